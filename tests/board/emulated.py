@@ -1,10 +1,11 @@
-"""Debian for AArch64, what 64-bit Raspberry Pi OS is made of, emulated: its glibc, Python, pip and gcc.
+"""Debian for Arm, what Raspberry Pi OS is made of, emulated: its glibc, Python, pip and gcc, in 64 or 32 bits.
 
     python tests/board/emulated.py ROOT             makes it in the folder ROOT, in a minute
+    python tests/board/emulated.py --arm32 ROOT     makes one of 32 bits
     python tests/board/emulated.py ROOT 'COMMAND'   runs COMMAND in it, in the copy of this checkout that `trial` made
 
 Wants root, Linux 6.7 or newer, and Debian's mmdebstrap and qemu-user-static. Its own user namespace knows what runs
-AArch64 programs; nothing is registered outside. Packages are unpacked and not configured: that takes long emulated,
+Arm's programs; nothing is registered outside. Packages are unpacked and not configured: that takes long emulated,
 and compilers and Python do without. PIP_* and the host's certificates and name servers are passed on.
 """
 
@@ -20,15 +21,17 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 HOME = "/srv/bitsynth"
 SUITE = "bookworm"
+ARM32 = "--arm32"
 PACKAGES = (
     "base-files,bash,dash,coreutils,sed,grep,findutils,tar,gzip,libc-bin,util-linux,ca-certificates,"
     "python3,python3-venv,python3-pip,gcc,libc6-dev"
 )
-TOOLS = ("mmdebstrap", "qemu-aarch64-static")
+MACHINES = {"arm64": ("qemu-aarch64-static", 2, 0xB7), "armhf": ("qemu-arm-static", 1, 0x28)}
+"""Debian's names of processors, what runs their programs, and how these begin: the class and machine of ELF."""
+TOOLS = ("mmdebstrap", *(qemu for qemu, _, _ in MACHINES.values()))
 MERGED = "/usr/share/mmdebstrap/hooks/merged-usr"
 OLDEST_KERNEL = (6, 7)
 NEW_MOUNTS, NEW_USERS, PRIVATE = 0x20000, 0x10000000, 0x44000
-AARCH64 = rb":aarch64:M::\x7fELF\x02\x01\x01" + rb"\x00" * 9 + rb"\x02\x00\xb7\x00:"
 MASK = rb"\xff" * 7 + rb"\x00" + rb"\xff" * 8 + rb"\xfe" + rb"\xff" * 3 + b":"
 PROCESSOR = (
     "processor\t: 0\nFeatures\t: fp asimd crc32 cpuid asimdrdm asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0b\n"
@@ -53,8 +56,17 @@ def must(status: int, what: str) -> None:
         raise OSError(ctypes.get_errno(), what)
 
 
+def registration(machine: str) -> bytes:
+    """What tells Linux of the programs of a processor."""
+    qemu, bits, number = MACHINES[machine]
+    magic = (
+        rf":{machine}:M::\x7fELF\x0{bits}\x01\x01".encode() + rb"\x00" * 9 + rf"\x02\x00\x{number:02x}\x00:".encode()
+    )
+    return magic + MASK + (shutil.which(qemu) or qemu).encode() + b":F"
+
+
 def run_emulated(command: list[str]) -> int:
-    """The exit code of `command`, to which AArch64 programs are like any other."""
+    """The exit code of `command`, to which Arm's programs are like any other."""
     (up, told_up), (down, told_down) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -65,9 +77,8 @@ def run_emulated(command: list[str]) -> int:
         os.setuid(0)
         must(LIBC.mount(b"none", b"/", None, PRIVATE, None), "mount")
         must(LIBC.mount(b"none", b"/proc/sys/fs/binfmt_misc", b"binfmt_misc", 0, None), "binfmt_misc")
-        qemu = shutil.which("qemu-aarch64-static") or "qemu-aarch64-static"
-        with open("/proc/sys/fs/binfmt_misc/register", "wb", buffering=0) as file:
-            file.write(AARCH64 + MASK + qemu.encode() + b":F")
+        for name in MACHINES:
+            Path("/proc/sys/fs/binfmt_misc/register").write_bytes(registration(name))
         os.execvp(command[0], command)
     os.read(up, 1)
     for ids in ("uid_map", "gid_map"):
@@ -76,9 +87,15 @@ def run_emulated(command: list[str]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def make(root: Path, suite: str = SUITE) -> int:
+def make(root: Path, suite: str = SUITE, machine: str = "arm64") -> int:
     """A fresh system in `root`."""
-    options = ["--mode=unshare", "--arch=arm64", "--variant=extract", f"--hook-dir={MERGED}", f"--include={PACKAGES}"]
+    options = [
+        "--mode=unshare",
+        f"--arch={machine}",
+        "--variant=extract",
+        f"--hook-dir={MERGED}",
+        f"--include={PACKAGES}",
+    ]
     return run_emulated(["mmdebstrap", "--quiet", *options, suite, str(root), "http://deb.debian.org/debian"])
 
 
@@ -105,5 +122,7 @@ def run_in(root: Path, argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1]).resolve()
-    sys.exit(run_in(folder, ["bash", "-c", *sys.argv[2:]]) if len(sys.argv) > 2 else make(folder))
+    given = [word for word in sys.argv[1:] if word != ARM32]
+    folder = Path(given[0]).resolve()
+    machine = "armhf" if ARM32 in sys.argv else "arm64"
+    sys.exit(run_in(folder, ["bash", "-c", *given[1:]]) if len(given) > 1 else make(folder, machine=machine))

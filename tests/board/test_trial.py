@@ -7,16 +7,28 @@ import pytest
 from board import emulated, trial
 
 
+def system(tmp_path, *options):
+    """A folder with an emulated system, made with these options; skips if there can be none."""
+    if why := emulated.lacking():
+        pytest.skip(f"no emulated system: {why}")
+    command = [sys.executable, emulated.__file__, *options, str(root := tmp_path / "root")]
+    if subprocess.run(command, check=False).returncode:
+        pytest.skip("no emulated system: no namespace of its own, or Debian's packages are not to be had")
+    return root
+
+
 @pytest.mark.slow
 @pytest.mark.toolchains
 @pytest.mark.timeout(1800)
 def test_a_new_user_on_a_raspberry_pi(tmp_path):
-    if why := emulated.lacking():
-        pytest.skip(f"no emulated AArch64 system: {why}")
-    made = subprocess.run([sys.executable, emulated.__file__, str(root := tmp_path / "root")], check=False)
-    if made.returncode:
-        pytest.skip("no emulated AArch64 system: no namespace of its own, or Debian's packages are not to be had")
-    trial.trial(root, short=True)
+    trial.trial(system(tmp_path), short=True)
+
+
+@pytest.mark.slow
+@pytest.mark.toolchains
+@pytest.mark.timeout(1800)
+def test_a_32_bit_raspberry_pi(tmp_path):
+    trial.trial_in_32_bits(system(tmp_path, emulated.ARM32))
 
 
 def test_the_readme_has_the_commands_that_are_tried():

@@ -3,6 +3,8 @@
     python tests/board/trial.py ROOT             installs by the README's quick start, runs it and its other commands,
                                                  the fast suite with gcc alone, and layers on that system by ssh
     python tests/board/trial.py ROOT --short     without the suite; wheels for it are unpacked from here
+    python tests/board/trial.py ROOT --arm32     a 32-bit system, which is not installed on: C that is emitted here is
+                                                 built and tested there, and networks and layers are run by ssh
 
 The system, Debian bookworm or with `--suite trixie` that, is made in the folder ROOT if that is not there. Stops at the
 first command that does not do what it should.
@@ -41,6 +43,11 @@ w = np.random.default_rng(1).choice([-1, 1], (576, 64))
 assert (kernel.matmul(a, w) == a @ w).all()
 print(kernel.name, "is right")
 """
+
+LAYER = (
+    "bitsynth.Conv2d(numpy.random.default_rng(0).choice([-1, 1], (64, 64, 3, 3)), "
+    "act_bits=2, w_bits=1, padding=1, image=(14, 14), isa='armv7_neon')"
+)
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,17 @@ def local(root: Path, bitsynth: str) -> None:
     expect([*run, f"{bitsynth} bench resnet18 --layers C11"], NO_TIME, code=2)
 
 
-def by_ssh(root: Path) -> None:
+def emitted(root: Path) -> None:
+    """C of a 32-bit layer, emitted here: the system's own gcc builds it, and its self-test is right."""
+    code = f"import numpy, bitsynth; {LAYER}.emit({str(root / 'srv/conv')!r}, 'conv')"
+    expect([sys.executable, "-c", code])
+    build = (
+        "gcc -std=c11 -O2 -march=armv7-a -mfpu=neon -mfloat-abi=hard $(ls *.c | grep -v main.c) -o selftest -lpthread"
+    )
+    expect([*inside(root), f"cd /srv/conv && {build} && ./selftest"], "conv: right")
+
+
+def by_ssh(root: Path, *options: str) -> None:
     """Networks and layers compiled here and run in the system, which an ssh server of ours leads to."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder))
@@ -120,19 +137,32 @@ def by_ssh(root: Path) -> None:
             server.tool("sh", f'exec {sys.executable} {emulated.__file__} {root} \'exec sh "$@"\' sh "$@"')
             env = {**os.environ, "BITSYNTH_SSH_CONFIG": str(server.config)}
             command = [sys.executable, "-m", "bitsynth.cli"]
-            bench = ["bench", "resnet18", "--layers", "C11", "--act-bits", "1", "--device", "board"]
+            bench = ["bench", "resnet18", "--layers", "C11", "--act-bits", "1", "--device", "board", *options]
             expect([*command, *bench], "1 layer right on", "so no times", env=env)
-            check = ["check", MODEL, "--count", "1", "--device", "board"]
+            check = ["check", MODEL, "--count", "1", "--device", "board", *options]
             expect([*command, *check], "the self-test is right", env=env)
         finally:
             server.stop()
 
 
-def trial(root: Path, suite: str = emulated.SUITE, *, short: bool) -> None:
-    """Everything, in order; Failed at the first that is not as it should be."""
-    if not root.exists() and emulated.make(root, suite):
+def made(root: Path, suite: str, machine: str) -> None:
+    """A system in `root`, with a copy of this checkout."""
+    if not root.exists() and emulated.make(root, suite, machine):
         raise Failed(f"no system was made in {root}")
     emulated.fill(root)
+
+
+def trial_in_32_bits(root: Path, suite: str = emulated.SUITE) -> None:
+    """What a 32-bit system does, in order; Failed at the first that is not as it should be."""
+    made(root, suite, "armhf")
+    emitted(root)
+    if SSHD and shutil.which("ssh"):
+        by_ssh(root, "--isa", "armv7_neon")
+
+
+def trial(root: Path, suite: str = emulated.SUITE, *, short: bool) -> None:
+    """Everything, in order; Failed at the first that is not as it should be."""
+    made(root, suite, "arm64")
     if short:
         wheels(root, SUITES[suite])
         bitsynth = "python3 -m bitsynth.cli"
@@ -155,8 +185,12 @@ if __name__ == "__main__":
     parser.add_argument("root", type=Path)
     parser.add_argument("--suite", choices=SUITES, default=emulated.SUITE)
     parser.add_argument("--short", action="store_true")
+    parser.add_argument(emulated.ARM32, action="store_true")
     args = parser.parse_args()
     try:
-        trial(args.root.resolve(), args.suite, short=args.short)
+        if args.arm32:
+            trial_in_32_bits(args.root.resolve(), args.suite)
+        else:
+            trial(args.root.resolve(), args.suite, short=args.short)
     except Failed as why:
         sys.exit(str(why))
