@@ -245,6 +245,26 @@ def test_lines_moves_and_numbers_claim_their_results(ended_by_numbers):
     assert by >= {"table", "numbers"}
 
 
+def test_what_is_moved_or_kept_is_on_the_scale_it_was_on(ended_by_numbers):
+    """Of the greatest of a window, and of the sums of a last layer, which are on that of both factors."""
+    for edge in ("tail.max_pool", "tail.matmul"):
+        for name, value in (("scale", stored(np.array([[0.7]]))), ("zero", 1)):
+            made = copy.deepcopy(ended_by_numbers)
+            made["edges"][edge][name] = value
+            assert "elements mean something else" in failure(made), (edge, name)
+
+
+def test_elements_that_a_resize_repeats_are_claimed():
+    builder = GraphBuilder("resized", "exact")
+    x = quantized(builder, builder.input("x", (1, 4, 3, 3), "float32", Reals()), scale=0.7)
+    made = builder.add("resize", x, places={2: np.arange(6) // 2, 3: np.arange(6) // 2})
+    program = lower(builder.build((made,)), NetworkTarget("avx2"))
+    found = certificate(program, planned(program), {}, READING)
+    (resized,) = [step for step in found["steps"] if [op for _, op in step["nodes"]] == ["resize"]]
+    assert resized["claims"]
+    assert failure(found) == ""
+
+
 NUMBERS = {
     "nothing is off": ("numbers", ("off",), lambda _: 0.0, "C may be farther off"),
     "it is unknown how far": ("numbers", ("off",), lambda _: float("nan"), "C may be farther off"),

@@ -93,17 +93,14 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
         value = sums.astype(real) * claim["scale"] + claim["bias"] + more.astype(real)
         return np.rint(value.clip(real(claim["low"] - zero), real(claim["high"] - zero))).astype(int) + zero
     require(abs((sums := sums + more) + 0.5) < 1 << 31, "sums leave int32")
-    if claim["by"] == "thresholds":
-        require(claim["values"].shape[1] < 256, "there are more levels than codes")
-        return sum(np.where(claim["rising"], sums > t, sums < t).astype(np.int64) for t in claim["values"].T[..., None])
-    return {"sums": sums}[claim["by"]]
+    levels = claim["values"].T[..., None] if claim["by"] == "thresholds" else {"sums": ()}[claim["by"]]
+    return sum(np.where(claim["rising"], sums > t, sums < t).astype(np.int64) for t in levels) if len(levels) else sums
 
 
 def ends(claim: dict[str, Any], low: Any, high: Any, element: int) -> Any:
     """The sums (channels, points) from `low` to `high` where intervals begin and end on which `formula` is constant."""
     if claim["by"] in ("table", "sums", "numbers"):
-        every = np.arange(low.min(), high.max() + 1, claim.get("apart", MOST))[None]
-        return every if "apart" in claim else np.hstack([low, high])
+        return np.arange(low.min(), high.max() + 1, claim["apart"])[None] if "apart" in claim else np.c_[low, high]
     start, end, low, high = np.broadcast_arrays(formula(claim, low, element), formula(claim, high, element), low, high)
     require(abs(end - start).max() * len(low) < MOST >> 6, "there is too much to check")
     sign, levels = np.sign(end - start), np.arange(1, 1 + abs(end - start).max())[None]
@@ -136,20 +133,23 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
     at = {k: (np.atleast_2d(array(x) * one), 0.0, 0.0) for k, x in {**named, **step["constants"]}.items()}
     (low, high), bias = sums_of(step["sums"], *edges[:1], *buffers[:1]), array(step["sums"]["bias"]).reshape(-1, 1)
     other, (apart, first) = (edges[1], buffers[1]["operand"]) if reads > 1 else ({"low": 0, "high": 0}, (1, 0))
+    product = step["sums"] if "weights" in step["sums"] else {}
     places, is_line = "places" in step["sums"], (exact and {op["op"] for op in chain} <= AFFINE) or not chain
     for n in range(array(other["low"]).min(), array(other["high"]).max() + 1, apart):
         for claim, buffer, edge in zip(step["claims"], buffers[reads:], edges[reads:], strict=True):
             facts = {k: array(x) if isinstance(x, dict) else x for k, x in claim.items()}
+            for k, times in (("scale", product.get("scale", 1)), ("zero", int(not product))):
+                same = np.all(array(edges[0].get(k, 0)).ravel() * array(times).ravel() == array(edge.get(k, 0)).ravel())
+                require(same or claim["is"] != "sum" or claim["by"] == "numbers", "elements mean something else")
             sums, by = ends(facts, low + bias, high + bias, (n - first) // apart), claim["by"]
             never = (n < array(other["low"])) | (n > array(other["high"])) | (sums < low + bias) | (sums > high + bias)
             require((points := points + sums.size * (1 + len(chain))) < MOST, "there is too much to check")
             number = abs(sums).astype("<i4").view("<f4") * np.sign(sums, dtype="<f4") if places else sums - bias
             start = at | {"sum": (number * one, 1.0, 0.0), "other": (np.full((1, 1), float(n)), 0.0, 0.0)}
             if by == "numbers":
-                made, _, off = evaluated(chain, start, exact)[claim["is"]]
-                own = (sums - array(edge["zero"])) * array(edge["scale"]) if "scale" in edge else made
-                require(exact & (abs(made - own) <= off) & (off <= claim["off"]), "C may be farther off")
-                made = sums if "scale" in edge else made
+                x, _, off = evaluated(chain, start, exact)[claim["is"]]
+                made, own = (sums, (sums - array(edge["zero"])) * array(edge["scale"])) if "scale" in edge else [x] * 2
+                require(exact & (abs(x - own) <= off) & (off <= claim["off"]), "C may be farther off")
             else:
                 made = buffer["operand"][1] + buffer["operand"][0] * formula(facts, sums, (n - first) // apart)
                 alike, rises = compared(chain, start, claim["is"], made, exact)

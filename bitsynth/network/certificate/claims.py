@@ -15,7 +15,7 @@ from bitsynth.layers.epilogues.gating import GateLine
 from bitsynth.layers.epilogues.residual import factors
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import JsonValue, stored
+from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
 from bitsynth.network.certificate.chains import ChainWriter, Unsaid
 from bitsynth.network.certificate.edges import MOST_PLACE, range_of
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep
@@ -139,7 +139,9 @@ def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> Js
     parts = weight.reshape(geometry.groups, -1, weight.shape[1], geometry.kernel[0] * geometry.kernel[1])
     padded = any(geometry.padding)
     low, high = _bounds(given.edge, parts, padded)
+    scale = graph.edges[product.inputs[1]].integers.scale
     return {
+        "scale": scalar_or_stored(scale if scale.size == 1 else scale.reshape(-1, 1)),
         "weights": stored(parts),
         "padded": padded,
         "reads": [spec.act.scale, spec.act.offset - spec.zero_point],

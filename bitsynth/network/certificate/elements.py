@@ -14,7 +14,7 @@ from bitsynth.network.certificate.edges import edge_facts, range_of
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep
 from bitsynth.network.stairs.lines import Line
 
-_MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to_depth", "max_pool"}
+_MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to_depth", "max_pool", "resize"}
 
 
 def line_claims(program: NetworkProgram, step: PlainStep, line: Line) -> JsonValue:
