@@ -18,6 +18,7 @@ import json
 import warnings
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ def train(options: Options, out: Path) -> Path:
     from fashion import training
     from fashion.network import Network, export
 
+    import_module("onnxoptimizer")  # Brevitas looks for it when all is trained
     training.repeatable(options.seed, options.threads)
     network, told = Network(options.act_bits, options.w_bits), []
     with progress() as shown:
