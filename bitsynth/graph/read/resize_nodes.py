@@ -25,7 +25,7 @@ _NEAREST: dict[str, Callable[[Tensor], Tensor]] = {
 def _resize(node: FileNode) -> tuple[str, ...]:
     mode = node.get("mode", "nearest")
     if mode != "nearest":
-        raise node.fail(f"mode {mode!r} is not compiled; known: nearest")
+        raise node.fail(f"mode {mode!r} is not compiled; upsample by nearest, or by ConvTranspose")
     shape, rank = node.shape(), len(node.shape())
     axes = [node.axis(int(k)) for k in node.get("axes") or range(rank)]
     sizes, scales = _sizes(node, [shape[k] for k in axes])
