@@ -93,12 +93,12 @@ def constants(
 
 
 def has_joined_taps(kernel: Kernel, geometry: Geometry, conv_algorithm: str) -> bool:
-    """Whether rows take taps beside each other as one run of codes: bytes as they lie, in fewer steps than apart."""
+    """Whether rows take taps beside each other as one run of codes: numbers as they lie, in fewer steps than apart."""
     channels, wide = geometry.in_channels // geometry.groups, geometry.kernel[1]
     if conv_algorithm != "direct" or geometry.dilation[1] > 1 or kernel.bit_axis != "inner":
         return False
     fewer = -(-wide * channels // kernel.k_step) < wide * -(-channels // kernel.k_step)
-    return fewer and packing(kernel).rows == "bytes"
+    return fewer and packing(kernel).rows in ("bytes", "wide")
 
 
 def _width(kernel: Kernel, g: Geometry, unit: int) -> int:

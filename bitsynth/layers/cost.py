@@ -202,7 +202,9 @@ class Estimate:
 
     @property
     def _line_bytes(self) -> int:
-        pixel = self._pixel_codes if self._joined else self._pixel_steps * self._kernel.row_bytes
+        pixel = (
+            self._pixel_codes * self._kernel.code_bytes if self._joined else self._pixel_steps * self._kernel.row_bytes
+        )
         return self._lines[1] * pixel
 
     @property

@@ -48,7 +48,7 @@ static void plan_grid(struct call *c)
     c->pixel_bytes = times(pixel_steps, l->kernel->row_bytes);
     if (l->joined_taps) {
         c->segment_steps = ceiling(row_codes, l->kernel->k_step);
-        c->pixel_bytes = l->in_channels;
+        c->pixel_bytes = times(l->in_channels, l->kernel->row_bytes / l->kernel->k_step);
     }
 }
 
@@ -153,7 +153,7 @@ static void plan_arena(struct call *c, size_t threads)
         c->grid_h = grid_lines(c, c->out.height);
     c->band_grid_rows = grid_lines(c, c->band_rows);
     c->views = c->bands > 1 ? c->slots : 1;
-    const size_t behind = plus(k->slack, l->joined_taps ? k->k_step : 0);
+    const size_t behind = plus(k->slack, l->joined_taps ? k->row_bytes : 0);
     c->line_bytes = aligned(plus(times(c->grid_w, c->pixel_bytes), behind));
     c->rows_bytes = times(c->band_grid_rows, c->line_bytes);
     c->sums_bytes = aligned(times(times(c->band_grid_rows, c->grid_w), sizeof(int32_t)));

@@ -186,7 +186,16 @@ static void pack_line(
         uint8_t *rows = view.rows + line * c->line_bytes + from * c->pixel_bytes;
         if (l->joined_taps && there.apart == l->in_channels && !l->kernel->row_terms
             && !l->kernel->row_affines)
-            memcpy(rows, there.codes, (to - from) * l->in_channels);
+            l->kernel->pack_rows(
+                1,
+                (to - from) * l->in_channels,
+                there.codes,
+                0,
+                there.readable,
+                rows,
+                0,
+                view.term,
+                view.affine);
         else
             pack_pixels(c, view, line * c->grid_w + from, to - from, there, rows);
     }
