@@ -110,6 +110,25 @@ def test_sums_that_fixed_point_cannot_give_are_a_table():
     np.testing.assert_array_equal(layer(x, x[:, ::-1]), layer.meaning(x, x[:, ::-1]))
 
 
+@pytest.mark.parametrize(
+    ("scales", "zeros"),
+    [
+        ((0.00094598020, 0.0013178551, 0.0014428732), (106, 135, 140)),
+        ((0.0016685065, 0.0012259316, 0.0018901263), (120, 168, 139)),
+        ((0.0018901263, 0.0010708376, 0.0020732775), (139, 118, 128)),
+        ((0.0016964695, 0.0013768991, 0.0020861784), (131, 125, 122)),
+        ((0.03, 0.0217, 0.035), (130, 119, 130)),
+    ],
+)
+@pytest.mark.parametrize("isa", ["avx2", pytest.param("neon", marks=pytest.mark.slow)])
+def test_shortcuts_of_mobilenet_are_sums_for_all_pairs(scales, zeros, isa):
+    """Factors next to the scales are wrong for some pair; others, and the summand in their room, are not."""
+    layer = Add(256, *(Q(8, float(np.float32(s)), z) for s, z in zip(scales, zeros, strict=True)), isa=isa)
+    assert "tables" not in layer.constants.arrays
+    a, b = np.meshgrid(*(np.arange(256, dtype=np.uint8),) * 2, indexing="ij")
+    np.testing.assert_array_equal(np.asarray(layer(a[None, None], b[None, None]))[0, 0], layer.pairs)
+
+
 @pytest.mark.parametrize(("first", "second"), [(1e30, 1.0), (1.0, 1e30), (1e-30, 1e30)])
 def test_scales_of_sums_lie_as_far_apart_as_they_like(first, second):
     a, b, out = Q(2, first), Q(3, second, 2), Q(4, 0.5, 3)

@@ -20,6 +20,8 @@ _INT16, _INT32 = 2**15 - 1, 2**31
 _FEW_PAIRS = 1 << 12
 _MOST_SHIFT = 24
 """Of a fixed-point factor; with more, products of codes hardly fit int32."""
+_NEAR = sorted(product(range(-2, 3), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))
+"""What is added to both factors where those next to the scales are wrong for some pair."""
 _APART = 37
 """Codes between those whose pairs are looked at first."""
 Lowered = tuple[dict[str, Number], Arrays]
@@ -36,7 +38,7 @@ def weighted_sums(
     rest = sum((r * (x.operand.offset - x.zero_point) for x, r in zip(inputs, ratios, strict=True)), Fraction(0))
     zero = out.zero_point - out.operand.offset
     for near, wide in product((False, True), (False, True)):
-        for sum_ in _candidates((*factors, rest), zero, near, wide, pairs.size):
+        for sum_ in _candidates((*factors, rest), zero, near, wide, pairs, last):
             if sum_.gives(pairs, last, _APART) and sum_.gives(pairs, last):
                 yield sum_.lowered(last, wide)
 
@@ -76,14 +78,39 @@ class _Sum:
         return {"program": spec.name}, {"numbers": shared_numbers(spec, values)}
 
 
-def _candidates(exact: tuple[Fraction, ...], zero: int, near: bool, wide: bool, pairs: int) -> Iterator[_Sum]:
-    """Factors and summand as whole multiples of 2**-n; `near` those too, which may decide close ties rightly."""
+def _candidates(
+    exact: tuple[Fraction, ...], zero: int, near: bool, wide: bool, pairs: NDArray[np.uint8], last: int
+) -> Iterator[_Sum]:
+    """Factors and summand as whole multiples of 2**-n; those `near` too, which may decide close ties rightly."""
     for n in range(_MOST_SHIFT, -1, -1):
         f, g, k = (round(x * (1 << n)) for x in exact)
         fits = max(abs(f), abs(g)) < _INT16
-        if fits == wide or (near and pairs > _FEW_PAIRS and n < _MOST_SHIFT - 4 and wide):
+        if fits == wide or (near and pairs.size > _FEW_PAIRS and n < _MOST_SHIFT - 4 and wide):
             continue
+        if near:
+            for i, j in _NEAR:
+                if (room := _summand(f + i, g + j, n, pairs.astype(np.int64) - zero, (-zero, last - zero))) is not None:
+                    yield _Sum(f + i, g + j, room, n, zero, False)
+        else:
+            yield _Sum(f, g, k + (1 << n) // 2, n, zero, False)
         for i, j, m in product((-1, 0, 1), repeat=3) if near else [(0, 0, 0)]:
-            yield _Sum(f + i, g + j, k + m + (1 << n) // 2, n, zero, False)
             if n:
                 yield _Sum(f + i, g + j, k + m, n, zero, True)
+
+
+def _summand(f: int, g: int, n: int, codes: NDArray[np.int64], ends: tuple[int, int]) -> int | None:
+    """The summand in the middle of those with which (a * f + b * g + k) >> n are `codes`; None if there is none.
+
+    What is beyond `ends` is cut. Few pairs are looked at first.
+    """
+    found = None
+    for apart in (_APART, 1):
+        some = codes[::apart, ::apart]
+        a, b = (np.arange(0, size, apart, dtype=np.int64) for size in codes.shape)
+        least = (some << n) - (a[:, None] * f + b * g)
+        low = int(least[some > ends[0]].max(initial=-_INT32))
+        high = int(least[some < ends[1]].min(initial=_INT32)) + (1 << n) - 1
+        if low > high:
+            return None
+        found = (low + high) // 2
+    return found
