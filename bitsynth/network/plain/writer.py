@@ -199,7 +199,7 @@ def _halves(array: Tensor) -> tuple[Tensor, Tensor]:
     if array.dtype != object:
         return array.astype(np.float64), np.zeros(1)
     high = array.astype(np.float64)
-    return high, (array - Fractions().constant(high)).astype(np.float64)
+    return high, np.asarray(array - Fractions().constant(high)).astype(np.float64)
 
 
 def _cast_value(array: Tensor, dtype: np.dtype[Any]) -> Tensor:
