@@ -68,9 +68,12 @@ class MatmulKernel:
 
     def with_rows(self, rows: int) -> MatmulKernel:
         """The kernel for a tile of `rows` rows; SpecError for more than it has, which registers may not hold."""
-        if type(rows) is not int or not 1 <= rows <= self.entry.kernel.rows:
-            raise SpecError(f"rows of {self.name} can be 1 to {self.entry.kernel.rows}, not {rows!r}")
-        return self._form(msgspec.structs.replace(self.entry.kernel, rows=rows))
+        kernel = self.entry.kernel
+        if type(rows) is int and rows % kernel.together:
+            raise SpecError(f"rows of {self.name} come in groups of {kernel.together}, so not {rows}")
+        if type(rows) is not int or not 1 <= rows <= kernel.rows:
+            raise SpecError(f"rows of {self.name} can be 1 to {kernel.rows}, not {rows!r}")
+        return self._form(msgspec.structs.replace(kernel, rows=rows))
 
     def with_flushes(self, steps: int) -> MatmulKernel:
         """The kernel whose sums go to memory after every `steps` steps of K, or before that if its proof wants it."""
@@ -255,7 +258,7 @@ def get_kernel(
         w_bits: Bits of weights, 1 to 8.
         act_encoding: The values of activations: "unsigned", "signed", "bipolar", "ternary" or "narrow".
         weight_encoding: The values of weights, likewise.
-        method: The cheapest kernel of "popcount", "lookup", "multiply" or "dot"; of all methods if None.
+        method: The cheapest kernel of "popcount", "lookup", "pairs", "multiply" or "dot"; of all methods if None.
         cpu: A processor, such as "a72": the kernel of fewest cycles on it; for an in-order one, such as "a53", with
             its steps in that order (`MatmulKernel.on`), derived from the same proof.
         channels: Output channels of the layers that the kernel is for, 0 for none.

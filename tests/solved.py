@@ -29,6 +29,7 @@ REPRESENTATIVE: list[Config] = [
     ("avx2", "multiply", 2, 2),
     ("neon", "popcount", 2, 2),
     ("neon", "lookup", 2, 1),
+    ("neon", "pairs", 2, 1),
     ("neon", "multiply", 2, 2),
     ("armv7_neon", "popcount", 1, 1),
     ("armv7_neon", "lookup", 1, 2),
@@ -38,7 +39,7 @@ REPRESENTATIVE: list[Config] = [
     ("avx512", "lookup", 2, 1),
     ("avx512", "dot", 1, 1),
 ]
-"""Every method, operands in either place, one pass and several, tables of 4 and of 6 bits."""
+"""Every method, rows together, operands in either place, one pass and several, tables of 4 and of 6 bits."""
 
 RUNNABLE = [c for c in REPRESENTATIVE if c[0] in ("avx2", "neon", "armv7_neon")]
 """Those whose instruction set any machine of the CI runs or emulates."""

@@ -13,7 +13,14 @@ from bitsynth.cli import figures, output
 from bitsynth.synth.planner import PlannedKernel
 from bitsynth.synth.survey import INT8, MACS, Cell, Map, PeakBaseline
 
-STYLES = {"popcount": "cyan", "lookup": "green", "multiply": "yellow", "dot": "magenta", INT8: "reverse"}
+STYLES = {
+    "popcount": "cyan",
+    "lookup": "green",
+    "pairs": "bright_green",
+    "multiply": "yellow",
+    "dot": "magenta",
+    INT8: "reverse",
+}
 ONE_LINE = 120
 """Columns from which a cell is one line."""
 

@@ -13,6 +13,7 @@ _SHOWN = 16
 _METHODS = {
     "popcount": "by counting bits",
     "lookup": "by looking sums up in tables",
+    "pairs": "by looking sums of two rows up at once",
     "multiply": "by multiplying 8-bit lanes",
     "dot": "by dot products of 8-bit lanes",
 }

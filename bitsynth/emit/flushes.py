@@ -60,15 +60,16 @@ class Flushes:
             shifted = self.folds.flush(loop, scope, self._shifted)
             return block("if (steps_left == block)", shifted) + block("if (steps_left != block)", plain)
         out, store, known = list[str](), self.kernel.memory.store_tile, dict[str, int]()
-        for row in range(self.kernel.rows):
-            inner = scope.inner()
-            lines = self._flushed(row, loop, inner)
+        for group in range(self.kernel.groups):
+            inner, rows = scope.inner(), self.kernel.rows_of(group)
+            lines = self._flushed(group, loop, inner)
             if last:
                 lines += block("if (steps_left == block)", self._shifted(loop.tile, inner))
             lines.append("/* Write back. */")
-            places = (self._place("to", row, r) for r in range(self._tile_registers))
+            places = (self._place("to", row, r) for row in rows for r in range(self._tile_registers))
             lines += [inner.store(store, name, place) for name, place in zip(loop.tile, places, strict=True)]
-            out += [*self._pointers(row, known, inner), *braced(self.kernel, row, lines)]
+            out += [line for row in rows for line in self._pointers(row, known, inner)]
+            out += braced(self.kernel, group, lines)
         return block("", out) if known else out
 
     def _pointers(self, row: int, known: dict[str, int], scope: Scope) -> list[str]:
@@ -84,28 +85,29 @@ class Flushes:
         start = of_row(base, row) if self.isa.table.address else _row_of(*STARTS[base], row)
         return _plus(start, register * self.isa.tile.lanes)
 
-    def _flushed(self, row: int, loop: Pass, scope: Scope) -> list[str]:
-        """The row's tile registers after a flush: `loop.tile`."""
-        lines = self._before(row, scope)
-        return lines + scope.steps(loop.flush_steps, names_of_row(row))
+    def _flushed(self, group: int, loop: Pass, scope: Scope) -> list[str]:
+        """The tile registers of a group of rows after a flush: `loop.tile`."""
+        lines = [line for row in self.kernel.rows_of(group) for line in self._before(row, scope)]
+        return lines + scope.steps(loop.flush_steps, names_of_row(group))
 
     def _before(self, row: int, scope: Scope) -> list[str]:
         """The row's tile before a flush: where it starts at the first, with the row's terms, or what was stored."""
-        memory, lines = self.kernel.memory, list[str]()
+        memory, lines, member = self.kernel.memory, list[str](), row % self.kernel.together
+        more = "more" if self.kernel.together == 1 else of_row("more", row)
         if self.row_terms:
-            lines.append(scope.load(memory.broadcast_tile, "more", self._place("terms", row)))
-            lines += [self._added("more", scope)] * self.doublings
+            lines.append(scope.load(memory.broadcast_tile, more, self._place("terms", row)))
+            lines += [self._added(more, more, scope)] * self.doublings
         for r in range(self._tile_registers):
-            name, place = f"c{r}", self._place("from", row, r)
+            name, place = f"c{member * self._tile_registers + r}", self._place("from", row, r)
             lines.append(scope.load(memory.load_tile, name, place))
             if self.row_terms:
-                lines.append(self._added(name, scope))
+                lines.append(self._added(name, more, scope))
         return lines
 
-    def _added(self, name: str, scope: Scope) -> str:
-        """The statement that adds the row's terms to a register."""
+    def _added(self, name: str, more: str, scope: Scope) -> str:
+        """The statement that adds the row's terms, `more`, to a register."""
         add = self.isa[self.kernel.memory.add_tile]
-        args = [scope.viewed(x, o.type) for x, o in zip((name, "more"), add.operands, strict=True)]
+        args = [scope.viewed(x, o.type) for x, o in zip((name, more), add.operands, strict=True)]
         return f"{name} = {scope.cast(scope.call(add, args), add.out, scope.types[name])};"
 
     def _shifted(self, names: Sequence[str], scope: Scope) -> list[str]:

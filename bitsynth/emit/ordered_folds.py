@@ -44,7 +44,7 @@ class OrderedFolds:
     def zeros(self, loop: Loop, scope: Scope) -> list[str]:
         """Statements that set the sums of an outer loop to zero."""
         scope, store = scope.inner(), self.kernel.memory.store_tile
-        names = [of_row(acc.name, row) for row in range(self.kernel.rows) for acc in loop.accs]
+        names = [of_row(acc.name, row) for row in range(self.kernel.groups) for acc in loop.accs]
         lines = [_SUMS, *scope.settle("sum"), scope.load(self.kernel.memory.load, "empty", "zero")]
         return block("", [*lines, *(scope.store(store, "empty", _at(self._sums()[name])) for name in names)])
 
@@ -68,15 +68,16 @@ class OrderedFolds:
 
     def _sums(self) -> LinePlaces:
         accs = dict.fromkeys(acc.name for p in self.kernel.passes for acc in folds.outer_accs(p))
-        names = [of_row(name, row) for row in range(self.kernel.rows) for name in accs]
+        names = [of_row(name, row) for row in range(self.kernel.groups) for name in accs]
         return {name: ("sum", k * self.isa.tile.lanes) for k, name in enumerate(names)}
 
     def _tiles(self) -> LinePlaces:
         out: LinePlaces = {}
         for row in range(self.kernel.rows):
             out[of_row("more", row)] = of_row("terms", row), 0
+            group, member = divmod(row, self.kernel.together)
             for r in range(self._tile):
-                name = of_row(f"c{r}", row)
+                name = of_row(f"c{member * self._tile + r}", group)
                 out[name] = of_row("from", row), r * self.isa.tile.lanes
                 out[folds.STORED + name] = of_row("to", row), r * self.isa.tile.lanes
         return out

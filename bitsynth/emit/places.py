@@ -28,14 +28,15 @@ class InputPlaces:
         for i, g in product(range(len(self.loop.columns)), range(registers)):
             yield f"w{g}_{i}", self._behind("column", "all_steps", i * registers * size, g * size)
 
-    def row(self, row: int) -> Iterator[tuple[str, str]]:
-        """A row's inputs, and where each lies."""
-        for i in range(len(self.loop.rows)):
-            yield f"a{i}", self._behind(f"row{row} + offset", "steps", side_bytes(self.kernel, self.loop.rows[:i]))
+    def group(self, group: int) -> Iterator[tuple[str, str]]:
+        """The inputs of a group of rows, and where each lies."""
+        inputs = product(self.kernel.rows_of(group), range(len(self.loop.rows)))
+        for n, (row, i) in enumerate(inputs):
+            yield f"a{n}", self._behind(f"row{row} + offset", "steps", side_bytes(self.kernel, self.loop.rows[:i]))
 
     def all(self) -> dict[str, str]:
         """All inputs of a step, those of rows by the names they have where all rows are in one program."""
-        rows = {of_row(name, row): p for row in range(self.kernel.rows) for name, p in self.row(row)}
+        rows = {of_row(name, group): p for group in range(self.kernel.groups) for name, p in self.group(group)}
         return dict(self.columns()) | rows
 
     def of_copies(self, copies: int, turn: int = 0) -> dict[str, str]:

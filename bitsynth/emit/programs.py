@@ -53,7 +53,7 @@ class Programs:
         """Declarations of the loop's accumulators, at zero unless its first run sets them."""
         if self.in_order and folds.starts_in_memory(self.isa, self.kernel, loop):
             return self.flushes.folds.zeros(loop, scope)
-        accs = [(f"{acc.name}_{row}", acc) for row in range(self.kernel.rows) for acc in loop.accs]
+        accs = [(f"{acc.name}_{row}", acc) for row in range(self.kernel.groups) for acc in loop.accs]
         kinds = {name: VecType.parse(acc.type) for name, acc in accs}
         scope.types |= kinds
         if not loop.first or not ahead.peels(self.kernel):
@@ -82,7 +82,7 @@ class Programs:
         scope, program, free = scope.inner(), step.steps, row_free(step.steps)
         out = list(self._columns(loop, program, scope))
         out += scope.steps([s for s in program if s.dst in free])
-        for row in range(self.kernel.rows):
+        for row in range(self.kernel.groups):
             inner = scope.inner()
             lines = list(self._row_inputs(loop, row, program, inner))
             lines += self._row(row, step, [s for s in program if s.dst not in free], inner)
@@ -110,10 +110,10 @@ class Programs:
     def _columns(self, loop: Pass, program: Sequence[Step], scope: Scope) -> Iterator[str]:
         for name, place in InputPlaces(self.isa, self.kernel, loop).columns():
             yield scope.load(self.kernel.memory.load, name, place)
-            yield from _pinned(scope, name, program, self.kernel.rows)
+            yield from _pinned(scope, name, program, self.kernel.groups)
 
     def _row_inputs(self, loop: Pass, row: int, program: Sequence[Step], scope: Scope) -> Iterator[str]:
-        for name, place in InputPlaces(self.isa, self.kernel, loop).row(row):
+        for name, place in InputPlaces(self.isa, self.kernel, loop).group(row):
             yield scope.load(self.kernel.memory.broadcast, name, place)
             yield from _pinned(scope, name, program, 1)
 
@@ -122,7 +122,8 @@ class Programs:
         if self.in_order and folds.in_memory(self.isa, self.kernel):
             return self.flushes.folds.fold(loop, scope)
         rows = (
-            braced(self.kernel, row, self._row(row, loop, loop.steps, scope.inner())) for row in range(self.kernel.rows)
+            braced(self.kernel, row, self._row(row, loop, loop.steps, scope.inner()))
+            for row in range(self.kernel.groups)
         )
         return [line for lines in rows for line in lines]
 

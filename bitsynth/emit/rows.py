@@ -14,7 +14,8 @@ def names_of_row(row: int) -> Rename:
     return lambda name: f"{name}_{row}" if name.startswith("acc") else name
 
 
-def braced(kernel: Kernel, row: int, lines: Sequence[str]) -> list[str]:
-    """The statements of a row, which is named if there are several."""
+def braced(kernel: Kernel, group: int, lines: Sequence[str]) -> list[str]:
+    """The statements of a row, or of rows together, which are named if there are others."""
     first, *rest = block("", lines)
-    return [f"{first} /* row {row} */" if kernel.rows > 1 else first, *rest]
+    rows = " and ".join(map(str, kernel.rows_of(group)))
+    return [f"{first} /* row{'s' * (kernel.together > 1)} {rows} */" if kernel.rows > 1 else first, *rest]

@@ -43,13 +43,13 @@ def in_registers(isa: Isa, kernel: Kernel) -> bool:
 def _registers(kernel: Kernel, loop: Pass) -> int:
     accs = len(loop.step.accs) + len(outer_accs(loop))
     columns = {a for s in loop.step.steps for a in s.args if a[0] == "w"}
-    return accs * kernel.rows + len(columns) + _BESIDE
+    return accs * kernel.groups + len(columns) + _BESIDE
 
 
 def fold(kernel: Kernel, outer: Loop) -> Loop:
     """The program of an outer loop for all rows."""
     lines = list[Step]()
-    for row in range(kernel.rows):
+    for row in range(kernel.groups):
         lines += _loads(kernel, row, outer.accs)
         lines += _of_row(outer.steps, row)
         lines += _stores(kernel, row, {acc.name: acc.next for acc in outer.accs})
@@ -59,20 +59,22 @@ def fold(kernel: Kernel, outer: Loop) -> Loop:
 def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool) -> Loop:
     """The flush of a pass for all rows: tile registers `c0` and so on, and `more` of the row's terms, are loaded."""
     memory, lines = kernel.memory, list[Step]()
-    names = [f"c{r}" for r in range(kernel.tile_registers(isa.table.vector_bits))]
-    loaded = outer_accs(loop) if in_memory(isa, kernel) else ()
-    for row in range(kernel.rows):
+    registers, loaded = kernel.tile_registers(isa.table.vector_bits), outer_accs(loop) if in_memory(isa, kernel) else ()
+    names = [f"c{r}" for r in range(registers * kernel.together)]
+    for group in range(kernel.groups):
         becomes = {}
-        lines += _loads(kernel, row, loaded)
-        if row_terms:
-            lines.append(Step(of_row("more", row), memory.broadcast_tile, ()))
-        for name in names:
-            lines.append(Step(of_row(name, row), memory.load_tile, ()))
+        lines += _loads(kernel, group, loaded)
+        for member, row in enumerate(kernel.rows_of(group)):
             if row_terms:
-                becomes[name] = f"from_{name}"
-                lines += _of_row([Step(becomes[name], memory.add_tile, (name, "more"))], row)
-        lines += _of_row(loop.flush_steps, row, becomes)
-        lines += _stores(kernel, row, dict(zip(names, loop.tile, strict=True)))
+                lines.append(Step(of_row("more", row), memory.broadcast_tile, ()))
+            for name in names[member * registers : (member + 1) * registers]:
+                lines.append(Step(of_row(name, group), memory.load_tile, ()))
+                if row_terms:
+                    becomes[name] = f"from_{name}"
+                    both = of_row(name, group), of_row("more", row)
+                    lines.append(Step(of_row(becomes[name], group), memory.add_tile, both))
+        lines += _of_row(loop.flush_steps, group, becomes)
+        lines += _stores(kernel, group, dict(zip(names, loop.tile, strict=True)))
     return Loop(1, tuple(map(str, lines)), ())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from bitsynth.isa.domains.forms import BitField, LinearForm, Payload, TableEntry, WideTable, side_by_side, total
 from bitsynth.isa.trace import Register, Trace
@@ -17,8 +18,9 @@ def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
     """Bind constants, a row's inputs and columns' inputs in `trace`; lanes are as wide as codes lie."""
     word, codes = _lanes_of_codes(trace.isa.word, kernel.code_bytes), kernel.slot_bytes // kernel.code_bytes
     trace.bind_constants(kernel.constants)
-    of_row, of_column = _Operand(kernel, True), _Operand(kernel, False)
-    for i, given in enumerate(loop.rows):
+    of_column = _Operand(kernel, False)
+    of_rows = [_Operand(kernel, True, member) for member in range(kernel.together)]
+    for i, (of_row, given) in enumerate(product(of_rows, loop.rows)):
         if isinstance(given, Table):
             parts = of_row.parts(given)
             lanes: list[Payload] = [TableEntry(parts, b % given.entries) for b in range(word.lanes)]
@@ -40,11 +42,12 @@ def _lanes_of_codes(word: VecType, code_bytes: int) -> VecType:
 
 
 class _Operand:
-    """Functions of one operand's code as tables over rows act + (wgt << act_bits)."""
+    """Functions of one operand's code as tables over act + (wgt << act_bits), and the code of a second row above."""
 
-    def __init__(self, kernel: Kernel, of_rows: bool) -> None:
-        self.kernel = kernel
-        self.of_act = of_rows != kernel.swapped
+    def __init__(self, kernel: Kernel, of_rows: bool, member: int = 0) -> None:
+        self.bits = kernel.row_bits if of_rows else kernel.column_bits
+        self.low = kernel.first_bit(of_rows, member)
+        self.times = 1 << kernel.code_bits - self.low - self.bits
         self.expanded: dict[int, int] = {}
 
     def __getitem__(self, table: int) -> int:
@@ -54,10 +57,9 @@ class _Operand:
         return self.expanded[table]
 
     def _expand(self, table: int) -> int:
-        width, times = 1 << self.kernel.act_bits, 1 << self.kernel.w_bits
-        if self.of_act:
-            return sum(table << (w * width) for w in range(times))
-        return sum(((1 << width) - 1) << (w * width) for w in range(times) if table >> w & 1)
+        each = 1 << self.low
+        once = sum(((1 << each) - 1) << (code * each) for code in range(1 << self.bits) if table >> code & 1)
+        return sum(once << (n << self.low + self.bits) for n in range(self.times))
 
     def byte(self, planes: Planes, byte: int, column: int | None) -> Payload:
         """The payload of byte `byte` of a row or column, or of that number where they are wider."""

@@ -59,12 +59,14 @@ class _Tiles:
 
     def sums(self) -> NDArray[np.int32]:
         """The tile starts at its row's term plus its column's; every pass adds to it."""
-        rows, columns = len(self.operands.rows), len(self.operands.columns)
+        rows, columns, kernel = len(self.operands.rows), len(self.operands.columns), self.machine.kernel
+        (groups, _), together = self.operands.shape, kernel.together
         tile = self._start()
-        for chain in self.machine.kernel.chains:
+        for chain in kernel.chains:
             tile = self._chain(chain, tile)
         lanes = np.stack([np.broadcast_to(x, self.operands.shape) for x in tile], axis=2)
-        return _int32(lanes.reshape(rows, -1)[:, :columns])
+        lanes = lanes.reshape(*self.operands.shape, together, kernel.columns).swapaxes(1, 2)
+        return _int32(lanes.reshape(groups * together, -1)[:rows, :columns])
 
     def _start(self) -> list[Any]:
         """The tile before the first pass."""
@@ -72,10 +74,12 @@ class _Tiles:
         g = np.zeros(tiles * kernel.columns, np.int64)
         terms = np.array(kernel.column_terms, np.int64)[self.operands.columns]
         g[: len(self.operands.columns)] = terms.sum(axis=1)
-        h = np.array(kernel.row_terms, np.int64)[self.operands.rows].sum(axis=1)
+        h = np.zeros(self.operands.shape[0] * kernel.together, np.int64)
+        h[: len(self.operands.rows)] = np.array(kernel.row_terms, np.int64)[self.operands.rows].sum(axis=1)
         starts = list(_word32(g).reshape(1, tiles, kernel.columns).transpose(2, 0, 1))
-        lanes = self.machine.isa.tile.lanes
-        parts = (self._started(starts[k:], h) for k in range(0, kernel.columns, lanes))
+        members, lanes = range(kernel.together), self.machine.isa.tile.lanes
+        of_rows = (h[member :: kernel.together] for member in members)
+        parts = (self._started(starts[k:], of) for of in of_rows for k in range(0, kernel.columns, lanes))
         return [x for part in parts for x in part]
 
     def _started(self, g: list[Any], h: NDArray[np.int64]) -> Sequence[Any]:

@@ -22,7 +22,7 @@ CHUNK = 1 << 14
 
 @dataclass(frozen=True)
 class LoopNest:
-    """The loops of one pass over its inputs; lanes are (runs, R, tiles) for a `shape` of (R, tiles)."""
+    """The loops of one pass over its inputs; lanes are (runs, G, tiles) for a `shape` of (G, tiles) groups of rows."""
 
     machine: ConcreteMachine
     loop: Pass

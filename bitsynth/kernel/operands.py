@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bitsynth.isa.trace import Register
 from bitsynth.kernel.machine import ConcreteMachine
 from bitsynth.kernel.packing import Codes, packed
-from bitsynth.kernel.program import Kernel, Pass, Table
+from bitsynth.kernel.program import Input, Kernel, Pass, Table
 
 
 @dataclass(frozen=True)
@@ -73,22 +73,24 @@ class Operands:
 
     @cached_property
     def shape(self) -> tuple[int, int]:
-        """Rows, and tiles of columns."""
-        return len(self.rows), int(-(-len(self.columns) // self.kernel.columns))
+        """Groups of rows, and tiles of columns."""
+        return -(-len(self.rows) // self.kernel.together), int(-(-len(self.columns) // self.kernel.columns))
 
     def inputs(self, loop: Pass) -> Inputs:
         """The bytes one pass reads."""
         return Inputs(self.machine, self._row_bytes(loop), self._column_bytes(loop))
 
     def _row_bytes(self, loop: Pass) -> list[Any]:
-        codes, kernel = self._by_step(self.rows, len(self.rows)), self.kernel
-        made = [
-            self._table(x, codes)
-            if isinstance(x, Table)
-            else packed(x, codes, kernel.row_bits, kernel.input_bytes(x), kernel.code_bytes)
-            for x in loop.rows
-        ]
+        codes, together = self._by_step(self.rows, self.shape[0] * self.kernel.together), self.kernel.together
+        made = (self._row_input(x, codes[member::together]) for member in range(together) for x in loop.rows)
         return [np.moveaxis(x, 1, 0)[:, :, None] for x in made]
+
+    def _row_input(self, x: Input, codes: Codes) -> Any:
+        """The bytes of one input of rows."""
+        kernel = self.kernel
+        if isinstance(x, Table):
+            return self._table(x, codes)
+        return packed(x, codes, kernel.row_bits, kernel.input_bytes(x), kernel.code_bytes)
 
     def _column_bytes(self, loop: Pass) -> list[Any]:
         (_, tiles), columns, size = self.shape, self.kernel.columns, self.kernel.slot_bytes

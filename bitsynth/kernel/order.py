@@ -1,6 +1,7 @@
 """The order in which a step's loads and instructions are written, all rows of the tile in it.
 
-A line is a `Step` on names of its own row, `acc0_2` for accumulator 0 of row 2; a load is one without operands.
+A line is a `Step` on names of its own row, `acc0_2` for accumulator 0 of row 2, or of group 2 if rows have one program
+together; a load is one without operands.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ def row_by_row(kernel: Kernel, loop: Pass, step: Loop) -> Loop:
     columns = dict.fromkeys(a for s in step.steps for a in s.args if a[0] == "w")
     lines = [Step(name, kernel.memory.load, ()) for name in columns]
     lines += [s for s in step.steps if s.dst in free]
-    for row in range(kernel.rows):
-        lines += [Step(of_row(f"a{i}", row), kernel.memory.broadcast, ()) for i in range(len(loop.rows))]
+    for row in range(kernel.groups):
+        inputs = range(len(loop.rows) * kernel.together)
+        lines += [Step(of_row(f"a{i}", row), kernel.memory.broadcast, ()) for i in inputs]
         for s in step.steps:
             if s.dst not in free:
                 lines.append(Step(of_row(s.dst, row), s.op, tuple(_named(a, row, free) for a in s.args), s.imm))
@@ -44,7 +46,7 @@ def interleaved(kernel: Kernel, loop: Loop) -> Loop:
 
 def _accs(kernel: Kernel, loop: Loop) -> tuple[Acc, ...]:
     return tuple(
-        Acc(of_row(acc.name, row), acc.type, of_row(acc.next, row)) for row in range(kernel.rows) for acc in loop.accs
+        Acc(of_row(acc.name, row), acc.type, of_row(acc.next, row)) for row in range(kernel.groups) for acc in loop.accs
     )
 
 
@@ -56,7 +58,7 @@ def _named(name: str, row: int, free: set[str]) -> str:
 def _lines(kernel: Kernel, loop: Loop) -> Iterator[Step]:
     free, loaded = row_free(loop.steps), set[str]()
     for step in loop.steps:
-        for row in (None,) if step.dst in free else range(kernel.rows):
+        for row in (None,) if step.dst in free else range(kernel.groups):
             names = [a if row is None else _named(a, row, free) for a in step.args]
             for arg in names:
                 if arg[0] in "aw" and not arg.startswith("acc") and arg not in loaded:

@@ -206,7 +206,8 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis`
     (one of BIT_AXES) is the place of planes in memory. `order` is that of instructions in a step: one of ORDERS, or
     the name of an in-order processor for which they are ordered. Where codes take more than a byte, of
-    `code_bytes`, what is said of bytes of `Planes` is said of those, lowest byte first.
+    `code_bytes`, what is said of bytes of `Planes` is said of those, lowest byte first. Programs are of so many rows `together`, a group:
+    `a0` on are the inputs of its first row, then those of the next, and so are `c0` on registers of their tiles.
     """
 
     isa: str
@@ -228,6 +229,7 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     bit_axis: str = "inner"
     order: str = ORDERS[0]
     code_bytes: int = 1
+    together: int = 1
 
     @property
     def digest(self) -> str:
@@ -250,10 +252,30 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return self.act_bits if self.swapped else self.w_bits
 
     @property
+    def groups(self) -> int:
+        """Groups of rows, each of which has one program."""
+        return self.rows // self.together
+
+    def rows_of(self, group: int) -> range:
+        """The rows of a group."""
+        return range(group * self.together, (group + 1) * self.together)
+
+    @property
+    def code_bits(self) -> int:
+        """Bits of the codes that a program multiplies: of activation and weight, and of a group's further rows."""
+        return self.act_bits + self.w_bits + self.row_bits * (self.together - 1)
+
+    def first_bit(self, of_row: bool, member: int = 0) -> int:
+        """The lowest of those bits that is one of the code of a row, `member` of its group, or of a column."""
+        if member:
+            return self.act_bits + self.w_bits + (member - 1) * self.row_bits
+        return 0 if of_row != self.swapped else self.act_bits
+
+    @property
     def method(self) -> str:
         """The method of multiplication, as its inputs tell."""
         if self.build is not None:
-            return "lookup"
+            return "lookup" if self.together == 1 else "pairs"
         return {8: "popcount", 4: "dot"}.get(self.slot_bytes // self.code_bytes, "multiply")
 
     @property

@@ -114,6 +114,7 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
     yield {
         "1 to 8 bits on both sides": 1 <= kernel.act_bits <= 8 and 1 <= kernel.w_bits <= 8,
         "1 to 24 rows": 1 <= kernel.rows <= 24,
+        "whole groups of 1 or 2 rows": kernel.together in (1, 2) and kernel.rows % kernel.together == 0,
         f"1 to {MAX_COLUMNS} columns": 1 <= kernel.columns <= MAX_COLUMNS,
         f"1 to {MAX_STEP} positions of K a step": 1 <= kernel.k_step <= MAX_STEP,
         "1, 2, 4 or 8 bytes a column": kernel.slot_bytes in (1, 2, 4, 8),
@@ -227,7 +228,7 @@ def _check_names(what: str, pattern: re.Pattern[str], names: Iterable[str]) -> N
 def _inputs(isa: Isa, kernel: Kernel, loop: Pass) -> list[str]:
     """The names a step finds its inputs under."""
     registers = kernel.column_registers(isa.table.vector_bits)
-    rows = [f"a{i}" for i in range(len(loop.rows))]
+    rows = [f"a{i}" for i in range(len(loop.rows) * kernel.together)]
     return rows + [f"w{g}_{i}" for i in range(len(loop.columns)) for g in range(registers)]
 
 
@@ -250,7 +251,7 @@ def _check_pass(isa: Isa, kernel: Kernel, loop: Pass) -> None:
     for level, nested in enumerate(loop.loops):
         _check_loop(isa, nested, level, {*constants, *inputs})
         inputs = [acc.name for acc in nested.accs]
-    tile = [f"c{r}" for r in range(kernel.tile_registers(isa.table.vector_bits))]
+    tile = [f"c{r}" for r in range(kernel.tile_registers(isa.table.vector_bits) * kernel.together)]
     flush, kept = loop.flush_steps, [] if loop.carries else tile
     _check_program(isa, flush, {*constants, *inputs, *kept})
     count, what = (len(inputs), "accumulators") if loop.carries else (len(tile), "tile registers")

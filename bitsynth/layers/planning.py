@@ -10,6 +10,7 @@ import msgspec
 
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa.load import load, run_by
+from bitsynth.kernel.program import Kernel
 from bitsynth.layers import depthwise, methods
 from bitsynth.layers.candidates import (
     Candidate,
@@ -211,7 +212,7 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -
         Estimate(candidate, spec, algorithm, rows, cpu)
         for candidate in found
         for algorithm in conv_algorithms(spec.geometry)
-        for rows in tile_rows(candidate.entry.kernel.rows)
+        for rows in tile_rows(candidate.entry.kernel)
     ]
     return sorted(made, key=lambda x: x.cycles)
 
@@ -234,6 +235,7 @@ def conv_algorithms(geometry: Geometry) -> tuple[str, ...]:
     return "direct", "im2col"
 
 
-def tile_rows(most: int) -> range:
+def tile_rows(kernel: Kernel) -> list[int]:
     """Rows of a tile that are worth trying: fewer waste less of an image's last tile, but load weights more often."""
-    return range(max(1, 3 * most // 4), most + 1)
+    tried = range(max(1, 3 * kernel.rows // 4), kernel.rows + 1)
+    return [rows for rows in tried if rows % kernel.together == 0]

@@ -40,6 +40,7 @@ from bitsynth.proof.accumulation import (
     compose,
     pass_summary,
     step_summary,
+    step_sums,
 )
 from bitsynth.proof.encodings import encoding_lemma
 
@@ -61,14 +62,16 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
     lemmas = [_check_memory(isa, kernel, new_trace)]
     if kernel.build:
         lemmas.append(_check_build(isa, kernel, kernel.build, new_trace))
-    tile: list[LinearForm] = [LinearForm(0, {}, 0, 0)] * kernel.columns
+    tile: list[LinearForm] = [LinearForm(0, {}, 0, 0)] * (kernel.columns * kernel.together)
     increments: list[LaneForms] = []
     carried: LoopSummary | None = None
     for index, loop in enumerate(kernel.passes):
         where = f"pass {index}"
-        increments.append(step_summary(isa, kernel, loop, new_trace))
-        lemmas += _step_lemmas(where, kernel, loop, increments[-1])
-        summary = pass_summary(isa, kernel, loop, LoopSummary.of_step(increments[-1], index), carried, new_trace)
+        added = step_summary(isa, kernel, loop, new_trace)
+        lemmas += _step_lemmas(where, kernel, loop, added)
+        sums, unmixed = step_sums(kernel, added, index)
+        increments.append(unmixed)
+        summary = pass_summary(isa, kernel, loop, sums, carried, new_trace)
         lemmas += [_loop_lemma(where, loop, level, summary.held[level]) for level in range(1, len(loop.loops))]
         lemmas.append(_end_lemma(where, loop))
         carried = summary.carried
@@ -169,10 +172,11 @@ def _table_shape(kernel: Kernel) -> tuple[int, int]:
 def _check_product(kernel: Kernel, tile: list[LinearForm]) -> list[str]:
     """The bit lemma: each column's sum is the product at each position of K, by truth table."""
     everywhere = (1 << kernel.k_step) - 1
-    rows = 1 << (kernel.act_bits + kernel.w_bits)
-    shown: set[frozenset[tuple[int, int]]] = set()
+    rows = 1 << kernel.code_bits
+    shown: set[tuple[int, frozenset[tuple[int, int]]]] = set()
     # Each column: an atom adds its coefficients to the rows of its truth table.
-    for column, form in enumerate(tile):
+    for n, form in enumerate(tile):
+        member, column = divmod(n, kernel.columns)
         if form.const:
             raise Refuted(f"column {column} is off by {form.const} every step")
         tables: dict[int, int] = {}
@@ -185,8 +189,8 @@ def _check_product(kernel: Kernel, tile: list[LinearForm]) -> list[str]:
             if any(mask != everywhere for mask in by.values()):
                 raise Refuted(f"column {column} does not count every position of K alike")
             tables[table] = tables.get(table, 0) + sum(by)
-        if (summed := frozenset(tables.items())) not in shown:
-            _check_rows(kernel, column, tables)
+        if (summed := (member, frozenset(tables.items()))) not in shown:
+            _check_rows(kernel, column, member, tables)
             shown.add(summed)
     return [
         f"bit: act * {kernel.core.wgt.encoding}(wgt) == row term + column term + sum on all {rows} rows, "
@@ -211,17 +215,24 @@ def _check_padding(kernel: Kernel) -> str:
     return f"padding: code 0 times code {pads[False]} adds 0" if pads[False] else "padding: code 0 on both sides adds 0"
 
 
-def _check_rows(kernel: Kernel, column: int, tables: Mapping[int, int]) -> None:
-    """Refuted unless the sum of `tables`, each so many times, and of the terms is the product on every row."""
-    rows = np.arange(1 << (kernel.act_bits + kernel.w_bits))
-    act, wgt = rows & ((1 << kernel.act_bits) - 1), rows >> kernel.act_bits
-    of_row, of_column = (wgt, act) if kernel.swapped else (act, wgt)
+def _check_rows(kernel: Kernel, column: int, member: int, tables: Mapping[int, int]) -> None:
+    """Refuted unless the sum of `tables`, each so many times, and of the terms is the product on every row.
+
+    That is the product of the column's code and that of row `member` of a group.
+    """
+    rows = np.arange(1 << kernel.code_bits)
+    of_row = rows >> kernel.first_bit(True, member) & ((1 << kernel.row_bits) - 1)
+    of_column = rows >> kernel.first_bit(False) & ((1 << kernel.column_bits) - 1)
+    act, wgt = (of_column, of_row) if kernel.swapped else (of_row, of_column)
     have = np.array(kernel.row_terms, np.int64)[of_row] + np.array(kernel.column_terms, np.int64)[of_column]
     have = have + rows_of(tables.items(), len(rows))
     want = act * (kernel.core.wgt.scale * wgt + kernel.core.wgt.offset)
     if (wrong := np.flatnonzero(have != want)).size:
         k = wrong[0]
-        raise Refuted(f"column {column}: act code {act[k]} times wgt code {wgt[k]} gives {have[k]}, want {want[k]}")
+        which = f"row {member}, " if kernel.together > 1 else ""
+        raise Refuted(
+            f"{which}column {column}: act code {act[k]} times wgt code {wgt[k]} gives {have[k]}, want {want[k]}"
+        )
 
 
 def _step_lemmas(where: str, kernel: Kernel, loop: Pass, increments: LaneForms) -> list[str]:

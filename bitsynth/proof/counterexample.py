@@ -31,7 +31,10 @@ _SEED = 2020
 
 @dataclass(frozen=True, eq=False)
 class Counterexample:
-    """Codes of one row and of one tile of columns, and a column whose sum is wrong."""
+    """Codes of one row and of one tile of columns, and a column whose sum is wrong.
+
+    If rows have one program together, `beside` are those of the other one.
+    """
 
     swapped: bool
     row: Codes
@@ -39,6 +42,7 @@ class Counterexample:
     column: int
     got: int
     want: int
+    beside: Codes | None = None
 
     @property
     def k(self) -> int:
@@ -56,9 +60,13 @@ class Counterexample:
             columns = enumerate(self.tile.T)
             tile = f"{of_column} " + "; ".join(f"{_text(codes)} in column {n}" for n, codes in columns)
         return (
-            f"counterexample: K = {self.k}, {of_row} {_text(self.row)}, {tile}: "
+            f"counterexample: K = {self.k}, {of_row} {_text(self.row)}, {self._beside}{tile}: "
             f"column {self.column} gives {self.got}, want {self.want}"
         )
+
+    @property
+    def _beside(self) -> str:
+        return "" if self.beside is None else f"{_text(self.beside)} in the row beside it, "
 
 
 def _text(codes: Codes) -> str:
@@ -96,28 +104,37 @@ def counterexample(kernel: Kernel, *, thorough: bool = True) -> Counterexample |
 
 def _first_wrong(kernel: Kernel, rows: Codes, columns: Codes) -> Counterexample | None:
     """The first wrong sum, in blocks of rows, so that memory stays small."""
-    each = kernel.columns
-    block = max(1, _BLOCK // -(-columns.shape[1] // each))
+    each, together = kernel.columns, kernel.together
+    if together > 1:
+        rows = np.concatenate(
+            [np.resize(rows, (-(-len(rows) // together) * together, rows.shape[1])), rows.repeat(2, 0)]
+        )
+    block = max(1, _BLOCK // -(-columns.shape[1] // each) // together) * together
     for first in range(0, len(rows), block):
         some = rows[first : first + block]
         wrong = np.argwhere(product(kernel, some, columns) != wanted(kernel, some, columns))
         if len(wrong):
             m, n = (int(x) for x in wrong[0])
-            return _simplest(kernel, some[m], columns[:, n // each * each : (n // each + 1) * each], n % each)
+            group, member = some[m // together * together :][:together], m % together
+            return _simplest(kernel, group, member, columns[:, n // each * each : (n // each + 1) * each], n % each)
     return None
 
 
-def _simplest(kernel: Kernel, row: Codes, tile: Codes, column: int) -> Counterexample:
-    """The counterexample with the other columns at 0, if the sum is wrong even so."""
-    alone = np.zeros_like(tile)
+def _simplest(kernel: Kernel, group: Codes, member: int, tile: Codes, column: int) -> Counterexample:
+    """The counterexample with other rows and the other columns at 0, if the sum is wrong even so."""
+    alone, row = np.zeros_like(tile), np.zeros_like(group)
     alone[:, column] = tile[:, column]
-    both = [_at(kernel, row, t, column) for t in (alone, tile)]
-    return both[0] if both[0].got != both[0].want else both[1]
+    row[member] = group[member]
+    rows = (row, group) if len(group) > 1 else (group,)
+    every = [_at(kernel, codes, member, t, column) for codes in rows for t in (alone, tile)]
+    return next((found for found in every if found.got != found.want), every[-1])
 
 
-def _at(kernel: Kernel, row: Codes, tile: Codes, column: int) -> Counterexample:
-    got, want = (f(kernel, row[None], tile)[0, column] for f in (product, wanted))
-    return Counterexample(kernel.swapped, row, tile, column, int(got), int(want))
+def _at(kernel: Kernel, group: Codes, member: int, tile: Codes, column: int) -> Counterexample:
+    got, want = (f(kernel, group, tile)[member, column] for f in (product, wanted))
+    others = np.delete(group, member, axis=0)
+    beside = others[0] if others.any() else None
+    return Counterexample(kernel.swapped, group[member], tile, column, int(got), int(want), beside)
 
 
 InputPair = tuple[Codes, Codes]

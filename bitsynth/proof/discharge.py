@@ -66,9 +66,13 @@ class _Given:
 
     def _lane(self, k: int, n: int, lane: Lane) -> Any:
         if lane.kind == "entry":
-            chosen = [value for i, value in enumerate(self._table(k, lane)) if lane.low >> i & 1]
-            return sum(chosen, z3.BitVecVal(0, lane.bits))
+            return self._entry(k, lane)
         return self._unknown(f"x{k}_{n}", lane, (k, n))
+
+    def _entry(self, k: int, lane: Lane) -> Any:
+        """The sum of the parts of the entry's table that it chooses."""
+        chosen = [value for i, value in enumerate(self._table(k, lane)) if lane.low >> i & 1]
+        return sum(chosen, z3.BitVecVal(0, lane.bits))
 
     def _unknown(self, name: str, lane: Lane, place: tuple[Hashable, ...]) -> Any:
         x = z3.BitVec(name, lane.bits)
@@ -90,7 +94,11 @@ class _Given:
         if lane.kind == "pieces":
             start = 0
             for i, piece in enumerate(lane.pieces):
-                self._bound(z3.Extract(start + piece.bits - 1, start, x), (*place, i), piece)
+                part = z3.Extract(start + piece.bits - 1, start, x)
+                if piece.kind == "entry":
+                    self.ranges.append(part == self._entry(cast(int, place[0]), piece))
+                else:
+                    self._bound(part, (*place, i), piece)
                 start += piece.bits
             return
         self.ranges += _range(x, lane)

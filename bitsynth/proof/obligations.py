@@ -118,10 +118,7 @@ def payloads(operands: LaneShapes) -> list[list[Payload]]:
 
 
 def _given(lane: Lane, k: int, n: int, rows: int) -> Payload:
-    if lane.kind != "entry":
-        return _payload(lane, (k, n), 0, rows)
-    parts = (_payload(part, (k, lane.high, "part", i), 0, rows) for i, part in enumerate(lane.pieces))
-    return TableEntry(tuple(as_form(part) for part in parts), lane.low)
+    return _payload(lane, (k, n), 0, rows)
 
 
 def _payload(lane: Lane, place: tuple[Any, ...], offset: int, rows: int) -> Payload:
@@ -131,6 +128,9 @@ def _payload(lane: Lane, place: tuple[Any, ...], offset: int, rows: int) -> Payl
             starts = [offset + sum(p.bits for p in lane.pieces[:i]) for i in range(len(lane.pieces))]
             made = (_payload(p, (*place, i), starts[i], rows) for i, p in enumerate(lane.pieces))
             return Concat(tuple((x, p.bits) for x, p in zip(made, lane.pieces, strict=True)))
+        case "entry":
+            parts = (_payload(part, (place[0], lane.high, "part", i), 0, rows) for i, part in enumerate(lane.pieces))
+            return TableEntry(tuple(as_form(part) for part in parts), lane.low)
         case "const":
             return lane.low
         case "sum":
@@ -222,7 +222,10 @@ class ObligationRecorder(Trace):
 
 
 def _numbered(lane: Lane, x: Payload, tables: list[tuple[LinearForm, ...]]) -> Lane:
-    """The lane with its entries numbered by the register's tables."""
+    """The lane with its entries, or those of its pieces, numbered by the register's tables."""
+    if isinstance(x, Concat):
+        pieces = (_numbered(p, y, tables) for p, (y, _) in zip(lane.pieces, x.pieces, strict=True))
+        return lane._replace(pieces=tuple(pieces))
     if not isinstance(x, TableEntry):
         return lane
     if x.parts not in tables:

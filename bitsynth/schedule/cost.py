@@ -63,7 +63,7 @@ def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str
             for program, times in ((nested.steps, again), (nested.first_steps, entered)):
                 shared = row_free(program) if nested is loop.step else set()
                 for step in program:
-                    total[step.op] += times / kernel.rows if step.dst in shared else times
+                    total[step.op] += times / kernel.groups if step.dst in shared else times
             if not nested.first and not (carried and nested is loop.loops[-1]):
                 total[isa.gate.name] += len(nested.accs) * entered
             runs = entered
@@ -71,9 +71,9 @@ def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str
         for step in loop.flush_steps:
             total[step.op] += runs
         if kernel.has_row_terms and not loop.carries:
-            total[kernel.memory.add_tile] += kernel.tile_registers(isa.table.vector_bits) * runs
+            total[kernel.memory.add_tile] += kernel.tile_registers(isa.table.vector_bits) * kernel.together * runs
         total[isa.gate.name] += moves_needed(isa, row_program(loop), kept_in_step(kernel, loop)) * steps
-    return dict(total)
+    return {op: times / kernel.together for op, times in total.items()}
 
 
 def shared_program(loop: Pass) -> list[Step]:
@@ -97,7 +97,7 @@ def held_for_rows(loop: Pass) -> set[str]:
 def kept_in_step(kernel: Kernel, loop: Pass) -> set[str]:
     """Values a row must leave alone: constants, new accumulators, what a further row reads."""
     kept = {c.name for c in kernel.constants} | {acc.next for acc in loop.step.accs}
-    return kept | held_for_rows(loop) if kernel.rows > 1 else kept
+    return kept | held_for_rows(loop) if kernel.groups > 1 else kept
 
 
 def units(kernel: Kernel, depth: int = AMORTISED_K) -> float:
@@ -117,9 +117,9 @@ def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     for p in kernel.passes:
         program = row_program(p)
         shared = sum(isa[s.op].instructions for s in shared_program(p))
-        per_step += sum(isa[s.op].instructions for s in program) + shared / kernel.rows
+        per_step += sum(isa[s.op].instructions for s in program) + shared / kernel.groups
         per_step += moves_needed(isa, program, kept_in_step(kernel, p))
-    return per_step * 128 / (kernel.columns * kernel.k_step)
+    return per_step * 128 / (kernel.columns * kernel.k_step * kernel.together)
 
 
 def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:
@@ -156,17 +156,17 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED
         inputs = len(loop.columns) * kernel.column_registers(isa.table.vector_bits) + len(loop.rows) * kernel.rows
         # Steps load inputs.
         runs = steps
-        total += runs * beyond(len(row_program(loop)) * kernel.rows, inputs, 0)
+        total += runs * beyond(len(row_program(loop)) * kernel.groups, inputs, 0)
         # Outer loops load and store spilled accumulators.
         for inner, outer in pairwise(loop.loops):
             runs = -(-runs // inner.trip_count)
-            wanted = len(outer.accs) * kernel.rows
-            free = isa.table.registers - len(inner.accs) * kernel.rows - len(held_for_rows(loop)) - 2
+            wanted = len(outer.accs) * kernel.groups
+            free = isa.table.registers - len(inner.accs) * kernel.groups - len(held_for_rows(loop)) - 2
             spilled = min(wanted, max(0, wanted - free))
             total += runs * spilled * (1 / load + 1 / store) / 2
         # Flushes load and store the tile.
         if not loop.carries:
-            total += -(-runs // loop.loops[-1].trip_count) * beyond(len(loop.flush) * kernel.rows, tile, tile)
+            total += -(-runs // loop.loops[-1].trip_count) * beyond(len(loop.flush) * kernel.groups, tile, tile)
     return round(total / (units(kernel, depth) * kernel.rows), 6)
 
 

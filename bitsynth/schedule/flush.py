@@ -11,13 +11,13 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.kernel.wellformed import MAX_TRIP_COUNT
-from bitsynth.proof.accumulation import LoopSummary, loop_summary, pass_summary, step_summary
+from bitsynth.proof.accumulation import LoopSummary, loop_summary, pass_summary, step_summary, step_sums
 from bitsynth.schedule.peel import peel_first_run
 
 
 def maximize_flush_period(isa: Isa, kernel: Kernel) -> Kernel:
     """The same kernel with loops as long as the proof allows, and first runs of their own."""
-    passes = (peel_first_run(isa, p, kernel.rows) for c in kernel.chains for p in max_trip_counts(isa, kernel, c))
+    passes = (peel_first_run(isa, p, kernel.groups) for c in kernel.chains for p in max_trip_counts(isa, kernel, c))
     return msgspec.structs.replace(kernel, passes=tuple(passes))
 
 
@@ -37,7 +37,7 @@ def max_trip_counts(isa: Isa, kernel: Kernel, chain: Sequence[Pass]) -> list[Pas
 
 def _maximize_inner(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[Pass, LoopSummary]:
     """The pass with all loops but the outermost as long as those around take their sums, and the summary of these."""
-    sums = LoopSummary.of_step(step_summary(isa, kernel, loop), number)
+    sums, _ = step_sums(kernel, step_summary(isa, kernel, loop), number)
     for level in range(len(loop.loops) - 1):
 
         def holds(trip_count: int, level: int = level, loop: Pass = loop, sums: LoopSummary = sums) -> bool:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.domains.forms import Inexact, Payload, variable
+from bitsynth.isa.domains.forms import Concat, Inexact, Payload, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
@@ -42,7 +42,7 @@ def _derive_first_run(isa: Isa, loop: Loop) -> Loop | None:
         if isinstance(found, int):
             value[step.dst] = known[found]
         else:
-            lines.append(Step(f"t{len(lines)}", found, tuple(known), 0))
+            lines.append(Step(f"t{len(lines)}", found, tuple(known), step.imm if isa[found].imm else 0))
             value[step.dst] = lines[-1].dst
     starts = [value[acc.next] for acc in loop.accs]
     if any(start not in {s.dst for s in lines} for start in starts):
@@ -56,7 +56,7 @@ def _on_zeros(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | 
     """The result of `op` if some operands are zero: another operand, by number among the rest, or a form of those."""
     instr = isa[op]
     lanes: list[list[Payload]] = [
-        [0 if z else variable((k, i), 0, 1) for i in range(o.type.lanes)]
+        [0 if z else _unknown(k, i, o.type.bits, imm) for i in range(o.type.lanes)]
         for k, (o, z) in enumerate(zip(instr.operands, zero, strict=True))
     ]
     rest = [x for x, z in zip(lanes, zero, strict=True) if not z]
@@ -65,7 +65,15 @@ def _on_zeros(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | 
         return None
     if (same := next((k for k, x in enumerate(rest) if x == want), None)) is not None:
         return same
-    return next((i.name for i in _with_these_types(isa, instr, zero) if _evaluate(i, rest, 0) == want), None)
+    others = ((i, imm if i.imm else 0) for i in _with_these_types(isa, instr, zero, imm))
+    return next((i.name for i, imm in others if _evaluate(i, rest, imm) == want), None)
+
+
+def _unknown(operand: int, lane: int, bits: int, imm: int) -> Payload:
+    """An operand's lane: two numbers side by side where an immediate may part them."""
+    if not 0 < imm < bits:
+        return variable((operand, lane), 0, 1)
+    return Concat(tuple((variable((operand, lane, part), 0, 1), b) for part, b in enumerate((imm, bits - imm))))
 
 
 def _evaluate(instr: Instr, lanes: Sequence[Sequence[Payload]], imm: int) -> list[Payload] | None:
@@ -75,10 +83,10 @@ def _evaluate(instr: Instr, lanes: Sequence[Sequence[Payload]], imm: int) -> lis
         return None
 
 
-def _with_these_types(isa: Isa, instr: Instr, zero: Sequence[bool]) -> Iterator[Instr]:
-    """Forms on the operands that are left, with the same result."""
+def _with_these_types(isa: Isa, instr: Instr, zero: Sequence[bool], imm: int) -> Iterator[Instr]:
+    """Forms on the operands that are left, with the same result; of those with an immediate, that take the same."""
     types = [o.type for o, z in zip(instr.operands, zero, strict=True) if not z]
     for other in isa.instrs.values():
-        plain = other.on_registers and not other.imm and other.out == instr.out
+        plain = other.on_registers and imm in other.imms and other.out == instr.out
         if plain and [o.type for o in other.operands] == types:
             yield other

@@ -23,6 +23,12 @@ from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 from bitsynth.schedule import cost
 
 
+def chooses(isa: Isa, model: str) -> bool:
+    """Whether predicted cycles choose tiles: on an out-of-order processor, which runs a kernel's steps as they are."""
+    cpu = isa.table.cpu.get(model)
+    return cpu is not None and cpu.issue is not None and not cpu.issue.in_order
+
+
 def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = cost.AMORTISED_K) -> float:
     """The cycles of `cpu` for 128 multiply-accumulates of a whole tile over `depth` positions of K."""
     return tile_cycles(isa, kernel, cpu, depth) / (cost.units(kernel, depth) * kernel.rows)
@@ -120,7 +126,7 @@ class _Tile:
         """Accumulators at zero: those of outer loops in memory, if the kernel is ordered."""
         in_memory = self.kernel.order not in ORDERS and folds.starts_in_memory(self.isa, self.kernel, loop)
         if in_memory or not loop.first or not ahead.peels(self.kernel):
-            names = [of_row(acc.name, row) for row in range(self.kernel.rows) for acc in loop.accs]
+            names = [of_row(acc.name, row) for row in range(self.kernel.groups) for acc in loop.accs]
             for name in names:
                 yield of_kind(self.rules, "store", [name]) if in_memory else of_kind(self.rules, "move", (), [name])
 
@@ -147,7 +153,7 @@ class _Tile:
             yield from self._fold(folds.fold(self.kernel, loop.loops[level]))
             return
         outer, spilled = loop.loops[level], self._spilled(loop, level)
-        for row in range(self.kernel.rows):
+        for row in range(self.kernel.groups):
             for acc in outer.accs:
                 name = of_row(acc.name, row)
                 if name in spilled:
@@ -168,8 +174,8 @@ class _Tile:
 
     def _spilled(self, loop: Pass, level: int) -> set[str]:
         """The outer accumulators for which a step leaves no register, half of which it could be without."""
-        names = [of_row(acc.name, row) for row in range(self.kernel.rows) for acc in loop.loops[level].accs]
-        inner = sum(len(nested.accs) for nested in loop.loops[:level]) * self.kernel.rows
+        names = [of_row(acc.name, row) for row in range(self.kernel.groups) for acc in loop.loops[level].accs]
+        inner = sum(len(nested.accs) for nested in loop.loops[:level]) * self.kernel.groups
         free = self.isa.table.registers - inner - len(cost.held_for_rows(loop)) - 2
         return set(names[max(0, free) :])
 
@@ -187,22 +193,24 @@ class _Tile:
             elif self._in_memory:
                 yield from self._fold(folds.fold(self.kernel, loop.carried))
             else:
-                yield from (x for row in range(self.kernel.rows) for x in self._program(loop.flush_steps, row, {}))
+                yield from (x for row in range(self.kernel.groups) for x in self._program(loop.flush_steps, row, {}))
             return
-        for row in range(self.kernel.rows):
-            names = [of_row(f"c{r}", row) for r in range(registers)]
-            if not loop.carries:
+        for group in range(self.kernel.groups):
+            members = range(self.kernel.together) if not loop.carries else ()
+            for member in members:
                 yield of_kind(self.rules, "integer", ["start"], ["start"])
                 if self.kernel.has_row_terms:
                     yield of_kind(self.rules, "broadcast", ["start"], ["more"])
-                for name in names:
+                for r in range(registers):
+                    name = of_row(f"c{member * registers + r}", group)
                     yield of_kind(self.rules, "load", ["start"], [name])
                     if self.kernel.has_row_terms:
                         yield arithmetic(self.isa, self.cpu, memory.add_tile, [name, "more"], name)
-            yield from self._program(loop.flush_steps, row, {})
-            if not loop.carries:
+            yield from self._program(loop.flush_steps, group, {})
+            for member in members:
                 yield of_kind(self.rules, "integer", ["end"], ["end"])
-                yield from (of_kind(self.rules, "store", [of_row(t, row), "end"]) for t in loop.tile)
+                own = loop.tile[member * registers : (member + 1) * registers]
+                yield from (of_kind(self.rules, "store", [of_row(t, group), "end"]) for t in own)
 
 
 def _first(loop: Loop) -> Loop:

@@ -24,7 +24,7 @@ def quickest(kernel: Kernel, cpu: str) -> Kernel:
     if found is kernel:
         return kernel
     told = _cycles(found, cpu)
-    for rows in sorted((n for n in ROWS if n < kernel.rows), reverse=True):
+    for rows in sorted((n for n in ROWS if n < kernel.rows and n % kernel.together == 0), reverse=True):
         fewer = msgspec.structs.replace(found, rows=rows)
         cycles = _cycles(fewer, cpu)
         if cycles * _EQUAL > told:

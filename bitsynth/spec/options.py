@@ -9,7 +9,7 @@ from bitsynth.isa import cost_models
 from bitsynth.isa.load import Isa, load
 from bitsynth.spec.matmul import Encoding, MatmulSpec
 
-METHODS = ("popcount", "lookup", "multiply", "dot")
+METHODS = ("popcount", "lookup", "pairs", "multiply", "dot")
 SKETCHES = ("exact", "paper")
 _OWN_MODEL = {"exact": "ops", "paper": "length"}
 MOST_THREADS = 256
@@ -105,9 +105,10 @@ def _sketch(isa: Isa, method: str) -> str:
     match method:
         case "popcount":
             return "fewest popcounts and gates on one bit position"
-        case "lookup":
+        case "lookup" | "pairs":
             most = next(bits for bits in INDEX_BITS if 1 << bits <= isa.word.lanes)
-            return f"least steady loop of lookup sketches with at most {most} positions"
+            rows = ", of two rows at once" if method == "pairs" else ""
+            return f"least steady loop of lookup sketches with at most {most} positions{rows}"
         case "dot":
             return f"least steady loop of sketches whose instruction sums {DOT_POSITIONS} products"
         case _:

@@ -13,9 +13,10 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.progress import Progress, silent
 from bitsynth.proof.proved import Proved
 from bitsynth.schedule import cost
+from bitsynth.schedule.quickest import scoreboard
 from bitsynth.schedule.tiles import k_in_lanes, n_in_lanes
 from bitsynth.sketches import paper
-from bitsynth.sketches.lanes import tables
+from bitsynth.sketches.lanes import pairs, tables
 from bitsynth.sketches.popcount import compute
 from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 from bitsynth.spec.matmul import MatmulSpec
@@ -119,7 +120,7 @@ def candidates(
     """
     found: list[MethodResult] = []
     lacking: list[RunnerUp] = []
-    for method in (options.method,) if options.method else METHODS if options.sketch == "exact" else ("popcount",):
+    for method in _methods(isa, options):
         progress(f"{method}: looking for kernels")
         try:
             found.append(_candidate(isa, spec, options, method, budget, progress))
@@ -128,8 +129,29 @@ def candidates(
     if not found:
         raise NoKernel("; ".join(x.why for x in lacking))
     found.sort(key=lambda c: _across_methods(isa, c.kernel, options.model))
+    if found[0].method == "pairs" and not all(_quicker(isa, found[0], other, options) for other in found[1:]):
+        found.insert(1, found.pop(0))
     others = (RunnerUp(c.method, round(cost.figure(isa, c.kernel, options.model), 4), "") for c in found[1:])
     return found, (*others, *lacking)
+
+
+def _methods(isa: Isa, options: KernelOptions) -> tuple[str, ...]:
+    """The methods to try: the one asked for, or all that the sketch knows.
+
+    Pairs if the set has them, and issue rules of the processor asked for: bounds alone do not tell when they pay.
+    """
+    if options.method:
+        return (options.method,)
+    known = METHODS if options.sketch == "exact" else ("popcount",)
+    cpu = isa.table.cpu.get(options.model)
+    with_pairs = cpu is not None and cpu.issue is not None and pairs.supported(isa)
+    return tuple(method for method in known if method != "pairs" or with_pairs)
+
+
+def _quicker(isa: Isa, pairs_of_rows: MethodResult, other: MethodResult, options: KernelOptions) -> bool:
+    """Whether pairs are predicted to take fewer cycles: they move what bounds count to what these leave out."""
+    mine, theirs = (scoreboard(x.kernel, [options.model])[options.model] for x in (pairs_of_rows, other))
+    return mine < theirs
 
 
 def _across_methods(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:

@@ -54,8 +54,8 @@ class Space:
         """The schedule of a trial: what makes no difference is not asked for."""
         name, gather = _choose(trial, "kernel", tuple(self.kernels)), _choose(trial, "gather", CONV_ALGORITHMS)
         found = self.kernels[name]
-        most = found.entry.kernel.rows
-        rows = trial.suggest_int(_own("rows", name), 1, most) if most > 1 else 1
+        most, together = found.entry.kernel.rows, found.entry.kernel.together
+        rows = together * trial.suggest_int(_own("rows", name), 1, most // together) if most > together else together
         return LayerSchedule(
             found.isa,
             found.method,
@@ -89,10 +89,11 @@ class Space:
     def params(self, schedule: LayerSchedule) -> Params:
         """The parameters for which `suggest` gives `schedule`."""
         name = _name(schedule)
+        kernel = self.kernels[name].entry.kernel
         return {
             "kernel": name,
             "gather": schedule.gather,
-            _own("rows", name): schedule.rows or self.kernels[name].entry.kernel.rows,
+            _own("rows", name): (schedule.rows or kernel.rows) // kernel.together,
             "columns_first": schedule.columns_first,
             "block_rows": schedule.block_rows,
             "band_rows": schedule.band_rows,

@@ -216,7 +216,7 @@ def test_list(run):
     rows, _ = run("list", "--json")
     assert len(rows) == sum(len(list(paths.shipped_kernels().rglob(f"bs_{kind}_*.json"))) for kind in ("mm", "dw"))
     assert all(r["problem"] is None for r in rows)
-    assert {r["method"] for r in rows} == {"popcount", "lookup", "multiply", "dot", "depthwise"}
+    assert {r["method"] for r in rows} == {"popcount", "lookup", "pairs", "multiply", "dot", "depthwise"}
     assert {"name", "ops_per_128_mac", "lower_bound", "minimal", "cycles", "k_max", "from", "variant"} <= rows[0].keys()
 
 

@@ -11,7 +11,14 @@ from matplotlib.patches import Patch, Rectangle
 from bitsynth.bench.plots.panels import panels, plain, save
 from bitsynth.synth.survey import INT8, MACS, Cell, Map
 
-_COLORS = {"popcount": "#56b4e9", "lookup": "#66c2a5", "multiply": "#f0c05a", "dot": "#d9a0c0", INT8: "#d0d0d0"}
+_COLORS = {
+    "popcount": "#56b4e9",
+    "lookup": "#66c2a5",
+    "pairs": "#2a9d78",
+    "multiply": "#f0c05a",
+    "dot": "#d9a0c0",
+    INT8: "#d0d0d0",
+}
 _CURVES = ("#0072b2", "#009e73", "#e69f00", "#cc79a7", "#d55e00", "#56b4e9", "#8c8c8c", "#000000")
 
 

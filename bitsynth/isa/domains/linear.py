@@ -54,6 +54,8 @@ class LinearDomain:
     def add(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(a, int) and isinstance(b, int):
             return (a + b) & ((1 << w) - 1)
+        if isinstance(a, Concat) and isinstance(b, Concat) and (sums := _piecewise_sum(a, b)) is not None:
+            return sums
         return self._known(add_forms(as_form(a), as_form(b)))
 
     def _known(self, x: LinearForm) -> LinearForm:
@@ -129,6 +131,8 @@ class LinearDomain:
             return a | b
         if isinstance(a, int | BitField) and isinstance(b, int | BitField):
             return self.not_(self.and_(self.not_(a, w), self.not_(b, w), w), w)
+        if (beside := _beside(a, b) or _beside(b, a)) is not None:
+            return beside
         low, high = sorted((as_form(a), as_form(b)), key=_trailing_zeros)
         zeros = _trailing_zeros(high)
         require(0 <= low.lo and low.hi < 1 << zeros, "or of two overlapping sums is not linear")
@@ -221,9 +225,21 @@ class LinearDomain:
         require((index.mask | index.ones) < size, "an index beyond the table")
         if isinstance(table[0], TableEntry):
             return _selected(table, table[0].parts, index)
+        if isinstance(table[0], Concat):
+            return self._piecewise(table, index)
         entries = [e for e in table if isinstance(e, int)]
         require(len(entries) == size, "a table of unknown values")
         return _affine_lookup(entries, index)
+
+    def _piecewise(self, table: Sequence[Payload], index: BitField) -> Payload:
+        """A lookup in entries of pieces side by side is one in each piece."""
+        pieces = [e.pieces for e in table if isinstance(e, Concat)]
+        widths = [bits for _, bits in pieces[0]]
+        alike = len(pieces) == len(table) and all([bits for _, bits in p] == widths for p in pieces)
+        require(alike, "entries of a table have other pieces")
+        return side_by_side(
+            [(self.lookup([p[k][0] for p in pieces], index, bits), bits) for k, bits in enumerate(widths)]
+        )
 
     def join(self, parts: Sequence[Payload], w: int) -> Payload:
         return side_by_side([(part, w) for part in parts])
@@ -242,6 +258,26 @@ class LinearDomain:
         raise Inexact("a float32 number is no sum of bits")
 
     nearest = fmul = fadd = fdiv = flt = float_of
+
+
+def _piecewise_sum(a: Concat, b: Concat) -> Payload | None:
+    """The sum of lanes of pieces, if none of it leaves its piece; None if some may."""
+    out: list[tuple[Payload, int]] = []
+    for (x, bits), (y, others) in zip(a.pieces, b.pieces, strict=False):
+        whole = add_forms(as_form(x), as_form(y))
+        if bits != others or whole.lo < 0 or whole.hi >= 1 << bits:
+            return None
+        out.append((whole, bits))
+    return side_by_side(out) if len(a.pieces) == len(b.pieces) else None
+
+
+def _beside(high: Payload, low: Payload) -> Payload | None:
+    """The or of what has only zeros in its lowest piece, and of what fits there; None for others."""
+    if not isinstance(high, Concat) or high.pieces[0][0] != 0:
+        return None
+    least, most = interval(low)
+    bits = high.pieces[0][1]
+    return side_by_side([(low, bits), *high.pieces[1:]]) if 0 <= least and most < 1 << bits else None
 
 
 def _selected(table: Sequence[Payload], parts: tuple[LinearForm, ...], index: BitField) -> LinearForm:

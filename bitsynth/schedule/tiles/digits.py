@@ -9,7 +9,8 @@ from itertools import pairwise
 from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.spec.matmul import MAX_BITS
 
-BYTE = 255
+BYTE, HALF_BYTE = 255, 15
+MOST_PLANES = 2
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,11 @@ def cut(term: ProductTerm, row_bits: int, column_bits: int, *, signed: bool) -> 
 
     Products take codes whole, or one side's of 8 bits in two if they lie in bytes, but for `signed` ones of columns.
     """
-    if term.method == "lookup":
-        for count in range(1, row_bits + 1):
+    if term.looks_up:
+        most = BYTE if term.rows == 1 else HALF_BYTE
+        for count in _counts(term, row_bits, column_bits):
             parts = _cuts(row_bits, count)
-            if all(term.positions * ((1 << len(part)) - 1) <= BYTE for part in parts):
+            if all(term.positions * ((1 << len(part)) - 1) <= most for part in parts):
                 yield tuple(Digit(part, plane) for plane in _cuts(column_bits, column_bits) for part in parts)
         return
     row, column = range(row_bits), range(column_bits)
@@ -54,6 +56,16 @@ def cut(term: ProductTerm, row_bits: int, column_bits: int, *, signed: bool) -> 
         yield tuple(Digit(half, column) for half in _cuts(row_bits, 2))
     if column_bits == MAX_BITS and not signed:
         yield tuple(Digit(row, half) for half in _cuts(column_bits, 2))
+
+
+def _counts(term: ProductTerm, row_bits: int, column_bits: int) -> range:
+    """The numbers of parts of the row's codes that lookups may be of.
+
+    Those of two rows take codes whole, and few planes: of more bits on a side single rows have fewer passes.
+    """
+    if term.rows == 1:
+        return range(1, row_bits + 1)
+    return range(1, 1 + (column_bits <= MOST_PLANES))
 
 
 def _cuts(bits: int, parts: int) -> list[range]:

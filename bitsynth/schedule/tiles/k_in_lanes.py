@@ -58,7 +58,7 @@ def cheapest_kernel(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], mo
     With `channels` a tile has at most so many columns.
     """
     best: Priced | None = None
-    chosen = _by_scoreboard(isa, model)
+    chosen = predicted.chooses(isa, model)
     # A port that one instruction alone takes is no worse than others: reductions of fewest instructions too.
     for layout, counted in product(layouts(isa, WIDE_GROUPS if chosen else GROUPS), (model, "ops")[: 1 + chosen]):
         try:
@@ -72,16 +72,10 @@ def cheapest_kernel(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], mo
     return maximize_flush_period(isa, best[1])
 
 
-def _by_scoreboard(isa: Isa, model: str) -> bool:
-    """Whether the scoreboard chooses: on an out-of-order processor, which runs a kernel's steps as they are."""
-    cpu = isa.table.cpu.get(model)
-    return cpu is not None and cpu.issue is not None and not cpu.issue.in_order
-
-
 def _price(isa: Isa, kernel: Kernel, model: str, channels: int) -> tuple[float, ...]:
     """The sort key: `cost.price`, behind the cycles of a whole tile where the scoreboard has them."""
     price = cost.price(isa, kernel, model, in_layer=channels > 0)
-    return (predicted.cycles_per_128_mac(isa, kernel, model), *price) if _by_scoreboard(isa, model) else price
+    return (predicted.cycles_per_128_mac(isa, kernel, model), *price) if predicted.chooses(isa, model) else price
 
 
 def layouts(isa: Isa, groups_tried: Sequence[int] = GROUPS) -> Iterator[PassLayout]:
@@ -95,7 +89,7 @@ def layouts(isa: Isa, groups_tried: Sequence[int] = GROUPS) -> Iterator[PassLayo
 def _best_in(builder: _Builder, cover: Sequence[PlacedBlock], channels: int) -> Priced:
     isa, model = builder.isa, builder.model
     best: Priced | None = None
-    for rows in MORE_ROWS if _by_scoreboard(isa, model) else ROWS:
+    for rows in MORE_ROWS if predicted.chooses(isa, model) else ROWS:
         passes = _partition(builder, cover, rows)
         if passes is None:
             continue

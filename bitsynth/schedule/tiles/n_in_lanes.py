@@ -1,4 +1,4 @@
-"""Output channels (columns of the tile) in lanes: kernels of the lookup, multiply and dot methods.
+"""Output channels (columns of the tile) in lanes: kernels of the lookup, pairs, multiply and dot methods.
 
 Candidates differ in which operand's vectors are columns, how the row's codes are cut into
 digits, how many positions a step covers, columns and rows of the tile. They are built from
@@ -37,12 +37,13 @@ from bitsynth.kernel.program import (
     bit_tables,
     byte_tables,
 )
-from bitsynth.schedule import cost
+from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.flush import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores
 from bitsynth.schedule.registers import ROWS, fits_registers
+from bitsynth.schedule.tiles import row_pairs
 from bitsynth.schedule.tiles.digits import Digit, cut, groups
-from bitsynth.sketches.lanes import tables, terms, unpack
+from bitsynth.sketches.lanes import pairs, tables, terms, unpack
 from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.sketches.lanes.unpack import Unpack
 from bitsynth.sketches.reduction import stages
@@ -57,6 +58,10 @@ REGISTERS = (1, 2, 3, 4)
 """Column registers of a tile."""
 UNROLL = (1, 2, 4)
 """Inputs a step takes for every column, of no more terms than the last, unless one input has more."""
+_UNROLL_OF_PAIRS = (1, 2, 3, 4)
+_SLACK = 1.1
+_MOST_PREDICTED = 8
+"""The scoreboard chooses among pairs whose figure is up to so many times the least, and among no more of the first."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,10 @@ class ScheduledKernel:
     bound: float
 
 
+PricedTile = tuple[tuple[float, ...], int, TileShape, Kernel]
+"""A tile with its price; its number parts those of one price."""
+
+
 def cheapest_kernel(
     isa: Isa, spec: MatmulSpec, method: str, model: str, budget: Budget, channels: int = 0
 ) -> ScheduledKernel:
@@ -99,30 +108,33 @@ def cheapest_kernel(
 
     With `channels` rows are activations, and a tile has at most so many columns.
     """
-    best: tuple[tuple[float, ...], TileShape, Kernel] | None = None
+    tiles: list[PricedTile] = []
     bound = float("inf")
     wide = spec.act.bits == spec.wgt.bits == MAX_BITS
     found = terms.find(isa, method, wide)
+    slack = _slack(isa, method, model)
     # Every tile shape that may still be the cheapest, with every number of rows that fits.
     for least, shape in sorted(_shapes(isa, spec, found, model), key=lambda x: x[0]):
-        if best is not None and least > best[0][0]:
+        if tiles and least > slack * min(tiles)[0][0]:
             break
         kernel = _kernel(isa, spec, shape, model) if not (channels and shape.swapped) else None
         if kernel is None or kernel.columns > (channels or kernel.columns):
             continue
-        for rows in MORE_ROWS:
+        for rows in (n for n in MORE_ROWS if n % kernel.together == 0):
             tiled = msgspec.structs.replace(kernel, rows=rows)
             if all(fits_registers(isa, tiled, p) for p in tiled.passes):
                 bound = min(bound, cost.loop_ops_per_128_mac(isa, tiled))
                 key = cost.price(isa, tiled, model, in_layer=channels > 0)
-                if best is None or key < best[0]:
-                    best = key, shape, tiled
-    if best is None:
+                tiles.append((key, len(tiles), shape, tiled))
+    if not tiles:
         raise NoKernel(f"{isa.name}: no tile of the {method} method for {spec.act} x {spec.wgt} fits")
+    _, _, shape, kernel = min(tiles) if slack == 1 else _quickest(isa, tiles, slack, model)
     # The claims, and for lookups the program that makes tables.
-    shape, kernel = best[1:]
-    claims = [f"{method}: no tile of {', '.join(dict.fromkeys(map(str, found)))} is cheaper"]
-    if method == "lookup":
+    of = ", ".join(dict.fromkeys(map(str, found)))
+    claims = [f"{method}: no tile of {of} is cheaper"]
+    if slack > 1:
+        claims = [f"{method}: of the {_MOST_PREDICTED} cheapest tiles of {of} none is predicted to be quicker"]
+    if shape.term.looks_up:
         rounds = tables.solve(shape.term.positions, budget)
         made = tables.build(isa, shape.term, repeats(isa, STAGE_BYTES), stores(isa, isa.word), rounds)
         kernel = msgspec.structs.replace(kernel, build=made)
@@ -130,10 +142,25 @@ def cheapest_kernel(
     return ScheduledKernel(maximize_flush_period(isa, kernel), shape.term, tuple(claims), bound)
 
 
+def _slack(isa: Isa, method: str, model: str) -> float:
+    """The share of the least figure up to which predicted cycles choose among tiles, those of pairs."""
+    return _SLACK if method == "pairs" and predicted.chooses(isa, model) else 1
+
+
+def _quickest(isa: Isa, tiles: Sequence[PricedTile], slack: float, cpu: str) -> PricedTile:
+    """Of the tiles within `slack` of the least figure that of the fewest predicted cycles."""
+
+    def cycles(tile: PricedTile) -> tuple[float, int]:
+        return round(predicted.cycles_per_128_mac(isa, maximize_flush_period(isa, tile[3]), cpu), 4), tile[1]
+
+    least = min(tiles)[0][0]
+    return min((tile for tile in sorted(tiles)[:_MOST_PREDICTED] if tile[0][0] <= slack * least), key=cycles)
+
+
 def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str) -> Iterator[tuple[float, TileShape]]:
     """Every candidate, with the least its steady loop can cost under the model."""
     for term in found:
-        alone = term.method == "lookup" or spec.core.wgt.encoding is Encoding.SIGNED
+        alone = term.looks_up or spec.core.wgt.encoding is Encoding.SIGNED
         packed = 1 if alone else 8 // spec.wgt.bits
         # Where one register of a row serves several instructions, unpacking weighs: a byte each may be cheaper.
         per_bytes = dict.fromkeys((packed, 1)) if term.slots > 1 else (packed,)
@@ -143,11 +170,10 @@ def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str
             for digits in cut(term, *bits, signed=signed):
                 if not all(_holds(isa, term, len(d.row), 1 if signed else len(d.column)) for d in digits):
                     continue
-                least = round(len(digits) * _loop_cost(isa, term, model), 6)
-                for registers in REGISTERS:
-                    for unroll in UNROLL:
-                        if _whole(term, unroll, per_byte):
-                            yield least, TileShape(term, swapped, signed, digits, per_byte, unroll, registers)
+                for registers, unroll in product(REGISTERS, _UNROLL_OF_PAIRS if term.rows > 1 else UNROLL):
+                    if _whole(term, unroll, per_byte):
+                        shape = TileShape(term, swapped, signed, digits, per_byte, unroll, registers)
+                        yield round(sum(_loop_cost(isa, shape, digit, model) for digit in digits), 6), shape
 
 
 def _whole(term: ProductTerm, unroll: int, per_byte: int) -> bool:
@@ -159,14 +185,14 @@ def _whole(term: ProductTerm, unroll: int, per_byte: int) -> bool:
 
 def _takes_signed(isa: Isa, term: ProductTerm, core: MatmulOperand) -> bool:
     """Whether weights below 0 may be columns as they are: sums below 0 are added in lanes of the tile's width alone."""
-    if term.method == "lookup" or core.encoding is not Encoding.SIGNED:
+    if term.looks_up or core.encoding is not Encoding.SIGNED:
         return False
     return isa[term.op].operands[term.column].type.sign == "s" and term.acc_type.bits == isa.tile.bits
 
 
 def _holds(isa: Isa, term: ProductTerm, row_bits: int, column_bits: int) -> bool:
     """Whether codes fit the operands that multiply them, a signed byte has one bit less, and their sum the result."""
-    if term.method == "lookup":
+    if term.looks_up:
         return True
     operands, most = isa[term.op].operands, term.positions * ((1 << row_bits) - 1) * ((1 << column_bits) - 1)
     given = ((term.row, row_bits), (term.column, column_bits))
@@ -174,16 +200,21 @@ def _holds(isa: Isa, term: ProductTerm, row_bits: int, column_bits: int) -> bool
     return fits and most < 1 << term.acc_type.bits - (term.acc_type.sign == "s")
 
 
-def _loop_cost(isa: Isa, term: ProductTerm, model: str) -> float:
+def _loop_cost(isa: Isa, shape: TileShape, digit: Digit, model: str) -> float:
     """The least 128 multiply-accumulates of a pass take: every instruction on all ports, or the busiest port class."""
-    ops = [isa[op] for op in (*term.halves, *([term.add] * len(term.halves) if term.add else []))]
-    least = float(sum(instr.instructions for instr in ops))
+    term = shape.term
+    ops = dict.fromkeys(term.halves, 1.0)
+    if term.add:
+        ops[term.add] = len(term.halves)
+    if term.rows > 1:
+        ops[pairs.find(isa).add_high] = -(-shape.terms // row_pairs.gathered(isa, term, len(digit.row))) / shape.terms
+    least = sum(isa[op].instructions * times for op, times in ops.items())
     if model in isa.table.cpu:
         busy: defaultdict[str, float] = defaultdict(float)
-        for instr in ops:
-            busy[instr.cost[model].port] += 1 / instr.cost[model].per_cycle
+        for op, times in ops.items():
+            busy[isa[op].cost[model].port] += times / isa[op].cost[model].per_cycle
         least = max(least / isa.table.cpu[model].vector_per_cycle, *busy.values())
-    return 128 * least * term.slot_bytes / (isa.word.lanes * term.positions)
+    return 128 * least * term.slot_bytes / (isa.word.lanes * term.positions * term.rows)
 
 
 def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel | None:
@@ -194,11 +225,11 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel 
     try:
         moving = memory(isa, _row_bytes(shape.term))
         to_and_fro = metric(isa[moving.load_tile]) + metric(isa[moving.store_tile])
-        step = _step(isa, shape, unpack.find(isa, bits[1], shape.per_byte, metric), constants)
+        step = _step_of(isa, shape, unpack.find(isa, bits[1], shape.per_byte, metric), constants)
         chains = _chains(isa, shape, spec, metric, to_and_fro)
     except NoKernel:
         return None
-    orders = {_slots(path.order, len(step.accs)) for path, _ in chains}
+    orders = {_slots(path.order, len(step.accs) // shape.term.rows) for path, _ in chains}
     if len(orders) > 1:
         return None
     slots = orders.pop()
@@ -213,7 +244,7 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel 
         act_bits=spec.act.bits,
         w_bits=spec.wgt.bits,
         swapped=shape.swapped,
-        rows=1,
+        rows=shape.term.rows,
         columns=len(slots),
         k_step=shape.k_step,
         slot_bytes=shape.term.slot_bytes,
@@ -226,11 +257,12 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel 
         column_terms=column_terms,
         order="steps" if shape.term.slots > 1 else "rows",
         code_bytes=shape.term.code_bytes,
+        together=shape.term.rows,
     )
 
 
 def _row_bytes(term: ProductTerm) -> int:
-    return 1 << term.positions if term.method == "lookup" else term.slot_bytes * term.slots
+    return 1 << term.positions if term.looks_up else term.slot_bytes * term.slots
 
 
 def _terms(spec: MatmulSpec, shape: TileShape) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -254,7 +286,8 @@ def _chains(isa: Isa, shape: TileShape, spec: MatmulSpec, metric: Metric, moving
         shifts = tuple(more.weight - less.weight for more, less in pairwise(digits))
         coef = -(spec.core.wgt.scale << digits[-1].weight)
         sums = LaneSums(shape.term.acc_type, increment, steps, coef, shifts)
-        return stages.cheapest(isa, sums, metric, moving), digits
+        path = stages.cheapest(isa, sums, metric, moving)
+        return stages.unmixed_first(isa, path, metric) if shape.term.rows > 1 else path, digits
 
     best: list[PassChain] = []
     for parts in groups(shape.digits):
@@ -271,7 +304,7 @@ def _chains(isa: Isa, shape: TileShape, spec: MatmulSpec, metric: Metric, moving
 
 def _pass(shape: TileShape, bits: tuple[int, int], digit: Digit, nest: Nest, *, carries: bool) -> Pass:
     """The pass of `digit`, whose loops are `nest`; it `carries` its sums to the next if that shares accumulators."""
-    loops, flush, given = nest
+    loops, flush, given = nest if carries or shape.term.rows == 1 else row_pairs.row_by_row(nest, shape.registers)
     rows = tuple(_row_input(shape, digit, bits[0], n) for n in range(shape.terms // shape.term.slots))
     columns = tuple(_column_input(shape, digit, bits[1], u) for u in range(shape.unroll))
     return Pass(rows, columns, loops, flush, given, carries=carries)
@@ -285,7 +318,7 @@ def _slots(order: tuple[int, ...], accs: int) -> tuple[int, ...]:
 def _row_input(shape: TileShape, digit: Digit, bits: int, n: int) -> Input:
     """The input that term `n` of the step multiplies: a code of every byte of the columns, or of all."""
     term = shape.term
-    if term.method == "lookup":
+    if term.looks_up:
         mask = (1 << len(digit.row)) - 1
         values = tuple(code >> digit.row.start & mask for code in range(1 << bits))
         return Table(values, n * term.positions, term.positions)
@@ -316,6 +349,13 @@ def _order(shape: TileShape) -> Iterator[tuple[int, int]]:
         return product(range(shape.terms), range(shape.registers))
     packed = product(range(shape.unroll), range(shape.registers), range(shape.per_byte))
     return ((u * shape.per_byte + number, g) for u, g, number in packed)
+
+
+def _step_of(isa: Isa, shape: TileShape, parts: Sequence[Unpack], constants: ConstantPool) -> Loop:
+    """The step of one row, or of two at once."""
+    if shape.term.rows == 1:
+        return _step(isa, shape, parts, constants)
+    return row_pairs.step(isa, shape.term, shape.registers, shape.terms, max(len(d.row) for d in shape.digits))
 
 
 def _step(isa: Isa, shape: TileShape, parts: Sequence[Unpack], constants: ConstantPool) -> Loop:

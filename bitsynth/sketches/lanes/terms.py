@@ -9,7 +9,7 @@ never by name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations
 
@@ -31,6 +31,7 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
+from bitsynth.sketches.lanes import pairs
 from bitsynth.spec.options import DOT_POSITIONS, INDEX_BITS
 
 _SLOT_BYTES = (1, 2, 4)
@@ -60,6 +61,16 @@ class ProductTerm:
     code_bytes: int = 1
 
     @property
+    def looks_up(self) -> bool:
+        """Whether it looks sums up in tables."""
+        return self.method in ("lookup", "pairs")
+
+    @property
+    def rows(self) -> int:
+        """Rows that it serves at once."""
+        return pairs.ROWS if self.method == "pairs" else 1
+
+    @property
     def halves(self) -> tuple[str, ...]:
         """The instructions one column register takes."""
         return (self.op, self.high) if self.high else (self.op,)
@@ -80,6 +91,9 @@ def find(isa: Isa, method: str, wide: bool = False) -> tuple[ProductTerm, ...]:
     With `wide` those that sum products of 16-bit lanes come behind: bytes whose sum of two products does not fit
     16 bits are multiplied so at once.
     """
+    if method == "pairs":
+        pairs.find(isa)
+        return tuple(replace(t, method=method) for t in find(isa, "lookup"))
     every = [t for instr in _candidates(isa) for t in _terms(isa, instr)]
     every += [t for instr in _candidates(isa) if wide and not instr.imm for t in _products(isa, instr, WIDE)]
     found = tuple(t for t in every if t.method == method)

@@ -178,6 +178,19 @@ def _mixed(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | None:
     return None
 
 
+def unmixed_first(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath:
+    """The path from accumulators whose lanes are mixed with those of the next one, shifted up by half a lane.
+
+    NoKernel if nothing takes those away.
+    """
+    first, *rest = path.stages
+    found = _added(isa, path.start, 1 << path.start.bits // 2, metric)
+    if found is None:
+        raise NoKernel(f"{isa.name}: nothing takes sums shifted up from those of {path.start}")
+    stages = (replace(first, unmix=found[1]), *rest)
+    return replace(path, stages=stages, cost=path.cost + found[0] / 2 * path.runs[0] * (len(path.shifts) + 1))
+
+
 @lru_cache(maxsize=4096)
 def _stage(
     isa: Isa, have: VecType, most: int, kind: VecType, coef: int, times: int, metric: Metric

@@ -1,0 +1,100 @@
+"""Instructions for two rows in one lookup: a byte of the table has an entry of each row's, side by side.
+
+What is looked up is two sums, the low one in the low half of the byte. Bytes are added up as they are, modulo 256, and
+the high halves apart: the low sums are what is left when the high ones are taken away. Instructions are found by what
+they do to unknowns in the linear domain, never by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bitsynth.errors import NoKernel, SpecError
+from bitsynth.isa.domains.forms import (
+    Concat,
+    Inexact,
+    LinearForm,
+    Payload,
+    TableEntry,
+    add_forms,
+    as_form,
+    variable,
+)
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Instr
+from bitsynth.isa.load import Isa
+
+ROWS = 2
+"""Rows that share a byte."""
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """`merge` puts two tables side by side, `add_high` adds the high halves of bytes; both by so many `bits`."""
+
+    merge: str
+    add_high: str
+    bits: int
+
+    @property
+    def most(self) -> int:
+        """The greatest sum that half a byte holds."""
+        return (1 << self.bits) - 1
+
+
+@lru_cache
+def find(isa: Isa) -> Pairing:
+    """The first forms that do; NoKernel says what `isa` lacks."""
+    bits = isa.word.bits // 2
+    merge = next((i.name for i in _candidates(isa, bits) if _merges(isa, i, bits)), None)
+    add_high = next((i.name for i in _candidates(isa, bits) if _adds_high(isa, i, bits)), None)
+    if merge is None or add_high is None:
+        lacking = "puts two tables side by side in bytes" if merge is None else "adds the high halves of bytes"
+        raise NoKernel(f"{isa.name} has no instruction that {lacking}")
+    return Pairing(merge, add_high, bits)
+
+
+def supported(isa: Isa) -> bool:
+    """Whether `isa` has them."""
+    try:
+        find(isa)
+    except NoKernel:
+        return False
+    return True
+
+
+def _candidates(isa: Isa, bits: int) -> Iterator[Instr]:
+    two = [isa.word] * 2
+    return (
+        i
+        for i in isa.full_forms
+        if i.imm and bits in i.imms and i.out == isa.word and [o.type for o in i.operands] == two
+    )
+
+
+def _merges(isa: Isa, instr: Instr, bits: int) -> bool:
+    lanes = range(isa.word.lanes)
+    rows = [[TableEntry((variable((row, b), 0, 1),), 1) for b in lanes] for row in range(ROWS)]
+    return _run(instr, rows, bits) == [Concat(((low, bits), (high, bits))) for low, high in zip(*rows, strict=True)]
+
+
+def _adds_high(isa: Isa, instr: Instr, bits: int) -> bool:
+    lanes, most = range(isa.word.lanes), (1 << bits) - 1
+    acc, low, high = ([variable((name, b), 0, most) for b in lanes] for name in ("acc", "low", "high"))
+    both = [Concat(((x, bits), (y, bits))) for x, y in zip(low, high, strict=True)]
+    want = [add_forms(x, y) for x, y in zip(acc, high, strict=True)]
+    got = _run(instr, [acc, both], bits)
+    return got is not None and [_terms(as_form(x)) for x in got] == [_terms(x) for x in want]
+
+
+def _terms(x: LinearForm) -> tuple[int, object]:
+    return x.const, x.atoms
+
+
+def _run(instr: Instr, args: Sequence[Sequence[Payload]], imm: int) -> list[Payload] | None:
+    try:
+        return instr(LinearDomain(1), args, imm)
+    except (Inexact, SpecError):
+        return None

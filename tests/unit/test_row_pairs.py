@@ -1,0 +1,92 @@
+"""Lookups of two rows at once: what instruction sets have for them, sums in halves of bytes, and their proof."""
+
+import msgspec
+import numpy as np
+import pytest
+from solved import entry
+
+from bitsynth.errors import NoKernel, Refuted, SpecError
+from bitsynth.isa.load import load
+from bitsynth.isa.step import Step
+from bitsynth.kernel.interpreter import product, wanted
+from bitsynth.kernel.wellformed import check_shape
+from bitsynth.proof import checker
+from bitsynth.proof.counterexample import counterexample
+from bitsynth.schedule import cost, predicted
+from bitsynth.schedule.flush import with_trip_count
+from bitsynth.schedule.quickest import quickest
+from bitsynth.sketches.lanes import pairs, terms
+
+change = msgspec.structs.replace
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    return entry("neon", "pairs", 2, 1).kernel
+
+
+def test_neon_has_what_pairs_want_and_avx2_has_not():
+    found = pairs.find(load("neon"))
+    assert (found.merge, found.add_high, found.bits, found.most) == ("sli.u8x16", "usra.u8x16", 4, 15)
+    assert [t.rows for t in terms.find(load("neon"), "pairs")] == [2]
+    with pytest.raises(NoKernel, match="avx2 has no instruction that puts two tables side by side"):
+        terms.find(load("avx2"), "pairs")
+
+
+def test_a_program_serves_two_rows(kernel):
+    assert (kernel.method, kernel.together, kernel.groups * 2) == ("pairs", 2, kernel.rows)
+    assert sum(step.op.startswith("tbl") for step in kernel.passes[0].step.steps) == len(kernel.slots) // 16
+    assert cost.loop_ops_per_128_mac(load("neon"), kernel) == 3.25
+    with pytest.raises(SpecError, match="whole groups"):
+        check_shape(load("neon"), change(kernel, rows=3))
+
+
+@pytest.mark.parametrize(("first", "second"), [(3, 3), (3, 0), (0, 3), (1, 3)])
+@pytest.mark.parametrize("depth", [1, 83, 85, 4608])
+def test_rows_do_not_run_into_each_other(kernel, first, second, depth):
+    """All-max, all-ones, and either row alone, up to the end of a run and beyond; the last row has no partner."""
+    rows = np.repeat(np.array([first, second, first], np.uint8)[:, None], depth, axis=1)
+    for code in (0, 1):
+        columns = np.full((depth, 70), code, np.uint8)
+        assert (product(kernel, rows, columns) == wanted(kernel, rows, columns)).all()
+
+
+def test_sums_are_bounded_by_what_tables_hold(kernel):
+    """21 lookups of at most 12 a half, 252; one more, and the low sum would not be known from 8 bits."""
+    (loop,) = kernel.passes
+    assert loop.step.trip_count == 255 // (4 * 3)
+    with pytest.raises(Refuted, match="may hold"):
+        checker.check(change(kernel, passes=(with_trip_count(loop, 0, 22),)))
+
+
+@pytest.mark.parametrize(("op", "imm"), [("sli", 3), ("sli", 5), ("usra", 3), ("usra", 5)])
+def test_halves_parted_elsewhere_are_refused(kernel, op, imm):
+    (loop,) = kernel.passes
+    step = change(loop.step, first=(), program=tuple(map(str, _other(loop.step.steps, op, imm))))
+    accs = tuple(change(acc, start="") for acc in step.accs)
+    with pytest.raises((Refuted, SpecError)):
+        checker.check(change(kernel, passes=(change(loop, loops=(change(step, accs=accs), *loop.loops[1:])),)))
+
+
+def _other(steps: tuple[Step, ...], op: str, imm: int) -> list[Step]:
+    return [change(s, imm=imm) if s.op.startswith(op) else s for s in steps]
+
+
+def test_the_tile_of_the_other_row_is_a_counterexample(kernel):
+    (loop,) = kernel.passes
+    half = len(loop.tile) // 2
+    crossed = change(kernel, passes=(change(loop, tile=loop.tile[half:] + loop.tile[:half]),))
+    with pytest.raises(Refuted):
+        checker.check(crossed)
+    found = counterexample(crossed, thorough=False)
+    assert found is not None
+    assert found.got != found.want
+    assert counterexample(kernel, thorough=False) is None
+
+
+@pytest.mark.parametrize("cpu", ["a53", "a72", "a76"])
+def test_rows_are_pairs_on_every_processor(kernel, cpu):
+    found = quickest(kernel, cpu)
+    assert found.rows % 2 == 0
+    bound = cost.cycles_per_128_mac(load("neon"), found, cpu)
+    assert bound < predicted.cycles_per_128_mac(load("neon"), found, cpu) < 2 * bound
