@@ -123,7 +123,10 @@ def _runners_up(entry: Entry) -> list[ReportLine]:
     lacking = [x.method for x in entry.runners_up if x.cost is None]
     out = [ReportLine("method", (entry.method, f"next: {', '.join(priced)}" if priced else ""), free=True)]
     own = round(figure(load(entry.kernel.isa), entry.kernel, entry.model), 4)
-    if any(x.cost is not None and x.cost < own for x in entry.runners_up):
+    lower = {x.method for x in entry.runners_up if x.cost is not None and x.cost < own}
+    if "pairs" in lower:
+        out.append(ReportLine("", ("pairs are predicted to take more cycles, loads and flushes included",), free=True))
+    if lower - {"pairs"}:
         out.append(
             ReportLine("", ("methods are compared to a tenth; of equals, the one that reads fewer bytes",), free=True)
         )
