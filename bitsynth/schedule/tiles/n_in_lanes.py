@@ -332,7 +332,7 @@ def _row_input(shape: TileShape, digit: Digit, bits: int, n: int) -> Input:
 def _column_input(shape: TileShape, digit: Digit, bits: int, u: int) -> Planes:
     first = u * shape.term.positions * shape.per_byte
     tables = bit_tables(bits)[digit.column.start : digit.column.stop]
-    if shape.term.method == "lookup":
+    if shape.term.looks_up:
         return Planes(tables, first, 0, shape.term.positions)
     if shape.signed:
         values = MatmulOperand(bits, Encoding.SIGNED)
