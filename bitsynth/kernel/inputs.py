@@ -47,6 +47,7 @@ class _Operand:
     def __init__(self, kernel: Kernel, of_rows: bool, member: int = 0) -> None:
         self.bits = kernel.row_bits if of_rows else kernel.column_bits
         self.low = kernel.first_bit(of_rows, member)
+        self.code_bytes = kernel.code_bytes
         self.times = 1 << kernel.code_bits - self.low - self.bits
         self.expanded: dict[int, int] = {}
 
@@ -63,7 +64,7 @@ class _Operand:
 
     def byte(self, planes: Planes, byte: int, column: int | None) -> Payload:
         """The payload of byte `byte` of a row or column, or of that number where they are wider."""
-        positions, width, size = planes.positions(byte), len(planes.tables), 8 * self.kernel.code_bytes
+        positions, width, size = planes.positions(byte), len(planes.tables), 8 * self.code_bytes
         if width == 1 and planes.apart == 1:
             return BitField(self[planes.tables[0]], column, positions.start, (1 << planes.per_byte) - 1)
         codes = [(self._number(planes.tables, p, column, planes.signed), width) for p in positions]

@@ -206,8 +206,9 @@ class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis`
     (one of BIT_AXES) is the place of planes in memory. `order` is that of instructions in a step: one of ORDERS, or
     the name of an in-order processor for which they are ordered. Where codes take more than a byte, of
-    `code_bytes`, what is said of bytes of `Planes` is said of those, lowest byte first. Programs are of so many rows `together`, a group:
-    `a0` on are the inputs of its first row, then those of the next, and so are `c0` on registers of their tiles.
+    `code_bytes`, what is said of bytes of `Planes` is said of those, lowest byte first. Programs
+    are of so many rows `together`, a group: `a0` on are the inputs of its first row, then those of the next, and so
+    are `c0` on registers of their tiles.
     """
 
     isa: str
