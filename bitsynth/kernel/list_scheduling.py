@@ -25,7 +25,7 @@ _INTEGERS = 4
 Turn = tuple[Step, bool]
 """A line, and whether it is that of the next step."""
 
-Value = tuple[str, bool]
+StepValue = tuple[str, bool]
 """The name of a value, and whether it is that of the next step."""
 
 
@@ -64,11 +64,11 @@ class _Line:
 
     turn: Turn
     issued: Issued
-    reads: tuple[Value, ...]
-    needs: frozenset[Value]
-    whole: tuple[Value, ...]
-    makes: Value
-    overwrites: tuple[Value, ...]
+    reads: tuple[StepValue, ...]
+    needs: frozenset[StepValue]
+    whole: tuple[StepValue, ...]
+    makes: StepValue
+    overwrites: tuple[StepValue, ...]
     high: bool
     is_half: bool
 
@@ -166,7 +166,7 @@ class ListScheduler:
         after = not line.high and self._wanted(line.makes)
         return after - sum(map(self._last, line.whole))
 
-    def _last(self, value: Value) -> bool:
+    def _last(self, value: StepValue) -> bool:
         return self.readers[value] == 1 and value not in self.kept and value in self.live
 
     def _fits(self, line: _Line) -> bool:
@@ -183,12 +183,12 @@ class ListScheduler:
         if self._wanted(line.makes):
             self._hold(line.makes, True)
 
-    def _hold(self, value: Value, holds: bool) -> None:
+    def _hold(self, value: StepValue, holds: bool) -> None:
         """Note that a register holds the value, or that it does no more."""
         if holds != (value in self.live):
             self.held[half_of(value[0])[1]] += 1 if holds else -1
             (self.live.add if holds else self.live.discard)(value)
 
-    def _wanted(self, value: Value) -> bool:
+    def _wanted(self, value: StepValue) -> bool:
         """Whether a line reads the value, or the next turn has it."""
         return self.readers[value] > 0 or value in self.kept
