@@ -50,6 +50,11 @@ class Packing:
     words: tuple[Polynomial, ...] = ()
 
     @property
+    def is_of_codes(self) -> bool:
+        """Whether rows are their codes one after the other, each a number of its own."""
+        return self.rows in ("bytes", "wide")
+
+    @property
     def in_order(self) -> bool:
         """Whether codes lie at their own positions."""
         return self.order == tuple(range(len(self.order)))

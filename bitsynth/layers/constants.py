@@ -98,7 +98,7 @@ def has_joined_taps(kernel: Kernel, geometry: Geometry, conv_algorithm: str) -> 
     if conv_algorithm != "direct" or geometry.dilation[1] > 1 or kernel.bit_axis != "inner":
         return False
     fewer = -(-wide * channels // kernel.k_step) < wide * -(-channels // kernel.k_step)
-    return fewer and packing(kernel).rows in ("bytes", "wide")
+    return fewer and packing(kernel).is_of_codes
 
 
 def _width(kernel: Kernel, g: Geometry, unit: int) -> int:

@@ -202,9 +202,8 @@ class Estimate:
 
     @property
     def _line_bytes(self) -> int:
-        pixel = (
-            self._pixel_codes * self._kernel.code_bytes if self._joined else self._pixel_steps * self._kernel.row_bytes
-        )
+        kernel = self._kernel
+        pixel = self._pixel_codes * kernel.code_bytes if self._joined else self._pixel_steps * kernel.row_bytes
         return self._lines[1] * pixel
 
     @property
@@ -229,7 +228,7 @@ class Estimate:
     @property
     def _sums_rows(self) -> bool:
         """Whether codes packed as bytes, or wider, are summed then; what other rows cost has their sums in it."""
-        if packing(self._kernel).rows not in ("bytes", "wide"):
+        if not packing(self._kernel).is_of_codes:
             return False
         computed = widened(self.layer, self.candidate.operands)
         spec = MatmulSpec(self._kernel.isa, computed.act, computed.wgt)
