@@ -59,7 +59,8 @@ class _Line:
     """A line that waits: what it takes to ask whether it can be next.
 
     `reads` are the values that it reads, once each, of them those `needs` that lines make, and `whole` those in vector
-    registers. Nobody may read what it `overwrites` any more. A `high` half is in an integer register.
+    registers. Nobody may read what it `overwrites` any more. A `high` half is in an integer register; one that
+    `is_half` takes half of the vector pipes.
     """
 
     turn: Turn
@@ -112,22 +113,20 @@ class ListScheduler:
 
     def _line(self, turn: Turn) -> _Line:
         step, ahead = turn
-        issued, reads = (
-            issue(self.isa, self.kernel.order, step, self.becomes),
-            [(a, ahead) for a in dict.fromkeys(step.args)],
-        )
+        issued = issue(self.isa, self.kernel.order, step, self.becomes)
+        reads = tuple((a, ahead) for a in dict.fromkeys(step.args))
         whole, half = half_of(step.dst)
         over = ([step.dst, whole] if half == HALVES[0] else [step.dst]) if ahead else []
         return _Line(
-            turn,
-            issued,
-            tuple(reads),
-            frozenset(value for value in reads if value[0] not in self.inputs),
-            tuple(value for value in reads if not is_high(value[0])),
-            (step.dst, ahead),
-            tuple((name, False) for name in over),
-            is_high(step.dst),
-            ("vector", 1) in issued.takes,
+            turn=turn,
+            issued=issued,
+            reads=reads,
+            needs=frozenset(value for value in reads if value[0] not in self.inputs),
+            whole=tuple(value for value in reads if not is_high(value[0])),
+            makes=(step.dst, ahead),
+            overwrites=tuple((name, False) for name in over),
+            high=is_high(step.dst),
+            is_half=("vector", 1) in issued.takes,
         )
 
     def _next(self, near: Sequence[_Line]) -> _Line:

@@ -114,11 +114,7 @@ def payloads(operands: LaneShapes) -> list[list[Payload]]:
     The sum in a lane is the unknown ("x", place), place being operand, lane and the pieces on the way.
     """
     rows = 1 << len(operands)
-    return [[_given(lane, k, n, rows) for n, lane in enumerate(lanes)] for k, lanes in enumerate(operands)]
-
-
-def _given(lane: Lane, k: int, n: int, rows: int) -> Payload:
-    return _payload(lane, (k, n), 0, rows)
+    return [[_payload(lane, (k, n), 0, rows) for n, lane in enumerate(lanes)] for k, lanes in enumerate(operands)]
 
 
 def _payload(lane: Lane, place: tuple[Any, ...], offset: int, rows: int) -> Payload:

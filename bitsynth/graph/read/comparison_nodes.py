@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bitsynth.graph.read import ladders
 from bitsynth.graph.read.bits import BOOL, bit, is_strict, maker_of_bit, negative, signed
 from bitsynth.graph.read.float_nodes import Reader, cast_to
-from bitsynth.graph.read.ladders import chosen
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.types import Integers, Tensor, cast
 
@@ -70,12 +70,9 @@ def _fixed(node: FileNode) -> str | None:
     mask = node.graph.in_floats(node.edge(0))
     if mask is None or not mask.size or not (mask == mask.flat[0]).all():
         return None
-    chosen = 1 if mask.flat[0] else 2
-    return (
-        node.edge(chosen)
-        if node.shape(chosen) == _sizes(node)
-        else node.add("expand", node.edge(chosen), sizes=_sizes(node))
-    )
+    index, sizes = (1 if mask.flat[0] else 2), _sizes(node)
+    edge = node.edge(index)
+    return edge if node.shape(index) == sizes else node.add("expand", edge, sizes=sizes)
 
 
 def _extreme(node: FileNode) -> str | None:
@@ -104,25 +101,22 @@ def _step(node: FileNode) -> str | None:
     """The next step of a ladder, in exact arithmetic."""
     if node.graph.reference != "exact" or node.shape() != _sizes(node) or node.shape(2) != node.shape():
         return None
-    return chosen(node, *(node.edge(k) for k in range(3)))
+    return ladders.chosen(node, *(node.edge(k) for k in range(3)))
 
 
 def _mixed(node: FileNode) -> str:
     """Each choice times the bit that chooses it, added."""
     dtype = node.of(1).dtype
-    chosen, parts = cast_to(node, node.edge(0), dtype), []
+    bits, parts = cast_to(node, node.edge(0), dtype), []
     for index in (1, 2):
-        value = node.graph.value(node.edge(index))
+        edge = node.edge(index)
+        value = node.graph.value(edge)
         if value is not None and not np.isfinite(value.astype(np.float64)).all():
             raise node.fail("chooses an infinity at run time; let it choose a finite number")
         if index == 2:
-            chosen = node.add("sub", node.constant(cast(1, dtype)), chosen)
+            bits = node.add("sub", node.constant(cast(1, dtype)), bits)
         if value is None or value.any():
-            parts.append(
-                node.add("mul", node.edge(index), chosen)
-                if value is None
-                else node.add("mul", chosen, node.edge(index))
-            )
+            parts.append(node.add("mul", *((edge, bits) if value is None else (bits, edge))))
     return node.add("add", *parts) if len(parts) == 2 else parts[0]
 
 

@@ -76,9 +76,7 @@ def _unknown(op: str, domain: str) -> str:
     if op in ("Loop", "If", "Scan"):
         return "control flow is not compiled; export the network without it"
     if op in ("GRU", "LSTM", "RNN"):
-        return (
-            "recurrent layers are not compiled; unroll it into MatMul, Sigmoid and Tanh, or cut the network before it"
-        )
+        return "recurrent layers are not compiled; unroll them into MatMul, Sigmoid and Tanh, or cut the network before"
     if op == "QLinearSoftmax":
         return "a softmax of codes is not compiled; leave Softmax out of op_types_to_quantize, or quantize to QDQ"
     if op == "MatMulNBits":

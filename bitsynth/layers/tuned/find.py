@@ -80,5 +80,5 @@ def timed_kernel(known: TuningRecord, schedule: LayerSchedule) -> Entry:
 
 def has_form(kernel: Kernel, schedule: LayerSchedule) -> bool:
     """Whether the kernel comes in the form of the schedule."""
-    rows = schedule.rows <= kernel.rows and schedule.rows % kernel.together == 0
-    return rows and schedule.unroll <= MAX_UNROLL and schedule.bit_axis in kernel.bit_axes
+    has_rows = schedule.rows <= kernel.rows and schedule.rows % kernel.together == 0
+    return has_rows and schedule.unroll <= MAX_UNROLL and schedule.bit_axis in kernel.bit_axes

@@ -9,8 +9,9 @@ from itertools import pairwise
 from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.spec.matmul import MAX_BITS
 
-BYTE, HALF_BYTE = 255, 15
-MOST_PLANES = 2
+_BYTE, _HALF_BYTE = 255, 15
+_MOST_PLANES = 2
+"""Bits of columns with which pairs are tried."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def cut(term: ProductTerm, row_bits: int, column_bits: int, *, signed: bool) -> 
     Products take codes whole, or one side's of 8 bits in two if they lie in bytes, but for `signed` ones of columns.
     """
     if term.looks_up:
-        most = BYTE if term.rows == 1 else HALF_BYTE
+        most = _BYTE if term.rows == 1 else _HALF_BYTE
         for count in _counts(term, row_bits, column_bits):
             parts = _cuts(row_bits, count)
             if all(term.positions * ((1 << len(part)) - 1) <= most for part in parts):
@@ -65,7 +66,7 @@ def _counts(term: ProductTerm, row_bits: int, column_bits: int) -> range:
     """
     if term.rows == 1:
         return range(1, row_bits + 1)
-    return range(1, 1 + (column_bits <= MOST_PLANES))
+    return range(1, 1 + (column_bits <= _MOST_PLANES))
 
 
 def _cuts(bits: int, parts: int) -> list[range]:
@@ -73,8 +74,11 @@ def _cuts(bits: int, parts: int) -> list[range]:
     return [range(low, high) for low, high in pairwise(bits * k // parts for k in range(parts + 1))]
 
 
-def groups(digits: Sequence[Digit]) -> Iterator[list[tuple[Digit, ...]]]:
-    """Each digit alone; then those next to each other in weight, two and more at a time, if all are as wide."""
+def chained(digits: Sequence[Digit]) -> Iterator[list[tuple[Digit, ...]]]:
+    """The ways to part digits into chains of passes that share accumulators.
+
+    Each alone; then those next to each other in weight, two and more at a time, if all are as wide.
+    """
     yield [(digit,) for digit in digits]
     if len({d.widths for d in digits}) == 1 and len({d.weight for d in digits}) == len(digits):
         ordered = sorted(digits, key=lambda d: -d.weight)

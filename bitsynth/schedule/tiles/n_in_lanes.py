@@ -42,7 +42,7 @@ from bitsynth.schedule.flush import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores
 from bitsynth.schedule.registers import ROWS, fits_registers
 from bitsynth.schedule.tiles import row_pairs
-from bitsynth.schedule.tiles.digits import Digit, cut, groups
+from bitsynth.schedule.tiles.digits import Digit, chained, cut
 from bitsynth.sketches.lanes import pairs, tables, terms, unpack
 from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.sketches.lanes.unpack import Unpack
@@ -290,7 +290,7 @@ def _chains(isa: Isa, shape: TileShape, spec: MatmulSpec, metric: Metric, moving
         return stages.unmixed_first(isa, path, metric) if shape.term.rows > 1 else path, digits
 
     best: list[PassChain] = []
-    for parts in groups(shape.digits):
+    for parts in chained(shape.digits):
         try:
             chains = [chain(digits) for digits in parts]
         except NoKernel:

@@ -90,6 +90,7 @@ def _adds_high(isa: Isa, instr: Instr, bits: int) -> bool:
 
 
 def _terms(x: LinearForm) -> tuple[int, object]:
+    """What a form is, but for its bounds."""
     return x.const, x.atoms
 
 
