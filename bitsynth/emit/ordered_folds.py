@@ -44,7 +44,7 @@ class OrderedFolds:
     def zeros(self, loop: Loop, scope: Scope) -> list[str]:
         """Statements that set the sums of an outer loop to zero."""
         scope, store = scope.inner(), self.kernel.memory.store_tile
-        names = [of_row(acc.name, row) for row in range(self.kernel.groups) for acc in loop.accs]
+        names = [of_row(acc.name, group) for group in range(self.kernel.groups) for acc in loop.accs]
         lines = [_SUMS, *scope.settle("sum"), scope.load(self.kernel.memory.load, "empty", "zero")]
         return block("", [*lines, *(scope.store(store, "empty", _at(self._sums()[name])) for name in names)])
 
@@ -68,7 +68,7 @@ class OrderedFolds:
 
     def _sums(self) -> LinePlaces:
         accs = dict.fromkeys(acc.name for p in self.kernel.passes for acc in folds.outer_accs(p))
-        names = [of_row(name, row) for row in range(self.kernel.groups) for name in accs]
+        names = [of_row(name, group) for group in range(self.kernel.groups) for name in accs]
         return {name: ("sum", k * self.isa.tile.lanes) for k, name in enumerate(names)}
 
     def _tiles(self) -> LinePlaces:

@@ -53,7 +53,7 @@ class Programs:
         """Declarations of the loop's accumulators, at zero unless its first run sets them."""
         if self.in_order and folds.starts_in_memory(self.isa, self.kernel, loop):
             return self.flushes.folds.zeros(loop, scope)
-        accs = [(f"{acc.name}_{row}", acc) for row in range(self.kernel.groups) for acc in loop.accs]
+        accs = [(f"{acc.name}_{group}", acc) for group in range(self.kernel.groups) for acc in loop.accs]
         kinds = {name: VecType.parse(acc.type) for name, acc in accs}
         scope.types |= kinds
         if not loop.first or not ahead.peels(self.kernel):
@@ -82,11 +82,11 @@ class Programs:
         scope, program, free = scope.inner(), step.steps, row_free(step.steps)
         out = list(self._columns(loop, program, scope))
         out += scope.steps([s for s in program if s.dst in free])
-        for row in range(self.kernel.groups):
+        for group in range(self.kernel.groups):
             inner = scope.inner()
-            lines = list(self._row_inputs(loop, row, program, inner))
-            lines += self._row(row, step, [s for s in program if s.dst not in free], inner)
-            out += braced(self.kernel, row, lines)
+            lines = list(self._row_inputs(loop, group, program, inner))
+            lines += self._row(group, step, [s for s in program if s.dst not in free], inner)
+            out += braced(self.kernel, group, lines)
         return out
 
     def _interleaved(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
@@ -112,8 +112,8 @@ class Programs:
             yield scope.load(self.kernel.memory.load, name, place)
             yield from _pinned(scope, name, program, self.kernel.groups)
 
-    def _row_inputs(self, loop: Pass, row: int, program: Sequence[Step], scope: Scope) -> Iterator[str]:
-        for name, place in InputPlaces(self.isa, self.kernel, loop).group(row):
+    def _row_inputs(self, loop: Pass, group: int, program: Sequence[Step], scope: Scope) -> Iterator[str]:
+        for name, place in InputPlaces(self.isa, self.kernel, loop).group(group):
             yield scope.load(self.kernel.memory.broadcast, name, place)
             yield from _pinned(scope, name, program, 1)
 
@@ -122,17 +122,17 @@ class Programs:
         if self.in_order and folds.in_memory(self.isa, self.kernel):
             return self.flushes.folds.fold(loop, scope)
         rows = (
-            braced(self.kernel, row, self._row(row, loop, loop.steps, scope.inner()))
-            for row in range(self.kernel.groups)
+            braced(self.kernel, group, self._row(group, loop, loop.steps, scope.inner()))
+            for group in range(self.kernel.groups)
         )
         return [line for lines in rows for line in lines]
 
-    def _row(self, row: int, loop: Loop, program: Sequence[Step], scope: Scope) -> list[str]:
+    def _row(self, group: int, loop: Loop, program: Sequence[Step], scope: Scope) -> list[str]:
         """The program of one row; an accumulator gets its new value as soon as the old one is read for the last time.
 
         Until then both would take a register, and moves at the end of the step.
         """
-        rename, soon = names_of_row(row), early_values(self.isa, loop, program)
+        rename, soon = names_of_row(group), early_values(self.isa, loop, program)
         place = {dst: rename(acc.name) for dst, acc in soon.items()}
         pinned = self.isa.table.pin_peeled or not loop.first
 

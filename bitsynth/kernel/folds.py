@@ -49,10 +49,10 @@ def _registers(kernel: Kernel, loop: Pass) -> int:
 def fold(kernel: Kernel, outer: Loop) -> Loop:
     """The program of an outer loop for all rows."""
     lines = list[Step]()
-    for row in range(kernel.groups):
-        lines += _loads(kernel, row, outer.accs)
-        lines += _of_row(outer.steps, row)
-        lines += _stores(kernel, row, {acc.name: acc.next for acc in outer.accs})
+    for group in range(kernel.groups):
+        lines += _loads(kernel, group, outer.accs)
+        lines += _of_row(outer.steps, group)
+        lines += _stores(kernel, group, {acc.name: acc.next for acc in outer.accs})
     return Loop(1, tuple(map(str, lines)), ())
 
 
@@ -78,18 +78,18 @@ def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool) -> Loop:
     return Loop(1, tuple(map(str, lines)), ())
 
 
-def _loads(kernel: Kernel, row: int, accs: Iterable[Acc]) -> list[Step]:
-    return [Step(of_row(acc.name, row), kernel.memory.load_tile, ()) for acc in accs]
+def _loads(kernel: Kernel, group: int, accs: Iterable[Acc]) -> list[Step]:
+    return [Step(of_row(acc.name, group), kernel.memory.load_tile, ()) for acc in accs]
 
 
-def _stores(kernel: Kernel, row: int, places: dict[str, str]) -> list[Step]:
+def _stores(kernel: Kernel, group: int, places: dict[str, str]) -> list[Step]:
     store = kernel.memory.store_tile
-    return [Step(STORED + of_row(place, row), store, (of_row(value, row),)) for place, value in places.items()]
+    return [Step(STORED + of_row(place, group), store, (of_row(value, group),)) for place, value in places.items()]
 
 
-def _of_row(program: Iterable[Step], row: int, becomes: dict[str, str] | None = None) -> Iterator[Step]:
+def _of_row(program: Iterable[Step], group: int, becomes: dict[str, str] | None = None) -> Iterator[Step]:
     def named(name: str) -> str:
         name = (becomes or {}).get(name, name)
-        return name if name[0] == "k" else of_row(name, row)
+        return name if name[0] == "k" else of_row(name, group)
 
     return (Step(named(s.dst), s.op, tuple(map(named, s.args)), s.imm) for s in program)

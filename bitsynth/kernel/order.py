@@ -15,7 +15,7 @@ from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, row_free
 
 
 def of_row(name: str, row: int) -> str:
-    """The name of what a row has for itself."""
+    """The name of what a row, or a group of rows, has for itself."""
     return f"{name}_{row}"
 
 
@@ -25,12 +25,12 @@ def row_by_row(kernel: Kernel, loop: Pass, step: Loop) -> Loop:
     columns = dict.fromkeys(a for s in step.steps for a in s.args if a[0] == "w")
     lines = [Step(name, kernel.memory.load, ()) for name in columns]
     lines += [s for s in step.steps if s.dst in free]
-    for row in range(kernel.groups):
+    for group in range(kernel.groups):
         inputs = range(len(loop.rows) * kernel.together)
-        lines += [Step(of_row(f"a{i}", row), kernel.memory.broadcast, ()) for i in inputs]
+        lines += [Step(of_row(f"a{i}", group), kernel.memory.broadcast, ()) for i in inputs]
         for s in step.steps:
             if s.dst not in free:
-                lines.append(Step(of_row(s.dst, row), s.op, tuple(_named(a, row, free) for a in s.args), s.imm))
+                lines.append(Step(of_row(s.dst, group), s.op, tuple(_named(a, group, free) for a in s.args), s.imm))
     return msgspec.structs.replace(step, program=tuple(map(str, lines)), accs=_accs(kernel, step), first=())
 
 
@@ -46,22 +46,24 @@ def interleaved(kernel: Kernel, loop: Loop) -> Loop:
 
 def _accs(kernel: Kernel, loop: Loop) -> tuple[Acc, ...]:
     return tuple(
-        Acc(of_row(acc.name, row), acc.type, of_row(acc.next, row)) for row in range(kernel.groups) for acc in loop.accs
+        Acc(of_row(acc.name, group), acc.type, of_row(acc.next, group))
+        for group in range(kernel.groups)
+        for acc in loop.accs
     )
 
 
-def _named(name: str, row: int, free: set[str]) -> str:
+def _named(name: str, group: int, free: set[str]) -> str:
     """The name of a value that a row reads, its own or what all rows share."""
-    return name if name in free or name[0] in "wk" else of_row(name, row)
+    return name if name in free or name[0] in "wk" else of_row(name, group)
 
 
 def _lines(kernel: Kernel, loop: Loop) -> Iterator[Step]:
     free, loaded = row_free(loop.steps), set[str]()
     for step in loop.steps:
-        for row in (None,) if step.dst in free else range(kernel.groups):
-            names = [a if row is None else _named(a, row, free) for a in step.args]
+        for group in (None,) if step.dst in free else range(kernel.groups):
+            names = [a if group is None else _named(a, group, free) for a in step.args]
             for arg in names:
                 if arg[0] in "aw" and not arg.startswith("acc") and arg not in loaded:
                     loaded.add(arg)
                     yield Step(arg, kernel.memory.load if arg[0] == "w" else kernel.memory.broadcast, ())
-            yield Step(step.dst if row is None else of_row(step.dst, row), step.op, tuple(names), step.imm)
+            yield Step(step.dst if group is None else of_row(step.dst, group), step.op, tuple(names), step.imm)

@@ -126,7 +126,7 @@ class _Tile:
         """Accumulators at zero: those of outer loops in memory, if the kernel is ordered."""
         in_memory = self.kernel.order not in ORDERS and folds.starts_in_memory(self.isa, self.kernel, loop)
         if in_memory or not loop.first or not ahead.peels(self.kernel):
-            names = [of_row(acc.name, row) for row in range(self.kernel.groups) for acc in loop.accs]
+            names = [of_row(acc.name, group) for group in range(self.kernel.groups) for acc in loop.accs]
             for name in names:
                 yield of_kind(self.rules, "store", [name]) if in_memory else of_kind(self.rules, "move", (), [name])
 
@@ -153,14 +153,14 @@ class _Tile:
             yield from self._fold(folds.fold(self.kernel, loop.loops[level]))
             return
         outer, spilled = loop.loops[level], self._spilled(loop, level)
-        for row in range(self.kernel.groups):
+        for group in range(self.kernel.groups):
             for acc in outer.accs:
-                name = of_row(acc.name, row)
+                name = of_row(acc.name, group)
                 if name in spilled:
                     yield of_kind(self.rules, "load", ["sp"], [name])
-            yield from self._program(outer.steps, row, {acc.next: acc.name for acc in outer.accs})
+            yield from self._program(outer.steps, group, {acc.next: acc.name for acc in outer.accs})
             for acc in outer.accs:
-                name = of_row(acc.name, row)
+                name = of_row(acc.name, group)
                 if name in spilled:
                     yield of_kind(self.rules, "store", [name])
         yield of_kind(self.rules, "integer", ["left"], ["left"])
@@ -174,16 +174,16 @@ class _Tile:
 
     def _spilled(self, loop: Pass, level: int) -> set[str]:
         """The outer accumulators for which a step leaves no register, half of which it could be without."""
-        names = [of_row(acc.name, row) for row in range(self.kernel.groups) for acc in loop.loops[level].accs]
+        names = [of_row(acc.name, group) for group in range(self.kernel.groups) for acc in loop.loops[level].accs]
         inner = sum(len(nested.accs) for nested in loop.loops[:level]) * self.kernel.groups
         free = self.isa.table.registers - inner - len(cost.held_for_rows(loop)) - 2
         return set(names[max(0, free) :])
 
-    def _program(self, program: Iterable[Step], row: int, becomes: dict[str, str]) -> Iterator[Issued]:
+    def _program(self, program: Iterable[Step], group: int, becomes: dict[str, str]) -> Iterator[Issued]:
         for s in program:
             args = [becomes.get(a, a) for a in s.args]
-            names = [a if a[0] == "k" else of_row(a, row) for a in args]
-            yield arithmetic(self.isa, self.cpu, s.op, names, of_row(becomes.get(s.dst, s.dst), row))
+            names = [a if a[0] == "k" else of_row(a, group) for a in args]
+            yield arithmetic(self.isa, self.cpu, s.op, names, of_row(becomes.get(s.dst, s.dst), group))
 
     def _flush(self, loop: Pass) -> Iterator[Issued]:
         memory, registers = self.kernel.memory, self.kernel.tile_registers(self.isa.table.vector_bits)
@@ -193,7 +193,9 @@ class _Tile:
             elif self._in_memory:
                 yield from self._fold(folds.fold(self.kernel, loop.carried))
             else:
-                yield from (x for row in range(self.kernel.groups) for x in self._program(loop.flush_steps, row, {}))
+                yield from (
+                    x for group in range(self.kernel.groups) for x in self._program(loop.flush_steps, group, {})
+                )
             return
         for group in range(self.kernel.groups):
             members = range(self.kernel.together) if not loop.carries else ()
