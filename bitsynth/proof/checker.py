@@ -40,9 +40,9 @@ from bitsynth.proof.accumulation import (
     compose,
     pass_summary,
     step_summary,
-    step_sums,
 )
 from bitsynth.proof.encodings import encoding_lemma
+from bitsynth.proof.mixed import unmixed
 
 BYTE_MAX = 255
 
@@ -69,8 +69,8 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
         where = f"pass {index}"
         added = step_summary(isa, kernel, loop, new_trace)
         lemmas += _step_lemmas(where, kernel, loop, added)
-        sums, unmixed = step_sums(kernel, added, index)
-        increments.append(unmixed)
+        sums, shares = unmixed(kernel, added, index)
+        increments.append(shares)
         summary = pass_summary(isa, kernel, loop, sums, carried, new_trace)
         lemmas += [_loop_lemma(where, loop, level, summary.held[level]) for level in range(1, len(loop.loops))]
         lemmas.append(_end_lemma(where, loop))

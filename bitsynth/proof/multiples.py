@@ -9,7 +9,8 @@ from bitsynth.isa.domains.forms import Atoms
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.scaled import scaled
-from bitsynth.proof.accumulation import PassSummary, pass_summary, step_summary, step_sums
+from bitsynth.proof.accumulation import PassSummary, pass_summary, step_summary
+from bitsynth.proof.mixed import unmixed
 
 
 @lru_cache(maxsize=64)
@@ -20,7 +21,7 @@ def proved_multiple(kernel: Kernel, doublings: int) -> Kernel:
     isa, carried = load(kernel.isa), None
     made = scaled(isa, kernel, doublings)
     for index, (loop, other) in enumerate(zip(kernel.passes, made.passes, strict=True)):
-        sums, _ = step_sums(kernel, step_summary(isa, kernel, loop), index)
+        sums, _ = unmixed(kernel, step_summary(isa, kernel, loop), index)
         summary = pass_summary(isa, kernel, loop, sums, carried)
         multiple = pass_summary(isa, made, other, sums, carried)
         if _taken(multiple) != _taken(summary, 1 << doublings):
