@@ -128,6 +128,15 @@ def test_a_step_that_was_changed_is_refused(found, case):
     assert said in failure(changed(found, step=step, path=path, value=value))
 
 
+def test_no_thresholds_are_code_0(found):
+    """Not the sums themselves."""
+    made = copy.deepcopy(found)
+    claim = made["steps"][-1]["claims"][0]
+    assert claim["by"] == "sums"
+    claim |= {"by": "thresholds", "values": stored(np.zeros((3, 0), np.int64)), "rising": stored(np.ones((3, 1), bool))}
+    assert "chain and C's formula differ" in failure(made)
+
+
 PLANS = {
     "moved": (lambda c: c["buffers"]["zoo.quantize_1"].update(offset=0), "in the same memory"),
     "out of the arena": (lambda c: c["buffers"]["zoo.quantize_1"].update(offset=1 << 20), "outside of the arena"),

@@ -93,8 +93,8 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
         value = sums.astype(real) * claim["scale"] + claim["bias"] + more.astype(real)
         return np.rint(value.clip(real(claim["low"] - zero), real(claim["high"] - zero))).astype(int) + zero
     require(abs((sums := sums + more) + 0.5) < 1 << 31, "sums leave int32")
-    levels = claim["values"].T[..., None] if claim["by"] == "thresholds" else {"sums": ()}[claim["by"]]
-    return sum(np.where(claim["rising"], sums > t, sums < t).astype(np.int64) for t in levels) if len(levels) else sums
+    turns = claim["values"].T[..., None] if claim["by"] == "thresholds" else {"sums": None}[claim["by"]]
+    return sums if turns is None else sum((np.where(claim["rising"], sums > t, sums < t) * 1 for t in turns), 0 * sums)
 
 
 def ends(claim: dict[str, Any], low: Any, high: Any, element: int) -> Any:
