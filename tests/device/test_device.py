@@ -120,7 +120,7 @@ def two_schedules(isa):
     """A layer by two methods, whose kernels have one name on avxvnni."""
     weight, codes = RNG.choice([-1, 1], (16, 24, 3, 3)), RNG.integers(0, 4, (1, 9, 8, 24)).astype(np.uint8)
     found = candidates(MatmulOperand(2, Encoding.UNSIGNED), MatmulOperand(1, Encoding.BIPOLAR), isa)
-    schedules = [LayerSchedule(isa, x.method, x.channels, "direct", rows=1) for x in found]
+    schedules = [LayerSchedule(isa, x.method, x.channels, "direct", rows=2) for x in found]
     return [Conv2d(weight, 2, 1, padding=1, isa=isa, schedule=s) for s in schedules], codes
 
 
@@ -158,6 +158,7 @@ def test_layers_of_all_methods_take_turns_in_one_program(server, skip_isa):
         assert [(x.name, x.ns) for x in in_turn(board, "neon", 3)] == [
             ("popcount", ()),
             ("lookup", ()),
+            ("pairs", ()),
             ("multiply", ()),
         ]
 
