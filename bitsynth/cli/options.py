@@ -93,7 +93,8 @@ InputFile = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="A .npz file with an array for each input, of one input or of several along the first axis.",
+        help="A .npz file with an array for each input, of one input or of several along the first axis; for a network "
+        "of one input a .npy file too.",
         show_default="inputs at random",
     ),
 ]
