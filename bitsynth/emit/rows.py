@@ -9,9 +9,9 @@ from bitsynth.emit.statements import Rename
 from bitsynth.kernel.program import Kernel
 
 
-def names_of_row(row: int) -> Rename:
-    """C names of one row: its accumulators carry its number."""
-    return lambda name: f"{name}_{row}" if name.startswith("acc") else name
+def names_of_row(group: int) -> Rename:
+    """C names of one row, or of a group of rows: its accumulators carry its number."""
+    return lambda name: f"{name}_{group}" if name.startswith("acc") else name
 
 
 def braced(kernel: Kernel, group: int, lines: Sequence[str]) -> list[str]:

@@ -116,7 +116,8 @@ def candidates(
 ) -> tuple[list[MethodResult], tuple[RunnerUp, ...]]:
     """A kernel of every method that has one, cheapest first, and the outcome of the other methods.
 
-    NoKernel, with the reason of each method, if there is none.
+    Pairs are first only if they are predicted to be quicker than each other kernel. NoKernel, with the reason of each
+    method, if there is none.
     """
     found: list[MethodResult] = []
     lacking: list[RunnerUp] = []

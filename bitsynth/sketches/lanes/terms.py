@@ -148,9 +148,9 @@ def _gives(
 def _products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[ProductTerm]:
     """The terms that multiply lanes of `code_bytes`; of more than one those that sum products alone."""
     types, lanes = [o.type for o in instr.operands], isa.word.lanes // code_bytes
-    bytes_ = [k for k, t in enumerate(types) if (t.bits, t.lanes) == (8 * code_bytes, lanes)]
+    given = [k for k, t in enumerate(types) if (t.bits, t.lanes) == (8 * code_bytes, lanes)]
     high = isa.high_half(instr)
-    for row, column in permutations(bytes_, 2):
+    for row, column in permutations(given, 2):
         rest = [k for k in range(len(types)) if k not in (row, column)]
         mirrored = row > column and types[row] == types[column]
         if mirrored or any(types[k] != instr.out for k in rest):
