@@ -186,3 +186,43 @@ def test_an_infinity_to_choose_is_refused():
     nodes = [node("Greater", "x half", "c"), node("Where", "c x far", "y")]
     with pytest.raises(SpecError, match=r"the_Where: chooses an infinity"):
         read_of(nodes, far=np.float32(-np.inf))
+
+
+@pytest.mark.parametrize("written", ["c zero zeros", "c x zeros", "c zeros x", "c one zeros"])
+def test_a_choice_has_the_shape_of_all_that_it_is_made_of(written):
+    zeros = np.zeros((3, X.size), np.float32)
+    made = run(read_of([node("Greater", "x half", "c"), node("Where", written, "y")], zeros=zeros), {"x": X})
+    numbers = NUMBERS | {"c": X > 0.5, "x": X, "zeros": zeros}
+    want = np.where(*(numbers[name] for name in written.split()))
+    np.testing.assert_array_equal(made.outputs()[0], want)
+    assert made.outputs()[0].shape == want.shape
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT64, TensorProto.UINT8])
+def test_a_sum_of_whole_bits_stays_whole(kind):
+    bits = [node("Greater", f"x {t}", f"c{t}") for t in ("half", "limit")]
+    casts = [node("Cast", f"c{t}", f"b{t}", to=kind) for t in ("half", "limit")]
+    graph = read_of([*bits, *casts, node("Add", "bhalf blimit", "s"), node("Div", "s two", "y")], two=two_of(kind))
+    want = ((X > 0.5).astype(int) + (np.float32(3.3) < X)) // 2
+    assert (run(graph, {"x": X})["y"] == want).all()
+
+
+def two_of(kind):
+    return np.int64(2) if kind == TensorProto.INT64 else np.uint8(2)
+
+
+def test_a_sum_of_bits_has_the_axes_of_what_scales_them():
+    bits = [node("Greater", f"x {t}", f"c{t}") for t in ("half", "limit")]
+    casts = [node("Cast", f"c{t}", f"b{t}", to=FLOAT) for t in ("half", "limit")]
+    nodes = [*bits, *casts, *(node("Mul", f"b{t} gain", f"g{t}") for t in ("half", "limit"))]
+    graph = read_of([*nodes, node("Add", "ghalf glimit", "y")], gain=np.full((1, 1, 1, 1), 2, np.float32))
+    want = 2 * ((X > 0.5).astype(int) + (np.float32(3.3) < X))
+    np.testing.assert_array_equal(run(graph, {"x": X}).floats("y"), want[None, None])
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT32])
+def test_what_is_not_zero_is_true(kind):
+    nodes = [node("Cast", "x", "n", to=kind), node("Cast", "n", "c", to=TensorProto.BOOL)]
+    graph = read_of([*nodes, node("Where", "c one minus", "y")])
+    want = X.astype(np.int32) if kind == TensorProto.INT32 else X
+    assert (run(graph, {"x": X}).outputs()[0] == np.where(want, 1, -1)).all()

@@ -85,6 +85,18 @@ def test_matrices_have_a_scale_a_column(op, turned, how, rng):
     assert (held == w.T).all()
 
 
+def test_small_channels_beside_great_ones_are_no_zeros(rng):
+    w = codes(rng, 3) * np.float32(0.21)
+    w[3] *= np.float32(2.0**-24)
+    w = w.astype(np.float32)
+    edge, held = weights_of(read(net(w)))
+    assert held is not None
+    np.testing.assert_allclose(held * edge.integers.scale, w, rtol=1e-6)
+    w[3, 0, 0, 0] = 0.3
+    edge, _ = weights_of(read(net(w)))
+    assert not isinstance(edge.type, Integers)
+
+
 def test_real_weights_stay(rng):
     w = rng.normal(size=(16, 8, 3, 3)).astype(np.float32)
     edge, _ = weights_of(read(net(w)))

@@ -83,3 +83,12 @@ def test_what_is_not_compiled_is_refused(how):
     )
     with pytest.raises(SpecError, match=r"ConvTranspose the_ConvTranspose: .* not compiled; "):
         read(made)
+
+
+def test_pads_beyond_what_the_image_adds_to_are_refused():
+    how: dict[str, Any] = {"strides": [3, 3], "pads": [1, 1, 0, 0], "output_padding": [2, 2]}
+    made = model(
+        [node("ConvTranspose", "x w", "y", **how)], {"x": (1, 2, 1, 1)}, {"w": np.ones((2, 3, 1, 1), np.float32)}
+    )
+    with pytest.raises(SpecError, match="no pixel of it is read"):
+        read(made)

@@ -117,7 +117,10 @@ def _mixed(node: FileNode) -> str:
             bits = node.add("sub", node.constant(cast(1, dtype)), bits)
         if value is None or value.any():
             parts.append(node.add("mul", *((edge, bits) if value is None else (bits, edge))))
-    return node.add("add", *parts) if len(parts) == 2 else parts[0]
+    if not parts:
+        return node.constant(cast(np.zeros(_sizes(node)), dtype))
+    made = node.add("add", *parts) if len(parts) == 2 else parts[0]
+    return made if node.graph.edges[made].shape == _sizes(node) else node.add("expand", made, sizes=_sizes(node))
 
 
 def _not(node: FileNode) -> tuple[str, ...]:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from bitsynth.graph.read.bits import BOOL, bit
 from bitsynth.graph.read.fake_quantizers import constant_scale, meant_by_sum
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.read.tensors import dtype_of
-from bitsynth.graph.types import is_float
+from bitsynth.graph.types import Integers, Reals, is_float
 
 Reader = Callable[[FileNode], tuple[str, ...]]
 """Adds what a node means to the graph; the edges of its outputs."""
@@ -111,14 +112,21 @@ def _cast_like(node: FileNode) -> tuple[str, ...]:
 
 
 def cast_to(node: FileNode, edge: str, dtype: str) -> str:
-    """The numbers in another type of the file: floats become integers by cutting off toward 0."""
+    """The numbers in another type of the file: floats become integers by cutting off toward 0, truth is not to be 0."""
     found = node.graph.edges[edge].dtype
     if found == dtype:
         return edge
+    if dtype == BOOL and not _is_truth(node.graph.edges[edge].type):
+        return bit(node, node.add("abs", cast_to(node, edge, found if is_float(found) else "float32")), strict=True)
     if is_float(found) and not is_float(dtype):
         whole = node.add("round", edge, rounding="DOWN")
         return node.add("cast", whole, dtype=dtype)
     return node.add("cast", edge, dtype=dtype)
+
+
+def _is_truth(kind: Integers | Reals) -> bool:
+    """Whether numbers are 0 and 1 alone."""
+    return isinstance(kind, Integers) and kind.is_plain and kind.least >= 0 and kind.most <= 1
 
 
 def _batch_norm(node: FileNode) -> tuple[str, ...]:

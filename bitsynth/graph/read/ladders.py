@@ -12,6 +12,7 @@ import numpy as np
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.read.bits import is_strict, maker_of_bit
 from bitsynth.graph.read.source import FileNode
+from bitsynth.graph.types import Shape
 
 _ROUNDED = 2.0**-21
 """What a level may be off its multiple of the first, of its size: levels are rounded one by one."""
@@ -35,6 +36,8 @@ def summed(node: FileNode, a: str, b: str) -> str | None:
     one, other = (_ladder_of(node.graph, edge) for edge in (a, b))
     if one is None or other is None or not one.fits(other) or one.step != other.step:
         return None
+    if not _is_like(node, one.edge, np.broadcast_shapes(node.shape(0), node.shape(1)), node.of(0).dtype):
+        return None
     return _made(node, _Ladder(one.edge, one.thresholds + other.thresholds, one.strict, one.step))
 
 
@@ -45,9 +48,17 @@ def chosen(node: FileNode, condition: str, level: str, otherwise: str) -> str | 
         return None
     number = float(value.reshape(()))
     count = len(below.thresholds) + 1
+    if not _is_like(node, top.edge, node.shape(), node.of(1).dtype):
+        return None
     if min(top.thresholds) < max(below.thresholds) or not abs(count * below.step - number) <= _ROUNDED * abs(number):
         return None
     return _made(node, _Ladder(top.edge, below.thresholds + top.thresholds, top.strict, below.step))
+
+
+def _is_like(node: FileNode, edge: str, sizes: Shape, dtype: str) -> bool:
+    """Whether the steps of an edge have the shape and the type of floats of what is written."""
+    source = node.graph.edges[edge]
+    return source.shape == sizes and source.dtype == dtype == "float32"
 
 
 def _made(node: FileNode, ladder: _Ladder) -> str:

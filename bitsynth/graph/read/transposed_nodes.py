@@ -94,6 +94,8 @@ def _phases(node: FileNode, tables: list[Tensor], groups: int) -> str:
 def _without_negative(node: FileNode, before: Shape, after: Shape) -> tuple[str, tuple[Shape, Shape]]:
     """The image without the pixels that no result reads, and the pads that are left."""
     ends = [(max(-b, 0), n - max(-a, 0)) for b, a, n in zip(before, after, node.shape()[2:], strict=True)]
+    if any(first >= last for first, last in ends):
+        raise node.fail(f"pads {node.get('pads')} leave nothing of an image {node.shape()}; no pixel of it is read")
     return _cut(node, node.edge(0), ends), (tuple(max(n, 0) for n in before), tuple(max(n, 0) for n in after))
 
 

@@ -63,7 +63,10 @@ def _scale_of(weights: Tensor, axis: int) -> Tensor | None:
 
 
 def _scales(rows: Tensor) -> Tensor | None:
-    """The greatest scale of each row of which all its numbers are multiples; None unless each row has one."""
+    """The greatest scale of each row of which all its numbers are multiples; None unless each row has one.
+
+    What is small beside the row's greatest number is no 0: other channels' weights may be, and zeros are exact.
+    """
     most = np.abs(rows).max(1)
     found = np.where(most > 0, 0.0, 1.0)
     for code in range(1, MOST_CODE + 1):
@@ -74,7 +77,8 @@ def _scales(rows: Tensor) -> Tensor | None:
         if not (scale > 0).all():
             return None
         steps = rows[left] / scale[:, None]
-        off = np.abs(rows[left] - np.rint(steps) * scale[:, None]).max(1)
-        fits = off <= _ROUNDINGS * most[left]
+        codes = np.rint(steps)
+        off = np.abs(rows[left] - codes * scale[:, None]).max(1)
+        fits = (off <= _ROUNDINGS * most[left]) & ((codes == 0) == (rows[left] == 0)).all(1)
         found[left[fits]] = scale[fits]
     return None if (found == 0).any() else found
