@@ -14,7 +14,6 @@ from bitsynth.errors import SpecError
 from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import CONV_ALGORITHMS
 from bitsynth.spec.matmul import Encoding
-from bitsynth.spec.options import METHODS
 
 FEW = [
     machine("avx2", "lookup", 2, 1),
@@ -25,6 +24,8 @@ FEW = [
     machine("avx2", "lookup", 3, 3, "narrow", "narrow"),
 ]
 WIDTHS = list(product(range(1, 5), repeat=2))
+METHODS = ("popcount", "lookup", "multiply", "dot")
+"""Those of x86, of which AVX2 has all but the last."""
 PAIRS = list(product(Encoding, repeat=2))
 DEEP = 4608
 EXTREMES = list(product(("max", "min"), repeat=2))
