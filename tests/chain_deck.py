@@ -69,6 +69,10 @@ def deck(isa: str, number: int) -> Deck:
     return Deck(isa, number)
 
 
+MOST_OF_PAIRS = 2
+"""Bits of a side in kernels of pairs."""
+
+
 def _methods(isa: str) -> tuple[str, ...]:
     """Methods of kernels, and other ways to a schedule: the layer's own takes longest to find."""
     stored = sorted(path.name.removesuffix("-c64") for path in (paths.shipped_kernels() / isa).glob("*-c64"))
@@ -80,7 +84,7 @@ def _kind(rng: Generator, act: MatmulOperand, methods: tuple[str, ...]) -> Kind:
     return Kind(
         act=act,
         wgt=MatmulOperand(bits, Encoding(one_of(rng, encodings(bits)))),
-        method=one_of(rng, methods),
+        method=one_of(rng, [m for m in methods if m != "pairs" or max(bits, act.bits) <= MOST_OF_PAIRS]),
         bits=int(rng.integers(1, 4)),
         epilogue=one_of(rng, ("rising", "mixed", "up", "even")),
         layout=one_of(rng, ("NHWC", "packed")),

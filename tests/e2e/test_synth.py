@@ -110,7 +110,7 @@ def test_a_method_asked_for(method, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"method": "guess"}, "unknown method 'guess'; known: popcount, lookup, multiply, dot"),
+        ({"method": "guess"}, "unknown method 'guess'; known: popcount, lookup, pairs, multiply, dot"),
         ({"sketch": "guess"}, "unknown sketch 'guess'; known: exact, paper"),
         ({"method": "lookup", "sketch": "paper"}, "the paper's sketch counts bits and minimizes length"),
         ({"sketch": "paper", "model": "ops"}, "the paper's sketch counts bits and minimizes length"),

@@ -90,7 +90,7 @@ def strays(folder):
         (["--isa", "neon", *WIDTHS, "--sketch", "clever"], "unknown sketch 'clever'; known: exact, paper"),
         (
             ["--isa", "neon", *WIDTHS, "--method", "guess"],
-            "unknown method 'guess'; known: popcount, lookup, multiply, dot",
+            "unknown method 'guess'; known: popcount, lookup, pairs, multiply, dot",
         ),
         (
             ["--isa", "neon", *WIDTHS, "--cost", "z80"],
