@@ -8,7 +8,7 @@ Branches are predicted and caches hit.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bitsynth.isa.load import Isa
@@ -142,6 +142,18 @@ class InOrder:
             else:
                 self.early.pop(r, None)
 
+    def settle(self) -> tuple[int, Hashable]:
+        """Count cycles from this one on, and forget what is over; how many were before it, and the state that is left.
+
+        Two processors of one state take as long for whatever comes.
+        """
+        now, self.now = self.now, 0
+        self.ready = _later(self.ready, now)
+        self.early = {r: max(0, at - now) for r, at in self.early.items() if at > now or r in self.ready}
+        self.made = {r: at - now for r, at in self.made.items() if at >= now}
+        self.free = defaultdict(int, _later(self.free, now))
+        return now, (self.started, *map(_sorted, (self.ready, self.early, self.made, self.free)))
+
 
 class OutOfOrder:
     """An out-of-order processor at work: what is in flight, and when registers and pipes are there."""
@@ -183,6 +195,17 @@ class OutOfOrder:
         self.left.append(max(done, self.done))
         self.entered.append(enter)
 
+    def settle(self) -> tuple[int, Hashable]:
+        """Count cycles from this one on, as `InOrder.settle`."""
+        now = self.now
+        self.entered = deque((max(-1, at - now) for at in self.entered), self.entered.maxlen)
+        self.left = deque((max(0, at - now) for at in self.left), self.left.maxlen)
+        self.ready, self.early = _later(self.ready, now), _later(self.early, now)
+        used = {pipe: {at - now for at in slots if at >= now} for pipe, slots in self.used.items()}
+        self.used = defaultdict(set, used)
+        slots = tuple(sorted((pipe, *sorted(taken)) for pipe, taken in used.items() if taken))
+        return now, (tuple(self.entered), tuple(self.left), _sorted(self.ready), _sorted(self.early), slots)
+
 
 def _slot(used: Mapping[str, set[int]], pipes: Sequence[str], at: int) -> int:
     """The first cycle from `at` on with a free slot in one of `pipes`, which is taken."""
@@ -192,3 +215,11 @@ def _slot(used: Mapping[str, set[int]], pipes: Sequence[str], at: int) -> int:
                 used[pipe].add(at)
                 return at
         at += 1
+
+
+def _later(times: Mapping[str, int], now: int) -> dict[str, int]:
+    return {name: at - now for name, at in times.items() if at > now}
+
+
+def _sorted(times: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(times.items()))
