@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +10,7 @@ import msgspec
 
 from bitsynth import paths
 from bitsynth.errors import SpecError
-from bitsynth.files import read_file
+from bitsynth.isa import toml
 
 _WORDS = (32, 64)
 _REGIONS = 16
@@ -137,10 +136,7 @@ def emulated_cpu(cpus: Mapping[str, str], flags: Iterable[str]) -> str:
 
 def read(path: Path) -> dict[str, Architecture]:
     """The architectures in the file `path`; SpecError says what is wrong in it."""
-    try:
-        tables = msgspec.convert(tomllib.loads(read_file(path).decode()), dict[str, Architecture])
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError, OSError) as error:
-        raise SpecError(f"{path}: {error}") from None
+    tables = toml.decoded(path, dict[str, Architecture])
     for name, table in tables.items():
         _check(f"{path}: {name}", table)
         for key, file in {"probe": table.probe, "midr_probe": table.midr_probe or table.probe}.items():

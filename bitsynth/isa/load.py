@@ -7,9 +7,7 @@ of `isa.toml`. A set that `extends` another has that one's instructions too, and
 
 from __future__ import annotations
 
-import math
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -19,15 +17,13 @@ import msgspec
 
 from bitsynth import paths
 from bitsynth.errors import SpecError
-from bitsynth.files import read_file
-from bitsynth.isa import architecture
 from bitsynth.isa import lane as lane_text
-from bitsynth.isa.expand import forms, settings, vector_type
+from bitsynth.isa import toml
+from bitsynth.isa.consistency import check_high_forms, check_isa, named_once
+from bitsynth.isa.expand import forms, settings
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.tables import InstrFile, IsaFile, IsaTable, IssueTable
 from bitsynth.isa.types import VecType
-
-_VECTOR_BITS = (64, 128, 256, 512)
 
 
 @dataclass(frozen=True)
@@ -161,12 +157,12 @@ def load_folder(folder: Path) -> Isa:
     instrs = {} if parent is None else _inherited(parent, table, needed)
     for path in sorted(folder.glob("*.toml")):
         if path.name != "isa.toml":
-            for name, entry in _decode(path, InstrFile).instr.items():
+            for name, entry in toml.decoded(path, InstrFile).instr.items():
                 for form in forms(f"{path}: {name}", table, needed, name, entry):
                     if form.name in instrs:
                         raise SpecError(f"{path}: {form.name} is declared twice")
                     instrs[form.name] = form
-    _check_partners(folder, instrs)
+    check_high_forms(folder, instrs)
     return Isa(table, instrs)
 
 
@@ -182,14 +178,14 @@ def _for_cpu(isa: Isa, cpu: str) -> Isa:
 def _isa_table(folder: Path) -> tuple[IsaTable, Isa | None]:
     """The `[isa]` table, completed by the set it extends, and that set."""
     path = folder / "isa.toml"
-    raw = _toml(path)
+    raw = toml.read(path)
     parent = _parent(path, raw)
     if parent is not None:
         raw = _merged({"isa": {**msgspec.to_builtins(parent.table), "doc": None}}, raw)
-    table: IsaTable = _convert(path, raw, IsaFile).isa
+    table: IsaTable = toml.converted(path, raw, IsaFile).isa
     if parent is not None and table.cpus:
-        table = msgspec.structs.replace(table, cpu=_named(path, "cpu", table.cpus, table.cpu))
-    _check_isa(path, table)
+        table = msgspec.structs.replace(table, cpu=named_once(path, "cpu", table.cpus, table.cpu))
+    check_isa(path, table)
     return table, parent
 
 
@@ -204,7 +200,7 @@ def _parent(path: Path, raw: Mapping[str, Any]) -> Isa | None:
         raise SpecError(f"{path}: extends {name!r}, which is no other instruction set")
     if "cpu" in own:
         raise SpecError(f"{path}: its cpus are those of {name}; `cpus` names the ones it keeps")
-    parent = _toml(home / name / "isa.toml").get("isa")
+    parent = toml.read(home / name / "isa.toml").get("isa")
     if isinstance(parent, dict) and parent.get("extends"):
         raise SpecError(f"{path}: extends {name}, which itself extends another")
     return load_folder(home / name)
@@ -228,74 +224,3 @@ def _inherited(parent: Isa, isa: IsaTable, needed: Mapping[str, str]) -> dict[st
         )
         for name, instr in parent.instrs.items()
     }
-
-
-def _named(path: Path, what: str, names: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of `known` that `names` names, once each."""
-    if unknown := [n for n in names if n not in known]:
-        raise SpecError(f"{path}: unknown {what} {unknown[0]!r}; known: {', '.join(known)}")
-    if len(set(names)) < len(names):
-        raise SpecError(f"{path}: a {what} is named twice in {', '.join(names)}")
-    return {n: v for n, v in known.items() if n in names}
-
-
-def _check_isa(path: Path, table: IsaTable) -> None:
-    if table.name != path.parent.name:
-        raise SpecError(f"{path}: name is {table.name!r}, the folder is {path.parent.name!r}")
-    if table.arch not in architecture.known():
-        known = ", ".join(architecture.known())
-        raise SpecError(f"{path}: arch is {table.arch!r}; known: {known}, from {paths.architectures()}")
-    if table.vector_bits not in _VECTOR_BITS or table.registers < 1:
-        raise SpecError(f"{path}: want vector_bits of {_VECTOR_BITS} and a register or more")
-    rates = [rate for c in table.cpu.values() for rate in (c.vector_per_cycle, c.half_width_speedup)]
-    if not rates or not all(0 < rate < math.inf for rate in rates):
-        raise SpecError(f"{path}: want one cpu or more, each with vector_per_cycle and half_width_speedup above 0")
-    if not all(0 <= c.overlap <= 1 and (c.slower is None or 0 < c.slower < math.inf) for c in table.cpu.values()):
-        raise SpecError(f"{path}: want overlap of 0 to 1, the share of cycles beside others, and slower above 0")
-    asked = [*table.host_features, *(f for x in table.features.values() for f in x.host)]
-    if silent := [f for f in asked if f not in table.probes]:
-        raise SpecError(f"{path}: probes: want a C expression that asks for {silent[0]}, which host features name")
-    for kind in table.ctype:
-        vector_type(f"{path}: ctype", kind)
-    _check_features(path, table)
-
-
-def _check_features(path: Path, table: IsaTable) -> None:
-    for name, f in table.features.items():
-        if not f.macro.isidentifier() or not f.cc_flags or not f.host:
-            raise SpecError(f"{path}: features.{name}: want the name of a macro, and cc_flags and host of one or more")
-    macros = [table.feature, *(f.macro for f in table.features.values())]
-    if twice := sorted({m for m in macros if macros.count(m) > 1}):
-        raise SpecError(f"{path}: features: two of them have the macro {twice[0]}")
-    for name, cpu in table.cpu.items():
-        _named(path, f"feature of cpu.{name}", cpu.features or [], table.features)
-
-
-def _check_partners(folder: Path, instrs: Mapping[str, Instr]) -> None:
-    """A form with `high` needs the form of that table with the same types."""
-    for low in instrs.values():
-        high = instrs.get(f"{low.high}.{low.name.rpartition('.')[2]}")
-        if low.high and (high is None or (high.operands, high.out) != (low.operands, low.out)):
-            raise SpecError(f"{folder}: {low.name}: no {low.high!r} of the same operands, which `high` names")
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_file(path).decode())
-    except FileNotFoundError:
-        raise SpecError(f"{path} is missing") from None
-    except RecursionError:
-        raise SpecError(f"{path}: nested too deeply") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise SpecError(f"{path}: {error}") from None
-
-
-def _convert(path: Path, raw: Mapping[str, Any], kind: type[Any]) -> Any:
-    try:
-        return msgspec.convert(raw, kind)
-    except msgspec.ValidationError as error:
-        raise SpecError(f"{path}: {error}") from None
-
-
-def _decode(path: Path, kind: type[Any]) -> Any:
-    return _convert(path, _toml(path), kind)
