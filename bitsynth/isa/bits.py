@@ -7,99 +7,16 @@ run the same instruction text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
+
+from bitsynth.isa.domains.domain import Domain
 
 MAX_WIDTH = 64
 """No intermediate value of a lane expression is wider."""
 _MOST_INDICES = 4096
-
-
-class Domain(Protocol):
-    """Primitives on payloads of `w` bits, at most 64. Results are reduced modulo 2**w."""
-
-    def const(self, value: int, w: int) -> Any:
-        """The constant `value`."""
-
-    def add(self, a: Any, b: Any, w: int) -> Any:
-        """a + b."""
-
-    def sub(self, a: Any, b: Any, w: int) -> Any:
-        """a - b."""
-
-    def mul(self, a: Any, b: Any, w: int) -> Any:
-        """a * b."""
-
-    def udiv(self, a: Any, b: Any, w: int) -> Any:
-        """a / b without signs, rounded down; all ones if b is 0."""
-
-    def and_(self, a: Any, b: Any, w: int) -> Any:
-        """Bitwise a & b."""
-
-    def or_(self, a: Any, b: Any, w: int) -> Any:
-        """Bitwise a | b."""
-
-    def xor(self, a: Any, b: Any, w: int) -> Any:
-        """Bitwise a ^ b."""
-
-    def not_(self, a: Any, w: int) -> Any:
-        """Bitwise ~a."""
-
-    def shl(self, a: Any, n: int, w: int) -> Any:
-        """`a` shifted left by `n` bits."""
-
-    def lshr(self, a: Any, n: int, w: int) -> Any:
-        """`a` shifted right by `n` bits, zeros shifted in."""
-
-    def eq(self, a: Any, b: Any, w: int) -> Any:
-        """The truth value of a == b."""
-
-    def ult(self, a: Any, b: Any, w: int) -> Any:
-        """The truth value of a < b, without signs."""
-
-    def ite(self, cond: Any, a: Any, b: Any, w: int) -> Any:
-        """`a` if `cond` holds, else `b`."""
-
-    def zext(self, a: Any, w: int, to: int) -> Any:
-        """`a` of `w` bits widened with zeros to `to` bits."""
-
-    def sext(self, a: Any, w: int, to: int) -> Any:
-        """`a` of `w` bits widened with its sign to `to` bits."""
-
-    def trunc(self, a: Any, w: int, to: int) -> Any:
-        """The low `to` bits of `a`."""
-
-    def popcount(self, a: Any, w: int) -> Any:
-        """The number of set bits of `a`."""
-
-    def lookup(self, table: Sequence[Any], index: Any, w: int) -> Any:
-        """`table[index]`; `index` is below the length of the table."""
-
-    def join(self, parts: Sequence[Any], w: int) -> Any:
-        """The lane of `parts`, `w` bits each, lowest first."""
-
-    def split(self, a: Any, w: int, to: int) -> list[Any]:
-        """The parts of `a`, `to` bits each, lowest first."""
-
-    def float_of(self, a: Any) -> Any:
-        """The float32 nearest to the signed 32-bit `a`."""
-
-    def nearest(self, a: Any) -> Any:
-        """The signed 32-bit number nearest to the float32 `a`, ties to even, saturated; 0 for what is not a number."""
-
-    def fmul(self, a: Any, b: Any, toward_zero: bool = False) -> Any:
-        """The float32 a * b, rounded to nearest or toward zero."""
-
-    def fadd(self, a: Any, b: Any) -> Any:
-        """The float32 a + b."""
-
-    def fdiv(self, a: Any, b: Any) -> Any:
-        """The float32 a / b."""
-
-    def flt(self, a: Any, b: Any) -> Any:
-        """The truth value of a < b of float32 numbers."""
 
 
 @dataclass(eq=False, slots=True)

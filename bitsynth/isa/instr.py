@@ -11,7 +11,8 @@ from typing import Any
 
 from bitsynth.errors import SpecError
 from bitsynth.isa import lane as lane_text
-from bitsynth.isa.bits import Bits, Domain, trunc
+from bitsynth.isa.bits import Bits, trunc
+from bitsynth.isa.domains.domain import Domain
 from bitsynth.isa.types import VecType
 
 _FAILURES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, MemoryError, RecursionError)

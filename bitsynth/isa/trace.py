@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.bits import Domain
+from bitsynth.isa.domains.domain import Domain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Constant, Step

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.isa.array_trace import ArrayTrace
-from bitsynth.isa.bits import Domain
 from bitsynth.isa.domains.concrete import ConcreteDomain
+from bitsynth.isa.domains.domain import Domain
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace

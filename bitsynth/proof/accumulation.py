@@ -11,18 +11,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa.domains.forms import (
-    Inexact,
-    LinearForm,
-    Ranges,
-    add_forms,
-    as_form,
-    is_plane,
-    ranged,
-    tightened,
-    variable,
-)
+from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, is_plane, variable
 from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.domains.ranges import Ranges, ranged, tightened
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType

@@ -14,18 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa.domains.forms import (
-    Inexact,
-    LinearForm,
-    Payload,
-    add_forms,
-    as_form,
-    is_plane,
-    rows_of,
-    total,
-    variable,
-)
+from bitsynth.isa.domains.forms import Inexact, LinearForm, Payload, add_forms, as_form, is_plane, total, variable
 from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.domains.ranges import rows_of
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tested import require_tested
 from bitsynth.isa.trace import Register, Trace

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, product, total, variable
+from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, total, variable
 from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.domains.products import product
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tested import require_tested
 from bitsynth.isa.trace import Register, Trace

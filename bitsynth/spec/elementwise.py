@@ -14,7 +14,8 @@ import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.isa import lane
-from bitsynth.isa.bits import MAX_WIDTH, Bits, Domain, trunc
+from bitsynth.isa.bits import MAX_WIDTH, Bits, trunc
+from bitsynth.isa.domains.domain import Domain
 from bitsynth.isa.types import VecType
 
 Per = Literal["element", "channel", "row", "all", "table", "turn"]

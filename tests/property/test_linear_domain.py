@@ -23,13 +23,12 @@ from bitsynth.isa.domains.forms import (
     add_forms,
     as_form,
     cut,
-    gated,
-    product,
     side_by_side,
     total,
     variable,
 )
 from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.domains.products import gated, product
 
 CONCRETE = ConcreteDomain()
 

@@ -12,17 +12,11 @@ A payload is one of
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, TypeGuard, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeGuard
 
 Atoms = Mapping[Hashable, Mapping[int, int]]
-Ranges = Mapping[Hashable, tuple[int, int]]
 
 
 class Inexact(Exception):
@@ -55,6 +49,10 @@ class BitField:
     position: int
     mask: int
     ones: int = 0
+
+    def at(self, bits: int) -> int:
+        """The positions, as a bit mask, of these of its bits."""
+        return bits << self.position if self.position >= 0 else bits >> -self.position
 
 
 @dataclass(slots=True)
@@ -235,109 +233,9 @@ def cut(x: Payload, first: int, last: int) -> Payload:
     return 0
 
 
-def product(a: LinearForm, b: LinearForm) -> LinearForm:
-    """The product of two sums: bits of one position meet in a gate, a bit selects an unknown, unknowns multiply."""
-    terms = [LinearForm(a.const * b.const, {}, 0, 0)]
-    terms += [LinearForm(0, x.atoms, 0, 0).scaled(y.const) for x, y in ((a, b), (b, a)) if y.const]
-    for left, (coef, mask) in _terms(a):
-        for right, (times, where) in _terms(b):
-            met = _meet(left, mask, right, where)
-            terms.append(LinearForm(0, {} if met is None else {met[0]: {coef * times: met[1]}}, 0, 0))
-    corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-    whole = total(terms)
-    return LinearForm(whole.const, whole.atoms, min(corners), max(corners))
-
-
-def _terms(x: LinearForm) -> list[tuple[Hashable, tuple[int, int]]]:
-    return [(key, term) for key, by in x.atoms.items() for term in by.items()]
-
-
 def is_plane(key: Hashable) -> TypeGuard[tuple[int, int | None]]:
     """Whether an atom is a bit of the planes, (truth table, column), and not an unknown."""
     return isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], int)
-
-
-def _meet(a: Hashable, mask: int, b: Hashable, where: int) -> tuple[Hashable, int] | None:
-    """The atom that is the product of two, and its positions; None if it is always 0."""
-    if not is_plane(a) and not is_plane(b):
-        return ("product", a, b), 1
-    if not is_plane(a):
-        a, mask, b, where = b, where, a, mask
-    left, here = cast("tuple[int, int | None]", a)
-    require(mask & (mask - 1) == 0, "bits of several positions of K are multiplied")
-    if not is_plane(b):
-        return ("gated", left, here, mask.bit_length() - 1, b), 1
-    right, there = b
-    require(mask == where, "bits of different positions of K are multiplied")
-    require(None in (here, there) or here == there, "two columns are multiplied")
-    both = _both(left, right) if isinstance(left, WideTable) else left & right
-    return ((both, there if here is None else here), mask) if both else None
-
-
-@lru_cache(maxsize=4096)
-def _both(left: int, right: int) -> WideTable:
-    return WideTable(left & right)
-
-
-def gated(x: LinearForm, index: BitField, n: int) -> LinearForm:
-    """`x` if bit n of `index` is set, else 0."""
-    require(x.const == 0, "a constant is selected")
-    bit = LinearForm(0, {(index.tt, index.column): {1: 1 << (index.position + n)}}, 0, 1)
-    return product(x, bit)
-
-
-def tightened(x: LinearForm, rows: int) -> LinearForm:
-    """The same combination with the exact range of its bits, if they are of one column.
-
-    Bits at one position are functions of the same codes, so their greatest joint sum may
-    be less than the sum of their greatest values.
-    """
-    planes = [key for key in x.atoms if is_plane(key)]
-    if len(planes) < len(x.atoms) or len({column for _, column in planes} - {None}) > 1:
-        return x
-    bits = [(key[0], c, m) for key in planes for c, m in x.atoms[key].items()]
-    lo = hi = x.const
-    positions = range(max((m.bit_length() for _, _, m in bits), default=0))
-    for here, times in Counter(tuple((tt, c) for tt, c, m in bits if m >> p & 1) for p in positions).items():
-        least, most = _extremes(here, rows)
-        lo, hi = lo + times * least, hi + times * most
-    return LinearForm(x.const, x.atoms, max(lo, x.lo), min(hi, x.hi))
-
-
-@lru_cache(maxsize=1024)
-def _extremes(bits: tuple[tuple[int, int], ...], rows: int) -> tuple[int, int]:
-    """The least and the greatest sum over rows of truth tables, each counted so many times."""
-    sums = rows_of(bits, rows)
-    return int(sums.min()), int(sums.max())
-
-
-def rows_of(bits: Iterable[tuple[int, int]], rows: int) -> NDArray[Any]:
-    """The sum of truth tables on each row, each counted so many times: Python's integers if int64 may not hold them."""
-    bits = tuple(bits)
-    dtype = np.int64 if sum(abs(times) for _, times in bits) < 1 << 63 else object
-    out = np.zeros(rows, dtype)
-    for table, times in bits:
-        out += _unpacked(table, rows).astype(dtype) * times
-    return out
-
-
-@lru_cache(maxsize=1024)
-def _unpacked(table: int, rows: int) -> NDArray[np.uint8]:
-    """The rows of a truth table."""
-    packed = np.frombuffer(table.to_bytes(max(1, rows // 8), "little"), np.uint8)
-    return np.unpackbits(packed, count=rows, bitorder="little")
-
-
-def ranged(x: LinearForm, ranges: Ranges) -> LinearForm:
-    """The same combination of unknowns with the range that follows from theirs."""
-    ends = [sorted((c * ranges[key][0], c * ranges[key][1])) for key, by in x.atoms.items() for c in by]
-    return LinearForm(x.const, x.atoms, x.const + sum(lo for lo, _ in ends), x.const + sum(hi for _, hi in ends))
-
-
-def interval(x: Payload) -> tuple[int, int]:
-    """The least and the greatest value of a payload, as far as is known."""
-    form = x if isinstance(x, LinearForm) else as_form(x)
-    return form.lo, form.hi
 
 
 def require(holds: bool, why: str) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from bitsynth.isa.domains.forms import (
     BitField,
@@ -18,20 +17,16 @@ from bitsynth.isa.domains.forms import (
     Inexact,
     LinearForm,
     Payload,
-    Ranges,
     TableEntry,
     add_forms,
     as_form,
     cut,
-    gated,
-    interval,
-    product,
-    ranged,
     require,
     side_by_side,
-    tightened,
-    total,
 )
+from bitsynth.isa.domains.lookups import affine_lookup, selected_parts
+from bitsynth.isa.domains.products import product
+from bitsynth.isa.domains.ranges import Ranges, interval, ranged, tightened
 
 
 @dataclass
@@ -214,7 +209,7 @@ class LinearDomain:
         assert isinstance(a, BitField)
         n = a.mask.bit_count()
         const = a.ones.bit_count()
-        return LinearForm(const, {(a.tt, a.column): {1: _at(a.mask, a.position)}}, const, const + n)
+        return LinearForm(const, {(a.tt, a.column): {1: a.at(a.mask)}}, const, const + n)
 
     def lookup(self, table: Sequence[Payload], index: Payload, w: int) -> Payload:
         size = len(table)
@@ -224,12 +219,12 @@ class LinearDomain:
         assert isinstance(index, BitField)
         require((index.mask | index.ones) < size, "an index beyond the table")
         if isinstance(table[0], TableEntry):
-            return _selected(table, table[0].parts, index)
+            return selected_parts(table, table[0].parts, index)
         if isinstance(table[0], Concat):
             return self._piecewise(table, index)
         entries = [e for e in table if isinstance(e, int)]
         require(len(entries) == size, "a table of unknown values")
-        return _affine_lookup(entries, index)
+        return affine_lookup(entries, index)
 
     def _piecewise(self, table: Sequence[Payload], index: BitField) -> Payload:
         """A lookup in entries of pieces side by side is one in each piece."""
@@ -280,15 +275,6 @@ def _beside(high: Payload, low: Payload) -> Payload | None:
     return side_by_side([(low, bits), *high.pieces[1:]]) if 0 <= least and most < 1 << bits else None
 
 
-def _selected(table: Sequence[Payload], parts: tuple[LinearForm, ...], index: BitField) -> LinearForm:
-    """The lookup lemma for a table of partial sums: the parts the index's bits select."""
-    for e, entry in enumerate(table):
-        sums = isinstance(entry, TableEntry) and entry.chosen == e and (entry.parts is parts or entry.parts == parts)
-        require(sums, f"entry {e} of the table is not the sum its number selects")
-    fixed = [part for n, part in enumerate(parts) if index.ones >> n & 1]
-    return total([*fixed, *(gated(part, index, n) for n, part in enumerate(parts) if index.mask >> n & 1)])
-
-
 def _require_meeting(a: BitField, b: BitField) -> None:
     """A gate joins bits of one position and one column."""
     require(a.position == b.position, f"bits {a.position} and {b.position} of K meet in a gate")
@@ -302,36 +288,6 @@ def _field(x: Payload, w: int) -> BitField:
     return x
 
 
-def _at(mask: int, position: int) -> int:
-    return mask << position if position >= 0 else mask >> -position
-
-
 def _trailing_zeros(x: LinearForm) -> int:
     values = [c for by in x.atoms.values() for c in by] + [x.const]
     return min(((v & -v).bit_length() - 1 for v in values if v), default=64)
-
-
-def _affine_lookup(table: Sequence[int], index: BitField) -> LinearForm:
-    """The lookup lemma: the entry is table[ones] plus one fixed amount per set bit."""
-    base, weights, lo, hi = _weights(tuple(table), index.mask, index.ones)
-    by = {coef: _at(bits, index.position) for coef, bits in weights}
-    return LinearForm(base, {(index.tt, index.column): by} if by else {}, lo, hi)
-
-
-@lru_cache(maxsize=256)
-def _weights(table: tuple[int, ...], mask: int, ones: int) -> tuple[int, tuple[tuple[int, int], ...], int, int]:
-    """(entry of no free bit, (amount, bits that add it) pairs, least and greatest entry)."""
-    base = table[ones]
-    bits = [n for n in range(mask.bit_length()) if mask >> n & 1]
-    weight = {n: table[ones | 1 << n] - base for n in bits}
-    subset = mask
-    while subset:
-        want = base + sum(weight[n] for n in bits if subset >> n & 1)
-        require(table[ones | subset] == want, "the table is not a sum over the index's bits")
-        subset = (subset - 1) & mask
-    by: dict[int, int] = {}
-    for n, amount in weight.items():
-        if amount:
-            by[amount] = by.get(amount, 0) | 1 << n
-    low = base + sum(c for c in weight.values() if c < 0)
-    return base, tuple(by.items()), low, base + sum(c for c in weight.values() if c > 0)

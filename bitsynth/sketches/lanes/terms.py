@@ -22,12 +22,11 @@ from bitsynth.isa.domains.forms import (
     TableEntry,
     add_forms,
     as_form,
-    gated,
-    product,
     total,
     variable,
 )
 from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.domains.products import gated, product
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType

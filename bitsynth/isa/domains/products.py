@@ -1,0 +1,55 @@
+"""Products of sums of atoms: bits of one position meet in a gate, a bit selects an unknown, unknowns multiply."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import lru_cache
+from typing import cast
+
+from bitsynth.isa.domains.forms import BitField, LinearForm, WideTable, is_plane, require, total
+
+
+def product(a: LinearForm, b: LinearForm) -> LinearForm:
+    """The product of two sums: bits of one position meet in a gate, a bit selects an unknown, unknowns multiply."""
+    terms = [LinearForm(a.const * b.const, {}, 0, 0)]
+    terms += [LinearForm(0, x.atoms, 0, 0).scaled(y.const) for x, y in ((a, b), (b, a)) if y.const]
+    for left, (coef, mask) in _terms(a):
+        for right, (times, where) in _terms(b):
+            met = _meet(left, mask, right, where)
+            terms.append(LinearForm(0, {} if met is None else {met[0]: {coef * times: met[1]}}, 0, 0))
+    corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
+    whole = total(terms)
+    return LinearForm(whole.const, whole.atoms, min(corners), max(corners))
+
+
+def _terms(x: LinearForm) -> list[tuple[Hashable, tuple[int, int]]]:
+    return [(key, term) for key, by in x.atoms.items() for term in by.items()]
+
+
+def _meet(a: Hashable, mask: int, b: Hashable, where: int) -> tuple[Hashable, int] | None:
+    """The atom that is the product of two, and its positions; None if it is always 0."""
+    if not is_plane(a) and not is_plane(b):
+        return ("product", a, b), 1
+    if not is_plane(a):
+        a, mask, b, where = b, where, a, mask
+    left, here = cast("tuple[int, int | None]", a)
+    require(mask & (mask - 1) == 0, "bits of several positions of K are multiplied")
+    if not is_plane(b):
+        return ("gated", left, here, mask.bit_length() - 1, b), 1
+    right, there = b
+    require(mask == where, "bits of different positions of K are multiplied")
+    require(None in (here, there) or here == there, "two columns are multiplied")
+    both = _both(left, right) if isinstance(left, WideTable) else left & right
+    return ((both, there if here is None else here), mask) if both else None
+
+
+@lru_cache(maxsize=4096)
+def _both(left: int, right: int) -> WideTable:
+    return WideTable(left & right)
+
+
+def gated(x: LinearForm, index: BitField, n: int) -> LinearForm:
+    """`x` if bit n of `index` is set, else 0."""
+    require(x.const == 0, "a constant is selected")
+    bit = LinearForm(0, {(index.tt, index.column): {1: 1 << (index.position + n)}}, 0, 1)
+    return product(x, bit)
