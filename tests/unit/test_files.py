@@ -13,7 +13,7 @@ import bitsynth
 from bitsynth.cli import main, weights
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import MARK, file_lock, marked, replace_file, write_texts
-from bitsynth.isa import architecture, load
+from bitsynth.isa import architecture, toml
 from bitsynth.layers import array_files
 from bitsynth.layers.tuned import files as tuned_files
 from bitsynth.store import kernels
@@ -31,7 +31,7 @@ def huge(path):
 
 
 KINDS = [os.mkfifo, endless, huge, os.mkdir]
-READERS = [kernels.read_entry, load._toml, architecture.read, weights.read, lambda path: list(tuned_files.read(path))]
+READERS = [kernels.read_entry, toml.read, architecture.read, weights.read, lambda path: list(tuned_files.read(path))]
 REFUSED = r"is not a regular file|has [\d,]+ bytes, more than"
 
 
