@@ -28,7 +28,7 @@ from bitsynth.errors import BitsynthError
 from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
-from bitsynth.kernel.program import Table
+from bitsynth.kernel.inputs import Table
 from bitsynth.schedule import cost
 from bitsynth.sketches.popcount import counts
 from bitsynth.sketches.popcount.counts import Count

@@ -16,7 +16,8 @@ from bitsynth.isa import load
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.program import BIT_AXES, Build, Kernel, Pass, Planes, Table
+from bitsynth.kernel.inputs import Build, Planes, Table
+from bitsynth.kernel.program import BIT_AXES, Kernel, Pass
 from bitsynth.schedule.flush import with_trip_count
 
 change = msgspec.structs.replace

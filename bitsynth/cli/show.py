@@ -21,8 +21,9 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.depthwise import PREFIX
 from bitsynth.kernel.describe import flush_title, input_text, loop_title, plane_text, step_title
+from bitsynth.kernel.inputs import Build, Planes
 from bitsynth.kernel.names import KernelName
-from bitsynth.kernel.program import Build, Kernel, Loop, Pass, Planes
+from bitsynth.kernel.program import Kernel, Loop, Pass
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule import predicted
 from bitsynth.schedule.cost import AMORTISED_K

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bitsynth.kernel.describe import input_text
-from bitsynth.kernel.program import Input, Kernel
+from bitsynth.kernel.inputs import Input
+from bitsynth.kernel.program import Kernel
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
 
 _SHOWN = 16

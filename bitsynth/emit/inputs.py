@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bitsynth.kernel.program import Input, Kernel, Planes, Table, number
+from bitsynth.kernel.inputs import Input, Planes, Table
+from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.truth_tables import number
 
 
 @dataclass(frozen=True)

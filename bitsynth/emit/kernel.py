@@ -26,9 +26,10 @@ from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant
 from bitsynth.isa.types import VecType
+from bitsynth.kernel.forms_used import constant_load, needs
+from bitsynth.kernel.inputs import Build, Table
 from bitsynth.kernel.names import KernelName
-from bitsynth.kernel.program import Build, Kernel, Table
-from bitsynth.kernel.wellformed import constant_load, needs
+from bitsynth.kernel.program import Kernel
 from bitsynth.proof.multiples import proved_multiple
 from bitsynth.proof.proved import Proved
 from bitsynth.spec.matmul import MatmulSpec, affine

@@ -14,7 +14,8 @@ from bitsynth.emit.ordered import OrderedSteps
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.statements import Scope
 from bitsynth.kernel.describe import flush_title, loop_title, step_title
-from bitsynth.kernel.program import Input, Kernel, Pass, period
+from bitsynth.kernel.inputs import Input
+from bitsynth.kernel.program import Kernel, Pass, period
 
 Sides = Mapping[Sequence[Input], SideText]
 

@@ -19,8 +19,9 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, Requirements
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
+from bitsynth.kernel.forms_used import constant_load
 from bitsynth.kernel.program import Acc
-from bitsynth.kernel.wellformed import constant_load
+from bitsynth.kernel.program_rules import check_names
 
 PREFIX = "bs_dw_"
 """How the names of depthwise kernels start."""
@@ -173,7 +174,7 @@ def _check_names(program: DepthwiseProgram) -> None:
     inputs = [f"a{j}" for j in range(program.taps)] + [f"w{j}" for j in range(len(program.weights))]
     accs = [a.name for a in program.accs]
     _check_values("step", inputs, [], program.steps, [a.next for a in program.accs])
-    _check_kind(accs, "acc")
+    check_names("accumulator", "acc", accs)
     for flush in program.flushes:
         sums, constants = [f"c{r}" for r in range(len(flush.tile))], [c.name for c in flush.constants]
         _check_values("flush", [*accs, *sums], constants, flush.steps, flush.tile)
@@ -183,13 +184,8 @@ def _check_values(
     where: str, inputs: Sequence[str], constants: Sequence[str], steps: Sequence[Step], results: Sequence[str]
 ) -> None:
     made = [s.dst for s in steps]
-    _check_kind(constants, "k")
-    _check_kind(made, "t")
+    check_names("constant", "k", constants)
+    check_names("value", "t", made)
     used = {x for s in steps for x in s.args} | set(results)
     if not {*inputs, *constants, *made} <= used:
         raise SpecError(f"malformed depthwise kernel: a {where} lacks uses of every value")
-
-
-def _check_kind(names: Sequence[str], kind: str) -> None:
-    if len(set(names)) != len(names) or not all(re.fullmatch(rf"{kind}\d+", n, re.ASCII) for n in names):
-        raise SpecError(f"malformed depthwise kernel: it lacks names of their kind, each defined once, such as {kind}0")

@@ -10,7 +10,8 @@ from operator import xor
 
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.step import Step
-from bitsynth.kernel.program import Input, Kernel, Pass, Planes
+from bitsynth.kernel.inputs import Input, Planes
+from bitsynth.kernel.program import Kernel, Pass
 
 
 def plane_text(table: int, bits: int) -> str:

@@ -6,7 +6,6 @@ sums, `t2_0` the first part of the third threshold; what a row or all elements s
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
@@ -18,11 +17,11 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.element_constants import UnitConstants
-from bitsynth.kernel.wellformed import constant_load
+from bitsynth.kernel.forms_used import constant_load
+from bitsynth.kernel.program_rules import check_names
 from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec
 
 MOST_UNIT, MOST_VALUES = 256, 256
-_CONSTANT, _VALUE = (re.compile(rf"{kind}\d+", re.ASCII) for kind in "kv")
 
 
 class ElementLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -188,13 +187,12 @@ def _check_names(program: ElementwiseProgram) -> None:
     loops = (program.loop.program, program.loop.next) if program.loop else ((), ())
     known = {c.name for c in program.constants} | {r for x in program.spec.inputs for v in names(program, x) for r in v}
     known |= {f"x0_{n}" for n in range(len(loops[1]))}
-    constants = [c.name for c in program.constants]
-    sound = len(set(constants)) == len(constants) and all(_CONSTANT.fullmatch(name) for name in constants)
+    check_names("constant", "k", (c.name for c in program.constants))
     for lines, results in ((program.program, program.results), loops):
         made = [Step.parse(line).dst for line in lines]
-        sound &= len(set(made)) == len(made) and all(map(_VALUE.fullmatch, made)) and set(results) <= {*made, *known}
-    if not sound:
-        raise SpecError(f"{program.name}: names of values are v0, v1 and so on, of constants k0, k1, each made once")
+        check_names("value", "v", made)
+        if unknown := set(results) - {*made, *known}:
+            raise SpecError(f"{program.name}: the result {min(unknown)[:40]!r} has no value")
 
 
 def _check_store(program: ElementwiseProgram, isa: Isa) -> None:

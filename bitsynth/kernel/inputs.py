@@ -1,88 +1,87 @@
-"""The contents of a step's registers: functions of codes, as payloads of the linear domain."""
+"""What a step reads of codes: planes of their bits, or tables of sums, and how these are made."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product
+from functools import reduce
+from operator import or_
 
-from bitsynth.isa.domains.forms import BitField, LinearForm, Payload, TableEntry, WideTable, side_by_side, total
-from bitsynth.isa.trace import Register, Trace
-from bitsynth.isa.types import VecType
-from bitsynth.kernel.program import Kernel, Pass, Planes, Table, bit_table
+import msgspec
 
-WIDE = 1 << 12
-"""Rows of truth tables from which on they are hashed once."""
+from bitsynth.isa.step import Constant, Step
 
-
-def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
-    """Bind constants, a row's inputs and columns' inputs in `trace`; lanes are as wide as codes lie."""
-    word, codes = _lanes_of_codes(trace.isa.word, kernel.code_bytes), kernel.slot_bytes // kernel.code_bytes
-    trace.bind_constants(kernel.constants)
-    of_column = _Operand(kernel, False)
-    of_rows = [_Operand(kernel, True, member) for member in range(kernel.together)]
-    for i, (of_row, given) in enumerate(product(of_rows, loop.rows)):
-        if isinstance(given, Table):
-            parts = of_row.parts(given)
-            lanes: list[Payload] = [TableEntry(parts, b % given.entries) for b in range(word.lanes)]
-        else:
-            repeated = kernel.input_bytes(given) // kernel.code_bytes
-            lanes = [of_row.byte(given, b % repeated, None) for b in range(word.lanes)]
-        trace.bind(f"a{i}", Register(word, tuple(lanes)))
-    each = word.lanes // codes
-    for i, planes in enumerate(loop.columns):
-        for g in range(len(kernel.slots) // each):
-            columns = kernel.slots[g * each : (g + 1) * each]
-            lanes = [of_column.byte(planes, b % codes, columns[b // codes]) for b in range(word.lanes)]
-            trace.bind(f"w{g}_{i}", Register(word, tuple(lanes)))
+STAGE_BYTES = 8
+"""Bytes of codes a table is built from, zeros behind the last."""
 
 
-def _lanes_of_codes(word: VecType, code_bytes: int) -> VecType:
-    """The type of a register of codes that take so many bytes each."""
-    return VecType(word.sign, 8 * code_bytes, word.lanes // code_bytes)
+class Planes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="planes"):
+    """Bytes whose bits are functions of codes; `tables` are truth tables, bit c for code c.
+
+    Bit q * len(tables) + j of byte b, for q below `per_byte`, is tables[j] of the code at
+    position first + b * stride + q * apart of the step. A `signed` byte is one number, in two's
+    complement. A row's input may fill `slots` of a register, of which an instruction takes one.
+    """
+
+    tables: tuple[int, ...]
+    first: int
+    stride: int
+    per_byte: int
+    signed: bool = False
+    apart: int = 1
+    slots: int = 1
+
+    @property
+    def zero(self) -> int:
+        """The code that pads: the first whose bits are all 0."""
+        some = reduce(or_, self.tables, 0)
+        return (some + 1 & ~some).bit_length() - 1
+
+    def positions(self, byte: int) -> range:
+        """The positions of K `byte` holds, lowest bits first."""
+        start = self.first + byte * self.stride
+        return range(start, start + self.per_byte * self.apart, self.apart)
 
 
-class _Operand:
-    """Functions of one operand's code as tables over act + (wgt << act_bits), and the code of a second row above."""
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="table"):
+    """A table of partial sums: entry e is the sum of values[code] over the set bits of e.
 
-    def __init__(self, kernel: Kernel, of_rows: bool, member: int = 0) -> None:
-        self.bits = kernel.row_bits if of_rows else kernel.column_bits
-        self.low = kernel.first_bit(of_rows, member)
-        self.code_bytes = kernel.code_bytes
-        self.times = 1 << kernel.code_bits - self.low - self.bits
-        self.expanded: dict[int, int] = {}
+    Bit n of e stands for the code at position first + n of the step.
+    """
 
-    def __getitem__(self, table: int) -> int:
-        if table not in self.expanded:
-            made = self._expand(table)
-            self.expanded[table] = WideTable(made) if made.bit_length() > WIDE else made
-        return self.expanded[table]
+    values: tuple[int, ...]
+    first: int
+    bits: int
 
-    def _expand(self, table: int) -> int:
-        each = 1 << self.low
-        once = sum(((1 << each) - 1) << (code * each) for code in range(1 << self.bits) if table >> code & 1)
-        return sum(once << (n << self.low + self.bits) for n in range(self.times))
+    @property
+    def entries(self) -> int:
+        """The number of entries."""
+        return int(1 << self.bits)
 
-    def byte(self, planes: Planes, byte: int, column: int | None) -> Payload:
-        """The payload of byte `byte` of a row or column, or of that number where they are wider."""
-        positions, width, size = planes.positions(byte), len(planes.tables), 8 * self.code_bytes
-        if width == 1 and planes.apart == 1:
-            return BitField(self[planes.tables[0]], column, positions.start, (1 << planes.per_byte) - 1)
-        codes = [(self._number(planes.tables, p, column, planes.signed), width) for p in positions]
-        return side_by_side([*codes, (0, size - width * planes.per_byte)] if width * planes.per_byte < size else codes)
 
-    def _number(self, tables: Sequence[int], position: int, column: int | None, signed: bool = False) -> LinearForm:
-        """sum(2**j * tables[j]) at one position; the last table counts below 0 if the number is `signed`."""
-        weights = [1 << j for j in range(len(tables))]
-        if signed:
-            weights[-1] = -weights[-1]
-        return total(
-            LinearForm(0, {(self[table], column): {weight: 1 << position}}, min(0, weight), max(0, weight))
-            for table, weight in zip(tables, weights, strict=True)
-        )
+Input = Planes | Table
 
-    def parts(self, table: Table) -> tuple[LinearForm, ...]:
-        """The forms that each bit of an index adds to an entry of the table."""
-        most = max(table.values)
-        tables = [bit_table(table.values, j) for j in range(most.bit_length())]
-        forms = (self._number(tables, table.first + n, None) for n in range(table.bits))
-        return tuple(LinearForm(0, f.atoms, 0, most) for f in forms)
+
+class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The making of tables, `tables` at a time: `load` repeats staged values in `x0`, `program` gives `table`.
+
+    Byte p of the STAGE_BYTES is the value of code number stage[p], 0 if that is -1; each
+    table takes the next codes, and as many bytes of the register. Codes beyond are not used.
+    """
+
+    tables: int
+    load: str
+    stage: tuple[int, ...]
+    constants: tuple[Constant, ...]
+    program: tuple[str, ...]
+    table: str
+    store: str
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of `program`."""
+        return tuple(map(Step.parse, self.program))
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the stage is the codes as they come, zeros behind them."""
+        codes = 1 + max(self.stage)
+        return self.stage == (*range(codes), *[-1] * (len(self.stage) - codes))

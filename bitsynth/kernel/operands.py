@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.isa.trace import Register
+from bitsynth.kernel.inputs import Input, Table
 from bitsynth.kernel.machine import ConcreteMachine
 from bitsynth.kernel.packing import Codes, packed
-from bitsynth.kernel.program import Input, Kernel, Pass, Table
+from bitsynth.kernel.program import Kernel, Pass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.kernel.program import Kernel, Planes, number
+from bitsynth.kernel.inputs import Planes
+from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.truth_tables import number
 
 Codes = NDArray[np.uint8]
 

@@ -16,19 +16,15 @@ Names in a program: `a{i}` input i of the row, `w{g}_{j}` input j of column regi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Iterable
 from itertools import pairwise
 from math import prod
-from operator import or_
 
 import msgspec
 
 from bitsynth.isa.step import Constant, Step
+from bitsynth.kernel.inputs import Build, Input, Planes, Table
 from bitsynth.spec.matmul import MatmulSpec
-
-STAGE_BYTES = 8
-"""Bytes of codes a table is built from, zeros behind the last."""
 
 ORDERS = ("rows", "steps")
 """The order of a step in C: row by row, or each instruction for all rows before the next; else that for a processor."""
@@ -44,80 +40,6 @@ class Acc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str
     next: str
     start: str = ""
-
-
-class Planes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="planes"):
-    """Bytes whose bits are functions of codes; `tables` are truth tables, bit c for code c.
-
-    Bit q * len(tables) + j of byte b, for q below `per_byte`, is tables[j] of the code at
-    position first + b * stride + q * apart of the step. A `signed` byte is one number, in two's
-    complement. A row's input may fill `slots` of a register, of which an instruction takes one.
-    """
-
-    tables: tuple[int, ...]
-    first: int
-    stride: int
-    per_byte: int
-    signed: bool = False
-    apart: int = 1
-    slots: int = 1
-
-    @property
-    def zero(self) -> int:
-        """The code that pads: the first whose bits are all 0."""
-        some = reduce(or_, self.tables, 0)
-        return (some + 1 & ~some).bit_length() - 1
-
-    def positions(self, byte: int) -> range:
-        """The positions of K `byte` holds, lowest bits first."""
-        start = self.first + byte * self.stride
-        return range(start, start + self.per_byte * self.apart, self.apart)
-
-
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="table"):
-    """A table of partial sums: entry e is the sum of values[code] over the set bits of e.
-
-    Bit n of e stands for the code at position first + n of the step.
-    """
-
-    values: tuple[int, ...]
-    first: int
-    bits: int
-
-    @property
-    def entries(self) -> int:
-        """The number of entries."""
-        return int(1 << self.bits)
-
-
-Input = Planes | Table
-
-
-class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The making of tables, `tables` at a time: `load` repeats staged values in `x0`, `program` gives `table`.
-
-    Byte p of the STAGE_BYTES is the value of code number stage[p], 0 if that is -1; each
-    table takes the next codes, and as many bytes of the register. Codes beyond are not used.
-    """
-
-    tables: int
-    load: str
-    stage: tuple[int, ...]
-    constants: tuple[Constant, ...]
-    program: tuple[str, ...]
-    table: str
-    store: str
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps of `program`."""
-        return tuple(map(Step.parse, self.program))
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the stage is the codes as they come, zeros behind them."""
-        codes = 1 + max(self.stage)
-        return self.stage == (*range(codes), *[-1] * (len(self.stage) - codes))
 
 
 class Loop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -337,26 +259,6 @@ def period(chain: Iterable[Pass]) -> int:
 def _planes_of_the_same(inputs: tuple[Input, ...]) -> bool:
     planes = [x for x in inputs if isinstance(x, Planes) and len(x.tables) == 1]
     return len(planes) == len(inputs) and len({(x.first, x.stride, x.per_byte) for x in planes}) == 1
-
-
-def bit_table(values: Iterable[int], bit: int) -> int:
-    """Truth table of one bit of values[code]."""
-    return sum((value >> bit & 1) << code for code, value in enumerate(values))
-
-
-def bit_tables(bits: int) -> tuple[int, ...]:
-    """Truth tables of the bits of `bits`-bit codes."""
-    return tuple(bit_table(range(1 << bits), bit) for bit in range(bits))
-
-
-def byte_tables(values: Sequence[int], count: int = 1) -> tuple[int, ...]:
-    """Truth tables of the bits of values[code] as `count` bytes, in two's complement."""
-    return tuple(bit_table(values, bit) for bit in range(8 * count))
-
-
-def number(tables: Iterable[int], code: int) -> int:
-    """The number whose bit j is tables[j] of `code`."""
-    return sum((table >> code & 1) << j for j, table in enumerate(tables))
 
 
 def row_free(program: Iterable[Step]) -> set[str]:

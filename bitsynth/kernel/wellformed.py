@@ -7,17 +7,13 @@ declare; every instruction works on registers; every constant fits the array it 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.domains.forms import variable
-from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.instr import Instr
-from bitsynth.isa.load import Isa, Requirements
-from bitsynth.isa.step import Constant, Step
-from bitsynth.isa.types import VecType
-from bitsynth.kernel.program import ORDERS, STAGE_BYTES, Build, Input, Kernel, Loop, Pass, Planes, Table
+from bitsynth.isa.load import Isa
+from bitsynth.kernel.inputs import STAGE_BYTES, Build, Input, Planes, Table
+from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
+from bitsynth.kernel.program_rules import check_constants, check_names, check_program, register_type
 
 MAX_TRIP_COUNT = 1 << 24
 MAX_COLUMNS = 256
@@ -25,14 +21,13 @@ MAX_STEP = 1 << 12
 MAX_LOOPS = 3
 MAX_UNROLL = 16
 _INT32 = range(-(1 << 31), 1 << 31)
-_VALUE, _CONSTANT, _ACCUMULATOR = (re.compile(rf"{start}\d{{1,6}}", re.ASCII) for start in ("t", "k", "acc"))
 
 
 def check_shape(isa: Isa, kernel: Kernel) -> None:
     """SpecError names what is off; no program is run for it."""
     _require(_sizes(isa, kernel))
     _require(_tables(isa, kernel))
-    _check_constants(isa, kernel.constants)
+    check_constants(isa, kernel.constants)
     if kernel.build:
         _check_build(isa, kernel, kernel.build)
     for number, loop in enumerate(kernel.passes):
@@ -69,34 +64,6 @@ def check_used(isa: Isa, kernel: Kernel) -> None:
         unused += [f"{name} of flush {number}" for name in names if name not in reads]
     if unused:
         raise SpecError(f"malformed kernel: never used: {', '.join(unused[:8])}")
-
-
-def constant_load(isa: Isa, kind: VecType) -> Instr:
-    """The form that loads a constant of type `kind`, or else of lanes as wide without signs, as it lies in memory."""
-    domain = LinearDomain(1)
-    lanes = [variable(k, 0, 0) for k in range(kind.lanes)]
-    for wanted in (kind, VecType("u", kind.bits, kind.lanes)):
-        for instr in isa.instrs.values():
-            if instr.is_load and instr.out == instr.operands[0].type == wanted and instr(domain, [lanes]) == lanes:
-                return instr
-    raise SpecError(f"{isa.name} has no instruction that loads a {kind}")
-
-
-def forms_used(isa: Isa, kernel: Kernel) -> set[str]:
-    """Every instruction form the kernel's C text will contain."""
-    memory, build = kernel.memory, kernel.build
-    moving = {memory.load, memory.broadcast, memory.load_tile, memory.store_tile}
-    row_terms = {memory.add_tile, memory.broadcast_tile} if kernel.has_row_terms else set()
-    programs = {s.op for p in kernel.passes for program in p.programs for s in program}
-    building = {build.load, build.store, *(s.op for s in build.steps)} if build else set()
-    constants = (*kernel.constants, *(build.constants if build else ()))
-    loads = {constant_load(isa, VecType.parse(c.type)).name for c in constants}
-    return moving | row_terms | programs | building | loads
-
-
-def needs(isa: Isa, *kernels: Kernel) -> Requirements:
-    """The requirements of the forms of all `kernels` on a processor and a compiler."""
-    return isa.requirements(sorted(set().union(*(forms_used(isa, k) for k in kernels))))
 
 
 Conditions = dict[str, bool]
@@ -197,34 +164,6 @@ def _inside(kernel: Kernel, x: Input) -> bool:
     return x.first >= 0 and 0 <= x.stride <= kernel.k_step and 1 <= x.apart <= kernel.k_step and last <= kernel.k_step
 
 
-def _register(isa: Isa, text: str) -> VecType:
-    """The type `text`, which must fill a register and have a name in C."""
-    kind = VecType.parse(text)
-    if str(kind) not in isa.table.ctype or kind.total_bits != isa.table.vector_bits:
-        raise SpecError(f"{text} is no type of a full register of {isa.name}")
-    return kind
-
-
-def _check_constants(isa: Isa, constants: tuple[Constant, ...]) -> None:
-    _check_names("constant", _CONSTANT, (c.name for c in constants))
-    for c in constants:
-        kind = _register(isa, c.type)
-        low = -(1 << (kind.bits - 1)) if kind.sign == "s" else 0
-        if len(c.lanes) != kind.lanes or not all(low <= x < low + (1 << kind.bits) for x in c.lanes):
-            raise SpecError(f"malformed kernel: constant {c.name} must hold {kind.lanes} numbers of {kind.short}")
-        constant_load(isa, kind)
-
-
-def _check_names(what: str, pattern: re.Pattern[str], names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if not pattern.fullmatch(name):
-            raise SpecError(f"{name[:40]!r} is no name of a {what}: want one like {pattern.pattern.split(chr(92))[0]}0")
-        if name in seen:
-            raise SpecError(f"{what} {name} is defined twice")
-        seen.add(name)
-
-
 def _inputs(isa: Isa, kernel: Kernel, loop: Pass) -> list[str]:
     """The names a step finds its inputs under."""
     registers = kernel.column_registers(isa.table.vector_bits)
@@ -238,14 +177,14 @@ def _check_build(isa: Isa, kernel: Kernel, build: Build) -> None:
         raise SpecError(f"malformed kernel: {build.tables} tables of {bits} codes do not fit a stage and a register")
     if len(build.stage) != STAGE_BYTES or not all(-1 <= n < STAGE_BYTES for n in build.stage):
         raise SpecError(f"malformed kernel: the stage of a table must name {STAGE_BYTES} codes below {STAGE_BYTES}")
-    _check_constants(isa, build.constants)
-    _check_program(isa, build.steps, {"x0", *(c.name for c in build.constants)})
+    check_constants(isa, build.constants)
+    check_program(isa, build.steps, {"x0", *(c.name for c in build.constants)})
     if build.table not in {s.dst for s in build.steps}:
         raise SpecError(f"malformed kernel: the table is {build.table[:40]!r}, which no step defines")
 
 
 def _check_pass(isa: Isa, kernel: Kernel, loop: Pass) -> None:
-    _check_names("accumulator", _ACCUMULATOR, (acc.name for nested in loop.loops for acc in nested.accs))
+    check_names("accumulator", "acc", (acc.name for nested in loop.loops for acc in nested.accs))
     constants = [c.name for c in kernel.constants]
     inputs = _inputs(isa, kernel, loop)
     for level, nested in enumerate(loop.loops):
@@ -253,7 +192,7 @@ def _check_pass(isa: Isa, kernel: Kernel, loop: Pass) -> None:
         inputs = [acc.name for acc in nested.accs]
     tile = [f"c{r}" for r in range(kernel.tile_registers(isa.table.vector_bits) * kernel.together)]
     flush, kept = loop.flush_steps, [] if loop.carries else tile
-    _check_program(isa, flush, {*constants, *inputs, *kept})
+    check_program(isa, flush, {*constants, *inputs, *kept})
     count, what = (len(inputs), "accumulators") if loop.carries else (len(tile), "tile registers")
     if len(loop.tile) != count:
         raise SpecError(f"a flush must give {count} {what}, not {len(loop.tile)}")
@@ -263,8 +202,8 @@ def _check_pass(isa: Isa, kernel: Kernel, loop: Pass) -> None:
 
 def _check_loop(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
     for acc in loop.accs:
-        _register(isa, acc.type)
-    _check_program(isa, loop.steps, known | {acc.name for acc in loop.accs})
+        register_type(isa, acc.type)
+    check_program(isa, loop.steps, known | {acc.name for acc in loop.accs})
     for acc in loop.accs:
         if acc.next not in {s.dst for s in loop.steps}:
             raise SpecError(f"accumulator {acc.name} becomes {acc.next[:40]!r}, which no step of loop {level} defines")
@@ -274,27 +213,9 @@ def _check_loop(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
 def _check_first(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
     if loop.first and level:
         raise SpecError("only the innermost loop may have a first run of its own")
-    _check_program(isa, loop.first_steps, known)
+    check_program(isa, loop.first_steps, known)
     for acc in loop.accs:
         if bool(acc.start) != bool(loop.first) or (acc.start and acc.start not in {s.dst for s in loop.first_steps}):
             raise SpecError(
                 f"accumulator {acc.name} starts as {acc.start[:40]!r}, which no step of the first run defines"
             )
-
-
-def _check_program(isa: Isa, program: Iterable[Step], inputs: set[str]) -> None:
-    """Every value has one definition, before its uses, by an instruction on registers."""
-    program = list(program)
-    _check_names("value", _VALUE, (s.dst for s in program))
-    known = set(inputs)
-    for s in program:
-        instr = isa[s.op]
-        if not instr.on_registers:
-            raise SpecError(f"{s}: {s.op} moves data from or to memory, which a program may not")
-        if len(s.args) != len(instr.operands):
-            raise SpecError(f"{s}: {s.op} takes {len(instr.operands)} operands")
-        if s.imm not in instr.imms:
-            raise SpecError(f"{s}: immediate {s.imm} is outside {instr.imms.start}..{instr.imms.stop - 1}")
-        if missing := [a for a in s.args if a not in known]:
-            raise SpecError(f"{s}: {missing[0]} has no value yet")
-        known.add(s.dst)

@@ -11,7 +11,8 @@ from bitsynth.emit.packing import packing
 from bitsynth.emit.terms import row_affines, row_terms
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tables import CpuTable
-from bitsynth.kernel.program import Kernel, Table
+from bitsynth.kernel.inputs import Table
+from bitsynth.kernel.program import Kernel
 from bitsynth.layers.candidates import Candidate
 from bitsynth.layers.constants import has_joined_taps
 from bitsynth.layers.geometry import Geometry

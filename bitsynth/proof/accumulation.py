@@ -17,7 +17,7 @@ from bitsynth.isa.domains.ranges import Ranges, ranged, tightened
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.inputs import bind_inputs
+from bitsynth.kernel.payloads import bind_inputs
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
 
 TraceFactory = Callable[[Isa, LinearDomain], Trace]

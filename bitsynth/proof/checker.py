@@ -21,8 +21,10 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tested import require_tested
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.program import STAGE_BYTES, Build, Kernel, Pass, Planes, Table
-from bitsynth.kernel.wellformed import check_shape, check_used, forms_used
+from bitsynth.kernel.forms_used import forms_used
+from bitsynth.kernel.inputs import STAGE_BYTES, Build, Planes, Table
+from bitsynth.kernel.program import Kernel, Pass
+from bitsynth.kernel.wellformed import check_shape, check_used
 from bitsynth.proof.accumulation import (
     LaneForms,
     LoopSummary,

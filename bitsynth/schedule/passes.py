@@ -10,7 +10,8 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
-from bitsynth.kernel.program import Acc, Loop, Pass, Planes
+from bitsynth.kernel.inputs import Planes
+from bitsynth.kernel.program import Acc, Loop, Pass
 from bitsynth.sketches.popcount.counts import Count
 from bitsynth.sketches.popcount.cover import PlacedBlock
 from bitsynth.sketches.reduction import plan as reduction

@@ -19,7 +19,9 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
-from bitsynth.kernel.program import Acc, Loop, Pass, Planes, bit_tables
+from bitsynth.kernel.inputs import Planes
+from bitsynth.kernel.program import Acc, Loop, Pass
+from bitsynth.kernel.truth_tables import bit_tables
 from bitsynth.progress import Progress, silent
 from bitsynth.sketches import cegis
 from bitsynth.sketches.cegis import ProgramLine

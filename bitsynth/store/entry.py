@@ -14,9 +14,9 @@ import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
+from bitsynth.kernel.forms_used import forms_used
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
-from bitsynth.kernel.wellformed import forms_used
 from bitsynth.proof.proved import Proved
 from bitsynth.schedule import cost
 from bitsynth.schedule.cost import KernelCost

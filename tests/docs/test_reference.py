@@ -16,7 +16,7 @@ from bitsynth.bench.baselines.caps import Cap
 from bitsynth.cli import interrupts
 from bitsynth.isa import architecture, baseline_loops, step, tables
 from bitsynth.isa.functions import FUNCTIONS
-from bitsynth.kernel import program
+from bitsynth.kernel import inputs, program
 from bitsynth.network.arena import planned
 from bitsynth.network.library import NetworkText
 from bitsynth.schedule.cost import KernelCost
@@ -47,10 +47,10 @@ KERNEL_FILE = {
     "kernel": program.Kernel,
     "memory": program.Memory,
     "constants": step.Constant,
-    "build": program.Build,
+    "build": inputs.Build,
     "passes": program.Pass,
-    "Input: planes": program.Planes,
-    "Input: table": program.Table,
+    "Input: planes": inputs.Planes,
+    "Input: table": inputs.Table,
     "loops": program.Loop,
     "accs": program.Acc,
 }

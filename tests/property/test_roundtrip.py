@@ -14,8 +14,9 @@ from bitsynth import paths
 from bitsynth.emit.packing import packing
 from bitsynth.errors import SpecError
 from bitsynth.isa.step import Step
+from bitsynth.kernel.inputs import Planes
 from bitsynth.kernel.names import KernelName
-from bitsynth.kernel.program import BIT_AXES, Planes
+from bitsynth.kernel.program import BIT_AXES
 from bitsynth.matmul import MatmulKernel
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
 from bitsynth.store import kernels

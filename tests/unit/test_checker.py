@@ -11,8 +11,8 @@ from suites import quick
 from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa import load, tested
-from bitsynth.kernel.program import Build, Table
-from bitsynth.kernel.wellformed import forms_used
+from bitsynth.kernel.forms_used import forms_used
+from bitsynth.kernel.inputs import Build, Table
 from bitsynth.proof import checker, proved
 from bitsynth.schedule.flush import max_trip_counts, with_trip_count
 from bitsynth.store import kernels

@@ -23,7 +23,7 @@ from bitsynth.conformance.inputs import Coverage
 from bitsynth.isa import load, tested
 from bitsynth.isa.step import Step
 from bitsynth.kernel import describe
-from bitsynth.kernel.program import Planes, Table
+from bitsynth.kernel.inputs import Planes, Table
 from bitsynth.store import depthwise, kernels
 
 CONTRACT = {"name", "isa", "act_bits", "w_bits", "method", "ops_per_128_mac", "instructions", "lower_bound"} | {

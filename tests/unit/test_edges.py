@@ -15,7 +15,9 @@ from bitsynth.errors import BitsynthError, Refuted, SpecError
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa import load
 from bitsynth.kernel import interpreter
-from bitsynth.kernel.program import Kernel, Planes, bit_tables, byte_tables, number
+from bitsynth.kernel.inputs import Planes
+from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.truth_tables import bit_tables, byte_tables, number
 from bitsynth.proof.checker import check
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.store import kernels

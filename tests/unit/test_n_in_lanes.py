@@ -17,9 +17,9 @@ from bitsynth.isa import cost_models, load
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.kernel.inputs import Planes
 from bitsynth.kernel.interpreter import product, wanted
 from bitsynth.kernel.order import interleaved
-from bitsynth.kernel.program import Planes
 from bitsynth.proof import checker
 from bitsynth.proof.accumulation import step_summary
 from bitsynth.schedule import cost, peel

@@ -13,7 +13,8 @@ from bitsynth.emit import packing, terms
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
 from bitsynth.isa.load import load
-from bitsynth.kernel.program import BIT_AXES, Planes
+from bitsynth.kernel.inputs import Planes
+from bitsynth.kernel.program import BIT_AXES
 from bitsynth.layers.constants import Form, Offset, constants
 from bitsynth.layers.geometry import Geometry
 from bitsynth.proof import checker

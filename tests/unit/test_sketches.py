@@ -13,7 +13,7 @@ from bitsynth.errors import NoKernel, SpecError, Undecided
 from bitsynth.isa import cost_models
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
-from bitsynth.kernel.program import Planes
+from bitsynth.kernel.inputs import Planes
 from bitsynth.sketches import paper
 from bitsynth.sketches.popcount import compute, counts, gates, query
 from bitsynth.sketches.popcount import cover as covers

@@ -15,8 +15,8 @@ from bitsynth.isa import cost_models, load
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
+from bitsynth.kernel.inputs import Planes, Table
 from bitsynth.kernel.interpreter import product, wanted
-from bitsynth.kernel.program import Planes, Table
 from bitsynth.proof import checker, counterexample
 from bitsynth.schedule import cost
 from bitsynth.schedule.registers import fits_registers

@@ -18,8 +18,9 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel import interpreter
-from bitsynth.kernel.program import Acc, Kernel, Table
-from bitsynth.kernel.wellformed import constant_load, forms_used
+from bitsynth.kernel.forms_used import constant_load, forms_used
+from bitsynth.kernel.inputs import Table
+from bitsynth.kernel.program import Acc, Kernel
 from bitsynth.proof import checker, obligations, proved
 
 change = msgspec.structs.replace

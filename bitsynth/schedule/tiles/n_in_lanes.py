@@ -25,18 +25,9 @@ from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
-from bitsynth.kernel.program import (
-    STAGE_BYTES,
-    Acc,
-    Input,
-    Kernel,
-    Loop,
-    Pass,
-    Planes,
-    Table,
-    bit_tables,
-    byte_tables,
-)
+from bitsynth.kernel.inputs import STAGE_BYTES, Input, Planes, Table
+from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
+from bitsynth.kernel.truth_tables import bit_tables, byte_tables
 from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.flush import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores

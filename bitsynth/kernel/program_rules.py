@@ -1,0 +1,60 @@
+"""The rules of every program: names of a kind, each defined once, before its uses, by an instruction on registers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from bitsynth.errors import SpecError
+from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.forms_used import constant_load
+
+
+def register_type(isa: Isa, text: str) -> VecType:
+    """The type `text`, which must fill a register and have a name in C."""
+    kind = VecType.parse(text)
+    if str(kind) not in isa.table.ctype or kind.total_bits != isa.table.vector_bits:
+        raise SpecError(f"{text} is no type of a full register of {isa.name}")
+    return kind
+
+
+def check_constants(isa: Isa, constants: tuple[Constant, ...]) -> None:
+    """SpecError unless each fills a register with numbers of its type, and can be loaded."""
+    check_names("constant", "k", (c.name for c in constants))
+    for c in constants:
+        kind = register_type(isa, c.type)
+        low = -(1 << (kind.bits - 1)) if kind.sign == "s" else 0
+        if len(c.lanes) != kind.lanes or not all(low <= x < low + (1 << kind.bits) for x in c.lanes):
+            raise SpecError(f"malformed kernel: constant {c.name} must hold {kind.lanes} numbers of {kind.short}")
+        constant_load(isa, kind)
+
+
+def check_names(what: str, kind: str, names: Iterable[str]) -> None:
+    """SpecError unless the names, of a `what` each, are `kind` with a number behind it, and no two are the same."""
+    pattern, seen = re.compile(rf"{kind}\d{{1,6}}", re.ASCII), set[str]()
+    for name in names:
+        if not pattern.fullmatch(name):
+            raise SpecError(f"{name[:40]!r} is no name of a {what}: want one like {kind}0")
+        if name in seen:
+            raise SpecError(f"{what} {name} is defined twice")
+        seen.add(name)
+
+
+def check_program(isa: Isa, program: Iterable[Step], inputs: set[str]) -> None:
+    """SpecError unless each value has one definition, before its uses, by an instruction on registers."""
+    program = list(program)
+    check_names("value", "t", (s.dst for s in program))
+    known = set(inputs)
+    for s in program:
+        instr = isa[s.op]
+        if not instr.on_registers:
+            raise SpecError(f"{s}: {s.op} moves data from or to memory, which a program may not")
+        if len(s.args) != len(instr.operands):
+            raise SpecError(f"{s}: {s.op} takes {len(instr.operands)} operands")
+        if s.imm not in instr.imms:
+            raise SpecError(f"{s}: immediate {s.imm} is outside {instr.imms.start}..{instr.imms.stop - 1}")
+        if missing := [a for a in s.args if a not in known]:
+            raise SpecError(f"{s}: {missing[0]} has no value yet")
+        known.add(s.dst)
