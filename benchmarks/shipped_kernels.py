@@ -9,7 +9,7 @@ method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 
 widths of first and last layers, with 8 bits on a side, and the methods for layers that pay there,
 with dot products of at most 32 and 16 output channels too where one of 64 takes several registers;
 and the kernels of the paper's own sketch, which layers are compared with. Sets that extend no other have depthwise
-kernels too, of all widths.
+kernels too, of all widths, and those with dot products one of these, of 8 bits.
 """
 
 from __future__ import annotations
@@ -71,11 +71,15 @@ def for_layers(table: IsaTable) -> Iterator[KernelOptions]:
 
 
 def store_depthwise() -> None:
-    """Solve, prove and store depthwise kernels of every set that extends none, one line a kernel."""
+    """Solve, prove and store depthwise kernels, one line a kernel."""
     for name in load.names():
-        for act_bits, w_bits in product(WIDTHS, WIDTHS) if not load.load(name).table.extends else ():
+        widths = product(WIDTHS, WIDTHS) if not load.load(name).table.extends else ()
+        for act_bits, w_bits, method in (*((a, w, "multiply") for a, w in widths), (8, 8, "dot")):
             start = time.perf_counter()
-            found = synth_depthwise.solve(name, act_bits, w_bits)
+            try:
+                found = synth_depthwise.solve(name, act_bits, w_bits, method)
+            except NoKernel:
+                continue
             depthwise.store(found)
             print(f"{found.program.name} {time.perf_counter() - start:.1f} s", flush=True)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -35,9 +37,9 @@ from bitsynth.layers.constants import (
 from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.proof.depthwise import ProvedDepthwise
-from bitsynth.schedule.depthwise import WIDTHS, unit_cycles
+from bitsynth.schedule.depthwise import METHODS, WIDTHS, able, unit_cycles
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
-from bitsynth.store.depthwise import DepthwiseEntry, entry_of, find, load_proved
+from bitsynth.store.depthwise import DepthwiseEntry, entry_of, find, load_proved, named
 
 MOST_GROUP_CHANNELS = 16
 """Input channels of a group beyond which kernels of tiles are always faster."""
@@ -69,7 +71,7 @@ class DepthwiseKernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what it is for: it is looked up, and checked, where it is read."""
-        return kernel_for, (self.spec.isa, self.spec.act, self.spec.wgt)
+        return _named, (self.name, self.spec)
 
     @property
     def program(self) -> DepthwiseProgram:
@@ -117,26 +119,36 @@ class DepthwiseKernel:
         return needs(load(self.spec.isa), self.program)
 
 
-def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand) -> DepthwiseKernel:
-    """The stored kernel of fewest cycles for these operands; SpecError if there is none."""
-    stored = list(_stored(isa, act))
+def _named(name: str, spec: MatmulSpec) -> DepthwiseKernel:
+    return DepthwiseKernel(load_proved(named(name)), spec)
+
+
+def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand, cpu: str = "") -> DepthwiseKernel:
+    """The stored kernel of fewest cycles of `cpu`, or the first processor of the set's, for these operands.
+
+    It runs here if the set does; SpecError if there is none.
+    """
+    known = load(isa).table.cpu
+    where = cpu if cpu in known else next(iter(known))
+    stored = [x for x in _stored(isa, act) if where in able(load(isa), x.program) and _runs_here(isa, x.program)]
     if not stored:
         raise SpecError(f"no depthwise kernel of {act} x {wgt} on {isa}")
     least, most = weight_range(act, wgt)
-    cpu = next(iter(load(isa).table.cpu))
 
     def cycles(proved: ProvedDepthwise) -> float:
-        taps = 9 * parts(least, most, proved.program)
-        return unit_cycles(load(isa), proved.program, cpu, taps)
+        return unit_cycles(load(isa), proved.program, where, 9 * parts(least, most, proved.program))
 
     return DepthwiseKernel(min(stored, key=cycles), MatmulSpec(isa, act, wgt))
 
 
 def _stored(isa: str, act: MatmulOperand) -> Iterator[ProvedDepthwise]:
-    act_bits = next(n for n in WIDTHS if n >= act.bits)
-    for w_bits in WIDTHS:
-        if path := find(isa, act_bits, w_bits):
+    for act_bits, w_bits, method in product((n for n in WIDTHS if n >= act.bits), WIDTHS, METHODS):
+        if path := find(isa, act_bits, w_bits, method):
             yield load_proved(path)
+
+
+def _runs_here(isa: str, program: DepthwiseProgram) -> bool:
+    return not runs_natively(load(isa).table) or not features.lacking(needs(load(isa), program).host)
 
 
 def weight_range(act: MatmulOperand, wgt: MatmulOperand) -> tuple[int, int]:
@@ -180,19 +192,15 @@ class DepthwiseEstimate:
         return sums + written + copied / (COPIED_PER_CYCLE if plain else SPREAD_PER_CYCLE)
 
 
-def estimates(
-    layer: LayerSpec, isa: str, fits: Callable[[DepthwiseKernel], bool] | None = None, cpu: str = ""
-) -> list[DepthwiseEstimate]:
-    """Every way to run `layer` on a stored depthwise kernel that `fits`, by default those that run here."""
+def estimates(layer: LayerSpec, isa: str, cpu: str = "") -> list[DepthwiseEstimate]:
+    """Every way to run `layer` on a stored depthwise kernel that runs here."""
     g = layer.geometry
     if g.groups == 1 or g.in_channels // g.groups > MOST_GROUP_CHANNELS:
         return []
     found = []
     for name in _sets(isa):
-        if next(_stored(name, layer.act), None) is not None:
-            kernel = kernel_for(name, layer.act, layer.wgt)
-            if (fits or _runs_here)(kernel):
-                found.append(DepthwiseEstimate(kernel, layer, cpu))
+        with suppress(SpecError):
+            found.append(DepthwiseEstimate(kernel_for(name, layer.act, layer.wgt, cpu), layer, cpu))
     return sorted(found, key=lambda x: x.cycles)
 
 
@@ -200,10 +208,6 @@ def _sets(isa: str) -> list[str]:
     """The instruction sets whose kernels layers on `isa` may have, those that it extends among them."""
     extended = "" if isa == "auto" else load(isa).table.extends
     return list(dict.fromkeys([*sets_for(isa), *([extended] if extended else [])]))
-
-
-def _runs_here(kernel: DepthwiseKernel) -> bool:
-    return not runs_natively(load(kernel.spec.isa).table) or not features.lacking(kernel.needs.host)
 
 
 def constants(

@@ -21,7 +21,7 @@ LayerKernel = MatmulKernel | DepthwiseKernel
 def scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand, cpu: str) -> LayerKernel:
     """The cached kernel, checked again if the schedule or `cpu` change it; SpecError if there is none such."""
     if schedule.method == DEPTHWISE:
-        return depthwise.kernel_for(schedule.isa, act, wgt)
+        return depthwise.kernel_for(schedule.isa, act, wgt, cpu)
     kernel = get_kernel(
         schedule.isa,
         act.bits,

@@ -9,15 +9,18 @@ import msgspec
 
 from bitsynth.errors import NoKernel, Refuted
 from bitsynth.isa.load import Isa
-from bitsynth.kernel.depthwise import MOST_FLUSH, DepthwiseFlush, DepthwiseMemory, DepthwiseProgram
+from bitsynth.kernel.depthwise import MOST_FLUSH, DepthwiseFlush, DepthwiseMemory, DepthwiseProgram, forms_used
 from bitsynth.kernel.forms_used import constant_load
 from bitsynth.proof.depthwise import step_sums
 from bitsynth.schedule.memory import stores
 from bitsynth.sketches.depthwise.flushes import flushes
 from bitsynth.sketches.depthwise.steps import DepthwiseStep, in_registers, require_steps
+from bitsynth.spec.options import DOT_POSITIONS
 
 WIDTHS = (2, 4, 8)
 """Widths at most of the operands of kernels that ship: others take the next."""
+METHODS = ("multiply", "dot")
+"""How kernels multiply. Dot products are of bytes in lanes of 32 bits, whatever the widths: those of 8 bits ship."""
 TYPICAL_TAPS = 9
 PIXELS = (4, 2, 1)
 """Pixels at once, the most that registers hold: more gain nothing, as loads of weights are few already."""
@@ -30,9 +33,14 @@ class DepthwiseCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cycles: dict[str, float]
 
 
-def cheapest(isa: Isa, act_bits: int, w_bits: int) -> DepthwiseProgram:
-    """The program of fewest instructions for a 3 x 3 window; NoKernel if none of the sketch is right."""
-    found = list(_programs(isa, act_bits, w_bits))
+def method_of(program: DepthwiseProgram) -> str:
+    """How a kernel multiplies, of `METHODS`."""
+    return "dot" if program.taps == DOT_POSITIONS else "multiply"
+
+
+def cheapest(isa: Isa, act_bits: int, w_bits: int, method: str = "multiply") -> DepthwiseProgram:
+    """The program by `method` of fewest instructions for a 3 x 3 window; NoKernel if none of the sketch is right."""
+    found = list(_programs(isa, act_bits, w_bits, method))
     if not found:
         raise NoKernel(f"no depthwise kernel of {act_bits}-bit activations and {w_bits}-bit weights on {isa.name}")
     wanted = max(p.wgt[1] - p.wgt[0] for p in found)
@@ -44,8 +52,8 @@ def _parts(wanted: int, program: DepthwiseProgram) -> int:
     return -(-wanted // (program.wgt[1] - program.wgt[0]))
 
 
-def _programs(isa: Isa, act_bits: int, w_bits: int) -> Iterator[DepthwiseProgram]:
-    for step in require_steps(isa):
+def _programs(isa: Isa, act_bits: int, w_bits: int, method: str) -> Iterator[DepthwiseProgram]:
+    for step in require_steps(isa, method):
         try:
             ends = flushes(isa, step)
         except NoKernel:
@@ -148,8 +156,13 @@ def unit_cycles(isa: Isa, program: DepthwiseProgram, cpu: str, taps: int) -> flo
     return max(every, *busy.values(), loads, stored)
 
 
+def able(isa: Isa, program: DepthwiseProgram) -> list[str]:
+    """The processors that have every instruction of the kernel."""
+    return [cpu for cpu in isa.table.cpu if forms_used(isa, program) <= isa.for_cpu(cpu).instrs.keys()]
+
+
 def cost_of(isa: Isa, program: DepthwiseProgram) -> DepthwiseCost:
     """The cost of a 3 x 3 window."""
     per = 128 / (TYPICAL_TAPS * program.unit)
-    cycles = {cpu: round(unit_cycles(isa, program, cpu, TYPICAL_TAPS) * per, 4) for cpu in isa.table.cpu}
+    cycles = {cpu: round(unit_cycles(isa, program, cpu, TYPICAL_TAPS) * per, 4) for cpu in able(isa, program)}
     return DepthwiseCost(round(ops(isa, program), 4), cycles)

@@ -11,6 +11,7 @@ from bitsynth.isa.load import load
 from bitsynth.kernel.depthwise import DepthwiseProgram, isa_of
 from bitsynth.proof.depthwise import ProvedDepthwise
 from bitsynth.schedule.depthwise import DepthwiseCost, cost_of
+from bitsynth.spec.options import DOT_POSITIONS
 from bitsynth.store import files
 from bitsynth.store.files import Record, folders
 
@@ -42,9 +43,10 @@ def entry_of(proved: ProvedDepthwise) -> DepthwiseEntry:
     ).with_digest()
 
 
-def find(isa: str, act_bits: int, w_bits: int) -> Path | None:
-    """The file of the kernel for operands of these widths at most, None if it is not stored."""
-    pattern = f"bs_dw_a{act_bits}_w{w_bits}_s32_{isa}_*.json"
+def find(isa: str, act_bits: int, w_bits: int, method: str = "multiply") -> Path | None:
+    """The file of the kernel by `method` for operands of these widths at most, None if it is not stored."""
+    taps = str(DOT_POSITIONS) if method == "dot" else f"[!{DOT_POSITIONS}]"
+    pattern = f"bs_dw_a{act_bits}_w{w_bits}_s32_{isa}_*x{taps}.json"
     return next((p for folder in folders() for p in sorted((folder / isa / FOLDER).glob(pattern))), None)
 
 

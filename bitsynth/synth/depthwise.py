@@ -8,6 +8,11 @@ from bitsynth.schedule.depthwise import cheapest
 from bitsynth.solver.budget import Budget
 
 
-def solve(isa: str, act_bits: int, w_bits: int, budget: Budget | None = None) -> ProvedDepthwise:
-    """The cheapest depthwise kernel for operands of these widths at most, proved; NoKernel if the sketch has none."""
-    return ProvedDepthwise.by_solver(cheapest(load(isa), act_bits, w_bits), budget or Budget())
+def solve(
+    isa: str, act_bits: int, w_bits: int, method: str = "multiply", budget: Budget | None = None
+) -> ProvedDepthwise:
+    """The cheapest depthwise kernel by `method` for operands of these widths at most, proved.
+
+    NoKernel if the sketch has none.
+    """
+    return ProvedDepthwise.by_solver(cheapest(load(isa), act_bits, w_bits, method), budget or Budget())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import bitsynth
 from bitsynth.host import features
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -205,3 +206,17 @@ def test_glue():
     rows = printed("glue.py", "--isa", "avx2", "--rounds", 1)["rows"]
     assert len(rows) == 26
     assert all(row["microseconds"] > 0 and row["times_numpy"] > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_mobilenets(tmp_path):
+    """A network in floats and one of 8 bits, whose products are all layers."""
+    pytest.importorskip("onnxruntime")
+    done = run("mobilenets.py", tmp_path, "--only", "mobilenet_v2", "--size", 32)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mobilenet_v2_fp32.onnx", "mobilenet_v2_int8.onnx"]
+    net = bitsynth.compile(tmp_path / "mobilenet_v2_int8.onnx")
+    assert sum(step.kind == "layer" for step in net.report().steps) == 53
+    wrong = run("mobilenets.py", tmp_path, "--only", "vgg")
+    assert wrong.returncode == 2
+    assert "unknown 'vgg'; known: mobilenet_v1, mobilenet_v2, resnet18" in wrong.stderr

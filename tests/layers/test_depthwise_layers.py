@@ -16,7 +16,7 @@ from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
 from bitsynth.layers.words import pack_words
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
-SETS = ("avx2", "avx512", "neon", "armv7_neon")
+SETS = ("avx2", "avx512", "neon", "neon_dotprod", "armv7_neon")
 NATIVE = [name for name in SETS if runs_natively(load(name).table)]
 ENCODINGS = ("unsigned", "signed", "bipolar", "ternary")
 
@@ -87,7 +87,8 @@ def check_random(rng, isa, act_bits, w_bits):
     w = values(rng, wgt, (g["groups"] * g["multiplier"], g["ic"], *g["kernel"]))
     window: dict[str, Any] = {name: g[name] for name in ("stride", "padding", "dilation", "groups")}
     made, want, out_bits = epilogue(rng, plain_convolution(x, w, **window), out_layout)
-    schedule = LayerSchedule(isa, DEPTHWISE, kernel_for(isa, act, wgt).program.unit, "indirect")
+    cpu = str(rng.choice(list(load(isa).table.cpu)))  # one without dot products too
+    schedule = LayerSchedule(isa, DEPTHWISE, kernel_for(isa, act, wgt, cpu).program.unit, "indirect")
     encodings: dict[str, Any] = {"act_encoding": str(act.encoding), "weight_encoding": str(wgt.encoding)}
     layouts: dict[str, Any] = {
         "layout": layout,
@@ -95,7 +96,7 @@ def check_random(rng, isa, act_bits, w_bits):
         "threads": int(rng.integers(1, 4)) if isa in NATIVE else 1,
     }
     conv = bitsynth.Conv2d(
-        w, act.bits, wgt.bits, **window, **encodings, **layouts, isa=isa, schedule=schedule, epilogue=made
+        w, act.bits, wgt.bits, **window, **encodings, **layouts, isa=isa, cpu=cpu, schedule=schedule, epilogue=made
     )
     codes = act.encode(x, "x")
     given = {"NHWC": codes, "NCHW": np.ascontiguousarray(codes.transpose(0, 3, 1, 2))}
@@ -104,7 +105,7 @@ def check_random(rng, isa, act_bits, w_bits):
         want = pack_words(want.astype(np.uint8), out_bits)
     if out_layout == "NCHW":
         want = want.transpose(0, 3, 1, 2)
-    assert np.array_equal(np.asarray(getattr(got, "words", got)), want), (act, wgt, g, layouts, made)
+    assert np.array_equal(np.asarray(getattr(got, "words", got)), want), (act, wgt, g, layouts, made, cpu)
 
 
 @pytest.mark.parametrize(("act_bits", "w_bits"), [(1, 8), (8, 4)])

@@ -8,7 +8,7 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
 from bitsynth.proof import depthwise as proof
-from bitsynth.schedule.depthwise import WIDTHS, cheapest, ops
+from bitsynth.schedule.depthwise import WIDTHS, cheapest, method_of, ops
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.elementwise import thresholds
 from bitsynth.spec.rescaling import CodeForm, requantize
@@ -17,23 +17,28 @@ from bitsynth.store import elementwise as elements
 
 SHIPPED = sorted(paths.shipped_kernels().rglob("bs_dw_*.json"))
 SETS = ("armv7_neon", "avx2", "avx512", "neon")
+DOT = ("avx512", "neon_dotprod")
+"""Sets with a kernel of dot products."""
+KERNELS = [*((isa, "multiply") for isa in SETS), *((isa, "dot") for isa in DOT)]
 change = msgspec.structs.replace
 
 
-def program_of(isa, act_bits=4, w_bits=4):
-    return store.load_proved(store.find(isa, act_bits, w_bits)).program
+def program_of(isa, act_bits=4, w_bits=4, method="multiply"):
+    return store.load_proved(store.find(isa, act_bits, w_bits, method)).program
 
 
 def test_every_set_has_kernels_of_all_widths():
-    assert len(SHIPPED) == len(SETS) * len(WIDTHS) ** 2
+    assert len(SHIPPED) == len(SETS) * len(WIDTHS) ** 2 + len(DOT)
     for path in SHIPPED:
         store.load_proved(path)
 
 
-@pytest.mark.parametrize("isa", SETS)
-def test_shipped_kernels_are_what_the_sketch_gives(isa):
-    for act_bits, w_bits in ((2, 2), (8, 8)):
-        assert cheapest(load(isa), act_bits, w_bits) == program_of(isa, act_bits, w_bits)
+@pytest.mark.parametrize(("isa", "method"), KERNELS)
+def test_shipped_kernels_are_what_the_sketch_gives(isa, method):
+    for act_bits, w_bits in ((2, 2), (8, 8)) if method == "multiply" else ((8, 8),):
+        found = cheapest(load(isa), act_bits, w_bits, method)
+        assert found == program_of(isa, act_bits, w_bits, method)
+        assert method_of(found) == method
 
 
 @pytest.mark.slow
@@ -94,9 +99,11 @@ def fields_changed(program):
     yield change(program, flushes=(*program.flushes, program.flushes[0]))
 
 
-@pytest.mark.parametrize("isa", [pytest.param(x, marks=pytest.mark.slow if x.startswith("avx") else ()) for x in SETS])
-def test_mutants_are_refused(isa):
-    whole, alive = program_of(isa), []
+@pytest.mark.parametrize(
+    ("isa", "method"), [pytest.param(*x, marks=pytest.mark.slow if x[0].startswith("avx") else ()) for x in KERNELS]
+)
+def test_mutants_are_refused(isa, method):
+    whole, alive = program_of(isa, *((8, 8) if method == "dot" else (4, 4)), method), []
     program = change(whole, flushes=tuple(dict.fromkeys((whole.flushes[0], whole.flushes[-1]))))
     mutants = [*fields_changed(program), *programs_changed(program)]
     assert len(mutants) > 20
@@ -119,6 +126,7 @@ def test_equal_instructions_of_other_lanes_are_no_mutants():
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512"])
 def test_sums_come_in_the_orders_of_programs_that_make_bytes(isa):
+    assert program_of("avx512").orders == program_of("avx512", 8, 8, "dot").orders
     orders = program_of(isa).orders
     specs = [requantize(CodeForm(out), row=False, wide=wide) for out in ("u8", "s16") for wide in (False, True)]
     specs += [thresholds(3, words=False, narrow=narrow) for narrow in (False, True)]

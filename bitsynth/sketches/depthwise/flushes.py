@@ -183,13 +183,35 @@ def _halvings(isa: Isa, kind: VecType, part: VecType) -> tuple[tuple[str, int], 
 
 
 def _ordered(isa: Isa, held: Sequence[_Held], order: ChannelOrder, write: _Writer) -> list[_Held]:
-    """The same sums with channels in `order`, each register of one or two; NoKernel if that is not to be had."""
-    out: list[_Held] = []
-    for k in range(0, len(order), held[0].kind.lanes):
-        wanted = order[k : k + held[0].kind.lanes]
-        sources = [x for x in held if not set(wanted).isdisjoint(x.channels)]
-        out.append(_Held(_moved(isa, sources, wanted, write), held[0].kind, wanted))
-    return out
+    """The same sums with channels in `order`, each register of one or two; NoKernel if that is not to be had.
+
+    Where registers are of more, pairs of them come into order first.
+    """
+    if any(len(sources) > 2 for _, sources in _wanted(held, order)) and len(held) % 2 == 0:
+        place = {channel: k for k, channel in enumerate(order)}
+        pairs = zip(held[::2], held[1::2], strict=True)
+        held = [
+            x for pair in pairs for x in _moved_all(isa, pair, sorted(_channels(pair), key=place.__getitem__), write)
+        ]
+    return _moved_all(isa, held, order, write)
+
+
+def _channels(held: Sequence[_Held]) -> ChannelOrder:
+    return tuple(channel for x in held for channel in x.channels)
+
+
+def _wanted(held: Sequence[_Held], order: Sequence[int]) -> Iterator[tuple[ChannelOrder, list[_Held]]]:
+    """The channels of each register in `order`, and the registers that hold them."""
+    lanes = held[0].kind.lanes
+    for k in range(0, len(order), lanes):
+        wanted = tuple(order[k : k + lanes])
+        yield wanted, [x for x in held if not set(wanted).isdisjoint(x.channels)]
+
+
+def _moved_all(isa: Isa, held: Sequence[_Held], order: Sequence[int], write: _Writer) -> list[_Held]:
+    """The same sums with channels in `order`, an instruction each."""
+    kind = held[0].kind
+    return [_Held(_moved(isa, sources, wanted, write), kind, wanted) for wanted, sources in _wanted(held, order)]
 
 
 def _ordered_at_last(isa: Isa, held: Sequence[_Held], order: ChannelOrder, write: _Writer) -> list[_Held]:
@@ -232,7 +254,7 @@ def _mixes(isa: Isa, x: _Held, y: _Held) -> Iterator[tuple[str, ChannelOrder]]:
 
 def _moved(isa: Isa, sources: Sequence[_Held], wanted: ChannelOrder, write: _Writer) -> str:
     """A register of the channels `wanted`, by one instruction; NoKernel if there is none."""
-    both = [ch for x in sources for ch in x.channels]
+    both = _channels(sources)
     index = [both.index(ch) for ch in wanted]
     for instr in isa.full_forms:
         if len(instr.operands) != len(sources) + 1 or {o.type for o in instr.operands} != {instr.out} or instr.imm:

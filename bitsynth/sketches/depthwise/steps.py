@@ -1,10 +1,10 @@
-"""Steps of depthwise kernels: an instruction that multiplies lane by lane, taps side by side if it sums pairs."""
+"""Steps of depthwise kernels: an instruction that multiplies lane by lane, taps side by side if it sums two or four."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, replace
+from itertools import combinations, product
 
 from bitsynth.errors import NoKernel
 from bitsynth.isa.domains.forms import Inexact, LinearForm, variable
@@ -30,10 +30,10 @@ class DepthwiseStep:
     channels: tuple[tuple[int, ...], ...]
 
 
-def steps(isa: Isa) -> Iterator[DepthwiseStep]:
-    """Every step of the sketch, in the order of the instruction tables; NoKernel if no instruction multiplies so."""
-    for term in find(isa, "multiply"):
-        for layout in _layouts(isa, term.slot_bytes):
+def steps(isa: Isa, method: str) -> Iterator[DepthwiseStep]:
+    """Every step by `method`, in the order of the instruction tables; NoKernel if no instruction multiplies so."""
+    for term in find(isa, method):
+        for layout in _layouts(isa, term.slot_bytes) if term.slots == 1 else ():
             yield _step(term, layout)
 
 
@@ -51,18 +51,53 @@ def _layouts(isa: Isa, size: int) -> Iterator[_Layout]:
     if size == 1:
         yield _Layout(1, (), (("a0", tuple(range(unit))),))
     if size == 2:
-        for pair in interleavers(isa):
-            made = tuple(Step(f"t{k}", op, ("a0", "a1")) for k, (op, _) in enumerate(pair))
-            yield _Layout(2, made, tuple((f"t{k}", places) for k, (_, places) in enumerate(pair)))
+        for pair in interleavers(isa, 1):
+            made, registers = _joined(isa, pair, 1, ("a0", tuple(range(unit))), ("a1", tuple(range(unit, 2 * unit))), 0)
+            yield _Layout(2, made, registers)
+    if size == 4:
+        for pairs, fours in product(interleavers(isa, 1), interleavers(isa, 2)):
+            yield _four_taps(isa, pairs, fours)
 
 
-def interleavers(isa: Isa) -> Iterator[tuple[tuple[str, Places], ...]]:
-    """Pairs of instructions that put the bytes of two registers side by side, every channel once in either."""
-    unit, word = isa.word.lanes, isa.word
-    given = [[variable(tap * unit + ch, 0, 255) for ch in range(unit)] for tap in range(2)]
+def _four_taps(isa: Isa, pairs: Interleaver, fours: Interleaver) -> _Layout:
+    """Two pairs of taps side by side, then those."""
+    given = [(f"a{j}", tuple(range(j * isa.word.lanes, (j + 1) * isa.word.lanes))) for j in range(4)]
+    made: list[Step] = []
+    halves = []
+    for j in (0, 2):
+        steps, registers = _joined(isa, pairs, 1, given[j], given[j + 1], len(made))
+        made += steps
+        halves.append(registers)
+    found: list[tuple[str, Places]] = []
+    for low, high in zip(*halves, strict=True):
+        steps, registers = _joined(isa, fours, 2, low, high, len(made))
+        made += steps
+        found += registers
+    return _Layout(4, tuple(made), tuple(found))
+
+
+Interleaver = tuple[tuple[str, Places], ...]
+"""Two instructions, and for each lane of their results the lane of either register."""
+
+
+def _joined(
+    isa: Isa, by: Interleaver, size: int, one: tuple[str, Places], other: tuple[str, Places], first: int
+) -> tuple[tuple[Step, ...], tuple[tuple[str, Places], ...]]:
+    """The steps, numbered from `first` on, that put `size` bytes of both side by side, and the registers they make."""
+    both = (*one[1], *other[1])
+    made = tuple(Step(f"t{first + k}", op, (one[0], other[0])) for k, (op, _) in enumerate(by))
+    places = (tuple(p for lane in lanes for p in both[lane * size : (lane + 1) * size]) for _, lanes in by)
+    return made, tuple((step.dst, of) for step, of in zip(made, places, strict=True))
+
+
+def interleavers(isa: Isa, size: int) -> Iterator[Interleaver]:
+    """Pairs of instructions that put lanes of `size` bytes of two registers side by side, every one once in either."""
+    kind = replace(isa.word, bits=8 * size, lanes=isa.word.lanes // size)
+    unit = kind.lanes
+    given = [[variable(tap * unit + ch, 0, (1 << kind.bits) - 1) for ch in range(unit)] for tap in range(2)]
     found: list[tuple[str, Places]] = []
     for instr in isa.full_forms:
-        if [o.type for o in instr.operands] != [word, word] or instr.out != word or instr.imm:
+        if [o.type for o in instr.operands] != [kind, kind] or instr.out != kind or instr.imm:
             continue
         try:
             places = tuple(_place(x) for x in instr(LinearDomain(1), given))
@@ -126,8 +161,8 @@ def _alive(program: Sequence[Step], taps: int) -> int:
     return most
 
 
-def require_steps(isa: Isa) -> list[DepthwiseStep]:
-    """The steps of the sketch; NoKernel if the instruction set has none."""
-    if not (found := list(steps(isa))):
+def require_steps(isa: Isa, method: str) -> list[DepthwiseStep]:
+    """The steps of the sketch by `method`; NoKernel if the instruction set has none."""
+    if not (found := list(steps(isa, method))):
         raise NoKernel(f"{isa.name} has no instruction that multiplies channels in lanes")
     return found
