@@ -12,7 +12,7 @@ from onnx_files import QONNX, model, node
 
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
-from bitsynth.graph.arithmetic import Floats, Fractions, Interval, Intervals
+from bitsynth.graph.arithmetic import Floats, Fractions, Interval, Intervals, directed
 from bitsynth.graph.arithmetic.floats import rounded_once
 from bitsynth.graph.arithmetic.intervals import interval
 from bitsynth.graph.builder import GraphBuilder
@@ -50,6 +50,23 @@ def test_intervals_hold_the_number(name, pairs):
     assert holds(bounds, exact)
     if name != "mixed":
         assert [x == y for x, y in zip(bounds.low, bounds.high, strict=True)] == [float(v) == v for v in exact]
+
+
+@pytest.mark.parametrize("name", ["added", "multiplied", "divided"])
+@pytest.mark.parametrize(
+    "shapes", [((1, 3, 80, 400), (1, 3, 1, 1)), ((70_000,), (1,)), ((9, 5000), (5000,)), ((2, 40_000), (2, 40_000))]
+)
+def test_blocks_are_what_the_whole_is(name, shapes):
+    """Bounds of many numbers, of which some are known exactly in some blocks, all in others."""
+    rng, made = np.random.default_rng(3), getattr(directed, name)
+    a, b = (rng.integers(1, 9, shape) / 8 for shape in shapes)
+    for exact in (True, False):
+        a.reshape(-1)[: a.size // 3] *= 1 if exact else np.pi
+        low, high = made(a, b)
+        least, most = made.__wrapped__(a, b)
+        assert np.array_equal(low, least)
+        assert np.array_equal(high, most)
+        assert (low is high) == (least is most)
 
 
 @settings(max_examples=25)

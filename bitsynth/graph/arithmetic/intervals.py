@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import erf
 from typing import Any
 
 import numpy as np
 
 from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
+from bitsynth.graph.arithmetic.directed import added, divided, down, multiplied, rooted, up
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 
-_SPLIT = float((1 << 27) + 1)
-_TINY, _HUGE = 2.0**-900, 2.0**900
-"""Beyond these, errors of products may get lost: bounds always move."""
 _ULPS = 8
 """Units in the last place by which functions of numpy and libm may be off; their documentation says 4 and less."""
 _INTEGERS = 2.0**53
@@ -39,33 +38,36 @@ class Interval:
         """The shape of both."""
         return self.low.shape
 
-    @property
+    @cached_property
     def is_point(self) -> bool:
         """Whether every number is known exactly."""
         return self.low is self.high or bool((self.low == self.high).all())
+
+    @property
+    def _ends(self) -> tuple[Tensor, ...]:
+        """Both bounds, once if they are the same."""
+        return (self.low,) if self.is_point else (self.low, self.high)
 
     def __neg__(self) -> Interval:
         return Interval(-self.high, -self.low)
 
     def __add__(self, other: Any) -> Interval:
         other = interval(other)
-        return Interval(_added(self.low, other.low)[0], _added(self.high, other.high)[1])
+        return Interval(added(self.low, other.low)[0], added(self.high, other.high)[1])
 
     def __sub__(self, other: Any) -> Interval:
         return self + -interval(other)
 
     def __mul__(self, other: Any) -> Interval:
         other = interval(other)
-        if self.is_point and other.is_point:
-            return Interval(*_multiplied(self.low, other.low))
-        return _hull([_multiplied(a, b) for a in (self.low, self.high) for b in (other.low, other.high)])
+        return _hull([multiplied(a, b) for a in self._ends for b in other._ends])
 
     def __truediv__(self, other: Any) -> Interval:
         other = interval(other)
-        if self.is_point and other.is_point:
-            return Interval(*_divided(self.low, other.low))
-        made = _hull([_divided(a, b) for a in (self.low, self.high) for b in (other.low, other.high)])
+        made = _hull([divided(a, b) for a in self._ends for b in other._ends])
         around = (other.low <= 0) & (other.high >= 0)
+        if (self.is_point and other.is_point) or not around.any():
+            return made
         return Interval(np.where(around, -np.inf, made.low), np.where(around, np.inf, made.high))
 
     def __radd__(self, other: Any) -> Interval:
@@ -122,16 +124,19 @@ class Intervals(Arithmetic):
 
     def matmul(self, a: Quantity, b: Quantity) -> Interval:
         a, b = interval(a), interval(b)
-        middle_a, middle_b = (a.low + a.high) / 2, (b.low + b.high) / 2
+        middle_a, middle_b = (x.low if x.is_point else (x.low + x.high) / 2 for x in (a, b))
         made = np.matmul(middle_a, middle_b)
-        size = np.matmul(np.abs(middle_a), np.abs(middle_b))
-        if a.is_point and b.is_point and size.max(initial=0) < _grain(middle_a) * _grain(middle_b) * _INTEGERS:
+        exact = _grain(middle_a) * _grain(middle_b) * _INTEGERS if a.is_point and b.is_point else 0.0
+        if (np.abs(middle_a).max(initial=0) * np.abs(middle_b).sum(-2)).max(initial=0) < exact:
             return interval(made)
-        spread_a, spread_b = _up((a.high - a.low) / 2, 2), _up((b.high - b.low) / 2, 2)
+        size = np.matmul(np.abs(middle_a), np.abs(middle_b))
+        if size.max(initial=0) < exact:
+            return interval(made)
+        spread_a, spread_b = up((a.high - a.low) / 2, 2), up((b.high - b.low) / 2, 2)
         error = (middle_a.shape[-1] + 4) * 2.0**-53 * size
         error = error + np.matmul(np.abs(middle_a) + spread_a, spread_b) + np.matmul(spread_a, np.abs(middle_b))
         error = error * (1 + 2.0**-20)
-        return Interval(_down(made - error), _up(made + error))
+        return Interval(down(made - error), up(made + error))
 
     def maximum(self, a: Quantity, b: Quantity) -> Interval:
         a, b = interval(a), interval(b)
@@ -159,12 +164,10 @@ class Intervals(Arithmetic):
     def call(self, name: str, a: Quantity) -> Interval:
         a = interval(a)
         if name == "sqrt":
-            return Interval(_rooted(a.low)[0], _rooted(a.high)[1])
+            return Interval(rooted(a.low)[0], rooted(a.high)[1])
         low, high = (_NEAR[name](x) for x in (a.low, a.high))
         at, known = _KNOWN[name]
-        return Interval(
-            np.where(a.low == at, known, _down(low, _ULPS)), np.where(a.high == at, known, _up(high, _ULPS))
-        )
+        return Interval(np.where(a.low == at, known, down(low, _ULPS)), np.where(a.high == at, known, up(high, _ULPS)))
 
 
 class WideIntervals(Intervals):
@@ -186,85 +189,17 @@ _KNOWN = {"exp": (0, 1.0), "log": (1, 0.0), "erf": (0, 0.0), "tanh": (0, 0.0), "
 """Where a function of a rational number is rational, and what it is there."""
 
 
-def _down(a: Tensor, ulps: int = 1) -> Tensor:
-    made: Tensor = a - ulps * np.spacing(np.abs(a))
-    return made
-
-
-def _up(a: Tensor, ulps: int = 1) -> Tensor:
-    made: Tensor = a + ulps * np.spacing(np.abs(a))
-    return made
-
-
-def _bounds(near: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds of near + error, where |error| is at most half a unit in the last place: its sign tells."""
-    if not error.any():
-        return near, near
-    unit = np.abs(near) * 2.0**-52
-    if not np.isfinite(unit.max()):
-        unit = np.nan_to_num(unit, nan=0.0, posinf=0.0)
-    return near - unit * (error < 0), near + unit * (error > 0)
-
-
-def _added(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    near = a + b
-    back = near - a
-    return _bounds(near, (a - (near - back)) + (b - back))
-
-
-def _product_error(a: Tensor, b: Tensor, near: Tensor) -> Tensor:
-    """a * b - near, exactly, by Dekker's halves."""
-    split_a, split_b = a * _SPLIT, b * _SPLIT
-    high_a, high_b = split_a - (split_a - a), split_b - (split_b - b)
-    low_a, low_b = a - high_a, b - high_b
-    error: Tensor = ((high_a * high_b - near) + high_a * low_b + low_a * high_b) + low_a * low_b
-    return error
-
-
-def _outside(near: Tensor, *factors: Tensor) -> Tensor:
-    """Where a result other than 0 is so small, or a number so large, that errors may get lost."""
-    size = np.abs(near)
-    made: Tensor = (size < _TINY) & (size > 0)
-    for x in (near, *factors):
-        if np.abs(x).max(initial=0) > _HUGE:
-            made = made | (np.abs(x) > _HUGE)
-    return made
-
-
-def _widened(bounds: tuple[Tensor, Tensor], where: Tensor) -> tuple[Tensor, Tensor]:
-    if not where.any():
-        return bounds
-    low, high = bounds
-    return np.where(where, _down(low), low), np.where(where, _up(high), high)
-
-
-def _multiplied(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    with np.errstate(all="ignore"):
-        near = a * b
-        lost = (near == 0) & (a != 0) & (b != 0)
-        return _widened(_bounds(near, _product_error(a, b, near)), _outside(near, a, b) | lost)
-
-
-def _divided(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    with np.errstate(all="ignore"):
-        near = a / b
-        back = near * b
-        left = ((a - back) - _product_error(near, b, back)) * np.sign(b)
-        lost = (near == 0) & (a != 0)
-        return _widened(_bounds(near, np.nan_to_num(left)), _outside(near, a, b) | lost)
-
-
-def _rooted(a: Tensor) -> tuple[Tensor, Tensor]:
-    near = np.sqrt(np.maximum(a, 0))
-    back = near * near
-    return _widened(_bounds(near, (a - back) - _product_error(near, near, back)), _outside(back))
-
-
 def _hull(bounds: list[tuple[Tensor, Tensor]]) -> Interval:
+    if len(bounds) == 1:
+        return Interval(*bounds[0])
     lows, highs = zip(*bounds, strict=True)
     return Interval(np.minimum.reduce(lows), np.maximum.reduce(highs))
 
 
 def _grain(a: Tensor) -> float:
     """A power of two of which all numbers are multiples; 0 if none is found."""
-    return next((2.0**-k for k in (0, 8, 16, 24, 32, 40) if (np.ldexp(a, k) == np.rint(np.ldexp(a, k))).all()), 0.0)
+    return next((2.0**-k for k in (0, 8, 16, 24, 32, 40) if _is_whole(np.ldexp(a, k) if k else a)), 0.0)
+
+
+def _is_whole(a: Tensor) -> bool:
+    return bool((a == np.rint(a)).all())

@@ -44,7 +44,7 @@ def _centred(site: Site, values: tuple[Any, ...]) -> list[Tensor]:
     """The integers without their zero points, in floats, which hold them and their sums."""
     made = []
     for value, edge in zip(values, site.inputs, strict=True):
-        made.append((value - edge.integers.zero).astype(np.float64))
+        made.append((value - edge.integers.zero).astype(np.float64, copy=False))
     return made
 
 

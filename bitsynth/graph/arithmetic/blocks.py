@@ -1,0 +1,41 @@
+"""_Bounds made block by block, so that what is made in between stays in the nearest caches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from math import prod
+
+import numpy as np
+
+from bitsynth.graph.types import Tensor
+
+_Bounds = tuple[Tensor, Tensor]
+"""The least and the greatest numbers: one array twice if all are known exactly."""
+_BLOCK = 1 << 15
+"""Elements of a block: a dozen arrays of them lie in a second cache."""
+
+
+def in_blocks(made: Callable[[Tensor, Tensor], _Bounds]) -> Callable[[Tensor, Tensor], _Bounds]:
+    """The same function of two arrays that broadcast, element by element, made of blocks of them."""
+
+    @wraps(made)
+    def run(a: Tensor, b: Tensor) -> _Bounds:
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        if prod(shape) <= _BLOCK:
+            return made(a, b)
+        axis = next(k for k, n in enumerate(shape) if n > 1)
+        a, b = (x.reshape(*[1] * (len(shape) - x.ndim), *x.shape) for x in (a, b))
+        step = max(1, _BLOCK // prod(shape[axis + 1 :]))
+        low = high = np.empty(shape)
+        for first in range(0, shape[axis], step):
+            where = (*[slice(None)] * axis, slice(first, first + step))
+            least, most = run(*(x[where] if x.shape[axis] > 1 else x for x in (a, b)))
+            if most is not least and high is low:
+                high = low.copy()
+            low[where] = least
+            if high is not low:
+                high[where] = most
+        return low, high
+
+    return run

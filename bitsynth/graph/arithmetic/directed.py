@@ -1,0 +1,98 @@
+"""Sums, products, quotients and roots of float64 as bounds: the sign of the rounding error says which way they move.
+
+Errors are those of Dekker (1971) and Knuth: exact, but where numbers are so small or large that they may get lost.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bitsynth.graph.arithmetic.blocks import in_blocks
+from bitsynth.graph.types import Tensor
+
+_SPLIT = float((1 << 27) + 1)
+_TINY, _HUGE = 2.0**-900, 2.0**900
+"""Beyond these, errors of products may get lost: bounds always move."""
+
+
+def down(a: Tensor, ulps: int = 1) -> Tensor:
+    """The number so many units in the last place lower."""
+    made: Tensor = a - ulps * np.spacing(np.abs(a))
+    return made
+
+
+def up(a: Tensor, ulps: int = 1) -> Tensor:
+    """The number so many units in the last place higher."""
+    made: Tensor = a + ulps * np.spacing(np.abs(a))
+    return made
+
+
+def _bounds(near: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+    """The bounds of near + error, where |error| is at most half a unit in the last place: its sign tells."""
+    if not error.any():
+        return near, near
+    unit = np.abs(near) * 2.0**-52
+    if not np.isfinite(unit.max()):
+        unit = np.nan_to_num(unit, nan=0.0, posinf=0.0)
+    return near - unit * (error < 0), near + unit * (error > 0)
+
+
+@in_blocks
+def added(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The bounds of a + b."""
+    near = a + b
+    back = near - a
+    return _bounds(near, (a - (near - back)) + (b - back))
+
+
+def _product_error(a: Tensor, b: Tensor, near: Tensor) -> Tensor:
+    """a * b - near, exactly, by Dekker's halves."""
+    split_a, split_b = a * _SPLIT, b * _SPLIT
+    high_a, high_b = split_a - (split_a - a), split_b - (split_b - b)
+    low_a, low_b = a - high_a, b - high_b
+    error: Tensor = ((high_a * high_b - near) + high_a * low_b + low_a * high_b) + low_a * low_b
+    return error
+
+
+def _outside(near: Tensor, *factors: Tensor) -> Tensor:
+    """Where a result other than 0 is so small, or a number so large, that errors may get lost."""
+    size = np.abs(near)
+    made: Tensor = (size < _TINY) & (size > 0)
+    for x in (near, *factors):
+        if np.abs(x).max(initial=0) > _HUGE:
+            made = made | (np.abs(x) > _HUGE)
+    return made
+
+
+def _widened(bounds: tuple[Tensor, Tensor], where: Tensor) -> tuple[Tensor, Tensor]:
+    if not where.any():
+        return bounds
+    low, high = bounds
+    return np.where(where, down(low), low), np.where(where, up(high), high)
+
+
+@in_blocks
+def multiplied(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The bounds of a * b."""
+    with np.errstate(all="ignore"):
+        near = a * b
+        lost = (near == 0) & (a != 0) & (b != 0)
+        return _widened(_bounds(near, _product_error(a, b, near)), _outside(near, a, b) | lost)
+
+
+@in_blocks
+def divided(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The bounds of a / b."""
+    with np.errstate(all="ignore"):
+        near = a / b
+        back = near * b
+        left = ((a - back) - _product_error(near, b, back)) * np.sign(b)
+        lost = (near == 0) & (a != 0)
+        return _widened(_bounds(near, np.nan_to_num(left)), _outside(near, a, b) | lost)
+
+
+def rooted(a: Tensor) -> tuple[Tensor, Tensor]:
+    """The bounds of the root of a, of 0 where that is less."""
+    near = np.sqrt(np.maximum(a, 0))
+    back = near * near
+    return _widened(_bounds(near, (a - back) - _product_error(near, near, back)), _outside(back))
