@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -96,6 +97,21 @@ class PairProof:
         bounds = (over_channels(b, edge, axis, k == 0) for k, b in enumerate((kind.low, kind.high)))
         return [paired.element(b) for b in bounds]
 
+    @cached_property
+    def ratio(self) -> Tensor:
+        """How much of a sum an element of the residual is (channels,), by the numbers where both meet."""
+        chain, graph = self.paired.chain, self.paired.graph
+        joint = next(n for n in chain.nodes if any(name in n.inputs for name in _ends(chain)) and len(n.inputs) == 2)
+        low, high, first, last = self.low, self.high, self.least, self.most
+        seconds = self.paired.integers(np.stack([first, first, last]))
+        values = self.oracle.values([np.stack([low, high, low]), seconds])
+        edge = values.graph.edges[joint.outputs[0]]
+        numbers = interval(arithmetic_of(graph.reference).number(values[edge.name], edge))
+        start, by_sum, by_element = ((numbers.low + numbers.high) / 2).reshape(3, -1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = ((by_element - start) / (last - first)) / ((by_sum - start) / (high - low))
+        return np.asarray(np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0))
+
     def codes(self, sums: Tensor, elements: Tensor) -> Tensor:
         """The codes (points, channels) of sums and elements."""
         operand = self.paired.operand
@@ -105,16 +121,27 @@ class PairProof:
         """Where the levels of `codes`, a function of sums and elements, turn, for each of these elements."""
         count, channels = len(elements), len(self.low)
         every = np.clip(np.repeat(elements, channels), np.tile(self.least, count), np.tile(self.most, count))
-
-        def levels(sums: Tensor) -> Tensor:
-            rows = sums.reshape(-1, channels)
-            wide = np.broadcast_to(every, sums.shape).reshape(-1, channels)
-            return codes(rows, wide).reshape(sums.shape)
-
+        found = self._turns(every[:channels], codes)
+        if count > 1:
+            # Of each further element levels turn about as much sooner as its part of a sum is greater.
+            rest = every[channels:].reshape(-1, channels)
+            sooner = np.rint(self.ratio * (rest - every[:channels])).clip(*INT32).astype(np.int64)
+            near = found[:, None] - sooner
+            found = np.hstack([found, self._turns(rest.reshape(-1), codes, near.reshape(len(found), -1))])
         low, high = np.tile(self.low, count), np.tile(self.high, count)
-        found, _ = turns(levels, low, high, self.levels)
         sums = np.clip(np.concatenate([found - 1, found, low[None], high[None]]), low, high)
         return sums.reshape(-1, channels), np.broadcast_to(every, sums.shape).reshape(-1, channels)
+
+    def _turns(self, every: Tensor, codes: Callable[[Tensor, Tensor], Tensor], near: Tensor | None = None) -> Tensor:
+        """Where levels (levels, elements x channels) turn for an element a channel, of one element after another."""
+        channels = len(self.low)
+
+        def levels(sums: Tensor) -> Tensor:
+            wide = np.broadcast_to(every, sums.shape).reshape(-1, channels)
+            return codes(sums.reshape(-1, channels), wide).reshape(sums.shape)
+
+        count = len(every) // channels
+        return turns(levels, np.tile(self.low, count), np.tile(self.high, count), self.levels, near)[0]
 
 
 def paired_form(paired: Paired, *, floats: bool = False) -> EpilogueForm | None:
@@ -127,8 +154,9 @@ def paired_form(paired: Paired, *, floats: bool = False) -> EpilogueForm | None:
     if points > _MOST_POINTS or proof.low.min() <= INT32[0] or proof.high.max() >= INT32[1]:
         return None
     makers = [_thresholds] if proof.levels <= FEW_LEVELS and not floats else []
+    wanted = _wanted(proof, elements)
     for make in (*makers, _rescaled):
-        if (form := _proved(proof, elements, make)) is not None:
+        if (form := _proved(proof, elements, wanted, make)) is not None:
             return form
     return None
 
@@ -136,9 +164,8 @@ def paired_form(paired: Paired, *, floats: bool = False) -> EpilogueForm | None:
 _Make = Callable[[PairProof, Wanted], EpilogueForm | None]
 
 
-def _proved(proof: PairProof, elements: Tensor, make: _Make) -> EpilogueForm | None:
-    """The form that is made of some elements' staircases, if it is the chain everywhere; else points are added."""
-    wanted = _wanted(proof, elements)
+def _proved(proof: PairProof, elements: Tensor, wanted: Wanted, make: _Make) -> EpilogueForm | None:
+    """The form that is made of what is `wanted` first, if it is the chain everywhere; else points are added."""
     for _ in range(_ROUNDS):
         form = make(proof, wanted)
         if form is None:
@@ -157,7 +184,7 @@ def _wanted(proof: PairProof, elements: Tensor) -> Wanted:
     sums, seconds = proof.deciding(some, proof.codes)
     codes, zero = proof.codes(sums, seconds), zero_code(paired.kind.zero, paired.operand)
     limits = int(codes.min()), int(codes.max())
-    return Wanted(sums, codes, paired.operand, limits, zero, seconds, _ratio(proof), paired.residual)
+    return Wanted(sums, codes, paired.operand, limits, zero, seconds, proof.ratio, paired.residual)
 
 
 def _wrong(proof: PairProof, elements: Tensor, form: EpilogueForm) -> tuple[Tensor, Tensor, Tensor]:
@@ -173,21 +200,6 @@ def _wrong(proof: PairProof, elements: Tensor, form: EpilogueForm) -> tuple[Tens
     codes = proof.codes(sums, seconds)
     differs = np.flatnonzero((made(sums, seconds) != codes).any(1))[:_MOST_ADDED]
     return sums[differs], seconds[differs], codes[differs]
-
-
-def _ratio(proof: PairProof) -> Tensor:
-    """How much of a sum an element of the residual is (channels,), by the numbers where both meet."""
-    chain, graph = proof.paired.chain, proof.paired.graph
-    joint = next(n for n in chain.nodes if any(name in n.inputs for name in _ends(chain)) and len(n.inputs) == 2)
-    low, high, first, last = proof.low, proof.high, proof.least, proof.most
-    seconds = proof.paired.integers(np.stack([first, first, last]))
-    values = proof.oracle.values([np.stack([low, high, low]), seconds])
-    edge = values.graph.edges[joint.outputs[0]]
-    numbers = interval(arithmetic_of(graph.reference).number(values[edge.name], edge))
-    start, by_sum, by_element = ((numbers.low + numbers.high) / 2).reshape(3, -1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = ((by_element - start) / (last - first)) / ((by_sum - start) / (high - low))
-    return np.asarray(np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0))
 
 
 def _ends(chain: Chain) -> tuple[str, ...]:

@@ -21,16 +21,19 @@ _ROWS = 64
 """Rows of elements whose levels take little longer than those of one."""
 
 
-def turns(levels: Levels, low: Tensor, high: Tensor, m: int) -> tuple[Tensor, Tensor]:
+def turns(levels: Levels, low: Tensor, high: Tensor, m: int, near: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The first elements (m, channels) at which each level is reached, or lost where levels fall; and where they rise.
 
-    Levels are monotone from `low` to `high` (channels,). An element past the end stands for none.
+    Levels are monotone from `low` to `high` (channels,). An element past the end stands for none. They are found sooner
+    if they are `near` those that are given.
     """
     ends = levels(np.stack([low, high]))
     rising = ends[1] >= ends[0]
     search = _Search(levels, low, high, rising, ends)
     wanted = np.repeat(np.arange(1, m + 1)[:, None], len(low), axis=1)
-    return search.first(wanted, _guess(search, wanted, m) if m > _FEW else None), np.asarray(rising)
+    if near is None and m > _FEW:
+        near = _guess(search, wanted, m)
+    return search.first(wanted, near), np.asarray(rising)
 
 
 def _guess(search: _Search, wanted: Tensor, m: int) -> Tensor:
