@@ -59,4 +59,10 @@ def _user_folder() -> Path | None:
 
 def user_cache() -> Path:
     """The user's cache folder for bitsynth."""
+    return _user_cache(os.environ.get("XDG_CACHE_HOME"), os.environ.get("HOME"))
+
+
+@cache
+def _user_cache(*_: str | None) -> Path:
+    """The same, asked for once while what it depends on stays."""
     return platformdirs.user_cache_path("bitsynth")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from bitsynth.kernel.program import ORDERS, Kernel
 from bitsynth.spec.matmul import INT32_MAX, Affine, MatmulSpec, affine
@@ -14,6 +15,7 @@ def slope(terms: Sequence[int]) -> int | None:
     return step if all(term == step * code for code, term in enumerate(terms)) else None
 
 
+@lru_cache(maxsize=1 << 12)
 def makes_values(kernel: Kernel, spec: MatmulSpec) -> bool:
     """Whether the microkernel stores values: sums are doubled, start from what encodings add too, are shifted at last.
 

@@ -8,12 +8,12 @@ from bitsynth.errors import NoKernel
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa import architecture
-from bitsynth.isa.load import load, names, narrower
+from bitsynth.isa.load import load_table, names, narrower
 
 
 def sets_of(isa: str) -> list[str]:
     """The instruction sets whose kernels layers on `isa` may have: its own and narrower ones."""
-    return [isa, *narrower(load(isa))]
+    return [isa, *narrower(load_table(isa))]
 
 
 def widest(isa: str) -> str:
@@ -34,10 +34,11 @@ def best(known: Iterable[str]) -> str:
 
 
 def _extent(name: str) -> tuple[int, int, int, bool]:
-    table = load(name).table
+    table = load_table(name)
     return architecture.named(table.arch).bits, table.vector_bits, len(sets_of(name)), bool(table.extends)
 
 
 def native_sets() -> list[str]:
     """The instruction sets this processor runs."""
-    return [n for n in names() if load(n).table.arch == features.arch() and runs_natively(load(n).table)]
+    known = {name: load_table(name) for name in names()}
+    return [name for name, table in known.items() if table.arch == features.arch() and runs_natively(table)]

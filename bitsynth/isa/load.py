@@ -117,15 +117,15 @@ def _names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(p.parent.name for p in folder.glob("*/isa.toml")))
 
 
-def narrower(isa: Isa) -> list[str]:
+def narrower(isa: IsaTable) -> list[str]:
     """The instruction sets of shorter registers that some processor of `isa` runs too."""
-    others = [load(name).table for name in names()]
-    return [t.name for t in others if t.vector_bits < isa.table.vector_bits and _shared(t, isa.table)]
+    others = [load_table(name) for name in names()]
+    return [t.name for t in others if t.vector_bits < isa.vector_bits and _shared(t, isa)]
 
 
-def run_by(isa: Isa) -> list[str]:
+def run_by(isa: IsaTable) -> list[str]:
     """The instruction sets that processors of `isa` run: its own, the one it extends, narrower ones."""
-    return [isa.name, *([isa.table.extends] if isa.table.extends else []), *narrower(isa)]
+    return [isa.name, *([isa.extends] if isa.extends else []), *narrower(isa)]
 
 
 def _shared(one: IsaTable, other: IsaTable) -> bool:
@@ -141,9 +141,19 @@ def load(name: str) -> Isa:
 
 @lru_cache
 def _load(name: str) -> Isa:
+    return load_folder(_folder(name))
+
+
+@lru_cache
+def load_table(name: str) -> IsaTable:
+    """The facts of the instruction set `name` without its forms, most of what there is to read."""
+    return _isa_table(_folder(name))[0]
+
+
+def _folder(name: str) -> Path:
     if name not in names():
         raise _unknown(name)
-    return load_folder(paths.isa_specs() / name)
+    return paths.isa_specs() / name
 
 
 def _unknown(name: object) -> SpecError:
@@ -154,7 +164,7 @@ def load_folder(folder: Path) -> Isa:
     """The instruction set declared in `folder`."""
     table, parent = _isa_table(folder)
     needed = settings(table)
-    instrs = {} if parent is None else _inherited(parent, table, needed)
+    instrs = {} if parent is None else _inherited(load_folder(parent), table, needed)
     for path in sorted(folder.glob("*.toml")):
         if path.name != "isa.toml":
             for name, entry in toml.decoded(path, InstrFile).instr.items():
@@ -175,13 +185,13 @@ def _for_cpu(isa: Isa, cpu: str) -> Isa:
     return isa if len(kept) == len(isa.instrs) else Isa(isa.table, kept)
 
 
-def _isa_table(folder: Path) -> tuple[IsaTable, Isa | None]:
-    """The `[isa]` table, completed by the set it extends, and that set."""
+def _isa_table(folder: Path) -> tuple[IsaTable, Path | None]:
+    """The `[isa]` table, completed by that of the set it extends, and that set's folder."""
     path = folder / "isa.toml"
     raw = toml.read(path)
     parent = _parent(path, raw)
     if parent is not None:
-        raw = _merged({"isa": {**msgspec.to_builtins(parent.table), "doc": None}}, raw)
+        raw = _merged({"isa": {**msgspec.to_builtins(_isa_table(parent)[0]), "doc": None}}, raw)
     table: IsaTable = toml.converted(path, raw, IsaFile).isa
     if parent is not None and table.cpus:
         table = msgspec.structs.replace(table, cpu=named_once(path, "cpu", table.cpus, table.cpu))
@@ -189,8 +199,8 @@ def _isa_table(folder: Path) -> tuple[IsaTable, Isa | None]:
     return table, parent
 
 
-def _parent(path: Path, raw: Mapping[str, Any]) -> Isa | None:
-    """The set that the one in `path` extends, or None."""
+def _parent(path: Path, raw: Mapping[str, Any]) -> Path | None:
+    """The folder of the set that the one in `path` extends, or None."""
     own = raw.get("isa")
     if not isinstance(own, dict) or not {"extends", "cpus"} & set(own):
         return None
@@ -203,7 +213,7 @@ def _parent(path: Path, raw: Mapping[str, Any]) -> Isa | None:
     parent = toml.read(home / name / "isa.toml").get("isa")
     if isinstance(parent, dict) and parent.get("extends"):
         raise SpecError(f"{path}: extends {name}, which itself extends another")
-    return load_folder(home / name)
+    return home / name
 
 
 def _merged(base: Any, over: Any) -> Any:

@@ -12,7 +12,7 @@ from bitsynth.errors import SpecError
 _LINE = re.compile(r"(\w+) = ([\w.]+)((?: \w+)*)(?: #(\d{1,6}))?", re.ASCII)
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, cache_hash=True):
     """`dst = op(args)`, with an immediate if the instruction takes one."""
 
     dst: str
@@ -36,6 +36,12 @@ def _parsed(line: str) -> Step:
         raise SpecError(f"bad program line {line[:80]!r}: want 'dst = op arg ... #imm'")
     dst, op, args, imm = match.groups()
     return Step(dst, op, tuple(args.split()), int(imm or 0))
+
+
+@lru_cache(maxsize=1 << 12)
+def steps_of(program: tuple[str, ...]) -> tuple[Step, ...]:
+    """The steps of a program; SpecError for a line that does not spell one."""
+    return tuple(map(Step.parse, program))
 
 
 class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, Requirements
-from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.step import Constant, Step, steps_of
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.forms_used import constant_load
 from bitsynth.kernel.program import Acc
@@ -50,7 +50,7 @@ class DepthwiseFlush(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def steps(self) -> tuple[Step, ...]:
         """The steps of `program`."""
-        return tuple(map(Step.parse, self.program))
+        return steps_of(self.program)
 
 
 class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,7 +97,7 @@ class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def steps(self) -> tuple[Step, ...]:
         """The steps of `program`."""
-        return tuple(map(Step.parse, self.program))
+        return steps_of(self.program)
 
     @property
     def orders(self) -> tuple[tuple[int, ...], ...]:

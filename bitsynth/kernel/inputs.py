@@ -7,7 +7,7 @@ from operator import or_
 
 import msgspec
 
-from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.step import Constant, Step, steps_of
 
 STAGE_BYTES = 8
 """Bytes of codes a table is built from, zeros behind the last."""
@@ -78,7 +78,7 @@ class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def steps(self) -> tuple[Step, ...]:
         """The steps of `program`."""
-        return tuple(map(Step.parse, self.program))
+        return steps_of(self.program)
 
     @property
     def in_order(self) -> bool:

@@ -52,7 +52,7 @@ def _accs(kernel: Kernel, loop: Loop) -> tuple[Acc, ...]:
     )
 
 
-def _named(name: str, group: int, free: set[str]) -> str:
+def _named(name: str, group: int, free: frozenset[str]) -> str:
     """The name of a value that a row reads, its own or what all rows share."""
     return name if name in free or name[0] in "wk" else of_row(name, group)
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 
 import msgspec
 
-from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.step import Constant, Step, steps_of
 from bitsynth.kernel.inputs import Build, Input, Planes, Table
 from bitsynth.spec.matmul import MatmulSpec
 
@@ -42,7 +43,7 @@ class Acc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start: str = ""
 
 
-class Loop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Loop(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=True):
     """A loop: from accumulators at zero, or carried from another pass, `program` is run at most `trip_count` times.
 
     The innermost program is a step over K; the others take in the accumulators of the loop
@@ -58,15 +59,15 @@ class Loop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def steps(self) -> tuple[Step, ...]:
         """The steps of `program`."""
-        return tuple(map(Step.parse, self.program))
+        return steps_of(self.program)
 
     @property
     def first_steps(self) -> tuple[Step, ...]:
         """The steps of `first`."""
-        return tuple(map(Step.parse, self.first))
+        return steps_of(self.first)
 
 
-class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Pass(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=True, omit_defaults=True):
     """One nest of loops over K, innermost first.
 
     `flush` takes the accumulators of the outermost loop and the tile registers c0.. to those
@@ -89,7 +90,7 @@ class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     @property
     def flush_steps(self) -> tuple[Step, ...]:
         """The steps of `flush`."""
-        return tuple(map(Step.parse, self.flush))
+        return steps_of(self.flush)
 
     @property
     def carried(self) -> Loop:
@@ -120,7 +121,7 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     broadcast_tile: str
 
 
-class Kernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=True, omit_defaults=True):
     """A microkernel for the core product: unsigned act codes times bipolar or signed wgt codes.
 
     A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
@@ -261,10 +262,11 @@ def _planes_of_the_same(inputs: tuple[Input, ...]) -> bool:
     return len(planes) == len(inputs) and len({(x.first, x.stride, x.per_byte) for x in planes}) == 1
 
 
-def row_free(program: Iterable[Step]) -> set[str]:
+@lru_cache(maxsize=1 << 12)
+def row_free(program: tuple[Step, ...]) -> frozenset[str]:
     """Values into which only columns and constants flow: one computation serves every row."""
     free: set[str] = set()
     for step in program:
         if all(a[0] in "wk" or a in free for a in step.args):
             free.add(step.dst)
-    return free
+    return frozenset(free)

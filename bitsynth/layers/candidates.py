@@ -10,7 +10,7 @@ from bitsynth.host import features
 from bitsynth.host.placement import cpu_here, runs_natively
 from bitsynth.host.sets import native_sets, sets_of, widest
 from bitsynth.isa import architecture
-from bitsynth.isa.load import load
+from bitsynth.isa.load import load, load_table
 from bitsynth.kernel.forms_used import needs
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
@@ -77,7 +77,7 @@ def cpu_for(isa: str) -> str:
 
     Else the first that the set names, or "" on an architecture whose processors do not tell which they are.
     """
-    table = load(widest(isa)).table
+    table = load_table(widest(isa))
     known = architecture.named(table.arch).processors
     return cpu_here(table) or (next(iter(table.cpu)) if known else "")
 
@@ -86,13 +86,13 @@ def require_cpu(isa: str, cpu: str) -> None:
     """SpecError unless `cpu` is "" or a processor of `isa`, or ("auto") of one that this processor runs."""
     if not isinstance(cpu, str):
         raise SpecError(f"cpu must be the name of a processor, not {cpu!r}")
-    if cpu and (isa != "auto" or not any(cpu in load(name).table.cpu for name in native_sets())):
+    if cpu and (isa != "auto" or not any(cpu in load_table(name).cpu for name in native_sets())):
         load(widest(isa)).for_cpu(cpu)
 
 
 def home_of(isa: str) -> str:
     """The widest instruction set this processor runs whose layers may have kernels of `isa`."""
-    bits = {name: load(name).table.vector_bits for name in (isa, *native_sets())}
+    bits = {name: load_table(name).vector_bits for name in (isa, *native_sets())}
     wider = [name for name in bits if bits[name] > bits[isa] and isa in sets_of(name)]
     return max([isa, *wider], key=lambda name: bits[name])
 

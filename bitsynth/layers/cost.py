@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -229,11 +230,8 @@ class Estimate:
     @property
     def _sums_rows(self) -> bool:
         """Whether codes packed as bytes, or wider, are summed then; what other rows cost has their sums in it."""
-        if not packing(self._kernel).is_of_codes:
-            return False
         computed = widened(self.layer, self.candidate.operands)
-        spec = MatmulSpec(self._kernel.isa, computed.act, computed.wgt)
-        return any(row_terms(self._kernel, spec)) or row_affines(self._kernel, spec) != 0
+        return _sums_codes(self._kernel, MatmulSpec(self._kernel.isa, computed.act, computed.wgt))
 
     @property
     def _cycles_per_code(self) -> float:
@@ -244,3 +242,9 @@ class Estimate:
         bits = next(x.bits for x in kernel.passes[0].rows if isinstance(x, Table))
         masking = MASKING_CYCLES if -1 in kernel.build.stage else 0.0
         return (len(kernel.build.program) / 2 + 1 + masking) / (bits * kernel.build.tables)
+
+
+@lru_cache(maxsize=1 << 12)
+def _sums_codes(kernel: Kernel, spec: MatmulSpec) -> bool:
+    """Whether rows are codes that are summed as they are packed."""
+    return packing(kernel).is_of_codes and (any(row_terms(kernel, spec)) or row_affines(kernel, spec) != 0)

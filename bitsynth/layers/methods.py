@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
-from bitsynth.isa.load import Isa, load
+from bitsynth.isa.load import Isa, load_table
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.cost import Estimate
 from bitsynth.schedule import predicted
@@ -29,7 +29,7 @@ def fewest_predicted(ranked: Sequence[Estimate]) -> Estimate:
 
 def has_rules(estimate: Estimate) -> bool:
     """Whether the processor of an estimate has issue rules, by which cycles are predicted."""
-    return load(estimate.candidate.isa).table.cpu[estimate.cpu_name].issue is not None
+    return load_table(estimate.candidate.isa).cpu[estimate.cpu_name].issue is not None
 
 
 def as_predicted(estimate: Estimate) -> Estimate:

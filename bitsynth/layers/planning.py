@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from bitsynth.errors import NoKernel, SpecError
-from bitsynth.isa.load import load, run_by
+from bitsynth.isa.load import load, load_table, run_by
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers import depthwise, methods
 from bitsynth.layers.candidates import (
@@ -143,7 +143,7 @@ def _check_schedule(schedule: Any, isa: str) -> None:
     """SpecError for what is not a schedule, or is one of an instruction set that the processors of `isa` do not run."""
     if not isinstance(schedule, LayerSchedule | None):
         raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
-    if schedule and isa not in ("auto", schedule.isa) and schedule.isa not in (known := run_by(load(isa))):
+    if schedule and isa not in ("auto", schedule.isa) and schedule.isa not in (known := run_by(load_table(isa))):
         raise SpecError(f"isa is {isa}, the schedule's {schedule.isa}; want a schedule of {' or '.join(known)}")
 
 
@@ -204,7 +204,7 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -
     none of them.
     """
     every = [*candidates(spec.act, spec.wgt, isa, fits), *_of_wider_operands(spec, isa, fits)]
-    found = [x for x in every if cpu in x.entry.cost.cycles or cpu not in load(x.isa).table.cpu]
+    found = [x for x in every if cpu in x.entry.cost.cycles or cpu not in load_table(x.isa).cpu]
     if not found:
         where = isa if isa != "auto" else "any instruction set this processor runs"
         raise NoKernel(f"no kernel of {spec.act} x {spec.wgt} for layers on {where}; {advice(spec, isa)}")

@@ -9,7 +9,7 @@ from bitsynth.emit.processors import ProcessorsText
 from bitsynth.errors import SpecError
 from bitsynth.host.sets import best, widest
 from bitsynth.isa import architecture
-from bitsynth.isa.load import load, names
+from bitsynth.isa.load import load_table, names
 from bitsynth.layers.conv import Conv2d
 
 
@@ -24,8 +24,8 @@ def best_sets(isa: str, cpus: Sequence[str]) -> dict[str, str]:
     SpecError for a processor that no such set names, or one that is named twice, and of an architecture whose
     programs cannot ask which processor runs them.
     """
-    arch = load(widest(isa)).table.arch
-    sets = {n: table for n in names() if (table := load(n).table).arch == arch}
+    arch = load_table(widest(isa)).arch
+    sets = {n: table for n in names() if (table := load_table(n)).arch == arch}
     found: dict[str, str] = {}
     for cpu in cpus:
         able = [n for n, table in sets.items() if cpu in table.cpu]
@@ -48,5 +48,5 @@ def files(name: str, made: Mapping[str, Conv2d]) -> dict[str, str]:
         same = (c for c in texts if (made[c].schedule, made[c].kernel.name) == (layer.schedule, layer.kernel.name))
         first = next(same, cpu)
         texts[cpu] = texts[first] if first != cpu else layer.packed.text(f"{name}_{cpu}")
-    (arch,) = {load(layer.kernel.spec.isa).table.arch for layer in made.values()}
+    (arch,) = {load_table(layer.kernel.spec.isa).arch for layer in made.values()}
     return ProcessorsText(name, arch, texts).files()

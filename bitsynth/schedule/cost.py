@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import msgspec
@@ -76,22 +77,25 @@ def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str
     return {op: times / kernel.together for op, times in total.items()}
 
 
-def shared_program(loop: Pass) -> list[Step]:
+@lru_cache(maxsize=1 << 10)
+def shared_program(loop: Pass) -> tuple[Step, ...]:
     """The steps run once for all rows."""
     free = row_free(loop.step.steps)
-    return [s for s in loop.step.steps if s.dst in free]
+    return tuple(s for s in loop.step.steps if s.dst in free)
 
 
-def row_program(loop: Pass) -> list[Step]:
+@lru_cache(maxsize=1 << 10)
+def row_program(loop: Pass) -> tuple[Step, ...]:
     """The steps run once for every row."""
     free = row_free(loop.step.steps)
-    return [s for s in loop.step.steps if s.dst not in free]
+    return tuple(s for s in loop.step.steps if s.dst not in free)
 
 
-def held_for_rows(loop: Pass) -> set[str]:
+@lru_cache(maxsize=1 << 10)
+def held_for_rows(loop: Pass) -> frozenset[str]:
     """Values that the rows share: column inputs, and values of nothing else, that the row program reads."""
     free = row_free(loop.step.steps)
-    return {a for s in row_program(loop) for a in s.args if a[0] == "w" or a in free}
+    return frozenset(a for s in row_program(loop) for a in s.args if a[0] == "w" or a in free)
 
 
 def kept_in_step(kernel: Kernel, loop: Pass) -> set[str]:
@@ -181,6 +185,7 @@ def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISE
     return max(everything, *busy.values())
 
 
+@lru_cache(maxsize=1 << 14)
 def sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
     """What is expected of a tile whose inputs are near: the bound, and what loads and stores take beyond that.
 

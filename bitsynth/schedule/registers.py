@@ -27,7 +27,7 @@ def fits_registers(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
         return live_registers(step.steps, [acc.next for acc in step.accs], held) <= isa.table.registers
     program = [*cost.shared_program(loop), *cost.row_program(loop)]
     constants = {c.name for c in kernel.constants} & {a for s in program for a in s.args}
-    held = cost.held_for_rows(loop) if kernel.groups > 1 else set()
+    held = set(cost.held_for_rows(loop)) if kernel.groups > 1 else set()
     other_rows = len(loop.step.accs) * (kernel.groups - 1)
     outputs = [*(acc.next for acc in loop.step.accs), *sorted(held)]
     return live_registers(program, outputs, constants) + other_rows <= isa.table.registers

@@ -6,9 +6,11 @@ Whatever is read is text that anybody may have written: each store checks it aga
 from __future__ import annotations
 
 import hashlib
+import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
@@ -17,6 +19,9 @@ import msgspec
 from bitsynth import paths
 from bitsynth.errors import BitsynthError, SpecError, ToolError
 from bitsynth.files import locked, read_file, replace_file, unwritable
+
+_SETTLED_NS = 1_000_000_000
+"""The age of a time that no later change can have again."""
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,8 +74,31 @@ def first(place: Path) -> Path | None:
     return next((path for folder in folders() if (path := folder / place).is_file()), None)
 
 
+def state(path: str | Path) -> tuple[int, ...] | None:
+    """What tells a file or folder from what it is after any change; None if the last one may be too young for that."""
+    found = os.stat(path)
+    settled = time.time_ns() - found.st_ctime_ns > _SETTLED_NS
+    return (found.st_ctime_ns, found.st_dev, found.st_ino, found.st_size) if settled else None
+
+
 def read(path: Path, kind: type[_R], what: str, version: int, remedy: str) -> _R:
-    """The record in the file `path`, `what` it is, its digest checked; SpecError says what is wrong and what to do."""
+    """The record in the file `path`, `what` it is, its digest checked; SpecError says what is wrong and what to do.
+
+    It is read once while the file stays as it is.
+    """
+    try:
+        known = state(path)
+    except OSError:
+        known = None
+    return _kept(path, known, kind, what, version, remedy) if known else _read(path, kind, what, version, remedy)
+
+
+@lru_cache(maxsize=1 << 10)
+def _kept(path: Path, state: tuple[int, ...], kind: type[_R], what: str, version: int, remedy: str) -> _R:
+    return _read(path, kind, what, version, remedy)
+
+
+def _read(path: Path, kind: type[_R], what: str, version: int, remedy: str) -> _R:
     try:
         found = msgspec.json.decode(read_file(path), type=kind)
     except OSError as error:

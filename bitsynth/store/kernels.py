@@ -7,7 +7,6 @@ is read is checked again (`load_entry`) before C is rendered from it.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache as memoize
@@ -26,29 +25,29 @@ from bitsynth.store.accept import accept
 from bitsynth.store.entry import FORMAT, Entry, ProvedEntry, require_proved
 from bitsynth.store.files import folders
 
-_SETTLED_NS = 1_000_000_000
-"""The age of a folder's time that no later change can have again."""
-
 
 def find(spec: MatmulSpec, variant: str) -> Path | None:
     """The file of the kernel of a `KernelOptions.variant` for `spec`'s widths, None if it is not cached."""
-    core = spec.core
-    start = f"bs_mm_a{core.act.bits}u_w{core.wgt.bits}{core.wgt.encoding.letter}_s32_{core.isa}_"
+    start = _start(spec)
     for folder in folders():
-        for name in _listed(f"{folder}/{core.isa}/{variant}"):
+        for name in _listed(f"{folder}/{spec.isa}/{variant}"):
             if name.startswith(start):
-                return folder / core.isa / variant / name
+                return folder / spec.isa / variant / name
     return None
 
 
-def _listed(folder: str) -> tuple[str, ...]:
-    """The names of kernels' files in a folder, sorted; layers ask for hundreds that are not there.
+@lru_cache(maxsize=1 << 10)
+def _start(spec: MatmulSpec) -> str:
+    """How the names of kernels of `spec`'s widths begin."""
+    core = spec.core
+    return f"bs_mm_a{core.act.bits}u_w{core.wgt.bits}{core.wgt.encoding.letter}_s32_{core.isa}_"
 
-    They are kept if the folder was changed more than a second ago: whatever changes it then also changes its time.
-    """
+
+def _listed(folder: str) -> tuple[str, ...]:
+    """The names of kernels' files in a folder, sorted, listed once while it stays; layers ask for hundreds."""
     try:
-        changed = os.stat(folder).st_mtime_ns
-        return _names(folder) if time.time_ns() - changed < _SETTLED_NS else _kept_names(folder, changed)
+        known = files.state(folder)
+        return _kept_names(folder, known) if known else _names(folder)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
@@ -60,7 +59,7 @@ def _names(folder: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1 << 10)
-def _kept_names(folder: str, changed: int) -> tuple[str, ...]:
+def _kept_names(folder: str, state: tuple[int, ...]) -> tuple[str, ...]:
     return _names(folder)
 
 

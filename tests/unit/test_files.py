@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import bitsynth
+from bitsynth import paths
 from bitsynth.cli import main, weights
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import MARK, file_lock, marked, replace_file, write_texts
 from bitsynth.isa import architecture, toml
 from bitsynth.layers import array_files
 from bitsynth.layers.tuned import files as tuned_files
-from bitsynth.store import kernels
+from bitsynth.store import files, kernels
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -54,6 +55,23 @@ def test_a_cache_with_what_is_no_file(tmp_path, monkeypatch, capsys, make):
         bitsynth.get_kernel("avx2", 2, 1)
     assert main(["list"]) == 0
     assert mine.name in capsys.readouterr().err
+
+
+def test_a_kernels_file_is_read_again_if_it_was_changed(tmp_path, monkeypatch):
+    """Also at once, in its place and with the time that it had: what was read of it is not what it holds."""
+    shipped = next(paths.shipped_kernels().glob("avx2/bs_mm_*.json"))
+    path = tmp_path / shipped.name
+    path.write_bytes(shipped.read_bytes())
+    before = os.stat(path)
+    monkeypatch.setattr(files, "_SETTLED_NS", -(1 << 62))
+    assert kernels.read_entry(path) is kernels.read_entry(path)
+    monkeypatch.undo()
+    assert kernels.read_entry(path) is not kernels.read_entry(path)
+    text = shipped.read_text()
+    path.write_text(text.replace("bs_mm_", "bs_mn_", 1))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(SpecError, match="digest does not match"):
+        kernels.read_entry(path)
 
 
 def test_arrays_that_unpack_to_too_much(tmp_path, monkeypatch):

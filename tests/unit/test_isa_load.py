@@ -420,6 +420,11 @@ def test_missing_and_unreadable_files(folder):
         load.load_folder(folder)
 
 
+def test_the_facts_of_a_set_are_read_without_its_forms():
+    for name in load.names():
+        assert load.load_table(name) == load.load(name).table
+
+
 def test_unknown_names():
     with pytest.raises(SpecError, match=r"unknown instruction set 'z80'; known: .*avx2, .*neon"):
         load.load("z80")
