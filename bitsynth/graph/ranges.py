@@ -29,7 +29,7 @@ def convolved(site: Site) -> Integers | None:
         return None
     low, high = _image_range(x, axes, padded=any(window.begins) or any(window.ends) or window.ceil)
     bounds = _weight_bounds(site, 1, w)
-    sums = [_sums(np.broadcast_to(b, site.inputs[1].shape), low, high, site["groups"]) for b in bounds]
+    sums = [sums_between(np.broadcast_to(b, site.inputs[1].shape), low, high, site["groups"]) for b in bounds]
     of_x = of_x if of_x.size == 1 else np.repeat(of_x, site.inputs[1].shape[0] // of_x.size)
     scale = _along_channels(of_x * w.scale.reshape(-1), axes)
     made = np.minimum.reduce([s[0] for s in sums]), np.maximum.reduce([s[1] for s in sums])
@@ -71,14 +71,15 @@ def _weight_bounds(site: Site, index: int, kind: Integers) -> list[Tensor]:
     return [(end - kind.zero).astype(np.int64) for end in ends]
 
 
-def _sums(weights: Tensor, low: Tensor, high: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    """Least and greatest sum for each output channel of weights (OC, IC / groups, ...)."""
+def sums_between(weights: Tensor, low: Tensor, high: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """Least and greatest sum for each output channel of weights (OC, IC / groups, ...), on inputs from low to high."""
     channels = weights.shape[1] * groups
     low, high = (np.broadcast_to(b, channels).reshape(groups, 1, -1) for b in (low, high))
     flat = weights.reshape(groups, weights.shape[0] // groups, weights.shape[1], -1)
-    least = np.minimum(flat * low[..., None], flat * high[..., None]).sum((2, 3))
-    most = np.maximum(flat * low[..., None], flat * high[..., None]).sum((2, 3))
-    return least.reshape(-1), most.reshape(-1)
+    up = np.maximum(flat, 0).sum(3, dtype=np.int64)
+    down = flat.sum(3, dtype=np.int64) - up
+    least, most = (up * a + down * b for a, b in ((low, high), (high, low)))
+    return least.sum(2).reshape(-1), most.sum(2).reshape(-1)
 
 
 def multiplied(site: Site) -> Integers | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
+from bitsynth.graph.ranges import sums_between
 from bitsynth.graph.types import Edge, Tensor
 from bitsynth.layers.epilogues import Epilogue, Rescale, Thresholds, floats_of, gives_codes, levels_of
 from bitsynth.layers.epilogues.gating import GateLine
@@ -138,7 +139,7 @@ def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> Js
     geometry = spec.geometry
     parts = weight.reshape(geometry.groups, -1, weight.shape[1], geometry.kernel[0] * geometry.kernel[1])
     padded = any(geometry.padding)
-    low, high = _bounds(given.edge, parts, padded)
+    low, high = _bounds(given.edge, weight, geometry.groups, padded)
     scale = graph.edges[product.inputs[1]].integers.scale
     return {
         "scale": scalar_or_stored(scale if scale.size == 1 else scale.reshape(-1, 1)),
@@ -152,14 +153,12 @@ def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> Js
     }
 
 
-def _bounds(edge: Edge, parts: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
-    """The least and greatest sum for each channel of weights (groups, channels, inputs, window)."""
+def _bounds(edge: Edge, weight: Tensor, groups: int, padded: bool) -> tuple[Tensor, Tensor]:
+    """The least and greatest sum for each channel of weights (channels, inputs of a group, window)."""
     kind = edge.integers
     ends = [np.asarray(end).reshape(-1) - int(kind.zero.reshape(-1)[0]) for end in range_of(edge)]
     low, high = (np.minimum(ends[0], 0), np.maximum(ends[1], 0)) if padded else ends
-    inputs = len(parts) * parts.shape[2]
-    each = [parts * np.broadcast_to(b, inputs).reshape(len(parts), 1, -1, 1) for b in (low, high)]
-    return np.minimum(*each).sum((2, 3)).reshape(-1), np.maximum(*each).sum((2, 3)).reshape(-1)
+    return sums_between(weight, low, high, groups)
 
 
 def _require_weights(graph: Graph, product: Node, weight: Tensor) -> None:
@@ -167,7 +166,8 @@ def _require_weights(graph: Graph, product: Node, weight: Tensor) -> None:
     name = product.inputs[1]
     value = graph.constants[name] - graph.edges[name].integers.zero.astype(np.int64)
     rows = value.reshape(len(weight), -1) if product.op == "conv" else value.T
-    if not np.array_equal(np.sort(rows, axis=1), np.sort(weight.reshape(len(weight), -1), axis=1)):
+    own = weight.reshape(len(weight), -1)
+    if not np.array_equal(rows, own) and not np.array_equal(np.sort(rows, axis=1), np.sort(own, axis=1)):
         raise Unsaid("the layer's weights stand for other integers than the network's")
 
 
@@ -178,7 +178,7 @@ def _window(given: Buffer, glue: SumLookup) -> JsonValue:
     if zero.size > 1 or range_of(given.edge)[0].size > 1:
         raise Unsaid("channels of a pool differ in zero points or range")
     ones = np.ones((1, 1, 1, math.prod(glue.geometry.kernel)), np.int64)
-    low, high = _bounds(given.edge, ones, False)
+    low, high = _bounds(given.edge, ones[0], 1, False)
     reads = [spread, offset - int(zero[0])]
     return {
         "weights": stored(ones),

@@ -14,6 +14,8 @@ from bitsynth.network.certificate.edges import edge_facts, range_of
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep
 from bitsynth.network.stairs.lines import Line
 
+_POINTS = 1 << 11
+"""Integers whose numbers are made at once: those of some channels lie in near caches."""
 _MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to_depth", "max_pool", "resize"}
 
 
@@ -67,9 +69,14 @@ def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, floa
     facts = edge_facts(first, False)
     shown = {**found["constants"], **{f"{k}0": facts[k] for k in ("scale", "zero")}}
     at = {k: (np.atleast_2d(checker.array(x).astype(np.float64)), 0.0, 0.0) for k, x in shown.items()}
-    at["sum"] = np.arange(first.integers.least, first.integers.most + 1.0)[None], 1.0, 0.0
-    numbers, _, off = checker.evaluated(found["chain"], at, True)[name]
-    return float(np.max(off)), float(numbers.min()), float(numbers.max())
+    least, end = first.integers.least, first.integers.most + 1
+    reached = []
+    for start in range(least, end, _POINTS):
+        at["sum"] = np.arange(start, min(start + _POINTS, end), dtype=np.float64)[None], 1.0, 0.0
+        numbers, _, off = checker.evaluated(found["chain"], at, True)[name]
+        reached.append((float(np.max(off)), float(numbers.min()), float(numbers.max())))
+    offs, lows, highs = zip(*reached, strict=True)
+    return float(np.max(offs)), min(lows), max(highs)
 
 
 def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
