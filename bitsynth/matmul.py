@@ -6,7 +6,7 @@ Nothing here imports Z3: cached kernels are checked by `proof.checker` alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,6 +24,7 @@ from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.wellformed import MAX_UNROLL
 from bitsynth.proof.encodings import require_exact
+from bitsynth.proof.proved import Proved
 from bitsynth.schedule.cost import KernelCost
 from bitsynth.schedule.flush import with_flush_period
 from bitsynth.schedule.quickest import quickest
@@ -140,8 +141,8 @@ class MatmulKernel:
 
     @cached_property
     def c(self) -> CSource:
-        """The C, each file rendered when first asked for."""
-        return CSource(self.proved_entry.proved, self.spec)
+        """The C, each file rendered when first asked for: once, however many layers have the kernel."""
+        return _source(self.proved_entry.proved, self.spec)
 
     @property
     def header(self) -> str:
@@ -233,6 +234,11 @@ class MatmulKernel:
             shape = " x ".join(map(str, sizes))
             raise SpecError(f"{symbol}: no memory of {self.spec.isa} holds an operand of {shape}; split it")
         return np.empty(-(-size // 8), np.uint64)
+
+
+@lru_cache(maxsize=256)
+def _source(proved: Proved, spec: MatmulSpec) -> CSource:
+    return CSource(proved, spec)
 
 
 def get_kernel(

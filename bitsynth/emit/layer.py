@@ -245,8 +245,8 @@ def elements(array: NDArray[Any], ctype: str) -> list[str]:
     """The initializers: of no elements a zero, as arrays in C have some."""
     flat = np.ascontiguousarray(array).reshape(-1) if array.size else np.zeros(1, array.dtype)
     if ctype == "uint64_t":
-        words = np.frombuffer(flat.tobytes().ljust(-(-flat.nbytes // 8) * 8, b"\0"), "<u8")
-        return [_hex(x) for x in words]
+        digits = np.frombuffer(flat.tobytes().ljust(-(-flat.nbytes // 8) * 8, b"\0"), "<u8").byteswap().tobytes().hex()
+        return [f"0x{digits[k : k + 16]}" for k in range(0, len(digits), 16)]
     return [f"{float(x).hex()}f" for x in flat] if ctype == "float" else [_int32(int(x)) for x in flat]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from bitsynth.emit import elementwise, plain
@@ -51,7 +52,8 @@ def program_source(name: str, programs: LayerPrograms) -> dict[str, str]:
     return files
 
 
-def epilogue_source(name: str, program: EpilogueProgram, *, orders: bool = False) -> dict[str, str]:
+@lru_cache(maxsize=256)
+def epilogue_source(name: str, program: EpilogueProgram, *, orders: bool = False) -> Mapping[str, str]:
     """The C of a program as `bs_layer` takes it, under `name`; one that `orders` takes columns as channels lie."""
     _, *others = (x for x in program.spec.inputs if x.per == "element")
     values: dict[str, Any] = {"name": name, "program": program, "macros": []}

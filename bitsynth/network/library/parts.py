@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from weakref import WeakKeyDictionary
 
 from bitsynth.emit import elementwise
 from bitsynth.emit.depthwise import DepthwiseSource
@@ -24,6 +25,7 @@ from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.program import GlueStep, LayerStep, NetworkProgram, PlainStep
 
 _INCLUDED = re.compile(r'^#include "(.+)"$', re.MULTILINE)
+_NAMED = re.compile(r"\bbs_\w+")
 _DECLARED = re.compile(r"^bs_glue_line ([^;]+);", re.MULTILINE)
 
 
@@ -47,7 +49,13 @@ class Parts:
 
     @classmethod
     def of(cls, program: NetworkProgram) -> Parts:
-        """The parts of all steps."""
+        """The parts of all steps, gathered once."""
+        if program not in _known:
+            _known[program] = cls._gathered(program)
+        return _known[program]
+
+    @classmethod
+    def _gathered(cls, program: NetworkProgram) -> Parts:
         made = cls(program.isa)
         for step in program.steps:
             if isinstance(step, LayerStep):
@@ -130,11 +138,14 @@ class Parts:
         """Names of external linkage in `files`, the pool's apart: those of another network in a program differ."""
         names = functions({n: t for n, t in files.items() if n.startswith("bs_")})
         names += [x.strip() for t in files.values() for m in _DECLARED.findall(t) for x in m.split(",")]
-        for own in (*self.kernels, *self.epilogues):
-            names += re.findall(rf"\b{own}\w*", "".join(files.values()))
+        own = (*self.kernels, *self.epilogues)
+        names += [x for x in {*_NAMED.findall("".join(files.values()))} if x.startswith(own)]
         if self.has_glue:
             names += [*VARIABLES, *(p.name for p in programs(self.isa))]
         return sorted({*names})
+
+
+_known: WeakKeyDictionary[NetworkProgram, Parts] = WeakKeyDictionary()
 
 
 @cache
