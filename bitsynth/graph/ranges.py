@@ -73,11 +73,13 @@ def _weight_bounds(site: Site, index: int, kind: Integers) -> list[Tensor]:
 
 def sums_between(weights: Tensor, low: Tensor, high: Tensor, groups: int) -> tuple[Tensor, Tensor]:
     """Least and greatest sum for each output channel of weights (OC, IC / groups, ...), on inputs from low to high."""
-    channels = weights.shape[1] * groups
-    low, high = (np.broadcast_to(b, channels).reshape(groups, 1, -1) for b in (low, high))
-    flat = weights.reshape(groups, weights.shape[0] // groups, weights.shape[1], -1)
-    up = np.maximum(flat, 0).sum(3, dtype=np.int64)
-    down = flat.sum(3, dtype=np.int64) - up
+    if low.size == high.size == 1:
+        flat = weights.reshape(1, weights.shape[0], 1, -1)
+    else:
+        low, high = (np.broadcast_to(b, weights.shape[1] * groups).reshape(groups, 1, -1) for b in (low, high))
+        flat = weights.reshape(groups, weights.shape[0] // groups, weights.shape[1], -1)
+    up = np.maximum(flat, 0).sum(3)
+    down = flat.sum(3) - up
     least, most = (up * a + down * b for a, b in ((low, high), (high, low)))
     return least.sum(2).reshape(-1), most.sum(2).reshape(-1)
 

@@ -110,17 +110,17 @@ class InOrder:
 
     def start(self, x: Issued) -> int:
         """The cycle in which `x` would start."""
-        at, free, ports = self.now, self.free, self.rules.ports
+        at, free, ports, ready = self.now, self.free, self.rules.ports, self.ready
         for register in x.reads:
-            there = self.ready.get(register, 0)
+            there = ready.get(register, 0)
             if register == x.forwarded:
                 there = self.early.get(register, there)
             if register == x.merged:
                 there = self.made.get(register, -1) + 1
             at = max(at, there)
         for port, count in x.takes:
-            idle = sorted([free[pipe] for pipe in ports[port]])
-            there = idle[min(count, len(idle)) - 1]
+            idle = [free[pipe] for pipe in ports[port]]
+            there = max(idle) if count >= len(idle) else min(idle) if count == 1 else sorted(idle)[count - 1]
             at = max(at, there)
         return at + (at == self.now and (self.started >= self.rules.width or (x.alone and self.started > 0)))
 

@@ -136,14 +136,15 @@ class ListScheduler:
         first load is behind none.
         """
         ready, found, soonest = list[_Line](), list[_Line](), 0
-        at_once = self.core.earliest
+        at_once, live, start_of = self.core.earliest, self.live, self.core.start
+        room, high_room = self._room
         for line in near:
-            if not (line.needs <= self.live) or any(self.readers[value] for value in line.overwrites):
+            if not line.needs <= live or (line.overwrites and any(self.readers[v] for v in line.overwrites)):
                 continue
             ready.append(line)
-            if not self._fits(line):
+            if not (high_room if line.high else room or self._taken(line) <= 0):
                 continue
-            start = self.core.start(line.issued)
+            start = start_of(line.issued)
             if not self.in_halves and start <= at_once:
                 return line
             if not found or start < soonest:
@@ -168,11 +169,10 @@ class ListScheduler:
     def _last(self, value: StepValue) -> bool:
         return self.readers[value] == 1 and value not in self.kept and value in self.live
 
-    def _fits(self, line: _Line) -> bool:
-        """Whether there is a register for its result."""
-        if line.high:
-            return self.held[HALVES[1]] < _INTEGERS
-        return self.held[""] + self.held[HALVES[0]] < self.most or self._taken(line) <= 0
+    @property
+    def _room(self) -> tuple[bool, bool]:
+        """Whether there is a register for one more result in vector registers, and for one more high half."""
+        return self.held[""] + self.held[HALVES[0]] < self.most, self.held[HALVES[1]] < _INTEGERS
 
     def _run(self, line: _Line) -> None:
         for value in line.reads:

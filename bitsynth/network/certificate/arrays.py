@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -20,9 +22,11 @@ def stored(numbers: Tensor) -> JsonValue:
     if numbers.dtype.kind == "f":
         return _plain(numbers, numbers.dtype.newbyteorder("<").str)
     least, most = (int(f(numbers)) for f in (np.min, np.max)) if numbers.size else (0, 0)
-    step = 2 if most > least and not ((numbers.astype(np.int64) - least) % 2).any() else 1
-    if numbers.size and (most - least) // step < _MOST_PACKED:
-        return _packed(numbers.astype(np.int64), least, step, (most - least) // step)
+    if numbers.size and most - least < 2 * _MOST_PACKED:
+        above = (numbers.astype(np.int64, copy=False) - least).astype(np.uint16)
+        step = 2 if most > least and not (above & 1).any() else 1
+        if (most - least) // step < _MOST_PACKED:
+            return _packed(above // np.uint16(step), least, step, (most - least) // step)
     return _plain(numbers, next(t for t in ("<i4", "<i8") if np.iinfo(t).min <= least and most <= np.iinfo(t).max))
 
 
@@ -39,16 +43,17 @@ def _plain(numbers: Tensor, kind: str) -> JsonValue:
 
 
 def _packed(numbers: Tensor, least: int, step: int, last: int) -> JsonValue:
+    """Numbers from 0 to `last`, so many steps above the least."""
     bits = next(b for b in (1, 2, 4, 8) if last < 1 << b)
-    codes = ((numbers.reshape(-1) - least) // step).astype(np.uint8)
+    codes = numbers.reshape(-1).astype(np.uint8)
     padded = np.pad(codes, (0, -len(codes) % (8 // bits))).reshape(-1, 8 // bits)
-    made = np.bitwise_or.reduce(padded << np.arange(0, 8, bits, dtype=np.uint8), axis=1)
+    made = reduce(or_, (column << np.uint8(bits * k) for k, column in enumerate(padded.T)))
     return {
         "bits": bits,
         "low": least,
         "step": step,
         "shape": list(numbers.shape),
-        "data": _text(made.astype(np.uint8)),
+        "data": _text(made),
     }
 
 
