@@ -18,6 +18,7 @@ import msgspec
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.program import BIT_AXES, ORDERS, Kernel
+from bitsynth.kernel.wellformed import check_shape
 from bitsynth.proof import checker
 from bitsynth.proof.obligations import Obligation, ObligationRecorder, implies
 from bitsynth.proof.orders import check_order
@@ -65,6 +66,10 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
         """
         if _without_form(kernel) != _without_form(self.kernel):
             raise SpecError("another kernel is not a form of this one: it wants a proof of its own")
+        if _as_checked(kernel) == _as_checked(self.kernel):
+            check_shape(load(kernel.isa), kernel)
+            check_order(kernel)
+            return Proved._of(kernel=kernel, lemmas=self.lemmas, obligations=self.obligations, how="derived")
         return Proved._settled(kernel, "derived", self._require_implied)
 
     def _require_implied(self, isa: Isa, obligations: Collection[Obligation]) -> None:
@@ -91,11 +96,16 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
         return Proved._of(kernel=kernel, lemmas=lemmas, obligations=obligations, how=how)
 
 
+def _as_checked(kernel: Kernel) -> Kernel:
+    """The kernel without what its lemmas say nothing of: they are of one group of rows, its steps in their order."""
+    return msgspec.structs.replace(kernel, rows=1, unroll=0, bit_axis=BIT_AXES[0], order=ORDERS[0])
+
+
 def _without_form(kernel: Kernel) -> Kernel:
     """The kernel without the fields in which its forms differ."""
     change = msgspec.structs.replace
     passes = tuple(change(p, loops=tuple(change(x, trip_count=1) for x in p.loops)) for p in kernel.passes)
-    return change(kernel, rows=1, unroll=0, bit_axis=BIT_AXES[0], order=ORDERS[0], passes=passes)
+    return change(_as_checked(kernel), passes=passes)
 
 
 def examine(kernel: Kernel) -> tuple[tuple[str, ...], frozenset[Obligation]]:

@@ -30,6 +30,7 @@ from bitsynth.store.entry import ProvedEntry
 
 AVX2 = load.load("avx2")
 SHIPPED = sorted(paths.shipped_kernels().rglob("bs_mm_*.json"))
+OF_METHODS = [p for p in SHIPPED if p.parent.name.endswith("-c64") and "_a2u_w2b_" in p.stem]
 change = msgspec.structs.replace
 
 
@@ -64,6 +65,20 @@ def test_every_form_of_a_shipped_kernel_follows_from_it(path):
     kernels += [change(found.entry.kernel, **other) for other in ({"rows": 1}, {"unroll": 2})]
     new = set().union(*(new_lemmas(found, k) for k in kernels))
     discharge.discharge(load.load(found.entry.kernel.isa), new, Budget())
+
+
+@pytest.mark.parametrize("path", OF_METHODS, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_what_rows_and_orders_rest_on_is_what_they_are_checked_for(path):
+    """A form with other rows, unrolling or order has its kernel's lemmas: the checker makes the same of it anew."""
+    found = store.load_entry(path)
+    kernel, isa = found.proved.kernel, found.proved.kernel.isa
+    order = next(iter(load.load(isa).table.in_order), "steps")
+    other = change(kernel, rows=kernel.together, unroll=3, bit_axis=kernel.bit_axes[-1], order=order)
+    made = found.proved.form(other)
+    assert made.kernel == other
+    assert examine(other) == (made.lemmas, made.obligations) == (found.proved.lemmas, found.proved.obligations)
+    with pytest.raises(SpecError, match="rows"):
+        found.proved.form(change(kernel, rows=25))
 
 
 def test_what_does_not_follow_is_refused(lookup, monkeypatch):
