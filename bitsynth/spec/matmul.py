@@ -136,16 +136,17 @@ class MatmulOperand:
         if array.dtype.kind not in "iub":
             raise SpecError(f"{name} must be an integer array, not {array.dtype}")
         low, high = self.value(0), self.value(self.codes[-1])
-        wide = array if array.dtype.kind == "u" and array.dtype.itemsize == 8 else array.astype(np.int64)
-        bad = (wide < low) | (wide > high) if low >= 0 or wide.dtype.kind == "i" else wide > high
-        if not bad.any():
-            shifted = wide.astype(np.int64) - self.offset
-            bad = shifted % self.scale != 0
+        wide = array if array.dtype.kind == "u" and array.dtype.itemsize == 8 else array.astype(np.int64, copy=False)
+        if wide.size and not low <= int(wide.min()) <= int(wide.max()) <= high:
+            bad = (wide < low) | (wide > high) if low >= 0 or wide.dtype.kind == "i" else wide > high
+        else:
+            shifted = wide.astype(np.int64, copy=False) - self.offset
+            bad = shifted & (self.scale - 1) != 0
         if bad.any():
             where = tuple(int(i) for i in np.argwhere(bad)[0])
             step = " in steps of 2" if self.scale == 2 else ""
             raise SpecError(f"{name}{list(where)} is {array[where]}; {self} holds {low} to {high}{step}")
-        return np.ascontiguousarray(shifted // self.scale, dtype=np.uint8)
+        return np.ascontiguousarray(shifted >> (self.scale - 1), dtype=np.uint8)
 
     def decode(self, codes: NDArray[np.uint8]) -> NDArray[np.int16]:
         """The values `codes` stand for."""

@@ -49,7 +49,7 @@ def bound(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, o
 def greatest(spec: MatmulSpec | LayerSpec, weight: Codes, offset: Offset) -> int:
     """The greatest absolute value, whichever taps are on padding; `weight` (OC, IC / groups, KH, KW) holds codes."""
     ends = [spec.act.value(code) - offset.zero_point for code in (0, spec.act.codes[-1])]
-    weights = np.abs(spec.wgt.decode(weight).astype(np.int64)).sum(axis=(1, 2, 3))
+    weights = np.abs(spec.wgt.decode(weight)).sum(axis=(1, 2, 3), dtype=np.int64)
     return int((weights * max(map(abs, ends)) + np.abs(offset.bias)).max(initial=0))
 
 
