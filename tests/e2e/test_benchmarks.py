@@ -209,6 +209,17 @@ def test_glue():
 
 
 @pytest.mark.slow
+def test_compile_time():
+    pytest.importorskip("onnx")
+    (row,) = printed("compile_time.py", "--only", "chain", "--isa", "neon a53", "--widths", "A1W2", "--runs", 1)["rows"]
+    assert (row["network"], row["target"], row["seconds_with_compiler"]) == ("chain", "neon a53", 0)
+    assert row["cpu_seconds"] > 0
+    wrong = run("compile_time.py", "--only", "vgg")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == "compile_time.py: --only: unknown 'vgg'; known: resnet18, chain\n"
+
+
+@pytest.mark.slow
 def test_mobilenets(tmp_path):
     """A network in floats and one of 8 bits, whose products are all layers."""
     pytest.importorskip("onnxruntime")

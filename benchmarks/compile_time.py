@@ -1,0 +1,174 @@
+"""What networks of 20 convolutions take to compile: CPU seconds without a compiler, and seconds with one.
+
+    python benchmarks/compile_time.py [--json] [--only resnet18] [--isa avx512] [--runs N] [--widths A2W2]
+
+ResNet-18 and a chain of 20 convolutions for images of 32 x 32 pixels, 64 to 512 channels, of random weights in QONNX.
+Each compile is a process of its own: `bitsynth compile`, CPU seconds of it all; then one that compiles the C too, with
+nothing kept from before, on as many cores as there are. Medians.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import mobilenets
+import numpy as np
+import onnx
+import report
+from onnx import helper, numpy_helper
+
+from bitsynth.bench.setting import Basis
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.host import features
+from bitsynth.isa.load import load_table
+
+DOMAIN = "qonnx.custom_op.general"
+SIZE = 32
+"""Pixels a side."""
+TARGETS = ("avx2", "avx512", "neon a53", "neon a72")
+CHAIN = ((64, 1),) * 5 + ((128, 2),) + ((128, 1),) * 4 + ((256, 2),) + ((256, 1),) * 4 + ((512, 2),) + ((512, 1),) * 4
+COMPILE = """\
+import sys, numpy, bitsynth
+net = bitsynth.compile(sys.argv[1], isa=sys.argv[2], cpu=sys.argv[3])
+net.bound(numpy.zeros([1, 3, int(sys.argv[4]), int(sys.argv[4])], numpy.float32))
+"""
+
+
+class FewBits(mobilenets.Floats):
+    """A network whose convolutions have codes on both sides: 8 bits at its input and in its dense layer."""
+
+    def __init__(self, act_bits: int, w_bits: int) -> None:
+        super().__init__()
+        self.act_bits, self.w_bits = act_bits, w_bits
+
+    def quantized(self, x: str, scale: Any, bits: int, *, signed: bool, narrow: bool = False) -> str:
+        """Codes of an edge or of weights."""
+        given = [x, *(self.constant(value) for value in (scale, 0, bits))]
+        about = {"signed": int(signed), "narrow": int(narrow), "rounding_mode": "ROUND", "domain": DOMAIN}
+        return super().add("Quant", given, self.channels.get(x, 0), **about)
+
+    def add(self, op: str, inputs: list[str], channels: int, **attributes: Any) -> str:
+        """A node as floats have it, weights as codes with a scale for each channel."""
+        if op in ("Conv", "Gemm"):
+            bits = self.w_bits if op == "Conv" else 8
+            weights = numpy_helper.to_array(next(w for w in self.constants if w.name == inputs[1]))
+            sizes = np.abs(weights).reshape(len(weights), -1)
+            scale = 1.3 * sizes.mean(1) if bits < 8 else sizes.max(1) / 127
+            scale = scale.reshape(-1, *[1] * (weights.ndim - 1))
+            inputs = [inputs[0], self.quantized(inputs[1], scale, bits, signed=True, narrow=True), *inputs[2:]]
+            if inputs[0] == "x":
+                inputs[0] = self.quantized("x", 1 / 127, 8, signed=True)
+        return super().add(op, inputs, channels, **attributes)
+
+    def relu(self, x: str) -> str:
+        """Codes of max(x, 0)."""
+        return self.quantized(super().relu(x), 2.1 / ((1 << self.act_bits) - 1), self.act_bits, signed=False)
+
+    def model(self, name: str, last: str, size: int) -> Any:
+        """The model, with the quantizers' domain."""
+        made = super().model(name, last, size)
+        made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+        return made
+
+
+def chain(net: mobilenets.Floats) -> str:
+    """Convolutions 3 x 3 one after another."""
+    x = "x"
+    for to, stride in CHAIN:
+        x = net.relu(net.conv(x, to, 3, stride))
+    return net.classified(x)
+
+
+NETWORKS: dict[str, Callable[[mobilenets.Floats], str]] = {"resnet18": mobilenets.resnet18, "chain": chain}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Medians of compiles of a network for a target; seconds with a compiler are 0 where none was asked."""
+
+    network: str
+    target: str
+    cpu_seconds: float
+    seconds_with_compiler: float
+    cpu_seconds_with_compiler: float
+
+
+def child(*command: str, **environment: str) -> tuple[float, float]:
+    """Seconds and CPU seconds of a process and its children, whose matrix products are of one thread."""
+    started = time.perf_counter()
+    several = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=several)
+    assert process.stderr is not None
+    told = process.stderr.read().decode()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stderr.close()
+    if process.returncode:
+        raise ToolError(f"a fresh process failed: {(told.strip().splitlines() or ['without a word'])[-1]}")
+    return time.perf_counter() - started, used.ru_utime + used.ru_stime
+
+
+def compiled(path: Path, target: str, runs: int) -> Compiled:
+    """Medians of compiling a file for a target: with a compiler where this processor runs it."""
+    isa, _, cpu = target.partition(" ")
+    native = load_table(isa).arch == features.arch() and features.matches(load_table(isa))
+    alone, whole = [], []
+    for _ in range(runs):
+        with tempfile.TemporaryDirectory() as folder:
+            asked = ["--isa", isa, *(["--cpu", cpu] if cpu else []), "-o", f"{folder}/c"]
+            alone.append(child(sys.executable, "-m", "bitsynth.cli", "compile", str(path), *asked))
+            if native:
+                code = sys.executable, "-c", COMPILE, str(path), isa, cpu, str(SIZE)
+                whole.append(child(*code, BITSYNTH_BUILD_CACHE=f"{folder}/cache"))
+    both = [statistics.median(row[k] for row in whole) if whole else 0.0 for k in (0, 1)]
+    return Compiled(path.stem, target, statistics.median(cpu for _, cpu in alone), *both)
+
+
+def measure(networks: Sequence[str], targets: Sequence[str], widths: tuple[int, int], runs: int) -> list[Compiled]:
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in networks:
+            net = FewBits(*widths)
+            path = Path(folder) / f"{name}.onnx"
+            onnx.save(net.model(name, NETWORKS[name](net), SIZE), path)
+            for target in targets:
+                print(f"compiling {name} for {target}", file=sys.stderr)
+                found.append(compiled(path, target, runs))
+    return found
+
+
+def main() -> int:
+    parser = report.parser(__doc__)
+    parser.add_argument("--only", default="", help=f"one of {', '.join(NETWORKS)}")
+    parser.add_argument("--isa", default="", help=f"one of {', '.join(TARGETS)}")
+    parser.add_argument("--widths", type=report.widths, default=(2, 2), help="bits of codes, such as A2W1")
+    parser.add_argument("--runs", type=int, default=3, help="processes a figure")
+    given = parser.parse_args()
+    for option, known in (("only", NETWORKS), ("isa", TARGETS)):
+        if (asked := getattr(given, option)) and asked not in known:
+            raise SpecError(f"--{option}: unknown {asked!r}; known: {', '.join(known)}")
+    networks, targets = [given.only] if given.only else [*NETWORKS], [given.isa] if given.isa else TARGETS
+    rows = measure(networks, targets, given.widths, max(1, given.runs))
+    facts = report.facts(Basis({}), sorted({t.partition(" ")[0] for t in targets}), rows=[asdict(row) for row in rows])
+    titles = ["network", "target", "CPU, s", "with a compiler, s", "its CPU, s"]
+    table = [[r.network, r.target, f"{r.cpu_seconds:.2f}", *_with(r)] for r in rows]
+    report.tell(facts, (titles, table), as_json=given.json)
+    return 0
+
+
+def _with(row: Compiled) -> list[str]:
+    both = row.seconds_with_compiler, row.cpu_seconds_with_compiler
+    return [f"{x:.1f}" if x else "" for x in both]
+
+
+if __name__ == "__main__":
+    report.run(main)
