@@ -34,9 +34,16 @@ class Register:
         return Register(want, tuple(domain.join(self.lanes[k : k + n], have) for k in range(0, len(self.lanes), n)))
 
 
+Known = dict[tuple[object, ...], tuple[Register, tuple[Register, ...]]]
+"""What forms made of registers, by name, immediate and the `id` of each; and these, which are so kept."""
+
+
 @dataclass
 class Trace:
-    """Named registers; `apply` runs one instruction and records the step."""
+    """Named registers; `apply` runs one instruction and records the step.
+
+    Traces with the same `known` look up what one of them has run on the same registers.
+    """
 
     isa: Isa
     domain: Domain
@@ -44,6 +51,7 @@ class Trace:
     steps: list[Step] = field(default_factory=list)
     constants: dict[tuple[VecType, tuple[int, ...]], Constant] = field(default_factory=dict)
     first: int = 0
+    known: Known | None = None
 
     def register(self, kind: VecType, lanes: Sequence[Any]) -> Register:
         """A register of `lanes`."""
@@ -87,11 +95,20 @@ class Trace:
             raise SpecError(f"{step}: {step.op} takes {len(instr.operands)} operands")
         if step.imm not in instr.imms:
             raise SpecError(f"{step}: immediate {step.imm} is outside {instr.imms.start}..{instr.imms.stop - 1}")
-        lanes = []
-        for name, operand in zip(step.args, instr.operands, strict=True):
-            if name not in self.registers:
-                raise SpecError(f"{step}: {name} has no value yet")
-            lanes.append(self.registers[name].viewed_as(self.domain, operand.type).lanes)
-        self.registers[step.dst] = self.register(instr.out, self.lanes_of(instr, lanes, step.imm))
+        if absent := [name for name in step.args if name not in self.registers]:
+            raise SpecError(f"{step}: {absent[0]} has no value yet")
+        given = tuple(self.registers[name] for name in step.args)
+        self.registers[step.dst] = self._made(step, instr, given)
         self.steps.append(step)
         return step.dst
+
+    def _made(self, step: Step, instr: Instr, given: tuple[Register, ...]) -> Register:
+        key = (step.op, step.imm, *map(id, given))
+        if self.known and key in self.known:
+            return self.known[key][0]
+        operands = zip(given, instr.operands, strict=True)
+        lanes = [register.viewed_as(self.domain, operand.type).lanes for register, operand in operands]
+        made = self.register(instr.out, self.lanes_of(instr, lanes, step.imm))
+        if self.known is not None:
+            self.known[key] = made, given
+        return made

@@ -63,13 +63,13 @@ def step_summary(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory =
     """The forms that one step adds to each accumulator lane of the innermost loop, keyed ("acc", name, lane)."""
     rows = 1 << kernel.code_bits
     domain = LinearDomain(rows)
-    trace = new_trace(isa, domain)
+    trace, first = new_trace(isa, domain), new_trace(isa, domain)
     bind_inputs(trace, kernel, loop)
+    first.registers |= trace.registers
+    first.known = trace.known = {}  # The first run does to inputs what every run does.
     try:
         increments = _increments(trace, loop.step, domain)
         if loop.step.first:
-            first = new_trace(isa, domain)
-            bind_inputs(first, kernel, loop)
             _check_first(first, loop.step, increments)
     except Inexact as why:
         raise Refuted(f"the step cannot be shown exact: {why}") from None

@@ -119,11 +119,11 @@ def _merge(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:
 def add_forms(a: LinearForm, b: LinearForm) -> LinearForm:
     """The sum of two combinations."""
     atoms = dict(a.atoms)
-    _add_atoms(atoms, b.atoms)
+    add_atoms(atoms, b.atoms)
     return LinearForm(a.const + b.const, atoms, a.lo + b.lo, a.hi + b.hi)
 
 
-def _add_atoms(atoms: dict[Hashable, Mapping[int, int]], more: Atoms) -> None:
+def add_atoms(atoms: dict[Hashable, Mapping[int, int]], more: Atoms) -> None:
     """Add `more` to `atoms`, in place."""
     for key, by in more.items():
         have = atoms.get(key)
@@ -161,11 +161,12 @@ def _form_of_pieces(x: Concat) -> LinearForm:
 
 def total(forms: Iterable[LinearForm]) -> LinearForm:
     """The sum of combinations."""
-    out, atoms = LinearForm(0, {}, 0, 0), dict[Hashable, Mapping[int, int]]()
+    const = lo = hi = 0
+    atoms: dict[Hashable, Mapping[int, int]] = {}
     for x in forms:
-        _add_atoms(atoms, x.atoms)
-        out = LinearForm(out.const + x.const, atoms, out.lo + x.lo, out.hi + x.hi)
-    return out
+        add_atoms(atoms, x.atoms)
+        const, lo, hi = const + x.const, lo + x.lo, hi + x.hi
+    return LinearForm(const, atoms, lo, hi)
 
 
 def side_by_side(pieces: Iterable[tuple[Payload, int]]) -> Payload:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from bitsynth.isa.domains.forms import BitField, LinearForm, Payload, TableEntry, require, total
+from bitsynth.isa.domains.forms import BitField, Inexact, LinearForm, Payload, TableEntry, require, total
 from bitsynth.isa.domains.products import gated
 
 
@@ -13,7 +13,8 @@ def selected_parts(table: Sequence[Payload], parts: tuple[LinearForm, ...], inde
     """The lookup lemma for a table of partial sums: the parts the index's bits select."""
     for e, entry in enumerate(table):
         sums = isinstance(entry, TableEntry) and entry.chosen == e and (entry.parts is parts or entry.parts == parts)
-        require(sums, f"entry {e} of the table is not the sum its number selects")
+        if not sums:
+            raise Inexact(f"entry {e} of the table is not the sum its number selects")
     fixed = [part for n, part in enumerate(parts) if index.ones >> n & 1]
     return total([*fixed, *(gated(part, index, n) for n, part in enumerate(parts) if index.mask >> n & 1)])
 

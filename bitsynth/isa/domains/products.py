@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from typing import cast
 
-from bitsynth.isa.domains.forms import BitField, LinearForm, WideTable, is_plane, require, total
+from bitsynth.isa.domains.forms import BitField, LinearForm, WideTable, add_atoms, is_plane, require
 
 
 def product(a: LinearForm, b: LinearForm) -> LinearForm:
     """The product of two sums: bits of one position meet in a gate, a bit selects an unknown, unknowns multiply."""
-    terms = [LinearForm(a.const * b.const, {}, 0, 0)]
-    terms += [LinearForm(0, x.atoms, 0, 0).scaled(y.const) for x, y in ((a, b), (b, a)) if y.const]
+    atoms: dict[Hashable, Mapping[int, int]] = {}
+    for x, y in ((a, b), (b, a)):
+        if y.const:
+            add_atoms(atoms, x.scaled(y.const).atoms)
+    others = _terms(b)
     for left, (coef, mask) in _terms(a):
-        for right, (times, where) in _terms(b):
+        for right, (times, where) in others:
             met = _meet(left, mask, right, where)
-            terms.append(LinearForm(0, {} if met is None else {met[0]: {coef * times: met[1]}}, 0, 0))
+            if met is not None:
+                add_atoms(atoms, {met[0]: {coef * times: met[1]}})
     corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-    whole = total(terms)
-    return LinearForm(whole.const, whole.atoms, min(corners), max(corners))
+    return LinearForm(a.const * b.const, atoms, min(corners), max(corners))
 
 
 def _terms(x: LinearForm) -> list[tuple[Hashable, tuple[int, int]]]:
