@@ -38,6 +38,19 @@ def test_thresholds_are_found_wherever_they_lie(seed: int) -> None:
     want = np.where(rises, np.sort(levels.thresholds, 0), np.sort(levels.thresholds, 0)[::-1])
     same = np.clip(made, low, high + 1) == np.clip(want, low, high + 1)
     assert (same | flat).all()
+    for near in (made, made + rng.integers(-5, 6, made.shape), rng.integers(-1 << 50, 1 << 50, made.shape)):
+        assert (turns(levels, low, high, m, near)[0] == made).all()
+
+
+def test_levels_near_those_that_are_given_take_few_evaluations() -> None:
+    """As many as there are channels: of a search without, each asks for 64 parts of what is between."""
+    rng = np.random.default_rng(1)
+    low, high = np.full(500, -(1 << 20)), np.full(500, 1 << 20)
+    thresholds = np.sort(rng.integers(-1 << 20, 1 << 20, (3, 500)), axis=0)
+    levels = _Levels(thresholds, np.ones(500, bool))
+    made, _ = turns(levels, low, high, 3, thresholds + rng.integers(-1, 2, thresholds.shape))
+    assert (made == thresholds).all()
+    assert levels.asked <= 4
 
 
 def test_the_places_of_all_float64_are_searched_without_leaving_int64() -> None:
