@@ -12,12 +12,14 @@ from collections.abc import Iterator, Sequence
 
 WIDTH = 100
 INDENT = "    "
+_TABLES_MEET = re.compile(r"clang-format on \*/\n */\* clang-format off")
+"""Where two tables may follow each other: quick to look for in long texts."""
 _BETWEEN_TABLES = re.compile(r"^ */\* clang-format on \*/\n */\* clang-format off \*/\n", re.MULTILINE)
 
 
 def laid_out(text: str) -> str:
     """`text` with its long lines broken; tables that follow each other are one."""
-    text = _BETWEEN_TABLES.sub("", text)
+    text = _BETWEEN_TABLES.sub("", text) if _TABLES_MEET.search(text) else text
     if max(map(len, text.split("\n"))) <= WIDTH:
         return text
     lines = (_broken(line) if len(line) > WIDTH else [line] for line in text.split("\n"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bitsynth.isa.load import Isa
 from bitsynth.isa.tables import ANY_PORT, IssueTable
@@ -42,13 +43,21 @@ def of_kind(
 
 def arithmetic(isa: Isa, cpu: str, op: str, reads: Sequence[str], write: str) -> Issued:
     """The vector instruction form `op`, as its cost says."""
+    latency, takes, sums = _costs(isa, cpu, op)
+    return Issued(tuple(reads), (write,), latency, takes, forwarded=next(iter(reads[sums]), ""))
+
+
+@lru_cache(maxsize=1 << 12)
+def _costs(isa: Isa, cpu: str, op: str) -> tuple[int, tuple[tuple[str, int], ...], slice]:
+    """Cycles and slots of pipes that a form takes, and the place of an accumulator among its operands, if any."""
     instr, rules = isa[op], isa.rules(cpu)
     cost = instr.cost[cpu]
     pipes = len(rules.ports[ANY_PORT]) if cost.port == ANY_PORT else 1
     port = cost.port if cost.port in rules.ports else ANY_PORT
-    acc = next((a for a, o in zip(reads, instr.operands, strict=False) if o.name == "acc" and "acc" in instr.tied), "")
+    acc = next((k for k, o in enumerate(instr.operands) if o.name == "acc" and "acc" in instr.tied), None)
     rate = min(cost.per_cycle, rules.ports_per_cycle)
-    return Issued(tuple(reads), (write,), round(cost.latency), ((port, max(1, round(pipes / rate))),), forwarded=acc)
+    takes = ((port, max(1, round(pipes / rate))),)
+    return round(cost.latency), takes, slice(0, 0) if acc is None else slice(acc, acc + 1)
 
 
 def cycles(rules: IssueTable, program: Iterable[Issued]) -> int:
