@@ -34,6 +34,9 @@ class Register:
         return Register(want, tuple(domain.join(self.lanes[k : k + n], have) for k in range(0, len(self.lanes), n)))
 
 
+ConstantPool = dict[tuple[VecType, tuple[int, ...]], Constant]
+"""Constant registers by type and lanes."""
+
 Known = dict[tuple[object, ...], tuple[Register, tuple[Register, ...]]]
 """What forms made of registers, by name, immediate and the `id` of each; and these, which are so kept."""
 
@@ -49,7 +52,7 @@ class Trace:
     domain: Domain
     registers: dict[str, Register] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
-    constants: dict[tuple[VecType, tuple[int, ...]], Constant] = field(default_factory=dict)
+    constants: ConstantPool = field(default_factory=dict)
     first: int = 0
     known: Known | None = None
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
-from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.trace import ConstantPool, Register, Trace
 from bitsynth.kernel.inputs import Planes
 from bitsynth.kernel.program import Acc, Loop, Pass
 from bitsynth.sketches.popcount.counts import Count
 from bitsynth.sketches.popcount.cover import PlacedBlock
-from bitsynth.sketches.reduction import plan as reduction
-from bitsynth.sketches.reduction.plan import ConstantPool, ReductionPlan
+from bitsynth.sketches.reduction.flush_program import flush_program
+from bitsynth.sketches.reduction.plan import ReductionPlan
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class PassBuilder:
                 current[name] = step.apply(self.plan.accumulate, [current[name], total])
         # The flush.
         kind = str(self.plan.acc_type)
-        flush, tile = reduction.flush_program(self.isa, self.plan, accs, self.constants, metric)
+        flush, tile = flush_program(self.isa, self.plan, accs, self.constants, metric)
         made = tuple(Acc(name, kind, current[name]) for names in accs.values() for name in names)
         bits = self.count.bits_per_byte
         return Pass(

@@ -18,7 +18,7 @@ from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
-from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.trace import ConstantPool, Register, Trace
 from bitsynth.kernel.inputs import Planes
 from bitsynth.kernel.program import Acc, Loop, Pass
 from bitsynth.kernel.truth_tables import bit_tables
@@ -26,7 +26,8 @@ from bitsynth.progress import Progress, silent
 from bitsynth.sketches import cegis
 from bitsynth.sketches.cegis import ProgramLine
 from bitsynth.sketches.reduction import plan as reduction
-from bitsynth.sketches.reduction.plan import ConstantPool, ReductionPlan
+from bitsynth.sketches.reduction.flush_program import flush_program
+from bitsynth.sketches.reduction.plan import ReductionPlan
 from bitsynth.solver.budget import Budget
 from bitsynth.solver.z3 import z3
 from bitsynth.spec.matmul import MatmulSpec
@@ -91,7 +92,7 @@ def build(isa: Isa, spec: MatmulSpec, found: PaperProgram, metric: Metric) -> tu
     for level in plan.pre:
         sums = level.apply(step, sums)
     after = [step.apply(plan.accumulate, [acc, s]) for acc, s in zip(accs, sums, strict=True)]
-    flush, tile = reduction.flush_program(isa, plan, {1: accs}, constants, metric)
+    flush, tile = flush_program(isa, plan, {1: accs}, constants, metric)
     made = tuple(Acc(a, str(plan.acc_type), n) for a, n in zip(accs, after, strict=True))
     built = Pass(
         rows=tuple(Planes((t,), 0, 8, 8) for t in bit_tables(spec.act.bits)),

@@ -17,6 +17,7 @@ import msgspec
 from bitsynth.errors import BitsynthError, NoKernel
 from bitsynth.isa import cost_models
 from bitsynth.isa.load import Isa
+from bitsynth.isa.trace import ConstantPool
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.flush import maximize_flush_period, with_trip_count
@@ -26,7 +27,7 @@ from bitsynth.schedule.registers import ROWS, fits_registers
 from bitsynth.sketches.popcount import counts
 from bitsynth.sketches.popcount.cover import PlacedBlock
 from bitsynth.sketches.reduction import plan as reduction
-from bitsynth.sketches.reduction.plan import ConstantPool, ReductionPlan
+from bitsynth.sketches.reduction.plan import ReductionPlan
 from bitsynth.spec.matmul import MatmulSpec
 
 GROUPS = (2, 4)

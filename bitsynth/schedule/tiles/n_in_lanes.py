@@ -24,7 +24,7 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
-from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.trace import ConstantPool, Register, Trace
 from bitsynth.kernel.inputs import STAGE_BYTES, Input, Planes, Table
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
 from bitsynth.kernel.truth_tables import bit_tables, byte_tables
@@ -38,8 +38,8 @@ from bitsynth.sketches.lanes import pairs, tables, terms, unpack
 from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.sketches.lanes.unpack import Unpack
 from bitsynth.sketches.reduction import stages
-from bitsynth.sketches.reduction.plan import ConstantPool
-from bitsynth.sketches.reduction.stages import LaneSums, Nest, WideningPath
+from bitsynth.sketches.reduction.nest import Nest, loop_nest
+from bitsynth.sketches.reduction.stages import LaneSums, WideningPath
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import MAX_BITS, Encoding, MatmulOperand, MatmulSpec
 
@@ -225,7 +225,7 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel 
         return None
     slots = orders.pop()
     passes = [
-        _pass(shape, bits, digit, stages.nest(isa, path, step, constants, number), carries=number < len(path.shifts))
+        _pass(shape, bits, digit, loop_nest(isa, path, step, constants, number), carries=number < len(path.shifts))
         for path, digits in chains
         for number, digit in enumerate(digits)
     ]

@@ -12,7 +12,7 @@ from bitsynth.isa.step import Step
 from bitsynth.kernel.program import Acc, Loop
 from bitsynth.sketches.lanes import pairs
 from bitsynth.sketches.lanes.terms import ProductTerm
-from bitsynth.sketches.reduction.stages import Nest
+from bitsynth.sketches.reduction.nest import Nest
 
 
 def gathered(isa: Isa, term: ProductTerm, bits: int) -> int:

@@ -13,7 +13,7 @@ from bitsynth.errors import NoKernel
 from bitsynth.isa.domains.reads import ReadsDomain
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant, Step
-from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.trace import ConstantPool, Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.element_run import run
 from bitsynth.kernel.elementwise import ElementLoop, ElementwiseProgram, names, shape
@@ -47,7 +47,7 @@ class Builder:
     spec: ElementwiseSpec
     unit: int
     steps: list[Step] = field(default_factory=list)
-    constants: dict[tuple[VecType, tuple[int, ...]], Constant] = field(default_factory=dict)
+    constants: ConstantPool = field(default_factory=dict)
     known: dict[tuple[str, tuple[str, ...], int], str] = field(default_factory=dict)
 
     def input(self, name: str, number: int = 0) -> UnitValue:

@@ -16,10 +16,9 @@ from bitsynth.isa.domains.forms import Inexact, Payload, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
-from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.trace import ConstantPool, Register, Trace
 from bitsynth.kernel.inputs import STAGE_BYTES, Build
 from bitsynth.sketches.lanes.terms import ProductTerm
-from bitsynth.sketches.reduction.plan import ConstantPool
 from bitsynth.solver.budget import Budget, Model
 from bitsynth.solver.smt import System, both, constant, either, equal
 

@@ -8,11 +8,9 @@ over what the lanes hold), so the plan found is minimal inside it.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count as counter
 from typing import NamedTuple
 
 from bitsynth.errors import NoKernel
@@ -20,19 +18,15 @@ from bitsynth.isa.domains.forms import Inexact, LinearForm, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.load import Isa
-from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.sketches.reduction.moves import ILLEGAL, AnyMove, Move, Signature, all_moves, arithmetic, atoms, signature
-from bitsynth.sketches.reduction.writeback import WriteBack, bind_tile, cheapest_write_back, take_from_tile
+from bitsynth.sketches.reduction.flush_search import Flush, cheapest_flush
+from bitsynth.sketches.reduction.moves import ILLEGAL, AnyMove, Move, all_moves, arithmetic, atoms, signature
 
 PRE = 3
-POST = 3
 _GENERAL_COEF = 6
 """Neither 1 nor a power of two: a plan is priced by the write-back that takes any multiple of its sums."""
 _ROUNDING = 1e-9
-Flush = tuple[float, tuple[AnyMove, ...], tuple[int, ...], WriteBack]
-ConstantPool = dict[tuple[VecType, tuple[int, ...]], Constant]
 
 
 @dataclass(frozen=True)
@@ -152,7 +146,7 @@ def _loops(isa: Isa, given: ReductionInput, steps: int, metric: Metric) -> list[
             names = level.apply(trace, names)
         before = sum(metric(isa[s.op]) for s in trace.steps)
         for instr in arithmetic(isa):
-            lanes = _accumulated(trace, names, instr) if _may_accumulate(given, trace, names, instr) else None
+            lanes = accumulated(trace, names, instr) if _may_accumulate(given, trace, names, instr) else None
             if lanes is not None:
                 loop = before + len(names) * metric(instr)
                 bound = loop * steps + len(names) * metric(isa.gate)
@@ -197,7 +191,7 @@ def _flush_counts(steps: int) -> list[int]:
     return sorted({-(-steps // period) for period in range(1, steps + 1)})
 
 
-def _accumulated(trace: Trace, names: Sequence[str], instr: Instr) -> list[Lanes] | None:
+def accumulated(trace: Trace, names: Sequence[str], instr: Instr) -> list[Lanes] | None:
     """The forms that one step adds to each accumulator lane; None if `instr` does not accumulate."""
     out = []
     try:
@@ -229,126 +223,19 @@ def _flush(
     return cheapest_flush(*after_loop(isa, added, kind, period), _GENERAL_COEF, metric, isa.tile, ceiling)
 
 
-def cheapest_flush(
-    trace: Trace, names: list[str], coef: int, metric: Metric, target: VecType, ceiling: float = float("inf")
-) -> Flush | None:
-    """The cheapest way to take coef * sums from registers of type `target`: cost, levels, slot order, write-back.
-
-    None if none is cheaper than `ceiling`.
-    """
-    isa = trace.isa
-    whole = atoms(signature(trace, names))
-    ties = counter()
-    queue: list[tuple[float, int, tuple[AnyMove, ...], Trace, list[str]]] = [(0.0, next(ties), (), trace, names)]
-    seen: set[Signature] = set()
-    goal: Flush | None = None
-    while queue:
-        cost, _, levels, trace, names = heapq.heappop(queue)
-        if cost >= ceiling:
-            return goal
-        # States with the same content are visited once, the cheapest first.
-        sig = signature(trace, names)
-        if sig in seen:
-            continue
-        seen.add(sig)
-        # End here by a write-back,
-        found = cheapest_write_back(trace, names, coef, metric, target)
-        if found and (goal is None or cost + found[0] < goal[0]):
-            goal = (cost + found[0], levels, found[2], found[1])
-            ceiling = min(ceiling, goal[0])
-        # or apply one more level.
-        if len(levels) < POST:
-            for move in all_moves(isa):
-                higher = cost + sum(metric(isa[op]) for op in move.ops(len(names)))
-                if higher < ceiling and move.fits(trace, names) and (step := _step(trace, names, move, whole)):
-                    heapq.heappush(queue, (higher, next(ties), (*levels, move), *step))
-    return goal
-
-
 def after_loop(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int) -> tuple[Trace, list[str]]:
     """Accumulators after `period` steps, one atom a lane."""
     trace = Trace(isa, LinearDomain(1))
     names = []
     for r, lanes in enumerate(added):
-        held = tuple(_total(x, (r, i), period) for i, x in enumerate(lanes))
+        held = tuple(held_sum(x, (r, i), period) for i, x in enumerate(lanes))
         names.append(trace.bind(f"acc{r}", Register(kind, held)))
     return trace, names
 
 
-def flush_trace(isa: Isa, plan: ReductionPlan, names: Sequence[str], constants: ConstantPool, first: int) -> Trace:
-    """A trace in which `names` hold what the plan's accumulators hold at a flush."""
-    trace, counted = start(isa, replace(plan.given, most=1, least=min(0, plan.given.least)))
-    for level in plan.pre:
-        counted = level.apply(trace, counted)
-    added = _accumulated(trace, counted, isa[plan.accumulate])
-    if added is None:
-        raise NoKernel(f"{isa.name}: {plan.accumulate} does not accumulate")
-    flush = Trace(isa, LinearDomain(1), constants=constants, first=first)
-    for r, (name, lanes) in enumerate(zip(names, added, strict=True)):
-        flush.bind(name, Register(plan.acc_type, tuple(_total(x, (r, i), 1) for i, x in enumerate(lanes))))
-    bind_tile(flush, isa.tile)
-    return flush
-
-
-def _total(x: LinearForm | int, place: tuple[int, int], period: int) -> LinearForm | int:
+def held_sum(x: LinearForm | int, place: tuple[int, int], period: int) -> LinearForm | int:
+    """What `period` steps add to the lane at `place`, a register and a lane of it, when each adds `x`."""
     if isinstance(x, int):
         return x * period
     slot = next(iter(x.atoms))[0]  # type: ignore[index]
     return variable((slot, *place), x.lo * period, x.hi * period)
-
-
-def _step(trace: Trace, names: Sequence[str], move: AnyMove, whole: int) -> tuple[Trace, list[str]] | None:
-    extended = Trace(trace.isa, trace.domain, dict(trace.registers), list(trace.steps), dict(trace.constants))
-    try:
-        after = move.apply(extended, names)
-        sig = signature(extended, after)
-        if atoms(sig) != whole or not _progress(sig, signature(trace, names)):
-            return None
-    except ILLEGAL:
-        return None
-    return extended, after
-
-
-def _progress(after: Signature, before: Signature) -> bool:
-    """Whether sums were merged, or as many brought into fewer registers or wider lanes, and not merely permuted."""
-    fewer, same = _held(after) < _held(before), _held(after) == _held(before)
-    return fewer or (same and (len(after) < len(before) or _width(after) > _width(before)))
-
-
-def _held(sig: Signature) -> int:
-    """The number of lanes that hold something."""
-    return sum(lane is not None for _, lanes in sig for lane in lanes)
-
-
-def _width(sig: Signature) -> int:
-    return VecType.parse(sig[0][0]).bits
-
-
-def flush_program(
-    isa: Isa, plan: ReductionPlan, classes: Mapping[int, Sequence[str]], constants: ConstantPool, metric: Metric
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Program lines and final tile registers: per class of accumulators, coef * sum taken from the tile."""
-    tile = [f"c{r}" for r in range(len(plan.slots) // isa.tile.lanes)]
-    program: list[Step] = []
-    for coef, names in classes.items():
-        trace = flush_trace(isa, plan, names, constants, len(program))
-        for k, name in enumerate(tile):
-            trace.registers[name] = trace.registers[f"c{k}"]
-        sums: Sequence[str] = names
-        for level in plan.post:
-            sums = level.apply(trace, sums)
-        tile = take_from_tile(trace, _best_write_back(isa, plan, coef, metric), sums, coef, tile)
-        program += trace.steps
-    return tuple(map(str, program)), tuple(tile)
-
-
-@lru_cache
-def _best_write_back(isa: Isa, plan: ReductionPlan, coef: int, metric: Metric) -> WriteBack:
-    """The cheapest write-back of the plan's sums for `coef`."""
-    trace = flush_trace(isa, plan, [f"acc{r}" for r in range(plan.accs)], {}, 0)
-    sums: Sequence[str] = [f"acc{r}" for r in range(plan.accs)]
-    for level in plan.post:
-        sums = level.apply(trace, sums)
-    if (best := cheapest_write_back(trace, sums, coef, metric, isa.tile)) is None:
-        raise NoKernel(f"{isa.name}: no instruction takes {coef} times a sum from the tile")
-    return best[1]

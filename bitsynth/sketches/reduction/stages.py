@@ -24,10 +24,9 @@ from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.program import Acc, Loop
+from bitsynth.sketches.reduction.flush_search import cheapest_flush
 from bitsynth.sketches.reduction.moves import AnyMove, Halves
-from bitsynth.sketches.reduction.plan import ConstantPool, cheapest_flush
-from bitsynth.sketches.reduction.writeback import WriteBack, cheapest_write_back, take_from_tile
+from bitsynth.sketches.reduction.writeback import WriteBack, cheapest_write_back
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def _with_shifts(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath |
 def _added(isa: Isa, kind: VecType, coef: int, metric: Metric) -> tuple[float, WriteBack] | None:
     """The write-back that takes `coef` times a register of `kind` from another, lane by lane, and its cost."""
     trace = Trace(isa, LinearDomain(1))
-    trace.bind("acc", _filled(kind, 1))
+    trace.bind("acc", filled(kind, 1))
     found = cheapest_write_back(trace, ["acc"], coef, metric, kind)
     return found[:2] if found and found[2] == tuple(range(kind.lanes)) else None
 
@@ -196,7 +195,7 @@ def _stage(
     isa: Isa, have: VecType, most: int, kind: VecType, coef: int, times: int, metric: Metric
 ) -> tuple[WideningStage, float] | None:
     trace = Trace(isa, LinearDomain(1))
-    trace.bind("acc", _filled(have, most))
+    trace.bind("acc", filled(have, most))
     found = cheapest_flush(trace, ["acc"], coef, metric, kind)
     if found is None:
         return None
@@ -204,73 +203,6 @@ def _stage(
     return WideningStage(times, moves, write_back, kind, order, coef), cost
 
 
-def _filled(kind: VecType, most: int) -> Register:
+def filled(kind: VecType, most: int) -> Register:
+    """An accumulator of type `kind`, every lane of which holds a sum in [0, most]."""
     return Register(kind, tuple(variable((i, 0, 0), 0, most) for i in range(kind.lanes)))
-
-
-Nest = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
-
-
-def nest(isa: Isa, path: WideningPath, step: Loop, constants: ConstantPool, number: int = 0) -> Nest:
-    """The loops around `step`, the flush and what it gives, of pass `number` of those that share accumulators."""
-    loops = [Loop(path.stages[0].trip_count, step.program, step.accs)]
-    names = [acc.name for acc in step.accs]
-    have = path.start
-    for stage in path.stages[:-1]:
-        count = len(names) * stage.registers
-        wider = [f"acc{len(names) + k}" for k in range(count)]
-        lines, after = _take(isa, stage, have, names, wider, constants)
-        accs = tuple(Acc(w, str(stage.kind), a) for w, a in zip(wider, after, strict=True))
-        times = path.stages[len(loops)].trip_count
-        loops.append(Loop(times, lines, accs))
-        names, have = wider, stage.kind
-    if number < len(path.shifts):
-        return (tuple(loops), *_shifted(isa, path, names, path.shifts[number], constants))
-    last = path.stages[-1]
-    tile = [f"c{r}" for r in range(len(names) * last.registers)]
-    flush, tile = _take(isa, last, have, names, tile, constants)
-    return tuple(loops), flush, tuple(tile)
-
-
-def _shifted(
-    isa: Isa, path: WideningPath, names: Sequence[str], times: int, constants: ConstantPool
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Program lines that double the shared accumulators `names`, `times` times each, and the names they end in."""
-    kind = path.stages[0].kind
-    trace = Trace(isa, LinearDomain(1), constants=constants)
-    for name in names:
-        trace.bind(name, _filled(kind, 1))
-    out = list(names)
-    for _ in range(times):
-        assert path.double is not None
-        out = [take_from_tile(trace, path.double, [name], -1, [name])[0] for name in out]
-    return tuple(map(str, trace.steps)), tuple(out)
-
-
-def _take(
-    isa: Isa, stage: WideningStage, have: VecType, names: Sequence[str], into: Sequence[str], constants: ConstantPool
-) -> tuple[tuple[str, ...], list[str]]:
-    """Program lines of one stage for all accumulators `names`, and what the registers `into` become."""
-    trace = Trace(isa, LinearDomain(1), constants=constants)
-    for name in into:
-        trace.bind(name, Register(stage.kind, tuple(variable((name, i), 0, 0) for i in range(stage.kind.lanes))))
-    out: list[str] = []
-    for name in names:
-        trace.bind(name, _filled(have, 1))
-    for k, name in enumerate(_unmixed(trace, stage, have, names)):
-        trace.bind(name, _filled(have, 1))
-        sums = [name]
-        for move in stage.moves:
-            sums = move.apply(trace, sums)
-        own = into[k * stage.registers : (k + 1) * stage.registers]
-        out += take_from_tile(trace, stage.write_back, sums, stage.coef, own)
-    return tuple(map(str, trace.steps)), out
-
-
-def _unmixed(trace: Trace, stage: WideningStage, have: VecType, names: Sequence[str]) -> Sequence[str]:
-    """The accumulators, with every second one's lanes taken from those of the one before if the stage does that."""
-    if stage.unmix is None:
-        return names
-    high = names[1::2]
-    low = take_from_tile(trace, stage.unmix, high, 1 << have.bits // 2, names[::2])
-    return [name for pair in zip(low, high, strict=True) for name in pair]
