@@ -25,7 +25,7 @@ from bitsynth.cli import (
     tune,
     verify,
 )
-from bitsynth.cli.options import Version
+from bitsynth.cli.options.output import Version
 from bitsynth.cli.register import command
 
 _EPILOG = (

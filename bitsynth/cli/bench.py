@@ -10,24 +10,19 @@ import typer
 
 from bitsynth.cli import bench_report, figures, output
 from bitsynth.cli.bench_network import network
-from bitsynth.cli.options import (
+from bitsynth.cli.options.instruction_sets import ForCpu, Isas
+from bitsynth.cli.options.kernels import ManyActBits, ManyWBits, ManyWeightEncodings
+from bitsynth.cli.options.measuring import (
     Baselines,
-    CsvFile,
     DeviceOption,
     DeviceRunner,
-    ForCpu,
     FormOption,
-    Isas,
-    JsonFile,
     Layers,
-    ManyActBits,
-    ManyWBits,
-    ManyWeightEncodings,
-    Plot,
     Repeats,
     Rounds,
     Threads,
 )
+from bitsynth.cli.options.output import CsvFile, JsonFile, Plot
 from bitsynth.cli.parse import bits
 from bitsynth.cli.register import command
 from bitsynth.errors import SpecError

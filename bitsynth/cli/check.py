@@ -9,22 +9,19 @@ from rich.text import Text
 
 from bitsynth.cli import output
 from bitsynth.cli.boards import board_of
-from bitsynth.cli.options import (
+from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
+from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Threads
+from bitsynth.cli.options.networks import (
     Batch,
-    DeviceOption,
-    DeviceRunner,
-    ForCpu,
     InputBits,
     InputCount,
     InputEncoding,
     InputFile,
     InputScale,
-    IsaOrAuto,
-    Json,
     ModelArgument,
     Reference,
-    Threads,
 )
+from bitsynth.cli.options.output import Json
 from bitsynth.cli.parse import input_codes
 from bitsynth.errors import Refuted
 from bitsynth.spec.matmul import Encoding

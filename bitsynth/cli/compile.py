@@ -13,21 +13,19 @@ from rich.text import Text
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.network_cells import by_whom, called, shape_of
-from bitsynth.cli.options import (
+from bitsynth.cli.options.instruction_sets import ForCpus, IsaOrAuto
+from bitsynth.cli.options.measuring import Threads
+from bitsynth.cli.options.networks import (
     Batch,
-    Folder,
-    ForCpus,
     InputBits,
     InputEncoding,
     InputScale,
-    IsaOrAuto,
-    Json,
     ModelArgument,
     NetworkName,
     Reference,
-    Threads,
     WeightsFile,
 )
+from bitsynth.cli.options.output import Folder, Json
 from bitsynth.cli.parse import input_codes
 from bitsynth.files import write_texts
 from bitsynth.spec.matmul import Encoding

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.options import Json
+from bitsynth.cli.options.output import Json
 
 if TYPE_CHECKING:
     from bitsynth.cli.checks import Finding

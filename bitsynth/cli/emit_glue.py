@@ -5,7 +5,10 @@ from __future__ import annotations
 from bitsynth.cli import output
 from bitsynth.cli.boards import board_of
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.options import DeviceOption, DeviceRunner, Folder, GlueArgument, IsaOrAuto, Json, LayerName
+from bitsynth.cli.options.instruction_sets import IsaOrAuto
+from bitsynth.cli.options.layers import GlueArgument, LayerName
+from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner
+from bitsynth.cli.options.output import Folder, Json
 from bitsynth.files import write_texts
 
 _ADVICE = "choose another folder with -o"

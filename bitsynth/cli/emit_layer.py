@@ -6,27 +6,21 @@ from typing import Any
 
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.options import (
-    ActBits,
-    ActEncoding,
+from bitsynth.cli.options.instruction_sets import ForCpus, IsaOrAuto
+from bitsynth.cli.options.kernels import ActBits, ActEncoding, Solve, WBits, WeightEncoding
+from bitsynth.cli.options.layers import (
     Dilation,
-    Folder,
-    ForCpus,
     Groups,
     ImageOption,
-    IsaOrAuto,
-    Json,
     LayerName,
     Layout,
     OutLayout,
     Padding,
-    Solve,
     Stride,
-    WBits,
-    WeightEncoding,
     WeightsArgument,
     ZeroPoint,
 )
+from bitsynth.cli.options.output import Folder, Json
 from bitsynth.cli.parse import edges, numbers, size
 from bitsynth.files import write_texts
 from bitsynth.spec.matmul import Encoding

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bitsynth.cli import figures, output
-from bitsynth.cli.options import Cpu, IsaOption, Jobs, JsonFile, ManyActBits, ManyWBits, Plot
+from bitsynth.cli.options.instruction_sets import Cpu, IsaOption
+from bitsynth.cli.options.kernels import Jobs, ManyActBits, ManyWBits
+from bitsynth.cli.options.output import JsonFile, Plot
 from bitsynth.cli.parse import bits
 from bitsynth.isa.load import load
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.options import (
+from bitsynth.cli.options.networks import (
     AsPatterns,
     Batch,
     InputBits,

@@ -11,17 +11,16 @@ from rich.text import Text
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.network_cells import bits_of, by_whom, carries, range_of, shape_of
-from bitsynth.cli.options import (
+from bitsynth.cli.options.networks import (
     Batch,
     BecomesOn,
-    HtmlFile,
     InputBits,
     InputEncoding,
     InputScale,
-    Json,
     ModelArgument,
     Reference,
 )
+from bitsynth.cli.options.output import HtmlFile, Json
 from bitsynth.cli.parse import input_codes
 from bitsynth.files import replace_file
 from bitsynth.spec.matmul import Encoding

@@ -11,7 +11,8 @@ from bitsynth import paths
 from bitsynth.cli import isa_show, output
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.isa_show import set_facts
-from bitsynth.cli.options import Bless, Json, SetArgument
+from bitsynth.cli.options.instruction_sets import Bless, SetArgument
+from bitsynth.cli.options.output import Json
 from bitsynth.cli.register import command
 from bitsynth.conformance import check as isa_check
 from bitsynth.errors import Refuted

@@ -10,7 +10,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.options import InstructionArgument, Json, SetOrMnemonic
+from bitsynth.cli.options.instruction_sets import InstructionArgument, SetOrMnemonic
+from bitsynth.cli.options.output import Json
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
 from bitsynth.isa.instr import Instr, Operand

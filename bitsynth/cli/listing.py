@@ -14,7 +14,9 @@ from rich.text import Text
 from bitsynth.cli import list_elementwise, listed, output
 from bitsynth.cli.list_elementwise import ListedProgram
 from bitsynth.cli.listed import Listed
-from bitsynth.cli.options import All, Check, Isas, Json, ManyActBits, ManyWBits, Method, Variants
+from bitsynth.cli.options.instruction_sets import Isas
+from bitsynth.cli.options.kernels import All, Check, ManyActBits, ManyWBits, Method, Variants
+from bitsynth.cli.options.output import Json
 from bitsynth.cli.parse import bits
 from bitsynth.cli.printable import printable
 from bitsynth.isa.load import load

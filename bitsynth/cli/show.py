@@ -12,7 +12,8 @@ from rich.text import Text
 
 from bitsynth.cli import output
 from bitsynth.cli.locate import located
-from bitsynth.cli.options import CSourceOption, Json, KernelArgument, Variant
+from bitsynth.cli.options.kernels import KernelArgument, Variant
+from bitsynth.cli.options.output import CSourceOption, Json
 from bitsynth.cli.program_page import constant_text, heading, legend, program, step_facts, steps_page
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
 from bitsynth.cli.show_depthwise import show_depthwise

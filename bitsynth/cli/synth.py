@@ -10,22 +10,20 @@ from typing import Any
 from bitsynth import paths
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.options import (
+from bitsynth.cli.options.instruction_sets import Cpu, IsaOption
+from bitsynth.cli.options.kernels import (
     ActBits,
     ActEncoding,
     Channels,
     CostModel,
-    Cpu,
     Fresh,
-    IsaOption,
-    Json,
     Method,
-    OptionalFolder,
     Rlimit,
     Sketch,
     WBits,
     WeightEncoding,
 )
+from bitsynth.cli.options.output import Json, OptionalFolder
 from bitsynth.cli.report import ON_RECORD, ReportLine, claim_line, kernel_line, print_lines
 from bitsynth.files import write_texts
 from bitsynth.isa.load import load

@@ -11,28 +11,11 @@ from typing import TYPE_CHECKING
 
 from bitsynth.cli import output, tune_report
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.options import (
-    ActBits,
-    DeviceRunner,
-    Devices,
-    Dilation,
-    Groups,
-    ImageOption,
-    InChannels,
-    IsaOption,
-    Json,
-    Layers,
-    OptionalFolder,
-    OutChannels,
-    Padding,
-    Stride,
-    StudyFile,
-    Threads,
-    Timeout,
-    Trials,
-    WBits,
-    Window,
-)
+from bitsynth.cli.options.instruction_sets import IsaOption
+from bitsynth.cli.options.kernels import ActBits, WBits
+from bitsynth.cli.options.layers import Dilation, Groups, ImageOption, InChannels, OutChannels, Padding, Stride, Window
+from bitsynth.cli.options.measuring import DeviceRunner, Devices, Layers, StudyFile, Threads, Timeout, Trials
+from bitsynth.cli.options.output import Json, OptionalFolder
 from bitsynth.cli.parse import edges, numbers, size
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa import load

@@ -8,7 +8,9 @@ from typing import Any
 
 from bitsynth.cli import output
 from bitsynth.cli.locate import located
-from bitsynth.cli.options import Json, NoMinimality, NoZ3, OfModel, Rlimit, Strict, Variant, Verified
+from bitsynth.cli.options.kernels import NoMinimality, NoZ3, Rlimit, Variant, Verified
+from bitsynth.cli.options.networks import OfModel, Strict
+from bitsynth.cli.options.output import Json
 from bitsynth.cli.report import ReportLine, print_lines, verdict_facts
 from bitsynth.cli.verify_depthwise import verify_depthwise
 from bitsynth.cli.verify_elementwise import verify_elementwise
