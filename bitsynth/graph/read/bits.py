@@ -6,12 +6,11 @@ down and adding 1. The sign of a difference is that of the comparison in IEEE fl
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Node
+from bitsynth.graph.read.quantizer import Quantizer
 from bitsynth.graph.read.source import FileNode
 
 BOOL = "bool"
@@ -19,7 +18,7 @@ BOOL = "bool"
 
 def bit(node: FileNode, edge: str, *, strict: bool) -> str:
     """1 where a number is above 0, or 0 too unless `strict`; else 0."""
-    return _quantizer(node, edge, "CEIL" if strict else "FLOOR", (0, 1), zero=0 if strict else 1, dtype=BOOL)
+    return Quantizer("CEIL" if strict else "FLOOR", (0, 1), 1.0, 0 if strict else 1).add(node, edge, dtype=BOOL)
 
 
 def maker_of_bit(graph: GraphBuilder, edge: str) -> Node | None:
@@ -37,7 +36,8 @@ def is_strict(made: Node) -> bool:
 
 def bipolar(node: FileNode, edge: str, dtype: str, scale: float = 1.0) -> str:
     """The scale where a number is 0 or more, else its negative."""
-    return _quantizer(node, edge, "BIPOLAR", (-1, 1), dtype=dtype, scale=scale)
+    grid = np.asarray(scale, np.float64), np.zeros(())
+    return Quantizer("BIPOLAR", (-1, 1), 1.0, 0).add(node, edge, grid=grid, dtype=dtype)
 
 
 def signed(node: FileNode, made: Node, number: float, dtype: str) -> str:
@@ -66,22 +66,3 @@ def twice_less_one(node: FileNode, op: str, edge: str, other: str) -> str | None
         return None
     same = node.graph.edges[made.inputs[0]].shape == np.broadcast_shapes(node.shape(0), node.shape(1))
     return signed(node, made, 1.0, node.of(0).dtype) if same else None
-
-
-def _quantizer(
-    node: FileNode, edge: str, mode: str, limits: tuple[int, int], *, zero: int = 0, dtype: str, scale: Any = 1.0
-) -> str:
-    return node.add(
-        "quantize",
-        edge,
-        scale=np.ones(()),
-        zero=np.asarray(zero),
-        rounding=mode,
-        low=limits[0],
-        high=limits[1],
-        zero_first=False,
-        real=node.graph.edges[edge].dtype,
-        out_scale=np.asarray(scale, np.float64),
-        out_zero=np.zeros(()),
-        dtype=dtype,
-    )

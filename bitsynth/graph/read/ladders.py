@@ -11,11 +11,8 @@ import numpy as np
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.read.bits import is_strict, maker_of_bit
-from bitsynth.graph.read.source import FileNode
+from bitsynth.graph.read.source import FEW_ROUNDINGS, FileNode
 from bitsynth.graph.types import Shape
-
-_ROUNDED = 2.0**-21
-"""What a level may be off its multiple of the first, of its size: levels are rounded one by one."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,8 @@ def chosen(node: FileNode, condition: str, level: str, otherwise: str) -> str | 
     count = len(below.thresholds) + 1
     if not _is_like(node, top.edge, node.shape(), node.of(1).dtype):
         return None
-    if min(top.thresholds) < max(below.thresholds) or not abs(count * below.step - number) <= _ROUNDED * abs(number):
+    off = abs(count * below.step - number)
+    if min(top.thresholds) < max(below.thresholds) or not off <= FEW_ROUNDINGS * abs(number):
         return None
     return _made(node, _Ladder(top.edge, below.thresholds + top.thresholds, top.strict, below.step))
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from bitsynth.graph.read.bits import bit
 from bitsynth.graph.read.float_nodes import Reader, cast_to
+from bitsynth.graph.read.quantizer import quantized_to
 from bitsynth.graph.read.source import FileNode, positive
 from bitsynth.graph.read.tensors import dtype_of
 from bitsynth.graph.read.window_nodes import channel, convolved
@@ -40,31 +41,18 @@ def quantize(node: FileNode) -> tuple[str, ...]:
     dtype = node.of(2).dtype if node.has(2) else dtype_of(named) if named else "uint8"
     if is_float(dtype) or whole(dtype).bits > 16:
         raise node.fail(f"results of type {dtype} are not compiled; known: integers of 2 to 16 bits")
-    low, high = limits(dtype)
     if node.graph.value(node.edge(1)) is None:
-        return (_quantize_by_edges(node, low, high, dtype),)
+        return (_quantize_by_edges(node, dtype),)
     scale = positive(node, _along(node, node.value(1, "scale"), "scale"))
-    zero = _along(node, zero_of(node, 2), "zero point").astype(np.int64)
+    zero = _along(node, zero_of(node, 2), "zero point")
     x = node.edge(0) if node.of(0).is_float else cast_to(node, node.edge(0), str(scale.dtype))
-    made = node.add(
-        "quantize",
-        x,
-        scale=scale.astype(np.float64),
-        zero=zero,
-        rounding="ROUND",
-        low=low,
-        high=high,
-        zero_first=False,
-        real=dtype_of(node.get("precision")) if node.get("precision") else str(scale.dtype),
-        out_scale=1.0,
-        out_zero=0.0,
-        dtype=dtype,
-    )
-    return (made,)
+    real = dtype_of(node.get("precision")) if node.get("precision") else ""
+    return (quantized_to(node, x, scale, zero, dtype, real=real),)
 
 
-def _quantize_by_edges(node: FileNode, low: int, high: int, dtype: str) -> str:
+def _quantize_by_edges(node: FileNode, dtype: str) -> str:
     """A quantizer whose scale is computed at run time, written out."""
+    low, high = limits(dtype)
     made = node.add("round", node.add("div", node.edge(0), node.edge(1)), rounding="ROUND")
     if node.has(2):
         made = node.add("add", made, cast_to(node, node.edge(2), node.of(0).dtype))

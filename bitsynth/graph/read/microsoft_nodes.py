@@ -18,6 +18,7 @@ from bitsynth.graph.read.linear_nodes import (
     zero_of,
 )
 from bitsynth.graph.read.move_nodes import concatenated
+from bitsynth.graph.read.quantizer import quantized_to
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.read.window_nodes import averaged, turned
 from bitsynth.graph.types import Tensor, cast, limits
@@ -49,27 +50,6 @@ def _dequantized(node: FileNode, index: int, scale: Tensor, zero: Tensor) -> str
     )
 
 
-def _requantized_floats(
-    node: FileNode, edge: str, scale: Tensor, zero: Tensor, dtype: str, *, zero_first: bool = False
-) -> str:
-    """Numbers as codes; the zero point is added after they are rounded, or first."""
-    low, high = limits(dtype)
-    return node.add(
-        "quantize",
-        edge,
-        scale=scale.astype(np.float64),
-        zero=zero.astype(np.int64),
-        rounding="ROUND",
-        low=low,
-        high=high,
-        zero_first=zero_first,
-        real=str(scale.dtype),
-        out_scale=1.0,
-        out_zero=0.0,
-        dtype=dtype,
-    )
-
-
 def _qlinear_add(node: FileNode) -> tuple[str, ...]:
     for k in (0, 3):
         node.integers(k)
@@ -96,7 +76,7 @@ def _by_table(op: str, **defaults: Any) -> Reader:
     def read(node: FileNode) -> tuple[str, ...]:
         made = _dequantized(node, 0, *_grid(node, 1, 2))
         made = node.add(op, made, **{k: float(node.get(k, v)) for k, v in defaults.items()})
-        return (_requantized_floats(node, made, *_grid(node, 3, 4), node.of(0).dtype),)
+        return (quantized_to(node, made, *_grid(node, 3, 4), node.of(0).dtype),)
 
     return read
 
@@ -109,7 +89,7 @@ def _qlinear_concat(node: FileNode) -> tuple[str, ...]:
         same = own[0] == scale and own[1] == zero
         made = node.edge(k)
         if not same:
-            made = _requantized_floats(node, _dequantized(node, k, *own), scale, zero, node.of(1).dtype)
+            made = quantized_to(node, _dequantized(node, k, *own), scale, zero, node.of(1).dtype)
         edges.append(made)
     if not edges:
         raise node.fail("has nothing to concatenate")
@@ -126,7 +106,7 @@ def _qlinear_mul(node: FileNode) -> tuple[str, ...]:
 def _qlinear_average_pool(node: FileNode) -> tuple[str, ...]:
     _require_channels_first(node)
     made = averaged(node, _dequantized(node, 0, *_grid(node, 1, 2)), str(scale_of(node, 1).dtype))
-    return (_requantized_floats(node, made, *_grid(node, 3, 4), node.of(0).dtype, zero_first=True),)
+    return (quantized_to(node, made, *_grid(node, 3, 4), node.of(0).dtype, zero_first=True),)
 
 
 def _require_channels_first(node: FileNode) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from bitsynth.graph.operators.rounding import ROUNDINGS
 from bitsynth.graph.read.float_nodes import Reader
+from bitsynth.graph.read.quantizer import Quantizer
 from bitsynth.graph.read.source import FileNode, positive
 from bitsynth.graph.types import Tensor
 
@@ -21,19 +22,7 @@ def quantized(
     scale, zero = positive(node, scale).astype(np.float64), zero.astype(np.float64)
     if not (abs(zero) <= _MOST_ZERO).all():
         raise node.fail(f"zero point {zero.reshape(-1)[0]:g} is not a number of at most 32 bits")
-    return node.add(
-        "quantize",
-        node.edge(0),
-        scale=scale,
-        zero=zero,
-        rounding=rounding,
-        low=limits[0],
-        high=limits[1],
-        zero_first=first,
-        real=node.of(0).dtype,
-        out_scale=scale,
-        out_zero=zero,
-    )
+    return Quantizer(rounding, limits, scale, zero, first).add(node, node.edge(0), grid=(scale, zero))
 
 
 def _bits(node: FileNode, index: int, what: str) -> int:

@@ -17,6 +17,7 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.operators.rounding import ROUNDINGS
 from bitsynth.graph.read.bits import bipolar
 from bitsynth.graph.read.float_nodes import Reader
+from bitsynth.graph.read.quantizer import Quantizer
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.types import Integers, Tensor
 
@@ -47,19 +48,7 @@ def _quantizer(node: FileNode, edge: str, mode: str, limits: tuple[float, float]
         source, low, high = clip.inputs[0], max(low, cut[0]), min(high, cut[1])
     if (division := node.graph.maker(source, "div")) and (found := _scale(node.graph, division)) is not None:
         source, scale = division.inputs[0], found
-    return node.add(
-        "quantize",
-        source,
-        scale=scale.astype(np.float64),
-        zero=np.zeros(()),
-        rounding=mode,
-        low=int(low),
-        high=int(high),
-        zero_first=False,
-        real=node.of(0).dtype,
-        out_scale=np.ones(()),
-        out_zero=np.zeros(()),
-    )
+    return Quantizer(mode, (int(low), int(high)), scale, 0.0).add(node, source, real=node.of(0).dtype)
 
 
 def _whole_limits(clip: Node) -> tuple[float, float] | None:

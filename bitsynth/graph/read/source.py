@@ -11,6 +11,9 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor, cast
 
+FEW_ROUNDINGS = 2.0**-21
+"""What a few roundings of float32 may put a number off by, of its size: exporters fold constants one by one."""
+
 
 @dataclass(frozen=True)
 class FileNode:

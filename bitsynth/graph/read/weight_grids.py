@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from bitsynth.graph.read.source import FileNode
+from bitsynth.graph.read.quantizer import Quantizer
+from bitsynth.graph.read.source import FEW_ROUNDINGS, FileNode
 from bitsynth.graph.types import Integers, Tensor, cast
 
 MOST_CODE = 128
 """The greatest size of a code that is looked for: that of 8 bits."""
-_ROUNDINGS = 2.0**-21
-"""What weights may be off their multiples, of the greatest weight: a few roundings of float32 on the way there."""
 
 
 def on_grid(node: FileNode, index: int, axis: int) -> str:
@@ -38,19 +37,8 @@ def on_grid(node: FileNode, index: int, axis: int) -> str:
 def _codes(node: FileNode, weights: Tensor, scale: Tensor) -> str:
     sizes = np.rint(np.abs(weights / scale))
     most = int(sizes.max())
-    return node.add(
-        "quantize",
-        node.constant(weights),
-        scale=scale,
-        zero=np.zeros(()),
-        rounding="BIPOLAR" if (sizes == 1).all() else "ROUND",
-        low=-most,
-        high=most,
-        zero_first=False,
-        real="float32",
-        out_scale=scale,
-        out_zero=np.zeros(()),
-    )
+    rounding = "BIPOLAR" if (sizes == 1).all() else "ROUND"
+    return Quantizer(rounding, (-most, most), scale, 0.0).add(node, node.constant(weights), grid=(scale, np.zeros(())))
 
 
 def _scale_of(weights: Tensor, axis: int) -> Tensor | None:
@@ -79,6 +67,6 @@ def _scales(rows: Tensor) -> Tensor | None:
         steps = rows[left] / scale[:, None]
         codes = np.rint(steps)
         off = np.abs(rows[left] - codes * scale[:, None]).max(1)
-        fits = (off <= _ROUNDINGS * most[left]) & ((codes == 0) == (rows[left] == 0)).all(1)
+        fits = (off <= FEW_ROUNDINGS * most[left]) & ((codes == 0) == (rows[left] == 0)).all(1)
         found[left[fits]] = scale[fits]
     return None if (found == 0).any() else found

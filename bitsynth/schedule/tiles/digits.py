@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from bitsynth.isa.load import Isa
+from bitsynth.sketches.lanes import pairs
 from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.spec.matmul import MAX_BITS
 
-_BYTE, _HALF_BYTE = 255, 15
 _MOST_PLANES = 2
 """Bits of columns with which pairs are tried."""
 
@@ -37,13 +38,13 @@ class Digit:
         return positions * ((1 << row) - 1) * ((1 << column) - 1)
 
 
-def cut(term: ProductTerm, row_bits: int, column_bits: int, *, signed: bool) -> Iterator[tuple[Digit, ...]]:
+def cut(isa: Isa, term: ProductTerm, row_bits: int, column_bits: int, *, signed: bool) -> Iterator[tuple[Digit, ...]]:
     """The ways to cut a product into passes: lookups take a plane of the columns and a digit of the row each.
 
     Products take codes whole, or one side's of 8 bits in two if they lie in bytes, but for `signed` ones of columns.
     """
     if term.looks_up:
-        most = _BYTE if term.rows == 1 else _HALF_BYTE
+        most = (1 << isa.word.bits) - 1 if term.rows == 1 else pairs.find(isa).most
         for count in _counts(term, row_bits, column_bits):
             parts = _cuts(row_bits, count)
             if all(term.positions * ((1 << len(part)) - 1) <= most for part in parts):

@@ -158,7 +158,7 @@ def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str
         for per_byte, swapped in product(per_bytes, (False, True) if packed == 1 else (False,)):
             bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
             signed = not swapped and _takes_signed(isa, term, spec.core.wgt)
-            for digits in cut(term, *bits, signed=signed):
+            for digits in cut(isa, term, *bits, signed=signed):
                 if not all(_holds(isa, term, len(d.row), 1 if signed else len(d.column)) for d in digits):
                     continue
                 for registers, unroll in product(REGISTERS, _UNROLL_OF_PAIRS if term.rows > 1 else UNROLL):
