@@ -6,23 +6,22 @@ these summaries (`checker`), the scheduler asks how many trips a loop may make (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, is_plane, variable
+from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, variable
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.domains.ranges import Ranges, ranged, tightened
+from bitsynth.isa.domains.ranges import Ranges, ranged
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.payloads import bind_inputs
-from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
+from bitsynth.kernel.program import Kernel, Loop, Pass
+from bitsynth.proof.increments import LaneForms, any_value, bind_accumulators, increments_of, keys_of
 
 TraceFactory = Callable[[Isa, LinearDomain], Trace]
-LaneForms = Mapping[Hashable, LinearForm]
-"""A linear form for each lane of a loop's accumulators, keyed ("acc", name, lane)."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,6 @@ class LoopSummary:
         return LoopSummary({key: ranged(form, ranges) for key, form in lanes.items()}, ranges)
 
 
-def any_value(key: Hashable, kind: VecType) -> LinearForm:
-    """A lane of which nothing is known: any value of its width."""
-    return variable(key, 0, (1 << kind.bits) - 1)
-
-
 def step_summary(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = Trace) -> dict[Hashable, LinearForm]:
     """The forms that one step adds to each accumulator lane of the innermost loop, keyed ("acc", name, lane)."""
     rows = 1 << kernel.code_bits
@@ -68,7 +62,7 @@ def step_summary(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory =
     first.registers |= trace.registers
     first.known = trace.known = {}  # The first run does to inputs what every run does.
     try:
-        increments = _increments(trace, loop.step, domain)
+        increments = increments_of(trace, loop.step, domain)
         if loop.step.first:
             _check_first(first, loop.step, increments)
     except Inexact as why:
@@ -83,7 +77,7 @@ def _check_first(trace: Trace, loop: Loop, increments: LaneForms) -> None:
     for acc in loop.accs:
         kind = VecType.parse(acc.type)
         lanes = trace.registers[acc.start].viewed_as(trace.domain, kind).lanes
-        for key, x in zip(_keys(acc, kind), lanes, strict=True):
+        for key, x in zip(keys_of(acc, kind), lanes, strict=True):
             if ((form := as_form(x)).const, form.atoms) != (increments[key].const, increments[key].atoms):
                 raise Inexact(f"the first run leaves in {acc.name} another sum than a run adds")
 
@@ -141,60 +135,15 @@ def loop_summary(
     domain = LinearDomain(1, held.ranges)
     trace = new_trace(isa, domain)
     trace.bind_constants(kernel.constants)
-    _bind(trace, loop.loops[level - 1], held.lanes)
+    bind_accumulators(trace, loop.loops[level - 1], held.lanes)
     try:
-        increments = _increments(trace, loop.loops[level], domain, carried=carried)
+        increments = increments_of(trace, loop.loops[level], domain, carried=carried)
     except Inexact as why:
         raise Refuted(f"loop {level} cannot be shown exact: {why}") from None
     for form in increments.values():
         if form.const:
             raise Refuted(f"loop {level}: a lane gets {form.const} a run, however many steps it ends")
     return LoopSummary(increments, held.ranges)
-
-
-def _increments(trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool = False) -> dict[Hashable, LinearForm]:
-    """The forms that one run of the loop's program adds to each accumulator lane: planes, or sums of innermost lanes.
-
-    Most programs add the same to whatever the accumulators hold. One that saturates does so
-    to what the runs before leave in them, which is not known if the first starts from what was `carried`.
-    """
-    keys = {key: VecType.parse(acc.type) for acc in loop.accs for key in _keys(acc, VecType.parse(acc.type))}
-    try:
-        return _run_once(trace, loop, domain, {key: any_value(key, kind) for key, kind in keys.items()})
-    except Inexact:
-        if carried:
-            raise
-        increments = _run_once(trace, loop, domain, {key: variable(key, 0, 0) for key in keys})
-        full = {key: _filled(key, form, loop.trip_count - 1) for key, form in increments.items()}
-        if _run_once(trace, loop, domain, full) != increments:
-            raise Inexact("what a run adds depends on the runs before") from None
-        return increments
-
-
-def _run_once(trace: Trace, loop: Loop, domain: LinearDomain, before: LaneForms) -> dict[Hashable, LinearForm]:
-    """The forms that a run adds to accumulators that hold `before`."""
-    _bind(trace, loop, before)
-    for step in loop.steps:
-        trace.run(step)
-    return {key: form for acc in loop.accs for key, form in _increments_of_acc(trace, acc, before, domain)}
-
-
-def _increments_of_acc(
-    trace: Trace, acc: Acc, before: LaneForms, domain: LinearDomain
-) -> list[tuple[Hashable, LinearForm]]:
-    kind = VecType.parse(acc.type)
-    if acc.next not in trace.registers:
-        raise SpecError(f"accumulator {acc.name} becomes {acc.next}, which has no value")
-    register = trace.registers[acc.next].viewed_as(trace.domain, kind)
-    out: list[tuple[Hashable, LinearForm]] = []
-    for i, (key, x) in enumerate(zip(_keys(acc, kind), register.lanes, strict=True)):
-        form = as_form(x)
-        rest = dict(form.atoms)
-        if rest.pop(key, None) != {1: 1} or not all(is_plane(k) or k in domain.ranges for k in rest):
-            raise Inexact(f"{acc.name} lane {i} is not itself plus what the step adds")
-        increment = LinearForm(form.const, rest, form.lo - before[key].lo, form.hi - before[key].hi)
-        out.append((key, tightened(increment, domain.rows) if increment.lo < 0 else increment))
-    return out
 
 
 def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> LoopSummary:
@@ -207,7 +156,7 @@ def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace:
         for acc in loop.carried.accs:
             kind = VecType.parse(acc.type)
             made = trace.registers[acc.next].viewed_as(trace.domain, kind).lanes
-            lanes |= {key: as_form(x) for key, x in zip(_keys(acc, kind), made, strict=True)}
+            lanes |= {key: as_form(x) for key, x in zip(keys_of(acc, kind), made, strict=True)}
     except Inexact as why:
         raise Refuted(f"what is carried cannot be shown exact after {loop.flush_every} steps: {why}") from None
     if any(form.const or not form.atoms.keys() <= held.ranges.keys() for form in lanes.values()):
@@ -219,7 +168,7 @@ def _at_flush(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace
     """A trace at the start of a flush: the outermost accumulators hold all sums."""
     trace = new_trace(isa, LinearDomain(1, held.ranges))
     trace.bind_constants(kernel.constants)
-    _bind(trace, loop.loops[-1], held.lanes)
+    bind_accumulators(trace, loop.loops[-1], held.lanes)
     return trace
 
 
@@ -240,21 +189,6 @@ def _flushed(
         return tuple(x for r, name in enumerate(loop.tile) for x in _tile_lanes(trace, name, r, tile, held.ranges))
     except Inexact as why:
         raise Refuted(f"the flush cannot be shown exact after {loop.flush_every} steps: {why}") from None
-
-
-def _bind(trace: Trace, loop: Loop, lanes: LaneForms) -> None:
-    """Bind the loop's accumulators, holding `lanes`."""
-    for acc in loop.accs:
-        kind = VecType.parse(acc.type)
-        trace.bind(acc.name, Register(kind, tuple(lanes[key] for key in _keys(acc, kind))))
-
-
-def _keys(acc: Acc, kind: VecType) -> list[Hashable]:
-    return [("acc", acc.name, i) for i in range(kind.lanes)]
-
-
-def _filled(key: Hashable, form: LinearForm, period: int) -> LinearForm:
-    return variable(key, min(0, form.lo * period), max(0, form.hi * period))
 
 
 def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, sums: Ranges) -> list[LinearForm]:

@@ -26,15 +26,14 @@ from bitsynth.kernel.inputs import STAGE_BYTES, Build, Planes, Table
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.kernel.wellformed import check_shape, check_used
 from bitsynth.proof.accumulation import (
-    LaneForms,
     LoopSummary,
     TraceFactory,
-    any_value,
     compose,
     pass_summary,
     step_summary,
 )
 from bitsynth.proof.encodings import encoding_lemma
+from bitsynth.proof.increments import LaneForms, any_value
 from bitsynth.proof.mixed import unmixed
 
 BYTE_MAX = 255

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from bitsynth.isa.domains.forms import LinearForm, add_forms, is_plane
 from bitsynth.kernel.program import Kernel
-from bitsynth.proof.accumulation import LaneForms, LoopSummary
+from bitsynth.proof.accumulation import LoopSummary
+from bitsynth.proof.increments import LaneForms
 
 
 def unmixed(kernel: Kernel, added: LaneForms, number: int) -> tuple[LoopSummary, LaneForms]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bitsynth.isa.domains.bit_fields import field_of, gate, require_meeting
 from bitsynth.isa.domains.forms import (
     BitField,
     Concat,
@@ -25,6 +26,7 @@ from bitsynth.isa.domains.forms import (
     side_by_side,
 )
 from bitsynth.isa.domains.lookups import affine_lookup, selected_parts
+from bitsynth.isa.domains.pieces import laid_beside, sum_by_pieces
 from bitsynth.isa.domains.products import product
 from bitsynth.isa.domains.ranges import Ranges, interval, ranged, tightened
 
@@ -49,7 +51,7 @@ class LinearDomain:
     def add(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(a, int) and isinstance(b, int):
             return (a + b) & ((1 << w) - 1)
-        if isinstance(a, Concat) and isinstance(b, Concat) and (sums := _piecewise_sum(a, b)) is not None:
+        if isinstance(a, Concat) and isinstance(b, Concat) and (sums := sum_by_pieces(a, b)) is not None:
             return sums
         return self._known(add_forms(as_form(a), as_form(b)))
 
@@ -90,7 +92,7 @@ class LinearDomain:
             lo, hi = interval(x)
             require(0 <= lo and hi <= m, f"a mask {m:#x} cuts a sum in [{lo}, {hi}]")
             return x
-        return self._gate(_field(a, w), _field(b, w))
+        return gate(field_of(a, w), field_of(b, w))
 
     def _masked(self, x: Concat, mask: int) -> Payload:
         out: list[tuple[Payload, int]] = []
@@ -98,20 +100,6 @@ class LinearDomain:
             out.append((self.and_(piece, mask & ((1 << bits) - 1), bits), bits))
             mask >>= bits
         return side_by_side(out)
-
-    def _gate(self, a: BitField, b: BitField) -> Payload:
-        """The conjunction of two fields."""
-        both, only_a, only_b = a.mask & b.mask, a.mask & b.ones, b.mask & a.ones
-        tables = {t for t, m in ((a.tt & b.tt, both), (a.tt, only_a), (b.tt, only_b)) if m}
-        mask, ones = both | only_a | only_b, a.ones & b.ones
-        if a.mask and b.mask:
-            _require_meeting(a, b)
-        if not tables or tables == {0}:
-            return ones
-        require(len(tables) == 1, "bits of one lane follow different functions")
-        like = a if a.mask else b
-        column = b.column if a.column is None and b.mask else a.column
-        return BitField(tables.pop(), column if a.mask and b.mask else like.column, like.position, mask, ones)
 
     def not_(self, a: Payload, w: int) -> Payload:
         every = (1 << w) - 1
@@ -126,7 +114,7 @@ class LinearDomain:
             return a | b
         if isinstance(a, int | BitField) and isinstance(b, int | BitField):
             return self.not_(self.and_(self.not_(a, w), self.not_(b, w), w), w)
-        if (beside := _beside(a, b) or _beside(b, a)) is not None:
+        if (beside := laid_beside(a, b) or laid_beside(b, a)) is not None:
             return beside
         low, high = sorted((as_form(a), as_form(b)), key=_trailing_zeros)
         zeros = _trailing_zeros(high)
@@ -144,7 +132,7 @@ class LinearDomain:
             return as_form(a).shifted(b)
         require(isinstance(b, int | BitField), "xor of two sums is not linear")
         if isinstance(b, BitField) and a.mask == b.mask and not a.ones and not b.ones:
-            _require_meeting(a, b)
+            require_meeting(a, b)
             column = b.column if a.column is None else a.column
             return BitField(a.tt ^ b.tt, column, a.position, a.mask) if a.tt != b.tt else 0
         left = self.and_(a, self.not_(b, w), w)
@@ -253,39 +241,6 @@ class LinearDomain:
         raise Inexact("a float32 number is no sum of bits")
 
     nearest = fmul = fadd = fdiv = flt = float_of
-
-
-def _piecewise_sum(a: Concat, b: Concat) -> Payload | None:
-    """The sum of lanes of pieces, if none of it leaves its piece; None if some may."""
-    out: list[tuple[Payload, int]] = []
-    for (x, bits), (y, others) in zip(a.pieces, b.pieces, strict=False):
-        whole = add_forms(as_form(x), as_form(y))
-        if bits != others or whole.lo < 0 or whole.hi >= 1 << bits:
-            return None
-        out.append((whole, bits))
-    return side_by_side(out) if len(a.pieces) == len(b.pieces) else None
-
-
-def _beside(high: Payload, low: Payload) -> Payload | None:
-    """The or of what has only zeros in its lowest piece, and of what fits there; None for others."""
-    if not isinstance(high, Concat) or high.pieces[0][0] != 0:
-        return None
-    least, most = interval(low)
-    bits = high.pieces[0][1]
-    return side_by_side([(low, bits), *high.pieces[1:]]) if 0 <= least and most < 1 << bits else None
-
-
-def _require_meeting(a: BitField, b: BitField) -> None:
-    """A gate joins bits of one position and one column."""
-    require(a.position == b.position, f"bits {a.position} and {b.position} of K meet in a gate")
-    require(None in (a.column, b.column) or a.column == b.column, "two columns meet in a gate")
-
-
-def _field(x: Payload, w: int) -> BitField:
-    if isinstance(x, int):
-        return BitField(0, None, 0, 0, x)
-    assert isinstance(x, BitField)
-    return x
 
 
 def _trailing_zeros(x: LinearForm) -> int:
