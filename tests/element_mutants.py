@@ -8,7 +8,7 @@ import msgspec
 
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Constant, Step
-from bitsynth.kernel.elementwise import ElementLoop, ElementwiseProgram, names
+from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names
 
 change = msgspec.structs.replace
 Mutants = Iterator[tuple[str, ElementwiseProgram]]

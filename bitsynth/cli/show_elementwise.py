@@ -15,7 +15,7 @@ from bitsynth.cli.program_page import constant_text, heading, legend, runs_text,
 from bitsynth.emit.elementwise import source
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
-from bitsynth.kernel.elementwise import ElementLoop, ElementwiseProgram, names
+from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names
 from bitsynth.spec.elementwise import ElementInput
 from bitsynth.store.elementwise import ProgramEntry, load_program, read_entry
 

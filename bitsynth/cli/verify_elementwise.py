@@ -10,11 +10,11 @@ from bitsynth.cli import output
 from bitsynth.cli.report import ReportLine, print_lines, verdict_facts
 from bitsynth.errors import Refuted
 from bitsynth.progress import Progress
-from bitsynth.proof import element_check
+from bitsynth.proof.elementwise import checker
 from bitsynth.store.elementwise import load_program
 
 if TYPE_CHECKING:
-    from bitsynth.proof.elementwise import ProvedProgram
+    from bitsynth.proof.elementwise.proved import ProvedProgram
 
 
 def verify_elementwise(path: Path, *, z3: bool, solve: bool, rlimit: int | None, as_json: bool) -> None:
@@ -37,13 +37,13 @@ def _results(proved: ProvedProgram) -> str:
 
 def _composition(proved: ProvedProgram) -> ReportLine:
     start = time.perf_counter()
-    elements = element_check.check(proved.program, element_check.VERIFIED)
+    elements = checker.check(proved.program, checker.VERIFIED)
     return ReportLine("concrete", (f"{elements:,} elements", "checked"), time.perf_counter() - start)
 
 
 def _machine(proved: ProvedProgram, rlimit: int | None, say: Progress) -> ReportLine:
     start = time.perf_counter()
-    from bitsynth.proof.element_discharge import discharge
+    from bitsynth.proof.elementwise.discharge import discharge
     from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 
     say(f"proving {_results(proved)}")

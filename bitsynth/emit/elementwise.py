@@ -19,7 +19,7 @@ from bitsynth.emit.statements import Scope
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, Requirements, load
 from bitsynth.isa.step import Step
-from bitsynth.kernel.elementwise import ElementLoop, ElementwiseProgram, names
+from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
 PARAMETERS = (

@@ -19,7 +19,7 @@ from bitsynth.emit.runtime_files import glue_files
 from bitsynth.files import marked
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 
 Example = tuple[Sequence[NDArray[Any]], NDArray[Any]]
 """Inputs (N, H, W, elements) and what a layer gives for them."""

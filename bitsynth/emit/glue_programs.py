@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from bitsynth.emit import plain, plain_words
 from bitsynth.emit.elementwise import source
 from bitsynth.emit.lines import laid_out
-from bitsynth.kernel.elementwise import ElementwiseProgram
-from bitsynth.kernel.plain import EpilogueProgram, PlainProgram
+from bitsynth.kernel.elementwise.plain import EpilogueProgram, PlainProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.spec import glue, words
 from bitsynth.spec.elementwise import ElementwiseSpec
 

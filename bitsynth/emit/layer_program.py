@@ -12,8 +12,8 @@ from bitsynth.emit.lines import laid_out
 from bitsynth.emit.render import render
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import load
-from bitsynth.kernel.elementwise import ElementwiseProgram
-from bitsynth.kernel.plain import EpilogueProgram, PlainProgram
+from bitsynth.kernel.elementwise.plain import EpilogueProgram, PlainProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 
 BLOCK = 4
 """Channels that stay together where columns are brought into a program's order."""

@@ -12,9 +12,9 @@ from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
-from bitsynth.kernel import ahead
-from bitsynth.kernel.folds import in_registers
-from bitsynth.kernel.halves import is_high
+from bitsynth.kernel.in_order import ahead
+from bitsynth.kernel.in_order.folds import in_registers
+from bitsynth.kernel.in_order.halves import is_high
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
 

@@ -9,8 +9,8 @@ from bitsynth.emit.lines import block
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
-from bitsynth.kernel import ahead, folds
-from bitsynth.kernel.halves import HALVES, half_of, is_high
+from bitsynth.kernel.in_order import ahead, folds
+from bitsynth.kernel.in_order.halves import HALVES, half_of, is_high
 from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import Kernel, Loop, Pass
 

@@ -8,8 +8,8 @@ from itertools import product
 
 from bitsynth.emit.inputs import side_bytes
 from bitsynth.isa.load import Isa
-from bitsynth.kernel.ahead import copy_of
-from bitsynth.kernel.halves import HALVES
+from bitsynth.kernel.in_order.ahead import copy_of
+from bitsynth.kernel.in_order.halves import HALVES
 from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import Kernel, Pass
 

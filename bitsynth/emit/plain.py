@@ -15,7 +15,7 @@ from bitsynth.emit.plain_terms import CDomain, Term, carrier, ctype
 from bitsynth.errors import SpecError
 from bitsynth.isa import lane
 from bitsynth.isa.bits import Bits, trunc
-from bitsynth.kernel.plain import PlainProgram
+from bitsynth.kernel.elementwise.plain import PlainProgram
 from bitsynth.spec.elementwise import ElementInput
 
 HEADER = "bs_plain.h"

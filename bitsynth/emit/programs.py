@@ -18,7 +18,7 @@ from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
-from bitsynth.kernel import ahead, folds
+from bitsynth.kernel.in_order import ahead, folds
 from bitsynth.kernel.order import interleaved
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 

@@ -19,8 +19,8 @@ from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.depthwise import DepthwiseProgram, forms_used, needs
+from bitsynth.kernel.elementwise.plain import EpilogueProgram
 from bitsynth.kernel.packing import Codes
-from bitsynth.kernel.plain import EpilogueProgram
 from bitsynth.layers.candidates import sets_for
 from bitsynth.layers.constants import (
     Constants,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
-from bitsynth.kernel import ahead, folds
-from bitsynth.kernel.halves import HALVES, half_loads, half_of
+from bitsynth.kernel.in_order import ahead, folds
+from bitsynth.kernel.in_order.halves import HALVES, half_loads, half_of
 from bitsynth.kernel.order import row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 
 _ROW_REGISTERS = 6
 """Registers that the values of one row want."""

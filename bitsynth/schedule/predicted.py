@@ -16,8 +16,8 @@ from bitsynth.isa.recurrence import Block
 from bitsynth.isa.scoreboard import Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
-from bitsynth.kernel import ahead, folds
-from bitsynth.kernel.list_scheduling import issue, load_kind
+from bitsynth.kernel.in_order import ahead, folds
+from bitsynth.kernel.in_order.list_scheduling import issue, load_kind
 from bitsynth.kernel.order import interleaved, of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 from bitsynth.schedule import cost

@@ -16,7 +16,8 @@ from bitsynth.spec.matmul import MAX_BITS
 class WordsSpec(msgspec.Struct, frozen=True):
     """The `meaning` of two operands of so many planes, a[k] and b[k]: plane i of the result.
 
-    At every place of the words that is what `of_codes` says of the two codes there (`proof/words.py` shows it).
+    At every place of the words that is what `of_codes` says of the two codes there, which `proof/elementwise/words.py`
+    shows.
     """
 
     name: str

@@ -10,8 +10,8 @@ from functools import cache as memoize
 from pathlib import Path
 
 from bitsynth.isa.load import load
-from bitsynth.kernel.elementwise import ElementwiseProgram
-from bitsynth.proof.elementwise import ProvedProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.proof.elementwise.proved import ProvedProgram
 from bitsynth.schedule import element_cost
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import files

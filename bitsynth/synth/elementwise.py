@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from bitsynth.errors import NoKernel
 from bitsynth.isa.load import Isa, load
-from bitsynth.kernel.elementwise import ElementwiseProgram
-from bitsynth.proof.elementwise import ProvedProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.proof.elementwise.proved import ProvedProgram
 from bitsynth.schedule.element_cost import price
 from bitsynth.sketches.elementwise import (
     averaging,

@@ -7,7 +7,7 @@ import pytest
 
 from bitsynth import paths
 from bitsynth.cli import main
-from bitsynth.proof.elementwise import statements
+from bitsynth.proof.elementwise.proved import statements
 from bitsynth.store import elementwise
 
 NAME = "greatest_avx2"

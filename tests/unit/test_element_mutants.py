@@ -6,9 +6,9 @@ import pytest
 from element_mutants import mutants
 
 from bitsynth.errors import Refuted, SpecError, Undecided
-from bitsynth.kernel.elementwise import ElementwiseProgram
-from bitsynth.proof.element_check import LOADED, check
-from bitsynth.proof.element_discharge import discharge
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.proof.elementwise.checker import LOADED, check
+from bitsynth.proof.elementwise.discharge import discharge
 from bitsynth.solver.budget import Budget
 from bitsynth.store import elementwise as store
 

@@ -10,9 +10,9 @@ from bitsynth.cli import main
 from bitsynth.emit.elementwise import source
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa.load import load
-from bitsynth.proof.element_check import check
-from bitsynth.proof.element_discharge import discharge
-from bitsynth.proof.elementwise import ProvedProgram
+from bitsynth.proof.elementwise.checker import check
+from bitsynth.proof.elementwise.discharge import discharge
+from bitsynth.proof.elementwise.proved import ProvedProgram
 from bitsynth.run.runner import runner_for
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, thresholds

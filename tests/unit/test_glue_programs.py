@@ -6,11 +6,11 @@ import pytest
 
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.load import load
-from bitsynth.kernel.element_run import run
-from bitsynth.proof import element_check
-from bitsynth.proof import words as proof_of_words
-from bitsynth.proof.element_discharge import discharge
-from bitsynth.proof.elementwise import ProvedProgram
+from bitsynth.kernel.elementwise.run import run
+from bitsynth.proof.elementwise import checker
+from bitsynth.proof.elementwise import words as proof_of_words
+from bitsynth.proof.elementwise.discharge import discharge
+from bitsynth.proof.elementwise.proved import ProvedProgram
 from bitsynth.solver.budget import Budget
 from bitsynth.spec import glue, words
 from bitsynth.spec.glue import greatest, lookup
@@ -117,7 +117,7 @@ def test_mutants_are_refused(isa, spec):
     for steps in mutants(proved.program):
         mutant = msgspec.structs.replace(proved.program, program=tuple(steps))
         with pytest.raises((Refuted, SpecError)):
-            element_check.check(mutant)
+            checker.check(mutant)
         if spec == greatest() or (isa == "avx2" and spec in (lookup(16), glue.pairs(2))):
             with pytest.raises((Refuted, SpecError)):
                 discharge(mutant, Budget())

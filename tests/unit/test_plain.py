@@ -13,7 +13,7 @@ from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
-from bitsynth.kernel.plain import PlainProgram
+from bitsynth.kernel.elementwise.plain import PlainProgram
 from bitsynth.run.runner import runner_for
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, thresholds
 from bitsynth.spec.glue import greatest, lookup, lookup_channels, lookup_sums, pairs, scaled_mean

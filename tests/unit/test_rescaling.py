@@ -11,8 +11,8 @@ from bitsynth.errors import Refuted
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
-from bitsynth.kernel.element_run import run
-from bitsynth.proof.element_discharge import discharge
+from bitsynth.kernel.elementwise.run import run
+from bitsynth.proof.elementwise.discharge import discharge
 from bitsynth.run.runner import runner_for
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.rescaling import CodeForm, Sum, gated, requantize, rescale

@@ -11,9 +11,9 @@ import bitsynth
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import InOrder, busy, cycles, of_kind
-from bitsynth.kernel import ahead, folds
-from bitsynth.kernel.halves import half_loads, in_halves
-from bitsynth.kernel.list_scheduling import issue
+from bitsynth.kernel.in_order import ahead, folds
+from bitsynth.kernel.in_order.halves import half_loads, in_halves
+from bitsynth.kernel.in_order.list_scheduling import issue
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.matmul import MatmulKernel

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.layer_program import LayerPrograms
 from bitsynth.isa.load import load
-from bitsynth.kernel.element_constants import shared_numbers
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.elementwise.constants import shared_numbers
+from bitsynth.kernel.elementwise.plain import EpilogueProgram, PlainProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.kernel.packing import Codes
-from bitsynth.kernel.plain import EpilogueProgram, PlainProgram
 from bitsynth.layers.constants import Offset
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogues.adding import adding

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.layer_program import BLOCK
-from bitsynth.kernel.plain import EpilogueProgram
+from bitsynth.kernel.elementwise.plain import EpilogueProgram
 from bitsynth.layers.spec import LayerSpec
 
 LONGEST_PERIOD = 512

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bitsynth.emit import elementwise
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogues.lowering import ProgramInputs
 from bitsynth.layers.scheduled import LayerKernel

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
-from bitsynth.kernel.element_constants import shared_numbers
+from bitsynth.kernel.elementwise.constants import shared_numbers
 from bitsynth.layers.glue.activations import Activations
 from bitsynth.layers.glue.base import Arrays, Glue, Numbers
 from bitsynth.layers.glue.programs import COMMON_UNIT

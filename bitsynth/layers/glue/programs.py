@@ -13,7 +13,7 @@ from bitsynth.emit.glue_abi import GlueConstants
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.spec import glue
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import elementwise as store

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.runtime_abi import Number
-from bitsynth.kernel.element_constants import shared_numbers
+from bitsynth.kernel.elementwise.constants import shared_numbers
 from bitsynth.layers.glue.base import Arrays
 from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.spec import glue as specs

@@ -10,13 +10,13 @@ import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.glue.programs import called
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.program import GlueStep, LayerStep, NetworkStep
 from bitsynth.proof.depthwise import ProvedDepthwise
-from bitsynth.proof.elementwise import ProvedProgram
+from bitsynth.proof.elementwise.proved import ProvedProgram
 from bitsynth.proof.proved import Proved
 from bitsynth.store import depthwise, elementwise, kernels
 
@@ -56,7 +56,8 @@ class KernelRecord(msgspec.Struct, frozen=True):
 
 def discharged(proved: ProvedKernel, budget: Budget) -> int:
     """Have Z3 discharge what a kernel's proof rests on; how many questions. Refuted if something is wrong."""
-    from bitsynth.proof import discharge, element_discharge
+    from bitsynth.proof import discharge
+    from bitsynth.proof.elementwise import discharge as element_discharge
 
     if isinstance(proved, ProvedProgram):
         return element_discharge.discharge(proved.program, budget)

@@ -15,8 +15,8 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.trace import ConstantPool, Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.element_run import run
-from bitsynth.kernel.elementwise import ElementLoop, ElementwiseProgram, names, shape
+from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names, shape
+from bitsynth.kernel.elementwise.run import run
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.roles import Filled, role
 from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec

@@ -14,7 +14,7 @@ from itertools import product
 from bitsynth.errors import NoKernel
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.elementwise import ElementwiseProgram, shape
+from bitsynth.kernel.elementwise.program import ElementwiseProgram, shape
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue
 from bitsynth.sketches.elementwise.plan import Plan

@@ -12,7 +12,7 @@ from bitsynth.errors import NoKernel
 from bitsynth.isa import lane
 from bitsynth.isa.functions import FUNCTIONS
 from bitsynth.isa.load import Isa
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue
 from bitsynth.spec.elementwise import ElementwiseSpec
 

@@ -10,8 +10,8 @@ from bitsynth.errors import NoKernel
 from bitsynth.isa.floats import INFINITY
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.element_constants import unmoved
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.elementwise.constants import unmoved
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.averaging import in_order, narrowed, out_of_order
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue

@@ -8,7 +8,7 @@ from dataclasses import replace
 from bitsynth.errors import NoKernel
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue, read_off
 from bitsynth.sketches.elementwise.rescaling import FLOAT, MULTIPLY, MULTIPLY_ADD, PLUS, TIMES, ScalingPlan

@@ -12,7 +12,7 @@ from functools import reduce
 
 from bitsynth.errors import NoKernel
 from bitsynth.isa.load import Isa
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.sketches.elementwise import counting, roles
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue
 from bitsynth.sketches.elementwise.plan import Plan

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.floats import INFINITY
-from bitsynth.proof.element_search import U64, Elements, float_inputs, sides
+from bitsynth.proof.elementwise.search import U64, Elements, float_inputs, sides
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
 VARIANTS = 16

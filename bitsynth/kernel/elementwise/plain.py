@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from bitsynth.kernel.element_constants import UnitConstants
-from bitsynth.kernel.elementwise import ElementwiseProgram
+from bitsynth.kernel.elementwise.constants import UnitConstants
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.spec.elementwise import WORD_BITS, ElementwiseSpec
 
 LEAST_UNIT = 16

@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import Any
 
 from bitsynth.errors import Refuted
-from bitsynth.kernel.element_run import Values, at, execute
-from bitsynth.kernel.elementwise import ElementwiseProgram, check_shape
-from bitsynth.proof.element_cuts import CuttingDomain, bits_alone
+from bitsynth.kernel.elementwise.program import ElementwiseProgram, check_shape
+from bitsynth.kernel.elementwise.run import Values, at, execute
+from bitsynth.proof.elementwise.cuts import CuttingDomain, bits_alone
 from bitsynth.solver.budget import Budget
 from bitsynth.solver.z3 import z3
 

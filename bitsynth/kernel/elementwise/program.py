@@ -16,7 +16,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.element_constants import UnitConstants
+from bitsynth.kernel.elementwise.constants import UnitConstants
 from bitsynth.kernel.forms_used import constant_load
 from bitsynth.kernel.program_rules import check_names
 from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec

@@ -15,7 +15,7 @@ from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.elementwise import ElementLoop, ElementwiseProgram, names, place
+from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names, place
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
 Values = Mapping[str, Any]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, final
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
-from bitsynth.kernel.elementwise import ElementwiseProgram
-from bitsynth.proof import element_check
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.proof.elementwise import checker
 from bitsynth.proof.sealed import Sealed
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ class ProvedProgram(Sealed, made="a program is proved by ProvedProgram.by_solver
     @staticmethod
     def by_solver(program: ElementwiseProgram, budget: Budget) -> ProvedProgram:
         """The program, checked and proved by Z3; Refuted if it is wrong, Undecided if the budget is spent."""
-        from bitsynth.proof.element_discharge import discharge
+        from bitsynth.proof.elementwise.discharge import discharge
 
-        element_check.check(program, element_check.VERIFIED)
+        checker.check(program, checker.VERIFIED)
         discharge(program, budget)
         return ProvedProgram._of(program=program)
 
     @staticmethod
     def on_record(program: ElementwiseProgram, discharged: tuple[str, ...]) -> ProvedProgram:
         """The program, checked, which a certificate says Z3 proved of these `statements`; SpecError if they differ."""
-        element_check.check(program)
+        checker.check(program)
         if statements(program) != discharged:
             raise SpecError(f"{program.name}: the statements differ")
         return ProvedProgram._of(program=program)

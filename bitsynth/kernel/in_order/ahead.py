@@ -16,9 +16,9 @@ from bitsynth.isa import recurrence
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.scoreboard import InOrder, busy
 from bitsynth.isa.step import Step
-from bitsynth.kernel.folds import in_registers
-from bitsynth.kernel.halves import half_of, in_halves, is_half
-from bitsynth.kernel.list_scheduling import ListScheduler, Turn, issue
+from bitsynth.kernel.in_order.folds import in_registers
+from bitsynth.kernel.in_order.halves import half_of, in_halves, is_half
+from bitsynth.kernel.in_order.list_scheduling import ListScheduler, Turn, issue
 from bitsynth.kernel.order import interleaved, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 

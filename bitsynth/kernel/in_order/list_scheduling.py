@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from bitsynth.isa.load import Isa
 from bitsynth.isa.scoreboard import InOrder, Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
-from bitsynth.kernel.folds import in_registers
-from bitsynth.kernel.halves import HALVES, half_of, is_high
+from bitsynth.kernel.in_order.folds import in_registers
+from bitsynth.kernel.in_order.halves import HALVES, half_of, is_high
 from bitsynth.kernel.program import Kernel, Loop, row_free
 
 _SPARE = 3

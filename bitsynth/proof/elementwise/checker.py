@@ -1,6 +1,6 @@
 """The independent checker of elementwise programs: they run on concrete inputs, and give what the spec says.
 
-It knows neither Z3 nor the sketches; which inputs, `element_inputs` says.
+It knows neither Z3 nor the sketches; which inputs, `inputs` says.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
 from bitsynth.isa.tested import require_tested
-from bitsynth.kernel.element_run import run
-from bitsynth.kernel.elementwise import ElementwiseProgram, check_shape
-from bitsynth.proof.element_inputs import VARIANTS, ElementSamples, samples
+from bitsynth.kernel.elementwise.program import ElementwiseProgram, check_shape
+from bitsynth.kernel.elementwise.run import run
+from bitsynth.proof.elementwise.inputs import VARIANTS, ElementSamples, samples
 
 LOADED, VERIFIED = 48, 512
 """Columns of inputs that a unit is tried on where a program is loaded, and where it is verified."""
