@@ -16,7 +16,8 @@ import report
 
 from bitsynth.bench.plots import survey
 from bitsynth.bench.setting import Basis
-from bitsynth.cli import explore_report, output
+from bitsynth.cli import output
+from bitsynth.cli.reports import winners
 from bitsynth.isa.load import load
 from bitsynth.synth import survey as surveys
 from bitsynth.synth.survey import Map
@@ -31,7 +32,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results are written")
     given = parser.parse_args()
     for isa in given.sets:
-        basis = explore_report.basis([isa])
+        basis = winners.basis([isa])
         maps = [_survey(isa, cpu) for cpu in load(isa).table.cpu]
         write(given.results, isa, maps, basis)
     return 0
@@ -40,14 +41,14 @@ def main() -> int:
 def _survey(isa: str, cpu: str) -> Map:
     with output.progress(f"{isa} on {cpu}", bar=True) as say:
         found = surveys.survey(isa, cpu, progress=say)
-    explore_report.show(found)
+    winners.show(found)
     return found
 
 
 def write(folder: Path, isa: str, maps: Sequence[Map], basis: Basis) -> None:
     """Maps of every processor of the set, and the kernels that the same planner made."""
     stem = f"explore_{isa}"
-    facts = report.facts(basis, proved=False, maps=explore_report.facts(maps))
+    facts = report.facts(basis, proved=False, maps=winners.facts(maps))
     sections = (_section(found) for found in maps)
     plot = f"![maps and curves]({stem}.png)"
     report.write(folder, stem, f"{isa}: what wins where", __doc__ or "", facts, plot, *sections)
@@ -58,16 +59,14 @@ def _section(found: Map) -> str:
     wgts = sorted({c.w_bits for c in found.cells})
     rows = [[f"A{a}", *(_cell(found, a, w) for w in wgts)] for a in sorted({c.act_bits for c in found.cells})]
     table = report.markdown(["", *(f"W{w}" for w in wgts)], rows)
-    return "\n\n".join(
-        [f"## {found.cpu}", table, "\n".join(f"- {_plain(line)}" for line in explore_report.legend(found))]
-    )
+    return "\n\n".join([f"## {found.cpu}", table, "\n".join(f"- {_plain(line)}" for line in winners.legend(found))])
 
 
 def _cell(found: Map, act_bits: int, w_bits: int) -> str:
     cell = next(c for c in found.cells if (c.act_bits, c.w_bits) == (act_bits, w_bits))
-    text = explore_report.winner(found, cell)
+    text = winners.winner(found, cell)
     marked = f"**{text.removesuffix(' *')}** \\*" if text.endswith("*") else text
-    return f"{marked}<br>{explore_report.ratios(found, cell)}"
+    return f"{marked}<br>{winners.ratios(found, cell)}"
 
 
 def _plain(line: str) -> str:

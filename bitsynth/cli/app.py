@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from bitsynth.cli import (
+from bitsynth.cli.commands import (
     bench,
     check,
     compile,

@@ -14,7 +14,7 @@ from bitsynth.bench import cached, loops, timing
 from bitsynth.bench.kernels import COUNT_MODEL, KernelRow, KernelsReport
 from bitsynth.bench.setting import Basis
 from bitsynth.bench.statistics import Summary, rank_correlation
-from bitsynth.cli import bench_report
+from bitsynth.cli.reports import kernel_times
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.host import features
 from bitsynth.isa import baseline_loops, load
@@ -161,7 +161,7 @@ def row(name, bits, cycles, speed):
 
 def test_kernels_have_the_cycles_of_processors_with_issue_rules(capsys):
     ruled = replace(row("neon", (2, 1), 4, None), scoreboard={"a53": 7.371, "a72": 4.2})
-    bench_report.show(replace(report("instructions"), kernels=(ruled, row("other", (1, 1), 2, None))))
+    kernel_times.show(replace(report("instructions"), kernels=(ruled, row("other", (1, 1), 2, None))))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [x[-4:] for x in lines if x[:1] in (["kernel"], ["A1W1"], ["A2W1"])] == [
         ["a53", "scoreboard", "a72", "scoreboard"],
@@ -189,7 +189,7 @@ def report(unit="cycles"):
 
 
 def test_timed_table(capsys):
-    bench_report.show(report())
+    kernel_times.show(report())
     out, err = capsys.readouterr()
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines == [
@@ -211,7 +211,7 @@ def test_timed_table(capsys):
 
 
 def test_counted_table_tells_no_time(capsys):
-    bench_report.show(report("instructions"))
+    kernel_times.show(report("instructions"))
     out, _ = capsys.readouterr()
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines[0] == (
@@ -226,7 +226,7 @@ def test_counted_table_tells_no_time(capsys):
 
 
 def test_json():
-    answer = json.loads(bench_report.as_json([report()], Basis({}, "c0ffee")))
+    answer = json.loads(kernel_times.as_json([report()], Basis({}, "c0ffee")))
     assert answer["setting"].keys() >= {"machine", "processor", "python", "bitsynth", "command"}
     assert answer["setting"]["commit"] == "c0ffee"
     (only,) = answer["sets"]

@@ -19,7 +19,7 @@ from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
 from bitsynth.bench.sampling import sample_calls
 from bitsynth.bench.statistics import Summary
 from bitsynth.bench.subject import LocalSubject
-from bitsynth.cli import layers_report
+from bitsynth.cli.reports import layer_times
 from bitsynth.errors import Refuted
 
 SMALL = ResNetLayer("T", 5, 6, 70, 3, 2)
@@ -123,7 +123,7 @@ def test_without_baselines_of_a_kind():
 
 
 def test_tables(capsys):
-    layers_report.show(report(left_out={"onnxruntime": "it has no switch"}))
+    layer_times.show(report(left_out={"onnxruntime": "it has no switch"}))
     out, err = capsys.readouterr()
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines == [
@@ -145,7 +145,7 @@ def test_tables(capsys):
 
 
 def test_json():
-    answer = json.loads(layers_report.as_json([report()], layers_report.basis(["avx2"], [(2, 1)])))
+    answer = json.loads(layer_times.as_json([report()], layer_times.basis(["avx2"], [(2, 1)])))
     assert answer["setting"].keys() >= {"processor", "command"}
     (only,) = answer["reports"]
     assert only["about"]["torch"]["instructions"] == "AVX2"
@@ -155,7 +155,7 @@ def test_json():
 
 
 def test_csv():
-    lines = list(csv.DictReader(io.StringIO(layers_report.as_csv([report()]).decode())))
+    lines = list(csv.DictReader(io.StringIO(layer_times.as_csv([report()]).decode())))
     assert len(lines) == len(SUBJECTS) * 3
     assert lines[0]["fp32_peer"] == lines[0]["times_int8"] == ""
     last = lines[-1]

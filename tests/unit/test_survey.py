@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bitsynth.cli import explore_report, main
+from bitsynth.cli import main
+from bitsynth.cli.reports import winners
 from bitsynth.errors import SpecError
 from bitsynth.spec.options import METHODS
 from bitsynth.synth import planner, survey, synthesize
@@ -46,15 +47,15 @@ def test_a_cell_without_kernels():
     assert cell.best is None
     assert cell.times(baseline(8)) is None
     assert made(cell).winner(cell) is None
-    assert explore_report.winner(made(cell), cell) == "-"
+    assert winners.winner(made(cell), cell) == "-"
     assert made(cell, int8=baseline(8)).winner(cell) == ("int8", 16.0)
 
 
 def test_what_a_scoreboard_predicts_is_behind_a_slash():
     cell = Cell(1, 1, (replace(plan("lookup", 4.0), scoreboard=4.58),))
-    assert explore_report.winner(made(cell), cell) == "lookup 4.00 / 4.58"
-    assert "Behind a slash: cycles that a scoreboard predicts for a72" in " ".join(explore_report.legend(made(cell)))
-    assert explore_report.winner(made(cell, int8=baseline(64)), cell) == "int8 2.00 *"
+    assert winners.winner(made(cell), cell) == "lookup 4.00 / 4.58"
+    assert "Behind a slash: cycles that a scoreboard predicts for a72" in " ".join(winners.legend(made(cell)))
+    assert winners.winner(made(cell, int8=baseline(64)), cell) == "int8 2.00 *"
 
 
 @pytest.mark.parametrize(("isa", "cpu"), [("neon", "a53"), ("avx2", "zen5")])
@@ -66,8 +67,8 @@ def test_a_plan_has_the_scoreboard_of_processors_with_issue_rules(isa, cpu):
 
 def test_an_unknown_peak_has_no_ratio():
     cell = Cell(1, 1, (plan("lookup", 4.0),))
-    assert explore_report.ratios(made(cell, fp32=baseline(4)), cell) == "- 8.00x"
-    assert "no peak is known" in " ".join(explore_report.legend(made(cell)))
+    assert winners.ratios(made(cell, fp32=baseline(4)), cell) == "- 8.00x"
+    assert "no peak is known" in " ".join(winners.legend(made(cell)))
 
 
 def test_baselines_are_the_fastest_of_the_processor():
@@ -78,7 +79,7 @@ def test_baselines_are_the_fastest_of_the_processor():
 
 def test_the_map_marks_where_int8_is_faster(capsys):
     cells = Cell(1, 1, (plan("lookup", 4.0),)), Cell(2, 1, (plan("lookup", 10.0, bits=(2, 1)),))
-    explore_report.show(made(*cells, int8=baseline(16), fp32=baseline(4)))
+    winners.show(made(*cells, int8=baseline(16), fp32=baseline(4)))
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[:5] == ["neon on a72", "", "W1", "A1 lookup 4.00 2.00x 8.00x", "A2 int8 8.00 * 0.80x 3.20x"]
     assert "* int8 is faster than every kernel here." in "\n".join(lines)

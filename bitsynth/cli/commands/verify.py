@@ -7,14 +7,14 @@ from collections import defaultdict
 from typing import Any
 
 from bitsynth.cli import output
+from bitsynth.cli.commands.verify_depthwise import verify_depthwise
+from bitsynth.cli.commands.verify_elementwise import verify_elementwise
+from bitsynth.cli.commands.verify_network import is_network, verify_network
 from bitsynth.cli.locate import located
 from bitsynth.cli.options.kernels import NoMinimality, NoZ3, Rlimit, Variant, Verified
 from bitsynth.cli.options.networks import OfModel, Strict
 from bitsynth.cli.options.output import Json
 from bitsynth.cli.report import ReportLine, print_lines, verdict_facts
-from bitsynth.cli.verify_depthwise import verify_depthwise
-from bitsynth.cli.verify_elementwise import verify_elementwise
-from bitsynth.cli.verify_network import is_network, verify_network
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.depthwise import PREFIX

@@ -11,13 +11,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bitsynth.cli import output
+from bitsynth.cli.commands.show_depthwise import show_depthwise
+from bitsynth.cli.commands.show_elementwise import show_elementwise
 from bitsynth.cli.locate import located
 from bitsynth.cli.options.kernels import KernelArgument, Variant
 from bitsynth.cli.options.output import CSourceOption, Json
-from bitsynth.cli.program_page import constant_text, heading, legend, program, step_facts, steps_page
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
-from bitsynth.cli.show_depthwise import show_depthwise
-from bitsynth.cli.show_elementwise import show_elementwise
+from bitsynth.cli.reports.program_page import constant_text, heading, legend, program, step_facts, steps_page
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.depthwise import PREFIX

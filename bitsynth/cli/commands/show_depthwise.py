@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.program_page import constant_text, heading, legend, runs_text, step_facts, steps_page
+from bitsynth.cli.reports.program_page import constant_text, heading, legend, runs_text, step_facts, steps_page
 from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.isa.load import load
 from bitsynth.kernel.depthwise import DepthwiseProgram

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.network_cells import by_whom, called, shape_of
 from bitsynth.cli.options.instruction_sets import ForCpus, IsaOrAuto
 from bitsynth.cli.options.measuring import Threads
 from bitsynth.cli.options.networks import (
@@ -27,6 +26,7 @@ from bitsynth.cli.options.networks import (
 )
 from bitsynth.cli.options.output import Folder, Json
 from bitsynth.cli.parse import input_codes
+from bitsynth.cli.reports.network_cells import by_whom, called, shape_of
 from bitsynth.files import write_texts
 from bitsynth.spec.matmul import Encoding
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.listed import origin, require_name
+from bitsynth.cli.commands.listed import origin, require_name
 from bitsynth.cli.printable import printable
 from bitsynth.errors import BitsynthError
 from bitsynth.store import elementwise, kernels

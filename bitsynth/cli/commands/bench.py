@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from bitsynth.cli import bench_report, figures, output
-from bitsynth.cli.bench_network import network
+from bitsynth.cli import figures, output
+from bitsynth.cli.commands.bench_network import network
 from bitsynth.cli.options.instruction_sets import ForCpu, Isas
 from bitsynth.cli.options.kernels import ManyActBits, ManyWBits, ManyWeightEncodings
 from bitsynth.cli.options.measuring import (
@@ -25,6 +25,7 @@ from bitsynth.cli.options.measuring import (
 from bitsynth.cli.options.output import CsvFile, JsonFile, Plot
 from bitsynth.cli.parse import bits
 from bitsynth.cli.register import command
+from bitsynth.cli.reports import kernel_times
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
 from bitsynth.spec.matmul import Encoding
@@ -74,13 +75,13 @@ def kernels(
     from bitsynth.bench.kernels import measure
 
     chosen = [cached.kernels(name, *widths) for name in sets]
-    basis, reports = bench_report.basis(chosen), []
+    basis, reports = kernel_times.basis(chosen), []
     for some in chosen:
         with output.progress(f"bench {some.isa}", bar=True) as say:
             reports.append(measure(some, repeats, say))
-        bench_report.show(reports[-1])
+        kernel_times.show(reports[-1])
     if json_file:
-        figures.write(json_file, bench_report.as_json(reports, basis))
+        figures.write(json_file, kernel_times.as_json(reports, basis))
     if plot:
         from bitsynth.bench.plots import kernels as plotting
 
@@ -136,14 +137,14 @@ def resnet18(
         raise SpecError("with --device layers are measured in the form sums, with bipolar weights")
     figures.require(json_file, csv_file, plot=plot)
     from bitsynth.bench.baselines.start import require_known
-    from bitsynth.cli import layers_report
+    from bitsynth.cli.reports import layer_times
 
     require_known(wanted.packages)
     reports, basis = _here(wanted) if device is None else _on_board(device, device_runner, wanted)
     if json_file:
-        figures.write(json_file, layers_report.as_json(reports, basis))
+        figures.write(json_file, layer_times.as_json(reports, basis))
     if csv_file:
-        figures.write(csv_file, layers_report.as_csv(reports))
+        figures.write(csv_file, layer_times.as_csv(reports))
     if plot:
         from bitsynth.bench.plots import layers as layers_plot
 
@@ -171,16 +172,16 @@ class _Wanted:
 
 def _here(wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
     """Measure against baselines on this machine, and show every report once it is there."""
-    from bitsynth.cli import layers_report
+    from bitsynth.cli.reports import layer_times
     from bitsynth.host.placement import require_native
 
     sets = _sets(wanted.isa)
     for name in sets:
         require_native(load.load(name).table)
-    basis, reports = layers_report.basis(sets, wanted.widths), []
+    basis, reports = layer_times.basis(sets, wanted.widths), []
     for name in sets:
         reports.append(_against_baselines(name, wanted))
-        layers_report.show(reports[-1])
+        layer_times.show(reports[-1])
     return reports, basis
 
 
@@ -220,13 +221,13 @@ def _form(name: str) -> str:
 def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
     """Measure on a board and show what it answers."""
     from bitsynth.bench import on_device
-    from bitsynth.cli import layers_report
+    from bitsynth.cli.reports import layer_times
     from bitsynth.device import Device
 
     reports, ort = [], "onnxruntime" in wanted.packages
     with output.progress(f"bench {host}") as say, Device(host, emulator=runner) as board:
         sets = wanted.isa.split(",") if wanted.isa else [board.best_isa()]
-        basis = layers_report.basis(sets, wanted.widths)
+        basis = layer_times.basis(sets, wanted.widths)
         for name in sets:
             say(f"{name}: compiling, copying, running")
             isa, threads, names = load.load(name).name, wanted.threads, wanted.names
@@ -237,7 +238,7 @@ def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersRepor
                 checked = output.count(len(answer.layers), "layer")
                 output.write(f"{name}: {checked} right on {answer.before}; run by {answer.emulator}, so no times")
             else:
-                layers_report.show(report)
+                layer_times.show(report)
                 reports.append(report)
     return reports, basis
 

@@ -8,9 +8,10 @@ import typer
 from rich.text import Text
 
 from bitsynth import paths
-from bitsynth.cli import isa_show, output
+from bitsynth.cli import output
+from bitsynth.cli.commands import isa_show
+from bitsynth.cli.commands.isa_show import set_facts
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.isa_show import set_facts
 from bitsynth.cli.options.instruction_sets import Bless, SetArgument
 from bitsynth.cli.options.output import Json
 from bitsynth.cli.register import command

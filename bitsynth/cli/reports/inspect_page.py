@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jinja2
 
-from bitsynth.cli.network_cells import carries, range_of, shape_of
+from bitsynth.cli.reports.network_cells import carries, range_of, shape_of
 
 if TYPE_CHECKING:
     from bitsynth.graph.inspect import EdgeFacts, NetworkFacts, NodeFacts

@@ -11,12 +11,12 @@ from rich.text import Text
 
 from bitsynth.bench.setting import Basis
 from bitsynth.cli import figures, output
-from bitsynth.cli.network_cells import by_whom, called, shape_of
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Peers, Rounds, Threads
 from bitsynth.cli.options.networks import Batch, InputBits, InputEncoding, InputScale, ModelArgument, Reference
 from bitsynth.cli.options.output import JsonFile, Plot
 from bitsynth.cli.parse import input_codes
+from bitsynth.cli.reports.network_cells import by_whom, called, shape_of
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:

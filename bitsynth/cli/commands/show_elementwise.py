@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.program_page import constant_text, heading, legend, runs_text, step_facts, steps_page
+from bitsynth.cli.reports.program_page import constant_text, heading, legend, runs_text, step_facts, steps_page
 from bitsynth.emit.elementwise import source
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Step

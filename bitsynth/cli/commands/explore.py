@@ -30,14 +30,14 @@ def explore(
     figures.require(json_file, plot=plot)
     with output.progress(f"explore {isa}", bar=True) as say:
         say("starting the solver")
-        from bitsynth.cli import explore_report
+        from bitsynth.cli.reports import winners
         from bitsynth.synth.survey import survey
 
-        basis = explore_report.basis([isa])
+        basis = winners.basis([isa])
         found = survey(isa, cpu, *widths, workers=jobs, progress=say)
-    explore_report.show(found)
+    winners.show(found)
     if json_file:
-        figures.write(json_file, explore_report.as_json([found], basis))
+        figures.write(json_file, winners.as_json([found], basis))
     if plot:
         from bitsynth.bench.plots.survey import draw
 

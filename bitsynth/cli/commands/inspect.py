@@ -10,7 +10,6 @@ from rich.text import Text
 
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.network_cells import bits_of, by_whom, carries, range_of, shape_of
 from bitsynth.cli.options.networks import (
     Batch,
     BecomesOn,
@@ -22,6 +21,7 @@ from bitsynth.cli.options.networks import (
 )
 from bitsynth.cli.options.output import HtmlFile, Json
 from bitsynth.cli.parse import input_codes
+from bitsynth.cli.reports.network_cells import bits_of, by_whom, carries, range_of, shape_of
 from bitsynth.files import replace_file
 from bitsynth.spec.matmul import Encoding
 
@@ -61,7 +61,7 @@ def inspect(
         facts, found = facts_of.inspected(graph), _lowered(graph, isa, say) if isa else None
     became = _became(found) if found else {}
     if html:
-        from bitsynth.cli.inspect_page import page
+        from bitsynth.cli.reports.inspect_page import page
 
         replace_file(html, page(facts, became, found).encode(), _ADVICE)
     if as_json:

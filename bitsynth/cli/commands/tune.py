@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bitsynth.cli import output, tune_report
+from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.instruction_sets import IsaOption
 from bitsynth.cli.options.kernels import ActBits, WBits
@@ -17,6 +17,7 @@ from bitsynth.cli.options.layers import Dilation, Groups, ImageOption, InChannel
 from bitsynth.cli.options.measuring import DeviceRunner, Devices, Layers, StudyFile, Threads, Timeout, Trials
 from bitsynth.cli.options.output import Json, OptionalFolder
 from bitsynth.cli.parse import edges, numbers, size
+from bitsynth.cli.reports import tuned_layers
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa import load
 
@@ -83,7 +84,7 @@ def tune(
         for name, task in tasks.items():
             with output.progress(f"tune {name}") as say:
                 results[name] = tuned(task, trials, timeout_s, study, out, say)
-    tune_report.show(results, json)
+    tuned_layers.show(results, json)
 
 
 def _require(task: TuningTask) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from bitsynth.cli import list_elementwise, listed, output
-from bitsynth.cli.list_elementwise import ListedProgram
-from bitsynth.cli.listed import Listed
+from bitsynth.cli import output
+from bitsynth.cli.commands import list_elementwise, listed
+from bitsynth.cli.commands.list_elementwise import ListedProgram
+from bitsynth.cli.commands.listed import Listed
 from bitsynth.cli.options.instruction_sets import Isas
 from bitsynth.cli.options.kernels import All, Check, ManyActBits, ManyWBits, Method, Variants
 from bitsynth.cli.options.output import Json
