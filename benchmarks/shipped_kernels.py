@@ -7,7 +7,8 @@ of every processor of the sets that Arm boards have; every method of the sets th
 machines have at the widths of published figures, so that methods can be compared; every
 method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 1 bits too; the
 widths of first and last layers, with 8 bits on a side, and the methods for layers that pay there,
-with dot products of at most 32 and 16 output channels too where one of 64 takes several registers;
+with dot products of at most 32 and 16 output channels too where one of 64 takes several registers, and products of 1
+by 1 bits of at most 16;
 and the kernels of the paper's own sketch, which layers are compared with. Sets that extend no other have depthwise
 kernels too, of all widths, and those with dot products one of these, of 8 bits.
 """
@@ -58,6 +59,7 @@ def wanted() -> Iterator[tuple[str, tuple[int, int], KernelOptions]]:
         yield from ((name, x, KernelOptions(method, channels=64)) for x in edges for method in ("multiply", "dot"))
         if table.vector_bits > 256:
             yield from ((name, x, KernelOptions("dot", channels=n)) for x in edges for n in (32, 16))
+            yield name, (1, 1), KernelOptions("popcount", channels=16)
         if table.paper is not None and table.vector_bits == 128 and table.arch == "aarch64":
             yield from ((name, widths, KernelOptions(sketch="paper")) for widths in PAPER)
 
