@@ -77,7 +77,7 @@ void bs_finish_joined(
     const size_t periods = ceiling(strip.rows, l->joined_pixels),
                  period = l->joined_pixels * strip.columns, count = strip.rows * strip.columns;
     uint8_t *to = bs_pixel_output(c, strip.p, 0);
-    if (l->affine || (l->residual && (row || l->shift || l->padding)))
+    if (l->affine || l->residual)
         bs_values(c, strip, row, s->strip, s->strip, c->strip_columns);
     else if (l->padding)
         bs_pad_sums(c, strip, bs_whole_columns(c, strip), s->strip, c->strip_columns);

@@ -80,8 +80,7 @@ void bs_add_residual(const struct call *c, struct strip strip, const int32_t *ro
     const size_t bytes = l->residual->other_bytes, pixel = l->groups * l->out_channels,
                  first = element_of(c, strip), tail = strip.columns % l->residual->unit;
     const uint8_t *elements = c->residual + first * bytes;
-    if (row || l->affine || l->shift || l->padding)
-        bs_values(c, strip, row, sums, sums, c->strip_columns);
+    bs_values(c, strip, row, sums, sums, c->strip_columns);
     add_columns(c, strip.column, strip.rows, strip.columns - tail, sums, elements, pixel * bytes);
     if (tail)
         add_tail(c, strip, sums, elements, pixel * bytes);

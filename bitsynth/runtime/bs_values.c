@@ -19,64 +19,63 @@ static struct taps seen(size_t at, size_t pad, size_t size, size_t taps, size_t 
     return some;
 }
 
-/* What the taps of output pixel (oy, ox) on padding add, if padding has no code of value 0: all of
- * them but those in the image. */
-static void pad_pixel(
-    const struct call *c, size_t oy, size_t ox, size_t place, size_t count, int32_t *sums)
-{
-    const struct bs_layer *l = c->layer;
-    const struct taps y =
-        seen(oy * l->stride_h, l->pad_top, c->in.height, l->kernel_h, l->dilation_h);
-    const struct taps x =
-        seen(ox * l->stride_w, l->pad_left, c->in.width, l->kernel_w, l->dilation_w);
-    const size_t down = (l->kernel_w + 1) * l->out_places;
-    const int32_t *terms = l->padding + c->group * (l->kernel_h + 1) * down + place;
-    const int32_t *all = terms + l->kernel_h * down + l->kernel_w * l->out_places;
-    const int32_t *above = terms + y.from * down, *below = terms + y.to * down;
-    const size_t left = x.from * l->out_places, right = x.to * l->out_places;
-    for (size_t j = 0; j < count; ++j) {
-        const uint32_t inside = (uint32_t)below[right + j] - (uint32_t)below[left + j]
-            - (uint32_t)above[right + j] + (uint32_t)above[left + j];
-        sums[j] = (int32_t)((uint32_t)sums[j] + (uint32_t)all[j] - inside);
-    }
-}
+/* Output pixels of a line whose taps see the same of the image. */
+struct run {
+    size_t pixels;
+    struct taps y, x;
+};
 
 /* Output pixels of one line, all of whose taps see the image: from..to. */
-static struct taps inner(
-    size_t pad, size_t size, size_t taps, size_t stride, size_t dilation, size_t out)
+static struct taps inner(const struct call *c)
 {
-    const size_t reach = (taps - 1) * dilation;
-    struct taps some = {ceiling(pad, stride), 0};
-    if (pad + size > reach)
-        some.to = least((pad + size - 1 - reach) / stride + 1, out);
+    const struct bs_layer *l = c->layer;
+    const size_t reach = (l->kernel_w - 1) * l->dilation_w, end = l->pad_left + c->in.width;
+    struct taps some = {ceiling(l->pad_left, l->stride_w), 0};
+    if (end > reach)
+        some.to = least((end - 1 - reach) / l->stride_w + 1, c->out.width);
     return some;
 }
 
-/* Lines, and pixels of one, all of whose taps see the image. */
-static struct taps inner_lines(const struct call *c)
+/* The run from output pixel (oy, ox) on, of `most` pixels at the most; `middle` is `inner`. */
+static struct run run_from(
+    const struct call *c, struct taps middle, size_t oy, size_t ox, size_t most)
 {
     const struct bs_layer *l = c->layer;
-    return inner(l->pad_top, c->in.height, l->kernel_h, l->stride_h, l->dilation_h, c->out.height);
+    return (struct run){
+        ox >= middle.from && ox < middle.to ? least(most, middle.to - ox) : 1,
+        seen(oy * l->stride_h, l->pad_top, c->in.height, l->kernel_h, l->dilation_h),
+        seen(ox * l->stride_w, l->pad_left, c->in.width, l->kernel_w, l->dilation_w),
+    };
 }
 
-static struct taps inner_pixels(const struct call *c)
+static int sees_all(const struct call *c, const struct run *run)
 {
     const struct bs_layer *l = c->layer;
-    return inner(l->pad_left, c->in.width, l->kernel_w, l->stride_w, l->dilation_w, c->out.width);
+    return run->y.to - run->y.from == l->kernel_h && run->x.to - run->x.from == l->kernel_w;
 }
 
-static int has(struct taps some, size_t at)
+/* What the taps of those pixels on padding add, if padding has no code of value 0: all of them but
+ * those in the image. */
+static void pad_run(
+    const struct call *c,
+    const struct run *run,
+    size_t place,
+    size_t count,
+    int32_t *restrict sums,
+    size_t apart)
 {
-    return at >= some.from && at < some.to;
-}
-
-/* How many pixels from the p-th on, `most` at the most, lie in a line and have all their taps in
- * the image; 0 if that one has some on padding. */
-static size_t see_all(const struct call *c, size_t p, size_t most)
-{
-    const size_t oy = p / c->out.width, ox = p % c->out.width;
-    const struct taps x = inner_pixels(c);
-    return has(inner_lines(c), oy) && has(x, ox) ? least(most, x.to - ox) : 0;
+    const struct bs_layer *l = c->layer;
+    const size_t down = (l->kernel_w + 1) * l->out_places;
+    const int32_t *terms = l->padding + c->group * (l->kernel_h + 1) * down + place;
+    const int32_t *all = terms + l->kernel_h * down + l->kernel_w * l->out_places;
+    const int32_t *above = terms + run->y.from * down, *below = terms + run->y.to * down;
+    const size_t left = run->x.from * l->out_places, right = run->x.to * l->out_places;
+    for (size_t i = 0; i < run->pixels; ++i, sums += apart)
+        for (size_t j = 0; j < count; ++j) {
+            const uint32_t inside = (uint32_t)below[right + j] - (uint32_t)below[left + j]
+                - (uint32_t)above[right + j] + (uint32_t)above[left + j];
+            sums[j] = (int32_t)((uint32_t)sums[j] + (uint32_t)all[j] - inside);
+        }
 }
 
 /* Values of sums that have their columns' terms and whose factor is 1, to another place. Unsigned
@@ -152,32 +151,41 @@ void bs_values(
 {
     const struct bs_layer *l = c->layer;
     const int pads = l->padding && !c->pads_results;
+    if (sums == to && !row && !l->affine && !l->shift) {
+        if (pads)
+            bs_pad_sums(c, strip, strip.columns, to, to_apart);
+        return;
+    }
+    const struct taps middle = pads ? inner(c) : (struct taps){0, 0};
     struct strip some = strip;
     for (size_t i = 0; i < strip.rows; i += some.rows) {
         const size_t left = strip.rows - i, p = strip.p + i, width = c->out.width;
-        const size_t whole = pads ? see_all(c, p, left) : left;
+        struct run run = {left, {0, l->kernel_h}, {0, l->kernel_w}};
+        if (pads)
+            run = run_from(c, middle, p / width, p % width, left);
+        const int whole = sees_all(c, &run);
         const int32_t *addends = row ? row + i : NULL, *from = sums + i * c->strip_columns;
         int32_t *there = to + i * to_apart;
-        some.rows = whole ? whole : 1;
+        some.rows = run.pixels;
         make_pixels(c, some, addends, whole ? l->shift : 0, from, there, to_apart);
         if (whole)
             continue;
-        pad_pixel(c, p / width, p % width, strip.column, strip.columns, there);
-        for (size_t j = 0; j < strip.columns; ++j)
-            there[j] >>= l->shift;
+        pad_run(c, &run, strip.column, strip.columns, there, to_apart);
+        for (size_t n = 0; n < run.pixels; ++n)
+            shift_in_place(strip.columns, there + n * to_apart, 0, l->shift);
     }
 }
 
 void bs_pad_sums(
     const struct call *c, struct strip strip, size_t count, int32_t *sums, size_t apart)
 {
-    const struct taps y = inner_lines(c), x = inner_pixels(c);
+    const struct taps middle = inner(c);
     size_t oy = strip.p / c->out.width, ox = strip.p % c->out.width, some;
     for (size_t i = 0; i < strip.rows; i += some) {
-        const int whole = has(y, oy) && has(x, ox);
-        some = whole ? x.to - ox : 1;
-        if (!whole)
-            pad_pixel(c, oy, ox, strip.column, count, sums + i * apart);
+        const struct run run = run_from(c, middle, oy, ox, strip.rows - i);
+        some = run.pixels;
+        if (!sees_all(c, &run))
+            pad_run(c, &run, strip.column, count, sums + i * apart, apart);
         ox += some;
         if (ox == c->out.width) {
             ox = 0;
