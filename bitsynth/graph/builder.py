@@ -152,7 +152,7 @@ class GraphBuilder:
         if name not in self.constants:
             return None
         edge, value = self.edges[name], self.constants[name]
-        if not isinstance(edge.type, Integers):
+        if not isinstance(edge.type, Integers) or (edge.type.is_plain and not edge.is_float):
             return value
         made: Tensor = (value - edge.type.zero) * edge.type.scale
         return cast(made, edge.dtype) if edge.is_float else made.astype(np.int64)

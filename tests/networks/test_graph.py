@@ -20,6 +20,14 @@ def graph():
     return read(model(nodes, {"x": (1, 2, 4, 4)}, {"w": np.ones((3, 2, 3, 3), np.float32)}))
 
 
+@pytest.mark.parametrize(("start", "end"), [(4, 2**63 - 1), (-3, 2**31 - 1), (4, 2**62), (-3, 7), (4, 99)])
+def test_slices_to_the_end(start, end, rng):
+    bounds = {"from": np.array([start]), "to": np.array([end]), "axes": np.array([1])}
+    x = rng.normal(size=(2, 7)).astype(np.float32)
+    values = run(read(model([node("Slice", "x from to axes", "y")], {"x": (2, 7)}, bounds)), {"x": x})
+    np.testing.assert_array_equal(values.floats("y"), x[:, 4:])
+
+
 def changed(graph, name, **changes):
     edges = dict(graph.edges)
     edges[name] = replace(edges[name], **changes)
