@@ -13,8 +13,6 @@ REFUSED = {
     r"identity_(opt|sequence)": "values that are no tensors",
     r"empty_set|zero_size|allowzero_reordered": "tensors without elements",
     r"center_crop_pad_.*expanded": "padding that is computed at run time",
-    r"convtranspose_([13]d|output_shape|autopad|dilations)": "transposed convolutions but in two dimensions, by pads",
-    r"convtranspose_(pads?(_cpu)?$|kernel_shape)": "transposed convolutions of strides that differ",
     r"_equal((_cpu)?$|_bcast|_string|_uint)|(greater|less)(_equal)?_uint": "comparisons of integers at run time",
     r"flexattention_causal_mask": "choices of infinities",
 }

@@ -1,5 +1,6 @@
 """ConvTranspose as a convolution of phases: its definition, and layers of few bits."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -76,19 +77,54 @@ def test_it_is_a_layer_of_few_bits(rng):
         np.testing.assert_array_equal(got, values.floats(name))
 
 
-@pytest.mark.parametrize("how", [{"strides": [2, 1]}, {"dilations": [2, 2]}, {"auto_pad": "SAME_UPPER"}])
-def test_what_is_not_compiled_is_refused(how):
-    made = model(
-        [node("ConvTranspose", "x w", "y", **how)], {"x": (1, 2, 4, 4)}, {"w": np.ones((2, 3, 2, 2), np.float32)}
-    )
-    with pytest.raises(SpecError, match=r"ConvTranspose the_ConvTranspose: .* not compiled; "):
-        read(made)
+def lone(image, weights, **how):
+    """A model that is a ConvTranspose of `image` with `weights`."""
+    return model([node("ConvTranspose", "x w", "y", **how)], {"x": image}, {"w": weights})
+
+
+AXES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "one axis": ((2, 4, 5), (4, 3, 4), {"strides": [2], "pads": [1, 0]}),
+    "strides apart": ((1, 4, 4, 5), (4, 2, 3, 2), {"strides": [3, 2], "output_padding": [1, 0]}),
+    "a stride of one axis": ((1, 4, 4, 5), (4, 2, 1, 4), {"strides": [1, 2], "pads": [0, 1, 0, 1]}),
+    "three axes": ((1, 2, 3, 2, 4), (2, 3, 2, 1, 3), {"strides": [2, 1, 2]}),
+    "dilations": ((1, 2, 4, 4), (2, 3, 3, 2), {"strides": [2, 1], "dilations": [3, 2], "pads": [1, 0, 2, 0]}),
+    "as large as strides say": ((1, 2, 3, 4), (2, 3, 4, 3), {"strides": [2, 3], "auto_pad": "SAME_UPPER"}),
+    "cut more at the beginning": ((1, 2, 3, 4), (2, 3, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+    "of a shape": ((1, 2, 3, 4), (2, 3, 3, 3), {"strides": [2, 2], "output_shape": [6, 7]}),
+    "all of it": ((1, 2, 3, 4), (2, 3, 3, 3), {"strides": [2, 2], "auto_pad": "VALID"}),
+}
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_onnxruntime_agrees_about(name, rng):
+    shape, kernel, how = AXES[name]
+    made = lone(shape, rng.integers(-3, 4, kernel).astype(np.float32), **how)
+    x = rng.integers(-8, 8, shape).astype(np.float32)
+    session = pytest.importorskip("onnxruntime").InferenceSession(made.SerializeToString())
+    np.testing.assert_array_equal(run(read(made), {"x": x}).floats("y"), *session.run(None, {"x": x}))
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "strides": ({"strides": [2]}, "strides [2], dilations [1, 1], output_padding [0, 0] do not fit 2 axes"),
+    "a stride": ({"strides": [65, 1]}, "strides [65, 1] and dilations [1, 1] must be 1 to 64"),
+    "a dilation": ({"dilations": [1, 0]}, "strides [1, 1] and dilations [1, 0] must be 1 to 64"),
+    "output padding": ({"output_padding": [1, 0]}, "output_padding [1, 0] wants numbers below [1, 1]"),
+    "a way to pad": ({"auto_pad": "SAME"}, "auto_pad 'SAME' is not known"),
+    "a shape": ({"output_shape": [9, 9]}, "output_shape [9, 9] does not fit [5, 5] elements; export it with pads"),
+    "pads": ({"pads": [1, 1]}, "pads [1, 1] do not fit 2 axes"),
+    "pads of all": ({"pads": [3, 3, 2, 2]}, "pads [3, 3, 2, 2] leave nothing of an image (1, 2, 4, 4)"),
+    "groups": ({"group": 3}, "weights (2, 3, 2, 2) of 3 groups do not fit an image (1, 2, 4, 4)"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_attributes_that_do_not_fit_are_refused(name):
+    how, message = WRONG[name]
+    with pytest.raises(SpecError, match="ConvTranspose the_ConvTranspose: " + re.escape(message)):
+        read(lone((1, 2, 4, 4), np.ones((2, 3, 2, 2), np.float32), **how))
 
 
 def test_pads_beyond_what_the_image_adds_to_are_refused():
     how: dict[str, Any] = {"strides": [3, 3], "pads": [1, 1, 0, 0], "output_padding": [2, 2]}
-    made = model(
-        [node("ConvTranspose", "x w", "y", **how)], {"x": (1, 2, 1, 1)}, {"w": np.ones((2, 3, 1, 1), np.float32)}
-    )
     with pytest.raises(SpecError, match="no pixel of it is read"):
-        read(made)
+        read(lone((1, 2, 1, 1), np.ones((2, 3, 1, 1), np.float32), **how))

@@ -7,6 +7,7 @@ pixel t + o adds by tap r + b - s * o. So all phases are one convolution of stri
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,90 +18,153 @@ from bitsynth.graph.read.weight_grids import on_grid
 from bitsynth.graph.read.window_nodes import channel
 from bitsynth.graph.types import Shape, Tensor
 
-_MOST_STRIDE = 64
+_MOST = 64
+"""Strides and dilations."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of pixels: what is given, and the `size` of the result after `begin` elements are cut off."""
+
+    image: int
+    kernel: int
+    stride: int
+    dilation: int
+    begin: int
+    size: int
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of the result, each of all phases."""
+        return -(-self.size // self.stride)
+
+    @property
+    def first(self) -> int:
+        """The first pixel that adds, counted from that of the result."""
+        return math.ceil((self.begin - self._reach + 1) / self.stride)
+
+    @property
+    def taps(self) -> Tensor:
+        """(phases, pixels): the tap by which a pixel adds to a phase, `kernel` where it adds nothing."""
+        last = (self.stride - 1 + self.begin) // self.stride
+        phases, pixels = np.arange(self.stride)[:, None], np.arange(self.first, last + 1)[None]
+        place = phases + self.begin - self.stride * pixels
+        adds = (place >= 0) & (place < self._reach) & (place % self.dilation == 0)
+        return np.where(adds, place // self.dilation, self.kernel)
+
+    @property
+    def pads(self) -> tuple[int, int]:
+        """Pixels of padding before and after the image; fewer than none if some are not read."""
+        return -self.first, self.pixels - self.image + self.first + self.taps.shape[1] - 1
+
+    @property
+    def _reach(self) -> int:
+        return self.dilation * (self.kernel - 1) + 1
 
 
 def _conv_transpose(node: FileNode) -> tuple[str, ...]:
-    stride, groups = _stride(node), int(node.get("group", 1))
+    groups = int(node.get("group", 1))
     image, weights = node.shape(), node.shape(1)
-    if len(image) != 4 or len(weights) != 4 or groups < 1 or image[1] != weights[0] or image[1] % groups:
-        raise node.fail(
-            f"weights {weights} of {groups} groups do not fit an image {image}; it wants two axes of pixels"
-        )
-    begins, sizes = _places(node, stride)
-    taps = [_taps(stride, begin, kernel) for begin, kernel in zip(begins, weights[2:], strict=True)]
-    pixels = [-(-size // stride) for size in sizes]
-    before = tuple(-first for first, _ in taps)
-    after = tuple(
-        t - n + first + table.shape[1] - 1 for t, n, (first, table) in zip(pixels, image[2:], taps, strict=True)
-    )
-    kept, pads = _without_negative(node, before, after)
-    window = SlidingWindow(tuple(t.shape[1] for _, t in taps), (1, 1), (1, 1), *pads, False)
-    rows = _phases(node, [table for _, table in taps], groups)
-    made = node.add("conv", kept, rows, window=window, groups=groups)
+    fits = 3 <= len(image) == len(weights) and groups >= 1 and 0 not in weights
+    if not fits or image[1] != weights[0] or image[1] % groups:
+        raise node.fail(f"weights {weights} of {groups} groups do not fit an image {image}")
+    axes = _axes(node)
+    kept, (begins, ends) = _read(node, axes)
+    ones = (1,) * len(axes)
+    window = SlidingWindow(tuple(a.taps.shape[1] for a in axes), ones, ones, begins, ends, False)
+    made = node.add("conv", kept, _phases(node, axes, groups), window=window, groups=groups)
+    phases = math.prod(a.stride for a in axes)
     if node.has(2):
-        bias = node.add("gather", node.edge(2), places=np.repeat(np.arange(node.shape(2)[0]), stride**2), axis=0)
-        made = node.add("add", made, channel(node, bias, 4))
-    if stride > 1:
-        made = node.add("depth_to_space", made, block=stride, mode="CRD")
-    return (_cut(node, made, [(0, size) for size in sizes]),)
+        bias = node.add("gather", node.edge(2), places=np.repeat(np.arange(node.shape(2)[0]), phases), axis=0)
+        made = node.add("add", made, channel(node, bias, len(image)))
+    return (_cut(node, _in_place(node, made, axes), [(0, a.size) for a in axes]),)
 
 
-def _stride(node: FileNode) -> int:
-    """The stride of both axes; SpecError for what is not compiled."""
-    strides = {int(n) for n in node.get("strides") or [1]}
-    if len(strides) != 1 or not 1 <= min(strides) <= _MOST_STRIDE:
-        raise node.fail(f"strides {node.get('strides')} are not compiled; they must be alike, of 1 to {_MOST_STRIDE}")
-    if set(node.get("dilations") or [1]) != {1}:
-        raise node.fail(f"dilations {node.get('dilations')} are not compiled; export it without")
-    if node.get("output_shape") or node.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID", ""):
-        raise node.fail("output_shape and auto_pad are not compiled; export it with pads and output_padding")
-    return strides.pop()
+def _axes(node: FileNode) -> list[_Axis]:
+    """Axes of pixels; SpecError for attributes that do not fit."""
+    image, kernel, count = node.shape()[2:], node.shape(1)[2:], len(node.shape()) - 2
+    strides, dilations, more = (
+        [int(n) for n in node.get(name) or [least] * count]
+        for name, least in (("strides", 1), ("dilations", 1), ("output_padding", 0))
+    )
+    if not len(strides) == len(dilations) == len(more) == count:
+        raise node.fail(f"strides {strides}, dilations {dilations}, output_padding {more} do not fit {count} axes")
+    steps = [max(s, d) for s, d in zip(strides, dilations, strict=True)]
+    if max(steps) > _MOST or min(strides + dilations) < 1:
+        raise node.fail(f"strides {strides} and dilations {dilations} must be 1 to {_MOST}")
+    if not all(0 <= m < s for m, s in zip(more, steps, strict=True)):
+        raise node.fail(f"output_padding {more} wants numbers below {steps}")
+    whole = [
+        s * (n - 1) + d * (k - 1) + 1 + m for n, k, s, d, m in zip(image, kernel, strides, dilations, more, strict=True)
+    ]
+    begins, sizes = _kept(node, whole, [min(n, i * s) for n, i, s in zip(whole, image, strides, strict=True)], steps)
+    return [_Axis(*given) for given in zip(image, kernel, strides, dilations, begins, sizes, strict=True)]
 
 
-def _places(node: FileNode, stride: int) -> tuple[Shape, Shape]:
-    """How many elements are cut off at the beginning of each axis, and how many are left."""
-    pads, more = node.get("pads") or [0] * 4, node.get("output_padding") or [0] * 2
-    if len(pads) != 4 or len(more) != 2 or min(pads) < 0 or not 0 <= min(more) <= max(more) < stride:
-        raise node.fail(f"pads {pads} and output_padding {more} do not fit a stride of {stride}")
-    axes = zip(node.shape()[2:], node.shape(1)[2:], pads[:2], pads[2:], more, strict=True)
-    sizes = tuple(stride * (n - 1) + k + extra - begin - end for n, k, begin, end, extra in axes)
+def _kept(node: FileNode, whole: list[int], same: list[int], steps: list[int]) -> tuple[list[int], list[int]]:
+    """Elements of `whole` that are cut off at the beginning of each axis, and those that are left: `same` if automatic.
+
+    By `output_shape` there may be more than the whole, to which nothing adds: fewer than a step.
+    """
+    count, auto = len(whole), node.get("auto_pad", "NOTSET") or "NOTSET"
+    pads, wanted = [int(n) for n in node.get("pads") or [0] * (2 * count)], node.get("output_shape")
+    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise node.fail(f"auto_pad {auto!r} is not known")
+    if wanted or auto.startswith("SAME"):
+        wanted = [int(n) for n in wanted or same][-count:]
+        if len(wanted) != count or not all(0 < n < m + s for n, m, s in zip(wanted, whole, steps, strict=True)):
+            raise node.fail(f"output_shape {wanted} does not fit {whole} elements; export it with pads")
+        cut = [max(m - n, 0) for n, m in zip(wanted, whole, strict=True)]
+        return [n // 2 if auto == "SAME_UPPER" else n - n // 2 for n in cut], wanted
+    if len(pads) != 2 * count or min(pads) < 0:
+        raise node.fail(f"pads {pads} do not fit {count} axes")
+    pads = [0] * (2 * count) if auto == "VALID" else pads
+    sizes = [n - b - e for n, b, e in zip(whole, pads[:count], pads[count:], strict=True)]
     if min(sizes) < 1:
         raise node.fail(f"pads {pads} leave nothing of an image {node.shape()}")
-    return tuple(pads[:2]), sizes
+    return pads[:count], sizes
 
 
-def _taps(stride: int, begin: int, kernel: int) -> tuple[int, Tensor]:
-    """The first pixel that adds, counted from that of the result, and each phase's taps; `kernel` where it has none."""
-    first, last = math.ceil((begin - kernel + 1) / stride), (stride - 1 + begin) // stride
-    phases, pixels = np.arange(stride)[:, None], np.arange(first, last + 1)[None]
-    table = phases + begin - stride * pixels
-    return first, np.where((table >= 0) & (table < kernel), table, kernel)
+def _phases(node: FileNode, axes: list[_Axis], groups: int) -> str:
+    """Weights (C, O / groups, *kernel) as those of all phases, (O * phases, C / groups, *taps)."""
+    edge, (channels, out), count = on_grid(node, 1, 1), node.shape(1)[:2], len(axes)
+    if any((a.taps == a.kernel).any() for a in axes):
+        edge = node.add("pad", edge, pads=((0, 0), (0, 0), *((0, 1),) * count), mode="constant", fills=True)
+    for k, a in reversed(list(enumerate(axes))):
+        edge = node.add("gather", edge, places=a.taps, axis=2 + k)
+    edge = node.reshape(edge, (groups, channels // groups, out, *(n for a in axes for n in a.taps.shape)))
+    phases, taps = range(3, 3 + 2 * count, 2), range(4, 4 + 2 * count, 2)
+    edge = node.add("transpose", edge, order=(0, 2, *phases, 1, *taps))
+    rows = groups * out * math.prod(a.stride for a in axes)
+    return node.reshape(edge, (rows, channels // groups, *(a.taps.shape[1] for a in axes)))
 
 
-def _phases(node: FileNode, tables: list[Tensor], groups: int) -> str:
-    """Weights (C, O / groups, H, W) as those of all phases, (O * phases, C / groups, taps, taps)."""
-    edge, (channels, out, *kernel) = on_grid(node, 1, 1), node.shape(1)
-    if any((table == k).any() for table, k in zip(tables, kernel, strict=True)):
-        edge = node.add("pad", edge, pads=((0, 0), (0, 0), (0, 1), (0, 1)), mode="constant", fills=True)
-    for axis, table in zip((3, 2), reversed(tables), strict=True):
-        edge = node.add("gather", edge, places=table, axis=axis)
-    (s, high), (_, wide) = tables[0].shape, tables[1].shape
-    edge = node.reshape(edge, (groups, channels // groups, out, s, high, s, wide))
-    edge = node.add("transpose", edge, order=(0, 2, 3, 5, 1, 4, 6))
-    return node.reshape(edge, (groups * out * s * s, channels // groups, high, wide))
+def _in_place(node: FileNode, edge: str, axes: list[_Axis]) -> str:
+    """All phases of pixels, channels of their own, where they belong."""
+    strides, count = tuple(a.stride for a in axes), len(axes)
+    if set(strides) == {1}:
+        return edge
+    if count == 2 and len(set(strides)) == 1:
+        return node.add("depth_to_space", edge, block=strides[0], mode="CRD")
+    batch, channels, *pixels = node.graph.edges[edge].shape
+    edge = node.reshape(edge, (batch, channels // math.prod(strides), *strides, *pixels))
+    order = (0, 1, *(k for n in range(count) for k in (2 + count + n, 2 + n)))
+    edge = node.add("transpose", edge, order=order)
+    made = tuple(n * s for n, s in zip(pixels, strides, strict=True))
+    return node.reshape(edge, (batch, channels // math.prod(strides), *made))
 
 
-def _without_negative(node: FileNode, before: Shape, after: Shape) -> tuple[str, tuple[Shape, Shape]]:
-    """The image without the pixels that no result reads, and the pads that are left."""
-    ends = [(max(-b, 0), n - max(-a, 0)) for b, a, n in zip(before, after, node.shape()[2:], strict=True)]
+def _read(node: FileNode, axes: list[_Axis]) -> tuple[str, tuple[Shape, Shape]]:
+    """The image without the pixels that no result reads, and the padding that is left."""
+    ends = [(max(-a.pads[0], 0), a.image - max(-a.pads[1], 0)) for a in axes]
     if any(first >= last for first, last in ends):
-        raise node.fail(f"pads {node.get('pads')} leave nothing of an image {node.shape()}; no pixel of it is read")
-    return _cut(node, node.edge(0), ends), (tuple(max(n, 0) for n in before), tuple(max(n, 0) for n in after))
+        raise node.fail(f"pads leave nothing of an image {node.shape()}; no pixel of it is read")
+    before, after = (tuple(max(a.pads[k], 0) for a in axes) for k in (0, 1))
+    return _cut(node, node.edge(0), ends), (before, after)
 
 
 def _cut(node: FileNode, edge: str, ends: list[tuple[int, int]]) -> str:
-    """What is between the ends of both axes of pixels."""
+    """What is between the ends of all axes of pixels."""
     if all((0, n) == end for n, end in zip(node.graph.edges[edge].shape[2:], ends, strict=True)):
         return edge
     every = (None, None, 1)
