@@ -169,6 +169,8 @@ for _bits in (4, 6, 23):
         bits=np.float32(_bits),
         tiny=np.float32(2.0**-9),
     )
+for _n in (-2.0, -1.0, -0.5):
+    form(f"power {_n}", node("Abs", "q", "a"), node("Add", "a one", "b"), node("Pow", "b n", "r"), n=np.float32(_n))
 # Batch norm.
 _PER: dict[str, Any] = {
     n: _RNG.uniform(0.5, 2, (1, 4, 1, 1)).astype(np.float32) for n in ("mean", "variance", "gain", "bias")

@@ -38,6 +38,22 @@ def _qlinear(op: str, nodes: list[Any], **given: Any) -> None:
 
 for _op in ("QLinearSigmoid", "QLinearLeakyRelu"):
     _qlinear(_op, [node(_op, "c s z s2 z2", "d", domain=MICROSOFT)])
+for _axis, _opset in ((-1, 13), (0, 13), (1, 11)):
+    _how: Any = {"axis": _axis, "opset": _opset}
+    _qlinear(f"QLinearSoftmax {_how}", [node("QLinearSoftmax", "c s z s2 z2", "d", domain=MICROSOFT, **_how)])
+_qlinear(
+    "a quantized factor that is computed",
+    [
+        node("Pow", "sixteen root", "p"),
+        node("QuantizeLinear", "p s2 z2", "e"),
+        node("DequantizeLinear", "e s2 z2", "f"),
+        node("DequantizeLinear", "c s z", "g"),
+        node("Mul", "f g", "h"),
+        node("QuantizeLinear", "h s2 z2", "d"),
+    ],
+    sixteen=np.float32(16),
+    root=np.float32(-0.5),
+)
 _qlinear("QLinearConcat", [node("QLinearConcat", "s2 z2 c s z c s2 z2", "d", domain=MICROSOFT, axis=1)])
 _qlinear("QLinearAdd", [node("QLinearAdd", "c s z c s2 z2 s2 z2", "d", domain=MICROSOFT)])
 for _turned in (0, 1):

@@ -204,6 +204,7 @@ def test_qgemm(rng):
     [
         ("QLinearSigmoid", lambda v: 1 / (1 + np.exp(-v)), {}),
         ("QLinearLeakyRelu", lambda v: np.where(v < 0, v * 0.125, v), {"alpha": 0.125}),
+        ("QLinearSoftmax", lambda v: np.exp(v) / np.exp(v).sum(), {"axis": 1, "opset": 13}),
     ],
 )
 def test_tables(op, function, options):

@@ -89,19 +89,20 @@ def _hard_swish(node: FileNode) -> tuple[str, ...]:
 
 
 def _softmax(node: FileNode) -> tuple[str, ...]:
-    return (node.add("softmax", node.edge(0), axes=_softmax_axes(node)),)
+    return (node.add("softmax", node.edge(0), axes=softmax_axes(node, node.version)),)
 
 
 def _log_softmax(node: FileNode, x: str) -> str:
     """What is above the greatest, and the logarithm of the sum of powers of that."""
-    axes = _softmax_axes(node)
+    axes = softmax_axes(node, node.version)
     less = node.add("sub", x, node.add("reduce_max", x, axes=axes))
     return node.add("sub", less, node.add("log", node.add("reduce_sum", node.add("exp", less), axes=axes)))
 
 
-def _softmax_axes(node: FileNode) -> tuple[int, ...]:
-    axis = node.axis(node.get("axis", -1 if node.version >= 13 else 1))
-    return (axis,) if node.version >= 13 else tuple(range(axis, len(node.shape())))
+def softmax_axes(node: FileNode, version: int) -> tuple[int, ...]:
+    """The axes of a softmax as the operator is defined in a version of ONNX: of one, or of all from one on."""
+    axis = node.axis(node.get("axis", -1 if version >= 13 else 1))
+    return (axis,) if version >= 13 else tuple(range(axis, len(node.shape())))
 
 
 def _number(node: FileNode, name: str, otherwise: float) -> str:

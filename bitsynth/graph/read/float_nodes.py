@@ -94,9 +94,10 @@ def shifted(node: FileNode, edge: str, mul: Any, add: Any, divisor: int, limits:
 
 def _power(node: FileNode) -> tuple[str, ...]:
     exponents = np.unique(node.value(1, "the exponent").astype(np.float64))
-    if exponents.size != 1 or exponents[0] not in (0.5, 1.0, 2.0, 3.0, 4.0):
-        raise node.fail(f"exponents {exponents[:3]} are not understood; known: 0.5, 1, 2, 3 and 4")
-    return (node.add("power", node.edge(0), exponent=float(exponents[0])),)
+    if exponents.size != 1 or abs(exponents[0]) not in (0.5, 1.0, 2.0, 3.0, 4.0):
+        raise node.fail(f"exponents {exponents[:3]} are not understood; known: 0.5, 1, 2, 3 and 4, and less than 0")
+    made = node.add("power", node.edge(0), exponent=float(abs(exponents[0])))
+    return (made if exponents[0] > 0 else node.add("div", node.like(1.0), made),)
 
 
 def _reciprocal(node: FileNode) -> tuple[str, ...]:

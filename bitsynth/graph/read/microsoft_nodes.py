@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bitsynth.graph.read.activation_nodes import softmax_axes
 from bitsynth.graph.read.float_nodes import Reader, cast_to
 from bitsynth.graph.read.linear_nodes import (
     dequantize,
@@ -81,6 +82,13 @@ def _by_table(op: str, **defaults: Any) -> Reader:
     return read
 
 
+def _qlinear_softmax(node: FileNode) -> tuple[str, ...]:
+    """Of dequantized codes; ONNX Runtime adds powers in a fixed point that it does not document, at most a code off."""
+    made = _dequantized(node, 0, *_grid(node, 1, 2))
+    made = node.add("softmax", made, axes=softmax_axes(node, int(node.get("opset", 13))))
+    return (quantized_to(node, made, *_grid(node, 3, 4), node.of(0).dtype),)
+
+
 def _qlinear_concat(node: FileNode) -> tuple[str, ...]:
     scale, zero = _grid(node, 0, 1)
     edges = []
@@ -134,5 +142,6 @@ READERS: dict[str, Reader] = {
     "QLinearLeakyRelu": _by_table("leaky_relu", alpha=0.01),
     "QLinearMul": _qlinear_mul,
     "QLinearSigmoid": _by_table("sigmoid"),
+    "QLinearSoftmax": _qlinear_softmax,
     "QuantizeLinear": quantize,
 }

@@ -77,8 +77,6 @@ def _unknown(op: str, domain: str) -> str:
         return "control flow is not compiled; export the network without it"
     if op in ("GRU", "LSTM", "RNN"):
         return "recurrent layers are not compiled; unroll them into MatMul, Sigmoid and Tanh, or cut the network before"
-    if op == "QLinearSoftmax":
-        return "a softmax of codes is not compiled; leave Softmax out of op_types_to_quantize, or quantize to QDQ"
     if op == "MatMulNBits":
         return "weights in blocks of few bits are for activations of floats; quantize activations too, in QDQ or QONNX"
     return f"no operator{where} that is compiled; replace it, or cut the network before it"

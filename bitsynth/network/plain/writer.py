@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.arithmetic import Floats, Fractions
+from bitsynth.graph.operators.rounding import half_even
 from bitsynth.graph.types import Tensor
 from bitsynth.network.plain.loops import Loops, aligned_steps, dense_steps
 from bitsynth.network.plain.operations import BOUNDS, COMPARISONS, OF_FLOATS, OF_INTEGERS
@@ -210,5 +211,5 @@ def _folded(name: str, values: list[Any], exact: bool) -> Tensor:
     with np.errstate(all="ignore"):
         if exact and any(v.dtype in (object, np.float64) for v in values):
             values = [v if v.dtype == bool else Fractions().constant(v) for v in values]
-        function: Callable[..., Any] = getattr(np, name)
+        function: Callable[..., Any] = half_even if name == "rint" else getattr(np, name)
         return np.asarray(function(*values))
