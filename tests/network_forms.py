@@ -86,6 +86,13 @@ form("split by an input", node("Split", "q sizes", "r b", axis=-1), sizes=ints(2
 form("split in so many", node("Split", "q", "a r b", axis=2, num_outputs=3), opset=18)
 form("slice by attributes", node("Slice", "q", "r", starts=[1, -4], ends=[99, -1], axes=[1, 3]), opset=9)
 form("slice backwards", node("Slice", "q a b c d", "r"), a=ints(-1), b=ints(-99), c=ints(2), d=ints(-2))
+for _mode in ("half_pixel", "align_corners", "asymmetric"):
+    form(
+        f"resize on lines, {_mode}",
+        node("Resize", "q - s", "r", mode="linear", coordinate_transformation_mode=_mode),
+        s=np.array([1, 1, 2, 1.5], np.float32),
+    )
+form("upsample on lines", node("Upsample", "q s", "r", mode="linear"), s=np.array([1, 1, 2, 2], np.float32), opset=9)
 form("resize by scales", node("Resize", "q - s", "r", mode="nearest"), s=np.array([1, 1, 2, 3], np.float32))
 form(
     "resize by sizes",
