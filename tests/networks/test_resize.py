@@ -55,3 +55,8 @@ def test_what_is_not_compiled_is_refused(how):
     made = model([node("Resize", "x - - s", "y", **how)], {"x": (1, 1, 2, 2)}, {"s": np.array([1, 1, 4, 4])})
     with pytest.raises(SpecError, match=r"Resize the_Resize: mode .* is not compiled; upsample by nearest or linear"):
         read(made)
+
+
+def test_more_than_three_axes_are_refused():
+    with pytest.raises(SpecError, match="4 axes are not interpolated at once; at most 3"):
+        read(resized((1, 1, 2, 2, 2, 2), (1, 1, 3, 3, 3, 3)))

@@ -124,6 +124,11 @@ def test_attributes_that_do_not_fit_are_refused(name):
         read(lone((1, 2, 4, 4), np.ones((2, 3, 2, 2), np.float32), **how))
 
 
+def test_weights_of_too_many_phases_are_refused():
+    with pytest.raises(SpecError, match=r"weights of all phases would be 4,294,967,296, more than 268,435,456; "):
+        read(lone((1, 1024, 4, 4), np.ones((1024, 1024, 1, 1), np.float32), strides=[64, 64]))
+
+
 def test_pads_beyond_what_the_image_adds_to_are_refused():
     how: dict[str, Any] = {"strides": [3, 3], "pads": [1, 1, 0, 0], "output_padding": [2, 2]}
     with pytest.raises(SpecError, match="no pixel of it is read"):

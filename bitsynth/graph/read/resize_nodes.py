@@ -15,6 +15,8 @@ from bitsynth.graph.types import Tensor
 
 _MOST = 1 << 16
 _MOST_ELEMENTS = 1 << 28
+_MOST_AXES = 3
+"""Axes of numbers on lines: each doubles the corners."""
 
 _NEAREST: dict[str, Callable[[Tensor], Tensor]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
@@ -41,6 +43,8 @@ def _resize(node: FileNode) -> tuple[str, ...]:
     if not resized:
         return (node.edge(0),)
     if mode != "nearest":
+        if len(resized) > _MOST_AXES:
+            raise node.fail(f"{len(resized)} axes are not interpolated at once; at most {_MOST_AXES}")
         return (_between(node, {axis: _neighbours(node, *sizes) for axis, sizes in resized.items()}),)
     return (node.add("resize", node.edge(0), places={axis: _places(node, *s) for axis, s in resized.items()}),)
 

@@ -20,6 +20,7 @@ from bitsynth.graph.types import Shape, Tensor
 
 _MOST = 64
 """Strides and dilations."""
+_MOST_WEIGHTS = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,8 @@ def _kept(node: FileNode, whole: list[int], same: list[int], steps: list[int]) -
 
 def _phases(node: FileNode, axes: list[_Axis], groups: int) -> str:
     """Weights (C, O / groups, *kernel) as those of all phases, (O * phases, C / groups, *taps)."""
+    if (size := math.prod(node.shape(1)[:2]) * math.prod(a.taps.size for a in axes)) > _MOST_WEIGHTS:
+        raise node.fail(f"weights of all phases would be {size:,}, more than {_MOST_WEIGHTS:,}; use smaller strides")
     edge, (channels, out), count = on_grid(node, 1, 1), node.shape(1)[:2], len(axes)
     if any((a.taps == a.kernel).any() for a in axes):
         edge = node.add("pad", edge, pads=((0, 0), (0, 0), *((0, 1),) * count), mode="constant", fills=True)
