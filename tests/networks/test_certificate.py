@@ -308,15 +308,28 @@ def test_integers_as_the_callers_numbers_are_their_own(rng):
     found = certificate(program, planned(program), {}, READING)
     assert [step["claims"][0]["by"] for step in found["steps"]][-1] == "numbers"
     assert failure(found) == ""
-    last = found["steps"][-1]
     assert "farther off" in failure(
         changed(
             found,
             step=-1,
             path=("chain",),
-            value=lambda ops: [*ops, {**ops[-1], "of": [last["claims"][0]["is"], "scale0"]}],
+            value=lambda ops: [*ops[:-1], {**ops[-1], "is": "before"}, {**ops[-1], "of": ["before", "scale0"]}],
         )
     )
+
+
+@pytest.mark.parametrize("step", [3, 4])
+def test_a_table_leaves_no_sum_out(found, step):
+    """The sums that are looked at are those of the codes read, whatever a claim says lies between them."""
+
+    def entry(given, name, value):
+        return changed(given, step=step, path=("claims", 0, name), value=value)
+
+    wrong = entry(found, "table", lambda x: np.repeat(x[:, :1], x.shape[1], axis=1))
+    for apart in (2, 3, 10**6):
+        assert failure(entry(wrong, "apart", lambda _, n=apart: n))
+    assert failure(entry(found, "first", lambda n: n + 1))
+    assert failure(entry(found, "first", lambda n: n + 10**6))
 
 
 def depthwise(rng):

@@ -66,7 +66,7 @@ def evaluated(chain: list[Any], at: dict[str, Any], exact: bool) -> dict[str, An
             up, off = np.where((name == "count") & (also != 0), np.nan, up), off + lost * (1 + abs(a)) if lost else off
             low, made = (stepped(x, op, b) for x in (a - off, a + off))
             off = np.where((low == made) & (off < np.inf), 0 * low, np.nan)
-        values[op["is"]] = made, up, off if exact else 0.0
+        values.setdefault(op["is"], (made, up, off if exact else 0.0))
     return values
 
 
@@ -86,7 +86,7 @@ def compared(chain: list[Any], at: dict[str, Any], name: str, wanted: Any, exact
 def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
     """The codes or integers that C makes of sums (channels, points), and of an element of a second tensor."""
     if claim["by"] == "table":
-        return claim["table"][:, (sums[0] - claim["first"]) // claim["apart"] * claim["width"] + element]
+        return claim["table"][:, np.uint32((sums[0] - claim["first"]) // claim["apart"] * claim["width"] + element)]
     more = claim["factor"] * (element - claim["of_zero"])
     if claim["by"] == "rescale":
         zero, real = claim["zero"], claim["scale"].dtype.type
@@ -97,54 +97,54 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
     return sums if turns is None else sum((np.where(claim["rising"], sums > t, sums < t) * 1 for t in turns), 0 * sums)
 
 
-def ends(claim: dict[str, Any], low: Any, high: Any, element: int) -> Any:
+def ends(claim: dict[str, Any], low: Any, high: Any, grid: int, element: int) -> Any:
     """The sums (channels, points) from `low` to `high` where intervals begin and end on which `formula` is constant."""
     if claim["by"] in ("table", "sums", "numbers"):
-        return np.arange(low.min(), high.max() + 1, claim["apart"])[None] if "apart" in claim else np.c_[low, high]
+        return np.arange(low.min(), high.max() + 1, grid)[None] if "apart" in claim else np.c_[low, high]
     start, end, low, high = np.broadcast_arrays(formula(claim, low, element), formula(claim, high, element), low, high)
     require(abs(end - start).max() * len(low) < MOST >> 6, "there is too much to check")
     sign, levels = np.sign(end - start), np.arange(1, 1 + abs(end - start).max())[None]
     a, b = (np.broadcast_to(x, (len(low), levels.size)) for x in (low, high))
     while (a < b).any():
-        middle = (a + b) >> 1
-        there = sign * (formula(claim, middle, element) - start) >= levels
+        there = sign * (formula(claim, middle := (a + b) >> 1, element) - start) >= levels
         a, b = np.where(there, a, np.minimum(middle + 1, b)), np.where(there, middle, b)
     return np.hstack([low, high, np.maximum(a - 1, low), a])
 
 
 def sums_of(at: dict[str, Any], edge: dict[str, Any], buffer: dict[str, Any]) -> Any:
-    """The least and the greatest sums (channels, 1) of products of what is on an edge with weights, or of it alone."""
-    low, high = (array(edge[k]).ravel()[at.get("rows", ...)] for k in ("low", "high"))
+    """The least and greatest sums (channels, 1) of what is on an edge or of its products; a grid of them all."""
+    (low, high), grid = (array(edge[k]).ravel()[at.get("rows", ...)] for k in ("low", "high")), buffer["operand"]
     if "weights" in at:
-        w, zero, (apart, first) = array(at["weights"]), edge["zero"], buffer["operand"]
+        w, zero, (apart, first) = array(at["weights"]), edge["zero"], grid
         alike = array(edge["scale"]).size == 1 or w.shape[1] * w.shape[2] == 1  # (groups, channels, inputs, window)
         require(alike and [apart, first - zero] == at["reads"], "codes mean other integers")
         reach = (np.minimum(low, zero), np.maximum(high, zero)) if at["padded"] else (low, high)
         each = [w * np.broadcast_to(x - zero, len(w) * w.shape[2]).reshape(len(w), 1, -1, 1) for x in reach]
         low, high = np.minimum(*each).sum((2, 3)).ravel(), np.maximum(*each).sum((2, 3)).ravel()
+        grid = (apart, (first - zero) * w[0, 0].size) if np.all(w == 1) and not at["padded"] else (1, 0)
     require([np.all(array(at[k]) == x) for k, x in (("low", low), ("high", high)) if k in at], "ranges differ")
-    return low[:, None], high[:, None]
+    return low[:, None], high[:, None], grid
 
 
 def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: bool) -> None:
     """C's formula and the chain, which never falls or never rises, are alike where the formula steps: so everywhere."""
     one, chain, points, reads = np.ones((1, 1)) if exact else 1.0, step["chain"], 0, len(step["inputs"])
     named = {f"{k}{i}": edge.get(k, 1) for i, edge in enumerate(edges[:reads]) for k in ("scale", "zero")}
-    at = {k: (np.atleast_2d(array(x) * one), 0.0, 0.0) for k, x in {**named, **step["constants"]}.items()}
-    (low, high), bias = sums_of(step["sums"], *edges[:1], *buffers[:1]), array(step["sums"]["bias"]).reshape(-1, 1)
+    at = {k: (np.atleast_2d(array(x) * one), 0.0, 0.0) for k, x in {**step["constants"], **named}.items()}
+    low, high, (grid, at_0) = sums_of(of := step["sums"], edges[0], buffers[0])
+    bias, is_line = array(of["bias"]).reshape(-1, 1), (exact and {op["op"] for op in chain} <= AFFINE) or not chain
+    grid = grid if np.all((at_0 + bias - (low + bias).min()) % grid == 0) else 1
     other, (apart, first) = (edges[1], buffers[1]["operand"]) if reads > 1 else ({"low": 0, "high": 0}, (1, 0))
-    product = step["sums"] if "weights" in step["sums"] else {}
-    places, is_line = "places" in step["sums"], (exact and {op["op"] for op in chain} <= AFFINE) or not chain
     for n in range(array(other["low"]).min(), array(other["high"]).max() + 1, apart):
         for claim, buffer, edge in zip(step["claims"], buffers[reads:], edges[reads:], strict=True):
             facts = {k: array(x) if isinstance(x, dict) else x for k, x in claim.items()}
-            for k, times in (("scale", product.get("scale", 1)), ("zero", int(not product))):
+            for k, times in (("scale", of.get("scale", 1)), ("zero", int("weights" not in of))):
                 same = np.all(array(edges[0].get(k, 0)).ravel() * array(times).ravel() == array(edge.get(k, 0)).ravel())
                 require(same or claim["is"] != "sum" or claim["by"] == "numbers", "elements mean something else")
-            sums, by = ends(facts, low + bias, high + bias, (n - first) // apart), claim["by"]
+            sums, by = ends(facts, low + bias, high + bias, grid, (n - first) // apart), claim["by"]
             never = (n < array(other["low"])) | (n > array(other["high"])) | (sums < low + bias) | (sums > high + bias)
             require((points := points + sums.size * (1 + len(chain))) < MOST, "there is too much to check")
-            number = abs(sums).astype("<i4").view("<f4") * np.sign(sums, dtype="<f4") if places else sums - bias
+            number = abs(sums).astype("<i4").view("<f4") * np.sign(sums, dtype="<f4") if "places" in of else sums - bias
             start = at | {"sum": (number * one, 1.0, 0.0), "other": (np.full((1, 1), float(n)), 0.0, 0.0)}
             if by == "numbers":
                 x, _, off = evaluated(chain, start, exact)[claim["is"]]
