@@ -113,12 +113,13 @@ def _coordinates(node: FileNode, size: int, out: int, scale: float, dtype: str) 
         mode = "asymmetric"
     real = np.dtype(dtype).type
     x, by, half = np.arange(out, dtype=dtype), real(scale), real(0.5)
+    before_cut = scale * size if node.graph.reference == "onnx" else out
     symmetric = real(size / 2 * (1 - out / (scale * size)))
     known: dict[str, Callable[[], Tensor]] = {
         "asymmetric": lambda: x / by,
         "half_pixel": lambda: (x + half) / by - half,
         "pytorch_half_pixel": lambda: (x + half) / by - half if out > 1 else np.zeros(1, dtype),
-        "align_corners": lambda: x * real(size - 1) / real(out - 1) if out > 1 else np.zeros(1, dtype),
+        "align_corners": lambda: x * real(size - 1) / real(before_cut - 1) if out > 1 else np.zeros(1, dtype),
         "half_pixel_symmetric": lambda: symmetric + (x + half) / by - half,
     }
     if mode not in known:
