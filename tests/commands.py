@@ -8,22 +8,41 @@ import subprocess
 import sys
 import termios
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bitsynth import paths
 
-SYNTH = ["synth", "--isa", "neon", "--act-bits", "1", "--w-bits", "1"]
+COMMAND = [sys.executable, "-m", "bitsynth.cli"]
+WIDTHS = ["--act-bits", "1", "--w-bits", "1"]
+SYNTH = ["synth", "--isa", "neon", *WIDTHS]
+ONE_METHOD = [*SYNTH, "--method", "popcount"]
+
+
+def shipped_file(isa: str = "neon", widths: str = "a1u_w1b") -> Path:
+    """The file of a shipped kernel."""
+    return next((paths.shipped_kernels() / isa).glob(f"bs_mm_{widths}_*.json"))
 
 
 def shipped(isa: str = "neon", widths: str = "a2u_w1b") -> str:
     """The name of a shipped kernel."""
-    return next((paths.shipped_kernels() / isa).glob(f"bs_mm_{widths}_*.json")).stem
+    return shipped_file(isa, widths).stem
+
+
+def files(folder: Path) -> list[Path]:
+    """All files but locks."""
+    return [p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"]
+
+
+def strays(folder: Path) -> list[Path]:
+    """Files that a write left unfinished."""
+    return [p for p in files(folder) if p.name.startswith(".") or p.stat().st_size == 0]
 
 
 def started(*argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """What the command gave, run as users run it."""
     return subprocess.run(
-        [sys.executable, "-m", "bitsynth.cli", *argv],
+        [*COMMAND, *argv],
         capture_output=True,
         text=True,
         timeout=120,

@@ -1,7 +1,12 @@
 """What tests of failing commands share."""
 
-import pytest
+import json
+import shutil
 
+import pytest
+from commands import shipped_file
+
+from bitsynth.cli import main
 from bitsynth.store import kernels
 
 
@@ -11,3 +16,28 @@ def user(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
     kernels.load_entry.cache_clear()
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def works(capsys):
+    """Run a command that must succeed: its JSON."""
+
+    def call(*argv):
+        assert main([*argv, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return call
+
+
+@pytest.fixture
+def stored(user):
+    """The shipped kernel in the user's cache, to be broken."""
+    (user / "neon").mkdir(parents=True)
+    return shutil.copy(shipped_file(), user / "neon" / shipped_file().name)
+
+
+@pytest.fixture
+def few(user, monkeypatch):
+    """`bitsynth list` lists the user's kernels and one that is shipped."""
+    every = kernels.every
+    monkeypatch.setattr(kernels, "every", lambda: (p for p in every() if p.is_relative_to(user) or p == shipped_file()))
