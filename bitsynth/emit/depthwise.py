@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-from bitsynth.emit.kernel import constant_arrays, load_constants
+from bitsynth.emit.constants import constant_arrays, load_constants
 from bitsynth.emit.lines import block, indented
 from bitsynth.emit.render import render
 from bitsynth.emit.statements import Scope

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bitsynth.emit.kernel import constant_arrays, load_constants
+from bitsynth.emit.constants import constant_arrays, load_constants
 from bitsynth.emit.lines import array, block, indented, laid_out
 from bitsynth.emit.statements import Scope
 from bitsynth.isa import architecture

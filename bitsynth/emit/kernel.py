@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from bitsynth.emit.about import about, value_text
+from bitsynth.emit.constants import constant_arrays, load_constants
 from bitsynth.emit.flushes import Flushes
 from bitsynth.emit.inputs import blocks, spread
 from bitsynth.emit.lines import indented
@@ -20,14 +21,13 @@ from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import kernel_header
 from bitsynth.emit.statements import Scope
+from bitsynth.emit.tables import tables
 from bitsynth.emit.terms import doublings, makes_values, row_affines, row_terms, slope
 from bitsynth.files import marked
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
-from bitsynth.isa.step import Constant
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.forms_used import constant_load, needs
-from bitsynth.kernel.inputs import Build, Table
+from bitsynth.kernel.forms_used import needs
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.proof.multiples import proved_multiple
@@ -191,7 +191,7 @@ def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     start = flushes.without_steps(scope)
     body = load_constants(scope, isa, doubled.constants, "constant")
     body += microkernel(programs, rows, columns, scope)
-    build = _build(isa, kernel, kernel.build, scope.macros) if kernel.build else None
+    build = tables(isa, kernel, kernel.build, scope.macros) if kernel.build else None
     return {
         "constants": constant_arrays(doubled.constants, "constant"),
         "register_bytes": isa.word.lanes,
@@ -216,38 +216,3 @@ def _selftest(kernel: Kernel) -> dict[str, int]:
     padded = [-(-count // unit) * unit for count, unit, _ in sides]
     words = [n * (steps * size + 2 * _SUM_BYTES) // 8 + 1 for n, (_, _, size) in zip(padded, sides, strict=True)]
     return {"k": k, "steps": steps, "padded": padded[0], "words": max(words)}
-
-
-def constant_arrays(constants: Sequence[Constant], prefix: str) -> list[tuple[str, list[str]]]:
-    """The declaration of each constant's array, and its lanes."""
-    kinds = [(c, VecType.parse(c.type)) for c in constants]
-    return [
-        (f"static const {kind:c} {prefix}_{c.name}[{len(c.lanes)}]", [_literal(x) for x in c.lanes])
-        for c, kind in kinds
-    ]
-
-
-def _literal(x: int) -> str:
-    """`x` in C; compilers warn of plain numbers too large for every signed type."""
-    return f"UINT64_C({x})" if x >= 1 << 63 else str(x)
-
-
-def load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant], prefix: str) -> list[str]:
-    """Constants are kept in memory order and loaded as what they are used at."""
-    kinds = [(c.name, VecType.parse(c.type)) for c in constants]
-    return [scope.load(constant_load(isa, kind).name, name, f"{prefix}_{name}") for name, kind in kinds]
-
-
-def _build(isa: Isa, kernel: Kernel, build: Build, macros: dict[str, str]) -> dict[str, Any]:
-    """Constants and statements that make a table of staged values."""
-    scope, bits = Scope(isa, macros=macros), next(x.bits for p in kernel.passes for x in p.rows if isinstance(x, Table))
-    lines = load_constants(scope, isa, build.constants, "lanes")
-    lines += [scope.load(build.load, "x0", "stage"), *scope.steps(build.steps)]
-    lines.append(scope.store(build.store, build.table, "to"))
-    return {
-        "constants": constant_arrays(build.constants, "lanes"),
-        "lines": lines,
-        "tables": build.tables,
-        "stage": ["SIZE_MAX" if n < 0 or n >= bits else str(n) for n in build.stage],
-        "padded": -1 in build.stage,
-    }
