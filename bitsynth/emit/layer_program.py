@@ -38,7 +38,8 @@ class LayerPrograms:
 
     def orders(self, field: str) -> bool:
         """Whether the program of a field takes columns as channels lie, and brings them into its order."""
-        return field == "program" and self.residual is not None
+        ordered = self.program is None or self.program.is_ordered
+        return field == "program" and self.residual is not None and not ordered
 
 
 NO_PROGRAMS = LayerPrograms()

@@ -59,7 +59,6 @@ ARRAYS = (
     ("unit_constants", "uint8_t"),
     ("shared_constants", "uint8_t"),
     ("tail", "int32_t"),
-    ("order", "int32_t"),
     ("residual_constants", "uint8_t"),
     ("residual_shared", "uint8_t"),
 )

@@ -82,7 +82,6 @@ class PackedLayer:
             groups, form = geometry.groups, Form(schedule.gather, finish.unit, finish.folds)
             made = constants(kernel.entry.kernel, kernel.spec, geometry, codes[order], offset, form)
         arrays = finish.program_arrays(replace(geometry, groups=groups))
-        arrays |= finish.program_order()
         if isinstance(kernel, MatmulKernel) and not finish.residual:
             arrays |= finish.tail(geometry)
         numbers = {**made.numbers, **schedule.numbers(), **self._interface(), "out_bits": finish.bits}

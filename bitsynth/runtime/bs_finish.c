@@ -82,6 +82,35 @@ static void clear_tail(const struct bs_layer *l, struct strip strip, uint8_t *to
             ((uint64_t *)(void *)to)[bit] &= channels;
 }
 
+/* Results of `count` units from unit `first` of the strip on. */
+static void run_units(
+    const struct call *c,
+    struct strip strip,
+    const int32_t *row,
+    const int32_t *sums,
+    size_t first,
+    size_t count,
+    uint8_t *to,
+    size_t apart)
+{
+    const struct bs_layer *l = c->layer;
+    const struct bs_epilogue *program = l->program;
+    const size_t units = c->group * ceiling(l->out_channels, program->unit),
+                 unit = units + strip.column / program->unit + first;
+    program->finish(
+        l->unit_constants + unit * program->constant_bytes,
+        l->shared_constants,
+        strip.rows,
+        count * program->unit,
+        sums + first * program->unit,
+        c->strip_columns * sizeof *sums,
+        row,
+        NULL,
+        0,
+        to + first * (program->unit * program->result_bits / 8),
+        apart);
+}
+
 static void run_program(
     const struct call *c,
     struct strip strip,
@@ -91,28 +120,77 @@ static void run_program(
     size_t apart)
 {
     const struct bs_layer *l = c->layer;
-    const struct bs_epilogue *program = l->program;
-    const size_t units = ceiling(strip.columns, program->unit);
-    const size_t first =
-        c->group * ceiling(l->out_channels, program->unit) + strip.column / program->unit;
-    if (l->residual && program->order)
-        program->order(strip.rows, units * program->unit, c->strip_columns, sums);
-    if (l->tail && strip.columns % program->unit)
-        spread_tail(c, strip, sums);
-    program->finish(
-        l->unit_constants + first * program->constant_bytes,
-        l->shared_constants,
-        strip.rows,
-        units * program->unit,
-        sums,
-        c->strip_columns * sizeof *sums,
-        row,
-        NULL,
-        0,
-        to,
-        apart);
+    const size_t units = ceiling(strip.columns, l->program->unit);
+    run_units(c, strip, row, sums, 0, units, to, apart);
     if (bs_makes_words(l) && strip.columns % 64)
         clear_tail(l, strip, to, apart);
+}
+
+/* The same of pixels that lie side by side in memory. What the last unit has behind a pixel lies
+ * where results of the next ones are made after it; those of the last ones go by way of the
+ * scratch. */
+static void run_side_by_side(
+    const struct call *c,
+    struct strip strip,
+    const int32_t *row,
+    const int32_t *sums,
+    const struct scratch *s)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t unit = l->program->unit, units = ceiling(strip.columns, unit),
+                 whole = strip.columns / unit, bytes = bs_out_bytes(l),
+                 pixel = strip.columns * bytes,
+                 behind = ceiling(units * unit - strip.columns, strip.columns);
+    struct strip some = strip;
+    uint8_t *to = bs_pixel_output(c, strip.p, 0);
+    some.rows = strip.rows - least(strip.rows, behind);
+    run_units(c, some, row, sums, whole, units - whole, to, pixel);
+    run_units(c, some, row, sums, 0, whole, to, pixel);
+    sums += some.rows * c->strip_columns;
+    to += some.rows * pixel;
+    row = row ? row + some.rows : NULL;
+    some.rows = strip.rows - some.rows;
+    run_program(c, some, row, (int32_t *)sums, s->results, c->strip_columns * bytes);
+    for (size_t i = 0; i < some.rows; ++i, to += pixel)
+        memcpy(to, s->results + i * c->strip_columns * bytes, pixel);
+}
+
+/* What the program reads of a strip's sums, in their place; what is left of `row` for it. */
+static const int32_t *make_values(
+    const struct call *c, struct strip strip, const int32_t *row, int32_t *sums)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t unit = l->program->unit, columns = ceiling(strip.columns, unit) * unit;
+    if (l->residual) {
+        bs_add_residual(c, strip, row, sums);
+        row = NULL;
+        if (l->program->order)
+            l->program->order(strip.rows, columns, c->strip_columns, sums);
+    } else if (l->affine) {
+        bs_values(c, strip, row, sums, sums, c->strip_columns);
+        row = NULL;
+    } else if (l->padding)
+        bs_pad_sums(c, strip, bs_whole_columns(c, strip), sums, c->strip_columns);
+    if (l->tail && strip.columns % unit)
+        spread_tail(c, strip, sums);
+    return row;
+}
+
+/* Values are results. */
+static void finish_values(
+    const struct call *c,
+    struct strip strip,
+    const int32_t *row,
+    int32_t *sums,
+    uint8_t *to,
+    size_t apart)
+{
+    if (!c->layer->residual) {
+        bs_values(c, strip, row, sums, (int32_t *)(void *)to, apart / sizeof *sums);
+        return;
+    }
+    bs_add_residual(c, strip, row, sums);
+    bs_copy_values(c, strip, sums, to, apart);
 }
 
 static void finish_to(
@@ -123,23 +201,10 @@ static void finish_to(
     uint8_t *to,
     size_t apart)
 {
-    const struct bs_layer *l = c->layer;
-    if (l->residual) {
-        bs_add_residual(c, strip, row, sums);
-        row = NULL;
-        if (!l->program) {
-            bs_copy_values(c, strip, sums, to, apart);
-            return;
-        }
-    } else if (!l->program) {
-        bs_values(c, strip, row, sums, (int32_t *)(void *)to, apart / sizeof *sums);
-        return;
-    } else if (l->affine) {
-        bs_values(c, strip, row, sums, sums, c->strip_columns);
-        row = NULL;
-    } else if (l->padding)
-        bs_pad_sums(c, strip, bs_whole_columns(c, strip), sums, c->strip_columns);
-    run_program(c, strip, row, sums, to, apart);
+    if (c->layer->program)
+        run_program(c, strip, make_values(c, strip, row, sums), sums, to, apart);
+    else
+        finish_values(c, strip, row, sums, to, apart);
 }
 
 void bs_finish(const struct call *c, struct strip strip, const struct scratch *s)
@@ -154,6 +219,10 @@ void bs_finish(const struct call *c, struct strip strip, const struct scratch *s
     if (!c->results_bytes) {
         uint8_t *to = bs_pixel_output(c, strip.p, strip.column);
         finish_to(c, strip, row, s->strip, to, result_bytes(l, l->groups * l->out_channels));
+        return;
+    }
+    if (l->program && l->out_layout != BS_NCHW && strip.columns == l->groups * l->out_channels) {
+        run_side_by_side(c, strip, make_values(c, strip, row, s->strip), s->strip, s);
         return;
     }
     finish_to(c, strip, row, s->strip, s->results, apart);

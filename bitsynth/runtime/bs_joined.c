@@ -59,46 +59,35 @@ static void add_joined(const struct call *c, struct strip strip, int32_t *sums)
         memcpy(c->sum + first * sizeof *sums, sums, strip.rows * strip.columns * sizeof *sums);
 }
 
-/* Codes of units that lie in the order of channels of the program, in that of sums. */
-static void order_codes(const struct bs_layer *l, size_t count, const uint8_t *from, uint8_t *to)
+/* The results of `periods`. */
+static void run_program(
+    const struct bs_layer *l, size_t periods, size_t period, const int32_t *sums, uint8_t *to)
 {
-    const size_t unit = l->program->unit;
-    for (; count >= unit; count -= unit, from += unit, to += unit)
-        for (size_t j = 0; j < unit; j += 4)
-            memcpy(to + j, from + l->order[j], 4);
-    for (size_t j = 0; j < count; ++j)
-        to[j] = from[l->order[j]];
+    const void *constants = l->unit_constants, *shared = l->shared_constants;
+    run_periods(l->program, constants, shared, periods, period, sums, NULL, to);
 }
 
 void bs_finish_joined(
     const struct call *c, struct strip strip, const int32_t *row, const struct scratch *s)
 {
     const struct bs_layer *l = c->layer;
-    const size_t periods = ceiling(strip.rows, l->joined_pixels),
-                 period = l->joined_pixels * strip.columns, count = strip.rows * strip.columns;
+    const size_t whole = strip.rows / l->joined_pixels, rest = strip.rows % l->joined_pixels,
+                 period = l->joined_pixels * strip.columns, bytes = strip.columns * bs_out_bytes(l);
     uint8_t *to = bs_pixel_output(c, strip.p, 0);
     if (l->affine || l->residual)
         bs_values(c, strip, row, s->strip, s->strip, c->strip_columns);
     else if (l->padding)
         bs_pad_sums(c, strip, bs_whole_columns(c, strip), s->strip, c->strip_columns);
-    join_sums(c, strip, periods * period, s->strip);
+    join_sums(c, strip, (whole + (rest != 0)) * period, s->strip);
     if (l->residual)
         add_joined(c, strip, s->strip);
     if (!l->program) {
-        memcpy(to, s->strip, count * sizeof(int32_t));
+        memcpy(to, s->strip, strip.rows * bytes);
         return;
     }
-    run_periods(
-        l->program,
-        l->unit_constants,
-        l->shared_constants,
-        periods,
-        period,
-        s->strip,
-        NULL,
-        s->results);
-    if (l->order)
-        order_codes(l, count, s->results, to);
-    else
-        memcpy(to, s->results, count * bs_out_bytes(l));
+    run_program(l, whole, period, s->strip, to);
+    if (rest) {
+        run_program(l, 1, period, s->strip + whole * period, s->results);
+        memcpy(to + whole * l->joined_pixels * bytes, s->results, rest * bytes);
+    }
 }

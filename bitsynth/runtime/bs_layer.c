@@ -120,7 +120,8 @@ static void plan_strips(struct call *c, size_t pixels)
         const size_t rows = times(ceiling(c->strip_rows, l->joined_pixels), l->joined_pixels),
                      sums = times(rows, c->strip_columns);
         c->strip_bytes = aligned(times(sums, sizeof(int32_t)));
-        c->results_bytes = aligned(times(sums, bs_out_bytes(l)));
+        c->results_bytes =
+            aligned(times(times(l->joined_pixels, c->strip_columns), bs_out_bytes(l)));
     }
 }
 

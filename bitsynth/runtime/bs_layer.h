@@ -152,10 +152,8 @@ struct bs_layer {
     const uint8_t *residual_constants, *residual_shared;
     /* 0, or so many pixels that fill whole units together, a period of BS_LONGEST_PERIOD sums at
      * the most. Sums of a strip lie one behind the other then, constants are those of a period,
-     * columns lie in the order of channels, and `order` has the channel of the program's unit at
-     * each place, four after each other after each other, or is NULL if that is the same. Programs
-     * read no row's addends. */
-    const int32_t *order;
+     * columns and the program's units lie in the order of channels. Programs read no row's addends.
+     */
     size_t joined_pixels;
     /* Schedule: none of it changes a result. */
     enum bs_conv_algorithm conv_algorithm;

@@ -260,7 +260,9 @@ void bs_compute(
     const struct view pad = {NULL, &sums[0], &sums[1], 0};
     if (c->layer->conv_algorithm == BS_INDIRECT)
         bs_pack_padding(c, pad, s);
-    memset(s->strip, 0, c->strip_bytes); /* units may have more columns than tiles */
+    const size_t tiles = c->strip_tiles;
+    if (c->tiles % tiles || tiles * c->layer->kernel->columns != c->strip_columns)
+        memset(s->strip, 0, c->strip_bytes); /* units have more columns than tiles */
     for (size_t p = from; p < to; p += block) {
         const size_t end = least(p + block, to);
         sum_block(c, view, p, end, s, sums);

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from functools import cache as memoize
 from pathlib import Path
 
+from bitsynth.errors import NoKernel
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.proof.elementwise.proved import ProvedProgram
 from bitsynth.schedule import element_cost
+from bitsynth.sketches.elementwise import ordering
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import files
 from bitsynth.store.files import Record
@@ -51,6 +53,17 @@ def find(isa: str, spec: ElementwiseSpec) -> ProvedProgram | None:
         if path and (found := load_program(path)).program.spec == spec:
             return found
     return None
+
+
+@memoize
+def in_order(proved: ProvedProgram) -> ProvedProgram | None:
+    """The same program for elements in the order of channels; None if there is none."""
+    if proved.program.is_ordered:
+        return proved
+    try:
+        return proved.moved(ordering.in_order(proved.program))
+    except NoKernel:
+        return None
 
 
 def named(name: str) -> Path | None:

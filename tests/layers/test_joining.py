@@ -33,12 +33,13 @@ def check(channels, isa, kind, adds, threads=1, **options):
     return layer.packed.constants.numbers["joined_pixels"]
 
 
-JOINED = {12: True, 16: True, 48: True, 64: False, 100: False}
+JOINED = {12: True, 16: True, 29: False, 48: True, 64: False, 100: False}
 
 
 @pytest.mark.parametrize("isa", quick(["avx2"], of=["avx2", "avx512"]))
-@pytest.mark.parametrize("channels", quick([12, 64], of=JOINED))
+@pytest.mark.parametrize("channels", quick([12, 29, 64], of=JOINED))
 def test_channels_that_fill_no_unit(isa, channels):
+    """Those of 29 would fill them after too many pixels: what a unit has behind a pixel is made after it."""
     assert bool(check(channels, isa, "thresholds", adds=False)) is JOINED[channels]
 
 
@@ -49,13 +50,20 @@ def test_residuals_and_zero_points(isa):
     assert check(24, isa, "thresholds", adds=True, threads=3)
 
 
+@pytest.mark.parametrize("channels", [29, 100])
+def test_units_that_reach_into_pixels_of_other_threads(channels):
+    for threads in (2, 5):
+        assert not check(channels, "avx2", "requantize", adds=False, threads=threads)
+        assert not check(channels, "avx2", "thresholds", adds=True, threads=threads)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", ["avx2", "avx512", "avxvnni", "neon", "armv7_neon"])
 @pytest.mark.parametrize("kind", ["thresholds", "requantize"])
 def test_on_every_set(isa, kind, skip_isa, skip_lesser):
     skip_lesser(isa)
     try:
-        for channels in (12, 20, 80):
+        for channels in (12, 20, 29, 80):
             for adds in (False, True):
                 check(channels, isa, kind, adds, zero_point=1)
     except ToolError as why:

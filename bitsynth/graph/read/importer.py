@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -47,8 +47,9 @@ class _Import:
     """Edges of the graph by their names in the file."""
 
     def run(self) -> Graph:
-        initializers, nodes = self._initializers(), _needed(self.model.graph)
-        read = {name for node in nodes for name in node.input} | {given.name for given in self.model.graph.output}
+        initializers = self._initializers()
+        read = {name for node in self.model.graph.node for name in node.input}
+        read |= {given.name for given in self.model.graph.output}
         for given in self.model.graph.input:
             if given.name not in read:
                 continue
@@ -59,16 +60,15 @@ class _Import:
             elif given.name not in initializers:
                 self._input(given)
         for tensor in self.model.graph.initializer:
-            if tensor.name in read:
-                self.edges[tensor.name] = self.graph.constant(array_of(tensor))
+            self.edges[tensor.name] = self.graph.constant(array_of(tensor))
         versions = {o.domain: o.version for o in self.model.opset_import}
         if (version := versions.get("", 1)) > _NEWEST:
             raise SpecError(
                 f"opset {version} is newer than is known, {_NEWEST}; export the network for that or an older one"
             )
-        require_known(nodes)
-        for node in _ordered(nodes, set(self.edges)):
-            self._node(node, versions, read)
+        require_known(self.model.graph.node)
+        for node in _ordered(self.model.graph, set(self.edges)):
+            self._node(node, versions)
         return self._finished()
 
     def _initializers(self) -> set[str]:
@@ -107,7 +107,7 @@ class _Import:
             raise SpecError(f"input {name}: shape {tuple(sizes)} has more than {_MOST_ELEMENTS:,} elements")
         return tuple(sizes)
 
-    def _node(self, node: Any, versions: Mapping[str, int], wanted: Set[str]) -> None:
+    def _node(self, node: Any, versions: dict[str, int]) -> None:
         if missing := [i for i in node.input if i and i not in self.edges]:
             raise SpecError(f"{file.name_of(node)}: nothing makes its input {', '.join(missing)}")
         read = reader_of(node.op_type, node.domain)
@@ -119,7 +119,7 @@ class _Import:
             file.name_of(node).partition(" ")[2],
             _attributes(node),
             tuple(self.edges[i] if i else None for i in node.input),
-            tuple(o if o in wanted else "" for o in node.output),
+            tuple(node.output),
             self.graph,
         )
         try:
@@ -166,37 +166,23 @@ def _attributes(node: Any) -> dict[str, Any]:
     return made
 
 
-def _needed(graph: Any) -> list[Any]:
-    """The nodes that an output is made of, in the file's order."""
-    makers: dict[str, list[int]] = {}
-    for k, node in enumerate(graph.node):
-        for name in node.output:
-            makers.setdefault(name, []).append(k)
-    needed, todo = set[int](), [given.name for given in graph.output]
-    while todo:
-        found = set(makers.get(todo.pop(), ())) - needed
-        needed |= found
-        todo += [name for k in found for name in graph.node[k].input if name]
-    return [node for k, node in enumerate(graph.node) if k in needed]
-
-
-def _ordered(nodes: Sequence[Any], known: Set[str]) -> list[Any]:
+def _ordered(graph: Any, known: set[str]) -> list[Any]:
     """The nodes, each after those it reads from: as the file has them if it has them so."""
     makers: dict[str, int] = {}
-    for k, node in enumerate(nodes):
+    for k, node in enumerate(graph.node):
         for name in node.output:
             if name and (name in makers or name in known):
                 raise SpecError(f"{file.name_of(node)}: makes {name}, which is there already")
             makers[name] = k
-    before = {k: {makers[i] for i in node.input if i in makers and i} for k, node in enumerate(nodes)}
+    before = {k: {makers[i] for i in node.input if i in makers and i} for k, node in enumerate(graph.node)}
     if all(max(needed, default=-1) < k for k, needed in before.items()):
-        return list(nodes)
+        return list(graph.node)
     try:
         order = list(TopologicalSorter(before).static_order())
     except CycleError as error:
-        node = nodes[error.args[1][0]]
+        node = graph.node[error.args[1][0]]
         raise SpecError(f"{file.name_of(node)}: reads what it makes itself, in a cycle") from None
-    return [nodes[k] for k in order]
+    return [graph.node[k] for k in order]
 
 
 def read(

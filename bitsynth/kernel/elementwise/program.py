@@ -56,6 +56,8 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
     results: tuple[str, ...]
     store: str
     loop: ElementLoop | None = None
+    moves: bool = False
+    """Whether its last steps move results so that elements may lie in the order of channels."""
 
     @property
     def forms(self) -> list[str]:
@@ -112,7 +114,7 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
     @property
     def name(self) -> str:
         """The name of the program, and of its file."""
-        return f"{self.spec.name}_{self.isa}"
+        return f"{self.spec.name}_{'ordered_' * self.moves}{self.isa}"
 
     @property
     def result_bytes(self) -> int:

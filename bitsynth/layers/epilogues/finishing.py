@@ -13,7 +13,6 @@ from bitsynth.emit.layer_program import LayerPrograms
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.constants import shared_numbers
 from bitsynth.kernel.elementwise.plain import EpilogueProgram, PlainProgram
-from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.kernel.packing import Codes
 from bitsynth.layers.constants import Offset
 from bitsynth.layers.depthwise import DepthwiseKernel
@@ -25,7 +24,7 @@ from bitsynth.layers.epilogues.kinds import Epilogue, gives_codes
 from bitsynth.layers.epilogues.lowering import ProgramInputs, Sums, lowered
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.layers.epilogues.scaling import Scale
-from bitsynth.layers.epilogues.stored import AskedProgram, cheapest, stored
+from bitsynth.layers.epilogues.stored import AskedProgram, cheapest, in_order, stored
 from bitsynth.layers.epilogues.thresholds import Thresholds, levels_of
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.scheduled import LayerKernel
@@ -79,13 +78,6 @@ class Finishing:
             columns[:whole] = (starts + np.array(self.program.order)).reshape(-1)
         return (np.arange(g.groups)[:, None] * count + columns).reshape(-1)
 
-    def program_order(self) -> dict[str, NDArray[Any]]:
-        """The order of the program's unit, for results of joined pixels; nothing if that is the order of channels."""
-        if not self.joined:
-            return {}
-        order = self.program.order if isinstance(self.program, ElementwiseProgram) else ()
-        return {} if sorted(order) == list(order) else {"order": np.array(order, np.int32)}
-
     def program_arrays(self, g: Geometry) -> dict[str, NDArray[Any]]:
         """The constants of every group's units."""
         arrays = self._constants(self.residual, self.added, g, ("residual_constants", "residual_shared"))
@@ -102,7 +94,7 @@ class Finishing:
         grouped = {n: x.reshape(-1, g.groups, count) for n, x in inputs.items() if per[n] == "channel"}
         own: list[dict[str, NDArray[Any]]] = [{n: x[:, i] for n, x in grouped.items()} for i in range(g.groups)]
         if self.joined:
-            own = [{n: of_period(program, x, self.joined) for n, x in of.items()} for of in own]
+            own = [{n: of_period(x, self.joined) for n, x in of.items()} for of in own]
         made = [program.pack(count * max(1, self.joined), of) for of in own]
         shared = shared_numbers(program.spec, inputs)
         arrays: dict[str, NDArray[Any]] = {names[0]: np.concatenate(made)}
@@ -110,8 +102,9 @@ class Finishing:
 
     def tail(self, g: Geometry) -> dict[str, NDArray[Any]]:
         """The places of columns that fill no unit, where columns of other units lie in the program's order."""
-        unit = self.program.unit if self.program and not self.joined else 1
-        places = np.argsort(self.program.order)[: g.out_channels // g.groups % unit] if self.program else np.array([])
+        if self.program is None or self.program.is_ordered:
+            return {}
+        places = np.argsort(self.program.order)[: g.out_channels // g.groups % self.program.unit]
         return {"tail": places.astype(np.int32)} if places.size else {}
 
 
@@ -127,9 +120,11 @@ def finishing(
     A stored program of the microkernel's sums, or of values; plain C where there is none.
     """
     found = _finishing(kernel, spec, weight, bias, epilogue)
+    ordered = replace(found, program=in_order(found.program) or found.program)
     if isinstance(kernel, DepthwiseKernel):
-        return found
-    return replace(found, joined=joined_pixels(spec, list(found.programs.by_field.values())))
+        return ordered if found.residual else found
+    joined = joined_pixels(spec, list(ordered.programs.by_field.values()))
+    return replace(ordered, joined=joined) if joined or found.residual or found.tail(spec.geometry) else found
 
 
 def _finishing(

@@ -20,8 +20,8 @@ LONGEST_PERIOD = 512
 def joined_pixels(spec: LayerSpec, programs: Sequence[EpilogueProgram]) -> int:
     """So many that the layer's pixels are best joined, 0 if they are not to be.
 
-    Results lie pixel by pixel, and no program reads what a row has of its own, makes words, or has results in an order
-    that is not one of bytes by fours.
+    Results lie pixel by pixel, and programs take elements in the order of channels, make no words and read nothing
+    that a row has of its own.
     """
     g = spec.geometry
     if not programs or g.groups > 1 or spec.out_layout == "NCHW" or not all(map(_can_join, programs)):
@@ -36,9 +36,7 @@ def joined_pixels(spec: LayerSpec, programs: Sequence[EpilogueProgram]) -> int:
 
 def _can_join(program: EpilogueProgram) -> bool:
     one = program.spec
-    if one.planes or any(x.per == "row" for x in one.inputs):
-        return False
-    return program.is_ordered or (one.out_bits == 8 and by_fours(program.order))
+    return program.is_ordered and not one.planes and all(x.per != "row" for x in one.inputs)
 
 
 def by_fours(order: Sequence[int]) -> bool:
@@ -46,8 +44,6 @@ def by_fours(order: Sequence[int]) -> bool:
     return all(channel == order[place // BLOCK * BLOCK] + place % BLOCK for place, channel in enumerate(order))
 
 
-def of_period(program: EpilogueProgram, values: NDArray[Any], pixels: int) -> NDArray[Any]:
-    """Values (count, channels) for a period's sums, as channels of a program whose inputs are they in order."""
-    units = np.tile(values, pixels).reshape(len(values), -1, program.unit)
-    made: NDArray[Any] = units[..., np.argsort(program.order)].reshape(len(values), -1)
-    return made
+def of_period(values: NDArray[Any], pixels: int) -> NDArray[Any]:
+    """Values (count, channels) of each of a period's sums."""
+    return np.tile(values, pixels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bitsynth.emit import elementwise
+from bitsynth.kernel.elementwise.plain import EpilogueProgram
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogues.lowering import ProgramInputs
@@ -41,3 +42,12 @@ def stored(kernel: LayerKernel, spec: ElementwiseSpec) -> ElementwiseProgram | N
     if found is None or found.unit > _LARGEST_UNIT or {*elementwise.needs(found).host} - {*kernel.needs.host}:
         return None
     return found
+
+
+def in_order(program: EpilogueProgram | None) -> EpilogueProgram | None:
+    """The program for elements in the order of channels; None if there is none."""
+    if not isinstance(program, ElementwiseProgram):
+        return program
+    proved = store.find(program.isa, program.spec)
+    found = store.in_order(proved) if proved else None
+    return found.program if found else None

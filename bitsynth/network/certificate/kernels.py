@@ -84,7 +84,8 @@ def _kernel(layer: PackedLayer) -> KernelRecord:
 
 
 def _record(program: ElementwiseProgram) -> KernelRecord:
-    """A stored program of elements."""
+    """A stored program of elements, or the one whose results it moves."""
     proved = elementwise.find(program.isa, program.spec)
     assert proved is not None
-    return KernelRecord("elementwise", program.name, program.isa, elementwise.entry(proved).digest)
+    found = elementwise.entry(proved)
+    return KernelRecord("elementwise", found.name, program.isa, found.digest)

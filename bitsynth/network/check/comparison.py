@@ -173,7 +173,7 @@ def _off(values: Evaluation, name: str, got: Tensor) -> Tensor:
     if isinstance(edge.type, Integers) and got.dtype == np.int64 and not _is_given_out(values, name):
         return np.asarray(got != want)
     if isinstance(want, Interval) and got.dtype == np.float64:
-        want = np.fmin(np.fmax(got, want.low), want.high)  # the nearest number that it may be
+        want = (want.low + want.high) / 2
     else:
         want = values.floats(name)
         if isinstance(edge.type, Integers):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
-from bitsynth.proof.elementwise import checker
+from bitsynth.proof.elementwise import checker, ordering
 from bitsynth.proof.sealed import Sealed
 
 if TYPE_CHECKING:
@@ -39,6 +39,15 @@ class ProvedProgram(Sealed, made="a program is proved by ProvedProgram.by_solver
         checker.check(program)
         if statements(program) != discharged:
             raise SpecError(f"{program.name}: the statements differ")
+        return ProvedProgram._of(program=program)
+
+    def moved(self, program: ElementwiseProgram) -> ProvedProgram:
+        """`program`, which does what this one does, then moves results; Refuted if that is not all, SpecError likewise.
+
+        Shown here, for every value that results may have: the orders of its inputs say where each result goes.
+        """
+        ordering.check(self.program, program)
+        checker.check(program)
         return ProvedProgram._of(program=program)
 
     @property

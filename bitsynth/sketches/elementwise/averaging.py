@@ -19,7 +19,6 @@ from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
 _EVEN_PRODUCTS = "zext(a[2*i], 64) * zext(b[2*i], 64)"
 _HALF_PRODUCTS = tuple(f"a[i] + zext(b[i{k}], 64) * zext(c[i{k}], 64)" for k in ("", " + lanes"))
-_PERMUTED = "lookup(a, b[i] & lanes - 1)"
 _WORD = 32
 _PASSED = ElementwiseSpec("passed", (ElementInput("s", "s32"),), "trunc(s, 8)", "u8")
 
@@ -98,4 +97,4 @@ def _moved(builder: Builder, codes: UnitValue, places: list[int]) -> UnitValue:
     if places == sorted(places):
         return codes
     kind = VecType("u", _WORD, codes.type.total_bits // _WORD)
-    return builder.map(_PERMUTED, codes.as_type(kind), builder.constant(kind, *places)).as_type(codes.type)
+    return builder.map(roles.PERMUTED, codes.as_type(kind), builder.constant(kind, *places)).as_type(codes.type)

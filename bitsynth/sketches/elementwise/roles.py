@@ -47,6 +47,8 @@ LOW_HALF = "trunc(a[i], bits // 2)"
 JOINED = "join(concat(a, b))"
 LOADED, REPEATED = "a[i]", "a[0]"
 SHIFT_LEFT, SHIFT_RIGHT = "a[i] << {}", "a[i] >> {}"
+PERMUTED = "lookup(a, b[i] & lanes - 1)"
+"""Lane b of a, modulo their number."""
 
 _SAMPLES = 24
 

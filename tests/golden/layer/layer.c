@@ -45,13 +45,6 @@ static const _Alignas(64) uint64_t unit_constants[24] = {
 };
 /* clang-format on */
 
-/* clang-format off */
-static const _Alignas(64) int32_t order[32] = {
-    0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23,
-    8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31,
-};
-/* clang-format on */
-
 static const struct bs_layer layer = {
     .kernel = &bs_mm_a2u_w1b_s32_avx2_4x8x32_layer_kernel,
     .program = &bs_mm_a2u_w1b_s32_avx2_4x8x32_program,
@@ -86,7 +79,6 @@ static const struct bs_layer layer = {
     .weights = (const uint8_t *)weights,
     .start = start,
     .unit_constants = (const uint8_t *)unit_constants,
-    .order = order,
 };
 
 const char *layer_missing_feature(void)

@@ -1,0 +1,78 @@
+"""That a program does what another does and then moves its results, as the orders of its inputs say.
+
+Results are lanes of which nothing is known; no solver is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from bitsynth.errors import Refuted
+from bitsynth.isa.domains.forms import Inexact, as_form
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.load import Isa, load
+from bitsynth.isa.step import Step
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.elementwise.program import ElementwiseProgram, check_shape
+from bitsynth.proof.increments import any_value
+
+
+def check(base: ElementwiseProgram, program: ElementwiseProgram) -> None:
+    """Refuted unless results of `program` are those of `base`, of the elements that its orders say."""
+    check_shape(program)
+    common = len(base.program)
+    if program.program[:common] != base.program or program.constants[: len(base.constants)] != base.constants:
+        raise Refuted(f"{program.name}: it does not begin as {base.name} does")
+    if base.spec.out == "words":
+        raise Refuted(f"{program.name}: bits of words are not moved one by one")
+    try:
+        came = _channels(load(base.isa), base, program)
+    except Inexact as why:
+        raise Refuted(f"{program.name}: a result is not one of {base.name}: {why}") from None
+    if sorted(came) != list(range(base.unit)):
+        raise Refuted(f"{program.name}: a result of {base.name} is missing")
+    if program != _relabelled(base, program, came):
+        raise Refuted(f"{program.name}: the orders are not those of what {base.name} reads")
+
+
+def _channels(isa: Isa, base: ElementwiseProgram, program: ElementwiseProgram) -> list[int]:
+    """The channel of `base` whose result each channel of `program` has; Inexact if it is none."""
+    stored = isa[base.store].out
+    kind = VecType("u", base.spec.out_bits, stored.total_bits // base.spec.out_bits)
+    trace = Trace(isa, LinearDomain(1))
+    trace.bind_constants(program.constants)
+    for n, name in enumerate(base.results):
+        lanes = (any_value(n * kind.lanes + i, kind) for i in range(kind.lanes))
+        trace.bind(name, Register(kind, tuple(lanes)))
+    for step in program.program[len(base.program) :]:
+        trace.run(Step.parse(step))
+    return [c for name in program.results for c in _known(trace.registers[name].viewed_as(trace.domain, kind))]
+
+
+def _known(register: Register) -> Iterator[int]:
+    """The result that each lane is."""
+    for lane in register.lanes:
+        form = as_form(lane)
+        match list(form.atoms.items()):
+            case [(int(channel), factors)] if form.const == 0 and factors == {1: 1}:
+                yield channel
+            case _:
+                raise Inexact("a lane is not one result alone")
+
+
+def _relabelled(base: ElementwiseProgram, program: ElementwiseProgram, came: list[int]) -> ElementwiseProgram:
+    """`base` with the steps of `program`, whose channel n has the result of its channel came[n]."""
+    place = {channel: n for n, channel in enumerate(came)}
+    loop = base.loop and msgspec.structs.replace(base.loop, order=tuple(place[c] for c in base.loop.order))
+    return msgspec.structs.replace(
+        base,
+        orders=tuple(tuple(place[c] for c in order) for order in base.orders),
+        constants=program.constants,
+        program=program.program,
+        results=program.results,
+        loop=loop,
+        moves=True,
+    )

@@ -1,0 +1,77 @@
+"""Programs that move their results, so that elements lie in the order of channels."""
+
+import msgspec
+import pytest
+from element_mutants import mutants
+
+from bitsynth.errors import Refuted, SpecError
+from bitsynth.proof.elementwise.checker import check
+from bitsynth.proof.elementwise.discharge import discharge
+from bitsynth.solver.budget import Budget
+from bitsynth.store import elementwise as store
+
+MANY = 256
+FAMILIES = [
+    "thresholds3_s16_bytes_avx512",
+    "thresholds31_s32_flip_bytes_avx2",
+    "rescale_bias_u8_avx512",
+    "requantize32_s16_avx2",
+]
+
+
+def stored(name):
+    return store.load_program(store.named(name))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_results_are_moved(name):
+    base, moved = stored(name), store.in_order(stored(name))
+    assert not base.program.is_ordered
+    assert moved.program.is_ordered
+    assert moved.program.name != base.program.name
+    assert len(moved.program.program) == len(base.program.program) + len(base.program.results)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES[:2])
+def test_the_solver_agrees(name):
+    """It asks about the whole program, where the proof of the moves knows nothing of what is moved."""
+    discharge(store.in_order(stored(name)).program, Budget())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_mutants_are_refused(name):
+    """But for those that choose the same lane by another number."""
+    base, left, seen = stored(name), [], 0
+    for what, mutant in mutants(store.in_order(base).program):
+        seen += 1
+        try:
+            left.append((what, base.moved(mutant).program))
+        except (Refuted, SpecError):
+            continue
+    assert all(what.startswith("constant") for what, _ in left)
+    assert len(left) < seen // 10
+    for _, mutant in left:
+        check(mutant, MANY)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_moves_say_where_results_go(name):
+    """Orders alone, or moves alone, are another program."""
+    base = stored(name)
+    moved = store.in_order(base).program
+    for field in ("orders", "results"):
+        with pytest.raises(Refuted):
+            base.moved(msgspec.structs.replace(moved, **{field: getattr(base.program, field)}))
+    with pytest.raises(Refuted):
+        base.moved(base.program)
+
+
+def test_a_program_in_order_is_left_alone():
+    base = stored("requantize32_u8_neon")
+    assert store.in_order(base) is base
+
+
+@pytest.mark.parametrize("name", ["requantize64_u8_avx512", "thresholds3_s16_words_avx2"])
+def test_what_does_not_move_by_lanes_has_none(name):
+    assert store.in_order(stored(name)) is None
