@@ -33,7 +33,7 @@ class Flushes:
     @property
     def folds(self) -> OrderedFolds:
         """Folds and flushes in the order of an in-order processor."""
-        return OrderedFolds(self.isa, self.kernel, self.row_terms)
+        return OrderedFolds(self.isa, self.kernel, self.row_terms, self.doublings)
 
     def without_steps(self, scope: Scope) -> list[str]:
         """The tile if K is 0: every row starts at g, plus h of the row."""

@@ -25,11 +25,15 @@ _SUMS = "uint32_t *sum = sums;"
 
 @dataclass(frozen=True)
 class OrderedFolds:
-    """The statements of folds and flushes of a kernel; sums start from terms of rows too if there are `row_terms`."""
+    """The statements of folds and flushes of a kernel; sums start from terms of rows too if there are `row_terms`.
+
+    Those are doubled `doublings` times.
+    """
 
     isa: Isa
     kernel: Kernel
     row_terms: bool
+    doublings: int
 
     @property
     def _in_memory(self) -> bool:
@@ -57,7 +61,7 @@ class OrderedFolds:
     def flush(self, loop: Pass, scope: Scope, shift: Shift | None = None) -> list[str]:
         """Statements that add every row's sums to its tile, and `shift` them before they are stored."""
         scope = scope.inner()
-        flat = folds.flush(self.isa, self.kernel, loop, row_terms=self.row_terms)
+        flat = folds.flush(self.isa, self.kernel, loop, row_terms=self.row_terms, doublings=self.doublings)
         sums = [_SUMS, *scope.settle("sum")] if folds.outer_accs(loop) and self._in_memory else []
         lines = self._lines(ahead.quickest(self.isa, self.kernel, flat), self._sums() | self._tiles(), scope, shift)
         return [*sums, *lines]

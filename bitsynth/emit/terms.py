@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from bitsynth.kernel.program import ORDERS, Kernel
+from bitsynth.kernel.program import Kernel
 from bitsynth.spec.matmul import INT32_MAX, Affine, MatmulSpec, affine
 
 
@@ -19,13 +19,12 @@ def slope(terms: Sequence[int]) -> int | None:
 def makes_values(kernel: Kernel, spec: MatmulSpec) -> bool:
     """Whether the microkernel stores values: sums are doubled, start from what encodings add too, are shifted at last.
 
-    If no K takes rows' terms out of int32; what is doubled has those of the kernel alone. Flushes ordered for in-order
-    processors double nothing.
+    If no K takes rows' terms out of int32; what is doubled has those of the kernel alone.
     """
     correction = affine(spec)
     if kernel.swapped or correction.is_identity:
         return False
-    if correction.factor != 1 and (any(correction.act_terms) or kernel.order not in ORDERS):
+    if correction.factor != 1 and any(correction.act_terms):
         return False
     return max(map(abs, _all_row_terms(kernel, spec))) * spec.k_max <= INT32_MAX
 

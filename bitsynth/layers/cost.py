@@ -56,7 +56,7 @@ class Estimate:
     """One way to run a layer on its typical image, and its cost: `rows` of the candidate's tile are used.
 
     The cost is in cycles of `cpu`, or if that is "" of the first processor of the set's that has what the kernel needs;
-    that of sums by `sums_model`.
+    that of sums by `sums_model`, which leaves out `call_share` of what a tile takes beside them.
     """
 
     candidate: Candidate
@@ -65,6 +65,7 @@ class Estimate:
     rows: int
     cpu: str = ""
     sums_model: SumsModel = sustained_per_128_mac
+    call_share: float = 1.0
 
     @property
     def schedule(self) -> LayerSchedule:
@@ -124,7 +125,7 @@ class Estimate:
         """Cycles of one tile beside its sums."""
         columns = self._kernel.columns
         spread = POINTER_CYCLES * self.rows * self._segments + self.rows * columns / 16
-        return self._cpu.call_cycles + self._slower * spread
+        return self.call_share * self._cpu.call_cycles + self._slower * spread
 
     @property
     def _far_bytes(self) -> float:

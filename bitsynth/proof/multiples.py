@@ -11,11 +11,15 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.scaled import scaled
 from bitsynth.proof.accumulation import PassSummary, pass_summary, step_summary
 from bitsynth.proof.mixed import unmixed
+from bitsynth.proof.orders import check_folds
 
 
 @lru_cache(maxsize=64)
 def proved_multiple(kernel: Kernel, doublings: int) -> Kernel:
-    """The kernel that `scaled` makes of a proved one; Refuted unless its flushes add 2^doublings times as much."""
+    """The kernel that `scaled` makes of a proved one; Refuted unless its flushes add 2^doublings times as much.
+
+    Also if the order of an in-order processor changes what they store.
+    """
     if not doublings:
         return kernel
     isa, carried = load(kernel.isa), None
@@ -27,6 +31,7 @@ def proved_multiple(kernel: Kernel, doublings: int) -> Kernel:
         if _taken(multiple) != _taken(summary, 1 << doublings):
             raise Refuted(f"doubled {doublings} times, the flush of pass {index} does not add that multiple")
         carried = summary.carried
+    check_folds(made, doublings)
     return made
 
 

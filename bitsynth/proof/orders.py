@@ -23,7 +23,6 @@ def check_order(kernel: Kernel) -> None:
     """Refuted unless the steps as they are ordered make the same of every accumulator, turn for turn."""
     if kernel.order in ORDERS:
         return
-    isa = load(kernel.isa)
     for loop in kernel.passes:
         found = ahead.ordered(kernel, loop)
         for turns in range(1, _TURNS + 1):
@@ -31,19 +30,27 @@ def check_order(kernel: Kernel) -> None:
             wanted = _one_by_one(kernel, loop, turns * found.copies, known)
             if _as_ordered(kernel, loop, found, turns, known) != wanted:
                 raise Refuted(f"the order for {kernel.order} changes what {turns} turns of a loop leave")
-        for flat in _folds(isa, kernel, loop):
-            known = {}
-            stored = _stored(isa, flat.steps, known, "")
-            if _stored(isa, ahead.quickest(isa, kernel, flat), known, _join(isa, kernel)) != stored:
-                raise Refuted(f"the order for {kernel.order} changes what a fold or a flush stores")
+    check_folds(kernel)
 
 
-def _folds(isa: Isa, kernel: Kernel, loop: Pass) -> Iterator[Loop]:
+def check_folds(kernel: Kernel, doublings: int = 0) -> None:
+    """Refuted unless folds and flushes as they are ordered store what they do row by row, terms doubled so often."""
+    if kernel.order in ORDERS:
+        return
+    isa = load(kernel.isa)
+    for flat in (flat for loop in kernel.passes for flat in _folds(isa, kernel, loop, doublings)):
+        known: dict[object, int] = {}
+        stored = _stored(isa, flat.steps, known, "")
+        if _stored(isa, ahead.quickest(isa, kernel, flat), known, _join(isa, kernel)) != stored:
+            raise Refuted(f"the order for {kernel.order} changes what a fold or a flush stores")
+
+
+def _folds(isa: Isa, kernel: Kernel, loop: Pass, doublings: int) -> Iterator[Loop]:
     """The folds of a pass, what it carries, and its flush with terms of rows and without."""
     if folds.in_memory(isa, kernel):
         yield from (folds.fold(kernel, outer) for outer in (*loop.loops[1:], *([loop.carried] if loop.carries else [])))
     for row_terms in (False, True) if not loop.carries else ():
-        yield folds.flush(isa, kernel, loop, row_terms=row_terms)
+        yield folds.flush(isa, kernel, loop, row_terms=row_terms, doublings=doublings)
 
 
 def _stored(isa: Isa, lines: Iterable[Step], known: dict[object, int], join: str) -> dict[str, int]:

@@ -8,8 +8,9 @@ import pytest
 from solved import REPRESENTATIVE, kernel, name
 
 from bitsynth import paths
-from bitsynth.errors import BitsynthError
+from bitsynth.errors import BitsynthError, Refuted
 from bitsynth.isa.load import load
+from bitsynth.kernel.in_order import ahead
 from bitsynth.kernel.scaled import scaled
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.proof import multiples
@@ -45,6 +46,20 @@ def without_a_line(isa, found, doublings, *, line):
     made = scaled(isa, found, doublings)
     last = made.passes[-1]
     return change(made, passes=(*made.passes[:-1], change(last, flush=last.flush[:line] + last.flush[line + 1 :])))
+
+
+def test_an_order_that_adds_the_terms_of_rows_once_is_refused(monkeypatch):
+    found, right = change(kernel("neon", "lookup", 2, 1), order="a53", rows=3), ahead.quickest
+
+    def once(isa, of, flat):
+        twice = {s.dst: s.args[0] for s in flat.steps if s.dst.startswith("more") and s.args}
+        lines = (change(s, args=tuple(twice.get(a, a) for a in s.args)) for s in right(isa, of, flat))
+        return tuple(s for s in lines if s.dst not in twice)
+
+    multiples.proved_multiple.__wrapped__(found, 1)
+    monkeypatch.setattr(ahead, "quickest", once)
+    with pytest.raises(Refuted, match="fold or a flush"):
+        multiples.proved_multiple.__wrapped__(found, 1)
 
 
 def only_once(isa, found, doublings):

@@ -12,6 +12,7 @@ from bitsynth import toolchain
 from bitsynth.emit import packing, terms
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
+from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
 from bitsynth.kernel.inputs import Planes
 from bitsynth.kernel.program import BIT_AXES
@@ -51,7 +52,7 @@ def dense(kernel, spec, weight, codes):
     numbers, data = constants(kernel, spec, geometry, weight[..., None, None], none, Form("direct")).blob()
     numbers[-3:] = 1, 1, len(codes)
     c, isa = CSource(on_record(kernel), spec), load(kernel.isa)
-    shared = runtime_files(threads=True)
+    shared = runtime_files(threads=runs_natively(isa.table))
     files = {**c.files, **kernel_header(kernel, spec), **call_source(c.name), **shared}
     library = toolchain.compile_for(isa, files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN",), kept=shared)
     runner = runner_for(isa, library)
@@ -115,6 +116,20 @@ def test_what_flushes_add_is_doubled_once(config, w_encoding):
     spec = MatmulSpec(isa, MatmulOperand(act_bits, Encoding.BIPOLAR), MatmulOperand(w_bits, w_encoding))
     assert 1 << terms.doublings(often, spec) == affine(spec).factor
     check_dense(often, spec)
+
+
+IN_ORDER = [("neon", "popcount", 1, 1), ("neon", "lookup", 2, 1), ("neon", "pairs", 2, 1), ("neon", "multiply", 2, 2)]
+
+
+@pytest.mark.parametrize("config", quick(IN_ORDER[1:2], of=IN_ORDER), ids=name)
+def test_flushes_in_order_are_doubled_too(config):
+    """Also the terms of rows, which lookups have."""
+    isa, _, act_bits, w_bits = config
+    found = change(kernel(*config), order="a53")
+    spec = MatmulSpec(isa, MatmulOperand(act_bits, Encoding.BIPOLAR), MatmulOperand(w_bits, Encoding.BIPOLAR))
+    assert terms.makes_values(found, spec)
+    assert terms.doublings(found, spec) == 1
+    check_dense(found, spec)
 
 
 def test_a_proved_kernel_whose_layer_was_wrong():

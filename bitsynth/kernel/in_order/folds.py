@@ -7,6 +7,7 @@ sums to the tile. Lines are as in `order`; a store is one of a form that stores,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
@@ -56,8 +57,11 @@ def fold(kernel: Kernel, outer: Loop) -> Loop:
     return Loop(1, tuple(map(str, lines)), ())
 
 
-def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool) -> Loop:
-    """The flush of a pass for all rows: tile registers `c0` and so on, and `more` of the row's terms, are loaded."""
+def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool, doublings: int = 0) -> Loop:
+    """The flush of a pass for all rows: tile registers `c0` and so on, and `more` of the row's terms, are loaded.
+
+    Terms are doubled so many times; what else is added is as the kernel has it.
+    """
     memory, lines = kernel.memory, list[Step]()
     registers, loaded = kernel.tile_registers(isa.table.vector_bits), outer_accs(loop) if in_memory(isa, kernel) else ()
     names = [f"c{r}" for r in range(registers * kernel.together)]
@@ -65,13 +69,15 @@ def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool) -> Loop:
         becomes = {}
         lines += _loads(kernel, group, loaded)
         for member, row in enumerate(kernel.rows_of(group)):
+            more = [of_row("more", row), *(of_row(f"more{k}", row) for k in range(doublings))]
             if row_terms:
-                lines.append(Step(of_row("more", row), memory.broadcast_tile, ()))
+                lines.append(Step(more[0], memory.broadcast_tile, ()))
+                lines += (Step(twice, memory.add_tile, (once, once)) for once, twice in pairwise(more))
             for name in names[member * registers : (member + 1) * registers]:
                 lines.append(Step(of_row(name, group), memory.load_tile, ()))
                 if row_terms:
                     becomes[name] = f"from_{name}"
-                    both = of_row(name, group), of_row("more", row)
+                    both = of_row(name, group), more[-1]
                     lines.append(Step(of_row(becomes[name], group), memory.add_tile, both))
         lines += _of_row(loop.flush_steps, group, becomes)
         lines += _stores(kernel, group, dict(zip(names, loop.tile, strict=True)))
