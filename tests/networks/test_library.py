@@ -124,13 +124,24 @@ def test_the_selftest_names_the_first_step_that_differs():
     made = text("avx2")
     files = made.files()
     assert selftest(made, files) == (0, "net: right\n")
-    other = re.sub(r"0x[0-9a-f]{16},", lambda m: f"0x{int(m[0][:-1], 16) ^ 1:016x},", files["net_weights.c"], count=1)
-    assert selftest(made, {**files, "net_weights.c": other}) == (
-        1,
-        "step 1, first: t differs\nnet: wrong, or no memory\n",
-    )
+    wrong = files["net.c"].replace(".pad_code = 0,", ".pad_code = 1,", 1)
+    assert selftest(made, {**files, "net.c": wrong}) == (1, "step 1, first: t differs\nnet: wrong, or no memory\n")
     other = files["net.c"].replace("(float)in0[k] * k0", "(float)in0[k] + k0")
     assert selftest(made, {**files, "net.c": other}) == (1, "output: element 0 differs\nnet: wrong, or no memory\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(arch() != "x86_64", reason="runs here")
+@pytest.mark.parametrize(("word", "step"), [(0, "1, first"), (700, "1, first"), (1300, "3, last"), (-1, "4, scale")])
+def test_the_selftest_names_the_step_whose_weights_were_changed(word, step):
+    """Any bit of them, also where no result depends on it: the last word is padding."""
+    made = text("avx2")
+    files = made.files()
+    found = [*re.finditer(r"0x[0-9a-f]{16},", files["net_weights.c"])][word]
+    other = f"0x{int(found[0][:-1], 16) ^ 1 << 40:016x},"
+    changed = files["net_weights.c"][: found.start()] + other + files["net_weights.c"][found.end() :]
+    said = f"step {step}: its weights were changed\nnet: wrong, or no memory\n"
+    assert selftest(made, {**files, "net_weights.c": changed}) == (1, said)
 
 
 CALLER = """

@@ -62,7 +62,11 @@ class StepWriter:
 
     def steps(self) -> list[CStep]:
         """All steps, in order."""
-        return [self._step(k, step) for k, step in enumerate(self.program.steps)]
+        made = []
+        for number, step in enumerate(self.program.steps):
+            made.append(self._step(number, step))
+            self.weights.end_step()
+        return made
 
     def _step(self, number: int, step: NetworkStep) -> CStep:
         about = self._about(step)

@@ -14,7 +14,7 @@ from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load
 from bitsynth.network.arena import ArenaPlan
 from bitsynth.network.library import tensors
-from bitsynth.network.library.golden import Golden
+from bitsynth.network.library.golden import Golden, digest
 from bitsynth.network.library.parts import Parts
 from bitsynth.network.library.steps import CStep, StepWriter
 from bitsynth.network.library.weights import Weights
@@ -137,7 +137,8 @@ class NetworkText:
         ]
         tables = [(t, tensors.literals(x)) for t, x in zip(self.values["inputs"], golden.numbers, strict=True)]
         wanted = [(t, tensors.literals(x)) for t, x in zip(self.values["outputs"], golden.outputs(), strict=True)]
-        return {"digests": digests, "tables": tables, "wanted": wanted}
+        constants = [(k, at, x.size // 8, f"0x{digest(x):016x}") for k, at, x in self._weights.of_steps()]
+        return {"digests": digests, "constants": constants, "tables": tables, "wanted": wanted}
 
     @property
     def _first_writer(self) -> int:

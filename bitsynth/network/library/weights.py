@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ class Weights:
     def __init__(self) -> None:
         self._places: dict[bytes, int] = {}
         self._parts: list[bytes] = []
+        self._ends = [0]
         self.bytes = 0
 
     def place(self, array: NDArray[Any]) -> int:
@@ -32,6 +35,17 @@ class Weights:
             self._parts.append(raw.ljust(max(1, -(-len(raw) // ALIGN)) * ALIGN, b"\0"))
             self.bytes += len(self._parts[-1])
         return self._places[raw]
+
+    def end_step(self) -> None:
+        """All that a step has is placed."""
+        self._ends.append(self.bytes)
+
+    def of_steps(self) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:
+        """Each step that has constants no step before it has: its number, the word where they begin, their bytes."""
+        whole = np.frombuffer(self._whole, np.uint8)
+        for step, (begin, end) in enumerate(pairwise(self._ends)):
+            if begin < end:
+                yield step, begin // _WORD, whole[begin:end]
 
     @property
     def words(self) -> int:
