@@ -8,7 +8,7 @@ machines have at the widths of published figures, so that methods can be compare
 method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 1 bits too; the
 widths of first and last layers, with 8 bits on a side, and the methods for layers that pay there,
 with dot products of at most 32 and 16 output channels too where one of 64 takes several registers, and products of 1
-by 1 bits of at most 16;
+by 1 bits of at most 16; products of at most 32 where those of 48 are cheapest on Arm;
 and the kernels of the paper's own sketch, which layers are compared with. Sets that extend no other have depthwise
 kernels too, of all widths, and those with dot products one of these, of 8 bits.
 """
@@ -41,6 +41,8 @@ IMAGE = (8, 1)
 """Widths of a first layer, which reads pixels of 8 bits."""
 EDGES = (IMAGE, (8, 2), (8, 4), (8, 8), (4, 8), (2, 8))
 """Widths of first and last layers."""
+NARROW = ((2, 4), (3, 3), (3, 4), (4, 3), (4, 4), *(widths for widths in EDGES if widths != IMAGE))
+"""Widths of products whose cheapest tile on Arm has 48 columns, no part of 64 channels: they have one of 32 too."""
 EVERY = tuple((a, w) for a in range(1, 5) for w in range(1, 5))
 
 
@@ -60,6 +62,8 @@ def wanted() -> Iterator[tuple[str, tuple[int, int], KernelOptions]]:
         if table.vector_bits > 256:
             yield from ((name, x, KernelOptions("dot", channels=n)) for x in edges for n in (32, 16))
             yield name, (1, 1), KernelOptions("popcount", channels=16)
+        if table.arch == "aarch64" and not table.extends:
+            yield from ((name, widths, KernelOptions("multiply", channels=32)) for widths in NARROW)
         if table.paper is not None and table.vector_bits == 128 and table.arch == "aarch64":
             yield from ((name, widths, KernelOptions(sketch="paper")) for widths in PAPER)
 

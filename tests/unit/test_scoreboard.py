@@ -246,3 +246,12 @@ def test_layers_of_an_in_order_processor_are_ordered_for_it():
         assert isinstance(plan.kernel, MatmulKernel)
         orders[cpu] = plan.kernel.entry.kernel.order
     assert orders == {"a53": "a53", "a72": "rows"}
+
+
+def test_sums_leave_registers_in_an_order():
+    """Six rows of 32 columns would have 24 of 32 registers, around which compilers copy."""
+    wide = bitsynth.get_kernel("neon", 4, 4, method="multiply", channels=32)
+    assert (wide.entry.kernel.rows, wide.on("a72").entry.kernel.rows, wide.on("a53").entry.kernel.rows) == (6, 6, 5)
+    for method in ("popcount", "lookup", "pairs", "multiply"):
+        found = bitsynth.get_kernel("neon", 2, 2, method=method, channels=64).on("a53").entry.kernel
+        assert max(len(p.step.accs) for p in found.passes) * found.groups < 3 / 4 * NEON.table.registers
