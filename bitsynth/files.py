@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import stat
 import sys
 import tempfile
@@ -59,8 +60,7 @@ def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
 def replace_file(path: Path, data: bytes, advice: str = ADVICE) -> None:
     """Make `path` hold `data`, creating its folder; ToolError says why that failed, and gives `advice`."""
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):  # /dev/null would be a file from then on
-            raise OSError(errno.EINVAL, "not a regular file")
+        _require_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path.parent)
         with _temporary(path.parent) as file:
@@ -70,6 +70,12 @@ def replace_file(path: Path, data: bytes, advice: str = ADVICE) -> None:
             os.replace(file.name, path)
     except OSError as error:
         raise unwritable(path, error, advice) from None
+
+
+def _require_replaceable(path: Path) -> None:
+    """OSError if `path` is neither a file nor a folder, such as /dev/null, which would be a file from then on."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "not a regular file")
 
 
 @contextmanager
@@ -171,7 +177,8 @@ def write_texts(folder: Path, files: Mapping[str, str | bytes], *, ours: bool = 
 
     Of several processes that write into it one writes after the other. SpecError, and nothing is written, if a file
     without MARK lies in the place of one, unless the folder is `ours`, and if the folder has another library: each has
-    kernels and runtime under names of its own. ToolError, likewise, if what lies in the place of a folder is none.
+    kernels and runtime under names of its own. ToolError, likewise, if what lies in the place of a folder is none, or
+    the files cannot be written, as on a full disk.
     """
     with _alone(folder):
         return _written(folder, files, ours=ours)
@@ -189,6 +196,8 @@ def _alone(folder: Path) -> Iterator[None]:
     try:
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
+            for left in folder.glob(f"{_PREFIX}*{_SUFFIX}/"):  # of a writer that was killed
+                shutil.rmtree(left, ignore_errors=True)
         yield
     finally:
         os.close(handle)
@@ -205,9 +214,27 @@ def _written(folder: Path, files: Mapping[str, str | bytes], *, ours: bool) -> l
     for inner in dict.fromkeys(path.parent for path in new):
         if os.path.lexists(inner) and not inner.is_dir():
             raise ToolError(f"cannot write into {inner}, which is no folder; choose another one")
-    for path, data in new.items():
-        replace_file(path, data)
+    if new:
+        _replace_together(folder, new)
     return list(texts)
+
+
+def _replace_together(folder: Path, files: Mapping[Path, bytes]) -> None:
+    """Make each path below `folder` hold its data; all are written before the first is replaced. ToolError as above."""
+    path = folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=_PREFIX, suffix=_SUFFIX) as staged:
+            for number, (path, data) in enumerate(files.items()):
+                _require_replaceable(path)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with open(Path(staged, str(number)), "xb") as file:
+                    file.write(data)
+                    os.fchmod(file.fileno(), 0o644)
+            for number, path in enumerate(files):
+                Path(staged, str(number)).replace(path)
+    except OSError as error:
+        raise unwritable(path, error) from None
 
 
 def _text(path: Path) -> str:

@@ -137,8 +137,8 @@ LATE = """
 import sys
 from pathlib import Path
 from bitsynth import files
-replace = files.replace_file
-files.replace_file = lambda *given: (print("writing", flush=True), sys.stdin.read(), replace(*given))
+replace = files._replace_together
+files._replace_together = lambda *given: (print("writing", flush=True), sys.stdin.read(), replace(*given))
 files.write_texts(Path(sys.argv[1]), files.marked({"CMakeLists.txt": "project(left C)\\n"}))
 """
 
@@ -201,6 +201,30 @@ def test_a_file_that_was_taken_for_left_behind_is_written_again(tmp_path, monkey
     replace_file(tmp_path / "file", b"text")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == b"text"
+
+
+@pytest.mark.parametrize("place", ["b.c", "apart/b.c"])
+def test_a_disk_that_is_full_leaves_all_as_it_was(tmp_path, place):
+    """What a full disk says is said here by a limit of a file's size; the first file would have fitted."""
+    write_texts(tmp_path, before := marked({"a.c": "int a;"}))
+    text = f"""
+import resource, sys
+from pathlib import Path
+from bitsynth import files
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+files.write_texts(Path(sys.argv[1]), files.marked({{"a.c": "int c;", {place!r}: "int b;" * 1000}}))
+"""
+    done = subprocess.run([sys.executable, "-c", text, tmp_path], capture_output=True, text=True, check=False)
+    assert f"ToolError: cannot write {tmp_path / place}: File too large; choose another folder" in done.stderr
+    left = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == before
+
+
+def test_what_a_killed_writer_staged_is_removed(tmp_path):
+    (tmp_path / ".bitsynth-x.part").mkdir()
+    (tmp_path / ".bitsynth-x.part" / "0").write_text("int a;")
+    write_texts(tmp_path, marked({"a.c": "int a;"}))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.c"]
 
 
 def test_what_is_no_regular_file_is_not_replaced(tmp_path):
