@@ -14,6 +14,7 @@ struct call {
     size_t pixel_codes, pixel_bytes, line_bytes; /* of the packed pixels */
     /* Rows are packed from words as they lie; bytes of a pixel of the input, and of its group. */
     size_t from_words, expands, in_pixel, tap_bytes;
+    int reads_input; /* rows are the codes of the input's pixels, where they lie */
     size_t segments, segment_steps;
     size_t tiles, tile_bytes; /* of columns */
     size_t band_rows, band_grid_rows, bands;
@@ -38,9 +39,12 @@ struct call {
     int pads_results; /* what taps on padding add goes to sums that are stored as results */
 };
 
-/* Packed grid lines from `first` on, and the sums of the codes of their pixels. */
+/* Packed grid lines from `first` on, where they are read, and the sums of the codes of their
+ * pixels.
+ */
 struct view {
     uint8_t *rows;
+    const uint8_t *lines;
     int32_t *term, *affine;
     size_t first;
 };

@@ -52,6 +52,19 @@ static void plan_grid(struct call *c)
     }
 }
 
+/* Whether rows are the codes of one pixel each, whole steps of them and no padding, which lie in
+ * the input one behind the other. */
+static int can_read_input(const struct call *c)
+{
+    const struct bs_layer *l = c->layer;
+    const struct bs_kernel *k = l->kernel;
+    const int taps_one = l->kernel_h == 1 && l->kernel_w == 1,
+              pads = l->pad_top || l->pad_left || l->pad_bottom || l->pad_right;
+    return k->rows_of_codes && !k->row_terms && !k->row_affines && l->in_layout == BS_NHWC
+        && l->in_channels % k->k_step == 0 && taps_one && !pads && !l->joined_taps
+        && l->conv_algorithm == BS_DIRECT && !c->from_words;
+}
+
 /* Words go to rows as they are if every group, and every tap of a patch, begins with a word; those
  * of fewer bits than the kernel's if rows are codes. Codes of a patch are made once for all windows
  * that have them. */
@@ -157,6 +170,12 @@ static void plan_arena(struct call *c, size_t threads)
     const size_t behind = plus(k->slack, l->joined_taps ? k->row_bytes : 0);
     c->line_bytes = aligned(plus(times(c->grid_w, c->pixel_bytes), behind));
     c->rows_bytes = times(c->band_grid_rows, c->line_bytes);
+    c->reads_input = can_read_input(c);
+    if (c->reads_input) {
+        c->pixel_bytes = c->in_pixel;
+        c->line_bytes = times(c->in.width, c->in_pixel);
+        c->rows_bytes = 0;
+    }
     c->sums_bytes = aligned(times(times(c->band_grid_rows, c->grid_w), sizeof(int32_t)));
     c->view_bytes = plus(c->rows_bytes, times(2, c->sums_bytes));
     c->pointers_bytes = aligned(times(times(c->segments, k->rows), sizeof(uint8_t *)));
@@ -238,8 +257,10 @@ size_t bs_layer_arena_bytes(const struct bs_layer *layer, struct bs_shape in, si
 static struct view view_of(const struct call *c, size_t number, size_t first)
 {
     uint8_t *at = c->arena + number * c->view_bytes;
+    const size_t line = c->image * c->in.height + first;
     const struct view view = {
         at,
+        c->reads_input ? c->input + line * c->line_bytes + c->group * c->tap_bytes : at,
         (int32_t *)(void *)(at + c->rows_bytes),
         (int32_t *)(void *)(at + c->rows_bytes + c->sums_bytes),
         first};

@@ -206,7 +206,7 @@ static void pack_plain_lines(
     const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s)
 {
     int32_t sums[2] = {0, 0};
-    const struct view pad = {NULL, &sums[0], &sums[1], 0};
+    const struct view pad = {NULL, NULL, &sums[0], &sums[1], 0};
     bs_pack_padding(c, pad, s);
     for (size_t y = from; y < to; ++y)
         pack_line(c, view, y, s, sums);
@@ -286,6 +286,8 @@ static void pack_patches(const struct call *c, struct view view, size_t y, const
 void bs_pack_lines(
     const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s)
 {
+    if (c->reads_input)
+        return;
     for (size_t i = 0; i < c->staged_lines; ++i)
         s->held[i].number = 0;
     if (c->layer->conv_algorithm != BS_IM2COL || c->layer->kernel_h * c->layer->kernel_w == 1)

@@ -99,7 +99,7 @@ static void point_inside(
     for (size_t i = 0; i < c->segments; ++i, to += l->kernel->rows) {
         size_t y, x;
         *to = bs_inside(c, oy, ox, i / l->kernel_w, i % l->kernel_w, &y, &x)
-            ? view.rows + y * c->line_bytes + x * c->pixel_bytes
+            ? view.lines + y * c->line_bytes + x * c->pixel_bytes
             : s->pad;
     }
 }
@@ -114,7 +114,7 @@ static void point_pixels(
     const size_t down = (plain ? 1 : l->stride_h) * c->line_bytes,
                  right = (plain ? 1 : l->stride_w) * c->pixel_bytes;
     const size_t oy = p / c->out.width;
-    const uint8_t *line = view.rows + oy * down - view.first * c->line_bytes,
+    const uint8_t *line = view.lines + oy * down - view.first * c->line_bytes,
                   *at = line + (p - oy * c->out.width) * right;
     size_t left = c->out.width - (p - oy * c->out.width);
     for (size_t row = 0; row < rows; ++row) {
@@ -257,7 +257,7 @@ void bs_compute(
     const size_t block =
         c->layer->block_rows ? ceiling(c->layer->block_rows, rows) * rows : to - from;
     int32_t sums[2] = {0, 0};
-    const struct view pad = {NULL, &sums[0], &sums[1], 0};
+    const struct view pad = {NULL, NULL, &sums[0], &sums[1], 0};
     if (c->layer->conv_algorithm == BS_INDIRECT)
         bs_pack_padding(c, pad, s);
     const size_t tiles = c->strip_tiles;

@@ -128,6 +128,23 @@ def test_buffers_of_exact_size_with_any_residual(m, tmp_path):
         assert run_all(m, (*FLAGS, "-fsanitize=undefined"), made) == []
 
 
+PIXELS = [
+    Case(
+        m, 2, (5, 3), (channels, 7), (1, 1), stride, epilogue="requantize", gather="direct", groups=groups, band_rows=2
+    )
+    for m in (machine("avx512", "dot", 8, 8, wgt="signed"), machine("avx2", "multiply", 4, 4, wgt="signed"))
+    for channels, groups in ((8, 1), (8, 2), (6, 1), (64, 1))
+    for stride in ((1, 1), (2, 2))
+]
+
+
+@pytest.mark.parametrize("case", PIXELS, ids=str)
+def test_rows_that_are_the_pixels_of_the_input(case, tmp_path):
+    """Nothing behind the last pixel is read; six channels are no whole step."""
+    programs = case.prepared()[0].packed.programs
+    assert run(driver(case.machine, QUICK, programs), written(case, tmp_path / "case")) == (0, "")
+
+
 def test_the_driver_sees_a_wrong_result(tmp_path):
     code, said = run(driver(SMALL.machine, QUICK), written(SMALL, tmp_path / "case", change=1))
     assert (code, "memcmp" in said) == (1, True)

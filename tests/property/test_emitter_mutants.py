@@ -51,7 +51,7 @@ MUTANTS = {
     ),
     "tables of codes behind the row": (TABLES, "stage &= UINT64_MAX >> (64 - 8 * left);", ""),
     "tables of a rest that is short": (TABLES, "memcpy(&stage, codes, left);", "memcpy(&stage, codes, 1);"),
-    "bytes that are not cleared": (BYTES, "memset(packed + k, 0, ceiling(k, K_STEP) * K_STEP - k);", ""),
+    "bytes that are not cleared": (BYTES, "memset(packed + k, 0, K_STEP);", ""),
     "codes behind the row": (STEPS, "pack_step(left_of(k, step), codes + step", "pack_step(K_STEP, codes + step"),
     "the same codes in every step": (STEPS, "codes + step * K_STEP, 1,", "codes, 1,"),
     "planes of a byte that overlap": (BYTES, "<< (q * in->width)", "<< q"),

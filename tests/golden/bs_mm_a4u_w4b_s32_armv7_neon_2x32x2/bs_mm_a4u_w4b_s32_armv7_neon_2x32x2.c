@@ -355,9 +355,14 @@ static uint32_t sum_of_codes(size_t k, const uint8_t *codes)
 
 static void pack_row(size_t k, const uint8_t *codes, size_t readable, uint8_t *packed)
 {
-    (void)readable;
-    memcpy(packed, codes, k);
-    memset(packed + k, 0, ceiling(k, K_STEP) * K_STEP - k);
+    /* What is written behind a row the next one overwrites. */
+    enum { CHUNK = 16, FEW = 64 };
+    if (k > FEW || ceiling(k, CHUNK) * CHUNK > readable)
+        memcpy(packed, codes, k);
+    else
+        for (size_t i = 0; i < k; i += CHUNK)
+            memcpy(packed + i, codes + i, CHUNK);
+    memset(packed + k, 0, K_STEP);
 }
 
 void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_rows(
