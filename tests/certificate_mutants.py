@@ -28,6 +28,7 @@ HARMLESS = {
     r"steps/\d+( -|/)(kind|nodes|kernels).*": WORDS,
     r"steps/\d+/sums( -|/)geometry.*": WORDS,
     r"steps/[12]/sums( -|/)scale.*": "of sums that are kept alone: what weights stand for is in the chain",
+    r"steps/\d+/sums -(low|high)": "computed from the weights, whether it is said or not",
     r"steps/\d+/sums/(padded|places)": "0 is among the activations, padded or not; the name of places",
     r"steps/\d+/claims/0/(of_zero|factor).*": UNUSED,
     r"steps/\d+/claims/0/rising .*": "2 is as true as 1",

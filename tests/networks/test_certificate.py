@@ -13,6 +13,7 @@ import pytest
 from blocks import ROOT
 from certificate_mutants import is_harmless, mutants
 from certified import READING, certified, failure, written
+from certified_networks import changed, layer, quantized, sliced, tail, zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,45 +29,6 @@ from bitsynth.network.certificate import certificate, checker
 from bitsynth.network.certificate.arrays import stored
 from bitsynth.network.lower import lower
 from bitsynth.network.wiring import NetworkTarget
-
-
-def quantized(builder, edge, *, low=0, high=3, scale=0.3, mode="ROUND"):
-    grid = {"low": low, "high": high, "out_scale": np.float64(scale), "out_zero": np.float64(0)}
-    real = {"scale": np.float32(scale), "zero": np.float32(0), "rounding": mode, "real": "float32"}
-    return builder.add("quantize", edge, zero_first=True, **real, **grid)
-
-
-def layer(rng, reference="exact", dtype="float32", between=lambda builder, edge: edge, **quantizer):
-    """A convolution, a batch norm of signs both ways, what is `between`, and a quantizer."""
-    builder = GraphBuilder("layer", reference)
-    x = builder.input("x", (1, 8, 5, 5), dtype, Integers.between(0, 3, 0.5))
-    w = builder.constant(rng.integers(-3, 4, (6, 8, 3, 3)).astype(dtype), "w")
-    window = SlidingWindow((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-    made = builder.add("conv", x, w, window=window, groups=1, name="sums")
-    numbers = [rng.normal(size=(1, 6, 1, 1)) for _ in range(3)] + [rng.uniform(0.5, 9, (1, 6, 1, 1))]
-    made = builder.add("batch_norm", made, *(builder.constant(n.astype(dtype)) for n in numbers), epsilon=1e-5)
-    return builder.build((quantized(builder, between(builder, made), **quantizer),))
-
-
-def zoo(rng):
-    """Floats to codes, two layers, their sum, a table, a pool, and sums of a last layer."""
-    builder = GraphBuilder("zoo", "exact")
-    x = builder.input("x", (1, 2, 4, 4), "float32", Reals())
-    made = first = quantized(builder, x, scale=0.7)
-    for k, (groups, mode) in enumerate(((1, "ROUND"), (2, "FLOOR"))):
-        w = builder.constant(rng.integers(-2, 3, (2, 2 // groups, 3, 3)).astype(np.float32), f"w{k}")
-        window = SlidingWindow((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-        made = builder.add("conv", made, w, window=window, groups=groups, name=f"sums{k}")
-        numbers = [rng.normal(size=(1, 2, 1, 1)) for _ in range(3)] + [rng.uniform(0.5, 9, (1, 2, 1, 1))]
-        made = builder.add("batch_norm", made, *(builder.constant(n.astype(np.float32)) for n in numbers), epsilon=1e-5)
-        made = quantized(builder, builder.add("relu", made), mode=mode)
-    made = quantized(builder, builder.add("add", made, first), high=7, scale=0.4)
-    made = quantized(builder, builder.add("leaky_relu", made, alpha=0.1), high=7, scale=0.5)
-    made = builder.add("reduce_sum", made, axes=(2, 3), keep=True)
-    made = quantized(builder, made, high=15, scale=3.0)
-    made = builder.add("reshape", made, sizes=(1, 2))
-    w = builder.constant(rng.integers(-2, 3, (2, 3)).astype(np.float32), "w")
-    return builder.build((builder.add("matmul", made, w, name="y"),))
 
 
 @pytest.mark.parametrize("reference", ["exact", "onnxruntime", "onnx"])
@@ -87,17 +49,6 @@ def test_floats_layers_tables_and_pools_claim_their_results(found):
     assert failure(found) == ""
     by = [claim["by"] for step in found["steps"] for claim in step["claims"]]
     assert by == ["thresholds", "thresholds", "thresholds", "table", "table", "sums"]
-
-
-def changed(given, *, step, path, value):
-    """The certificate with an array or number of a step's changed by `value`, which gets what it was."""
-    made = copy.deepcopy(given)
-    inner = made["steps"][step]
-    for part in path[:-1]:
-        inner = inner[part]
-    was = inner[path[-1]]
-    inner[path[-1]] = stored(value(checker.array(was).copy())) if isinstance(was, dict) else value(was)
-    return made
 
 
 def one_more(array):
@@ -222,25 +173,6 @@ def test_glue_lists_the_programs_that_its_c_calls(found):
     assert known == {name for step in found["steps"] for name in step["kernels"]}
 
 
-def tail(rng):
-    """Sums through a line of many levels, the greatest of them, and a bias of floats behind a last layer."""
-    builder = GraphBuilder("tail", "exact")
-    x = builder.input("x", (1, 2, 4, 4), "float32", Reals())
-    made = quantized(builder, x, scale=0.7)
-    w = builder.constant(rng.integers(-2, 3, (4, 2, 3, 3)).astype(np.float32), "w")
-    window = SlidingWindow((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-    made = builder.add("conv", made, w, window=window, groups=1, name="sums")
-    made = builder.add("mul", made, builder.constant(rng.uniform(0.5, 9, (1, 4, 1, 1)).astype(np.float32)))
-    made = quantized(builder, made, high=127, scale=0.3)
-    pool = SlidingWindow((2, 2), (2, 2), (1, 1), (0, 0), (0, 0))
-    made = builder.add("max_pool", made, window=pool)
-    made = builder.add("reshape", made, sizes=(1, 16))
-    made = builder.add("matmul", made, builder.constant(np.eye(16, 3, dtype=np.float32), "v"))
-    return builder.build(
-        (builder.add("add", made, builder.constant(np.array([[0.1, 0.2, 0.3]], np.float32)), name="y"),)
-    )
-
-
 @pytest.fixture(scope="module")
 def ended_by_numbers():
     program = lower(tail(np.random.default_rng(15)), NetworkTarget("avx2"))
@@ -353,15 +285,6 @@ def test_a_depthwise_layer_may_read_a_scale_a_channel(rng):
     other = copy.deepcopy(found)
     other["edges"]["x"]["scale"] = stored(one_more(checker.array(found["edges"]["x"]["scale"]).copy()))
     assert "chain and C's formula differ" in failure(other)
-
-
-def sliced(rng):
-    """Channels of sums that differ in range, in another order."""
-    builder = GraphBuilder("sliced", "exact")
-    x = builder.input("x", (1, 8), "float32", Integers.between(0, 3, 0.5))
-    w = builder.constant(rng.integers(1, 9, (8, 4)).astype(np.float32) * [1, 2, 3, 4], "w")
-    made = builder.add("gather", builder.add("matmul", x, w), places=np.array([3, 1]), axis=1)
-    return builder.build((builder.add("reduce_sum", made, axes=(1,), keep=True),))
 
 
 def test_moved_channels_keep_their_own_range(rng):

@@ -177,7 +177,7 @@ class ChainWriter:
             return ChainValue(value.name, value.dtype, value.is_constant)
         if dtype not in ("float16", "float32", "float64"):
             raise Unsaid(f"numbers of {dtype}")
-        made = self.op("type", value, to=np.dtype(dtype).newbyteorder("<").str)
+        made = self.op("type", value, bytes=np.dtype(dtype).itemsize)
         return ChainValue(made.name, dtype, made.is_constant)
 
 

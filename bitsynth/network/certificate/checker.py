@@ -12,6 +12,7 @@ import numpy as np
 
 NUMBERS = {"add": np.add, "sub": np.subtract, "max": np.maximum, "min": np.minimum}
 AFFINE, MOST, LOST = {"add", "sub", "mul", "div"}, 1 << 29, 2.0**-51  # of float64 an operation loses a fourth of that
+fractions, even, FIT = np.frompyfunc(Fraction, 1, 1), np.frompyfunc(round, 1, 1), (-1 << 53, 1 << 53)
 
 
 def require(holds: Any, what: str) -> None:
@@ -23,29 +24,19 @@ def require(holds: Any, what: str) -> None:
 def array(given: Any) -> Any:
     """An integer, or numbers in base64: one after another or, of `bits`, packed into bytes as (number - low) / step."""
     if not isinstance(given, dict):
-        return np.asarray(given, np.int64)
-    raw, shape = np.frombuffer(base64.b64decode(given["data"], validate=True), np.uint8), tuple(given["shape"])
-    if bits := given.get("bits"):
-        raw = (raw[:, None] >> np.arange(0, 8, {1: 1, 2: 2, 4: 4, 8: 8}[bits]) & (1 << bits) - 1).ravel()
-    made = raw.view(given.get("type", raw.dtype))[: np.prod(shape, dtype=object)].reshape(shape)
-    return made if made.dtype.kind == "f" else given.get("low", 0) + given.get("step", 1) * made.astype(np.int64)
+        return np.asarray(given, np.int64).clip(*FIT)
+    data, bits = base64.b64decode(given["data"], validate=True), {1: 1, 2: 2, 4: 4, 8: 8}[given.get("bits", 8)]
+    raw = (np.frombuffer(data, "u1")[:, None] >> np.arange(0, 8, bits, dtype="u1") & (1 << bits) - 1).ravel()
+    x = raw.view(given.get("type", "u1"))[: np.prod(given["shape"], dtype=object)].reshape(given["shape"])
+    return x if x.dtype.kind == "f" else (given.get("low", 0) + given.get("step", 1) * x.astype(int)).clip(*FIT)
 
 
-def stepped(a: Any, op: dict[str, Any], levels: Any) -> Any:
-    """Whole numbers: levels reached, or by a mode of QONNX, of floats by its formulas. None falls where `a` rises."""
-    if op["op"] == "count":
-        return op["least"] + op["step"] * sum(a >= t for t in levels.T[..., None])
-    to = np.floor, np.ceil, np.frompyfunc(round, 1, 1) if a.dtype == object else np.rint
-    by = to[{"DOWN": 0, "FLOOR": 0, "HALF_UP": 0, "UP": 1, "CEIL": 1, "HALF_DOWN": 1, "ROUND": 2}[mode := op["round"]]]
-    half = {"HALF_UP": 1, "HALF_DOWN": -1}.get(mode, 0) * (Fraction(1, 2) if a.dtype == object else a.dtype.type(0.5))
-    return np.where((a < 0) & (mode not in ("CEIL", "FLOOR")), -by(-a + half), by(a + half))
-
-
-def evaluated(chain: list[Any], at: dict[str, Any], exact: bool) -> dict[str, Any]:
+def evaluated(chain: list[Any], at: dict[Any, Any], exact: bool) -> dict[Any, Any]:
     """Numbers (channels, points) by name; where they go as sums rise, 1, -1, 0, nan; how far real ones are, or nan."""
     values, lost = dict(at), LOST if exact and at["sum"][0].dtype != object else 0
     for op in chain:
-        (a, up, off), (b, also, more), name = values[op["of"][0]], values[op["of"][-1]], op["op"]
+        name, of = op["op"], op["of"]
+        (a, up, off), (b, also, more) = values[of[0]], values[(of[-1],) if name == "count" else of[-1]]
         if name in NUMBERS:
             made, also = NUMBERS[name](a, b), -also if name == "sub" else also
             up = np.where(up == 0, also, np.where((also == 0) | (up == also), up, np.nan))
@@ -58,19 +49,20 @@ def evaluated(chain: list[Any], at: dict[str, Any], exact: bool) -> dict[str, An
             off = abs(a) * more + (abs(b) + more) * off if name == "mul" else (off + abs(made) * more) / least.clip(0)
             off = off + lost * (abs(made) + 2.0**-900 * (a != 0) * (b != 0)) if lost else off
         elif name == "root":
-            made = np.frompyfunc(Fraction, 1, 1)(np.sqrt(a.astype(float))) if a.dtype == object else np.sqrt(a)
+            made = fractions(np.sqrt(a.astype(float))) if a.dtype == object else np.sqrt(a)
             off = off / np.where(off == 0, 1, made) + made * (lost or Fraction(LOST) * (made**2 != a))
         elif name == "type":
-            made = a if exact else a.astype(op["to"])
+            made = a if exact else a.astype(f"<f{op['bytes']}")
         else:
-            up, off = np.where((name == "count") & (also != 0), np.nan, up), off + lost * (1 + abs(a)) if lost else off
-            low, made = (stepped(x, op, b) for x in (a - off, a + off))
+            to = {"floor": np.floor, "ceil": np.ceil, "round": (np.rint, even)[a.dtype == object], "count": None}[name]
+            off = off + lost * (1 + abs(a)) if lost else off
+            low, made = (to(x) if to else sum(x >= t for t in b.T[..., None]) for x in (a - off, a + off))
             off = np.where((low == made) & (off < np.inf), 0 * low, np.nan)
         values.setdefault(op["is"], (made, up, off if exact else 0.0))
     return values
 
 
-def compared(chain: list[Any], at: dict[str, Any], name: str, wanted: Any, exact: bool) -> tuple[Any, Any]:
+def compared(chain: list[Any], at: dict[Any, Any], name: str, wanted: Any, exact: bool) -> tuple[Any, Any]:
     """Where a chain has what is wanted, by fractions where float64 leaves that open; and where it goes as sums rise."""
     made, rises, off = evaluated(chain, at, exact)[name]
     made, wanted, left = np.broadcast_arrays(made, wanted, off != 0)
@@ -78,7 +70,7 @@ def compared(chain: list[Any], at: dict[str, Any], name: str, wanted: Any, exact
     if rows.size and at["sum"][0].dtype != object:
         require(rows.size * (1 + len(chain)) < MOST >> 4, "there is too much to check in fractions")
         at = {k: x[rows % len(x), points][:, None] if k == "sum" else x[rows % len(x)] for k, (x, *_) in at.items()}
-        at = {k: (np.frompyfunc(Fraction, 1, 1)(x), 0, 0) for k, x in at.items()}
+        at = {k: (fractions(x), 0, 0) for k, x in at.items()}
         alike[left] = compared(chain, at, name, wanted[left][:, None], exact)[0][:, 0]
     return alike, rises
 
@@ -86,23 +78,22 @@ def compared(chain: list[Any], at: dict[str, Any], name: str, wanted: Any, exact
 def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
     """The codes or integers that C makes of sums (channels, points), and of an element of a second tensor."""
     if claim["by"] == "table":
-        return claim["table"][:, np.uint32((sums[0] - claim["first"]) // claim["apart"] * claim["width"] + element)]
-    more = claim["factor"] * (element - claim["of_zero"])
-    if claim["by"] == "rescale":
+        return claim["table"][:, np.uint64((sums[0] - claim["first"]) // claim["apart"] * claim["width"] + element)]
+    more = claim["factor"] * float(element - claim["of_zero"])
+    require((abs(sums + 0.5) < 1 << 31) & (abs(sums + more + 0.5) < 1 << 31), "sums leave int32")
+    if "scale" in claim:
         zero, real = claim["zero"], claim["scale"].dtype.type
         value = sums.astype(real) * claim["scale"] + claim["bias"] + more.astype(real)
         return np.rint(value.clip(real(claim["low"] - zero), real(claim["high"] - zero))).astype(int) + zero
-    require(abs((sums := sums + more) + 0.5) < 1 << 31, "sums leave int32")
-    turns = claim["values"].T[..., None] if claim["by"] == "thresholds" else {"sums": None}[claim["by"]]
-    return sums if turns is None else sum((np.where(claim["rising"], sums > t, sums < t) * 1 for t in turns), 0 * sums)
+    turns, sums = np.array({"thresholds": claim.get("values"), "sums": [[]]}[claim["by"]]).T[..., None], sums + more
+    return sum((np.where(claim["rising"], sums > t, sums < t) for t in turns), sums * (claim["by"] == "sums"))
 
 
 def ends(claim: dict[str, Any], low: Any, high: Any, grid: int, element: int) -> Any:
     """The sums (channels, points) from `low` to `high` where intervals begin and end on which `formula` is constant."""
     if claim["by"] in ("table", "sums", "numbers"):
-        return np.arange(low.min(), high.max() + 1, grid)[None] if "apart" in claim else np.c_[low, high]
+        return np.c_[low, high] if claim["by"] == "sums" else np.array(range(low.min(), high.max() + 1, grid))[None]
     start, end, low, high = np.broadcast_arrays(formula(claim, low, element), formula(claim, high, element), low, high)
-    require(abs(end - start).max() * len(low) < MOST >> 6, "there is too much to check")
     sign, levels = np.sign(end - start), np.arange(1, 1 + abs(end - start).max())[None]
     a, b = (np.broadcast_to(x, (len(low), levels.size)) for x in (low, high))
     while (a < b).any():
@@ -115,12 +106,13 @@ def sums_of(at: dict[str, Any], edge: dict[str, Any], buffer: dict[str, Any]) ->
     """The least and greatest sums (channels, 1) of what is on an edge or of its products; a grid of them all."""
     (low, high), grid = (array(edge[k]).ravel()[at.get("rows", ...)] for k in ("low", "high")), buffer["operand"]
     if "weights" in at:
-        w, zero, (apart, first) = array(at["weights"]), edge["zero"], grid
+        w, zero, (apart, first) = array(at["weights"]).astype(float), edge["zero"], grid
         alike = array(edge["scale"]).size == 1 or w.shape[1] * w.shape[2] == 1  # (groups, channels, inputs, window)
         require(alike and [apart, first - zero] == at["reads"], "codes mean other integers")
         reach = (np.minimum(low, zero), np.maximum(high, zero)) if at["padded"] else (low, high)
         each = [w * np.broadcast_to(x - zero, len(w) * w.shape[2]).reshape(len(w), 1, -1, 1) for x in reach]
-        low, high = np.minimum(*each).sum((2, 3)).ravel(), np.maximum(*each).sum((2, 3)).ravel()
+        require(np.abs(each).sum() < 1 << 53, "sums leave int64")
+        low, high = (f(*each).sum((2, 3)).ravel().astype(int) for f in (np.minimum, np.maximum))
         grid = (apart, (first - zero) * w[0, 0].size) if np.all(w == 1) and not at["padded"] else (1, 0)
     require([np.all(array(at[k]) == x) for k, x in (("low", low), ("high", high)) if k in at], "ranges differ")
     return low[:, None], high[:, None], grid
@@ -130,22 +122,26 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
     """C's formula and the chain, which never falls or never rises, are alike where the formula steps: so everywhere."""
     one, chain, points, reads = np.ones((1, 1)) if exact else 1.0, step["chain"], 0, len(step["inputs"])
     named = {f"{k}{i}": edge.get(k, 1) for i, edge in enumerate(edges[:reads]) for k in ("scale", "zero")}
-    at = {k: (np.atleast_2d(array(x) * one), 0.0, 0.0) for k, x in {**step["constants"], **named}.items()}
+    at = {(k,): (np.atleast_2d(array(x) * one), 0.0, 0.0) for k, x in {**step["constants"], **named}.items()}
+    at |= {k: (x.reshape(-1, 1), 0.0, 0.0) for (k,), (x, *_) in at.items()}
     low, high, (grid, at_0) = sums_of(of := step["sums"], edges[0], buffers[0])
     bias, is_line = array(of["bias"]).reshape(-1, 1), (exact and {op["op"] for op in chain} <= AFFINE) or not chain
-    grid = grid if np.all((at_0 + bias - (low + bias).min()) % grid == 0) else 1
+    grid, low, high = grid if np.all((at_0 + bias - (low + bias).min()) % grid == 0) else 1, low + bias, high + bias
     other, (apart, first) = (edges[1], buffers[1]["operand"]) if reads > 1 else ({"low": 0, "high": 0}, (1, 0))
-    for n in range(array(other["low"]).min(), array(other["high"]).max() + 1, apart):
+    least, most = (array(other[k]).reshape(-1, 1) for k in ("low", "high"))
+    require(((least - first) % apart == 0) & (low.size > 0) & (reads < 3), "it reads something else")
+    for n in range(least.min(), most.max() + 1, apart):
         for claim, buffer, edge in zip(step["claims"], buffers[reads:], edges[reads:], strict=True):
-            facts = {k: array(x) if isinstance(x, dict) else x for k, x in claim.items()}
+            by, facts = claim["by"], {k: array(x) if isinstance(x, dict) else x for k, x in claim.items()}
+            facts |= {k: x.reshape(-1, 1) for k, x in facts.items() if np.ndim(x) and k not in ("table", "values")}
             for k, times in (("scale", of.get("scale", 1)), ("zero", int("weights" not in of))):
                 same = np.all(array(edges[0].get(k, 0)).ravel() * array(times).ravel() == array(edge.get(k, 0)).ravel())
-                require(same or claim["is"] != "sum" or claim["by"] == "numbers", "elements mean something else")
-            sums, by = ends(facts, low + bias, high + bias, grid, (n - first) // apart), claim["by"]
-            never = (n < array(other["low"])) | (n > array(other["high"])) | (sums < low + bias) | (sums > high + bias)
+                require(same or claim["is"] != "sum" or by == "numbers", "elements mean something else")
+            sums = ends(facts, low, high, grid, (n - first) // apart)
+            never = (n < least) | (n > most) | (sums < low) | (sums > high)
             require((points := points + sums.size * (1 + len(chain))) < MOST, "there is too much to check")
-            number = abs(sums).astype("<i4").view("<f4") * np.sign(sums, dtype="<f4") if "places" in of else sums - bias
-            start = at | {"sum": (number * one, 1.0, 0.0), "other": (np.full((1, 1), float(n)), 0.0, 0.0)}
+            real = abs(sums).astype("<i4").view("<f4") * np.sign(sums, dtype="<f4") if "places" in of else sums - bias
+            start = at | {"sum": (real * one, 1.0, 0.0), "other": (np.full((1, 1), float(n)), 0.0, 0.0)}
             if by == "numbers":
                 x, _, off = evaluated(chain, start, exact)[claim["is"]]
                 made, own = (sums, (sums - array(edge["zero"])) * array(edge["scale"])) if "scale" in edge else [x] * 2
@@ -153,9 +149,10 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
             else:
                 made = buffer["operand"][1] + buffer["operand"][0] * formula(facts, sums, (n - first) // apart)
                 alike, rises = compared(chain, start, claim["is"], made, exact)
-                require(alike | never, "the chain and C's formula differ")
-                require((by == "table") | ~np.isnan(rises) & (is_line or by != "sums"), "it turns back, or is no line")
-            require((array(edge["low"]) <= made) & (made <= array(edge["high"])) | never, "results leave their range")
+                is_sure = (by == "table") | ~np.isnan(rises) & (is_line or by != "sums")
+                require(never | alike & is_sure, "the chain and C's formula differ, or it turns back, or is no line")
+            lower, upper = (array(edge[k]).reshape(-1, 1) for k in ("low", "high"))
+            require((lower <= made) & (made <= upper) | never, "results leave their range")
 
 
 def check(given: dict[str, Any], folder: Path) -> None:
@@ -177,13 +174,16 @@ def check(given: dict[str, Any], folder: Path) -> None:
             used = [buffers[name] for name in step["inputs"] + step["outputs"]]
             prove(step, used, [edges[b["edge"]] for b in used], exact)
     for name, b in buffers.items():
-        edge, (least, most), room = edges[b["edge"]], b["holds"], buffers[home[name]]["bytes"] * 8
-        require(room >= np.prod(edge["shape"], dtype=object) * b["bits"], f"{name} has too few bytes")
+        edge, (least, most), root = edges[b["edge"]], b["holds"], buffers[home[name]]
+        spans = [[{*array(x.get(k, 0)).flat} for k in ("low", "high")] for x in (edge, edges[root["edge"]])]
+        require(spans[0] == spans[1] and b["operand"] == root["operand"], f"{name} is of other integers")
+        require(0 < b["operand"][0] < 256 and abs(b["operand"][1]) < 1 << 31, f"{name} has other codes")
+        require(root["bytes"] * 8 >= np.prod(edge["shape"], dtype=object) * b["bits"], f"{name} has too few bytes")
         require((array(edge.get("low", least)) >= least) & (array(edge.get("high", most)) <= most), f"{name} is narrow")
         require(b["alias"] or b["life"] == life.get(name), f"{name} is in use from {life.get(name)}")
         if b["alias"] == "" and name not in given["inputs"] + given["outputs"]:
             rows.append((*b["life"], b["offset"], -(-b["bytes"] // 64) * 64))
-    first, last, start, size = np.array(rows, np.int64).reshape(-1, 4).T[..., None]
+    first, last, start, size = np.array(rows, object).reshape(-1, 4).T[..., None]
     both = (first <= last.T) & (first.T <= last) & (start < (start + size).T) & (start.T < start + size)
     require(both.sum() == len(both), "two buffers in use at one step lie in the same memory")
     require((start == abs(start) // 64 * 64) & (start + size <= given["arena"]["bytes"]), "outside of the arena")

@@ -57,7 +57,7 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
     end, points = chain.number(made[0].edge.name), first.integers.most - first.integers.least + 1
     if points * first.shape[1 if len(first.shape) > 1 else 0] * (1 + len(chain.ops)) >= checker.MOST >> 1:
         raise Unsaid(f"plain C computes real numbers of {points:,} integers: tested, not proved")
-    found = said(chain, [{"by": "numbers", "apart": 1, "is": end.name}])
+    found = said(chain, [{"by": "numbers", "is": end.name}])
     off, *ends = _reach(found, end.name, first)
     claims = [{**claim, "off": off} for claim in found["claims"]]
     reach = [] if isinstance(made[0].edge.type, Integers) else [stored(np.full((1, 1), x)) for x in ends]

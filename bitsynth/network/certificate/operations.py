@@ -118,11 +118,40 @@ def _step(chain: ChainWriter, node: Node, made: ChainValue) -> ChainValue:
     return ChainValue(made.name, "float64", made.is_constant, chain.graph.edges[node.outputs[0]])
 
 
+_MODES = {
+    "CEIL": ("ceil", "ceil", 0),
+    "FLOOR": ("floor", "floor", 0),
+    "UP": ("ceil", "floor", 0),
+    "DOWN": ("floor", "ceil", 0),
+    "HALF_UP": ("floor", "ceil", 0.5),
+    "HALF_DOWN": ("ceil", "floor", -0.5),
+}
+"""How numbers above 0 are rounded, how those below it, and what the first have more before, and the others less."""
+
+
 def _rounded(chain: ChainWriter, a: ChainValue, mode: str) -> ChainValue:
+    """Whole numbers. By modes that differ on both sides of 0 they are none below 0 on one side, plus none above it."""
     if mode == "BIPOLAR":
-        zero = chain.scalar(0, a)
-        return chain.op("count", a, zero, least=-1, step=2)
-    return chain.op("round", a, round={"HALF_EVEN": "ROUND"}.get(mode, mode))
+        return _counted(chain, a, chain.scalar(0, a), -1, 2)
+    if mode in ("ROUND", "HALF_EVEN"):
+        return chain.op("round", a)
+    above, below, half = _MODES[mode]
+    if above == below:
+        return chain.op(above, a)
+    zero, near = chain.scalar(0, a), chain.scalar(half, a)
+    first, second = (chain.op(name, a, near) if half else a for name in ("add", "sub"))
+    kept = chain.op("max", chain.op(above, first), zero), chain.op("min", chain.op(below, second), zero)
+    return chain.op("add", *kept)
+
+
+def _counted(chain: ChainWriter, a: ChainValue, levels: ChainValue, least: int, step: int) -> ChainValue:
+    """How many levels are reached, so many steps above the least number."""
+    made = chain.op("count", a, levels)
+    if step == 2:  # sums of whole numbers are exact in float64 to the checker, products are not
+        made = chain.op("add", made, made)
+    elif step != 1:
+        made = chain.op("mul", made, chain.constant(np.asarray(step)))
+    return made if least == 0 else chain.op("add", made, chain.constant(np.asarray(least)))
 
 
 def _on_scale(chain: ChainWriter, node: Node, zero_first: bool) -> ChainValue:
@@ -204,8 +233,8 @@ def _count(chain: ChainWriter, node: Node) -> ChainValue:
         raise Unsaid("thresholds differ along another axis than channels")
     name = f"k{len(chain.constants)}"
     chain.constants[name] = stored(np.asarray(rows))
-    made = chain.op("count", a, ChainValue(name, rows.dtype.name, True), least=int(at["least"]), step=int(at["step"]))
-    return _step(chain, node, made)
+    levels = ChainValue(name, rows.dtype.name, True)
+    return _step(chain, node, _counted(chain, a, levels, int(at["least"]), int(at["step"])))
 
 
 def _truncate(chain: ChainWriter, node: Node) -> ChainValue:

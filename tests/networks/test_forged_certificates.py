@@ -1,0 +1,119 @@
+"""Certificates whose claims do not hold, each in a way that leaves one kind of look at sums, numbers or memory out."""
+
+import copy
+
+import numpy as np
+import pytest
+from certified import certified, failure
+from certified_networks import changed, sliced, zoo
+
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.types import Integers
+from bitsynth.network.certificate import checker
+from bitsynth.network.certificate.arrays import stored
+
+
+@pytest.fixture(scope="module")
+def found():
+    return certified(zoo(np.random.default_rng(15)))
+
+
+def one_code(given, step):
+    """Every entry of a step's table is the first."""
+    return changed(given, step=step, path=("claims", 0, "table"), value=lambda x: np.repeat(x[:, :1], x.shape[1], 1))
+
+
+def unclaimed(made, step):
+    """Nothing is claimed of a step, so that its results may be anything in their range."""
+    made["steps"][step].update(claims=[], unclaimed="it is tested")
+
+
+def read_by(made, step, k=0):
+    """The buffer that a step reads."""
+    return made["buffers"][made["steps"][step]["inputs"][k]]
+
+
+@pytest.mark.parametrize("operand", [[-1, 0], [-1, 7], [1 << 9, 0], [1, 1 << 40]])
+def test_codes_rise_with_what_they_stand_for(found, operand):
+    """Or a range that runs upward has no element at all."""
+    made = one_code(found, 3)
+    assert failure(made)
+    unclaimed(made, 2)
+    read_by(made, 3)["operand"] = operand
+    assert failure(made)
+
+
+def squared():
+    """Real numbers of integers that turn back."""
+    builder = GraphBuilder("squared", "exact")
+    x = builder.input("x", (1, 4), "float32", Integers.between(-3, 3, 0.5))
+    made = builder.add("matmul", x, builder.constant(np.eye(4, dtype=np.float32), "w"))
+    return builder.build((builder.add("power", made, exponent=2.0, name="y"),))
+
+
+def test_real_numbers_are_looked_at_between_ends_too():
+    given = certified(squared())
+    step = next(k for k, s in enumerate(given["steps"]) if s["claims"][0]["by"] == "numbers")
+    assert failure(given) == ""
+    narrow = copy.deepcopy(given)
+    narrow["steps"][step]["claims"][0].pop("apart", None)
+    narrow["edges"]["y"].update(low=stored(np.full((1, 1), 2.25)), high=stored(np.full((1, 1), 2.25)))
+    assert "leave their range" in failure(narrow)
+
+
+def test_sums_do_not_wrap_around(found):
+    """Four weights of 2**62 more are, in int64, none."""
+    made = changed(found, step=1, path=("sums", "weights"), value=lambda w: w + (1 << 62) * (np.arange(w.shape[3]) < 4))
+    for end in ("low", "high"):
+        del made["steps"][1]["sums"][end]
+    assert "sums leave int64" in failure(made)
+
+
+def test_places_in_the_arena_do_not_wrap_around(found):
+    made = copy.deepcopy(found)
+    name = next(name for name, b in made["buffers"].items() if "offset" in b)
+    made["buffers"][name].update(offset=(1 << 63) - 64, bytes=128)
+    assert "outside of the arena" in failure(made)
+
+
+def test_places_in_tables_do_not_wrap_around(found):
+    assert failure(changed(found, step=3, path=("claims", 0, "first"), value=lambda n: n - (1 << 32)))
+
+
+def test_numbers_of_a_chain_do_not_differ_along_sums(found):
+    """A column of a constant for each sum that is looked at would be a chain for each."""
+    points = 2 + 2 * checker.array(found["steps"][1]["claims"][0]["values"]).shape[1]
+    name = found["steps"][1]["chain"][-1]["of"][1]
+    made = changed(found, step=1, path=("constants", name), value=lambda x: np.repeat(x, points, 1))
+    assert failure(made)
+
+
+def test_ranges_do_not_differ_along_sums(found):
+    made = copy.deepcopy(found)
+    made["edges"]["zoo.quantize_1"].update(low=stored(np.zeros((1, 8), int)), high=stored(np.full((1, 8), 3)))
+    assert failure(made)
+
+
+def test_something_is_looked_at():
+    assert failure(
+        changed(certified(sliced(np.random.default_rng(15))), step=1, path=("sums", "rows"), value=lambda _: [])
+    )
+
+
+def test_a_step_reads_nothing_that_is_in_no_formula(found):
+    made = copy.deepcopy(found)
+    made["steps"][3]["inputs"] += made["steps"][1]["inputs"][:1] * (3 - len(made["steps"][3]["inputs"]))
+    assert failure(made)
+
+
+def test_memory_by_another_name_has_the_same_range(found):
+    made = copy.deepcopy(found)
+    (name,) = made["steps"][2]["inputs"]
+    made["buffers"]["again"] = {**made["buffers"][name], "alias": name, "edge": "narrow"}
+    made["edges"]["narrow"] = dict(made["edges"][name])
+    made["steps"][2]["inputs"] = ["again"]
+    assert failure(made) == ""
+    made["edges"]["narrow"]["high"] = 1
+    for end in ("low", "high"):
+        del made["steps"][2]["sums"][end]
+    assert "again is of other integers" in failure(made)
