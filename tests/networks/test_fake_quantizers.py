@@ -2,34 +2,11 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from float_files import File
 
 from bitsynth.graph import read, run
 from bitsynth.graph.types import Integers
 from bitsynth.network.regions.codes import operand_of
-
-
-class File:
-    """Nodes of standard ONNX one after another; every edge but the first is called as its node's number says."""
-
-    def __init__(self):
-        self.nodes, self.constants = [], []
-
-    def constant(self, value):
-        self.constants.append(numpy_helper.from_array(np.asarray(value, np.float32), f"c{len(self.constants)}"))
-        return self.constants[-1].name
-
-    def add(self, op, *inputs, **attributes):
-        names = [i if isinstance(i, str) else self.constant(i) for i in inputs]
-        self.nodes.append(helper.make_node(op, names, [f"n{len(self.nodes)}"], **attributes))
-        return self.nodes[-1].output[0]
-
-    def model(self, shape, *outputs):
-        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-        made = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs]
-        graph = helper.make_graph(self.nodes, "net", [x], made, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-
 
 STEP, LIMIT = np.float32(0.3), np.float32(4.7)
 

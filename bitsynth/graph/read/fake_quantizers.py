@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from bitsynth.graph.read.bits import twice_less_one
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.read.bits import bipolar, twice_less_one
 from bitsynth.graph.read.ladders import summed
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.types import Integers
@@ -18,16 +19,56 @@ def meant_by_sum(node: FileNode, op: str, a: str, b: str) -> str | None:
         return None
     if op == "add":
         through = _straight_through(node, a, b) or _straight_through(node, b, a)
-        return through or twice_less_one(node, op, a, b) or summed(node, a, b)
+        signs = _never_zero(node, a, b) or _never_zero(node, b, a)
+        return through or signs or twice_less_one(node, op, a, b) or summed(node, a, b)
     return (_cut(node, a, b) or twice_less_one(node, op, a, b)) if op == "sub" else None
 
 
 def _straight_through(node: FileNode, rest: str, x: str) -> str | None:
-    """q, if the sum is (q - x) + x: estimators of gradients leave that in a file."""
-    taken = node.graph.maker(rest, "sub")
-    if taken is None or taken.inputs[1] != x or node.graph.edges[taken.inputs[0]].shape != node.shape():
+    """q, if the sum is (q - x) + x, or 1 * (-x + q) + x: estimators of gradients leave that in a file."""
+    graph = node.graph
+    while (scaled := graph.maker(rest, "mul")) and _is_one(graph, scaled.inputs[1]):
+        rest = scaled.inputs[0]
+    found = _less(graph, rest, x)
+    return found if found and graph.edges[found].shape == node.shape() else None
+
+
+def _less(graph: GraphBuilder, rest: str, x: str) -> str | None:
+    """q, if an edge is q - x or -x + q."""
+    if taken := graph.maker(rest, "sub"):
+        return taken.inputs[0] if taken.inputs[1] == x else None
+    if added := graph.maker(rest, "add"):
+        a, b = added.inputs
+        return b if _is_negative(graph, a, x) else a if _is_negative(graph, b, x) else None
+    return None
+
+
+def _is_negative(graph: GraphBuilder, edge: str, x: str) -> bool:
+    """Whether an edge is -x, both moved alike perhaps."""
+    if turned := graph.maker(edge, "neg"):
+        return turned.inputs[0] == x
+    moved, other = graph.maker(edge, "transpose"), graph.maker(x, "transpose")
+    if moved is None or other is None or moved.attributes["order"] != other.attributes["order"]:
+        return False
+    return _is_negative(graph, moved.inputs[0], other.inputs[0])
+
+
+def _is_one(graph: GraphBuilder, edge: str) -> bool:
+    value = graph.value(edge)
+    return value is not None and value.size == 1 and float(value.reshape(())) == 1
+
+
+def _never_zero(node: FileNode, sign: str, rest: str) -> str | None:
+    """Bipolar codes, if s + (1 - |s|) of a sign s is what is written: QKeras so has 1 of 0."""
+    graph = node.graph
+    made, taken = graph.maker(sign, "quantize"), graph.maker(rest, "sub")
+    size = graph.maker(taken.inputs[1], "abs") if taken else None
+    if made is None or taken is None or size is None or size.inputs[0] != sign or not _is_one(graph, taken.inputs[0]):
         return None
-    return taken.inputs[0]
+    kind, limits = graph.edges[sign].type, (made.attributes["low"], made.attributes["high"])
+    is_sign = made.attributes["rounding"] == "UP" and limits == (-1, 1) and not np.any(made.attributes["zero"])
+    plain = isinstance(kind, Integers) and kind.is_plain
+    return bipolar(node, made.inputs[0], node.of(0).dtype) if is_sign and plain else None
 
 
 def _cut(node: FileNode, size: str, other: str) -> str | None:

@@ -214,8 +214,6 @@ READERS: dict[str, Reader] = {
     "GlobalAveragePool": _global_pool(mean_of),
     "GlobalMaxPool": _global_pool(_folded("reduce_max")),
     "Identity": _same,
-    "Max": fold("max"),
-    "Min": fold("min"),
     "Mul": _binary("mul"),
     "Neg": unary("neg"),
     "Pow": _power,

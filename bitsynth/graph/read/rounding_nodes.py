@@ -7,22 +7,18 @@ floats are, as exporters do it.
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from functools import reduce
 
 import numpy as np
 
 from bitsynth.graph.bounds import bounds
 from bitsynth.graph.builder import GraphBuilder
-from bitsynth.graph.ir import Node
 from bitsynth.graph.operators.rounding import ROUNDINGS
 from bitsynth.graph.read.bits import bipolar
+from bitsynth.graph.read.cut_rounding import MOST_LIMIT, cut_rounding, number_of, quantizer_within
 from bitsynth.graph.read.float_nodes import Reader
-from bitsynth.graph.read.quantizer import Quantizer
 from bitsynth.graph.read.source import FileNode
-from bitsynth.graph.types import Integers, Tensor
-
-_MOST = 1 << 31
-"""Limits of integers worth a quantizer."""
+from bitsynth.graph.types import Integers
 
 
 def _round(mode: str) -> Reader:
@@ -33,37 +29,11 @@ def _round(mode: str) -> Reader:
         edge = node.edge(0) if weights is None else node.constant(weights)
         low, high = (ROUNDINGS[mode](end) for end in bounds(node.graph, edge))
         limits = float(low.min()), float(high.max())
-        if not (-_MOST <= limits[0] and limits[1] <= _MOST):
+        if not (-MOST_LIMIT <= limits[0] and limits[1] <= MOST_LIMIT):
             return (node.add("round", edge, rounding=mode),)
-        return (_quantizer(node, edge, mode, limits),)
+        return (quantizer_within(node, edge, mode, limits),)
 
     return read
-
-
-def _quantizer(node: FileNode, edge: str, mode: str, limits: tuple[float, float]) -> str:
-    """Whole numbers within limits by rounding an edge; a Clip before it to whole numbers and a division are its own."""
-    source, scale = edge, np.ones(())
-    low, high = limits
-    if (clip := node.graph.maker(source, "clip")) and (cut := _whole_limits(clip)):
-        source, low, high = clip.inputs[0], max(low, cut[0]), min(high, cut[1])
-    if (division := node.graph.maker(source, "div")) and (found := _scale(node.graph, division)) is not None:
-        source, scale = division.inputs[0], found
-    return Quantizer(mode, (int(low), int(high)), scale, 0.0).add(node, source, real=node.of(0).dtype)
-
-
-def _whole_limits(clip: Node) -> tuple[float, float] | None:
-    limits = clip.attributes["low"], clip.attributes["high"]
-    return limits if all(map(_is_whole, limits)) else None
-
-
-def _scale(graph: GraphBuilder, division: Node) -> Tensor | None:
-    """The divisor as the scale of a quantizer of the dividend; None if it is none."""
-    dividend, quotient = (graph.edges[name] for name in (division.inputs[0], division.outputs[0]))
-    value = graph.value(division.inputs[1])
-    if value is None or dividend.shape != quotient.shape or not ((value > 0) & np.isfinite(value)).all():
-        return None
-    rank = len(dividend.shape)
-    return value.reshape(()) if value.size == 1 else value.reshape((1,) * (rank - value.ndim) + value.shape)
 
 
 def _clip(node: FileNode) -> tuple[str, ...]:
@@ -73,18 +43,27 @@ def _clip(node: FileNode) -> tuple[str, ...]:
         low, high = (None if x is None else int(x) for x in (low, high))
     if low is None and high is None:
         return (node.edge(0),)
-    rounded = node.graph.maker(node.edge(0), "round")
-    if rounded and _is_whole(low) and _is_whole(high) and low <= high and not _of_integers(node.graph, rounded):
-        return (_quantizer(node, rounded.inputs[0], rounded.attributes["rounding"], (low, high)),)
-    return (node.add("clip", node.edge(0), low=low, high=high),)
+    made = cut_rounding(node, node.edge(0), low, high) if node.of(0).is_float else None
+    return (made or node.add("clip", node.edge(0), low=low, high=high),)
 
 
-def _is_whole(limit: float | None) -> TypeGuard[float]:
-    return limit is not None and limit == np.rint(limit) and abs(limit) <= _MOST
+def _extreme(op: str) -> Reader:
+    """The lesser or the greater of numbers, two by two."""
+
+    def read(node: FileNode) -> tuple[str, ...]:
+        edges = [node.edge(k) for k in range(len(node.inputs))]
+        return (reduce(lambda a, b: _cut(node, op, a, b) or node.add(op, a, b), edges),)
+
+    return read
 
 
-def _of_integers(graph: GraphBuilder, rounded: Node) -> bool:
-    return isinstance(graph.edges[rounded.inputs[0]].type, Integers)
+def _cut(node: FileNode, op: str, a: str, b: str) -> str | None:
+    """What one of two edges is cut to by the other, if that makes a quantizer."""
+    for edge, other in ((a, b), (b, a)):
+        limit = number_of(node.graph, other)
+        if limit is not None and len(node.graph.edges[other].shape) <= len(node.graph.edges[edge].shape):
+            return cut_rounding(node, edge, *((None, limit) if op == "min" else (limit, None)))
+    return None
 
 
 def _limit(node: FileNode, name: str, index: int) -> float | int | None:
@@ -108,7 +87,7 @@ def _sign(node: FileNode) -> tuple[str, ...]:
         return (node.constant(np.sign(value)),)
     if _is_never_zero(node.graph, node.edge(0)):
         return (bipolar(node, node.edge(0), node.of(0).dtype),)
-    return (_quantizer(node, node.edge(0), "UP", (-1, 1)),)
+    return (quantizer_within(node, node.edge(0), "UP", (-1, 1)),)
 
 
 def _is_never_zero(graph: GraphBuilder, edge: str) -> bool:
@@ -125,6 +104,8 @@ READERS: dict[str, Reader] = {
     "Ceil": _round("CEIL"),
     "Clip": _clip,
     "Floor": _round("FLOOR"),
+    "Max": _extreme("max"),
+    "Min": _extreme("min"),
     "Round": _round("ROUND"),
     "Sign": _sign,
 }
