@@ -89,7 +89,7 @@ def of_kernels(cpu: str, widths: tuple[int, int], compilers: Sequence[str], meth
         kernel = each.entry.kernel
         model = cycles_per_128_mac(isa, kernel, cpu), predicted.cycles_per_128_mac(isa, kernel, cpu)
         for row in _rows(isa, cpu, f"A{widths[0]}W{widths[1]}", _described(each), model, compilers):
-            yield replace(row, layer=LAYER.name if each is taken else "")
+            yield replace(row, layer=LAYER.name if kernel.digest == taken.entry.kernel.digest else "")
 
 
 def kernel_of_layer(cpu: str, widths: tuple[int, int]) -> MatmulKernel:

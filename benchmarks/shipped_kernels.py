@@ -8,7 +8,7 @@ machines have at the widths of published figures, so that methods can be compare
 method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 1 bits too; the
 widths of first and last layers, with 8 bits on a side, and the methods for layers that pay there,
 with dot products of at most 32 and 16 output channels too where one of 64 takes several registers, and products of 1
-by 1 bits of at most 16; products of at most 32 where those of 48 are cheapest on Arm;
+by 1 bits of at most 16; products of at most 32 where those of 48 are cheapest on Arm, and of sums at 3 and 4 bits;
 and the kernels of the paper's own sketch, which layers are compared with. Sets that extend no other have depthwise
 kernels too, of all widths, and those with dot products one of these, of 8 bits.
 """
@@ -64,13 +64,14 @@ def wanted() -> Iterator[tuple[str, tuple[int, int], KernelOptions]]:
             yield name, (1, 1), KernelOptions("popcount", channels=16)
         if table.arch == "aarch64" and not table.extends:
             yield from ((name, widths, KernelOptions("multiply", channels=32)) for widths in NARROW)
+            yield from ((name, widths, KernelOptions("fip", channels=64)) for widths in EVERY if min(widths) > 2)
         if table.paper is not None and table.vector_bits == 128 and table.arch == "aarch64":
             yield from ((name, widths, KernelOptions(sketch="paper")) for widths in PAPER)
 
 
 def for_layers(table: IsaTable) -> Iterator[KernelOptions]:
-    """Every method, with more columns only where a register has more bytes than 32."""
-    for method in METHODS:
+    """Every method that pays at all widths, with more columns only where a register has more bytes than 32."""
+    for method in (m for m in METHODS if m != "fip"):
         yield KernelOptions(method, channels=64)
         if table.vector_bits > 256 and method == "lookup":
             yield KernelOptions(method, channels=128)

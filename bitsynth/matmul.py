@@ -265,7 +265,8 @@ def get_kernel(
         w_bits: Bits of weights, 1 to 8.
         act_encoding: The values of activations: "unsigned", "signed", "bipolar", "ternary" or "narrow".
         weight_encoding: The values of weights, likewise.
-        method: The cheapest kernel of "popcount", "lookup", "pairs", "multiply" or "dot"; of all methods if None.
+        method: The cheapest kernel of "popcount", "lookup", "pairs", "multiply", "fip" or "dot"; of all methods
+            if None.
         cpu: A processor, such as "a72": the kernel of fewest cycles on it; for an in-order one, such as "a53", with
             its steps in that order (`MatmulKernel.on`), derived from the same proof.
         channels: Output channels of the layers that the kernel is for, 0 for none.

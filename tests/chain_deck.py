@@ -69,8 +69,8 @@ def deck(isa: str, number: int) -> Deck:
     return Deck(isa, number)
 
 
-MOST_OF_PAIRS = 2
-"""Bits of a side in kernels of pairs."""
+BITS = {"pairs": range(1, 3), "fip": range(3, 5)}
+"""Bits of either side in kernels of some methods."""
 
 
 def _methods(isa: str) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def _kind(rng: Generator, act: MatmulOperand, methods: tuple[str, ...]) -> Kind:
     return Kind(
         act=act,
         wgt=MatmulOperand(bits, Encoding(one_of(rng, encodings(bits)))),
-        method=one_of(rng, [m for m in methods if m != "pairs" or max(bits, act.bits) <= MOST_OF_PAIRS]),
+        method=one_of(rng, [m for m in methods if {bits, act.bits} <= {*BITS.get(m, (bits, act.bits))}]),
         bits=int(rng.integers(1, 4)),
         epilogue=one_of(rng, ("rising", "mixed", "up", "even")),
         layout=one_of(rng, ("NHWC", "packed")),

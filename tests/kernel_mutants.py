@@ -104,6 +104,8 @@ def _of_terms(kernel: Kernel) -> Mutants:
         for code, value in enumerate(table):
             for by in (1, -1):
                 yield f"{name}: code {code} by {by}", change(kernel, **{name: _set(table, code, value + by)})
+    for factor in (kernel.cross_terms - 1, kernel.cross_terms + 1, -kernel.cross_terms, 0):
+        yield f"cross_terms: {factor}", change(kernel, cross_terms=factor)
     yield "terms: exchanged", change(kernel, row_terms=kernel.column_terms, column_terms=kernel.row_terms)
 
 

@@ -38,6 +38,7 @@ REPRESENTATIVE: list[Config] = [
     ("neon_dotprod", "dot", 3, 1),
     ("avx512", "lookup", 2, 1),
     ("avx512", "dot", 1, 1),
+    ("neon", "fip", 3, 3),
 ]
 """Every method, rows together, operands in either place, one pass and several, tables of 4 and of 6 bits."""
 

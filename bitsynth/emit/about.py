@@ -16,6 +16,7 @@ _METHODS = {
     "lookup": "by looking sums up in tables",
     "pairs": "by looking sums of two rows up at once",
     "multiply": "by multiplying 8-bit lanes",
+    "fip": "by multiplying sums of two 8-bit lanes",
     "dot": "by dot products of 8-bit lanes",
 }
 

@@ -22,7 +22,7 @@ from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import kernel_header
 from bitsynth.emit.statements import Scope
 from bitsynth.emit.tables import tables
-from bitsynth.emit.terms import doublings, makes_values, row_affines, row_terms, slope
+from bitsynth.emit.terms import doublings, has_row_terms, makes_values, row_affines, row_terms, slope
 from bitsynth.files import marked
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
@@ -159,7 +159,7 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     correction, affine_scale = affine(spec), row_affines(kernel, spec)
     affine_terms = correction.act_terms, correction.wgt_terms
     terms = row_terms(kernel, spec)
-    sums = [_Sum(kernel, "terms", 0, terms)] if any(terms) else []
+    sums = [_Sum(kernel, "terms", 0, terms)] if has_row_terms(kernel, spec) else []
     if affine_scale:
         sums.append(_Sum(kernel, "affines", 1, correction.act_terms))
     return {
@@ -167,7 +167,7 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
         "row_affine": affine_terms[kernel.swapped],
         "column_affine": affine_terms[not kernel.swapped],
         "affine_scale": affine_scale,
-        "has_row_terms": any(terms),
+        "has_row_terms": has_row_terms(kernel, spec),
         "makes_values": makes_values(kernel, spec),
         "term_bytes": 8 if correction.is_identity else 16,
         "sums": sums,
@@ -186,7 +186,7 @@ def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     shift = affine(spec).shift * makes_values(kernel, spec)
     times = doublings(kernel, spec)
     doubled = proved_multiple(kernel, times)
-    flushes = Flushes(isa, doubled, any(row_terms(kernel, spec)), shift, times)
+    flushes = Flushes(isa, doubled, has_row_terms(kernel, spec), shift, times)
     programs = Programs(isa, doubled, flushes)
     start = flushes.without_steps(scope)
     body = load_constants(scope, isa, doubled.constants, "constant")

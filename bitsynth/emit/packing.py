@@ -69,6 +69,8 @@ def packing(kernel: Kernel) -> Packing:
     made = _as_words(kernel, inputs) or _as_tables(kernel, inputs) or _as_bytes(kernel, inputs)
     made = made or Packing("steps", tuple(range(kernel.k_step)))
     check(kernel, made)
+    if kernel.cross_terms and (made.rows != "bytes" or not made.in_order):
+        raise Refuted(f"products of neighbours are of codes in order, a byte each, but rows are packed as {made.rows}")
     return made
 
 

@@ -11,7 +11,7 @@ from bitsynth.emit import glue_abi
 from bitsynth.emit.packing import packing, packs_words
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, NUMBERS, SHAPE
-from bitsynth.emit.terms import row_affines, row_terms, slope
+from bitsynth.emit.terms import has_row_terms, row_affines, row_terms, slope
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
@@ -35,7 +35,7 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
         "column_bytes": kernel.column_bytes,
         "slack": load(kernel.isa).word.lanes,
         "planes_apart": int(kernel.bit_axis == "outer"),
-        "has_row_term": any(row_terms(kernel, spec)),
+        "has_row_term": has_row_terms(kernel, spec),
         "has_row_affine": row_affines(kernel, spec) != 0,
         "has_pack_words": packs_words(kernel),
         "rows_of_words": packing(kernel).rows == "words",
@@ -47,7 +47,7 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
 def _code_factors(kernel: Kernel, spec: MatmulSpec) -> tuple[int, int] | None:
     """What a row's sum of codes is multiplied by to give its two sums, if rows of whole words are codes; else None."""
     terms = slope(row_terms(kernel, spec))
-    if packing(kernel).rows != "bytes" or not packs_words(kernel) or terms is None:
+    if packing(kernel).rows != "bytes" or not packs_words(kernel) or terms is None or kernel.cross_terms:
         return None
     return terms, row_affines(kernel, spec)
 

@@ -43,6 +43,11 @@ def row_terms(kernel: Kernel, spec: MatmulSpec) -> tuple[int, ...]:
     return _all_row_terms(kernel, spec) if makes_values(kernel, spec) else kernel.row_terms
 
 
+def has_row_terms(kernel: Kernel, spec: MatmulSpec) -> bool:
+    """Whether rows have terms, of codes or of products of neighbours."""
+    return any(row_terms(kernel, spec)) or kernel.cross_terms != 0
+
+
 def row_affines(kernel: Kernel, spec: MatmulSpec) -> int:
     """What the encodings of `spec` add to a row's sums for each unit of its codes, beside its terms.
 

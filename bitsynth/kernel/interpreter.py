@@ -19,7 +19,7 @@ from bitsynth.isa.load import load
 from bitsynth.kernel.machine import ConcreteMachine, Registers
 from bitsynth.kernel.nest import LoopNest, blocks, nth
 from bitsynth.kernel.operands import Operands, Runs
-from bitsynth.kernel.packing import Codes
+from bitsynth.kernel.packing import Codes, crossed
 from bitsynth.kernel.program import Kernel, Pass, period
 from bitsynth.kernel.wellformed import check_shape
 
@@ -72,10 +72,9 @@ class _Tiles:
         """The tile before the first pass."""
         kernel, (_, tiles) = self.machine.kernel, self.operands.shape
         g = np.zeros(tiles * kernel.columns, np.int64)
-        terms = np.array(kernel.column_terms, np.int64)[self.operands.columns]
-        g[: len(self.operands.columns)] = terms.sum(axis=1)
+        g[: len(self.operands.columns)] = _terms(kernel.column_terms, kernel.cross_terms, self.operands.columns)
         h = np.zeros(self.operands.shape[0] * kernel.together, np.int64)
-        h[: len(self.operands.rows)] = np.array(kernel.row_terms, np.int64)[self.operands.rows].sum(axis=1)
+        h[: len(self.operands.rows)] = _terms(kernel.row_terms, kernel.cross_terms, self.operands.rows)
         starts = list(_word32(g).reshape(1, tiles, kernel.columns).transpose(2, 0, 1))
         members, lanes = range(kernel.together), self.machine.isa.tile.lanes
         of_rows = (h[member :: kernel.together] for member in members)
@@ -122,6 +121,12 @@ class _Tiles:
         trace = machine.run(loop.flush_steps, {**accs, **loaded})
         stored = [machine.store(memory.store_tile, trace.registers[n], machine.isa.tile) for n in loop.tile]
         return [x for lanes in stored for x in lanes]
+
+
+def _terms(table: Sequence[int], cross: int, codes: Codes) -> NDArray[np.int64]:
+    """(N,) terms of codes (N, K): of each code, and `cross` times the products of neighbours."""
+    summed: NDArray[np.int64] = np.array(table, np.int64)[codes].sum(axis=1)
+    return summed + cross * crossed(codes)
 
 
 def _word32(x: NDArray[Any]) -> NDArray[np.uint64]:

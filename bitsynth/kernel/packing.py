@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +23,13 @@ def packed(planes: Planes, codes: Codes, bits: int, size: int, code_bytes: int =
         for q, position in enumerate(planes.positions(b)):
             out[..., b] |= numbers[codes[..., position]] << kind.type(q * width)
     return out.view(np.uint8)
+
+
+def crossed(codes: NDArray[Any]) -> NDArray[np.int64]:
+    """(...,) sums of products of neighbours among codes (..., K), of which the first lies at an even position."""
+    even = codes.shape[-1] // 2 * 2
+    summed: NDArray[np.int64] = (codes[..., :even:2].astype(np.int64) * codes[..., 1:even:2]).sum(axis=-1)
+    return summed
 
 
 def tiles(kernel: Kernel, codes: Codes) -> Codes:

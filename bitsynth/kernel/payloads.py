@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from itertools import product
 
 from bitsynth.isa.domains.forms import BitField, LinearForm, Payload, TableEntry, WideTable, side_by_side, total
+from bitsynth.isa.domains.products import product as multiply
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.inputs import Planes, Table
 from bitsynth.kernel.program import Kernel, Pass
-from bitsynth.kernel.truth_tables import bit_table
+from bitsynth.kernel.truth_tables import bit_table, bit_tables
 
 WIDE = 1 << 12
 """Rows of truth tables from which on they are hashed once."""
@@ -38,6 +39,13 @@ def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
             trace.bind(f"w{g}_{i}", Register(word, tuple(lanes)))
 
 
+def cross_terms(kernel: Kernel, column: int) -> LinearForm:
+    """What products of neighbours of a row, and those of a column, add in a step to where a tile starts."""
+    sides = (_Operand(kernel, True).codes(None), _Operand(kernel, False).codes(column))
+    neighbours = (codes[k : k + 2] for codes in sides for k in range(0, kernel.k_step, 2))
+    return total(multiply(x, y).scaled(kernel.cross_terms) for x, y in neighbours)
+
+
 def _lanes_of_codes(word: VecType, code_bytes: int) -> VecType:
     """The type of a register of codes that take so many bytes each."""
     return VecType(word.sign, 8 * code_bytes, word.lanes // code_bytes)
@@ -49,7 +57,7 @@ class _Operand:
     def __init__(self, kernel: Kernel, of_rows: bool, member: int = 0) -> None:
         self.bits = kernel.row_bits if of_rows else kernel.column_bits
         self.low = kernel.first_bit(of_rows, member)
-        self.code_bytes = kernel.code_bytes
+        self.code_bytes, self.positions = kernel.code_bytes, kernel.k_step
         self.times = 1 << kernel.code_bits - self.low - self.bits
         self.expanded: dict[int, int] = {}
 
@@ -81,6 +89,10 @@ class _Operand:
             LinearForm(0, {(self[table], column): {weight: 1 << position}}, min(0, weight), max(0, weight))
             for table, weight in zip(tables, weights, strict=True)
         )
+
+    def codes(self, column: int | None) -> list[LinearForm]:
+        """The codes of a row or column at all positions of a step."""
+        return [self._number(bit_tables(self.bits), p, column) for p in range(self.positions)]
 
     def parts(self, table: Table) -> tuple[LinearForm, ...]:
         """The forms that each bit of an index adds to an entry of the table."""

@@ -125,7 +125,8 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
     """A microkernel for the core product: unsigned act codes times bipolar or signed wgt codes.
 
     A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
-    starts at row + column, the sums of `row_terms` and `column_terms` over their codes. The
+    starts at row + column, the sums of `row_terms` and `column_terms` over their codes, and, on both sides, so many
+    times as `cross_terms` is, of products of neighbours: the codes at positions 2 j and 2 j + 1. The
     innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis`
     (one of BIT_AXES) is the place of planes in memory. `order` is that of instructions in a step: one of ORDERS, or
     the name of an in-order processor for which they are ordered. Where codes take more than a byte, of
@@ -154,6 +155,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
     order: str = ORDERS[0]
     code_bytes: int = 1
     together: int = 1
+    cross_terms: int = 0
 
     @property
     def digest(self) -> str:
@@ -200,6 +202,8 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         """The method of multiplication, as its inputs tell."""
         if self.build is not None:
             return "lookup" if self.together == 1 else "pairs"
+        if self.cross_terms:
+            return "fip"
         return {8: "popcount", 4: "dot"}.get(self.slot_bytes // self.code_bytes, "multiply")
 
     @property
@@ -217,7 +221,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
     @property
     def has_row_terms(self) -> bool:
         """Whether a row adds terms of its codes to the tile."""
-        return any(self.row_terms)
+        return any(self.row_terms) or self.cross_terms != 0
 
     @property
     def has_digits(self) -> bool:

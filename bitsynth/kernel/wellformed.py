@@ -99,6 +99,9 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
         "whole tile registers": kernel.columns * 32 % isa.table.vector_bits == 0,
         "whole column registers": slots > 0 and slots * kernel.slot_bytes * 8 % isa.table.vector_bits == 0,
         "one slot a column": sorted(kernel.slots) == list(range(kernel.columns)),
+        "cross terms of whole pairs of positions, of single rows": not kernel.cross_terms
+        or (kernel.k_step % 2 == 0 and kernel.together == 1),
+        "cross terms of 32 bits": kernel.cross_terms in _INT32,
         "a bit axis that has its place": kernel.bit_axis in kernel.bit_axes,
         "an order of its steps": kernel.order in (*ORDERS, *isa.table.in_order),
     }

@@ -13,7 +13,7 @@ from bitsynth.emit.packing import packing
 from bitsynth.emit.runtime_abi import ARRAYS, Number, described
 from bitsynth.emit.terms import doublings, remaining
 from bitsynth.errors import SpecError
-from bitsynth.kernel.packing import Codes, tiles
+from bitsynth.kernel.packing import Codes, crossed, tiles
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.geometry import Geometry
 from bitsynth.spec.matmul import INT32_MAX, MatmulOperand, MatmulSpec, affine
@@ -74,7 +74,7 @@ def constants(
     runs = per_tap.reshape(*per_tap.shape[:2], taken, -1)
     arrays: dict[str, NDArray[Any]] = {
         "weights": np.concatenate([tiles(kernel, _steps(kernel, _whole_tiles(kernel, x))) for x in runs]),
-        "start": _by_width(geometry, width, np.array(kernel.column_terms, np.int64)[weight].sum(axis=(1, 2, 3))),
+        "start": _by_width(geometry, width, _starts(kernel, weight, runs)),
     }
     arrays["start"] <<= doublings(kernel, spec)
     correction, more = remaining(kernel, spec), column_terms(spec, weight, offset)
@@ -92,11 +92,20 @@ def constants(
     return Constants(numbers | {"factor": correction.factor, "shift": correction.shift}, arrays)
 
 
+def _starts(kernel: Kernel, weight: Codes, runs: Codes) -> NDArray[np.int64]:
+    """(columns,) terms of the codes of weights, whose neighbours are those of (groups, columns, runs, codes)."""
+    terms: NDArray[np.int64] = np.array(kernel.column_terms, np.int64)[weight].sum(axis=(1, 2, 3))
+    terms += kernel.cross_terms * crossed(runs).sum(axis=2).reshape(-1)
+    return terms
+
+
 def has_joined_taps(kernel: Kernel, geometry: Geometry, conv_algorithm: str) -> bool:
     """Whether rows take taps beside each other as one run of codes: numbers as they lie, in fewer steps than apart."""
     channels, wide = geometry.in_channels // geometry.groups, geometry.kernel[1]
     if conv_algorithm != "direct" or geometry.dilation[1] > 1 or kernel.bit_axis != "inner":
         return False
+    if kernel.cross_terms:
+        return False  # Neighbours would be of two pixels, and other pixels' codes count behind a row's own.
     fewer = -(-wide * channels // kernel.k_step) < wide * -(-channels // kernel.k_step)
     return fewer and packing(kernel).is_of_codes
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from bitsynth.emit.packing import packing
-from bitsynth.emit.terms import row_affines, row_terms
+from bitsynth.emit.terms import has_row_terms, row_affines
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tables import CpuTable
 from bitsynth.kernel.inputs import Table
@@ -46,6 +46,8 @@ SUMMED_PIXEL_CYCLES = 18.0
 """Of a pixel that is summed, on a line that is else copied whole."""
 SUMMED_CODE_CYCLES = 0.25
 """Of a code that is summed as it is packed."""
+CROSSED_CODE_CYCLES = 1.5 * SUMMED_CODE_CYCLES
+"""Of a code that is multiplied with its neighbour too; the ratio as measured on Zen 4."""
 
 SumsModel = Callable[[Isa, Kernel, str, int], float]
 """Cycles of a processor per 128 multiply-accumulates of a tile over so many positions of K, its inputs near."""
@@ -226,7 +228,8 @@ class Estimate:
         runs = lines * pixels * self._geometry.kernel[0] if self.conv_algorithm == "im2col" and self._taps > 1 else 0
         copied = runs * RUN_CYCLES + codes / COPIED_PER_CYCLE if runs else 0.0
         summing = lines * pixels * SUMMED_PIXEL_CYCLES if self._joined else codes * SUMMED_CODE_CYCLES
-        return codes * self._cycles_per_code + copied + summing * self._sums_rows
+        crossing = codes * CROSSED_CODE_CYCLES if self._kernel.cross_terms else 0.0
+        return codes * self._cycles_per_code + copied + summing * self._sums_rows + crossing
 
     @property
     def _sums_rows(self) -> bool:
@@ -248,4 +251,4 @@ class Estimate:
 @lru_cache(maxsize=1 << 12)
 def _sums_codes(kernel: Kernel, spec: MatmulSpec) -> bool:
     """Whether rows are codes that are summed as they are packed."""
-    return packing(kernel).is_of_codes and (any(row_terms(kernel, spec)) or row_affines(kernel, spec) != 0)
+    return packing(kernel).is_of_codes and (has_row_terms(kernel, spec) or row_affines(kernel, spec) != 0)

@@ -35,6 +35,7 @@ from bitsynth.layers.tuned.find import known_for
 from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.layers.widening import OF_BYTES, problem, widened, widenings
 from bitsynth.progress import Progress, to_stderr
+from bitsynth.schedule import predicted
 from bitsynth.spec.matmul import INT32_MAX, affine
 
 GIVEN = "as given"
@@ -200,11 +201,13 @@ def default_of(task: TuningTask) -> LayerSchedule:
 def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -> list[Estimate]:
     """Every way to run `spec` by cached kernels that `fits`, fewest estimated cycles first; NoKernel if there is none.
 
-    By default those that run here: `candidates`. Cycles are those of `cpu`, of the first processor of a set's if it is
+    By default those that run here: `candidates`; products of sums by processors that predictions are right for, which
+    in-order ones are not. Cycles are those of `cpu`, of the first processor of a set's if it is
     none of them.
     """
     every = [*candidates(spec.act, spec.wgt, isa, fits), *_of_wider_operands(spec, isa, fits)]
     found = [x for x in every if cpu in x.entry.cost.cycles or cpu not in load_table(x.isa).cpu]
+    found = [x for x in found if x.method != "fip" or predicted.chooses(load(x.isa), cpu)]
     if not found:
         where = isa if isa != "auto" else "any instruction set this processor runs"
         raise NoKernel(f"no kernel of {spec.act} x {spec.wgt} for layers on {where}; {advice(spec, isa)}")

@@ -14,7 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa.domains.forms import Inexact, LinearForm, Payload, add_forms, as_form, is_plane, total, variable
+from bitsynth.isa.domains.forms import (
+    Inexact,
+    LinearForm,
+    Payload,
+    add_forms,
+    as_form,
+    is_crossed,
+    is_plane,
+    total,
+    variable,
+)
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.domains.ranges import rows_of
 from bitsynth.isa.load import Isa, load
@@ -23,6 +33,7 @@ from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.forms_used import forms_used
 from bitsynth.kernel.inputs import STAGE_BYTES, Build, Planes, Table
+from bitsynth.kernel.payloads import cross_terms
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.kernel.wellformed import check_shape, check_used
 from bitsynth.proof.accumulation import (
@@ -167,12 +178,15 @@ def _check_product(kernel: Kernel, tile: list[LinearForm]) -> list[str]:
     rows = 1 << kernel.code_bits
     shown: set[tuple[int, frozenset[tuple[int, int]]]] = set()
     # Each column: an atom adds its coefficients to the rows of its truth table.
-    for n, form in enumerate(tile):
+    for n, summed_up in enumerate(tile):
         member, column = divmod(n, kernel.columns)
+        form = add_forms(summed_up, cross_terms(kernel, column)) if kernel.cross_terms else summed_up
         if form.const:
             raise Refuted(f"column {column} is off by {form.const} every step")
         tables: dict[int, int] = {}
         for key, by in form.atoms.items():
+            if is_crossed(key):
+                raise Refuted(f"column {column}: bits of different positions of K are multiplied")
             if not is_plane(key):
                 raise Refuted(f"column {column} takes in what is no product of codes")
             table, where = key
@@ -200,7 +214,7 @@ def _check_padding(kernel: Kernel) -> str:
         codes = {x.zero if isinstance(x, Planes) else 0 for x in inputs}
         of_act = of_row != kernel.swapped
         pads[of_act] = codes.pop()
-        if codes or (of_act and pads[of_act]):
+        if codes or ((of_act or kernel.cross_terms) and pads[of_act]):
             raise Refuted("zero padding would count: bytes of 0 are not one code, or not activation 0")
         if terms[0] or terms[pads[of_act]]:
             raise Refuted(f"zero padding would count: the corrections of code {pads[of_act]} are not 0")

@@ -124,6 +124,9 @@ class _Given:
             return _resize(*self.values[key], width)
         if key[0] == "product":
             return self.atom(key[1], 0, width) * self.atom(key[2], 0, width)
+        if key[0] == "crossed":
+            low, high = (self.function(*bit) for bit in key[1:])
+            return z3.ZeroExt(width - 1, low & high)
         if key[0] == "gated":
             _, tt, column, at, inner = key
             bit = self.function(tt, column, at)

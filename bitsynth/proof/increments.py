@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.domains.forms import Inexact, LinearForm, as_form, is_plane, variable
+from bitsynth.isa.domains.forms import Inexact, LinearForm, as_form, is_of_codes, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.domains.ranges import tightened
 from bitsynth.isa.trace import Register, Trace
@@ -61,7 +61,7 @@ def _increments_of_acc(
     for i, (key, x) in enumerate(zip(keys_of(acc, kind), register.lanes, strict=True)):
         form = as_form(x)
         rest = dict(form.atoms)
-        if rest.pop(key, None) != {1: 1} or not all(is_plane(k) or k in domain.ranges for k in rest):
+        if rest.pop(key, None) != {1: 1} or not all(is_of_codes(k) or k in domain.ranges for k in rest):
             raise Inexact(f"{acc.name} lane {i} is not itself plus what the step adds")
         increment = LinearForm(form.const, rest, form.lo - before[key].lo, form.hi - before[key].hi)
         out.append((key, tightened(increment, domain.rows) if increment.lo < 0 else increment))

@@ -7,10 +7,10 @@
  * pixels.
  */
 static void add_taps(
-    size_t taps, size_t apart, size_t stride, size_t count, const int32_t *from, int32_t *to)
+    size_t taps, size_t apart, size_t stride, size_t count, const uint32_t *from, uint32_t *to)
 {
     for (; stride == 1 && taps >= 3; taps -= 3, from += 3 * apart) {
-        const int32_t *one = from + apart, *other = one + apart;
+        const uint32_t *one = from + apart, *other = one + apart;
         for (size_t i = 0; i < count; ++i)
             to[i] += from[i] + one[i] + other[i];
     }
@@ -22,13 +22,13 @@ static void add_taps(
 /* The same of a row of taps, some of which are on padding. */
 static void add_inside(
     const struct call *c,
-    const int32_t *sums,
+    const uint32_t *sums,
     size_t oy,
     size_t ox,
     size_t count,
     size_t ky,
-    int32_t pad,
-    int32_t *to)
+    uint32_t pad,
+    uint32_t *to)
 {
     for (size_t kx = 0; kx < c->layer->kernel_w; ++kx)
         for (size_t i = 0; i < count; ++i) {
@@ -37,18 +37,20 @@ static void add_inside(
         }
 }
 
-/* Sums of the codes that `count` output pixels of a line see. */
+/* Sums of the terms of codes that `count` output pixels of a line see, modulo 2^32. */
 static void sum_line(
     const struct call *c,
-    const int32_t *sums,
+    const int32_t *terms,
     size_t first,
     size_t oy,
     size_t ox,
     size_t count,
     int32_t pad,
-    int32_t *to)
+    int32_t *line_sums)
 {
     const struct bs_layer *l = c->layer;
+    const uint32_t *sums = (const uint32_t *)terms;
+    uint32_t *to = (uint32_t *)line_sums;
     if (l->conv_algorithm == BS_IM2COL) {
         memcpy(to, sums + (oy - first) * c->grid_w + ox, count * sizeof *to);
         return;
@@ -56,10 +58,10 @@ static void sum_line(
     memset(to, 0, count * sizeof *to);
     for (size_t ky = 0; ky < l->kernel_h; ++ky)
         if (l->conv_algorithm == BS_INDIRECT)
-            add_inside(c, sums, oy, ox, count, ky, pad, to);
+            add_inside(c, sums, oy, ox, count, ky, (uint32_t)pad, to);
         else {
             const size_t line = oy * l->stride_h + ky * l->dilation_h - first;
-            const int32_t *from = sums + line * c->grid_w + ox * l->stride_w;
+            const uint32_t *from = sums + line * c->grid_w + ox * l->stride_w;
             add_taps(l->kernel_w, l->dilation_w, l->stride_w, count, from, to);
         }
 }

@@ -17,7 +17,8 @@ from bitsynth.isa import baseline_loops
 from bitsynth.isa.load import Isa, load
 from bitsynth.processes.worker import WorkerEnded, answers
 from bitsynth.progress import Progress, silent
-from bitsynth.spec.options import METHODS, model_of
+from bitsynth.schedule import predicted
+from bitsynth.spec.options import METHODS, PREDICTED, model_of
 from bitsynth.synth import planner
 from bitsynth.synth.planner import Job, PlannedKernel, plan
 
@@ -90,12 +91,13 @@ def survey(
 ) -> Map:
     """Plan a kernel of each method for every pair, by default for the set's first processor, on all cores.
 
-    One worker works in this process. `progress` hears how many of all plans are done. SpecError for a set, a
-    processor or bits that do not exist.
+    Of fip for processors that synthesis tries it for. One worker works in this process. `progress` hears how many of
+    all plans are done. SpecError for a set, a processor or bits that do not exist.
     """
     isa = load(isa_name)
     cpu = model_of(isa, cpu) or next(iter(isa.table.cpu))
-    jobs = [(isa_name, cpu, a, w, m) for m in methods for w in sorted(w_bits) for a in sorted(act_bits)]
+    tried = [m for m in methods if m != "fip" or predicted.chooses(isa, cpu)]
+    jobs = [(isa_name, cpu, a, w, m) for m in tried for w in sorted(w_bits) for a in sorted(act_bits)]
     for job in jobs:
         planner.spec(job)
     plans: list[PlannedKernel] = []
@@ -113,9 +115,24 @@ def _baseline(isa: Isa, cpu: str, function: str) -> PeakBaseline | None:
 
 
 def _cells(plans: Sequence[PlannedKernel]) -> tuple[Cell, ...]:
-    """Plans by widths, in the order of these and of their cycles."""
+    """Plans by widths, in the order of these and of their cycles, but for one that may not be first."""
     ranked = sorted(plans, key=lambda p: (p.act_bits, p.w_bits, p.cycles is None, p.cycles or 0, p.method))
-    return tuple(Cell(a, w, tuple(some)) for (a, w), some in groupby(ranked, key=lambda p: (p.act_bits, p.w_bits)))
+    by_widths = groupby(ranked, key=lambda p: (p.act_bits, p.w_bits))
+    return tuple(Cell(a, w, _with_first(list(some))) for (a, w), some in by_widths)
+
+
+def _with_first(plans: list[PlannedKernel]) -> tuple[PlannedKernel, ...]:
+    """The plans, that one first which synthesis takes."""
+    first = next((p for p in plans if _may_be_first(p, plans)), plans[0])
+    return tuple(sorted(plans, key=lambda p: p is not first))
+
+
+def _may_be_first(one: PlannedKernel, plans: Sequence[PlannedKernel]) -> bool:
+    """Whether a plan is of none of `PREDICTED`, or is predicted to be quicker than the others by its share there."""
+    others = [p.scoreboard for p in plans if p is not one and p.scoreboard is not None]
+    if one.method not in PREDICTED or one.scoreboard is None or not others:
+        return True
+    return one.scoreboard * PREDICTED[one.method] < min(others)
 
 
 def _planned(jobs: Sequence[Job], workers: int) -> Iterator[PlannedKernel]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bitsynth.errors import NoKernel, Refuted, SpecError
@@ -12,7 +13,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.program import Kernel
 from bitsynth.progress import Progress, silent
 from bitsynth.proof.proved import Proved
-from bitsynth.schedule import cost
+from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.quickest import scoreboard
 from bitsynth.schedule.tiles import k_in_lanes, n_in_lanes
 from bitsynth.sketches import paper
@@ -20,7 +21,7 @@ from bitsynth.sketches.lanes import pairs, tables
 from bitsynth.sketches.popcount import compute
 from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.spec.options import METHODS, KernelOptions
+from bitsynth.spec.options import METHODS, PREDICTED, KernelOptions
 from bitsynth.store.entry import Entry, ProvedEntry, RunnerUp
 
 ANY = KernelOptions()
@@ -116,8 +117,8 @@ def candidates(
 ) -> tuple[list[MethodResult], tuple[RunnerUp, ...]]:
     """A kernel of every method that has one, cheapest first, and the outcome of the other methods.
 
-    Pairs are first only if they are predicted to be quicker than each other kernel. NoKernel, with the reason of each
-    method, if there is none.
+    Those of `PREDICTED` are first only if they are predicted to be quicker than each other kernel. NoKernel, with the
+    reason of each method, if there is none.
     """
     found: list[MethodResult] = []
     lacking: list[RunnerUp] = []
@@ -130,8 +131,8 @@ def candidates(
     if not found:
         raise NoKernel("; ".join(x.why for x in lacking))
     found.sort(key=lambda c: _across_methods(isa, c.kernel, options.model))
-    if found[0].method == "pairs" and not all(_quicker(isa, found[0], other, options) for other in found[1:]):
-        found.insert(1, found.pop(0))
+    first = next((c for c in found if _may_be_first(c, found, options)), found[0])
+    found.sort(key=lambda c: c is not first)
     others = (RunnerUp(c.method, round(cost.figure(isa, c.kernel, options.model), 4), "") for c in found[1:])
     return found, (*others, *lacking)
 
@@ -139,20 +140,25 @@ def candidates(
 def _methods(isa: Isa, options: KernelOptions) -> tuple[str, ...]:
     """The methods to try: the one asked for, or all that the sketch knows.
 
-    Pairs if the set has them, and issue rules of the processor asked for: bounds alone do not tell when they pay.
+    Pairs if the set has them, and issue rules of the processor asked for: bounds alone do not tell when they pay. The
+    fast inner product if predicted cycles choose its tile: in-order processors take longer than they are predicted to.
     """
     if options.method:
         return (options.method,)
     known = METHODS if options.sketch == "exact" else ("popcount",)
     cpu = isa.table.cpu.get(options.model)
     with_pairs = cpu is not None and cpu.issue is not None and pairs.supported(isa)
-    return tuple(method for method in known if method != "pairs" or with_pairs)
+    tried = {"pairs": with_pairs, "fip": predicted.chooses(isa, options.model)}
+    return tuple(method for method in known if tried.get(method, True))
 
 
-def _quicker(isa: Isa, pairs_of_rows: MethodResult, other: MethodResult, options: KernelOptions) -> bool:
-    """Whether pairs are predicted to take fewer cycles: they move what bounds count to what these leave out."""
-    mine, theirs = (scoreboard(x.kernel, [options.model])[options.model] for x in (pairs_of_rows, other))
-    return mine < theirs
+def _may_be_first(one: MethodResult, found: Sequence[MethodResult], options: KernelOptions) -> bool:
+    """Whether a kernel is of none of `PREDICTED`, or takes fewer predicted cycles than others by its share there."""
+    others = [other for other in found if other is not one]
+    if one.method not in PREDICTED or not others:
+        return True
+    mine, *theirs = (scoreboard(x.kernel, [options.model])[options.model] for x in (one, *others))
+    return mine * PREDICTED[one.method] < min(theirs)
 
 
 def _across_methods(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:

@@ -15,7 +15,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import names
 from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
-from bitsynth.spec.options import METHODS, KernelOptions
+from bitsynth.spec.options import METHODS, PREDICTED, KernelOptions
 from bitsynth.store import kernels
 from bitsynth.synth.synthesize import forget, solved_again, synthesize
 
@@ -82,7 +82,7 @@ def test_the_cheapest_of_all_methods(bits):
     found = synthesize(spec("avxvnni", bits, bits)).entry
     assert (found.method, found.asked) == (method, "")
     others = {x.method: x.cost for x in found.runners_up}
-    assert others.keys() == set(METHODS) - {method, "pairs"}
+    assert others.keys() == set(METHODS) - {method, *PREDICTED}
     assert min(others.values()) >= found.cost.ops_per_128_mac
 
 
@@ -110,7 +110,7 @@ def test_a_method_asked_for(method, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"method": "guess"}, "unknown method 'guess'; known: popcount, lookup, pairs, multiply, dot"),
+        ({"method": "guess"}, "unknown method 'guess'; known: popcount, lookup, pairs, multiply, fip, dot"),
         ({"sketch": "guess"}, "unknown sketch 'guess'; known: exact, paper"),
         ({"method": "lookup", "sketch": "paper"}, "the paper's sketch counts bits and minimizes length"),
         ({"sketch": "paper", "model": "ops"}, "the paper's sketch counts bits and minimizes length"),

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("user")
         (["--isa", "neon", *WIDTHS, "--sketch", "clever"], "unknown sketch 'clever'; known: exact, paper"),
         (
             ["--isa", "neon", *WIDTHS, "--method", "guess"],
-            "unknown method 'guess'; known: popcount, lookup, pairs, multiply, dot",
+            "unknown method 'guess'; known: popcount, lookup, pairs, multiply, fip, dot",
         ),
         (
             ["--isa", "neon", *WIDTHS, "--cost", "z80"],

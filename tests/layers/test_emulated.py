@@ -28,6 +28,9 @@ MORE = [
     machine("armv7_neon", "popcount", 1, 1, "bipolar", "bipolar"),
     machine("armv7_neon", "lookup", 2, 2, "signed", "signed"),
     machine("armv7_neon", "multiply", 3, 4, "bipolar", "unsigned"),
+    machine("neon", "fip", 4, 4, "signed", "signed"),
+    machine("neon", "fip", 3, 4, "bipolar", "unsigned", rows=1),
+    machine("neon", "fip", 3, 3, "narrow", "bipolar"),
 ]
 SMALL = {"most": 3, "deep": 20, "threads": 1}
 

@@ -57,6 +57,8 @@ class World:
         match key:
             case ("product", a, b):
                 return self.atom(a, 0) * self.atom(b, 0)
+            case ("crossed", low, high):
+                return self.bit(*low) * self.bit(*high)
             case ("gated", table, column, at, inner):
                 return self.bit(table, column, at) * self.atom(inner, 0)
             case ("x", _):
@@ -368,10 +370,9 @@ def plane(table, position, column=None):
 @pytest.mark.parametrize(
     ("a", "b", "why"),
     [
-        (plane(0b10101010, 0), plane(0b11001100, 1), "different positions of K"),
         (plane(0b10101010, 0, 0), plane(0b11110000, 0, 1), "two columns are multiplied"),
-        (as_form(BitField(0b10101010, None, 0, 3)), plane(0b11110000, 0, 1), "positions of K"),
-        (as_form(BitField(0b10101010, None, 0, 3)), as_form(BitField(0b11110000, 1, 0, 3)), "positions of K"),
+        (plane(0b10101010, 0, 0), plane(0b11110000, 1, 1), "two columns are multiplied"),
+        (LinearForm(0, {(0b10101010, None): {1: 3}}, 0, 2), plane(0b11110000, 0, 1), "several positions of K"),
     ],
     ids=str,
 )

@@ -16,6 +16,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.step import Step
 from bitsynth.kernel.inputs import Planes
 from bitsynth.kernel.names import KernelName
+from bitsynth.kernel.packing import crossed
 from bitsynth.kernel.program import BIT_AXES
 from bitsynth.matmul import MatmulKernel
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
@@ -116,7 +117,7 @@ def test_packed_operands(config, bit_axis, side, data):
     want = (packed_rows if side == "rows" else packed_columns)(shape, codes)
     assert packed[: len(want)].tolist() == want
     sums = packed[-(-len(want) // 8) * 8 :].view(np.int64)
-    assert (sums[:count] == np.array(terms)[codes].sum(axis=1)).all()
+    assert (sums[:count] == np.array(terms)[codes].sum(axis=1) + shape.cross_terms * crossed(codes)).all()
     assert not sums[count:].any()
 
 

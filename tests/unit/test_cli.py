@@ -24,6 +24,7 @@ from bitsynth.isa import load, tested
 from bitsynth.isa.step import Step
 from bitsynth.kernel import describe
 from bitsynth.kernel.inputs import Planes, Table
+from bitsynth.spec.options import METHODS
 from bitsynth.store import depthwise, kernels
 
 CONTRACT = {"name", "isa", "act_bits", "w_bits", "method", "ops_per_128_mac", "instructions", "lower_bound"} | {
@@ -216,7 +217,7 @@ def test_list(run):
     rows, _ = run("list", "--json")
     assert len(rows) == sum(len(list(paths.shipped_kernels().rglob(f"bs_{kind}_*.json"))) for kind in ("mm", "dw"))
     assert all(r["problem"] is None for r in rows)
-    assert {r["method"] for r in rows} == {"popcount", "lookup", "pairs", "multiply", "dot", "depthwise"}
+    assert {r["method"] for r in rows} == {*METHODS, "depthwise"}
     assert {"name", "ops_per_128_mac", "lower_bound", "minimal", "cycles", "k_max", "from", "variant"} <= rows[0].keys()
 
 

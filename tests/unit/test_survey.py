@@ -95,7 +95,7 @@ def test_small_map(capsys, tmp_path):
     for cell in only["cells"]:
         costs = [k["cycles"] for k in cell["kernels"]]
         assert costs == sorted(costs)
-        assert {k["method"] for k in cell["kernels"]} | cell["without_kernel"].keys() == set(METHODS)
+        assert {k["method"] for k in cell["kernels"]} | cell["without_kernel"].keys() == {*METHODS} - {"fip"}
         assert cell["winner"] == cell["kernels"][0]["method"]
         assert cell["times_int8"] == pytest.approx(2.0 / costs[0], abs=1e-3)
     for suffix in ("png", "svg"):
@@ -170,3 +170,31 @@ def test_workers_end_with_who_asks():
     while (left := [pid for pid in found if Path(f"/proc/{pid}").exists()]) and time.monotonic() < end:
         time.sleep(0.05)
     assert left == []
+
+
+def _planned(method, cycles, scoreboard):
+    return PlannedKernel(4, 4, method, cycles, "", "", 0.0, scoreboard)
+
+
+@pytest.mark.parametrize(
+    ("fip", "lookup", "first"),
+    [
+        ((8.0, 9.2), (9.0, 9.8), "fip"),
+        ((8.0, 9.2), (9.0, 9.6), "lookup"),
+        ((8.0, None), (9.0, None), "fip"),
+        ((9.1, 8.0), (9.0, 9.8), "lookup"),
+    ],
+)
+def test_what_is_first_is_what_synthesis_takes(fip, lookup, first):
+    """Of products of sums only what is predicted to be quicker by 5 %."""
+    (cell,) = survey._cells([_planned("lookup", *lookup), _planned("fip", *fip)])
+    assert cell.best.method == first
+
+
+def test_in_order_processors_have_no_products_of_sums():
+    found = {cpu: survey.survey("neon", cpu, [1], [1], methods=["fip"], workers=1) for cpu in ("a53", "a72")}
+    assert {cpu: _methods_of(each) for cpu, each in found.items()} == {"a53": set(), "a72": {"fip"}}
+
+
+def _methods_of(found):
+    return {plan.method for cell in found.cells for plan in cell.plans}

@@ -16,6 +16,7 @@ _COLORS = {
     "lookup": "#66c2a5",
     "pairs": "#2a9d78",
     "multiply": "#f0c05a",
+    "fip": "#e6d36a",
     "dot": "#d9a0c0",
     INT8: "#d0d0d0",
 }

@@ -106,6 +106,8 @@ def _layout(kernel: Kernel) -> list[str]:
         f"tile      starts at row + column: {terms(kernel.row_terms, of_rows)} + "
         f"{terms(kernel.column_terms, of_columns)}",
     ]
+    if kernel.cross_terms:
+        out.append(f"          and {kernel.cross_terms} times the products of neighbours, of either side")
     return out + [constant_text(k) for k in kernel.constants]
 
 

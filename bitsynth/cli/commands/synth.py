@@ -30,7 +30,7 @@ from bitsynth.isa.load import load
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule.cost import figure
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
-from bitsynth.spec.options import KernelOptions, model_of
+from bitsynth.spec.options import PREDICTED, KernelOptions, model_of
 from bitsynth.store import kernels
 from bitsynth.store.entry import Entry, ProvedEntry
 
@@ -122,9 +122,10 @@ def _runners_up(entry: Entry) -> list[ReportLine]:
     out = [ReportLine("method", (entry.method, f"next: {', '.join(priced)}" if priced else ""), free=True)]
     own = round(figure(load(entry.kernel.isa), entry.kernel, entry.model), 4)
     lower = {x.method for x in entry.runners_up if x.cost is not None and x.cost < own}
-    if "pairs" in lower:
-        out.append(ReportLine("", ("pairs are predicted to take more cycles, loads and flushes included",), free=True))
-    if lower - {"pairs"}:
+    if slower := [method for method in PREDICTED if method in lower]:
+        said = f"by {' and '.join(slower)} more cycles are predicted, loads and flushes included"
+        out.append(ReportLine("", (said,), free=True))
+    if lower - {*PREDICTED}:
         out.append(
             ReportLine("", ("methods are compared to a tenth; of equals, the one that reads fewer bytes",), free=True)
         )

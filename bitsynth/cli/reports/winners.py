@@ -18,6 +18,7 @@ STYLES = {
     "lookup": "green",
     "pairs": "bright_green",
     "multiply": "yellow",
+    "fip": "bright_yellow",
     "dot": "magenta",
     INT8: "reverse",
 }

@@ -239,6 +239,16 @@ def is_plane(key: Hashable) -> TypeGuard[tuple[int, int | None]]:
     return isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], int)
 
 
+def is_of_codes(key: Hashable) -> bool:
+    """Whether an atom is a function of codes: a bit of the planes, or the product of two of different positions."""
+    return is_plane(key) or is_crossed(key)
+
+
+def is_crossed(key: Hashable) -> bool:
+    """Whether an atom is the product of bits of two positions."""
+    return isinstance(key, tuple) and key[0] == "crossed"
+
+
 def require(holds: bool, why: str) -> None:
     """Inexact, with the reason `why`, unless the side condition `holds`."""
     if not holds:

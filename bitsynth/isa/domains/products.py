@@ -1,4 +1,7 @@
-"""Products of sums of atoms: bits of one position meet in a gate, a bit selects an unknown, unknowns multiply."""
+"""Products of sums of atoms: bits of one position meet in a gate, those of two cross; a bit selects an unknown.
+
+Unknowns multiply.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from typing import cast
 
-from bitsynth.isa.domains.forms import BitField, LinearForm, WideTable, add_atoms, is_plane, require
+from bitsynth.isa.domains.forms import BitField, LinearForm, WideTable, add_atoms, is_crossed, is_plane, require
 
 
 def product(a: LinearForm, b: LinearForm) -> LinearForm:
-    """The product of two sums: bits of one position meet in a gate, a bit selects an unknown, unknowns multiply."""
+    """The product of two sums, atom by atom."""
     atoms: dict[Hashable, Mapping[int, int]] = {}
     for x, y in ((a, b), (b, a)):
         if y.const:
@@ -40,10 +43,17 @@ def _meet(a: Hashable, mask: int, b: Hashable, where: int) -> tuple[Hashable, in
     if not is_plane(b):
         return ("gated", left, here, mask.bit_length() - 1, b), 1
     right, there = b
-    require(mask == where, "bits of different positions of K are multiplied")
     require(None in (here, there) or here == there, "two columns are multiplied")
+    require(where & (where - 1) == 0, "bits of several positions of K are multiplied")
+    if mask != where:
+        return _crossed((left, here, mask.bit_length() - 1), (right, there, where.bit_length() - 1)), 1
     both = _both(left, right) if isinstance(left, WideTable) else left & right
     return ((both, there if here is None else here), mask) if both else None
+
+
+def _crossed(*bits: tuple[int, int | None, int]) -> Hashable:
+    """The product of bits, each (truth table, column, position), of two positions of K: the same in either order."""
+    return "crossed", *sorted(bits, key=lambda bit: bit[2])
 
 
 @lru_cache(maxsize=4096)
@@ -55,4 +65,6 @@ def gated(x: LinearForm, index: BitField, n: int) -> LinearForm:
     """`x` if bit n of `index` is set, else 0."""
     require(x.const == 0, "a constant is selected")
     bit = LinearForm(0, {(index.tt, index.column): {1: 1 << (index.position + n)}}, 0, 1)
-    return product(x, bit)
+    selected = product(x, bit)
+    require(not any(map(is_crossed, selected.atoms)), "a bit selects what is of different positions of K")
+    return selected

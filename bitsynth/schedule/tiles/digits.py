@@ -41,7 +41,8 @@ class Digit:
 def cut(isa: Isa, term: ProductTerm, row_bits: int, column_bits: int, *, signed: bool) -> Iterator[tuple[Digit, ...]]:
     """The ways to cut a product into passes: lookups take a plane of the columns and a digit of the row each.
 
-    Products take codes whole, or one side's of 8 bits in two if they lie in bytes, but for `signed` ones of columns.
+    Products take codes whole, or one side's of 8 bits in two if they lie in bytes, but for `signed` ones of columns and
+    products of sums.
     """
     if term.looks_up:
         most = (1 << isa.word.bits) - 1 if term.rows == 1 else pairs.find(isa).most
@@ -52,7 +53,7 @@ def cut(isa: Isa, term: ProductTerm, row_bits: int, column_bits: int, *, signed:
         return
     row, column = range(row_bits), range(column_bits)
     yield (Digit(row, column),)
-    if term.code_bytes > 1:
+    if term.code_bytes > 1 or term.crosses:
         return
     if row_bits == MAX_BITS:
         yield tuple(Digit(half, column) for half in _cuts(row_bits, 2))

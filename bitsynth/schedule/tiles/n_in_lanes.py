@@ -1,4 +1,4 @@
-"""Output channels (columns of the tile) in lanes: kernels of the lookup, pairs, multiply and dot methods.
+"""Output channels (columns of the tile) in lanes: kernels of the lookup, pairs, multiply, fip and dot methods.
 
 Candidates differ in which operand's vectors are columns, how the row's codes are cut into
 digits, how many positions a step covers, columns and rows of the tile. They are built from
@@ -32,7 +32,7 @@ from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.flush import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores
 from bitsynth.schedule.registers import ROWS, fits_registers
-from bitsynth.schedule.tiles import row_pairs
+from bitsynth.schedule.tiles import fast_products, row_pairs
 from bitsynth.schedule.tiles.digits import Digit, chained, cut
 from bitsynth.sketches.lanes import pairs, tables, terms, unpack
 from bitsynth.sketches.lanes.terms import ProductTerm
@@ -42,6 +42,7 @@ from bitsynth.sketches.reduction.nest import Nest, loop_nest
 from bitsynth.sketches.reduction.stages import LaneSums, WideningPath
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import MAX_BITS, Encoding, MatmulOperand, MatmulSpec
+from bitsynth.spec.options import PREDICTED
 
 MORE_ROWS = (*ROWS, 16, 24)
 """Rows of a tile here: the more share what unpacks their columns, the less it takes."""
@@ -52,7 +53,7 @@ UNROLL = (1, 2, 4)
 _UNROLL_OF_PAIRS = (1, 2, 3, 4)
 _SLACK = 1.1
 _MOST_PREDICTED = 8
-"""The scoreboard chooses among pairs whose figure is up to so many times the least, and among no more of the first."""
+"""The scoreboard chooses among those whose figure is up to so many times the least, and among no more of the first."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,12 @@ class TileShape:
     def k_step(self) -> int:
         """The number of positions of K a step covers."""
         return self.terms * self.term.positions
+
+    def most_of(self, digit: Digit) -> int:
+        """The most that a step adds to a lane of an accumulator."""
+        if self.term.crosses:
+            return self.terms // fast_products.NEIGHBOURS * fast_products.most_of(digit)
+        return self.terms * digit.most_of(self.term.positions)
 
 
 @dataclass(frozen=True)
@@ -134,8 +141,8 @@ def cheapest_kernel(
 
 
 def _slack(isa: Isa, method: str, model: str) -> float:
-    """The share of the least figure up to which predicted cycles choose among tiles, those of pairs."""
-    return _SLACK if method == "pairs" and predicted.chooses(isa, model) else 1
+    """The share of the least figure up to which predicted cycles choose among tiles of a method."""
+    return _SLACK if method in PREDICTED and predicted.chooses(isa, model) else 1
 
 
 def _quickest(isa: Isa, tiles: Sequence[PricedTile], slack: float, cpu: str) -> PricedTile:
@@ -151,11 +158,12 @@ def _quickest(isa: Isa, tiles: Sequence[PricedTile], slack: float, cpu: str) -> 
 def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str) -> Iterator[tuple[float, TileShape]]:
     """Every candidate, with the least its steady loop can cost under the model."""
     for term in found:
-        alone = term.looks_up or spec.core.wgt.encoding is Encoding.SIGNED
+        # A byte each, too, where half the products are saved: unpacking would take as much.
+        alone = term.looks_up or term.crosses or spec.core.wgt.encoding is Encoding.SIGNED
         packed = 1 if alone else 8 // spec.wgt.bits
         # Where one register of a row serves several instructions, unpacking weighs: a byte each may be cheaper.
         per_bytes = dict.fromkeys((packed, 1)) if term.slots > 1 else (packed,)
-        for per_byte, swapped in product(per_bytes, (False, True) if packed == 1 else (False,)):
+        for per_byte, swapped in product(per_bytes, (False, True) if packed == 1 and not term.crosses else (False,)):
             bits = (spec.wgt.bits, spec.act.bits) if swapped else (spec.act.bits, spec.wgt.bits)
             signed = not swapped and _takes_signed(isa, term, spec.core.wgt)
             for digits in cut(isa, term, *bits, signed=signed):
@@ -171,6 +179,8 @@ def _whole(term: ProductTerm, unroll: int, per_byte: int) -> bool:
     """Whether a step has no more terms than `UNROLL` allows; or just as many as fill rows' registers of slots."""
     if term.slots > 1:
         return unroll == max(1, term.slots // per_byte)
+    if term.crosses and unroll * per_byte % fast_products.NEIGHBOURS:
+        return False
     return unroll == 1 or unroll * per_byte <= UNROLL[-1]
 
 
@@ -185,6 +195,9 @@ def _holds(isa: Isa, term: ProductTerm, row_bits: int, column_bits: int) -> bool
     """Whether codes fit the operands that multiply them, a signed byte has one bit less, and their sum the result."""
     if term.looks_up:
         return True
+    if term.crosses:
+        most = fast_products.most_sum(row_bits, column_bits)
+        return most < 1 << isa.word.bits and most**2 < 1 << term.acc_type.bits
     operands, most = isa[term.op].operands, term.positions * ((1 << row_bits) - 1) * ((1 << column_bits) - 1)
     given = ((term.row, row_bits), (term.column, column_bits))
     fits = all(bits < operands[k].type.bits or operands[k].type.sign == "u" for k, bits in given)
@@ -194,9 +207,12 @@ def _holds(isa: Isa, term: ProductTerm, row_bits: int, column_bits: int) -> bool
 def _loop_cost(isa: Isa, shape: TileShape, digit: Digit, model: str) -> float:
     """The least 128 multiply-accumulates of a pass take: every instruction on all ports, or the busiest port class."""
     term = shape.term
-    ops = dict.fromkeys(term.halves, 1.0)
+    each = 1 / fast_products.NEIGHBOURS if term.crosses else 1.0
+    ops = dict.fromkeys(term.halves, each)
     if term.add:
-        ops[term.add] = len(term.halves)
+        ops[term.add] = len(term.halves) * each
+    if term.crosses:
+        ops[term.add_codes] = ops.get(term.add_codes, 0.0) + 1
     if term.rows > 1:
         ops[pairs.find(isa).add_high] = -(-shape.terms // row_pairs.gathered(isa, term, len(digit.row))) / shape.terms
     least = sum(isa[op].instructions * times for op, times in ops.items())
@@ -249,6 +265,7 @@ def _kernel(isa: Isa, spec: MatmulSpec, shape: TileShape, model: str) -> Kernel 
         order="steps" if shape.term.slots > 1 else "rows",
         code_bytes=shape.term.code_bytes,
         together=shape.term.rows,
+        cross_terms=-spec.core.wgt.scale if shape.term.crosses else 0,
     )
 
 
@@ -273,7 +290,7 @@ def _chains(isa: Isa, shape: TileShape, spec: MatmulSpec, metric: Metric, moving
     steps = -(-cost.AMORTISED_K // shape.k_step)
 
     def chain(digits: tuple[Digit, ...]) -> PassChain:
-        increment = shape.terms * max(digit.most_of(shape.term.positions) for digit in digits)
+        increment = max(map(shape.most_of, digits))
         shifts = tuple(more.weight - less.weight for more, less in pairwise(digits))
         coef = -(spec.core.wgt.scale << digits[-1].weight)
         sums = LaneSums(shape.term.acc_type, increment, steps, coef, shifts)
@@ -344,6 +361,8 @@ def _order(shape: TileShape) -> Iterator[tuple[int, int]]:
 
 def _step_of(isa: Isa, shape: TileShape, parts: Sequence[Unpack], constants: ConstantPool) -> Loop:
     """The step of one row, or of two at once."""
+    if shape.term.crosses:
+        return fast_products.step(isa, shape.term, shape.registers, shape.unroll, parts, constants)
     if shape.term.rows == 1:
         return _step(isa, shape, parts, constants)
     return row_pairs.step(isa, shape.term, shape.registers, shape.terms, max(len(d.row) for d in shape.digits))

@@ -43,7 +43,8 @@ class ProductTerm:
     """`op` on operands `row` and `column`, and `acc` if it accumulates, or else `add`.
 
     It covers `positions` of K, of codes of `code_bytes` bytes; `high` does the upper half of the columns. The row's
-    operand has `slots` of those, of which the immediate takes one.
+    operand has `slots` of those, of which the immediate takes one. If there is `add_codes` both operands are sums that
+    it makes, of a row's code and a column's, and each product is for two neighbours (`kernel.program`: `cross_terms`).
     """
 
     method: str
@@ -58,6 +59,12 @@ class ProductTerm:
     add: str | None
     slots: int = 1
     code_bytes: int = 1
+    add_codes: str = ""
+
+    @property
+    def crosses(self) -> bool:
+        """Whether it multiplies sums of a row's code and a column's, crosswise for two positions."""
+        return bool(self.add_codes)
 
     @property
     def looks_up(self) -> bool:
@@ -80,7 +87,7 @@ class ProductTerm:
         return tuple(places[k] for k in range(len(places)))
 
     def __str__(self) -> str:
-        return " + ".join((*self.halves, *([self.add] if self.add else [])))
+        return " + ".join((*([self.add_codes] * self.crosses), *self.halves, *([self.add] if self.add else [])))
 
 
 @lru_cache
@@ -93,12 +100,24 @@ def find(isa: Isa, method: str, wide: bool = False) -> tuple[ProductTerm, ...]:
     if method == "pairs":
         pairs.find(isa)
         return tuple(replace(t, method=method) for t in find(isa, "lookup"))
+    if method == "fip":
+        return _fast_products(isa)
     every = [t for instr in _candidates(isa) for t in _terms(isa, instr)]
     every += [t for instr in _candidates(isa) if wide and not instr.imm for t in _products(isa, instr, WIDE)]
     found = tuple(t for t in every if t.method == method)
     if not found:
         raise NoKernel(f"{isa.name} has no instruction for the {method} method")
     return found
+
+
+def _fast_products(isa: Isa) -> tuple[ProductTerm, ...]:
+    """The terms of the fast inner product: each product of unsigned bytes may be one of two sums."""
+    whole = (t for t in find(isa, "multiply") if t.slot_bytes == t.slots == 1)
+    found = [t for t in whole if {isa[t.op].operands[k].type for k in (t.row, t.column)} == {isa.word}]
+    if not found:
+        raise NoKernel(f"{isa.name} has no instruction for the fip method")
+    add = adder(isa, isa.word)
+    return tuple(replace(t, method="fip", add_codes=add) for t in found)
 
 
 def _terms(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
