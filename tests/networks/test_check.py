@@ -88,7 +88,8 @@ def test_random_inputs_meet_each_code_and_ties(made):
     assert inputs["x"].dtype == np.float32
     assert set(run(graph, inputs)["q"].flat) == {0, 1, 2, 3}
     assert ((inputs["x"] / 0.5) % 1 == 0.5).any()
-    coded = read(made, codes=InputCodes(2, 0.25, "signed"))
+    weights = {"w": np.ones((4, 2), np.float32)}
+    coded = read(model([node("MatMul", "x w")], {"x": (8, 4)}, weights), codes=InputCodes(2, 0.25, "signed"))
     (inputs,) = check.drawn(coded, 1)
     assert isinstance(coded.edges["x"].type, Integers)
     assert set(inputs["x"].flat) == {-0.5, -0.25, 0, 0.25}

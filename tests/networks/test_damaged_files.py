@@ -163,6 +163,22 @@ def test_inputs_of_known_codes():
         run(graph, {"x": np.array([[0, 0.25, 1, 1.5]])})
 
 
+def test_codes_are_of_inputs_that_no_quantizer_reads():
+    given = {"s": np.float32(0.5), "z": np.float32(0), "b": np.float32(4)}
+    nodes = [node("Quant", "x s z b", "q", domain=QONNX, signed=1, narrow=0), node("Add", "q u", "y")]
+    graph = read(model(nodes, {"x": (1, 4), "u": (1, 4)}, given), codes=InputCodes(2, 0.5))
+    assert graph.edges["x"].type == Reals()
+    assert graph.edges["u"].integers.most == 3
+    with pytest.raises(SpecError, match="no input is of floats that no quantizer reads; do not say what codes"):
+        read(model(nodes[:1], {"x": (1, 4)}, given, outputs="q"), codes=InputCodes(2, 0.5))
+
+
+def test_a_shape_below_0(refused):
+    made = model([node("Add", "x w")], X, {"w": np.ones((1, 4), np.float32)})
+    made.graph.initializer[0].dims[0] = -1
+    assert refused(made) == "w: its shape is (-1, 4); sizes are 0 or more"
+
+
 def test_external_data_beside_the_model(tmp_path, rng):
     w = rng.normal(size=(4, 3)).astype(np.float32)
     onnx.save(external(w, "data/w.bin"), tmp_path / "net.onnx")

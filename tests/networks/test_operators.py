@@ -229,9 +229,17 @@ def test_concatenated_codes_and_their_mean(rng):
     assert (values["y"] == want).all()
 
 
-def test_channels_last_means_are_refused():
+def test_means_of_codes_channels_last(rng):
+    given = {"s": np.float32(0.5), "z": np.uint8(2), "t": np.float32(0.25), "u": np.uint8(4)}
+    nodes = [node("QLinearGlobalAveragePool", "x t u s z", domain=MICROSOFT, channels_last=1)]
+    x = rng.integers(0, 256, (2, 3, 5, 4)).astype(np.uint8)
+    got = run(read(model(nodes, {"x": x.shape}, given, dtype=U8)), {"x": x})["y"]
+    assert (got == np.clip(np.rint((x - 4.0).mean((1, 2), keepdims=True) / 2) + 2, 0, 255)).all()
+
+
+def test_windows_channels_last_are_refused():
     given = {"s": np.float32(0.5), "z": np.uint8(2)}
-    made = [node("QLinearGlobalAveragePool", "x s z s z", domain=MICROSOFT, channels_last=1)]
+    made = [node("QLinearAveragePool", "x s z s z", domain=MICROSOFT, channels_last=1, kernel_shape=[2, 2])]
     with pytest.raises(SpecError, match="channels_last is not compiled; export the network with channels first"):
         read(model(made, IMAGE, given, dtype=U8))
 

@@ -23,6 +23,7 @@ MODES: dict[str, Callable[[Fraction], int]] = {
     "FLOOR": math.floor,
     "UP": lambda t: math.ceil(t) if t > 0 else math.floor(t),
     "DOWN": math.trunc,
+    "ROUND_TO_ZERO": math.trunc,
     "HALF_UP": lambda t: math.floor(abs(t) + HALF) * (1 if t >= 0 else -1),
     "HALF_DOWN": lambda t: math.ceil(abs(t) - HALF) * (1 if t >= 0 else -1),
 }

@@ -23,7 +23,7 @@ from bitsynth.graph.passes.shuffles import gathered
 from bitsynth.graph.passes.swish import swished
 from bitsynth.graph.read import file
 from bitsynth.graph.read.finite import require_finite
-from bitsynth.graph.read.input_codes import InputCodes
+from bitsynth.graph.read.input_codes import InputCodes, is_quantized
 from bitsynth.graph.read.readers import default_reference, reader_of, require_known
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.read.tensors import array_of, dtype_of, known
@@ -45,6 +45,8 @@ class _Import:
     fixed: Mapping[str, Any]
     edges: dict[str, str] = field(default_factory=dict)
     """Edges of the graph by their names in the file."""
+    has_open: bool = False
+    """Whether an input is of floats that no quantizer reads."""
 
     def run(self) -> Graph:
         initializers = self._initializers()
@@ -59,6 +61,9 @@ class _Import:
                 self.edges[given.name] = self.graph.constant(value)
             elif given.name not in initializers:
                 self._input(given)
+        kind = self.codes.type if self.codes else None
+        if kind is not None and not self.has_open:
+            raise SpecError("no input is of floats that no quantizer reads; do not say what codes inputs hold")
         for tensor in self.model.graph.initializer:
             self.edges[tensor.name] = self.graph.constant(array_of(tensor))
         versions = {o.domain: o.version for o in self.model.opset_import}
@@ -88,8 +93,8 @@ class _Import:
         except SpecError as error:
             raise SpecError(f"input {name}: {error}") from None
         kind: EdgeType = Reals() if is_float(dtype) else whole(dtype)
-        if self.codes and is_float(dtype):
-            kind = self.codes.type
+        if is_float(dtype) and not is_quantized(self.model.graph.node, name):
+            self.has_open, kind = True, self.codes.type if self.codes else kind
         self.edges[name] = self.graph.input(name, shape, dtype, kind)
 
     def _shape(self, name: str, shape: Any) -> Shape:

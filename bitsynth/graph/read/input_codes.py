@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.types import Integers
 from bitsynth.spec.matmul import Encoding, MatmulOperand
+
+
+_QUANTIZERS = ("Quant", "IntQuant", "BipolarQuant", "QuantizeLinear", "DynamicQuantizeLinear")
+
+
+def is_quantized(nodes: Iterable[Any], name: str) -> bool:
+    """Whether quantizers alone, of the nodes of a file, read an input: then these say what it holds."""
+    readers = [node.op_type for node in nodes if name in node.input]
+    return bool(readers) and all(op in _QUANTIZERS for op in readers)
 
 
 @dataclass(frozen=True)

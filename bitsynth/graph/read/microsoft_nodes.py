@@ -112,21 +112,17 @@ def _qlinear_mul(node: FileNode) -> tuple[str, ...]:
 
 
 def _qlinear_average_pool(node: FileNode) -> tuple[str, ...]:
-    _require_channels_first(node)
+    if node.get("channels_last"):
+        raise node.fail("channels_last is not compiled; export the network with channels first")
     made = averaged(node, _dequantized(node, 0, *_grid(node, 1, 2)), str(scale_of(node, 1).dtype))
     return (quantized_to(node, made, *_grid(node, 3, 4), node.of(0).dtype, zero_first=True),)
 
 
-def _require_channels_first(node: FileNode) -> None:
-    if node.get("channels_last"):
-        raise node.fail("channels_last is not compiled; export the network with channels first")
-
-
 def _qlinear_global_pool(node: FileNode) -> tuple[str, ...]:
-    _require_channels_first(node)
-    axes = tuple(range(2, len(node.shape())))
+    rank = len(node.shape())
+    axes = tuple(range(1, rank - 1) if node.get("channels_last") else range(2, rank))
     sums = node.add("reduce_sum", plain(node, 0, 2), axes=axes)
-    count = cast(np.prod(node.shape()[2:]), str(scale_of(node, 3).dtype))
+    count = cast(np.prod([node.shape()[a] for a in axes]), str(scale_of(node, 3).dtype))
     over = (scale_of(node, 3) * count).reshape(())
     factors = scale_of(node, 1).reshape(()), np.ones((), over.dtype), over
     return (requantized(node, sums, factors, zero_of(node, 4), out_dtype(node, 4)),)

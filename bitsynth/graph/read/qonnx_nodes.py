@@ -39,7 +39,8 @@ def _limits(bits: int, *, signed: bool, narrow: bool) -> tuple[int, int]:
 
 
 def _rounding(node: FileNode, otherwise: str) -> str:
-    name = str(node.get("rounding_mode", otherwise)).upper()
+    """The mode in QONNX's words; Brevitas writes one in its own, as of weights whose sums it bounds."""
+    name = str(node.get("rounding_mode", otherwise)).upper().replace("ROUND_TO_ZERO", "DOWN")
     if name not in ROUNDINGS or name == "BIPOLAR":
         raise node.fail(f"rounding_mode {name!r}; known: {', '.join(k for k in ROUNDINGS if k != 'BIPOLAR')}")
     return name

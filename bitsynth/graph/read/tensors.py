@@ -37,6 +37,8 @@ def array_of(tensor: Any) -> Tensor:
     try:
         dtype_of(tensor.data_type)
         array: Tensor = onnx.numpy_helper.to_array(tensor)
+        if any(n < 0 for n in tensor.dims):
+            raise SpecError(f"its shape is {tuple(tensor.dims)}; sizes are 0 or more")
     except SpecError as error:
         raise SpecError(f"{where}: {error}") from None
     except Exception as error:
