@@ -13,7 +13,6 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.types import Integers
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
-
 _QUANTIZERS = ("Quant", "IntQuant", "BipolarQuant", "QuantizeLinear", "DynamicQuantizeLinear")
 
 
