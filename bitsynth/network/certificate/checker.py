@@ -34,8 +34,7 @@ def array(given: Any) -> Any:
 def evaluated(chain: list[Any], at: dict[Any, Any], exact: bool) -> dict[Any, Any]:
     """Numbers (channels, points) by name; where they go as sums rise, 1, -1, 0, nan; how far real ones are, or nan."""
     values, lost = dict(at), LOST if exact and at["sum"][0].dtype != object else 0
-    for op in chain:
-        name, of = op["op"], op["of"]
+    for name, of, op in ((op["op"], op["of"], op) for op in chain):
         (a, up, off), (b, also, more) = values[of[0]], values[(of[-1],) if name == "count" else of[-1]]
         if name in NUMBERS:
             made, also = NUMBERS[name](a, b), -also if name == "sub" else also
@@ -84,6 +83,7 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
     if "scale" in claim:
         zero, real = claim["zero"], claim["scale"].dtype.type
         value = sums.astype(real) * claim["scale"] + claim["bias"] + more.astype(real)
+        value *= (value * claim["gate"][0] + claim["gate"][1]).clip(0, 1) if claim["by"] == "gate" else 1
         return np.rint(value.clip(real(claim["low"] - zero), real(claim["high"] - zero))).astype(int) + zero
     turns, sums = np.array({"thresholds": claim.get("values"), "sums": [[]]}[claim["by"]]).T[..., None], sums + more
     return sum((np.where(claim["rising"], sums > t, sums < t) for t in turns), sums * (claim["by"] == "sums"))
@@ -91,7 +91,7 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
 
 def ends(claim: dict[str, Any], low: Any, high: Any, grid: int, element: int) -> Any:
     """The sums (channels, points) from `low` to `high` where intervals begin and end on which `formula` is constant."""
-    if claim["by"] in ("table", "sums", "numbers"):
+    if claim["by"] in ("table", "gate", "sums", "numbers"):
         return np.c_[low, high] if claim["by"] == "sums" else np.array(range(low.min(), high.max() + 1, grid))[None]
     start, end, low, high = np.broadcast_arrays(formula(claim, low, element), formula(claim, high, element), low, high)
     sign, levels = np.sign(end - start), np.arange(1, 1 + abs(end - start).max())[None]
@@ -149,7 +149,7 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
             else:
                 made = buffer["operand"][1] + buffer["operand"][0] * formula(facts, sums, (n - first) // apart)
                 alike, rises = compared(chain, start, claim["is"], made, exact)
-                is_sure = (by == "table") | ~np.isnan(rises) & (is_line or by != "sums")
+                is_sure = (by in ("table", "gate")) | ~np.isnan(rises) & (is_line or by != "sums")
                 require(never | alike & is_sure, "the chain and C's formula differ, or it turns back, or is no line")
             lower, upper = (array(edge[k]).reshape(-1, 1) for k in ("low", "high"))
             require((lower <= made) & (made <= upper) | never, "results leave their range")

@@ -24,7 +24,9 @@ from bitsynth.network.stairs.staircase import Staircase
 from bitsynth.network.stairs.thresholds import passed
 
 TURNS_BACK = "the chain turns back: proved where it is compiled, not checked here"
-"""Why nothing is claimed of a curve, nor behind a gate."""
+"""Why nothing is claimed of a curve."""
+_MOST_SUMS = 1 << 25
+"""Operations on all sums, all of whose results the checker holds at once."""
 ELEMENTS: JsonValue = {"bias": 0}
 """Instead of sums the elements of an edge, whose range is there."""
 
@@ -45,9 +47,14 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
     results = [{**_claim(step), "is": chain.integers(made[0].edge.name)}]
     results += [{**_kept(step), "is": chain.integers(b.edge.name)} for b in made[1:]]
     made_of = said(chain, results)
-    levels = step.layer.epilogue.codes if gives_codes(step.layer.epilogue) else (0, 0)
-    require_few(made_of, levels, len(step.layer.codes), given)
-    return {**made_of, "sums": _products(program.graph, step, given[0], product)}
+    sums = _products(program.graph, step, given[0], product)
+    if results[0]["by"] == "gate":
+        low, high = (checker.array(sums[k]) for k in ("low", "high"))
+        require_few_sums(made_of, low, high, len(step.layer.codes))
+    else:
+        levels = step.layer.epilogue.codes if gives_codes(step.layer.epilogue) else (0, 0)
+        require_few(made_of, levels, len(step.layer.codes), given)
+    return {**made_of, "sums": sums}
 
 
 def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
@@ -115,10 +122,16 @@ def require_few(made: JsonValue, levels: tuple[int, int], channels: int, given: 
         raise Unsaid(f"a chain of {len(made['chain'])} operations has {points:,} points to check")
 
 
-def require_no_gate(gate: GateLine | None) -> None:
-    """Unsaid of a chain through a gate, to which the checker's lemma does not apply."""
-    if gate is not None:
-        raise Unsaid(TURNS_BACK)
+def require_few_sums(made: JsonValue, low: Tensor, high: Tensor, channels: int) -> None:
+    """Unsaid if the checker would evaluate a chain that may turn back at too many sums."""
+    points = (int(high.max()) - int(low.min()) + 1) * channels
+    if points * (1 + len(made["chain"])) >= _MOST_SUMS:
+        raise Unsaid(f"the chain turns back, and has {points:,} sums to check: proved where it is compiled")
+
+
+def gate_facts(gate: GateLine | None, real: type) -> dict[str, JsonValue]:
+    """How C makes codes of values: as they are, or times a gate (2, 1), which may turn back."""
+    return {"by": "rescale"} if gate is None else {"by": "gate", "gate": stored(np.array(gate, real)[:, None])}
 
 
 def said(chain: ChainWriter, claims: list[JsonValue]) -> JsonValue:
@@ -200,11 +213,10 @@ def _claim(step: LayerStep) -> JsonValue:
         shown = {"values": stored(values), "rising": stored(rising.astype(np.int64)[:, None])}
         return {"by": "thresholds", **shown, **_second(epilogue, channels)}
     if isinstance(epilogue, Rescale):
-        require_no_gate(epilogue.gate)
         floats = {"bias": np.zeros(channels, np.float32), **floats_of(epilogue, channels)}
         numbers = {name: stored(array[:, None]) for name, array in floats.items()}
         codes = {"zero": epilogue.zero_point, **dict(zip(("low", "high"), epilogue.codes, strict=True))}
-        return {"by": "rescale", **numbers, **codes, **_second(epilogue, channels)}
+        return {**gate_facts(epilogue.gate, np.float32), **numbers, **codes, **_second(epilogue, channels)}
     raise Unsaid("results are floats")
 
 

@@ -9,7 +9,15 @@ from bitsynth.graph.types import Edge, Integers
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, stored
 from bitsynth.network.certificate.chains import ChainWriter, Unsaid
-from bitsynth.network.certificate.claims import ELEMENTS, operand_of, require_few, require_no_gate, said, walk
+from bitsynth.network.certificate.claims import (
+    ELEMENTS,
+    gate_facts,
+    operand_of,
+    require_few,
+    require_few_sums,
+    said,
+    walk,
+)
 from bitsynth.network.certificate.edges import edge_facts, range_of
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep
 from bitsynth.network.stairs.lines import Line
@@ -21,7 +29,6 @@ _MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to
 
 def line_claims(program: NetworkProgram, step: PlainStep, line: Line) -> JsonValue:
     """The chain behind sums that C computes as a line of float64 and rounds."""
-    require_no_gate(line.gate)
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain = ChainWriter(program.graph, (len(given[0].edge.shape), 1))
     for k, (name, buffer) in enumerate(zip(("sum", "other"), given, strict=False)):
@@ -30,7 +37,7 @@ def line_claims(program: NetworkProgram, step: PlainStep, line: Line) -> JsonVal
     ratio = np.zeros(1, np.int64) if line.ratio is None else line.ratio
     numbers = {"scale": line.factor, "bias": line.summand, "factor": ratio}
     claim = {
-        "by": "rescale",
+        **gate_facts(line.gate, np.float64),
         "zero": line.zero,
         "low": line.limits[0],
         "high": line.limits[1],
@@ -38,7 +45,10 @@ def line_claims(program: NetworkProgram, step: PlainStep, line: Line) -> JsonVal
         **{name: stored(array[:, None]) for name, array in numbers.items()},
     }
     found = said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
-    require_few(found, line.limits, len(line.factor), given)
+    if line.gate is None:
+        require_few(found, line.limits, len(line.factor), given)
+    else:
+        require_few_sums(found, *range_of(given[0].edge), len(line.factor))
     return {**found, "sums": ELEMENTS}
 
 
