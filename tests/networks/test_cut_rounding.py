@@ -5,6 +5,7 @@ import pytest
 from float_files import File
 from onnx.reference import ReferenceEvaluator
 
+from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 from bitsynth.graph.types import Integers
 
@@ -131,3 +132,33 @@ def test_scales_and_limits_in_any_order(seed):
         limits = {"Relu": [], "Clip": [number - 2, number + 3]}.get(op, [number])
         edge = file.add(str(op), edge, *limits)
     right(file, edge, rng)
+
+
+SCALES = {
+    "exponential": lambda f, s: f.add("Exp", s),
+    "softplus": lambda f, s: f.add("Softplus", s),
+    "power of 2": lambda f, s: f.add("Pow", 2, f.add("Floor", f.add("Div", f.add("Log", s), np.log(2)))),
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_scales_that_are_computed_are_those_of_the_files_floats(name, rng):
+    """As if the exporter had folded them: their own functions give no number of floats."""
+
+    def written(f, scale):
+        codes = f.add("Round", f.add("Div", "x", scale))
+        return f.add("Mul", f.add("Clip", codes, f.add("Neg", f.add("Sqrt", 4)), 3), scale)
+
+    file = File()
+    scale = SCALES[name](file, file.constant(0.3))
+    (value,) = ReferenceEvaluator(file.model(SHAPE, scale)).run(None, {"x": numbers(rng)})
+    graph = read(file.model(SHAPE, written(file, scale)))
+    assert [node.op for node in graph.nodes] == ["quantize"]
+    found = graph.nodes[0].attributes["scale"]
+    assert found == np.float32(found) == pytest.approx(value, rel=2.0**-22)
+
+
+def test_logarithms_of_what_is_given_are_refused():
+    file = File()
+    with pytest.raises(SpecError, match="only logarithms of constants above 0"):
+        read(file.model(SHAPE, file.add("Log", "x")))

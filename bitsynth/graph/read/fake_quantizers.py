@@ -86,17 +86,21 @@ def _cut(node: FileNode, size: str, other: str) -> str | None:
 
 
 def constant_scale(node: FileNode, op: str, a: str, b: str) -> tuple[str, str]:
-    """The factors: of whole weights and a scale that is made of constants, that rounded as the file's floats are."""
+    """The factors: a scale of whole weights or of activations that constants make as the file's floats are."""
     if op == "mul" and (scale := _rounded(node, a, b)) != a:
         return b, scale
     return a, (_rounded(node, b, a) if op in ("mul", "div") else b)
 
 
-def _rounded(node: FileNode, scale: str, weights: str) -> str:
-    """The scale of weights as the file's floats have it, if it is made of constants; else the edge as it is."""
+def _rounded(node: FileNode, scale: str, of: str) -> str:
+    """The scale as the file's floats have it, if it is made of constants; else the edge as it is."""
     graph = node.graph
-    if scale in graph.constants or weights not in graph.constants:
+    if scale in graph.constants:
         return scale
-    edge, several = graph.edges[weights], math.prod(graph.edges[weights].shape) > math.prod(graph.edges[scale].shape)
-    value = graph.in_floats(scale) if several and isinstance(edge.type, Integers) else None
+    edge, sizes = graph.edges[of], [math.prod(graph.edges[name].shape) for name in (of, scale)]
+    if of in graph.constants:
+        scales = sizes[0] > sizes[1] and isinstance(edge.type, Integers)
+    else:
+        scales = sizes[1] == 1 and graph.reference == "exact" and graph.in_floats(of) is None
+    value = graph.in_floats(scale) if scales else None
     return scale if value is None else graph.constant(value)

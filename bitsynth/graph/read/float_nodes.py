@@ -92,12 +92,23 @@ def shifted(node: FileNode, edge: str, mul: Any, add: Any, divisor: int, limits:
     return node.add("clip", made, low=limits[0], high=limits[1])
 
 
+def _log(node: FileNode) -> tuple[str, ...]:
+    """Of constants alone: scales that are powers of 2 are made so."""
+    value = node.graph.in_floats(node.edge(0))
+    if value is None or not (value > 0).all():
+        raise node.fail("only logarithms of constants above 0 are compiled; cut the network before it")
+    return (node.like(np.log(value)),)
+
+
 def _power(node: FileNode) -> tuple[str, ...]:
-    exponents = np.unique(node.value(1, "the exponent").astype(np.float64))
-    if exponents.size != 1 or abs(exponents[0]) not in (0.5, 1.0, 2.0, 3.0, 4.0):
-        raise node.fail(f"exponents {exponents[:3]} are not understood; known: 0.5, 1, 2, 3 and 4, and less than 0")
-    made = node.add("power", node.edge(0), exponent=float(abs(exponents[0])))
-    return (made if exponents[0] > 0 else node.add("div", node.like(1.0), made),)
+    base, exponents = (node.graph.in_floats(node.edge(k)) for k in range(2))
+    found = np.unique(node.value(1, "the exponent") if exponents is None else exponents).astype(np.float64)
+    if found.size == 1 and abs(found[0]) in (0.5, 1.0, 2.0, 3.0, 4.0):
+        made = node.add("power", node.edge(0), exponent=float(abs(found[0])))
+        return (made if found[0] > 0 else node.add("div", node.like(1.0), made),)
+    if base is not None and exponents is not None and (base > 0).all():
+        return (node.like(np.power(base.astype(np.float64), exponents)),)
+    raise node.fail(f"exponents {found[:3]} are not understood; known: 0.5, 1, 2, 3 and 4, and less than 0")
 
 
 def _reciprocal(node: FileNode) -> tuple[str, ...]:
@@ -214,6 +225,7 @@ READERS: dict[str, Reader] = {
     "GlobalAveragePool": _global_pool(mean_of),
     "GlobalMaxPool": _global_pool(_folded("reduce_max")),
     "Identity": _same,
+    "Log": _log,
     "Mul": _binary("mul"),
     "Neg": unary("neg"),
     "Pow": _power,

@@ -71,10 +71,11 @@ def _limit(node: FileNode, name: str, index: int) -> float | int | None:
         return float(node.attributes[name])
     if not node.has(index):
         return None
-    value = node.value(index, name).reshape(-1)
+    value = node.graph.in_floats(node.edge(index))
+    value = node.value(index, name) if value is None else value
     if value.size != 1:
         raise node.fail(f"{name} must be one number")
-    number: float | int = value[0].item()
+    number: float | int = value.reshape(-1)[0].item()
     return number
 
 
