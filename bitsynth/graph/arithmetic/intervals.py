@@ -53,7 +53,9 @@ class Interval:
 
     def __add__(self, other: Any) -> Interval:
         other = interval(other)
-        return Interval(added(self.low, other.low)[0], added(self.high, other.high)[1])
+        least = added(self.low, other.low)
+        most = least if self.is_point and other.is_point else added(self.high, other.high)
+        return Interval(least[0], most[1])
 
     def __sub__(self, other: Any) -> Interval:
         return self + -interval(other)

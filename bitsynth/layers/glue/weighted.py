@@ -82,6 +82,7 @@ def _candidates(
     exact: tuple[Fraction, ...], zero: int, near: bool, wide: bool, pairs: NDArray[np.uint8], last: int
 ) -> Iterator[_Sum]:
     """Factors and summand as whole multiples of 2**-n; those `near` too, which may decide close ties rightly."""
+    codes = pairs.astype(np.int64) - zero
     for n in range(_MOST_SHIFT, -1, -1):
         f, g, k = (round(x * (1 << n)) for x in exact)
         fits = max(abs(f), abs(g)) < _INT16
@@ -89,7 +90,7 @@ def _candidates(
             continue
         if near:
             for i, j in _NEAR:
-                if (room := _summand(f + i, g + j, n, pairs.astype(np.int64) - zero, (-zero, last - zero))) is not None:
+                if (room := _summand(f + i, g + j, n, codes, (-zero, last - zero))) is not None:
                     yield _Sum(f + i, g + j, room, n, zero, False)
         else:
             yield _Sum(f, g, k + (1 << n) // 2, n, zero, False)

@@ -44,7 +44,15 @@ def is_long(form: EpilogueForm) -> bool:
 
 
 def wanted_codes(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Wanted:
-    """The codes of a staircase at the points that decide (Lemma 3: a rounded line is monotone, too)."""
+    """The codes of a staircase at the points that decide (Lemma 3: a rounded line is monotone, too), found once."""
+    key = wanted_codes, operand, kind
+    if key not in stairs.known:
+        stairs.known[key] = _wanted(stairs, operand, kind)
+    made: Wanted = stairs.known[key]
+    return made
+
+
+def _wanted(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Wanted:
     points = stairs.points()
     codes = (stairs.at(points) - operand.offset) // operand.scale
     limits, written = (int(codes.min()), int(codes.max())), _written(stairs)

@@ -12,6 +12,7 @@ import numpy as np
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.layers.epilogues.gating import GateLine, gated, gated_bounds
 from bitsynth.network.stairs.forms import wanted_codes
+from bitsynth.network.stairs.rescaling import Wanted
 from bitsynth.network.stairs.staircase import Staircase
 from bitsynth.spec.matmul import MatmulOperand
 
@@ -67,8 +68,15 @@ class Line:
 
 
 def line_of(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Line | None:
-    """The line of a staircase; None if none is found that is the same at the points that decide."""
-    wanted = wanted_codes(stairs, operand, kind)
+    """The line of a staircase, sought once; None if none is found that is the same at the points that decide."""
+    key = line_of, operand, kind
+    if key not in stairs.known:
+        stairs.known[key] = _line(wanted_codes(stairs, operand, kind))
+    made: Line | None = stairs.known[key]
+    return made
+
+
+def _line(wanted: Wanted) -> Line | None:
     for factor in wanted.lines.factors():
         for tried in (factor, factor.astype(np.float32).astype(np.float64)):
             for summand in wanted.lines.summands(tried):

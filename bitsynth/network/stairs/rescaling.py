@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
+from itertools import islice, tee
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from bitsynth.spec.matmul import MatmulOperand
 
 _COLUMNS = 64
 """Channels, each once for a try, whose codes are made at once."""
+_TOGETHER = 8
+"""Channels that go through a plan's tries together."""
 _SHIFTS = 140
 """Integers that are tried as summands of sums."""
 _NO_ROOM = 2.0**-22
@@ -196,18 +198,30 @@ def _shifted(wanted: Wanted) -> Tries:
 
 
 def _first(wanted: Wanted, plan: Callable[[Wanted], Tries]) -> Rescaling | None:
-    """The first of a plan's tries for each channel that gives its codes; None if one channel has none."""
-    missing, tries, kept = np.arange(wanted.sums.shape[1]), plan(wanted), None
-    while several := [*islice(tries, max(1, _COLUMNS // missing.size))]:
-        kept = kept or several[0]
+    """The first of a plan's tries for each channel that gives its codes; None if one channel has none.
+
+    Behind the first try few channels at a time go through the others: the rest need none where one of these has none.
+    """
+    tries = plan(wanted)
+    if (kept := next(tries, None)) is None:
+        return None
+    missing = np.flatnonzero(~kept.gives(wanted))
+    for group in np.split(missing, range(_TOGETHER, missing.size, _TOGETHER)):
+        tries, own = tee(tries)
+        if not _completed(kept, wanted, group, own):
+            return None
+    return kept
+
+
+def _completed(kept: Rescaling, wanted: Wanted, missing: Tensor, tries: Tries) -> bool:
+    """Whether each of these channels has a try that gives its codes; the first such is put into `kept`."""
+    while missing.size and (several := [*islice(tries, max(1, _COLUMNS // missing.size))]):
         found = _together([tried.of(missing) for tried in several]).gives(wanted.of(np.tile(missing, len(several))))
         given = found.reshape(len(several), -1)
         for tried, own in zip(several, given & (given.cumsum(0) == 1), strict=True):
-            kept = _replaced(kept, tried, missing[own])
+            _replace(kept, tried, missing[own])
         missing = missing[~given.any(0)]
-        if not missing.size:
-            return kept
-    return None
+    return not missing.size
 
 
 def _together(tries: Sequence[Rescaling]) -> Rescaling:
@@ -221,9 +235,8 @@ def _together(tries: Sequence[Rescaling]) -> Rescaling:
     )
 
 
-def _replaced(kept: Rescaling, tried: Rescaling, where: Tensor) -> Rescaling:
-    """One with the channels of another in some places."""
+def _replace(kept: Rescaling, tried: Rescaling, where: Tensor) -> None:
+    """Put the channels of another in some places of one."""
     for one, other in ((kept.factor, tried.factor), (kept.summand, tried.summand), (kept.shift, tried.shift)):
         if one is not None and other is not None:
             one[where] = other[where]
-    return kept

@@ -6,7 +6,8 @@ there is to know: what is proved at T - 1 and T holds everywhere (two evaluation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,7 @@ class Staircase:
         least: The integer of level 0.
         step: Between the integers of two levels.
         proof: Levels (channels, levels, 2) of the chain at each threshold - 1 and threshold, kept within the range.
+        known: What was found out of it, for who asks again.
     """
 
     chain: Chain
@@ -50,6 +52,7 @@ class Staircase:
     least: int
     step: int
     proof: Tensor
+    known: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def levels(self) -> int:
