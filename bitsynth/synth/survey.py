@@ -18,9 +18,10 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.processes.worker import WorkerEnded, answers
 from bitsynth.progress import Progress, silent
 from bitsynth.schedule import predicted
-from bitsynth.spec.options import METHODS, PREDICTED, model_of
+from bitsynth.spec.options import METHODS, model_of
 from bitsynth.synth import planner
 from bitsynth.synth.planner import Job, PlannedKernel, plan
+from bitsynth.synth.ranking import taken_first
 
 MACS = 128
 INT8 = "int8"
@@ -43,7 +44,7 @@ class PeakBaseline:
 
 @dataclass(frozen=True)
 class Cell:
-    """One pair of widths: plans with a kernel, cheapest first, then those without."""
+    """One pair of widths: the plan that synthesis takes, others with a kernel, cheapest first, and those without."""
 
     act_bits: int
     w_bits: int
@@ -51,7 +52,7 @@ class Cell:
 
     @property
     def best(self) -> PlannedKernel | None:
-        """The plan of fewest cycles, None if there is none."""
+        """The plan that synthesis takes, None if there is none."""
         return next((p for p in self.plans if p.cycles is not None), None)
 
     def times(self, baseline: PeakBaseline | None) -> float | None:
@@ -115,24 +116,20 @@ def _baseline(isa: Isa, cpu: str, function: str) -> PeakBaseline | None:
 
 
 def _cells(plans: Sequence[PlannedKernel]) -> tuple[Cell, ...]:
-    """Plans by widths, in the order of these and of their cycles, but for one that may not be first."""
-    ranked = sorted(plans, key=lambda p: (p.act_bits, p.w_bits, p.cycles is None, p.cycles or 0, p.method))
-    by_widths = groupby(ranked, key=lambda p: (p.act_bits, p.w_bits))
-    return tuple(Cell(a, w, _with_first(list(some))) for (a, w), some in by_widths)
+    """Plans by widths, in the order of these."""
+
+    def widths(p: PlannedKernel) -> tuple[int, int]:
+        return p.act_bits, p.w_bits
+
+    by_widths = groupby(sorted(plans, key=widths), key=widths)
+    return tuple(Cell(a, w, _ranked(list(some))) for (a, w), some in by_widths)
 
 
-def _with_first(plans: list[PlannedKernel]) -> tuple[PlannedKernel, ...]:
-    """The plans, that one first which synthesis takes."""
-    first = next((p for p in plans if _may_be_first(p, plans)), plans[0])
-    return tuple(sorted(plans, key=lambda p: p is not first))
-
-
-def _may_be_first(one: PlannedKernel, plans: Sequence[PlannedKernel]) -> bool:
-    """Whether a plan is of none of `PREDICTED`, or is predicted to be quicker than the others by its share there."""
-    others = [p.scoreboard for p in plans if p is not one and p.scoreboard is not None]
-    if one.method not in PREDICTED or one.scoreboard is None or not others:
-        return True
-    return one.scoreboard * PREDICTED[one.method] < min(others)
+def _ranked(plans: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:
+    """Plans of one pair of widths: that one first which synthesis takes, and those without a kernel last."""
+    found = sorted((p for p in plans if p.cycles is not None), key=lambda p: (p.cycles, p.method))
+    lacking = sorted((p for p in plans if p.cycles is None), key=lambda p: p.method)
+    return *(taken_first(found, lambda p: p.scoreboard) if found else ()), *lacking
 
 
 def _planned(jobs: Sequence[Job], workers: int) -> Iterator[PlannedKernel]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bitsynth.errors import NoKernel, Refuted, SpecError
@@ -21,8 +20,9 @@ from bitsynth.sketches.lanes import pairs, tables
 from bitsynth.sketches.popcount import compute
 from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 from bitsynth.spec.matmul import MatmulSpec
-from bitsynth.spec.options import METHODS, PREDICTED, KernelOptions
+from bitsynth.spec.options import METHODS, KernelOptions
 from bitsynth.store.entry import Entry, ProvedEntry, RunnerUp
+from bitsynth.synth.ranking import taken_first
 
 ANY = KernelOptions()
 
@@ -131,8 +131,7 @@ def candidates(
     if not found:
         raise NoKernel("; ".join(x.why for x in lacking))
     found.sort(key=lambda c: _across_methods(isa, c.kernel, options.model))
-    first = next((c for c in found if _may_be_first(c, found, options)), found[0])
-    found.sort(key=lambda c: c is not first)
+    found = taken_first(found, lambda c: scoreboard(c.kernel, [options.model]).get(options.model))
     others = (RunnerUp(c.method, round(cost.figure(isa, c.kernel, options.model), 4), "") for c in found[1:])
     return found, (*others, *lacking)
 
@@ -150,15 +149,6 @@ def _methods(isa: Isa, options: KernelOptions) -> tuple[str, ...]:
     with_pairs = cpu is not None and cpu.issue is not None and pairs.supported(isa)
     tried = {"pairs": with_pairs, "fip": predicted.chooses(isa, options.model)}
     return tuple(method for method in known if tried.get(method, True))
-
-
-def _may_be_first(one: MethodResult, found: Sequence[MethodResult], options: KernelOptions) -> bool:
-    """Whether a kernel is of none of `PREDICTED`, or takes fewer predicted cycles than others by its share there."""
-    others = [other for other in found if other is not one]
-    if one.method not in PREDICTED or not others:
-        return True
-    mine, *theirs = (scoreboard(x.kernel, [options.model])[options.model] for x in (one, *others))
-    return mine * PREDICTED[one.method] < min(theirs)
 
 
 def _across_methods(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:

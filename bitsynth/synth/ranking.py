@@ -1,0 +1,34 @@
+"""Which of the kernels of several methods is taken: predicted cycles judge methods that bounds misjudge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from bitsynth.spec.options import PREDICTED
+
+
+class _OfMethod(Protocol):
+    @property
+    def method(self) -> str: ...
+
+
+Found = TypeVar("Found", bound=_OfMethod)
+
+
+def taken_first(found: Sequence[Found], predicted: Callable[[Found], float | None]) -> list[Found]:
+    """Kernels that were found, cheapest first, but for the first: it is the one to take.
+
+    One of `PREDICTED` is taken if its `predicted` cycles are fewer than all others' by its share there, or if those of
+    no other are known.
+    """
+
+    def is_taken(one: Found) -> bool:
+        if one.method not in PREDICTED:
+            return True
+        others = [x for other in found if other is not one and (x := predicted(other)) is not None]
+        mine = predicted(one) if others else None
+        return mine is None or mine * PREDICTED[one.method] < min(others)
+
+    first = next(filter(is_taken, found), found[0])
+    return sorted(found, key=lambda one: one is not first)
