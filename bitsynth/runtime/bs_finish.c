@@ -115,7 +115,7 @@ static void run_program(
     const struct call *c,
     struct strip strip,
     const int32_t *row,
-    int32_t *sums,
+    const int32_t *sums,
     uint8_t *to,
     size_t apart)
 {
@@ -150,7 +150,7 @@ static void run_side_by_side(
     to += some.rows * pixel;
     row = row ? row + some.rows : NULL;
     some.rows = strip.rows - some.rows;
-    run_program(c, some, row, (int32_t *)sums, s->results, c->strip_columns * bytes);
+    run_program(c, some, row, sums, s->results, c->strip_columns * bytes);
     for (size_t i = 0; i < some.rows; ++i, to += pixel)
         memcpy(to, s->results + i * c->strip_columns * bytes, pixel);
 }

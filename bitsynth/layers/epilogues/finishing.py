@@ -68,11 +68,11 @@ class Finishing:
     def order(self, g: Geometry) -> NDArray[np.intp]:
         """The output channel of each column: in every group the program's order, but for a unit that is not full.
 
-        With a residual, whose elements lie in the order of channels, or joined pixels, so do columns.
+        With a residual, whose elements lie in the order of channels, so do columns.
         """
         count = g.out_channels // g.groups
         columns = np.arange(count)
-        if self.program and not self.residual and not self.joined:
+        if self.program and not self.residual:
             whole = count // self.program.unit * self.program.unit
             starts = np.arange(0, whole, self.program.unit)[:, None]
             columns[:whole] = (starts + np.array(self.program.order)).reshape(-1)
