@@ -8,6 +8,7 @@ import numpy as np
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.read.bits import bipolar, twice_less_one
+from bitsynth.graph.read.cut_rounding import number_of
 from bitsynth.graph.read.ladders import summed
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.types import Integers
@@ -27,7 +28,7 @@ def meant_by_sum(node: FileNode, op: str, a: str, b: str) -> str | None:
 def _straight_through(node: FileNode, rest: str, x: str) -> str | None:
     """q, if the sum is (q - x) + x, or 1 * (-x + q) + x: estimators of gradients leave that in a file."""
     graph = node.graph
-    while (scaled := graph.maker(rest, "mul")) and _is_one(graph, scaled.inputs[1]):
+    while (scaled := graph.maker(rest, "mul")) and number_of(graph, scaled.inputs[1]) == 1:
         rest = scaled.inputs[0]
     found = _less(graph, rest, x)
     return found if found and graph.edges[found].shape == node.shape() else None
@@ -53,17 +54,14 @@ def _is_negative(graph: GraphBuilder, edge: str, x: str) -> bool:
     return _is_negative(graph, moved.inputs[0], other.inputs[0])
 
 
-def _is_one(graph: GraphBuilder, edge: str) -> bool:
-    value = graph.value(edge)
-    return value is not None and value.size == 1 and float(value.reshape(())) == 1
-
-
 def _never_zero(node: FileNode, sign: str, rest: str) -> str | None:
     """Bipolar codes, if s + (1 - |s|) of a sign s is what is written: QKeras so has 1 of 0."""
     graph = node.graph
     made, taken = graph.maker(sign, "quantize"), graph.maker(rest, "sub")
     size = graph.maker(taken.inputs[1], "abs") if taken else None
-    if made is None or taken is None or size is None or size.inputs[0] != sign or not _is_one(graph, taken.inputs[0]):
+    if made is None or taken is None or size is None:
+        return None
+    if size.inputs[0] != sign or number_of(graph, taken.inputs[0]) != 1:
         return None
     kind, limits = graph.edges[sign].type, (made.attributes["low"], made.attributes["high"])
     is_sign = made.attributes["rounding"] == "UP" and limits == (-1, 1) and not np.any(made.attributes["zero"])
@@ -78,11 +76,11 @@ def _cut(node: FileNode, size: str, other: str) -> str | None:
     shifted = graph.maker(second.inputs[0], "sub") if second else None
     if first is None or shifted is None or shifted.inputs[0] != first.inputs[0]:
         return None
-    limit = graph.value(shifted.inputs[1])
-    if limit is None or limit.size != 1 or not 0 < float(limit.reshape(())) < np.inf:
+    limit = number_of(graph, shifted.inputs[1])
+    if limit is None or limit <= 0:
         return None
-    cut = node.add("clip", first.inputs[0], low=0.0, high=float(limit.reshape(())))
-    return node.add("sub", node.add("mul", cut, node.like(2.0)), node.constant(limit.reshape(())))
+    cut = node.add("clip", first.inputs[0], low=0.0, high=limit)
+    return node.add("sub", node.add("mul", cut, node.like(2.0)), node.like(limit))
 
 
 def constant_scale(node: FileNode, op: str, a: str, b: str) -> tuple[str, str]:

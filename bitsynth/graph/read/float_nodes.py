@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,12 @@ def unary(op: str, **defaults: Any) -> Reader:
     return read
 
 
-def fold(op: str) -> Reader:
-    """Of several inputs, two by two."""
+def fold(joined: Callable[[FileNode, str, str], str]) -> Reader:
+    """Of several inputs, joined two by two."""
 
     def read(node: FileNode) -> tuple[str, ...]:
         edges = [node.edge(k) for k in range(len(node.inputs))]
-        return (reduce(lambda a, b: node.add(op, a, b), edges),)
+        return (reduce(partial(joined, node), edges),)
 
     return read
 
@@ -236,6 +236,6 @@ READERS: dict[str, Reader] = {
     "ReduceSum": _reduce(_folded("reduce_sum")),
     "Sqrt": unary("sqrt"),
     "Sub": _binary("sub"),
-    "Sum": fold("add"),
+    "Sum": fold(lambda node, a, b: node.add("add", a, b)),
     "TopK": _top_k,
 }

@@ -7,8 +7,6 @@ floats are, as exporters do it.
 
 from __future__ import annotations
 
-from functools import reduce
-
 import numpy as np
 
 from bitsynth.graph.bounds import bounds
@@ -16,7 +14,7 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.rounding import ROUNDINGS
 from bitsynth.graph.read.bits import bipolar
 from bitsynth.graph.read.cut_rounding import MOST_LIMIT, cut_rounding, number_of, quantizer_within
-from bitsynth.graph.read.float_nodes import Reader
+from bitsynth.graph.read.float_nodes import Reader, fold
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.types import Integers
 
@@ -48,13 +46,8 @@ def _clip(node: FileNode) -> tuple[str, ...]:
 
 
 def _extreme(op: str) -> Reader:
-    """The lesser or the greater of numbers, two by two."""
-
-    def read(node: FileNode) -> tuple[str, ...]:
-        edges = [node.edge(k) for k in range(len(node.inputs))]
-        return (reduce(lambda a, b: _cut(node, op, a, b) or node.add(op, a, b), edges),)
-
-    return read
+    """The lesser or the greater of numbers."""
+    return fold(lambda node, a, b: _cut(node, op, a, b) or node.add(op, a, b))
 
 
 def _cut(node: FileNode, op: str, a: str, b: str) -> str | None:
