@@ -10,9 +10,9 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -73,8 +73,10 @@ def replace_file(path: Path, data: bytes, advice: str = ADVICE) -> None:
 
 
 def _require_replaceable(path: Path) -> None:
-    """OSError if `path` is neither a file nor a folder, such as /dev/null, which would be a file from then on."""
-    if path.exists() and not (path.is_file() or path.is_dir()):
+    """OSError if `path` is a folder, or no file such as /dev/null, which would be a file from then on."""
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a regular file")
 
 
@@ -180,13 +182,16 @@ def write_texts(folder: Path, files: Mapping[str, str | bytes], *, ours: bool = 
     kernels and runtime under names of its own. ToolError, likewise, if what lies in the place of a folder is none, or
     the files cannot be written, as on a full disk.
     """
-    with _alone(folder):
+    with _alone(folder, {(folder / name).parent for name in files}):
         return _written(folder, files, ours=ours)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold a lock of `folder` itself, which leaves no file in it; where it is none, or there are no locks, nothing."""
+def _alone(folder: Path, inner: Iterable[Path]) -> Iterator[None]:
+    """Hold a lock of `folder` itself, which leaves no file in it; where it is none, or there are no locks, nothing.
+
+    What a killed writer staged is removed from the folders `inner`, those of files.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -196,7 +201,7 @@ def _alone(folder: Path) -> Iterator[None]:
     try:
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
-            for left in folder.glob(f"{_PREFIX}*{_SUFFIX}/"):  # of a writer that was killed
+            for left in chain.from_iterable(each.glob(f"{_PREFIX}*{_SUFFIX}/") for each in inner):
                 shutil.rmtree(left, ignore_errors=True)
         yield
     finally:
@@ -215,24 +220,29 @@ def _written(folder: Path, files: Mapping[str, str | bytes], *, ours: bool) -> l
         if os.path.lexists(inner) and not inner.is_dir():
             raise ToolError(f"cannot write into {inner}, which is no folder; choose another one")
     if new:
-        _replace_together(folder, new)
+        _replace_together(new)
     return list(texts)
 
 
-def _replace_together(folder: Path, files: Mapping[Path, bytes]) -> None:
-    """Make each path below `folder` hold its data; all are written before the first is replaced. ToolError as above."""
-    path = folder
+def _replace_together(files: Mapping[Path, bytes]) -> None:
+    """Make each path hold its data; all are written before the first is replaced. ToolError as above.
+
+    Each is staged in its own folder: another one may be in another file system, or the only one that can be written.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=_PREFIX, suffix=_SUFFIX) as staged:
-            for number, (path, data) in enumerate(files.items()):
+        with ExitStack() as stack:
+            staged: dict[Path, str] = {}
+            for path, data in files.items():
                 _require_replaceable(path)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with open(Path(staged, str(number)), "xb") as file:
+                if path.parent not in staged:
+                    made = tempfile.TemporaryDirectory(dir=path.parent, prefix=_PREFIX, suffix=_SUFFIX)
+                    staged[path.parent] = stack.enter_context(made)
+                with open(Path(staged[path.parent], path.name), "xb") as file:
                     file.write(data)
                     os.fchmod(file.fileno(), 0o644)
-            for number, path in enumerate(files):
-                Path(staged, str(number)).replace(path)
+            for path in files:
+                Path(staged[path.parent], path.name).replace(path)
     except OSError as error:
         raise unwritable(path, error) from None
 

@@ -1,9 +1,11 @@
 """Files of users: what is no regular file is refused at once, and what a killed writer left is removed by the next."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -220,11 +222,39 @@ files.write_texts(Path(sys.argv[1]), files.marked({{"a.c": "int c;", {place!r}: 
     assert left == before
 
 
-def test_what_a_killed_writer_staged_is_removed(tmp_path):
-    (tmp_path / ".bitsynth-x.part").mkdir()
-    (tmp_path / ".bitsynth-x.part" / "0").write_text("int a;")
-    write_texts(tmp_path, marked({"a.c": "int a;"}))
-    assert [path.name for path in tmp_path.iterdir()] == ["a.c"]
+@pytest.mark.parametrize("name", ["a.c", "apart/a.c"])
+def test_what_a_killed_writer_staged_is_removed(tmp_path, name):
+    left = (tmp_path / name).with_name(".bitsynth-x.part")
+    left.mkdir(parents=True)
+    (left / "0").write_text("int a;")
+    write_texts(tmp_path, marked({name: "int a;"}))
+    assert [path.name for path in left.parent.iterdir()] == ["a.c"]
+
+
+def test_a_folder_in_the_place_of_a_file_of_ours_leaves_all_as_it_was(tmp_path):
+    (tmp_path / "b.c").mkdir()
+    with pytest.raises(ToolError, match=rf"cannot write {tmp_path}/b\.c: Is a directory; choose another folder"):
+        write_texts(tmp_path, marked({"a.c": "int a;", "b.c": "int b;"}), ours=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["b.c"]
+
+
+def test_folders_may_be_in_several_file_systems(tmp_path, monkeypatch):
+    """A file cannot be renamed from one to another: each is staged where it goes."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "apart").symlink_to(tmp_path / "elsewhere")
+    rename = Path.replace
+
+    def within(self, target):
+        if self.resolve().parent.parent != target.parent.resolve():
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", within)
+    texts = marked({"apart/b.c": "int b;", "a.c": "int a;"})
+    write_texts(tmp_path / "out", texts)
+    assert {name: (tmp_path / "out" / name).read_text() for name in texts} == texts
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["b.c"]
 
 
 def test_what_is_no_regular_file_is_not_replaced(tmp_path):
