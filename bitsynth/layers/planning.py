@@ -201,9 +201,8 @@ def default_of(task: TuningTask) -> LayerSchedule:
 def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -> list[Estimate]:
     """Every way to run `spec` by cached kernels that `fits`, fewest estimated cycles first; NoKernel if there is none.
 
-    By default those that run here: `candidates`; products of sums by processors that predictions are right for, which
-    in-order ones are not. Cycles are those of `cpu`, of the first processor of a set's if it is
-    none of them.
+    By default those that run here: `candidates`; of fip for processors whose tiles predicted cycles choose, which are
+    not in order. Cycles are those of `cpu`, of the first processor of a set's if it is none of them.
     """
     every = [*candidates(spec.act, spec.wgt, isa, fits), *_of_wider_operands(spec, isa, fits)]
     found = [x for x in every if cpu in x.entry.cost.cycles or cpu not in load_table(x.isa).cpu]
