@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +13,8 @@ import numpy as np
 
 NUMBERS = {"add": np.add, "sub": np.subtract, "max": np.maximum, "min": np.minimum}
 AFFINE, MOST, LOST = {"add", "sub", "mul", "div"}, 1 << 29, 2.0**-51  # of float64 an operation loses a fourth of that
-fractions, even, FIT = np.frompyfunc(Fraction, 1, 1), np.frompyfunc(round, 1, 1), (-1 << 53, 1 << 53)
+fractions, even, erf, FIT = *(np.frompyfunc(f, 1, 1) for f in (Fraction, round, math.erf)), (-1 << 53, 1 << 53)
+CURVES: Any = {"sigmoid": lambda x: 1 / (1 + np.exp(-x.clip(-700))), "tanh": np.tanh, "erf": erf}  # slopes below 8 / 7
 
 
 def require(holds: Any, what: str) -> None:
@@ -50,6 +52,9 @@ def evaluated(chain: list[Any], at: dict[Any, Any], exact: bool) -> dict[Any, An
         elif name == "root":
             made = fractions(np.sqrt(a.astype(float))) if a.dtype == object else np.sqrt(a)
             off = off / np.where(off == 0, 1, made) + made * (lost or Fraction(LOST) * (made**2 != a))
+        elif exact and name in CURVES:
+            made = (np.asarray if lost else fractions)(CURVES[name](np.asarray(a, float)).astype(float))
+            off = np.where((a == 0) & (off == 0), 0 * off, off + off / 7 + 8 * (lost or Fraction(LOST)))
         elif name == "type":
             made = a if exact else a.astype(f"<f{op['bytes']}")
         else:
@@ -81,17 +86,19 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
     more = claim["factor"] * float(element - claim["of_zero"])
     require((abs(sums + 0.5) < 1 << 31) & (abs(sums + more + 0.5) < 1 << 31), "sums leave int32")
     if "scale" in claim:
-        zero, real = claim["zero"], claim["scale"].dtype.type
-        value = sums.astype(real) * claim["scale"] + claim["bias"] + more.astype(real)
+        value = sums.astype(real := claim["scale"].dtype) * claim["scale"] + claim["bias"] + more.astype(real)
+        if claim["by"] == "curve":
+            cell = (place := value.clip(0, len(claim["turns"]) - 1)).astype(int)
+            return claim["table"][cell, (place >= claim["turns"][cell, 0]) * 1]
         value *= (value * claim["gate"][0] + claim["gate"][1]).clip(0, 1) if claim["by"] == "gate" else 1
-        return np.rint(value.clip(real(claim["low"] - zero), real(claim["high"] - zero))).astype(int) + zero
+        return np.rint(value.clip(*(claim[k] - claim["zero"] for k in ("low", "high")))).astype(int) + claim["zero"]
     turns, sums = np.array({"thresholds": claim.get("values"), "sums": [[]]}[claim["by"]]).T[..., None], sums + more
     return sum((np.where(claim["rising"], sums > t, sums < t) for t in turns), sums * (claim["by"] == "sums"))
 
 
 def ends(claim: dict[str, Any], low: Any, high: Any, grid: int, element: int) -> Any:
     """The sums (channels, points) from `low` to `high` where intervals begin and end on which `formula` is constant."""
-    if claim["by"] in ("table", "gate", "sums", "numbers"):
+    if claim["by"] in ("table", "gate", "curve", "sums", "numbers"):
         return np.c_[low, high] if claim["by"] == "sums" else np.array(range(low.min(), high.max() + 1, grid))[None]
     start, end, low, high = np.broadcast_arrays(formula(claim, low, element), formula(claim, high, element), low, high)
     sign, levels = np.sign(end - start), np.arange(1, 1 + abs(end - start).max())[None]
@@ -102,29 +109,23 @@ def ends(claim: dict[str, Any], low: Any, high: Any, grid: int, element: int) ->
     return np.hstack([low, high, np.maximum(a - 1, low), a])
 
 
-def sums_of(at: dict[str, Any], edge: dict[str, Any], buffer: dict[str, Any]) -> Any:
-    """The least and greatest sums (channels, 1) of what is on an edge or of its products; a grid of them all."""
-    (low, high), grid = (array(edge[k]).ravel()[at.get("rows", ...)] for k in ("low", "high")), buffer["operand"]
-    if "weights" in at:
-        w, zero, (apart, first) = array(at["weights"]).astype(float), edge["zero"], grid
-        alike = array(edge["scale"]).size == 1 or w.shape[1] * w.shape[2] == 1  # (groups, channels, inputs, window)
-        require(alike and [apart, first - zero] == at["reads"], "codes mean other integers")
-        reach = (np.minimum(low, zero), np.maximum(high, zero)) if at["padded"] else (low, high)
-        each = [w * np.broadcast_to(x - zero, len(w) * w.shape[2]).reshape(len(w), 1, -1, 1) for x in reach]
-        require(np.abs(each).sum() < 1 << 53, "sums leave int64")
-        low, high = (f(*each).sum((2, 3)).ravel().astype(int) for f in (np.minimum, np.maximum))
-        grid = (apart, (first - zero) * w[0, 0].size) if np.all(w == 1) and not at["padded"] else (1, 0)
-    require([np.all(array(at[k]) == x) for k, x in (("low", low), ("high", high)) if k in at], "ranges differ")
-    return low[:, None], high[:, None], grid
-
-
 def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: bool) -> None:
     """C's formula and the chain, which never falls or never rises, are alike where the formula steps: so everywhere."""
     one, chain, points, reads = np.ones((1, 1)) if exact else 1.0, step["chain"], 0, len(step["inputs"])
     named = {f"{k}{i}": edge.get(k, 1) for i, edge in enumerate(edges[:reads]) for k in ("scale", "zero")}
     at = {(k,): (np.atleast_2d(array(x) * one), 0.0, 0.0) for k, x in {**step["constants"], **named}.items()}
     at |= {k: (x.reshape(-1, 1), 0.0, 0.0) for (k,), (x, *_) in at.items()}
-    low, high, (grid, at_0) = sums_of(of := step["sums"], edges[0], buffers[0])
+    of, edge, (apart, first), (grid, at_0) = step["sums"], edges[0], *[buffers[0]["operand"]] * 2
+    low, high = (array(edge[k]).reshape(-1, 1)[of.get("rows", ...)] for k in ("low", "high"))
+    if "weights" in of:  # (groups, channels, inputs, window)
+        w, zero, same = array(of["weights"]).astype(float), edge["zero"], array(edge["scale"]).size == 1
+        require((same or w[0, :, :, 0].size == 1) & ([apart, first - zero] == of["reads"]), "codes mean other integers")
+        reach = (np.minimum(low, zero), np.maximum(high, zero)) if of["padded"] else (low, high)
+        each = [w * np.broadcast_to(x.ravel() - zero, len(w) * w.shape[2]).reshape(len(w), 1, -1, 1) for x in reach]
+        require(np.abs(each).sum() < 1 << 53, "sums leave int64")
+        low, high = (f(*each).sum((2, 3)).reshape(-1, 1).astype(int) for f in (np.minimum, np.maximum))
+        grid, at_0 = (apart, (first - zero) * w[0, 0].size) if np.all(w == 1) and not of["padded"] else (1, 0)
+    require([np.all(array(of[k]) == x[:, 0]) for k, x in (("low", low), ("high", high)) if k in of], "ranges differ")
     bias, is_line = array(of["bias"]).reshape(-1, 1), (exact and {op["op"] for op in chain} <= AFFINE) or not chain
     grid, low, high = grid if np.all((at_0 + bias - (low + bias).min()) % grid == 0) else 1, low + bias, high + bias
     other, (apart, first) = (edges[1], buffers[1]["operand"]) if reads > 1 else ({"low": 0, "high": 0}, (1, 0))
@@ -149,7 +150,7 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
             else:
                 made = buffer["operand"][1] + buffer["operand"][0] * formula(facts, sums, (n - first) // apart)
                 alike, rises = compared(chain, start, claim["is"], made, exact)
-                is_sure = (by in ("table", "gate")) | ~np.isnan(rises) & (is_line or by != "sums")
+                is_sure = (by in ("table", "gate", "curve")) | ~np.isnan(rises) & (is_line or by != "sums")
                 require(never | alike & is_sure, "the chain and C's formula differ, or it turns back, or is no line")
             lower, upper = (array(edge[k]).reshape(-1, 1) for k in ("low", "high"))
             require((lower <= made) & (made <= upper) | never, "results leave their range")
@@ -167,9 +168,8 @@ def check(given: dict[str, Any], folder: Path) -> None:
     for place, step in enumerate(given["steps"]):
         require(bool(step["claims"]) != bool(step["unclaimed"]), f"step {place} says nothing of why it claims nothing")
         require([home[name] in life for name in step["inputs"]], f"step {place} reads what nothing wrote")
-        life |= {home[name]: [life[home[name]][0], place] for name in step["inputs"]}
         require([home[k] == k and k not in life for k in step["outputs"]], f"step {place} writes a buffer again")
-        life |= {name: [place, place] for name in step["outputs"]}
+        life |= {home[k]: [life[home[k]][0], place] for k in step["inputs"]} | {k: [place] * 2 for k in step["outputs"]}
         if step["claims"]:
             used = [buffers[name] for name in step["inputs"] + step["outputs"]]
             prove(step, used, [edges[b["edge"]] for b in used], exact)

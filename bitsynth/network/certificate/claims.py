@@ -23,8 +23,6 @@ from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram
 from bitsynth.network.stairs.staircase import Staircase
 from bitsynth.network.stairs.thresholds import passed
 
-TURNS_BACK = "the chain turns back: proved where it is compiled, not checked here"
-"""Why nothing is claimed of a curve."""
 _MOST_SUMS = 1 << 25
 """Operations on all sums, all of whose results the checker holds at once."""
 ELEMENTS: JsonValue = {"bias": 0}

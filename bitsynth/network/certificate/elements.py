@@ -20,6 +20,7 @@ from bitsynth.network.certificate.claims import (
 )
 from bitsynth.network.certificate.edges import edge_facts, range_of
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep
+from bitsynth.network.stairs.curves import Curve
 from bitsynth.network.stairs.lines import Line
 
 _POINTS = 1 << 11
@@ -49,6 +50,20 @@ def line_claims(program: NetworkProgram, step: PlainStep, line: Line) -> JsonVal
         require_few(found, line.limits, len(line.factor), given)
     else:
         require_few_sums(found, *range_of(given[0].edge), len(line.factor))
+    return {**found, "sums": ELEMENTS}
+
+
+def curve_claims(program: NetworkProgram, step: PlainStep, curve: Curve) -> JsonValue:
+    """The chain behind sums whose codes C takes from a table of turns."""
+    given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
+    chain = ChainWriter(program.graph, (len(given[0].edge.shape), 1))
+    chain.start("sum", given[0].edge)
+    walk(chain, [node for node in program.graph.nodes if node.name in step.nodes])
+    numbers = {"scale": curve.factor[:, None], "bias": curve.summand[:, None], "turns": curve.turns}
+    numbers |= {"table": curve.table, "factor": np.zeros((1, 1), np.int64)}
+    claim = {"by": "curve", "of_zero": 0, **{name: stored(array) for name, array in numbers.items()}}
+    found = said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
+    require_few_sums(found, *range_of(given[0].edge), given[0].edge.shape[1])
     return {**found, "sums": ELEMENTS}
 
 

@@ -11,6 +11,7 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Integers
 from bitsynth.network.certificate.arrays import stored
 from bitsynth.network.certificate.chains import ChainValue, ChainWriter, Rule, Unsaid, may_wrap
+from bitsynth.network.certificate.checker import CURVES
 
 
 def _typed(chain: ChainWriter, node: Node, made: ChainValue) -> ChainValue:
@@ -108,6 +109,12 @@ def _batch_norm(chain: ChainWriter, node: Node) -> ChainValue:
     else:
         made = chain.op("mul", apart, chain.op("div", gain, spread))
     return _typed(chain, node, chain.op("add", made, bias))
+
+
+def _curved(chain: ChainWriter, node: Node) -> ChainValue:
+    if not chain.exact:
+        raise Unsaid(f"{node.op} is as the reference computes it in floats")
+    return chain.op(node.op, chain.number(node.inputs[0]))
 
 
 # What makes integers.
@@ -261,6 +268,7 @@ OPERATIONS: dict[str, Rule] = {
     "sqrt": _root,
     "cast": _cast,
     "batch_norm": _batch_norm,
+    **dict.fromkeys(CURVES, _curved),
     "round": _round,
     "quantize": _quantize,
     "requantize": _requantize,

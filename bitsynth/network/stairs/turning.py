@@ -16,6 +16,8 @@ _NARROW = 2.0**-42
 """Of the greatest number: how near turns are found."""
 _PARTS, _ROUNDS = 8, 24
 """How many parts intervals are divided into, and how often."""
+_MOST_OPEN = 1 << 17
+"""Open parts at once: of functions that come near to a tie and stay there, as tanh does, each leaves some."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +63,9 @@ class Turning:
             return False
         for _ in range(_ROUNDS):
             least, most = self.codes.bounds(first, last)
-            if ((most < wanted) | (least > wanted)).any():
-                return False
             left = (least != wanted) | (most != wanted)
+            if ((most < wanted) | (least > wanted)).any() or left.sum() > _MOST_OPEN:
+                return False
             if not left.any():
                 return True
             cuts = np.linspace(first[left], last[left], _PARTS + 1)
