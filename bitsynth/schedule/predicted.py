@@ -29,6 +29,11 @@ def chooses(isa: Isa, model: str) -> bool:
     return cpu is not None and cpu.issue is not None and not cpu.issue.in_order
 
 
+def serves(isa: Isa, method: str, model: str) -> bool:
+    """Whether predicted cycles may judge a method: of fip those of in-order processors are too few."""
+    return method != "fip" or chooses(isa, model)
+
+
 def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = cost.AMORTISED_K) -> float:
     """The cycles of `cpu` for 128 multiply-accumulates of a whole tile over `depth` positions of K."""
     return tile_cycles(isa, kernel, cpu, depth) / (cost.units(kernel, depth) * kernel.rows)

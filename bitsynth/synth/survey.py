@@ -97,7 +97,7 @@ def survey(
     """
     isa = load(isa_name)
     cpu = model_of(isa, cpu) or next(iter(isa.table.cpu))
-    tried = [m for m in methods if m != "fip" or predicted.chooses(isa, cpu)]
+    tried = [m for m in methods if predicted.serves(isa, m, cpu)]
     jobs = [(isa_name, cpu, a, w, m) for m in tried for w in sorted(w_bits) for a in sorted(act_bits)]
     for job in jobs:
         planner.spec(job)

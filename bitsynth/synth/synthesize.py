@@ -147,8 +147,8 @@ def _methods(isa: Isa, options: KernelOptions) -> tuple[str, ...]:
     known = METHODS if options.sketch == "exact" else ("popcount",)
     cpu = isa.table.cpu.get(options.model)
     with_pairs = cpu is not None and cpu.issue is not None and pairs.supported(isa)
-    tried = {"pairs": with_pairs, "fip": predicted.chooses(isa, options.model)}
-    return tuple(method for method in known if tried.get(method, True))
+    served = (method for method in known if predicted.serves(isa, method, options.model))
+    return tuple(method for method in served if method != "pairs" or with_pairs)
 
 
 def _across_methods(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:

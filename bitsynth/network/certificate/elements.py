@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bitsynth.graph.ir import Node
@@ -31,10 +33,7 @@ _MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to
 def line_claims(program: NetworkProgram, step: PlainStep, line: Line) -> JsonValue:
     """The chain behind sums that C computes as a line of float64 and rounds."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
-    chain = ChainWriter(program.graph, (len(given[0].edge.shape), 1))
-    for k, (name, buffer) in enumerate(zip(("sum", "other"), given, strict=False)):
-        chain.start(name, buffer.edge, k)
-    walk(chain, [node for node in program.graph.nodes if node.name in step.nodes])
+    chain = _chain(program, step, given)
     ratio = np.zeros(1, np.int64) if line.ratio is None else line.ratio
     numbers = {"scale": line.factor, "bias": line.summand, "factor": ratio}
     claim = {
@@ -56,15 +55,22 @@ def line_claims(program: NetworkProgram, step: PlainStep, line: Line) -> JsonVal
 def curve_claims(program: NetworkProgram, step: PlainStep, curve: Curve) -> JsonValue:
     """The chain behind sums whose codes C takes from a table of turns."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
-    chain = ChainWriter(program.graph, (len(given[0].edge.shape), 1))
-    chain.start("sum", given[0].edge)
-    walk(chain, [node for node in program.graph.nodes if node.name in step.nodes])
+    chain = _chain(program, step, given)
     numbers = {"scale": curve.factor[:, None], "bias": curve.summand[:, None], "turns": curve.turns}
     numbers |= {"table": curve.table, "factor": np.zeros((1, 1), np.int64)}
     claim = {"by": "curve", "of_zero": 0, **{name: stored(array) for name, array in numbers.items()}}
     found = said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
     require_few_sums(found, *range_of(given[0].edge), given[0].edge.shape[1])
     return {**found, "sums": ELEMENTS}
+
+
+def _chain(program: NetworkProgram, step: PlainStep, given: Sequence[Buffer]) -> ChainWriter:
+    """The chain of a step's nodes behind what is given, channels on the second axis."""
+    chain = ChainWriter(program.graph, (len(given[0].edge.shape), 1))
+    for k, (name, buffer) in enumerate(zip(("sum", "other"), given, strict=False)):
+        chain.start(name, buffer.edge, k)
+    walk(chain, [node for node in program.graph.nodes if node.name in step.nodes])
+    return chain
 
 
 def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
