@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from bitsynth.emit.constants import constant_arrays, load_constants
+from bitsynth.emit.packing import packing
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.inputs import Build, Table
@@ -21,7 +22,7 @@ def tables(isa: Isa, kernel: Kernel, build: Build, macros: dict[str, str]) -> di
     """Constants and statements that make tables of staged values, by one run of the program and by `at_once`."""
     bits = next(x.bits for p in kernel.passes for x in p.rows if isinstance(x, Table))
     codes, padded = build.tables * bits, -1 in build.stage
-    waits = kernel.order not in ORDERS and not padded
+    waits = kernel.order not in ORDERS and not padded and packing(kernel).rows == "tables"
     return {
         "constants": constant_arrays(build.constants, "lanes"),
         "lines": _one(Scope(isa, macros=macros), isa, build),

@@ -5,6 +5,8 @@ From channels last to first, tf2onnx writes Transpose(Round(Transpose(x))), wher
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from bitsynth.graph.operators import TABLE
@@ -23,7 +25,7 @@ def reordered(node: FileNode, edge: str, order: tuple[int, ...], deep: int = _DE
     if maker.op == "transpose":
         axes = maker.attributes["order"]
         return maker.inputs[0] if [axes[k] for k in order] == list(range(len(order))) else None
-    if TABLE[maker.op].kind not in _KINDS or any(np.size(v) > 1 for v in maker.attributes.values()):
+    if TABLE[maker.op].kind not in _KINDS or any(map(_several, maker.attributes.values())):
         return None
     inputs = []
     for name in maker.inputs:
@@ -34,3 +36,10 @@ def reordered(node: FileNode, edge: str, order: tuple[int, ...], deep: int = _DE
             return None
         inputs.append(found)
     return node.add(maker.op, *inputs, **maker.attributes)
+
+
+def _several(attribute: Any) -> bool:
+    """Whether an attribute has more than one value, so that its place may matter; an operand of another edge has several."""
+    if isinstance(attribute, tuple):
+        return len(attribute) > 1 or any(map(_several, attribute))
+    return np.size(attribute) > 1
