@@ -58,7 +58,8 @@ class Machine:
 def machine(
     isa: str, method: str, act_bits: int, w_bits: int, act: str = "unsigned", wgt: str = "bipolar", **form: Any
 ) -> Machine:
-    return Machine(isa, method, MatmulOperand(act_bits, Encoding(act)), MatmulOperand(w_bits, Encoding(wgt)), **form)
+    weights = MatmulOperand(w_bits, Encoding(wgt), form.pop("zero", 0))
+    return Machine(isa, method, MatmulOperand(act_bits, Encoding(act)), weights, **form)
 
 
 def encodings(bits: int) -> list[str]:
@@ -129,7 +130,7 @@ class Case:
         """The layer."""
         m = self.machine
         return Conv2d(
-            w,
+            w + m.wgt.zero,
             m.act.bits,
             m.wgt.bits,
             stride=self.stride,
@@ -139,6 +140,7 @@ class Case:
             act_encoding=m.act.encoding,
             weight_encoding=m.wgt.encoding,
             zero_point=self.zero_point,
+            weight_zero_point=m.wgt.zero,
             bias=self.bias,
             layout=self.layout,
             out_layout=self.out_layout,

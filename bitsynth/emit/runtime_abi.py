@@ -46,10 +46,11 @@ ENUMS = {"in_layout": LAYOUT, "out_layout": LAYOUT, "conv_algorithm": CONV_ALGOR
 _FIELDS = (
     *("groups", "in_channels", "out_channels", "out_places", "kernel_h", "kernel_w", "stride_h", "stride_w"),
     *("dilation_h", "dilation_w", "pad_top", "pad_left", "pad_bottom", "pad_right", "act_bits", "pad_code"),
-    *("factor", "shift", "tap_parts", "out_bits", "in_layout", "out_layout"),
+    *("row_shift", "row_factor", "factor", "shift", "tap_parts", "out_bits", "in_layout", "out_layout"),
     *("joined_pixels", "conv_algorithm", "joined_taps", "columns_first", "block_rows", "band_rows"),
 )
-NUMBERS = tuple((name, ENUMS[name].ctype if name in ENUMS else "size_t") for name in _FIELDS)
+_SIGNED = ("row_factor",)
+NUMBERS = tuple((n, ENUMS[n].ctype if n in ENUMS else "int32_t" if n in _SIGNED else "size_t") for n in _FIELDS)
 """The numbers of `struct bs_layer` and their C types."""
 ARRAYS = (
     ("weights", "uint8_t"),

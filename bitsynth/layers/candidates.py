@@ -13,6 +13,7 @@ from bitsynth.isa import architecture
 from bitsynth.isa.load import load, load_table
 from bitsynth.kernel.forms_used import needs
 from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.weight_zeros import plain_product
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
 from bitsynth.spec.options import METHODS, KernelOptions
 from bitsynth.store import kernels
@@ -56,7 +57,9 @@ def candidates(
         for method in methods:
             for channels in CHANNELS:
                 path = kernels.find_for(spec, KernelOptions(method, channels=channels))
-                if path is not None and (fits or runs_here)(entry := kernels.read_entry(path)):
+                if path is None or not (fits or runs_here)(entry := kernels.read_entry(path)):
+                    continue
+                if plain_product(entry.kernel, spec):
                     yield Candidate(entry, method, channels)
 
 

@@ -16,6 +16,7 @@ from bitsynth.errors import SpecError
 from bitsynth.kernel.packing import Codes, crossed, tiles
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.weight_zeros import row_scale
 from bitsynth.spec.matmul import INT32_MAX, MatmulOperand, MatmulSpec, affine
 
 ALIGN = 64
@@ -88,7 +89,7 @@ def constants(
         sums = padding_sums(width, terms, geometry, per_tap) << correction.shift
         arrays["padding"] = _int32(sums // correction.factor if form.folds else sums)
     numbers = sizes(geometry, spec.act, pad_code_of(spec.act, offset.zero_point))
-    numbers |= {"out_places": width, "joined_taps": int(joined)}
+    numbers |= {"out_places": width, "joined_taps": int(joined)} | row_scale(kernel, spec)
     return Constants(numbers | {"factor": correction.factor, "shift": correction.shift}, arrays)
 
 

@@ -17,6 +17,7 @@ from bitsynth.layers.planning import plan
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
+from bitsynth.layers.weight_zeros import less_zero
 from bitsynth.layers.words import Packed
 from bitsynth.progress import Progress
 from bitsynth.run.runner import Runner
@@ -45,6 +46,7 @@ class Conv2d:
         weight_encoding: The values of weights, likewise.
         zero_point: The value of activations that stands for 0: products are of (activation - zero point) and weight.
             Padding has it.
+        weight_zero_point: The value of weights that stands for 0, of unsigned ones: products are of (weight - this).
         bias: Integers that are added to the sums, one a channel, or one for all.
         layout: Activations in memory: "NHWC", "NCHW" or "packed", words of 64 channels (`packed_words`).
         out_layout: Results in memory, likewise; if None as `layout`, but "NHWC" if that is "packed" and results are no
@@ -101,6 +103,7 @@ class Conv2d:
         act_encoding: str = "unsigned",
         weight_encoding: str = "bipolar",
         zero_point: int = 0,
+        weight_zero_point: int = 0,
         bias: ArrayLike = 0,
         layout: str = "NHWC",
         out_layout: str | None = None,
@@ -115,7 +118,7 @@ class Conv2d:
     ) -> None:
         values, pool = whole_array(weight, "weight"), pool_of(threads)
         act = MatmulOperand(act_bits, Encoding.parse(act_encoding))
-        wgt = MatmulOperand(w_bits, Encoding.parse(weight_encoding))
+        wgt = MatmulOperand(w_bits, Encoding.parse(weight_encoding), weight_zero_point)
         geometry = geometry_of(values.shape, stride=stride, padding=padding, dilation=dilation, groups=groups)
         lies = out_layout
         if lies is None:
@@ -123,7 +126,7 @@ class Conv2d:
         means = "" if out_encoding is None else out_encoding
         spec = LayerSpec(act, wgt, geometry, layout, lies, image, means, zero_point, self._flat)
         planned = plan(spec, isa=isa, cpu=cpu, threads=pool.threads, schedule=schedule, solve=solve)
-        self._set(pack(planned, values, epilogue, bias), pool)
+        self._set(pack(planned, less_zero(values, wgt), epilogue, bias), pool)
 
     def _set(self, packed: PackedLayer, pool: Pool) -> None:
         self.packed, self.plan, self.epilogue, self.pool = packed, packed.plan, packed.epilogue, pool
@@ -152,7 +155,7 @@ class Conv2d:
 
     @property
     def weight(self) -> NDArray[Any]:
-        """The operand values (OC, IC / groups, KH, KW): a copy, not to be written, as that would change nothing."""
+        """The operand values (OC, IC / groups, KH, KW) less their zero point: a copy, whose writing changes nothing."""
         return self.packed.weight
 
     @property

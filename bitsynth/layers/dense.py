@@ -58,7 +58,7 @@ class Dense(Conv2d):
         if flatten is not None:
             self._flat = _flat_image(flatten, options.get("layout") == "packed")
             act, wgt = _operands(act_bits, w_bits, options)
-            values = self._flat.weights(values, flatten_order, wgt.value(0))
+            values = self._flat.weights(values, flatten_order, wgt.value(0) + wgt.zero)
             # Idle features have code 0 on both sides.
             check_zero_point(zero_point := options.get("zero_point", 0))
             off = self._flat.idle * wgt.value(0) * (act.value(0) - zero_point)
@@ -132,4 +132,5 @@ def _flat_image(shape: Any, packed: bool) -> FlatImage:
 def _operands(act_bits: int, w_bits: int, options: Mapping[str, Any]) -> tuple[MatmulOperand, MatmulOperand]:
     """Activations and weights, of the encodings in `options`."""
     act, wgt = options.get("act_encoding", Encoding.UNSIGNED), options.get("weight_encoding", Encoding.BIPOLAR)
-    return MatmulOperand(act_bits, Encoding.parse(act)), MatmulOperand(w_bits, Encoding.parse(wgt))
+    zero = options.get("weight_zero_point", 0)
+    return MatmulOperand(act_bits, Encoding.parse(act)), MatmulOperand(w_bits, Encoding.parse(wgt), zero)

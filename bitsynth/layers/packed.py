@@ -80,7 +80,7 @@ class PackedLayer:
             groups, made = 1, depthwise.constants(kernel, spec, codes, finish.programs, offset)
         else:
             groups, form = geometry.groups, Form(schedule.gather, finish.unit, finish.folds)
-            made = constants(kernel.entry.kernel, kernel.spec, geometry, codes[order], offset, form)
+            made = constants(kernel.entry.kernel, self.plan.product, geometry, codes[order], offset, form)
         arrays = finish.program_arrays(replace(geometry, groups=groups))
         if isinstance(kernel, MatmulKernel) and not finish.residual:
             arrays |= finish.tail(geometry)

@@ -36,7 +36,7 @@ from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.layers.widening import OF_BYTES, problem, widened, widenings
 from bitsynth.progress import Progress, to_stderr
 from bitsynth.schedule import predicted
-from bitsynth.spec.matmul import INT32_MAX, affine
+from bitsynth.spec.matmul import INT32_MAX, MatmulSpec, affine
 
 GIVEN = "as given"
 
@@ -65,7 +65,7 @@ class LayerPlan:
         kernel = scheduled_kernel(self.schedule, self.computed.act, self.computed.wgt, self.cpu)
         object.__setattr__(self, "kernel", kernel)
         if self.spec.geometry.depth > self.k_max:
-            spec = self.kernel.spec
+            spec = self.product
             raise SpecError(
                 f"sums of {self.spec.geometry.depth} products may leave int32; "
                 f"{spec.act} x {spec.wgt} takes {self.k_max}"
@@ -76,9 +76,14 @@ class LayerPlan:
         return _rebuilt, (self.spec, self.schedule, self.origin, self.isa, self.threads, self.cpu)
 
     @property
+    def product(self) -> MatmulSpec:
+        """The product that is computed: the kernel's, but for a zero point of weights, which that does not know."""
+        return MatmulSpec(self.kernel.spec.isa, self.computed.act, self.computed.wgt)
+
+    @property
     def k_max(self) -> int:
         """The most products in a sum, IC / groups * KH * KW, for which no sum can leave int32."""
-        spec = self.kernel.spec
+        spec = self.product
         return (INT32_MAX >> affine(spec).shift) // spec.max_product
 
     @property

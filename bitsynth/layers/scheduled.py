@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
+from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.layers import depthwise
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
 from bitsynth.layers.spec import LayerSpec
+from bitsynth.layers.weight_zeros import plain_product
 from bitsynth.layers.widening import widened
 from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.schedule.quickest import quickest
-from bitsynth.spec.matmul import MatmulOperand
+from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
 
 LayerKernel = MatmulKernel | DepthwiseKernel
 """A kernel that a layer may have."""
@@ -32,10 +34,19 @@ def scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOpe
         channels=schedule.channels,
         sketch=schedule.sketch,
     )
+    if wgt.zero:
+        kernel = _without_zero(kernel, MatmulSpec(schedule.isa, act, wgt))
     kernel = kernel.with_rows(schedule.rows) if schedule.rows else kernel
     kernel = kernel.with_flushes(schedule.flush_steps) if schedule.flush_steps else kernel
     kernel = kernel.with_unroll(schedule.unroll).with_bit_axis(schedule.bit_axis)
     return kernel.with_order(cpu) if cpu in load(schedule.isa).table.in_order else kernel
+
+
+def _without_zero(kernel: MatmulKernel, spec: MatmulSpec) -> MatmulKernel:
+    """The kernel whose sums are those of `spec`, whose weights have a zero point, but for what rows add."""
+    if (plain := plain_product(kernel.entry.kernel, spec)) is None:
+        raise SpecError(f"{kernel.name} has no sums of rows, which {spec.wgt} weights want")
+    return MatmulKernel(kernel.proved_entry, plain)
 
 
 def with_quickest_rows(spec: LayerSpec, schedule: LayerSchedule, cpu: str) -> LayerSchedule:

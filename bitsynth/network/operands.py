@@ -28,11 +28,18 @@ def activations(kind: Integers) -> Iterator[MatmulOperand]:
 
 
 def weights(values: Tensor) -> Iterator[MatmulOperand]:
-    """Operands that hold all values of an array, the narrowest first; signed bytes are read without sums of rows."""
+    """Operands that hold all values of an array, the narrowest first; signed bytes are read without sums of rows.
+
+    Of as many bits those with a zero point are the last.
+    """
     least, most = int(values.min()), int(values.max())
     step = 2 if bool((np.abs(values) % 2 == 1).all()) else 1
     found = [operand for operand in _OPERANDS if _holds(operand, least, most, step)]
-    return iter(sorted(found, key=lambda x: (x.bits, x.bits == MAX_BITS and x.encoding is not Encoding.SIGNED)))
+    if least < 0:
+        widths = range((most - least).bit_length(), MAX_BITS + 1)
+        found += [MatmulOperand(bits, Encoding.UNSIGNED, -least) for bits in widths if -least < 1 << bits]
+    key = lambda x: (x.bits, x.zero, x.bits == MAX_BITS and x.encoding is not Encoding.SIGNED)  # noqa: E731
+    return iter(sorted(found, key=key))
 
 
 def _widths(kind: Integers) -> range:

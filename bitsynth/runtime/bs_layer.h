@@ -129,6 +129,10 @@ struct bs_layer {
     size_t pad_code; /* the code of padding */
     const uint8_t *weights;
     const int32_t *start; /* where a column's sum starts */
+    /* 0, or rows' terms are these, shifted right by so much, times `row_factor`: weights have a
+     * zero point that the kernel does not know. */
+    size_t row_shift;
+    int32_t row_factor;
     /* A value is factor * sum, its row's addend and its column's, `affine`, shifted by `shift`.
      * NULL if sums have their column's and the factor is 1, or the epilogue's program makes values.
      */

@@ -66,6 +66,13 @@ static void sum_line(
         }
 }
 
+/* Terms of rows as the layer's weights want them: the kernel's are multiples of 1 << row_shift. */
+static void scale_terms(const struct bs_layer *l, size_t count, int32_t *terms)
+{
+    for (size_t i = 0; i < count; ++i)
+        terms[i] = (terms[i] >> l->row_shift) * l->row_factor;
+}
+
 /* The row terms of pixels from..to. */
 static void sum_block(
     const struct call *c,
@@ -86,6 +93,8 @@ static void sum_block(
         if (k->row_affines)
             sum_line(c, view.affine, view.first, oy, ox, count, pads[1], s->affine + (p - from));
     }
+    if (c->layer->row_shift)
+        scale_terms(c->layer, to - from, s->term);
 }
 
 /* Where each tap of output pixel (oy, ox) lies, in the image or on the pixel of padding. */

@@ -85,10 +85,14 @@ class Encoding(StrEnum):
 
 @dataclass(frozen=True)
 class MatmulOperand:
-    """Codes of `bits` bits under `encoding`; SpecError for a width that the encoding does not have."""
+    """Codes of `bits` bits under `encoding`; SpecError for a width that the encoding does not have.
+
+    Unsigned codes may stand for themselves less `zero`, one of them, as weights with a zero point do.
+    """
 
     bits: int
     encoding: Encoding
+    zero: int = 0
 
     def __post_init__(self) -> None:
         if type(self.bits) is not int or not 1 <= self.bits <= MAX_BITS:
@@ -97,6 +101,10 @@ class MatmulOperand:
             raise SpecError(f"ternary holds -1, 0 and 1, which takes 2 bits, not {self.bits}")
         if self.bits not in self.encoding.widths:
             raise SpecError(f"{self.encoding} of {self.bits} bit holds 0 alone; want at least 2 bits")
+        if self.zero and self.encoding is not Encoding.UNSIGNED:
+            raise SpecError(f"only unsigned codes have a zero point, {self.encoding} ones none")
+        if type(self.zero) is not int or not 0 <= self.zero < 1 << self.bits:
+            raise SpecError(f"the zero point of {self.bits}-bit codes is one of them, not {self.zero!r}")
 
     @property
     def scale(self) -> int:
@@ -114,7 +122,7 @@ class MatmulOperand:
             case Encoding.TERNARY | Encoding.NARROW:
                 return 1 - (1 << (self.bits - 1))
             case _:
-                return 0
+                return -self.zero
 
     @property
     def codes(self) -> range:
@@ -153,7 +161,7 @@ class MatmulOperand:
         return codes.astype(np.int16) * np.int16(self.scale) + np.int16(self.offset)
 
     def __str__(self) -> str:
-        return f"{self.bits}-bit {self.encoding}"
+        return f"{self.bits}-bit {self.encoding}{f' less {self.zero}' if self.zero else ''}"
 
 
 @dataclass(frozen=True)
@@ -181,9 +189,13 @@ class MatmulSpec:
 
     @property
     def max_product(self) -> int:
-        """The greatest absolute value of a product, of the core's and of those of values."""
+        """The greatest absolute value of a product, of the core's and of those of values.
+
+        Of weights with a zero point also of those of codes, as rows are multiplied with the zero point.
+        """
         core = self.core
-        return max(self.act.max_abs * self.wgt.max_abs, core.act.max_abs * core.wgt.max_abs)
+        of_codes = self.act.codes[-1] * self.wgt.codes[-1] if self.wgt.zero else 0
+        return max(self.act.max_abs * self.wgt.max_abs, core.act.max_abs * core.wgt.max_abs, of_codes)
 
     @property
     def k_max(self) -> int:

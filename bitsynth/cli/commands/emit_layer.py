@@ -18,6 +18,7 @@ from bitsynth.cli.options.layers import (
     Padding,
     Stride,
     WeightsArgument,
+    WeightZeroPoint,
     ZeroPoint,
 )
 from bitsynth.cli.options.output import Folder, Json
@@ -37,6 +38,7 @@ def emit_layer(
     act_encoding: ActEncoding = Encoding.UNSIGNED,
     weight_encoding: WeightEncoding = Encoding.BIPOLAR,
     zero_point: ZeroPoint = 0,
+    weight_zero_point: WeightZeroPoint = 0,
     isa: IsaOrAuto = "auto",
     cpu: ForCpus = "",
     stride: Stride = "1",
@@ -70,6 +72,7 @@ def emit_layer(
         "act_encoding": act_encoding.value,
         "weight_encoding": weight_encoding.value,
         "zero_point": zero_point,
+        "weight_zero_point": weight_zero_point,
         "layout": layout,
         "out_layout": out_layout or None,
         "epilogue": epilogue,

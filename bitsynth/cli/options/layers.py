@@ -72,6 +72,10 @@ Dilation = Annotated[
 ZeroPoint = Annotated[
     int, typer.Option("--zero-point", metavar="N", help="The value of activations that stands for 0; padding has it.")
 ]
+WeightZeroPoint = Annotated[
+    int,
+    typer.Option("--weight-zero-point", metavar="N", help="The value of unsigned weights that stands for 0."),
+]
 Groups = Annotated[
     int, typer.Option("--groups", metavar="N", min=1, help="Groups of channels.", rich_help_panel=_LAYER)
 ]

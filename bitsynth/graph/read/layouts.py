@@ -39,7 +39,7 @@ def reordered(node: FileNode, edge: str, order: tuple[int, ...], deep: int = _DE
 
 
 def _several(attribute: Any) -> bool:
-    """Whether an attribute has more than one value, so that its place may matter; an operand of another edge has several."""
+    """Whether an attribute has more than one value, so that places may matter; what describes an operand has."""
     if isinstance(attribute, tuple):
         return len(attribute) > 1 or any(map(_several, attribute))
     return np.size(attribute) > 1

@@ -32,7 +32,7 @@ from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.matmul import MatmulKernel
 from bitsynth.spec import elementwise as specs
-from bitsynth.spec.matmul import affine
+from bitsynth.spec.matmul import MatmulSpec, affine
 
 _NARROW = 32766
 """The greatest threshold of programs that compare in 16 bits."""
@@ -138,7 +138,8 @@ def _finishing(
         return _with_residual(kernel, spec, own, epilogue, epilogue.residual)
     sums = [(False, own)]
     if isinstance(kernel, MatmulKernel):
-        layer = kernel.entry.kernel, kernel.spec, spec.geometry, weight, Offset(bias, spec.zero_point)
+        product = MatmulSpec(kernel.spec.isa, spec.act, spec.wgt)
+        layer = kernel.entry.kernel, product, spec.geometry, weight, Offset(bias, spec.zero_point)
         if can_fold(*layer):
             sums.insert(0, (True, sums_of(*layer)))
     return _made(kernel, spec, sums, epilogue)

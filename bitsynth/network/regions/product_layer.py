@@ -46,11 +46,12 @@ class LayerMaker:
         if out_layout == PACKED and self.codes:
             options["out_encoding"] = self.codes.encoding.value
         product = self.product
-        if product.weight.ndim == 4:
-            return Conv2d(product.weight, self.act.bits, self.wgt.bits, **product.window, **options).packed
+        weight = product.weight + self.wgt.zero
+        if weight.ndim == 4:
+            return Conv2d(weight, self.act.bits, self.wgt.bits, **product.window, **options).packed
         if product.flatten:
             options["flatten"] = product.flatten.shape
-        return Dense(product.weight, self.act.bits, self.wgt.bits, **options).packed
+        return Dense(weight, self.act.bits, self.wgt.bits, **options).packed
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -58,6 +59,7 @@ class LayerMaker:
             "act_encoding": self.act.encoding.value,
             "weight_encoding": self.wgt.encoding.value,
             "zero_point": self.product.zero_point,
+            "weight_zero_point": self.wgt.zero,
             "bias": self.product.bias,
             "isa": self.target.isa,
             "cpu": self.target.cpu,

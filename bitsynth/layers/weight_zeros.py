@@ -1,0 +1,60 @@
+"""Weights with a zero point, on kernels of weights without: only what rows add differs.
+
+A product of a and w - z is that of a and the weight that a kernel takes for the code, and a multiple of a (QNN,
+section 4: one of its four terms). Kernels of some encodings sum the codes of a row, times a power of two, as that
+multiple; the runtime makes another multiple of these sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from bitsynth.emit.runtime_abi import Number
+from bitsynth.emit.terms import makes_values, row_terms, slope
+from bitsynth.kernel.program import Kernel
+from bitsynth.proof.encodings import require_exact
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
+
+_PLAIN = (Encoding.UNSIGNED, Encoding.SIGNED)
+
+
+def less_zero(values: NDArray[Any], wgt: MatmulOperand) -> NDArray[Any]:
+    """Weights less the zero point of `wgt`; SpecError for those that are no codes of its bits, if it has one."""
+    return wgt.decode(replace(wgt, zero=0).encode(values, "weight")) if wgt.zero else values
+
+
+def plain_product(kernel: Kernel, spec: MatmulSpec) -> MatmulSpec | None:
+    """The product of the same codes without a zero point whose C the product `spec` takes; None if there is none.
+
+    That of weights without zero point is itself.
+    """
+    if not spec.wgt.zero:
+        return spec
+    plain = (replace(spec, wgt=MatmulOperand(spec.wgt.bits, encoding)) for encoding in _PLAIN)
+    return next((found for found in plain if _sums_rows(kernel, found, spec)), None)
+
+
+def row_scale(kernel: Kernel, spec: MatmulSpec) -> dict[str, Number]:
+    """The numbers of `struct bs_layer` that make terms of rows of those of `plain_product`; Refuted if they are off."""
+    plain = plain_product(kernel, spec)
+    if plain is None or plain == spec:
+        return {}
+    require_exact(spec)
+    own, wanted = _term(kernel, plain), _term(kernel, spec)
+    return {"row_shift": abs(own).bit_length() - 1, "row_factor": wanted if own > 0 else -wanted}
+
+
+def _sums_rows(kernel: Kernel, plain: MatmulSpec, spec: MatmulSpec) -> bool:
+    """Whether rows have terms, a power of two for each unit of their codes, from which values start."""
+    starts = affine(plain).is_identity or makes_values(kernel, plain)
+    if kernel.cross_terms or not starts or not makes_values(kernel, spec):
+        return False
+    return abs(_term(kernel, plain)).bit_count() == 1 < abs(_term(kernel, plain))
+
+
+def _term(kernel: Kernel, spec: MatmulSpec) -> int:
+    """What a unit of a row's codes adds to its term; 0 if that depends on the code."""
+    return slope(row_terms(kernel, spec)) or 0
