@@ -91,11 +91,61 @@ static inline int32_t bs_whole32(double x)
     return (int32_t)(cut == cut ? cut : 0);
 }
 
+/* Of a number of at most 2**24, or none. */
+static inline int32_t bs_small_f(float x)
+{
+    return (int32_t)(x == x ? x : 0);
+}
+
 static inline int64_t bs_whole64(double x)
 {
     const double cut = x < -0x1p62 ? -0x1p62 : x > 0x1p62 ? 0x1p62 : x;
     return (int64_t)(cut == cut ? cut : 0);
 }
+
+/* A whole number as it is after bs_whole64. */
+static inline float bs_whole_f(float x)
+{
+    const float cut = x < -0x1p62f ? -0x1p62f : x > 0x1p62f ? 0x1p62f : x;
+    return cut == cut ? cut : 0;
+}
+
+/* The greatest and the least of 16 numbers or more; what is not a number if one is none. The last
+ * ones may be compared twice. */
+
+#define BS_EXTREME(name, type, whole, above) \
+    typedef type name##_numbers __attribute__((vector_size(32))); \
+    static inline void name##_next(name##_numbers *most, const type *x) \
+    { \
+        typedef whole mask __attribute__((vector_size(32))); \
+        name##_numbers next; \
+        memcpy(&next, x, sizeof next); \
+        const mask is = (next above * most) | (next != next); \
+        *most = (name##_numbers)((is & (mask)next) | (~is & (mask) * most)); \
+    } \
+    static inline type name(const type *x, size_t count) \
+    { \
+        enum { LANES = 32 / sizeof(type) }; \
+        name##_numbers most, other; \
+        memcpy(&most, x, sizeof most); \
+        other = most; \
+        for (size_t i = LANES; i < count; i += 2 * LANES) { \
+            const size_t last = count - 2 * LANES, at = i < last ? i : last; \
+            name##_next(&most, x + at); \
+            name##_next(&other, x + at + LANES); \
+        } \
+        type found = most[0]; \
+        for (size_t j = 1; j < 2 * LANES; ++j) { \
+            const type one = j < LANES ? most[j] : other[j - LANES]; \
+            found = ((one above found) | (one != one)) ? one : found; \
+        } \
+        return found; \
+    }
+
+BS_EXTREME(bs_greatest, double, int64_t, >)
+BS_EXTREME(bs_least, double, int64_t, <)
+BS_EXTREME(bs_greatest_f, float, int32_t, >)
+BS_EXTREME(bs_least_f, float, int32_t, <)
 
 /* The quotient cut off toward 0; over 0 it is 0. */
 static inline int64_t bs_quotient(int64_t a, int64_t b)

@@ -173,7 +173,8 @@ def _dynamic_quantize(node: FileNode) -> tuple[str, ...]:
     point = node.add("round", start, rounding="ROUND")
     codes = node.add("add", node.add("round", node.add("div", node.edge(0), scale), rounding="ROUND"), point)
     cut = node.add("clip", codes, low=0.0, high=255.0)
-    return cast_to(node, cut, "uint8"), scale, cast_to(node, point, "uint8")
+    made = node.add("cast", node.add("round", cut, rounding="ROUND"), dtype="uint8")
+    return made, scale, node.add("cast", point, dtype="uint8")
 
 
 READERS: dict[str, Reader] = {

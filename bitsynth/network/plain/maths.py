@@ -74,7 +74,8 @@ class InC(Arithmetic):
         self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
     ) -> Tensor:
         made: Any = function(number)
-        return made.astype(WHOLE)  # type: ignore[no-any-return]
+        whole: Any = made.astype(WHOLE)
+        return whole if made.value is not None else replace(whole, whole=made)  # type: ignore[no-any-return]
 
     def matmul(self, a: Quantity, b: Quantity) -> Quantity:
         raise TypeError("a loop over elements has no sums")
@@ -98,4 +99,4 @@ class InC(Arithmetic):
 def within(term: LoopTerm, edge: Edge) -> LoopTerm:
     """The integers of an edge, known to be in its range."""
     kind = edge.integers
-    return replace(term, bounds=(kind.least, kind.most))
+    return term.within(kind.least, kind.most)

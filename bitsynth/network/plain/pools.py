@@ -22,11 +22,15 @@ _MOST_UNROLLED = 32
 
 @dataclass(frozen=True)
 class Fold:
-    """What many numbers become: the statement that adds `x` to `t`, and what is in padding."""
+    """What many numbers become: the statement that adds `x` to `t`, and what is in padding.
+
+    Of reals beside each other, if their order does not matter, a function of the runtime makes it.
+    """
 
     integers: str
     reals: str
     padding: dict[str, str]
+    function: str = ""
 
 
 _LEAST = (
@@ -34,8 +38,8 @@ _LEAST = (
     | dict.fromkeys(("float16", "bfloat16", "float32"), "-__builtin_inff()")
     | {"float64": "-__builtin_inf()"}
 )
-MAX = Fold("{t} = {x} > {t} ? {x} : {t};", "{t} = (({x} > {t}) | ({x} != {x})) ? {x} : {t};", _LEAST)
-MIN = Fold("{t} = {x} < {t} ? {x} : {t};", "{t} = (({x} < {t}) | ({x} != {x})) ? {x} : {t};", {})
+MAX = Fold("{t} = {x} > {t} ? {x} : {t};", "{t} = (({x} > {t}) | ({x} != {x})) ? {x} : {t};", _LEAST, "bs_greatest")
+MIN = Fold("{t} = {x} < {t} ? {x} : {t};", "{t} = (({x} < {t}) | ({x} != {x})) ? {x} : {t};", {}, "bs_least")
 SUM = Fold("{t} += {x};", "{t} += {x};", dict.fromkeys(_LEAST, "0"))
 
 
@@ -57,11 +61,15 @@ def folded(
         lines = [f"{made.c_type} {{0}} = {places[0]};", *(step.format(t="{0}", x=at) for at in places[1:])]
     else:
         first = writer.loops.value("size_t", writer.loops.place(steps))
-        table = writer.constants.add(np.asarray(offsets, np.uint32))
-        at = f"{array.name}[{first} + {table}[j]]"
-        inner = step.format(t="{0}", x=at)
-        start = f"{made.c_type} {{0}} = {array.name}[{first} + {table}[0]];"
-        lines = [start, f"for (size_t j = 1; j < {len(offsets)}; ++j) {inner}"]
+        beside = [*offsets] == [*range(len(offsets))]
+        if beside and fold.function and "int" not in made.dtype:
+            suffix = "" if made.c_type == "double" else "_f"
+            lines = [f"const {made.c_type} {{0}} = {fold.function}{suffix}({array.name} + {first}, {len(offsets)});"]
+        else:
+            place = "{j}" if beside else f"{writer.constants.add(np.asarray(offsets, np.uint32))}[{{j}}]"
+            start, at = (f"{array.name}[{first} + {place.format(j=j)}]" for j in ("0", "j"))
+            inner = step.format(t="{0}", x=at)
+            lines = [f"{made.c_type} {{0}} = {start};", f"for (size_t j = 1; j < {len(offsets)}; ++j) {inner}"]
     code = writer.loops.named("\n".join(lines))
     dtype = WHOLE if "int" in made.dtype else np.dtype(made.dtype)
     known = body.outs[0].integers if body.gives_integers else None

@@ -31,6 +31,7 @@ class LoopTerm(np.lib.mixins.NDArrayOperatorsMixin):
         bounds: The least and the greatest it can be, if known.
         rest: C of what is left of it in float64, of real numbers that one does not hold; "" if nothing is.
         value: The array of a constant, which broadcasts to the loop; of fractions if it stands for real numbers.
+        whole: The whole number of floats that it was, if it was one.
     """
 
     writer: Writer
@@ -39,6 +40,7 @@ class LoopTerm(np.lib.mixins.NDArrayOperatorsMixin):
     bounds: Bounds | None = None
     rest: str = ""
     value: Tensor | None = None
+    whole: LoopTerm | None = None
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **_: Any) -> LoopTerm:
         return self.writer.operate(ufunc.__name__, *inputs)

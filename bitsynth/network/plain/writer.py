@@ -19,6 +19,8 @@ from bitsynth.network.plain.terms import Bounds, LoopTerm
 
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _INT64 = (-(1 << 63), (1 << 63) - 1)
+_SMALL = 1 << 24
+"""Whole numbers that float32 holds."""
 _EVERY: Any = (-math.inf, math.inf)
 _ROUNDERS = {"float16": "bs_half", "bfloat16": "bs_bfloat"}
 _ROUNDED = ("add", "subtract", "multiply", "divide")
@@ -89,6 +91,8 @@ class Writer:
 
     def _integer(self, name: str, terms: list[LoopTerm]) -> LoopTerm:
         known = [t.bounds or _INT64 for t in terms]
+        if name == "remainder" and 0 <= known[0][0] and known[0][1] < known[1][0]:
+            return terms[0]
         bounds = (0, 1) if name in COMPARISONS else BOUNDS[name](*known)
         within = _INT64[0] <= bounds[0] and bounds[1] <= _INT64[1]
         bounds = bounds if within else _INT64
@@ -123,14 +127,19 @@ class Writer:
         if dtype == WHOLE:
             return self._whole(term)
         code, kind = _converted(term, dtype), _c_name(dtype, None)
+        if term.whole is not None and term.whole.dtype == dtype == np.float32:
+            code = f"bs_whole_f({term.whole.code})"
         return LoopTerm(self, dtype, self.loops.value(kind, code), term.bounds)
 
     def _whole(self, term: LoopTerm) -> LoopTerm:
         if term.dtype == bool:
             return replace(term, dtype=WHOLE, bounds=(0, 1))
         low, high = term.bounds or _EVERY
+        low, high = min(low, 0), max(high, 0)  # What is not a number becomes 0.
         if low >= _INT32[0] and high <= _INT32[1]:
-            code, bounds = f"bs_whole32((double){term.code})", (int(low), int(high))
+            small = term.dtype == np.float32 and -low <= _SMALL and high <= _SMALL
+            code = f"bs_small_f({term.code})" if small else f"bs_whole32((double){term.code})"
+            bounds = (int(low), int(high))
             return LoopTerm(self, WHOLE, self.loops.value("int32_t", code), bounds)
         return LoopTerm(
             self, WHOLE, self.loops.value("int64_t", f"bs_whole64((double){term.code})"), (-(1 << 62), 1 << 62)
