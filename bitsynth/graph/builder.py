@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -38,6 +38,7 @@ class GraphBuilder:
         self.constants: dict[str, Tensor] = {}
         self.inputs: list[str] = []
         self._used: Counter[str] = Counter()
+        self._kept_names: Container[str] = ()
         self._by_value: dict[tuple[str, Shape, bytes], str] = {}
         self._fixed: dict[str, Tensor | None] = {}  # by edges of nodes of constants, once they are asked for
 
@@ -78,9 +79,9 @@ class GraphBuilder:
         self.edges[edge.name], self.constants[edge.name] = edge, value
 
     def fresh(self, stem: str) -> str:
-        """A name that no edge has: the stem, with a number if need be."""
+        """A name that no edge has, nor one to be repeated: the stem, with a number if need be."""
         name = stem
-        while name in self.edges:
+        while name in self.edges or name in self._kept_names:
             self._used[stem] += 1
             name = f"{stem}_{self._used[stem]}"
         return name
@@ -136,6 +137,7 @@ class GraphBuilder:
     def beginning(cls, graph: Graph) -> GraphBuilder:
         """The beginning of another form of a graph: its inputs and constants, none of its nodes."""
         made = cls(graph.name, graph.reference)
+        made._kept_names = graph.edges.keys()
         made.inputs = list(graph.inputs)
         made.constants = dict(graph.constants)
         made.edges = {name: graph.edges[name] for name in (*graph.inputs, *graph.constants)}

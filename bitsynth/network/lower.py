@@ -15,6 +15,7 @@ from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, Netw
 from bitsynth.network.regions import MATCHERS
 from bitsynth.network.regions.codes import kept_layouts
 from bitsynth.network.regions.region import Region
+from bitsynth.network.rows import in_rows
 from bitsynth.network.sinking import sunk
 from bitsynth.network.unread import without_unread
 from bitsynth.network.wiring import NetworkTarget, Wiring
@@ -22,7 +23,7 @@ from bitsynth.network.wiring import NetworkTarget, Wiring
 
 def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
     """The program of a graph for a target; what no kernel or glue computes is plain C."""
-    wiring = Wiring(without_unread(sunk(distributed(graph), target), target), target)
+    wiring = Wiring(without_unread(sunk(in_rows(distributed(graph)), target), target), target)
     assembly = _Assembly(wiring, ordered(cover(wiring)))
     return assembly.program()
 

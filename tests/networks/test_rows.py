@@ -1,0 +1,124 @@
+"""Dense products of sequences, and what follows element by element, are those of rows, with the same integers."""
+
+import numpy as np
+import pytest
+from network_batches import compiled_together, same
+from onnx_files import model, node
+
+import bitsynth
+from bitsynth.graph import read, run
+from bitsynth.network.program import GlueStep, LayerStep
+from bitsynth.network.rows import in_rows
+
+RNG = np.random.default_rng(0)
+F = np.float32
+GRID = {"s": F(0.05), "z": np.uint8(120), "ws": F(0.01), "wz": np.int8(0), "ms": F(0.09), "mz": np.uint8(131)}
+CODES = {"bs": F(0.03), "bz": np.uint8(90), "ys": F(0.11), "yz": np.uint8(128)}
+
+
+def linear(x, to, name, constants, per_channel=False):
+    """What `quantize_static` makes of a Linear of three axes: codes behind the product, and behind the bias."""
+    channels = constants[f"{name}.w"].shape[1]
+    scale = RNG.uniform(0.005, 0.02, channels).astype(F) if per_channel else GRID["ws"]
+    zero = np.zeros(channels, np.int8) if per_channel else GRID["wz"]
+    constants |= {f"{name}.ws": scale, f"{name}.wz": zero, f"{name}.b": RNG.integers(0, 256, channels).astype(np.uint8)}
+    return [
+        node("DequantizeLinear", f"{name}.w {name}.ws {name}.wz", f"{name}.v", axis=1),
+        node("MatMul", f"{x} {name}.v", f"{name}.m"),
+        *codes(f"{name}.m", f"{name}.n", "ms mz"),
+        node("DequantizeLinear", f"{name}.b bs bz", f"{name}.c"),
+        node("Add", f"{name}.n {name}.c", f"{name}.a"),
+        *codes(f"{name}.a", to, "ys yz"),
+    ]
+
+
+def codes(x, to, grid):
+    return [node("QuantizeLinear", f"{x} {grid}", f"{to}.q"), node("DequantizeLinear", f"{to}.q {grid}", to)]
+
+
+def weights(*shapes):
+    return {
+        f"{name}.w": RNG.integers(-128, 128, shape).astype(np.int8) for name, shape in zip("lk", shapes, strict=False)
+    }
+
+
+def one(shape, channels=9, per_channel=False):
+    constants = weights((shape[-1], channels))
+    nodes = [*codes("x", "v", "s z"), *linear("v", "y", "l", constants, per_channel)]
+    return model(nodes, {"x": shape}, {**GRID, **CODES, **constants})
+
+
+def block():
+    """Two of them with a sum around, which a softmax reads too."""
+    constants = weights((8, 16), (16, 8))
+    nodes = [
+        *codes("x", "v", "s z"),
+        *linear("v", "h", "l", constants),
+        node("Relu", "h", "r"),
+        *codes("r", "p", "ys yz"),
+        *linear("p", "o", "k", constants),
+        node("Add", "o v", "t"),
+        *codes("t", "u", "ys yz"),
+        node("Softmax", "u", axis=-1),
+    ]
+    return model(nodes, {"x": (2, 5, 8)}, {**GRID, **CODES, **constants})
+
+
+CASES = {
+    "three axes": one((2, 5, 12)),
+    "one row": one((1, 1, 12), 1),
+    "four axes": one((2, 3, 4, 6)),
+    "scales of channels": one((1, 7, 20), 17, per_channel=True),
+    "block": block(),
+}
+SLOW = [pytest.param(isa, marks=pytest.mark.slow) for isa in ("avx512", "neon", "armv7_neon")]
+
+
+@pytest.mark.parametrize("isa", ["avx2", *SLOW])
+def test_integers_are_the_reference(isa, skip_isa):
+    nets = {case: bitsynth.compile(made, isa=isa) for case, made in CASES.items()}
+    try:
+        compiled_together(isa, nets.values())
+    except bitsynth.ToolError as why:
+        skip_isa(isa, str(why))
+    for case, net in nets.items():
+        assert any(name.endswith(".rows") for name in net.program.graph.edges), case
+        shape = net.graph.edges["x"].shape
+        for scale in (1, 8):
+            given = {"x": RNG.normal(size=shape, scale=scale).astype(F)}
+            values = run(net.program.graph, given)
+            assert same(run(net.graph, given), "y", net(given)), case
+            assert not [edge for edge, got in net.trace(given).items() if not same(values, edge, got)], case
+
+
+def test_biases_behind_codes_are_looked_up():
+    steps = bitsynth.compile(CASES["three axes"], isa="avx2").program.steps
+    kinds = [type(step) for step in steps if isinstance(step, LayerStep | GlueStep)]
+    assert kinds == [LayerStep, GlueStep]
+
+
+def test_the_file_keeps_its_edges():
+    """Of those that are left each has the numbers that it had."""
+    for case, made in CASES.items():
+        graph = read(made)
+        other = in_rows(graph)
+        given = {"x": RNG.normal(size=graph.edges["x"].shape).astype(F)}
+        before, after = run(graph, given), run(other, given)
+        for edge in graph.edges.keys() & other.edges.keys():
+            assert np.array_equal(before.floats(edge), after.floats(edge)), (case, edge)
+
+
+def test_products_of_two_axes_stay():
+    graph = read(one((5, 12)))
+    assert in_rows(graph) is graph
+
+
+def test_names_of_the_file_are_not_taken():
+    """An edge of the file that is called as the rows of another would be."""
+    made = one((2, 5, 12))
+    for n in made.graph.node:
+        for names in (n.input, n.output):
+            names[:] = ["l.m.rows" if name == "y.q" else name for name in names]
+    net = bitsynth.compile(made, isa="avx2")
+    given = {"x": RNG.normal(size=(2, 5, 12)).astype(F)}
+    assert same(run(net.graph, given), "y", net(given))
