@@ -52,7 +52,7 @@ _TARGETS = [
 
 @dataclass(frozen=True, eq=False)
 class SelfTestEpilogue:
-    """What the self-test makes of sums: "int32", "scale", "requantize", "rescale" or "thresholds", of elements `out`.
+    """What the self-test makes of sums, of elements `out`: "int32", or what an epilogue is called, such as "scale".
 
     Its numbers, and arrays (..., OC), or of a gate (2,), of int32 and float32, are called as the self-test's template
     calls them. A `residual` has elements of this type, or there is none.

@@ -18,6 +18,8 @@ _COLUMN = ElementInput("c", "s32", "channel")
 _SCALE, _BIAS = ElementInput("m", "u32", "channel"), ElementInput("b", "u32", "channel")
 _MULTIPLIER = ElementInput("m", "s32", "channel")
 _ZERO = ElementInput("z", "s16", "all")
+FIXED_SHIFT = 23
+"""Of products of 32 bits: the greatest that leaves room for a code of 8 bits."""
 SMALL_ZERO = "bit(ult(z + 256, 512))"
 """The bit that says that a zero point z is at least -256 and below 256."""
 
@@ -155,6 +157,29 @@ def requantize(codes: CodeForm, *, row: bool, wide: bool, even: bool = False) ->
     name = f"requantize{size}{'_even' if even else ''}{value.name}"
     code = codes.clamped(f"sext(trunc(asr({rounded}, {shift}), 32), 64)")
     return codes.spec(name, inputs, code, [f"bit(ult(n, {31 if wide else 32}))"])
+
+
+def fixed_point(value: Sum, *, twice: bool = False) -> ElementwiseSpec:
+    """Bytes of (x * m + k) >> FIXED_SHIFT, with x the value kept from a to b; products wrap.
+
+    Done `twice`, the same is done again with u and v, which all channels share. What comes last is kept to a byte.
+    """
+    code = _shifted(f"smin(smax({value.text}, a), b) * m + k")
+    return ElementwiseSpec(
+        name=f"fixed{'_twice' if twice else ''}{value.name}_u8",
+        inputs=(
+            *value.inputs,
+            *(ElementInput(x, "s32", "channel") for x in "abmk"),
+            *(ElementInput(x, "s32", "all") for x in ("uv" if twice else "")),
+        ),
+        meaning=f"uclamp({_shifted(f'{code} * u + v') if twice else code}, 8)",
+        out="u8",
+        assumes=("~bit(slt(b, a))",),
+    )
+
+
+def _shifted(product: str) -> str:
+    return f"trunc(sext({product}, 64) >> {FIXED_SHIFT}, 32)"
 
 
 def requantize_any(codes: CodeForm, *, even: bool = False) -> ElementwiseSpec:

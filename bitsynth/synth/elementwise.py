@@ -31,7 +31,7 @@ SKETCHES: dict[str, Alternatives] = {
     "weighted": weighting.alternatives,
     "mean": averaging.alternatives,
     **dict.fromkeys(("quantize", "signs", "dequantize"), edges.alternatives),
-    **dict.fromkeys(("requantize", "rescale", "gated", "rounded", "scale"), rescaling.alternatives),
+    **dict.fromkeys(("requantize", "rescale", "fixed", "gated", "rounded", "scale"), rescaling.alternatives),
     "residual": residual.alternatives,
     "": direct.alternatives,
 }

@@ -1,5 +1,6 @@
 """What becomes of a layer's sums: the kinds of epilogues, and how each is lowered to the programs that compute it."""
 
+from bitsynth.layers.epilogues.fixed_point import FixedLine, FixedPoint
 from bitsynth.layers.epilogues.kinds import Epilogue, check_encoding, check_epilogue, gives_codes, kept_type
 from bitsynth.layers.epilogues.requantize import Requantize
 from bitsynth.layers.epilogues.residual import Residual
@@ -8,6 +9,8 @@ from bitsynth.layers.epilogues.thresholds import Thresholds, levels_of
 
 __all__ = [
     "Epilogue",
+    "FixedLine",
+    "FixedPoint",
     "Requantize",
     "Rescale",
     "Residual",

@@ -7,12 +7,13 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from bitsynth.errors import SpecError
+from bitsynth.layers.epilogues.fixed_point import FixedPoint
 from bitsynth.layers.epilogues.requantize import Requantize
 from bitsynth.layers.epilogues.scaling import Rescale, Scale
 from bitsynth.layers.epilogues.thresholds import Thresholds
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
-Epilogue = Scale | Requantize | Rescale | Thresholds
+Epilogue = Scale | Requantize | Rescale | Thresholds | FixedPoint
 
 
 def kept_type(epilogue: Epilogue | None) -> np.dtype[Any] | None:
@@ -22,7 +23,7 @@ def kept_type(epilogue: Epilogue | None) -> np.dtype[Any] | None:
     return np.dtype(np.float32 if isinstance(epilogue, Scale | Rescale) else np.int32)
 
 
-def gives_codes(epilogue: Epilogue | None) -> TypeGuard[Requantize | Rescale | Thresholds]:
+def gives_codes(epilogue: Epilogue | None) -> TypeGuard[Requantize | Rescale | Thresholds | FixedPoint]:
     """Whether results are codes, which can be packed."""
     return epilogue is not None and not isinstance(epilogue, Scale)
 

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.layers.epilogues.arguments import INT32, of_channels
+from bitsynth.layers.epilogues.fixed_point import FixedLine, FixedPoint
 from bitsynth.layers.epilogues.requantize import Requantize
 from bitsynth.layers.epilogues.scaling import Rescale, Scale, floats_of
 from bitsynth.spec.elementwise import ElementwiseSpec
-from bitsynth.spec.rescaling import CodeForm, Sum, gated, requantize, requantize_any, rescale, scale
+from bitsynth.spec.rescaling import CodeForm, Sum, fixed_point, gated, requantize, requantize_any, rescale, scale
 from bitsynth.spec.residual import rounded
 
 ProgramInputs = Mapping[str, NDArray[Any]]
@@ -43,14 +44,16 @@ class Sums:
 
 
 def lowered(
-    epilogue: Scale | Requantize | Rescale, sums: Sums, planes: int
+    epilogue: Scale | Requantize | Rescale | FixedPoint, sums: Sums, planes: int
 ) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
     """Specs with arrays of their inputs that give the results of `epilogue`, as words if `planes` is not 0.
 
     None where a constant does not fit: of sums that are the values all do. With a residual, values that have it come
     in the place of sums, floats of `Rescale`.
     """
-    if epilogue.residual is not None and isinstance(epilogue, Rescale):
+    if isinstance(epilogue, FixedPoint):
+        yield from () if planes else _fixed(epilogue, sums)
+    elif epilogue.residual is not None and isinstance(epilogue, Rescale):
         yield from _rounded(epilogue, _codes(epilogue, planes))
     elif isinstance(epilogue, Requantize):
         yield from _requantized(epilogue, sums, _codes(epilogue, planes))
@@ -119,6 +122,23 @@ def _requantized(epilogue: Requantize, sums: Sums, codes: CodeForm) -> Iterator[
     if sums.are_values:
         rounds: ProgramInputs = {"g": np.array(half - even, np.int64), "n": np.array(shift, np.int32)}
         yield requantize_any(codes, even=even), {"m": multiplier, **rounds, **limits}
+
+
+def _fixed(epilogue: FixedPoint, sums: Sums) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
+    """Of sums that are values but for their row's addend; as bytes."""
+    if sums.factor != 1 or sums.shift or sums.columns.any():
+        return
+    channels = len(sums.columns)
+    (m, k), ends = _wrapped(epilogue.line, channels), epilogue.window(channels)
+    inputs = {"m": m, "k": k, **{name: x.astype(np.int32) for name, x in zip("ab", ends, strict=True)}}
+    if epilogue.then:
+        inputs |= {name: x.reshape(()) for name, x in zip("uv", _wrapped(epilogue.then, 1), strict=True)}
+    yield fixed_point(Sum(row=sums.row), twice=epilogue.then is not None), inputs
+
+
+def _wrapped(line: FixedLine, channels: int) -> Iterator[NDArray[np.int32]]:
+    """Multipliers and summands as C has them: what products of int32 wrap by, sums wrap back."""
+    return (x.astype(np.int32) for x in line.of(channels))
 
 
 @dataclass(frozen=True)

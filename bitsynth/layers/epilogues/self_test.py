@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.layers.epilogues.arguments import INT32, of_channels
+from bitsynth.layers.epilogues.fixed_point import FixedPoint
 from bitsynth.layers.epilogues.kinds import Epilogue
 from bitsynth.layers.epilogues.requantize import Requantize
 from bitsynth.layers.epilogues.residual import factors
 from bitsynth.layers.epilogues.scaling import Rescale, Scale, floats_of
 from bitsynth.layers.epilogues.thresholds import Thresholds, levels_of
+from bitsynth.spec.rescaling import FIXED_SHIFT
 
 
 def self_test_epilogue(epilogue: Epilogue | None, channels: int) -> SelfTestEpilogue:
@@ -42,6 +44,8 @@ def _without_residual(epilogue: Epilogue, channels: int) -> SelfTestEpilogue:
         if epilogue.gate is not None:
             arrays["gate"] = np.asarray(epilogue.gate, np.float32)
         return SelfTestEpilogue("rescale", epilogue.out_type, _codes(epilogue), arrays)
+    if isinstance(epilogue, FixedPoint):
+        return _fixed_point(epilogue, channels)
     return SelfTestEpilogue("scale", epilogue.out_type, {}, floats_of(epilogue, channels))
 
 
@@ -51,6 +55,18 @@ def _thresholds(epilogue: Thresholds, channels: int) -> SelfTestEpilogue:
     if not rising.all():
         arrays["rising"] = rising.astype(np.int32)
     return SelfTestEpilogue("thresholds", epilogue.out_type, {"levels": given.shape[1]}, arrays)
+
+
+def _fixed_point(epilogue: FixedPoint, channels: int) -> SelfTestEpilogue:
+    least, most = epilogue.window(channels)
+    multiplier, summand = epilogue.line.of(channels)
+    numbers = {"shift": FIXED_SHIFT}
+    if epilogue.then:
+        factor, more = epilogue.then.of(1)
+        numbers |= {"then_multiplier": int(factor[0]), "then_summand": int(more[0])}
+    named = {"least": least, "most": most, "multiplier": multiplier, "summand": summand}
+    arrays = {name: x.astype(np.int32) for name, x in named.items()}
+    return SelfTestEpilogue("fixed_point", epilogue.out_type, numbers, arrays)
 
 
 def _codes(epilogue: Requantize | Rescale) -> dict[str, int]:

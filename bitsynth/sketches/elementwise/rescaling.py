@@ -18,6 +18,7 @@ from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue, read_off
 from bitsynth.spec.elementwise import WORD_BITS, ElementwiseSpec
+from bitsynth.spec.rescaling import FIXED_SHIFT
 
 ADD_SATURATED = "sclamp(sext(a[i], 32) + sext(b[i], 32), bits)"
 MULTIPLY, MULTIPLY_ADD = "a[i] * b[i]", "a[i] + b[i] * c[i]"
@@ -180,12 +181,23 @@ class ScalingPlan:
 
     def product(self) -> UnitValue:
         """The shifted product of 32 bits."""
-        value, m, k = self.value(), self.builder.input("m"), self.builder.input("k")
-        try:
-            p = self.builder.map(MULTIPLY_ADD, k, value, m)
-        except NoKernel:
-            p = self.builder.map(roles.ADD, self.builder.map(MULTIPLY, value, m), k)
+        p = self._product_of(self.value(), "m", "k")
         return self.shifted(self.rounding(p, self.shifted(p), slice(None)) if self.has("g") else p)
+
+    def _product_of(self, value: UnitValue, factor: str, summand: str) -> UnitValue:
+        m, k = self.builder.input(factor), self.builder.input(summand)
+        try:
+            return self.builder.map(MULTIPLY_ADD, k, value, m)
+        except NoKernel:
+            return self.builder.map(roles.ADD, self.builder.map(MULTIPLY, value, m), k)
+
+    def fixed_point(self) -> UnitValue:
+        """Bytes of the value, kept between two, multiplied and shifted, once or twice."""
+        x = self.builder.map(roles.MAX, self.value(), self.builder.input("a"))
+        x = self.builder.map(roles.MIN, x, self.builder.input("b"))
+        for names in ("mk", "uv") if self.has("u") else ("mk",):
+            x = self.builder.map(f"asr(a[i], {FIXED_SHIFT})", self._product_of(x, *names))
+        return self.builder.narrow(self.builder.narrow(x), signed=False).as_type(self.builder.isa.word)
 
     def wide_product(self) -> UnitValue:
         """The high half of the shifted product of 64 bits."""
@@ -215,4 +227,5 @@ _PLANS: dict[str, Callable[[ScalingPlan], UnitValue]] = {
     "rounded": lambda plan: plan.coded(plan.rounded(plan.builder.input("v"))),
     "requantize32": lambda plan: plan.coded(plan.product()),
     "requantize64": lambda plan: plan.coded(plan.wide_product()),
+    "fixed": ScalingPlan.fixed_point,
 }
