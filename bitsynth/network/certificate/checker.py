@@ -66,8 +66,8 @@ def evaluated(chain: list[Any], at: dict[Any, Any], exact: bool) -> dict[Any, An
     return values
 
 
-def compared(chain: list[Any], at: dict[Any, Any], name: str, wanted: Any, exact: bool) -> tuple[Any, Any]:
-    """Where a chain has what is wanted, by fractions where float64 leaves that open; and where it goes as sums rise."""
+def compared(chain: list[Any], at: dict[Any, Any], name: str, wanted: Any, exact: bool, turns: bool) -> Any:
+    """Where a chain has what is wanted, by fractions where float64 leaves that open, and may not turn back."""
     made, rises, off = evaluated(chain, at, exact)[name]
     made, wanted, left = np.broadcast_arrays(made, wanted, off != 0)
     alike, (rows, points) = (made == wanted) & ~left, left.nonzero()
@@ -75,25 +75,28 @@ def compared(chain: list[Any], at: dict[Any, Any], name: str, wanted: Any, exact
         require(rows.size * (1 + len(chain)) < MOST >> 4, "there is too much to check in fractions")
         at = {k: x[rows % len(x), points][:, None] if k == "sum" else x[rows % len(x)] for k, (x, *_) in at.items()}
         at = {k: (fractions(x), 0, 0) for k, x in at.items()}
-        alike[left] = compared(chain, at, name, wanted[left][:, None], exact)[0][:, 0]
-    return alike, rises
+        alike[left] = compared(chain, at, name, wanted[left][:, None], exact, True)[:, 0]
+    return alike & (turns | ~np.isnan(rises))
 
 
 def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
     """The codes or integers that C makes of sums (channels, points), and of an element of a second tensor."""
-    if claim["by"] == "table":
+    if (by := claim["by"]) == "table":
         return claim["table"][:, np.uint64((sums[0] - claim["first"]) // claim["apart"] * claim["width"] + element)]
     more = claim["factor"] * float(element - claim["of_zero"])
     require((abs(sums + 0.5) < 1 << 31) & (abs(sums + more + 0.5) < 1 << 31), "sums leave int32")
     if "scale" in claim:
         value = sums.astype(real := claim["scale"].dtype) * claim["scale"] + claim["bias"] + more.astype(real)
-        if claim["by"] == "curve":
+        if by == "curve":
             cell = (place := value.clip(0, len(claim["turns"]) - 1)).astype(int)
             return claim["table"][cell, (place >= claim["turns"][cell, 0]) * 1]
-        value *= (value * claim["gate"][0] + claim["gate"][1]).clip(0, 1) if claim["by"] == "gate" else 1
+        value *= (value * claim["gate"][0] + claim["gate"][1]).clip(0, 1) if by == "gate" else 1
         return np.rint(value.clip(*(claim[k] - claim["zero"] for k in ("low", "high")))).astype(int) + claim["zero"]
-    turns, sums = np.array({"thresholds": claim.get("values"), "sums": [[]]}[claim["by"]]).T[..., None], sums + more
-    return sum((np.where(claim["rising"], sums > t, sums < t) for t in turns), sums * (claim["by"] == "sums"))
+    for a, b, m, k in (map(array, x) for x in {"lines": claim.get("values", ()), "sums": (), "thresholds": ()}[by]):
+        require(abs((made := sums.clip(a, b) * 1.0 * m + k) + 0.5) < 1 << 31, "products leave int32")
+        sums = made // (1 << 23)
+    turns, sums = np.array(claim["values"] if by == "thresholds" else [[]]).T[..., None], sums + more
+    return sum((np.where(claim["rising"], sums > t, sums < t) for t in turns), sums * (by != "thresholds"))
 
 
 def ends(claim: dict[str, Any], low: Any, high: Any, grid: int, element: int) -> Any:
@@ -101,10 +104,9 @@ def ends(claim: dict[str, Any], low: Any, high: Any, grid: int, element: int) ->
     if claim["by"] in ("table", "gate", "curve", "sums", "numbers"):
         return np.c_[low, high] if claim["by"] == "sums" else np.array(range(low.min(), high.max() + 1, grid))[None]
     start, end, low, high = np.broadcast_arrays(formula(claim, low, element), formula(claim, high, element), low, high)
-    sign, levels = np.sign(end - start), np.arange(1, 1 + abs(end - start).max())[None]
-    a, b = (np.broadcast_to(x, (len(low), levels.size)) for x in (low, high))
+    a, b, levels = np.broadcast_arrays(low, high, np.arange(1, 1 + abs(end - start).max())[None])
     while (a < b).any():
-        there = sign * (formula(claim, middle := (a + b) >> 1, element) - start) >= levels
+        there = np.sign(end - start) * (formula(claim, middle := (a + b) >> 1, element) - start) >= levels
         a, b = np.where(there, a, np.minimum(middle + 1, b)), np.where(there, middle, b)
     return np.hstack([low, high, np.maximum(a - 1, low), a])
 
@@ -149,9 +151,8 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
                 require(exact & (abs(x - own) <= off) & (off <= claim["off"]), "C may be farther off")
             else:
                 made = buffer["operand"][1] + buffer["operand"][0] * formula(facts, sums, (n - first) // apart)
-                alike, rises = compared(chain, start, claim["is"], made, exact)
-                is_sure = (by in ("table", "gate", "curve")) | ~np.isnan(rises) & (is_line or by != "sums")
-                require(never | alike & is_sure, "the chain and C's formula differ, or it turns back, or is no line")
+                alike = compared(chain, start, claim["is"], made, exact, by in ("table", "gate", "curve"))
+                require(never | alike & (is_line or by != "sums"), "the chain and C's formula differ, or it is no line")
             lower, upper = (array(edge[k]).reshape(-1, 1) for k in ("low", "high"))
             require((lower <= made) & (made <= upper) | never, "results leave their range")
 
@@ -196,5 +197,4 @@ if __name__ == "__main__":
         check(json.loads(Path(sys.argv[1]).read_bytes()), Path(sys.argv[1]).parent)
         print("all that is claimed holds")
     except Exception as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        sys.exit(1 if isinstance(error, AssertionError) else 2)
+        sys.exit(sys.stderr.write(f"{type(error).__name__}: {error}\n") and 2 - isinstance(error, AssertionError))

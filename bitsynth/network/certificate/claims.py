@@ -10,8 +10,8 @@ import numpy as np
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.ranges import sums_between
-from bitsynth.graph.types import Edge, Tensor
-from bitsynth.layers.epilogues import Epilogue, Rescale, Thresholds, floats_of, gives_codes, levels_of
+from bitsynth.graph.types import INT32, Edge, Tensor
+from bitsynth.layers.epilogues import Epilogue, FixedPoint, Rescale, Thresholds, floats_of, gives_codes, levels_of
 from bitsynth.layers.epilogues.gating import GateLine
 from bitsynth.layers.epilogues.residual import factors
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
@@ -215,7 +215,17 @@ def _claim(step: LayerStep) -> JsonValue:
         numbers = {name: stored(array[:, None]) for name, array in floats.items()}
         codes = {"zero": epilogue.zero_point, **dict(zip(("low", "high"), epilogue.codes, strict=True))}
         return {**gate_facts(epilogue.gate, np.float32), **numbers, **codes, **_second(epilogue, channels)}
+    if isinstance(epilogue, FixedPoint):
+        return {"by": "lines", "values": _lines(epilogue, channels), **_second(epilogue, channels)}
     raise Unsaid("results are floats")
+
+
+def _lines(epilogue: FixedPoint, channels: int) -> list[JsonValue]:
+    """Of each line between which numbers it takes them, what it multiplies them by, and adds."""
+    lines: list[tuple[Tensor, ...]] = [(*epilogue.window(channels), *epilogue.line.of(channels))]
+    if epilogue.then:
+        lines.append((*(np.array([end]) for end in INT32), *epilogue.then.of(1)))
+    return [[stored(x.reshape(-1, 1)) for x in line] for line in lines]
 
 
 def _second(epilogue: Epilogue, channels: int) -> JsonValue:

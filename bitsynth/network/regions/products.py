@@ -25,9 +25,12 @@ from bitsynth.network.regions.product_layer import LayerMaker, maker_of
 from bitsynth.network.regions.region import Region
 from bitsynth.network.stairs import (
     Chain,
+    EpilogueForm,
     Paired,
+    Staircase,
     chain_from,
     cheapest,
+    fixed_point_of,
     gated_rescale,
     joined_chain,
     paired_form,
@@ -36,6 +39,7 @@ from bitsynth.network.stairs import (
 from bitsynth.network.stairs.forms import is_long
 from bitsynth.network.stairs.lines import line_of
 from bitsynth.network.wiring import Wiring
+from bitsynth.spec.matmul import MatmulOperand
 
 
 def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
@@ -47,12 +51,22 @@ def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
     operand, found = operand_of(wiring.graph.edges[chain.end]), staircase_of(wiring, chain)
     if operand is None or found is None:
         return None
-    kind = wiring.graph.edges[chain.end].integers
-    form = cheapest(found, operand, kind)
-    if form is None or (is_long(form) and line_of(found, operand, kind)):
+    form = _form(wiring, chain, operand, found)
+    if form is None:
         return None
     nodes = (*product.nodes, *owned(wiring, product.nodes[0], chain))
     return _made(wiring, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
+
+
+def _form(wiring: Wiring, chain: Chain, operand: MatmulOperand, stairs: Staircase) -> EpilogueForm | None:
+    """What gives a chain's codes behind the sums; None if a step of its own gives them sooner."""
+    kind = wiring.graph.edges[chain.end].integers
+    form = cheapest(stairs, operand, kind)
+    if form is not None and not is_long(form):
+        return form
+    if fixed := fixed_point_of(wiring, chain, operand):
+        return EpilogueForm(fixed)
+    return None if line_of(stairs, operand, kind) else form
 
 
 def product_with_gate(wiring: Wiring, node: Node) -> Region | None:

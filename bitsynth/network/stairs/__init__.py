@@ -2,6 +2,7 @@
 
 from bitsynth.network.stairs.alike import alike
 from bitsynth.network.stairs.chain import Chain, chain_from, chain_of, links_from
+from bitsynth.network.stairs.fixed_points import fixed_point_of
 from bitsynth.network.stairs.forms import EpilogueForm, cheapest
 from bitsynth.network.stairs.gates import gated_line, gated_rescale
 from bitsynth.network.stairs.joining import joined_chain
@@ -19,6 +20,7 @@ __all__ = [
     "chain_from",
     "chain_of",
     "cheapest",
+    "fixed_point_of",
     "gated_line",
     "gated_rescale",
     "joined_chain",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bitsynth.graph.types import Integers, Tensor
-from bitsynth.layers.epilogues import Rescale, Thresholds
+from bitsynth.layers.epilogues import FixedPoint, Rescale, Thresholds
 from bitsynth.network.stairs.rescaling import Wanted, rescaling_of
 from bitsynth.network.stairs.staircase import Staircase
 from bitsynth.network.stairs.thresholds import thresholds_of
@@ -23,7 +23,7 @@ _MANY_LEVELS = 15
 class EpilogueForm:
     """An epilogue of sums to which integers `bias`, one for all or one a channel, are added first."""
 
-    epilogue: Thresholds | Rescale
+    epilogue: Thresholds | Rescale | FixedPoint
     bias: Tensor = field(default_factory=lambda: np.zeros(1, np.int64))
 
 

@@ -1,0 +1,101 @@
+"""Integerized networks: every step a layer of lines of 32 bits, the reference's at every edge, and certified."""
+
+import copy
+
+import numpy as np
+import pytest
+from certified import certified, failure
+from certified_networks import changed
+from integerized import residual
+from network_batches import compiled_together, numbers, same
+
+import bitsynth
+from bitsynth.graph import read, run
+from bitsynth.layers.epilogues import FixedPoint
+from bitsynth.network.operands import activations
+from bitsynth.network.program import LayerStep
+from bitsynth.network.stairs import chain_from, fixed_point_of, staircase
+from bitsynth.network.wiring import NetworkTarget, Wiring
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return read(residual(np.random.default_rng(11)))
+
+
+@pytest.fixture(scope="module")
+def found(graph):
+    return certified(graph)
+
+
+def layer_claims(found):
+    return [(k, step["claims"][0]) for k, step in enumerate(found["steps"]) if step["kind"] == "layer"]
+
+
+@pytest.mark.parametrize("ends", ["ra", "ta"])
+def test_lines_are_the_chain_on_the_whole_range(graph, ends):
+    wiring = Wiring(graph, NetworkTarget("avx2"))
+    chain = chain_from(wiring, "ca")
+    assert chain.end == "ta"
+    if ends == "ra":
+        edges = {n.outputs[0]: k for k, n in enumerate(chain.nodes)}
+        nodes = chain.nodes[: edges["ra"] + 1]
+        chain = type(chain)(chain.start, nodes, chain.aside, chain.axes[: len(nodes) + 1], chain.varies)
+    kind = graph.edges[ends].integers
+    made = fixed_point_of(wiring, chain, next(activations(kind)))
+    assert (made.then is not None) == (ends == "ta")
+    stairs = staircase(graph, chain)
+    most = int(max(-stairs.low.min(), stairs.high.max()))
+    sums = np.clip(np.linspace(-most, most, 60_001).astype(np.int64)[:, None], stairs.low, stairs.high)
+    sums = np.concatenate([sums, stairs.points()])
+    np.testing.assert_array_equal(made.reference(sums.astype(np.int32)), stairs.at(sums))
+
+
+EMULATED = [pytest.param(name, marks=pytest.mark.slow) for name in ("neon", "armv7_neon")]
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512", *EMULATED])
+def test_every_edge_is_the_references(isa, skip_lesser):
+    skip_lesser(isa)
+    rng = np.random.default_rng(3)
+    nets = [bitsynth.compile(residual(rng, size), isa=isa) for size in (5, 12)]
+    compiled_together(isa, nets)
+    for net in nets:
+        layers = [step.layer.epilogue for step in net.program.steps if isinstance(step, LayerStep)]
+        assert [type(x) for x in layers] == [FixedPoint, FixedPoint]
+        given = {x: numbers(rng, net.graph.edges[x]) * 40 for x in net.graph.inputs}
+        values = run(net.graph, given)
+        assert not [e for e, got in net.trace(given).items() if not same(values, e, got)]
+        assert len(np.unique(values["y"])) > 20
+
+
+def test_lines_are_claimed_and_hold(found):
+    assert [claim["by"] for _, claim in layer_claims(found)] == ["lines", "lines"]
+    assert not any(step["unclaimed"] for step in found["steps"])
+    assert failure(found) == ""
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("line", range(2))
+@pytest.mark.parametrize("by", [1, -1])
+def test_a_number_of_a_line_that_is_another_is_refused(found, line, number, by):
+    place, _ = layer_claims(found)[0]
+    great = {2: 1 << 12, 3: 1 << 22}.get(number, 1 << 14 if line == 0 else 1 << 32)
+    made = changed(found, step=place, path=("claims", 0, "values", line, number), value=lambda x: x + by * great)
+    if line == 1 and (number, by) in ((0, -1), (1, 1)):
+        assert failure(made) == ""  # kept between numbers farther out, which never come
+    else:
+        assert failure(made)
+
+
+def test_products_that_would_wrap_are_refused(found):
+    place, _ = layer_claims(found)[0]
+    moved = changed(found, step=place, path=("claims", 0, "values", 0, 3), value=lambda x: x + (1 << 32))
+    assert "leave int32" in failure(moved)
+
+
+def test_lines_are_no_sums(found):
+    place, _ = layer_claims(found)[0]
+    made = copy.deepcopy(found)
+    made["steps"][place]["claims"][0]["by"] = "sums"
+    assert failure(made)
