@@ -16,6 +16,7 @@ from certified import READING, certified, failure, written
 from certified_networks import changed, layer, quantized, sliced, tail, zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx_files import QONNX, model, node
 
 from bitsynth import compile
 from bitsynth.graph.builder import GraphBuilder
@@ -342,3 +343,12 @@ CALLED = {
 def test_the_programs_of_glue(names):
     glue = CALLED[names]()
     assert ", ".join(p.spec.name for p in called("avx512", glue.constants)) == names
+
+
+def test_real_numbers_that_a_reshape_leaves_in_their_place_have_their_range():
+    quant = node("Quant", "x one zero four", "q", domain=QONNX, signed=1, narrow=0, rounding_mode="ROUND")
+    moved = [node("Sigmoid", "q", "s"), node("Reshape", "s shape", "r"), node("Concat", "r r", "y", axis=1)]
+    constants = {"one": np.float32(0.5), "zero": np.float32(0), "four": np.float32(4), "shape": np.array([1, 8])}
+    found = {**compile(model([quant, *moved], {"x": (1, 4, 2)}, constants), isa="avx2").certificate, "files": {}}
+    assert found["buffers"]["r"]["alias"] == "s"
+    assert failure(found) == ""

@@ -132,7 +132,9 @@ def _settled(program: NetworkProgram, step: JsonValue, edges: dict[str, JsonValu
     """A step whose real numbers have a range: those it makes by its claim, those it reads by the step before."""
     names = [program.buffers[name].edge.name for name in (*step["inputs"], *step["outputs"])]
     if low_high := step.pop("reach", None):
-        edges[names[-1]] |= dict(zip(("low", "high"), low_high, strict=True))
+        for name, buffer in program.buffers.items():
+            if alias_root(program.buffers, name) in step["outputs"]:
+                edges[buffer.edge.name] |= dict(zip(("low", "high"), low_high, strict=True))
     if step["claims"] and any("low" not in edges[name] for name in names):
         return {**step, "claims": [], "unclaimed": "real numbers of a step that is tested, not proved"}
     return step
