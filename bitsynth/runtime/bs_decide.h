@@ -126,6 +126,47 @@ static inline float bs_line_level(const float *line, size_t places, float sum, f
     return level;
 }
 
+typedef int32_t bs_wholes __attribute__((vector_size(4 * BS_FLOATS)));
+
+/* The lanes of a where `is` has all bits, those of b where it has none. */
+#define BS_CHOSEN(is, a, b) (bs_floats)(((bs_wholes)(a) & (is)) | ((bs_wholes)(b) & ~(is)))
+
+/* Codes of BS_FLOATS channels of BS_PIXELS pixels, in the last bits of `whole`; lanes of all bits
+ * where all were decided. As bs_line_level has them, in whole vectors: sums with 1.5 * 2**23 have
+ * whole numbers in their last bits, and -x is ~x + 1. */
+static inline void bs_decide_vector(
+    const float *restrict lines,
+    size_t places,
+    const float *restrict most,
+    const float *restrict sums,
+    int32_t *restrict whole,
+    int32_t *restrict decided)
+{
+    const float magic = 12582912.0f;
+    bs_floats slope, start, low, high, base, way, near;
+    memcpy(&slope, lines, sizeof slope);
+    memcpy(&start, lines + places, sizeof start);
+    memcpy(&low, lines + 2 * places, sizeof low);
+    memcpy(&high, lines + 3 * places, sizeof high);
+    memcpy(&base, lines + 4 * places, sizeof base);
+    memcpy(&way, lines + 5 * places, sizeof way);
+    memcpy(&near, most, sizeof near);
+    const bs_wholes falls = way < 0, first = (bs_wholes)(base + magic) - falls;
+    bs_wholes all = ~(bs_wholes){0};
+    for (size_t p = 0; p < BS_PIXELS; ++p, sums += BS_CHANNELS, whole += BS_CHANNELS) {
+        bs_floats t;
+        memcpy(&t, sums, sizeof t);
+        t = t * slope + start;
+        t = BS_CHOSEN(t > low, t, low);
+        t = BS_CHOSEN(t < high, t, high);
+        const bs_floats moved = t + magic, rest = t - (moved - magic);
+        all &= (bs_floats)((bs_wholes)rest & INT32_MAX) <= near;
+        const bs_wholes code = ((bs_wholes)moved ^ falls) + first;
+        memcpy(whole, &code, sizeof code);
+    }
+    memcpy(decided, &all, sizeof all);
+}
+
 /* Codes of sums of BS_PIXELS pixels; whether all were decided, being no more than `most` off. */
 static inline int bs_decide(
     const float *restrict lines,
@@ -134,14 +175,13 @@ static inline int bs_decide(
     const float *restrict sums,
     uint8_t *restrict codes)
 {
-    int32_t open_ones = 0;
-    for (size_t p = 0; p < BS_PIXELS; ++p, sums += BS_CHANNELS, codes += BS_CHANNELS)
-        for (size_t i = 0; i < BS_CHANNELS; ++i) {
-            float off;
-            const float level = bs_line_level(lines + i, places, sums[i], &off);
-            open_ones |= !(off <= most[i]);
-            codes[i] = (uint8_t)(int32_t)(lines[4 * places + i] + lines[5 * places + i] * level);
-        }
+    int32_t whole[BS_PIXELS * BS_CHANNELS], decided[BS_CHANNELS], open_ones = 0;
+    for (size_t i = 0; i < BS_CHANNELS; i += BS_FLOATS)
+        bs_decide_vector(lines + i, places, most + i, sums + i, whole + i, decided + i);
+    for (size_t i = 0; i < BS_PIXELS * BS_CHANNELS; ++i)
+        codes[i] = (uint8_t)whole[i];
+    for (size_t i = 0; i < BS_CHANNELS; ++i)
+        open_ones |= ~decided[i];
     return open_ones == 0;
 }
 
