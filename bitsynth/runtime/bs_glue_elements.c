@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { MOST_UNIT = 256, MOST_BYTES = 4 };
+enum { MOST_UNIT = 256, MOST_BYTES = 4, TOGETHER = 512, PIECE = 16 };
 
 /* Where rows of a program's inputs and results begin: `other` is NULL without a second input. */
 struct operands {
@@ -11,7 +11,21 @@ struct operands {
     uint8_t *to;
 };
 
-/* Rows of fewer elements than a unit, each in a unit of its own. */
+/* Rows of some bytes, most of which take few pieces, to rows that lie otherwise. */
+static void move_rows(
+    size_t rows, size_t bytes, const uint8_t *from, size_t from_apart, uint8_t *to, size_t to_apart)
+{
+    for (size_t i = 0; i < rows; ++i, from += from_apart, to += to_apart) {
+        const size_t whole = bytes / PIECE * PIECE;
+        for (size_t k = 0; k < whole; k += PIECE)
+            memcpy(to + k, from + k, PIECE);
+        if (whole < bytes)
+            memcpy(to + whole, from + whole, bytes - whole);
+    }
+}
+
+/* Rows of fewer elements than a unit, as many one after the other as there is room for; one row
+ * alone if elements have constants. */
 static void run_few(
     const struct bs_glue_program *p,
     const void *constants,
@@ -19,14 +33,20 @@ static void run_few(
     struct bs_glue_rows at,
     struct operands x)
 {
-    _Alignas(8) uint8_t one[MOST_UNIT * MOST_BYTES] = {0}, two[MOST_UNIT] = {0};
-    _Alignas(8) uint8_t made[MOST_UNIT * MOST_BYTES];
-    for (size_t i = 0; i < at.rows; ++i) {
-        memcpy(one, x.from + i * at.from_apart, at.count * p->from_bytes);
+    _Alignas(8) uint8_t one[(TOGETHER + MOST_UNIT) * MOST_BYTES], two[TOGETHER + MOST_UNIT];
+    _Alignas(8) uint8_t made[(TOGETHER + MOST_UNIT) * MOST_BYTES];
+    const size_t in = at.count * p->from_bytes, out = at.count * p->to_bytes;
+    const size_t most = constants || at.count == 0 ? 1 : TOGETHER / at.count;
+    for (size_t i = 0; i < at.rows; i += most) {
+        const size_t rows = least(at.rows - i, most), filled = rows * at.count;
+        const size_t whole = ceiling(filled, p->unit) * p->unit, rest = whole - filled;
+        move_rows(rows, in, x.from + i * at.from_apart, at.from_apart, one, in);
+        memset(one + filled * p->from_bytes, 0, rest * p->from_bytes);
         if (x.other)
-            memcpy(two, x.other + i * at.to_apart, at.count);
-        p->run(constants, numbers, 1, p->unit, one, 0, NULL, two, 0, made, 0);
-        memcpy(x.to + i * at.to_apart, made, at.count * p->to_bytes);
+            move_rows(rows, at.count, x.other + i * at.to_apart, at.to_apart, two, at.count);
+        memset(x.other ? two + filled : two, 0, x.other ? rest : whole);
+        p->run(constants, numbers, 1, whole, one, 0, NULL, two, 0, made, 0);
+        move_rows(rows, out, made, out, x.to + i * at.to_apart, at.to_apart);
     }
 }
 
