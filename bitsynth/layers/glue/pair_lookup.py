@@ -35,6 +35,8 @@ class PairLookup(Glue):
         first: The codes of the first input: a quantization, or bits of codes whose scale is 1.
         second: The codes of the second, likewise.
         out: The codes that are given, likewise.
+        come: How many of the first input's codes and the second's ever come, from 0 on; all if None. Entries of the
+            others may become what a sum has there.
         layout: "NHWC" or "packed".
         out_layout: Likewise, of results; as `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
@@ -54,6 +56,7 @@ class PairLookup(Glue):
         second: Quantization | int,
         out: Quantization | int,
         *,
+        come: tuple[int, int] | None = None,
         layout: str = "NHWC",
         out_layout: str | None = None,
         **options: Any,
@@ -61,8 +64,10 @@ class PairLookup(Glue):
         first, second, out = (quantization(x, name) for x, name in ((first, "first"), (second, "second"), (out, "out")))
         inputs = [Activations(channels, x.operand, layout) for x in (first, second)]
         output = Activations(channels, out.operand, either(out_layout, layout))
-        self.pairs = codes_table(table, [(inputs[0].last + 1, inputs[1].last + 1)], output.last)
-        numbers, arrays = _lowered(first, second, out, self.pairs, instruction_set(options.get("isa", "auto")))
+        given = codes_table(table, [(inputs[0].last + 1, inputs[1].last + 1)], output.last)
+        (numbers, arrays), self.pairs = _lowered(
+            first, second, out, given, come, instruction_set(options.get("isa", "auto"))
+        )
         super().__init__(inputs, output, {"op": "add", **numbers}, arrays, **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
@@ -71,14 +76,25 @@ class PairLookup(Glue):
 
 
 def _lowered(
-    first: Quantization, second: Quantization, out: Quantization, pairs: NDArray[np.uint8], isa: str
-) -> Lowered:
-    """The numbers and arrays of a program for `pairs`: a table if the set has the program, else a sum, else a table."""
+    first: Quantization,
+    second: Quantization,
+    out: Quantization,
+    pairs: NDArray[np.uint8],
+    come: tuple[int, int] | None,
+    isa: str,
+) -> tuple[Lowered, NDArray[np.uint8]]:
+    """The numbers and arrays of a program for `pairs`: a table if the set has the program, else a sum, else a table.
+
+    And the pairs that it gives: a sum may have others of codes that never come.
+    """
     bits = max(_FEW_BITS, first.bits, second.bits)
     if bits <= _MOST_BITS and specs.pairs(bits) in (p.spec for p in programs(isa)):
-        return _tabled(pairs, bits)
-    found = next(weighted_sums(first, second, out, pairs), None)
-    return found or (_tabled(pairs, bits) if bits <= _MOST_BITS else _of_all(pairs))
+        return _tabled(pairs, bits), pairs
+    some = pairs[: come[0], : come[1]] if come else pairs
+    for wanted in [pairs] if some.shape == pairs.shape else [pairs, some]:
+        if found := next(weighted_sums(first, second, out, wanted), None):
+            return found
+    return (_tabled(pairs, bits) if bits <= _MOST_BITS else _of_all(pairs)), pairs
 
 
 def _tabled(pairs: NDArray[np.uint8], bits: int) -> Lowered:

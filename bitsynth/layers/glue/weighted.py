@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -30,8 +30,12 @@ Lowered = tuple[dict[str, Number], Arrays]
 
 def weighted_sums(
     first: Quantization, second: Quantization, out: Quantization, pairs: NDArray[np.uint8]
-) -> Iterator[Lowered]:
-    """Programs of weighted sums that give `pairs`, every one of them: near those of the scales, the cheapest first."""
+) -> Iterator[tuple[Lowered, NDArray[np.uint8]]]:
+    """Programs of weighted sums that give `pairs`, every one of them: near those of the scales, the cheapest first.
+
+    And what they give for every pair of codes: `pairs` may be those of the first codes alone.
+    """
+    every = tuple(len(x.operand.codes) for x in (first, second))
     inputs, last = (first, second), out.operand.codes[-1]
     ratios = [x.exact_scale / out.exact_scale for x in inputs]
     factors = [r * x.operand.scale for x, r in zip(inputs, ratios, strict=True)]
@@ -39,8 +43,8 @@ def weighted_sums(
     zero = out.zero_point - out.operand.offset
     for near, wide in product((False, True), (False, True)):
         for sum_ in _candidates((*factors, rest), zero, near, wide, pairs, last):
-            if sum_.gives(pairs, last, _APART) and sum_.gives(pairs, last):
-                yield sum_.lowered(last, wide)
+            if sum_.fits(every) and sum_.gives(pairs, last, _APART) and sum_.gives(pairs, last):
+                yield sum_.lowered(last, wide), sum_.table(every, last)
 
 
 @dataclass(frozen=True)
@@ -59,16 +63,22 @@ class _Sum:
         """What is added before a shift that rounds half to even."""
         return (1 << (self.n - 1)) - 1 if self.even else 0
 
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Whether nothing leaves int32 of so many codes."""
+        products = (shape[0] - 1) * abs(self.f) + (shape[1] - 1) * abs(self.g) + abs(self.k)
+        return products + (1 << self.n) + (abs(self.z) << self.n) < _INT32
+
     def gives(self, pairs: NDArray[np.uint8], last: int, apart: int = 1) -> bool:
-        """Whether these are the codes of `pairs`, of every `apart`-th, and nothing leaves int32."""
-        products = (pairs.shape[0] - 1) * abs(self.f) + (pairs.shape[1] - 1) * abs(self.g) + abs(self.k)
-        if products + (1 << self.n) + (abs(self.z) << self.n) >= _INT32:
-            return False
-        a, b = (np.arange(0, n, apart, dtype=np.int64) for n in pairs.shape)
+        """Whether these are the codes of `pairs`, of every `apart`-th."""
+        return bool((self.table(pairs.shape, last, apart) == pairs[::apart, ::apart]).all())
+
+    def table(self, shape: Sequence[int], last: int, apart: int = 1) -> NDArray[np.uint8]:
+        """The codes of pairs of so many codes, of every `apart`-th."""
+        a, b = (np.arange(0, n, apart, dtype=np.int64) for n in shape)
         sums = a[:, None] * self.f + b * self.g + self.k
         if self.even:
             sums += self.half + (sums >> self.n & 1)
-        return bool((((sums >> self.n) + self.z).clip(0, last) == pairs[::apart, ::apart]).all())
+        return ((sums >> self.n) + self.z).clip(0, last).astype(np.uint8)
 
     def lowered(self, last: int, wide: bool) -> Lowered:
         """The program and its numbers; z is part of k where halves are not looked at."""

@@ -122,11 +122,12 @@ def _made(wiring: Wiring, join: Join) -> Region | None:
     if made is None:
         return None
     table, channels = codes_of(made, end), starts[0].shape[1]
+    first, second = (int(codes_of(np.array([e.integers.most]), e)[0]) + 1 for e in starts)
 
     def make(layout: str, out_layout: str) -> Glue:
         layouts: dict[str, Any] = {"layout": layout, "out_layout": out_layout, "isa": target.isa}
         kinds = [scaled_quantization(e) for e in (*starts, end)]
-        return PairLookup(channels, table, *kinds, **layouts)
+        return PairLookup(channels, table, *kinds, come=(first, second), **layouts)
 
     nodes = tuple(sorted(join.nodes, key=lambda node: wiring.order[node.name]))
     return GlueRegion(wiring, nodes, join.starts, make, (CHANNELS_LAST,))

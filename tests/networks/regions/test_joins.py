@@ -8,6 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from region_cases import Small, matched, whole
 
+from bitsynth.layers.glue import PairLookup
+from bitsynth.layers.glue.programs import called
+from bitsynth.network.regions.glue import GlueRegion
 from bitsynth.network.regions.joins import match_join, match_near_join
 
 GRIDS = [(0, 3, 1), (-128, 127, 1), (-7, 7, 1), (-1, 1, 2), (0, 200, 1), (-1, 1, 1)]
@@ -50,6 +53,19 @@ def test_with_chains_before_it(rng):
     near = matched(graph, match_near_join, 6)
     assert near
     assert len(near.nodes) == 2
+
+
+def test_a_sum_of_codes_of_which_not_all_come_is_no_table(rng):
+    """What the sum has beyond them is no matter, nor that it goes beyond the edge's range there."""
+    small = Small()
+    x, y = (small.codes(n, (1, 3, 4, 4), 0, most) for n, most in (("x", 129), ("y", 119)))
+    graph = small.build((small.add("add", x, y),))
+    region = whole(graph, match_near_join, rng)
+    assert isinstance(region, GlueRegion)
+    glue = region.make("NHWC", "NHWC")
+    assert [p.spec.name for p in called("avx2", glue.constants)] == ["weighted16"]
+    assert isinstance(glue, PairLookup)
+    np.testing.assert_array_equal(glue.pairs[:130, :120], np.add.outer(np.arange(130), np.arange(120)))
 
 
 REFUSED: dict[str, Any] = {
