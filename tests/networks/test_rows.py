@@ -7,7 +7,7 @@ from onnx_files import model, node
 
 import bitsynth
 from bitsynth.graph import read, run
-from bitsynth.network.program import GlueStep, LayerStep
+from bitsynth.network.program import GlueStep, LayerStep, PlainStep
 from bitsynth.network.rows import in_rows
 
 RNG = np.random.default_rng(0)
@@ -64,6 +64,19 @@ def block():
     return model(nodes, {"x": (2, 5, 8)}, {**GRID, **CODES, **constants})
 
 
+def attention():
+    """Products of two edges of codes, with codes behind, as heads of a transformer have them."""
+    nodes = [
+        *codes("x", "v", "s z"),
+        node("Transpose", "v", "t", perm=[0, 1, 3, 2]),
+        node("MatMul", "v t", "p"),
+        *codes("p", "q", "ms mz"),
+        node("MatMul", "q v", "o"),
+        *codes("o", "y", "ys yz"),
+    ]
+    return model(nodes, {"x": (1, 3, 6, 4)}, {**GRID, **CODES})
+
+
 CASES = {
     "three axes": one((2, 5, 12)),
     "one row": one((1, 1, 12), 1),
@@ -89,6 +102,21 @@ def test_integers_are_the_reference(isa, skip_isa):
             values = run(net.program.graph, given)
             assert same(run(net.graph, given), "y", net(given)), case
             assert not [edge for edge, got in net.trace(given).items() if not same(values, edge, got)], case
+
+
+@pytest.mark.parametrize("isa", ["avx2", *SLOW])
+def test_codes_behind_products_of_two_edges_are_a_line(isa, skip_isa):
+    net = bitsynth.compile(attention(), isa=isa)
+    try:
+        compiled_together(isa, [net])
+    except bitsynth.ToolError as why:
+        skip_isa(isa, str(why))
+    lines = {step.nodes for step in net.program.steps if isinstance(step, PlainStep) and step.formula is not None}
+    assert {("q.q",), ("y.q",)} <= lines
+    for scale in (1, 8):
+        given = {"x": RNG.normal(size=(1, 3, 6, 4), scale=scale).astype(F)}
+        values = run(net.program.graph, given)
+        assert not [edge for edge, got in net.trace(given).items() if not same(values, edge, got)]
 
 
 def test_biases_behind_codes_are_looked_up():

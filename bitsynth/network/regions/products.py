@@ -27,46 +27,64 @@ from bitsynth.network.stairs import (
     Chain,
     EpilogueForm,
     Paired,
-    Staircase,
     chain_from,
     cheapest,
     fixed_point_of,
     gated_rescale,
     joined_chain,
     paired_form,
+    parted,
     staircase_of,
 )
 from bitsynth.network.stairs.forms import is_long
 from bitsynth.network.stairs.lines import line_of
 from bitsynth.network.wiring import Wiring
-from bitsynth.spec.matmul import MatmulOperand
 
 
 def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
     """A product and the elementwise chain to the codes of a quantizer, if that is a staircase."""
     product = product_of(wiring, node)
-    chain = chain_from(wiring, product.end, product.axis) if product else None
-    if product is None or chain is None or not _stays(wiring, product, chain):
+    whole = chain_from(wiring, product.end, product.axis) if product else None
+    if product is None or whole is None:
         return None
-    operand, found = operand_of(wiring.graph.edges[chain.end]), staircase_of(wiring, chain)
-    if operand is None or found is None:
-        return None
-    form = _form(wiring, chain, operand, found)
-    if form is None:
+    chain, form = _with_form(wiring, product, whole)
+    if form is None or (is_long(form) and _has_line(wiring, chain)):
         return None
     nodes = (*product.nodes, *owned(wiring, product.nodes[0], chain))
     return _made(wiring, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
 
 
-def _form(wiring: Wiring, chain: Chain, operand: MatmulOperand, stairs: Staircase) -> EpilogueForm | None:
-    """What gives a chain's codes behind the sums; None if a step of its own gives them sooner."""
-    kind = wiring.graph.edges[chain.end].integers
-    form = cheapest(stairs, operand, kind)
+def _with_form(wiring: Wiring, product: Product, whole: Chain) -> tuple[Chain, EpilogueForm | None]:
+    """The chain, or what of it ends with the last codes that are made quickly behind the sums, and what makes them.
+
+    If none are, the whole chain; nothing makes its codes if elements move, or no form is proved.
+    """
+    found = []
+    for chain in (whole, *reversed([before for before, _ in parted(wiring, whole)])):
+        form = _form(wiring, chain) if _stays(wiring, product, chain) else None
+        if form is not None and not is_long(form):
+            return chain, form
+        found.append(form)
+    return whole, found[0]
+
+
+def _form(wiring: Wiring, chain: Chain) -> EpilogueForm | None:
+    """What gives a chain's codes behind the sums."""
+    stairs, operand = staircase_of(wiring, chain), operand_of(wiring.graph.edges[chain.end])
+    if operand is None or stairs is None:
+        return None
+    form = cheapest(stairs, operand, wiring.graph.edges[chain.end].integers)
     if form is not None and not is_long(form):
         return form
-    if fixed := fixed_point_of(wiring, chain, operand):
-        return EpilogueForm(fixed)
-    return None if line_of(stairs, operand, kind) else form
+    fixed = fixed_point_of(wiring, chain, operand)
+    return EpilogueForm(fixed) if fixed else form
+
+
+def _has_line(wiring: Wiring, chain: Chain) -> bool:
+    """Whether a step of its own gives a chain's codes by a line of float64, which is sooner than many thresholds."""
+    edge, stairs = wiring.graph.edges[chain.end], staircase_of(wiring, chain)
+    operand = operand_of(edge)
+    return stairs is not None and operand is not None and line_of(stairs, operand, edge.integers) is not None
 
 
 def product_with_gate(wiring: Wiring, node: Node) -> Region | None:

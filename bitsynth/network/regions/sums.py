@@ -18,10 +18,10 @@ _IN_A_LOOP = 64
 
 
 def has_channels(wiring: Wiring, edge: str) -> bool:
-    """Whether an edge has sums of int32 whose channels lie along axis 1."""
+    """Whether an edge has sums of int32, of images, rows or heads, along axis 1."""
     kind, maker = wiring.graph.edges[edge].type, sums_maker(wiring, edge)
     inside = isinstance(kind, Integers) and INT32[0] < kind.least and kind.most < INT32[1]
-    return inside and maker is not None and (maker.op == "conv" or len(wiring.graph.edges[edge].shape) == 2)
+    return inside and maker is not None and (maker.op == "conv" or len(wiring.graph.edges[edge].shape) in (2, 4))
 
 
 def sums_maker(wiring: Wiring, edge: str) -> Node | None:

@@ -1,7 +1,7 @@
 """Staircases: elementwise chains to the codes of a quantizer as thresholds, proved with the reference as the oracle."""
 
 from bitsynth.network.stairs.alike import alike
-from bitsynth.network.stairs.chain import Chain, chain_from, chain_of, links_from
+from bitsynth.network.stairs.chain import Chain, chain_from, chain_of, links_from, parted
 from bitsynth.network.stairs.fixed_points import fixed_point_of
 from bitsynth.network.stairs.forms import EpilogueForm, cheapest
 from bitsynth.network.stairs.gates import gated_line, gated_rescale
@@ -26,6 +26,7 @@ __all__ = [
     "joined_chain",
     "links_from",
     "paired_form",
+    "parted",
     "staircase",
     "staircase_of",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,16 @@ def up_to_codes(wiring: Wiring, links: Sequence[Link]) -> Sequence[Link]:
     bits = [_code_bits(wiring, link.node) for link in links]
     fewest = min(bits, default=MAX_BITS + 1)
     return links[: len(bits) - bits[::-1].index(fewest)] if fewest <= MAX_BITS else ()
+
+
+def parted(wiring: Wiring, chain: Chain) -> Iterator[tuple[Chain, Chain]]:
+    """What a chain without a second edge does before, and behind, each edge of codes that it passes."""
+    links = links_from(wiring, chain.start, chain.axes[0], chain.nodes[0])[: len(chain.nodes)]
+    for k in range(1, len(links)):
+        edge = wiring.graph.edges[links[k - 1].node.outputs[0]]
+        if isinstance(edge.type, Integers) and edge.type.bits <= MAX_BITS:
+            before = chain_of(wiring, chain.start, links[:k], chain.axes[0])
+            yield before, chain_of(wiring, edge.name, links[k:], links[k - 1].axis)
 
 
 @dataclass(frozen=True)

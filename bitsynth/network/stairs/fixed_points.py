@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bitsynth.errors import SpecError
-from bitsynth.graph.types import INT32, Integers, Tensor
+from bitsynth.graph.types import INT32, Tensor
 from bitsynth.layers.epilogues import FixedLine, FixedPoint
-from bitsynth.network.stairs.chain import Chain, chain_of, links_from
+from bitsynth.network.stairs.chain import Chain, parted
 from bitsynth.network.stairs.fitting import Lines
 from bitsynth.network.stairs.staircase import Staircase, staircase_of
 from bitsynth.network.wiring import Wiring
-from bitsynth.spec.matmul import MAX_BITS, MatmulOperand
+from bitsynth.spec.matmul import MatmulOperand
 from bitsynth.spec.rescaling import FIXED_SHIFT
 
 _NEAR = (0, 1, -1)
@@ -37,16 +37,9 @@ def fixed_point_of(wiring: Wiring, chain: Chain, operand: MatmulOperand) -> Fixe
 
 
 def _parts(wiring: Wiring, chain: Chain) -> Iterator[tuple[Chain, ...]]:
-    """The chain, then what is before and behind few bits that it passes, if channels are alike behind."""
+    """The chain, then what is before and behind codes that it passes, if channels are alike behind."""
     yield (chain,)
-    links = links_from(wiring, chain.start, chain.axes[0], chain.nodes[0])[: len(chain.nodes)]
-    for k in range(1, len(links)):
-        edge = wiring.graph.edges[links[k - 1].node.outputs[0]]
-        if isinstance(edge.type, Integers) and edge.type.bits <= MAX_BITS:
-            before = chain_of(wiring, chain.start, links[:k], chain.axes[0])
-            after = chain_of(wiring, edge.name, links[k:], links[k - 1].axis)
-            if not after.varies:
-                yield before, after
+    yield from (parts for parts in parted(wiring, chain) if not parts[1].varies)
 
 
 def _through(stairs: Sequence[Staircase], count: int, operand: MatmulOperand) -> FixedPoint | None:
