@@ -21,7 +21,7 @@ from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import kernel_header
 from bitsynth.emit.statements import Scope
-from bitsynth.emit.tables import tables
+from bitsynth.emit.tables import tables, takes_tables
 from bitsynth.emit.terms import doublings, has_row_terms, makes_values, row_affines, row_terms, slope
 from bitsynth.files import marked
 from bitsynth.isa import architecture
@@ -127,7 +127,8 @@ class _Sum:
 
 def expands_bytes(kernel: Kernel) -> bool:
     """Whether codes are made of words in registers of 16 bytes, whose bytes shift by themselves on every such set."""
-    return packing(kernel).rows != "words" and load(kernel.isa).word.lanes == _SHIFTED_BYTES
+    fits = packing(kernel).rows != "words" and load(kernel.isa).word.lanes == _SHIFTED_BYTES
+    return fits and not takes_tables(kernel)
 
 
 def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, Any]:
@@ -142,6 +143,7 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "packing": chosen,
         "has_pack_words": packs_words(kernel),
         "expands_bytes": expands_bytes(kernel),
+        "takes_tables": takes_tables(kernel),
         "codes_at_a_time": CODES,
         "words": [word_text(x, kernel.k_step) for x in chosen.words],
         "selftest": _selftest(kernel),

@@ -10,12 +10,27 @@ from typing import Any
 from bitsynth.emit.constants import constant_arrays, load_constants
 from bitsynth.emit.packing import packing
 from bitsynth.emit.statements import Scope
-from bitsynth.isa.load import Isa
+from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.inputs import Build, Table
 from bitsynth.kernel.program import ORDERS, Kernel
 
 _AT_ONCE = 4
 """Runs of the program whose lines an in-order processor takes in turn: as many as their latencies, in cycles."""
+
+_TAKEN_CODES, _TAKEN_BITS = 4, 4
+"""Codes of a table that is taken from those of all codes, and the most bits of each: sums are bytes."""
+
+
+def takes_tables(kernel: Kernel) -> bool:
+    """Whether rows that are made of words take tables, each a register, from those of all codes of two bits.
+
+    Of all instruction sets those whose tables fill registers: others make several at a time.
+    """
+    made = packing(kernel)
+    if made.rows != "tables" or kernel.row_bits > _TAKEN_BITS:
+        return False
+    bits = next(x.bits for p in kernel.passes for x in p.rows if isinstance(x, Table))
+    return bits == _TAKEN_CODES and load(kernel.isa).word.lanes == 1 << bits
 
 
 def tables(isa: Isa, kernel: Kernel, build: Build, macros: dict[str, str]) -> dict[str, Any]:

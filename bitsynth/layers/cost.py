@@ -9,6 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from bitsynth.emit.packing import packing
+from bitsynth.emit.tables import takes_tables
 from bitsynth.emit.terms import has_row_terms, row_affines
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tables import CpuTable
@@ -38,8 +39,12 @@ GROUP_PIXEL_CYCLES = 40.0
 """Of a pixel of one of several groups: its channels are few, but packed and finished apart."""
 PLAIN_CODES_PER_CYCLE = 10
 """Codes that are packed as bits or bytes."""
+WORD_CODES_PER_CYCLE = 64
+"""Codes of words whose bits are packed as they lie, or nearly; by what C3 of ResNet-18 runs on Arm."""
 DIGIT_CYCLES = 6.0
 """Of a code that is packed in digits."""
+TAKEN_CYCLES = 0.35
+"""Of a code whose bits, from a word, say which table is taken: by what C2 of ResNet-18 runs, 0.25 on the Cortex-A76."""
 WIDER = 1.1
 """What a kernel of wider operands takes longer than estimated, beside one of the layer's own: a fifth at the most."""
 SUMMED_PIXEL_CYCLES = 18.0
@@ -48,6 +53,12 @@ SUMMED_CODE_CYCLES = 0.25
 """Of a code that is summed as it is packed."""
 CROSSED_CODE_CYCLES = 1.5 * SUMMED_CODE_CYCLES
 """Of a code that is multiplied with its neighbour too; the ratio as measured on Zen 4."""
+
+COUNTED_SHARE = 0.4
+"""Of what a tile takes beside its sums, what the scoreboard of a tile lacks: the runtime's part, and saved registers.
+
+By the instructions that C3 and C5 of ResNet-18 run on the Cortex-A53, A2W1 by popcount: 61 and 57 of 150 cycles.
+"""
 
 SumsModel = Callable[[Isa, Kernel, str, int], float]
 """Cycles of a processor per 128 multiply-accumulates of a tile over so many positions of K, its inputs near."""
@@ -58,7 +69,8 @@ class Estimate:
     """One way to run a layer on its typical image, and its cost: `rows` of the candidate's tile are used.
 
     The cost is in cycles of `cpu`, or if that is "" of the first processor of the set's that has what the kernel needs;
-    that of sums by `sums_model`, which leaves out `call_share` of what a tile takes beside them.
+    that of sums by `sums_model`. What is beside them is as measured on Zen 5, or `counted` in instructions that layers
+    run on Arm: pointers once for all tiles of columns, and planes of words as they lie.
     """
 
     candidate: Candidate
@@ -67,7 +79,7 @@ class Estimate:
     rows: int
     cpu: str = ""
     sums_model: SumsModel = sustained_per_128_mac
-    call_share: float = 1.0
+    counted: bool = False
 
     @property
     def schedule(self) -> LayerSchedule:
@@ -125,9 +137,10 @@ class Estimate:
     @property
     def _beside(self) -> float:
         """Cycles of one tile beside its sums."""
-        columns = self._kernel.columns
-        spread = POINTER_CYCLES * self.rows * self._segments + self.rows * columns / 16
-        return self.call_share * self._cpu.call_cycles + self._slower * spread
+        results = self.rows * self._kernel.columns / 16
+        pointers = POINTER_CYCLES * self.rows * self._segments / (self.column_tiles if self.counted else 1)
+        share = COUNTED_SHARE if self.counted else 1.0
+        return share * self._cpu.call_cycles + self._slower * (pointers + results)
 
     @property
     def _far_bytes(self) -> float:
@@ -241,6 +254,11 @@ class Estimate:
     def _cycles_per_code(self) -> float:
         """Half a cycle for an instruction of a table, one for its store, more if codes must be masked."""
         kernel = self._kernel
+        if self.layer.layout == "packed" and not self.candidate.operands:
+            if takes_tables(kernel):
+                return TAKEN_CYCLES
+            if self.counted and packing(kernel).rows == "words":
+                return 1 / WORD_CODES_PER_CYCLE
         if kernel.build is None:
             return DIGIT_CYCLES if kernel.has_digits else 1 / PLAIN_CODES_PER_CYCLE
         bits = next(x.bits for x in kernel.passes[0].rows if isinstance(x, Table))

@@ -17,12 +17,6 @@ from bitsynth.schedule.quickest import ordered, quickest
 _CLOSE = 1.5
 """Times the fewest estimated cycles within which a method is predicted: those of shipped kernels are 0.8 to 1.25."""
 
-_CALL_SHARE = 0.4
-"""Of what a tile takes beside its sums, what the scoreboard of a tile lacks: the runtime's part, and saved registers.
-
-By the instructions that C3 and C5 of ResNet-18 run on the Cortex-A53, A2W1 by popcount: 61 and 57 of 150 cycles.
-"""
-
 
 def fewest_predicted(ranked: Sequence[Estimate]) -> Estimate:
     """The estimate to take of those ranked by cycles: the first, or that of the method of fewest predicted cycles."""
@@ -41,9 +35,7 @@ def has_rules(estimate: Estimate) -> bool:
 def as_predicted(estimate: Estimate) -> Estimate:
     """The estimate with its sums on the scoreboard, and as many of its rows as are quickest there."""
     kernel = msgspec.structs.replace(estimate.candidate.entry.kernel, rows=estimate.rows)
-    return replace(
-        estimate, rows=quickest(kernel, estimate.cpu_name).rows, sums_model=_predicted, call_share=_CALL_SHARE
-    )
+    return replace(estimate, rows=quickest(kernel, estimate.cpu_name).rows, sums_model=_predicted, counted=True)
 
 
 def _predicted(isa: Isa, kernel: Kernel, cpu: str, depth: int) -> float:

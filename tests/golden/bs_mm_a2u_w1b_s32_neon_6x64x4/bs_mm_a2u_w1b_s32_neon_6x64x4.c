@@ -1117,6 +1117,15 @@ void bs_mm_a2u_w1b_s32_neon_6x64x4_pack_rows(
     }
 }
 
+/* How many bits are set: compilers know the instruction for it, where there is one. */
+static inline int32_t ones(uint64_t x)
+{
+    x -= x >> 1 & UINT64_C(0x5555555555555555);
+    x = (x & UINT64_C(0x3333333333333333)) + (x >> 2 & UINT64_C(0x3333333333333333));
+    x = (x + (x >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (int32_t)((x * UINT64_C(0x0101010101010101)) >> 56);
+}
+
 /* Bits of a word of the first `left` of 64 codes. */
 static inline uint64_t first_bits(size_t left)
 {
@@ -1127,53 +1136,85 @@ static inline uint64_t first_bits(size_t left)
     return eights | (low << left / 8 & ((UINT64_C(1) << left % 8 * 8) - 1));
 }
 
-/* A register of bytes, and of words, wherever they lie. */
-typedef uint8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
-typedef uint64_t whole __attribute__((vector_size(16), aligned(1), may_alias));
+/* clang-format off */
+/* Sums of every set of four codes; and for codes that may have one bit more: of `a` first. */
+#define SUMS(a, b, c, d) \
+    {0, a, b, a + b, c, a + c, b + c, a + b + c, \
+     d, a + d, b + d, a + b + d, c + d, a + c + d, b + c + d, a + b + c + d}
+#define BITS1(a, b, c, d) SUMS(a, b, c, d), SUMS(a + 1, b, c, d)
+#define BITS2(a, b, c, d) BITS1(a, b, c, d), BITS1(a, b + 1, c, d)
+#define BITS3(a, b, c, d) BITS2(a, b, c, d), BITS2(a, b, c + 1, d)
+#define BITS4(a, b, c, d) BITS3(a, b, c, d), BITS3(a, b, c, d + 1)
+#define BITS5(a, b, c, d) BITS4(a, b, c, d), BITS4(a + 2, b, c, d)
+#define BITS6(a, b, c, d) BITS5(a, b, c, d), BITS5(a, b + 2, c, d)
+#define BITS7(a, b, c, d) BITS6(a, b, c, d), BITS6(a, b, c + 2, d)
+#define BITS8(a, b, c, d) BITS7(a, b, c, d), BITS7(a, b, c, d + 2)
+/* clang-format on */
 
-/* The sum of the bytes. */
-static inline int32_t sum_of_bytes(bytes codes)
+/* The table of four codes by their bits, first those that the codes' low bits make up. */
+static const uint8_t table_of[256][ENTRIES] = {BITS8(0, 0, 0, 0)};
+
+/* A table, wherever it lies. */
+typedef uint8_t whole __attribute__((vector_size(ENTRIES), aligned(1), may_alias));
+
+/* The bits of codes 8 q + 4 h to 8 q + 4 h + 3 side by side: half q / 4 of byte 4 h + q % 4. */
+static inline uint64_t fours(uint64_t x)
 {
-    const uint64_t even = UINT64_C(0x00ff00ff00ff00ff);
-    const whole pairs = ((whole)codes & even) + ((whole)codes >> 8 & even);
-    return (int32_t)(((pairs[0] + pairs[1]) * UINT64_C(0x0001000100010001)) >> 48);
+    uint64_t t = (x ^ x >> 7) & UINT64_C(0x00aa00aa00aa00aa);
+    x ^= t ^ t << 7;
+    t = (x ^ x >> 14) & UINT64_C(0x0000cccc0000cccc);
+    return x ^ t ^ t << 14;
 }
 
-/* 64 codes from the words of their bits; sums of them are added to. A byte has two codes' bits at a
- * time. */
-static inline void expand(const uint64_t *words, uint64_t mask, uint8_t *to, int32_t *sums)
+/* A table of codes by their bits, the first eight here. */
+static inline whole table_with(uint64_t bits0)
 {
-    const bytes shifts[] = {
-        {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
-        {2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3},
-    };
-    const whole none = {0};
-    bytes *codes = (bytes *)(void *)to;
-    const uint64_t b0 = words[0] & mask;
-    const bytes plane0 = (bytes)(none + b0);
-    const uint64_t b1 = words[1] & mask;
-    const bytes plane1 = (bytes)(none + b1);
-    bytes low0 = plane0 >> shifts[0] & 17;
-    low0 |= (plane1 >> shifts[0] & 17) << 1;
-    const bytes codes0 = low0 & 15;
-    const bytes codes2 = low0 >> 4;
-    bytes low1 = plane0 >> shifts[1] & 17;
-    low1 |= (plane1 >> shifts[1] & 17) << 1;
-    const bytes codes1 = low1 & 15;
-    const bytes codes3 = low1 >> 4;
-    codes[0] = codes0;
-    codes[1] = codes1;
-    codes[2] = codes2;
-    codes[3] = codes3;
-    const int32_t sum = sum_of_bytes(codes0 + codes1 + codes2 + codes3);
-    sums[0] += -1 * sum;
+    const whole *tables = (const whole *)(const void *)table_of;
+    return tables[bits0 & 255];
 }
 
-/* Codes of words, `left` of them, and sums of those. */
-static inline void expand_row(size_t left, const uint64_t *words, uint8_t *to, int32_t *sums)
+/* Tables of 64 codes from the words of their bits, of which those of `mask` count; sums of codes
+ * are added to. */
+static inline void put_tables(const uint64_t *words, uint64_t mask, uint8_t *to, int32_t *sums)
 {
-    for (size_t i = 0; i < left; i += 64, words += 2)
-        expand(words, first_bits(left - i), to + i, sums);
+    whole *made = (whole *)(void *)to;
+    const uint64_t half = UINT64_C(0x0f0f0f0f0f0f0f0f);
+    const uint64_t b0 = words[0] & mask, t0 = fours(b0);
+    const uint64_t b1 = words[1] & mask, t1 = fours(b1);
+    const uint64_t low0 = (t0 & half) | (t1 & half) << 4, high0 = (t0 >> 4 & half) | (t1 & ~half);
+    const whole made0 = table_with(low0);
+    const whole made1 = table_with(low0 >> 32);
+    made[0] = made0;
+    made[1] = made1;
+    const whole made2 = table_with(low0 >> 8);
+    const whole made3 = table_with(low0 >> 40);
+    made[2] = made2;
+    made[3] = made3;
+    const whole made4 = table_with(low0 >> 16);
+    const whole made5 = table_with(low0 >> 48);
+    made[4] = made4;
+    made[5] = made5;
+    const whole made6 = table_with(low0 >> 24);
+    const whole made7 = table_with(low0 >> 56);
+    made[6] = made6;
+    made[7] = made7;
+    const whole made8 = table_with(high0);
+    const whole made9 = table_with(high0 >> 32);
+    made[8] = made8;
+    made[9] = made9;
+    const whole made10 = table_with(high0 >> 8);
+    const whole made11 = table_with(high0 >> 40);
+    made[10] = made10;
+    made[11] = made11;
+    const whole made12 = table_with(high0 >> 16);
+    const whole made13 = table_with(high0 >> 48);
+    made[12] = made12;
+    made[13] = made13;
+    const whole made14 = table_with(high0 >> 24);
+    const whole made15 = table_with(high0 >> 56);
+    made[14] = made14;
+    made[15] = made15;
+    sums[0] += -1 * ones(b0) + -2 * ones(b1);
 }
 
 void bs_mm_a2u_w1b_s32_neon_6x64x4_pack_words(
@@ -1186,26 +1227,21 @@ void bs_mm_a2u_w1b_s32_neon_6x64x4_pack_words(
     int32_t *terms,
     int32_t *affines)
 {
-    /* Codes of several rows are made before they are read: stores of vectors take a while. */
-    enum { CODES = 1152 };
-    const size_t size = ceiling(k, 64) * 64, most = size < CODES ? CODES / size : 1;
-    uint8_t codes[CODES + 8];
     (void)affines;
-    for (size_t row = 0; row < count; row += most) {
-        const size_t rows = count - row < most ? count - row : most;
-        int32_t sums[CODES / 64][2];
-        memset(sums, 0, sizeof sums);
-        for (size_t at = 0; at < k; at += CODES) {
-            const size_t left = k - at < CODES ? k - at : CODES;
-            const uint64_t *from = words + row * apart + at / 64 * 2;
-            uint8_t *to = packed + row * packed_apart + at / K_STEP * ROW_BYTES;
-            for (size_t i = 0; i < rows; ++i)
-                expand_row(left, from + i * apart, codes + i * size, sums[i]);
-            for (size_t i = 0; i < rows; ++i)
-                pack_row(left, codes + i * size, sizeof codes - i * size, to + i * packed_apart);
+    for (size_t row = 0; row < count; ++row, words += apart, packed += packed_apart) {
+        int32_t sum[2] = {0, 0};
+        const uint64_t *from = words;
+        uint8_t *to = packed;
+        size_t left = k;
+        for (; left >= 64; left -= 64, from += 2, to += 16 * ENTRIES)
+            put_tables(from, UINT64_MAX, to, sum);
+        if (left > 0) {
+            uint8_t rest[16 * ENTRIES];
+            const size_t some = ceiling(left, 4) * ENTRIES;
+            put_tables(from, first_bits(left), rest, sum);
+            memcpy(to, rest, some);
         }
-        for (size_t i = 0; i < rows; ++i)
-            terms[row + i] = sums[i][0];
+        terms[row] = sum[0];
     }
 }
 
