@@ -26,6 +26,8 @@ what a loop carries from turn to turn.
 """
 
 WORD_BITS = 64
+SHORT = "short"
+"""In the name of a spec whose sums are."""
 MOST_STRAIGHT = 15
 """More thresholds are counted in a loop, whatever their order."""
 
@@ -139,24 +141,27 @@ def _compiled(where: str, text: str, names: tuple[str, ...]) -> lane.Evaluate:
 
 
 def thresholds(
-    levels: int, *, words: bool, narrow: bool = False, row: bool = False, flip: bool = False
+    levels: int, *, words: bool, narrow: bool = False, row: bool = False, flip: bool = False, short: bool = False
 ) -> ElementwiseSpec:
     """The number of a channel's `levels` sorted thresholds t below the sum s, plus r of its row if `row`; s + r wraps.
 
     Out come bytes, or `words` of as many planes as the number takes. `narrow` thresholds are int16, below 32767; sums
-    are int32 all the same. With `flip`, a channel whose m is -1 counts thresholds below ~(s + r): falling ones are
-    negated so. More than 15 levels need not be sorted.
+    are int32 all the same, of which int16 holds those that are `short`. With `flip`, a channel whose m is -1 counts
+    thresholds below ~(s + r): falling ones are negated so. More than 15 levels need not be sorted.
     """
     value = f"(s{' + r' if row else ''}){' ^ m' if flip else ''}" if row or flip else "s"
     kind = "s16" if narrow else "s32"
     straight = levels <= MOST_STRAIGHT
     if narrow and flip:
         raise SpecError("falling channels have int32 thresholds")
-    compared = f"sclamp({value}, 16)" if narrow else value
+    if short and (row or not narrow):
+        raise SpecError("short sums are alone, and have int16 thresholds")
+    compared = value if not narrow else "trunc(s, 16)" if short else f"sclamp({value}, 16)"
     shared = [ElementInput("r", "s32", "row")] * row + [ElementInput("m", "s32", "channel")] * flip
     limit = "sext(t[k], 32)" if narrow else "t[k]"
+    forms = ["row"] * row + ["flip"] * flip + [SHORT] * short
     return ElementwiseSpec(
-        name="_".join([f"thresholds{levels}", kind, *["row"] * row, *["flip"] * flip, "words" if words else "bytes"]),
+        name="_".join([f"thresholds{levels}", kind, *forms, "words" if words else "bytes"]),
         inputs=(ElementInput("s", "s32"), *shared, ElementInput("t", kind, "channel", levels)),
         meaning=f"sum(zext(bit(slt({limit}, {value})), 8) for k in range({levels}))",
         out="words" if words else "u8",
@@ -164,6 +169,7 @@ def thresholds(
         assumes=(
             *(f"~bit(slt(t[{k + 1}], t[{k}]))" for k in range(levels - 1) if straight),
             *([f"bit(slt(t[{levels - 1}], 32767))"] if narrow else []),
+            *(["bit(eq(sext(trunc(s, 16), 32), s))"] if short else []),
         ),
         nested=tuple(f"bit(slt(t[{k}], {compared}))" for k in range(levels if straight else 1)),
         alike=tuple(f"bit(slt(sext(t[{k}], 32), {value}))" for k in range(levels)) if narrow else (),

@@ -14,6 +14,7 @@ from bitsynth.proof.elementwise.checker import check
 from bitsynth.proof.elementwise.discharge import discharge
 from bitsynth.proof.elementwise.proved import ProvedProgram
 from bitsynth.run.runner import runner_for
+from bitsynth.schedule import element_cost
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, thresholds
 from bitsynth.store import elementwise as store
@@ -192,3 +193,26 @@ def test_constants_that_registers_do_not_hold_are_loaded_by_rows(isa, levels, la
         assert not {*step.args} & (made - seen)
         seen.add(step.dst)
     assert sorted(map(str, program.by_elements)) == sorted(program.program)
+
+
+def short(words):
+    return thresholds(3, words=words, narrow=True, short=True)
+
+
+def test_short_sums_are_narrowed_by_one_instruction():
+    program = store.find("neon", short(words=True)).program
+    saturated = store.find("neon", thresholds(3, words=True, narrow=True)).program
+    assert element_cost.cycles(program, "a76") < 0.8 * element_cost.cycles(saturated, "a76")
+
+
+def test_sums_that_are_not_known_to_be_short_are_saturated():
+    program = store.find("neon", short(words=True)).program
+    loose = msgspec.structs.replace(program, spec=thresholds(3, words=True, narrow=True))
+    with pytest.raises(Refuted):
+        discharge(loose, Budget())
+
+
+@pytest.mark.parametrize("options", [{}, {"narrow": True, "row": True}])
+def test_short_sums_have_short_thresholds_and_no_addend(options):
+    with pytest.raises(SpecError, match="short sums"):
+        thresholds(3, words=True, short=True, **options)

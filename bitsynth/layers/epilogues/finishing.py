@@ -36,6 +36,8 @@ from bitsynth.spec.matmul import MatmulSpec, affine
 
 _NARROW = 32766
 """The greatest threshold of programs that compare in 16 bits."""
+_SHORT = 32767
+"""The greatest sum, without signs, of programs that take its low 16 bits alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +225,8 @@ def _counting(
     never = np.full(((1 << len(levels).bit_length()) - 1 - len(levels), levels.shape[1]), most, np.int32)
     every = np.concatenate([levels.clip(least, most), never])
     given = {"t": every} if rising.all() else {"t": every, "m": rising.astype(np.int32) - 1}
-    for narrow in (False, True):
-        if not narrow or (rising.all() and np.abs(every.astype(np.int64)).max() <= _NARROW):
-            flip = not rising.all()
-            yield specs.thresholds(len(every), words=words, narrow=narrow, row=sums.row, flip=flip), given
+    yield specs.thresholds(len(every), words=words, row=sums.row, flip=not rising.all()), given
+    if rising.all() and np.abs(every.astype(np.int64)).max() <= _NARROW:
+        yield specs.thresholds(len(every), words=words, narrow=True, row=sums.row), given
+        if sums.bound <= _SHORT and not sums.row:
+            yield specs.thresholds(len(every), words=words, narrow=True, short=True), given

@@ -10,6 +10,7 @@ from bitsynth.errors import NoKernel
 from bitsynth.isa.types import VecType
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue
+from bitsynth.spec.elementwise import SHORT
 
 
 @dataclass
@@ -35,14 +36,14 @@ class Plan:
         return len(self.levels).bit_length()
 
     def sum(self) -> UnitValue:
-        """The sum, its row's term added, as wide as thresholds are."""
+        """The sum, its row's term added, as wide as thresholds are, which short ones fit."""
         value = self.builder.input("s")
         names = {x.name for x in self.builder.spec.inputs}
         if "r" in names:
             value = self.builder.map(roles.ADD, value, self.builder.input("r"))
         if "m" in names:
             value = self.builder.bitwise(roles.XOR, value, self.builder.input("m"))
-        return self.narrowed(value, self.levels[0].type.bits, fits=False)
+        return self.narrowed(value, self.levels[0].type.bits, fits=SHORT in self.builder.spec.name.split("_"))
 
     def narrowed(self, value: UnitValue, bits: int, *, fits: bool = True) -> UnitValue:
         """Lanes of so many bits."""
