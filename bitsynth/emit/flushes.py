@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bitsynth.emit.lines import block, indented
@@ -62,12 +62,16 @@ class Flushes:
         out, store, known = list[str](), self.kernel.memory.store_tile, dict[str, int]()
         for group in range(self.kernel.groups):
             inner, rows = scope.inner(), self.kernel.rows_of(group)
-            lines = self._flushed(group, loop, inner)
-            if last:
-                lines += block("if (steps_left == block)", self._shifted(loop.tile, inner))
-            lines.append("/* Write back. */")
-            places = (self._place("to", row, r) for row in rows for r in range(self._tile_registers))
-            lines += [inner.store(store, name, place) for name, place in zip(loop.tile, places, strict=True)]
+            places = [self._place("to", row, r) for row in rows for r in range(self._tile_registers)]
+            stores = dict(zip(loop.tile, places, strict=True))
+            if self.kernel.together > 1 and not last:
+                lines = list(self._register_by_register(group, loop, stores, inner))
+            else:
+                lines = self._flushed(group, loop, inner)
+                if last:
+                    lines += block("if (steps_left == block)", self._shifted(loop.tile, inner))
+                lines.append("/* Write back. */")
+                lines += [inner.store(store, name, place) for name, place in stores.items()]
             out += [line for row in rows for line in self._pointers(row, known, inner)]
             out += braced(self.kernel, group, lines)
         return block("", out) if known else out
@@ -90,19 +94,51 @@ class Flushes:
         lines = [line for row in self.kernel.rows_of(group) for line in self._before(row, scope)]
         return lines + scope.steps(loop.flush_steps, names_of_row(group))
 
+    def _register_by_register(self, group: int, loop: Pass, stores: Mapping[str, str], scope: Scope) -> Iterator[str]:
+        """Each register of a group's tile loaded, made and stored before the next: all of them find no registers."""
+        rows, steps, known = self.kernel.rows_of(group), {s.dst: s for s in loop.flush_steps}, set[str]()
+        starts = {f"c{n}": divmod(n, self._tile_registers) for n in range(len(rows) * self._tile_registers)}
+
+        def made(name: str) -> Iterator[str]:
+            if name in known or name not in {*starts, *steps}:
+                return
+            known.add(name)
+            if name in starts:
+                member, register = starts[name]
+                yield from self._start(rows[member], register, scope)
+                return
+            for arg in steps[name].args:
+                yield from made(arg)
+            yield scope.step(steps[name], names_of_row(group))
+
+        for row in rows:
+            yield from self._terms(row, scope)
+        for name, place in stores.items():
+            yield from made(name)
+            yield scope.store(self.kernel.memory.store_tile, name, place)
+
     def _before(self, row: int, scope: Scope) -> list[str]:
         """The row's tile before a flush: where it starts at the first, with the row's terms, or what was stored."""
-        memory, lines, member = self.kernel.memory, list[str](), row % self.kernel.together
-        more = "more" if self.kernel.together == 1 else of_row("more", row)
+        starts = (line for r in range(self._tile_registers) for line in self._start(row, r, scope))
+        return [*self._terms(row, scope), *starts]
+
+    def _more(self, row: int) -> str:
+        """The name of the row's terms."""
+        return "more" if self.kernel.together == 1 else of_row("more", row)
+
+    def _terms(self, row: int, scope: Scope) -> Iterator[str]:
+        """The row's terms, if there are any, doubled."""
         if self.row_terms:
-            lines.append(scope.load(memory.broadcast_tile, more, self._place("terms", row)))
-            lines += [self._added(more, more, scope)] * self.doublings
-        for r in range(self._tile_registers):
-            name, place = f"c{member * self._tile_registers + r}", self._place("from", row, r)
-            lines.append(scope.load(memory.load_tile, name, place))
-            if self.row_terms:
-                lines.append(self._added(name, more, scope))
-        return lines
+            more = self._more(row)
+            yield scope.load(self.kernel.memory.broadcast_tile, more, self._place("terms", row))
+            yield from [self._added(more, more, scope)] * self.doublings
+
+    def _start(self, row: int, register: int, scope: Scope) -> Iterator[str]:
+        """A register of the row's tile before a flush, with the row's terms."""
+        name = f"c{row % self.kernel.together * self._tile_registers + register}"
+        yield scope.load(self.kernel.memory.load_tile, name, self._place("from", row, register))
+        if self.row_terms:
+            yield self._added(name, self._more(row), scope)
 
     def _added(self, name: str, more: str, scope: Scope) -> str:
         """The statement that adds the row's terms, `more`, to a register."""

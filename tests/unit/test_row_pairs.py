@@ -1,5 +1,7 @@
 """Lookups of two rows at once: what instruction sets have for them, sums in halves of bytes, and their proof."""
 
+import re
+
 import msgspec
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.interpreter import product, wanted
 from bitsynth.kernel.wellformed import check_shape
+from bitsynth.matmul import get_kernel
 from bitsynth.proof import checker
 from bitsynth.proof.counterexample import counterexample
 from bitsynth.schedule import cost, predicted
@@ -90,3 +93,12 @@ def test_rows_are_pairs_on_every_processor(kernel, cpu):
     assert found.rows % 2 == 0
     bound = cost.cycles_per_128_mac(load("neon"), found, cpu)
     assert bound < predicted.cycles_per_128_mac(load("neon"), found, cpu) < 2 * bound
+
+
+def test_a_flush_wants_few_registers():
+    """Of a tile of two rows by 64 columns, 32 registers: each is stored before the next is loaded."""
+    made = get_kernel("neon", 2, 1, cpu="a72")
+    flush = made.files[f"{made.name}.c"].partition("/* Flush:")[2].partition("_sizes")[0]
+    found = re.findall(r"(load|store)_u32x4\((?:from|to)_(\d(?: \+ \d+)?)", flush)
+    assert [kind for kind, _ in found] == ["load", "store"] * 32
+    assert [place for kind, place in found if kind == "load"] == [place for kind, place in found if kind == "store"]
