@@ -147,13 +147,14 @@ def folder(rng, tmp_path):
     return written(layer(rng), tmp_path)
 
 
-def run_checker(folder):
-    command = [sys.executable, "-I", "net_check.py", "net.certificate.json"]
+def run_checker(folder, *files):
+    command = [sys.executable, "-I", "net_check.py", *files]
     return subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
 
 
 def test_the_checker_runs_by_itself(folder):
-    assert run_checker(folder).returncode == 0
+    assert run_checker(folder).returncode == run_checker(folder, "net.certificate.json").returncode == 0
+    assert run_checker(folder, "none.json").returncode == 2
     (folder / "net.c").write_text("int main(void) ;\n")
     found = run_checker(folder)
     assert (found.returncode, found.stderr) == (1, "AssertionError: net.c was changed\n")

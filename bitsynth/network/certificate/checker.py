@@ -1,4 +1,4 @@
-"""Checks all that the certificate of a compiled network claims, by numpy alone: `python NAME_check.py CERTIFICATE`."""
+"""Checks all that the certificate of a compiled network claims, by numpy alone: `python NAME_check.py [FILE]`."""
 
 import base64
 import hashlib
@@ -194,7 +194,7 @@ def check(given: dict[str, Any], folder: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        check(json.loads(Path(sys.argv[1]).read_bytes()), Path(sys.argv[1]).parent)
-        print("all that is claimed holds")
+        path = Path((*sys.argv[1:], __file__.replace("_check.py", ".certificate.json"))[0])
+        print(check(json.loads(path.read_bytes()), path.parent) or "all that is claimed holds")
     except Exception as error:
         sys.exit(sys.stderr.write(f"{type(error).__name__}: {error}\n") and 2 - isinstance(error, AssertionError))
