@@ -37,6 +37,7 @@ class GraphBuilder:
         self.edges: dict[str, Edge] = {}
         self.constants: dict[str, Tensor] = {}
         self.inputs: list[str] = []
+        self.in_order: dict[tuple[str, tuple[int, ...]], str] = {}  # edges by another and the order of its axes
         self._used: Counter[str] = Counter()
         self._kept_names: Container[str] = ()
         self._by_value: dict[tuple[str, Shape, bytes], str] = {}

@@ -141,7 +141,8 @@ def _is_truth(kind: Integers | Reals) -> bool:
     return isinstance(kind, Integers) and kind.is_plain and kind.least >= 0 and kind.most <= 1
 
 
-def _batch_norm(node: FileNode) -> tuple[str, ...]:
+def batch_norm(node: FileNode) -> tuple[str, ...]:
+    """Batch norm of channels along the second axis, by what was learned of them."""
     if node.get("training_mode") or (node.version >= 14 and any(node.outputs[1:])):
         raise node.fail("is in training mode; export the network for inference")
     shape = (-1, *[1] * (len(node.shape()) - 2))
@@ -217,7 +218,7 @@ READERS: dict[str, Reader] = {
     "Add": _add,
     "ArgMax": _arg(True),
     "ArgMin": _arg(False),
-    "BatchNormalization": _batch_norm,
+    "BatchNormalization": batch_norm,
     "Cast": _cast,
     "CastLike": _cast_like,
     "Div": _binary("div"),

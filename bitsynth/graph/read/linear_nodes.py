@@ -41,7 +41,7 @@ def quantize(node: FileNode) -> tuple[str, ...]:
     dtype = node.of(2).dtype if node.has(2) else dtype_of(named) if named else "uint8"
     if is_float(dtype) or whole(dtype).bits > 16:
         raise node.fail(f"results of type {dtype} are not compiled; known: integers of 2 to 16 bits")
-    if node.graph.value(node.edge(1)) is None:
+    if node.graph.in_floats(node.edge(1)) is None:
         return (_quantize_by_edges(node, dtype),)
     scale = positive(node, _along(node, node.value(1, "scale"), "scale"))
     zero = _along(node, zero_of(node, 2), "zero point")

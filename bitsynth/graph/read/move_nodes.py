@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.read.float_nodes import Reader
-from bitsynth.graph.read.layouts import reordered
+from bitsynth.graph.read.layouts import transposed
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.types import Shape, Tensor, cast
 
@@ -66,9 +66,7 @@ def _transpose(node: FileNode) -> tuple[str, ...]:
     order = tuple(node.axis(int(k)) for k in node.get("perm") or reversed(range(rank)))
     if sorted(order) != list(range(rank)):
         raise node.fail(f"perm {order} does not order {rank} axes")
-    if order == tuple(range(rank)):
-        return (node.edge(0),)
-    return (reordered(node, node.edge(0), order) or node.add("transpose", node.edge(0), order=order),)
+    return (transposed(node, node.edge(0), order),)
 
 
 def _concat(node: FileNode) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from bitsynth.graph.read.quantizer import Quantizer
 from bitsynth.graph.read.source import FileNode, positive
 from bitsynth.graph.types import Tensor
 
-DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
+DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "finn")
 _MOST_BITS = 32
 _MOST_ZERO = 1 << _MOST_BITS
 

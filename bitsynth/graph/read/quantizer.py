@@ -28,7 +28,7 @@ class Quantizer:
     zero_first: bool = False
 
     def add(self, node: FileNode, edge: str, *, real: str = "", grid: tuple[Any, Any] = ITSELF, dtype: str = "") -> str:
-        """The quantized edge.
+        """The quantized edge; of constants as the file's floats have them, as exporters do it.
 
         Args:
             node: The node of the file that says so.
@@ -38,9 +38,10 @@ class Quantizer:
             dtype: The type of the result in the file, of what the integers stand for if it is a float one; the edge's
                 unless one is said.
         """
+        weights = node.graph.in_floats(edge)
         return node.add(
             "quantize",
-            edge,
+            edge if weights is None else node.constant(weights),
             scale=np.asarray(self.scale, np.float64),
             zero=np.asarray(self.zero),
             rounding=self.rounding,

@@ -8,11 +8,13 @@ from typing import Any
 from bitsynth.errors import SpecError
 from bitsynth.graph.read import (
     activation_nodes,
+    channels_last_nodes,
     comparison_nodes,
     file,
     float_nodes,
     integer_nodes,
     linear_nodes,
+    lowered_nodes,
     microsoft_nodes,
     move_nodes,
     norm_nodes,
@@ -37,12 +39,13 @@ _STANDARD = {
     **linear_nodes.READERS,
     **integer_nodes.READERS,
 }
+_QONNX = {**qonnx_nodes.QONNX, **lowered_nodes.READERS}
 _BY_INTEGERS = {*linear_nodes.READERS, *microsoft_nodes.READERS} - {"QuantizeLinear", "DequantizeLinear"}
 """Operators that are defined by ONNX Runtime's formula where it differs from exact arithmetic."""
 _QUANTIZERS = {
     *("QuantizeLinear", "DequantizeLinear", "RequantShift", "Floor", "Round", "Sign"),
     *("Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
-    *qonnx_nodes.QONNX,
+    *_QONNX,
 }
 """Operators by which a network is one of integers."""
 
@@ -50,11 +53,13 @@ _QUANTIZERS = {
 def reader_of(op: str, domain: str) -> Reader | None:
     """What reads an operator of a domain; None if nothing does."""
     if domain in ("", "ai.onnx"):
-        return _STANDARD.get(op) or qonnx_nodes.QONNX.get(op)
+        return _STANDARD.get(op) or _QONNX.get(op)
     if domain == "com.microsoft":
         return microsoft_nodes.READERS.get(op)
     if domain in qonnx_nodes.DOMAINS:
-        return qonnx_nodes.QONNX.get(op)
+        return _QONNX.get(op)
+    if domain == channels_last_nodes.DOMAIN:
+        return channels_last_nodes.READERS.get(op)
     return integer_nodes.READERS.get(op)
 
 

@@ -64,8 +64,7 @@ def _limit(node: FileNode, name: str, index: int) -> float | int | None:
         return float(node.attributes[name])
     if not node.has(index):
         return None
-    value = node.graph.in_floats(node.edge(index))
-    value = node.value(index, name) if value is None else value
+    value = node.value(index, name)
     if value.size != 1:
         raise node.fail(f"{name} must be one number")
     number: float | int = value.reshape(-1)[0].item()

@@ -71,8 +71,8 @@ class FileNode:
         return self.of(index).shape
 
     def value(self, index: int, what: str) -> Tensor:
-        """The numbers of an input that must be constant."""
-        found = self.graph.value(self.edge(index))
+        """The numbers of an input that must be constant, or made of constants: as the file's floats have them."""
+        found = self.graph.in_floats(self.edge(index))
         if found is None:
             raise self.fail(f"{what} is computed at run time; it must be a constant of the file")
         return found

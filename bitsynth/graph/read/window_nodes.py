@@ -8,6 +8,7 @@ import numpy as np
 
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.read.float_nodes import Reader
+from bitsynth.graph.read.patches import product_of_image
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.read.weight_grids import on_grid
 from bitsynth.graph.types import Shape, Tensor, cast
@@ -72,14 +73,16 @@ def channel(node: FileNode, edge: str, rank: int) -> str:
     return node.reshape(edge, (1, count, *[1] * (rank - 2)))
 
 
-def _conv(node: FileNode) -> tuple[str, ...]:
+def conv(node: FileNode) -> tuple[str, ...]:
+    """A convolution with weights as they are meant, and its bias."""
     made = convolved(node, node.edge(0), on_grid(node, 1, 0))
     if node.has(2):
         made = node.add("add", made, channel(node, node.edge(2), len(node.shape())))
     return (made,)
 
 
-def _max_pool(node: FileNode) -> tuple[str, ...]:
+def max_pool(node: FileNode) -> tuple[str, ...]:
+    """The maxima of windows."""
     if any(node.outputs[1:]):
         raise node.fail("its indices are used; only the maxima are compiled")
     made = window(node, _kernel(node), ceil=bool(node.get("ceil_mode")))
@@ -92,6 +95,11 @@ def _kernel(node: FileNode) -> Shape:
     if not node.get("kernel_shape"):
         raise node.fail("has no kernel_shape")
     return tuple(int(n) for n in node.get("kernel_shape"))
+
+
+def summed(node: FileNode) -> str:
+    """Sums of the windows of the node's attributes."""
+    return node.add("sum_pool", node.edge(0), window=window(node, _kernel(node)))
 
 
 def _average_pool(node: FileNode) -> tuple[str, ...]:
@@ -120,7 +128,8 @@ def _counts(made: SlidingWindow, image: Shape, *, padded: bool) -> Tensor:
 
 
 def _matmul(node: FileNode) -> tuple[str, ...]:
-    return (node.add("matmul", node.edge(0), on_grid(node, 1, -1)),)
+    weights = on_grid(node, 1, -1)
+    return (product_of_image(node, node.edge(0), weights) or node.add("matmul", node.edge(0), weights),)
 
 
 def _gemm(node: FileNode) -> tuple[str, ...]:
@@ -144,8 +153,8 @@ def turned(node: FileNode, index: int, attribute: str, edge: str = "") -> str:
 
 READERS: dict[str, Reader] = {
     "AveragePool": _average_pool,
-    "Conv": _conv,
+    "Conv": conv,
     "Gemm": _gemm,
     "MatMul": _matmul,
-    "MaxPool": _max_pool,
+    "MaxPool": max_pool,
 }
