@@ -16,6 +16,11 @@ REFUSED = {
     r"center_crop_pad_.*expanded": "padding that is computed at run time",
     r"_equal((_cpu)?$|_bcast|_string|_uint)|(greater|less)(_equal)?_uint": "comparisons of integers at run time",
     r"flexattention_causal_mask": "choices of infinities",
+    r"attention_.*(mask_bool|boolmask|diff_heads_mask|fullymasked|mode3|composition)": "choices of infinities",
+    r"attention_.*(nonpad|padded_kv)|nllloss.*_ii": "comparisons of integers at run time",
+    r"nllloss|gathernd.*batch_dim": "places that are computed at run time, or by batch",
+    r"scatter.*(_add|_multiply|_max|_min|reduction|duplicate)": "sums and products at places",
+    r"window.*_expanded": "ranges that are computed at run time",
     r"test_log(_example)?$|(logsoftmax|reduce_log_sum_).*expanded": "logarithms that are not of constants",
 }
 """By patterns of their names: forms of operators that are not compiled."""

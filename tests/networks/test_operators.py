@@ -9,7 +9,6 @@ from onnx.reference import ReferenceEvaluator
 from onnx_files import MICROSOFT, QONNX, model, node
 from prequantized import PATTERNS
 
-from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 from bitsynth.graph.types import Integers
 
@@ -237,11 +236,15 @@ def test_means_of_codes_channels_last(rng):
     assert (got == np.clip(np.rint((x - 4.0).mean((1, 2), keepdims=True) / 2) + 2, 0, 255)).all()
 
 
-def test_windows_channels_last_are_refused():
+def test_windows_channels_last_are_those_of_channels_first(rng):
     given = {"s": np.float32(0.5), "z": np.uint8(2)}
-    made = [node("QLinearAveragePool", "x s z s z", domain=MICROSOFT, channels_last=1, kernel_shape=[2, 2])]
-    with pytest.raises(SpecError, match="channels_last is not compiled; export the network with channels first"):
-        read(model(made, IMAGE, given, dtype=U8))
+    x = rng.integers(0, 256, IMAGE["x"]).astype(np.uint8)
+
+    def means(x, last):
+        one = node("QLinearAveragePool", "x s z s z", domain=MICROSOFT, channels_last=last, kernel_shape=[2, 2])
+        return run(read(model([one], {"x": x.shape}, given, dtype=U8)), {"x": x}).outputs()[0]
+
+    assert (means(x.transpose(0, 2, 3, 1), 1) == means(x, 0).transpose(0, 2, 3, 1)).all()
 
 
 def test_dynamic_quantization(rng):

@@ -180,6 +180,9 @@ def _batch_norm(
     spread = site.maths.call("sqrt", variance + _scalar(site, site["epsilon"]))
     if site.reference == "onnx":
         return gain * (x - mean) / spread + bias
+    if site.reference == "onnxruntime":
+        slope = _scalar(site, 1.0) / spread * gain
+        return x * slope + (bias - mean * slope)
     return (x - mean) * (gain / spread) + bias
 
 

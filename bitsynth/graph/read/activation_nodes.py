@@ -109,12 +109,16 @@ def _number(node: FileNode, name: str, otherwise: float) -> str:
     return node.like(node.get(name, otherwise))
 
 
+gelu = _written(_gelu)
+"""The reader of GELU, by erf or as it is approximated."""
+swish = _written(_swish)
+"""The reader of x * sigmoid(alpha * x)."""
 READERS: dict[str, Reader] = {
     "Celu": _written(_celu),
     "Elu": _written(_elu),
     "Erf": unary("erf"),
     "Exp": unary("exp"),
-    "Gelu": _written(_gelu),
+    "Gelu": gelu,
     "HardSigmoid": unary("hard_sigmoid", alpha=0.2, beta=0.5),
     "HardSwish": _hard_swish,
     "LeakyRelu": unary("leaky_relu", alpha=0.01),
@@ -127,6 +131,6 @@ READERS: dict[str, Reader] = {
     "Softmax": _softmax,
     "Softplus": _written(_softplus),
     "Softsign": _written(_softsign),
-    "Swish": _written(_swish),
+    "Swish": swish,
     "Tanh": unary("tanh"),
 }

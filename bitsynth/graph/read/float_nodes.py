@@ -100,15 +100,37 @@ def _log(node: FileNode) -> tuple[str, ...]:
     return (node.like(np.log(value)),)
 
 
+_added = fold(lambda node, a, b: node.add("add", a, b))
+
+
+def _mean(node: FileNode) -> tuple[str, ...]:
+    (total,) = _added(node)
+    return (node.add("div", total, node.like(float(len(node.inputs)))),)
+
+
 def _power(node: FileNode) -> tuple[str, ...]:
     base, exponents = (node.graph.in_floats(node.edge(k)) for k in range(2))
-    found = np.unique(node.value(1, "the exponent") if exponents is None else exponents).astype(np.float64)
-    if found.size == 1 and abs(found[0]) in (0.5, 1.0, 2.0, 3.0, 4.0):
-        made = node.add("power", node.edge(0), exponent=float(abs(found[0])))
+    found = np.unique(node.value(1, "the exponent")).astype(np.float64)
+    if found.size == 1 and (made := power_of(node, node.edge(0), float(abs(found[0])))) is not None:
         return (made if found[0] > 0 else node.add("div", node.like(1.0), made),)
     if base is not None and exponents is not None and (base > 0).all():
         return (node.like(np.power(base.astype(np.float64), exponents)),)
-    raise node.fail(f"exponents {found[:3]} are not understood; known: 0.5, 1, 2, 3 and 4, and less than 0")
+    raise node.fail(
+        f"exponents {found[:3]} are not understood; known: 0.25, 0.5, 0.75, 1, 1.5, 2, 3 and 4, and less than 0"
+    )
+
+
+def power_of(node: FileNode, edge: str, exponent: float) -> str | None:
+    """The numbers of an edge to a power above 0, a whole one or of roots of roots; None if it is none of these."""
+    if exponent in (0.5, 1.0, 2.0, 3.0, 4.0):
+        return node.add("power", edge, exponent=exponent)
+    for roots in (2, 4):
+        if exponent * roots in (1.0, 3.0):
+            root = edge
+            for _ in range(roots // 2):
+                root = node.add("sqrt", root)
+            return node.add("power", root, exponent=exponent * roots)
+    return None
 
 
 def _reciprocal(node: FileNode) -> tuple[str, ...]:
@@ -155,6 +177,21 @@ def mean_of(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
     """The mean along axes, which stay as 1."""
     count = int(np.prod([node.graph.edges[edge].shape[k] for k in axes]))
     return node.add("div", node.add("reduce_sum", edge, axes=axes), node.like(count))
+
+
+def sum_of_sizes(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
+    """Sums of absolute numbers along axes, which stay as 1."""
+    return node.add("reduce_sum", node.add("abs", edge), axes=axes)
+
+
+def sum_of_squares(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
+    """Sums of squares along axes, which stay as 1."""
+    return node.add("reduce_sum", node.add("mul", edge, edge), axes=axes)
+
+
+def length(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
+    """The roots of sums of squares along axes, which stay as 1."""
+    return node.add("sqrt", sum_of_squares(node, edge, axes))
 
 
 def _folded(op: str) -> Reducer:
@@ -227,16 +264,20 @@ READERS: dict[str, Reader] = {
     "GlobalMaxPool": _global_pool(_folded("reduce_max")),
     "Identity": _same,
     "Log": _log,
+    "Mean": _mean,
     "Mul": _binary("mul"),
     "Neg": unary("neg"),
     "Pow": _power,
     "Reciprocal": _reciprocal,
+    "ReduceL1": _reduce(sum_of_sizes),
+    "ReduceL2": _reduce(length),
     "ReduceMax": _reduce(_folded("reduce_max")),
     "ReduceMean": _reduce(mean_of),
     "ReduceMin": _reduce(_folded("reduce_min")),
     "ReduceSum": _reduce(_folded("reduce_sum")),
+    "ReduceSumSquare": _reduce(sum_of_squares),
     "Sqrt": unary("sqrt"),
     "Sub": _binary("sub"),
-    "Sum": fold(lambda node, a, b: node.add("add", a, b)),
+    "Sum": _added,
     "TopK": _top_k,
 }

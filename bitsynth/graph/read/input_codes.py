@@ -13,7 +13,10 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.types import Integers
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
-_QUANTIZERS = ("Quant", "IntQuant", "BipolarQuant", "QuantizeLinear", "DynamicQuantizeLinear")
+_QUANTIZERS = (
+    *("Quant", "IntQuant", "BipolarQuant", "QuantizeLinear", "DynamicQuantizeLinear"),
+    *("FakeQuantize", "VitisQuantizeLinear", "ExtendedQuantizeLinear"),
+)
 
 
 def is_quantized(nodes: Iterable[Any], name: str) -> bool:

@@ -32,6 +32,11 @@ def channels_last(read: Callable[[FileNode], tuple[str, ...]], *more: int) -> Ca
     return made
 
 
+def by_layout(read: Callable[[FileNode], tuple[str, ...]]) -> Callable[[FileNode], tuple[str, ...]]:
+    """The reader of nodes that say by an attribute whether channels are last."""
+    return lambda node: (channels_last(read) if node.get("channels_last") else read)(node)
+
+
 def to_first(node: FileNode, edge: str) -> str:
     """An edge of channels last with channels behind the first axis."""
     rank = len(node.graph.edges[edge].shape)

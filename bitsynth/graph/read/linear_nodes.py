@@ -131,7 +131,8 @@ def out_dtype(node: FileNode, index: int) -> str:
     return node.of(index).dtype if node.has(index) else node.of(0).dtype
 
 
-def _qlinear_conv(node: FileNode) -> tuple[str, ...]:
+def qlinear_conv(node: FileNode) -> tuple[str, ...]:
+    """A convolution of codes, and its sums as codes."""
     rank = len(node.shape())
     sums = convolved(node, plain(node, 0, 2), plain(node, 3, 5, 0), dtype="int32")
     if node.has(8):
@@ -159,7 +160,7 @@ def _matmul_integer(node: FileNode) -> tuple[str, ...]:
     return (node.add("matmul", plain(node, 0, 2, -2), plain(node, 1, 3, -1), dtype="int32"),)
 
 
-def _dynamic_quantize(node: FileNode) -> tuple[str, ...]:
+def dynamic_quantize(node: FileNode) -> tuple[str, ...]:
     """The scale and zero point of the numbers at hand, as the standard has them; of zeros alone the scale is 1."""
     axes, zero = tuple(range(len(node.shape()))), node.like(0.0)
     extremes = [
@@ -180,9 +181,9 @@ def _dynamic_quantize(node: FileNode) -> tuple[str, ...]:
 READERS: dict[str, Reader] = {
     "ConvInteger": _conv_integer,
     "DequantizeLinear": dequantize,
-    "DynamicQuantizeLinear": _dynamic_quantize,
+    "DynamicQuantizeLinear": dynamic_quantize,
     "MatMulInteger": _matmul_integer,
-    "QLinearConv": _qlinear_conv,
+    "QLinearConv": qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
     "QuantizeLinear": quantize,
 }

@@ -8,6 +8,7 @@ import numpy as np
 
 from bitsynth.graph.read.activation_nodes import softmax_axes
 from bitsynth.graph.read.float_nodes import Reader, cast_to
+from bitsynth.graph.read.layouts import by_layout
 from bitsynth.graph.read.linear_nodes import (
     dequantize,
     out_dtype,
@@ -112,8 +113,6 @@ def _qlinear_mul(node: FileNode) -> tuple[str, ...]:
 
 
 def _qlinear_average_pool(node: FileNode) -> tuple[str, ...]:
-    if node.get("channels_last"):
-        raise node.fail("channels_last is not compiled; export the network with channels first")
     made = averaged(node, _dequantized(node, 0, *_grid(node, 1, 2)), str(scale_of(node, 1).dtype))
     return (quantized_to(node, made, *_grid(node, 3, 4), node.of(0).dtype, zero_first=True),)
 
@@ -132,7 +131,7 @@ READERS: dict[str, Reader] = {
     "DequantizeLinear": dequantize,
     "QGemm": _qgemm,
     "QLinearAdd": _qlinear_add,
-    "QLinearAveragePool": _qlinear_average_pool,
+    "QLinearAveragePool": by_layout(_qlinear_average_pool),
     "QLinearConcat": _qlinear_concat,
     "QLinearGlobalAveragePool": _qlinear_global_pool,
     "QLinearLeakyRelu": _by_table("leaky_relu", alpha=0.01),

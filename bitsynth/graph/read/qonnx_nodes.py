@@ -46,7 +46,7 @@ def _rounding(node: FileNode, otherwise: str) -> str:
     return name
 
 
-def _fitting(node: FileNode, parameter: Tensor, what: str) -> Tensor:
+def fitting(node: FileNode, parameter: Tensor, what: str) -> Tensor:
     """A parameter that broadcasts to the input without changing its shape."""
     shape = node.shape()
     if parameter.size == 1:
@@ -63,7 +63,7 @@ def _fitting(node: FileNode, parameter: Tensor, what: str) -> Tensor:
 def _quant(node: FileNode) -> tuple[str, ...]:
     if "signed" not in node.attributes or "narrow" not in node.attributes:
         raise node.fail("has no signed and narrow; write both attributes")
-    scale, zero = (_fitting(node, node.value(k, w), w) for k, w in ((1, "scale"), (2, "zero point")))
+    scale, zero = (fitting(node, node.value(k, w), w) for k, w in ((1, "scale"), (2, "zero point")))
     bits = _bits(node, 3, "bit_width")
     signed, narrow = bool(node.get("signed")), bool(node.get("narrow"))
     rounding, limits = _rounding(node, "ROUND"), _limits(bits, signed=signed, narrow=narrow)
@@ -73,19 +73,19 @@ def _quant(node: FileNode) -> tuple[str, ...]:
 
 
 def _bipolar(node: FileNode) -> tuple[str, ...]:
-    scale = _fitting(node, node.value(1, "scale"), "scale")
+    scale = fitting(node, node.value(1, "scale"), "scale")
     return (quantized(node, scale, np.zeros(()), "BIPOLAR", (-1, 1), first=True),)
 
 
 def _trunc(node: FileNode) -> tuple[str, ...]:
     """Codes with their low bits dropped: version 2 says the scale that comes out and limits the codes."""
     second = node.version >= 2 and len(node.inputs) > 5
-    scale = positive(node, _fitting(node, node.value(1, "scale"), "scale")).astype(np.float64)
-    zero = _fitting(node, node.value(2, "zero point"), "zero point").astype(np.float64)
+    scale = positive(node, fitting(node, node.value(1, "scale"), "scale")).astype(np.float64)
+    zero = fitting(node, node.value(2, "zero point"), "zero point").astype(np.float64)
     in_bits, out_bits = _bits(node, 3, "in_bits"), _bits(node, 5 if second else 4, "out_bits")
     rounding = _rounding(node, "FLOOR")
     if second:
-        out_scale = positive(node, _fitting(node, node.value(4, "out_scale"), "out_scale")).astype(np.float64)
+        out_scale = positive(node, fitting(node, node.value(4, "out_scale"), "out_scale")).astype(np.float64)
         divisor = 2.0 ** np.rint(np.log2(out_scale / scale))
         limits = _limits(out_bits, signed=bool(node.get("signed", 1)), narrow=bool(node.get("narrow", 0)))
         grid = out_scale, zero / divisor

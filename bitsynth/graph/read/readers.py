@@ -10,18 +10,22 @@ from bitsynth.graph.read import (
     activation_nodes,
     channels_last_nodes,
     comparison_nodes,
+    constant_nodes,
     file,
     float_nodes,
+    fused_nodes,
     integer_nodes,
     linear_nodes,
     lowered_nodes,
     microsoft_nodes,
     move_nodes,
     norm_nodes,
+    place_nodes,
     qonnx_nodes,
     resize_nodes,
     rounding_nodes,
     transposed_nodes,
+    vendor_nodes,
     window_nodes,
 )
 from bitsynth.graph.read.float_nodes import Reader
@@ -31,6 +35,8 @@ _STANDARD = {
     **activation_nodes.READERS,
     **norm_nodes.READERS,
     **move_nodes.READERS,
+    **place_nodes.READERS,
+    **constant_nodes.READERS,
     **resize_nodes.READERS,
     **rounding_nodes.READERS,
     **comparison_nodes.READERS,
@@ -40,12 +46,17 @@ _STANDARD = {
     **integer_nodes.READERS,
 }
 _QONNX = {**qonnx_nodes.QONNX, **lowered_nodes.READERS}
-_BY_INTEGERS = {*linear_nodes.READERS, *microsoft_nodes.READERS} - {"QuantizeLinear", "DequantizeLinear"}
+_BY_INTEGERS = {
+    *({*linear_nodes.READERS, *microsoft_nodes.READERS} - {"QuantizeLinear", "DequantizeLinear"}),
+    *("DynamicQuantizeMatMul", "MatMulIntegerToFloat"),
+}
 """Operators that are defined by ONNX Runtime's formula where it differs from exact arithmetic."""
+_VENDORS = {op for readers in vendor_nodes.DOMAINS.values() for op in readers}
 _QUANTIZERS = {
     *("QuantizeLinear", "DequantizeLinear", "RequantShift", "Floor", "Round", "Sign"),
     *("Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
     *_QONNX,
+    *_VENDORS,
 }
 """Operators by which a network is one of integers."""
 
@@ -55,11 +66,13 @@ def reader_of(op: str, domain: str) -> Reader | None:
     if domain in ("", "ai.onnx"):
         return _STANDARD.get(op) or _QONNX.get(op)
     if domain == "com.microsoft":
-        return microsoft_nodes.READERS.get(op)
+        return microsoft_nodes.READERS.get(op) or fused_nodes.READERS.get(op)
     if domain in qonnx_nodes.DOMAINS:
         return _QONNX.get(op)
     if domain == channels_last_nodes.DOMAIN:
         return channels_last_nodes.READERS.get(op)
+    if domain in vendor_nodes.DOMAINS:
+        return vendor_nodes.DOMAINS[domain].get(op)
     return integer_nodes.READERS.get(op)
 
 

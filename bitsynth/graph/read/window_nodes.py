@@ -132,7 +132,8 @@ def _matmul(node: FileNode) -> tuple[str, ...]:
     return (product_of_image(node, node.edge(0), weights) or node.add("matmul", node.edge(0), weights),)
 
 
-def _gemm(node: FileNode) -> tuple[str, ...]:
+def gemm(node: FileNode) -> tuple[str, ...]:
+    """A product of matrices, times alpha, plus beta times another."""
     a, b = turned(node, 0, "transA"), turned(node, 1, "transB", on_grid(node, 1, 0 if node.get("transB") else -1))
     made = node.add("matmul", a, b)
     if node.get("alpha", 1.0) != 1.0:
@@ -154,7 +155,7 @@ def turned(node: FileNode, index: int, attribute: str, edge: str = "") -> str:
 READERS: dict[str, Reader] = {
     "AveragePool": _average_pool,
     "Conv": conv,
-    "Gemm": _gemm,
+    "Gemm": gemm,
     "MatMul": _matmul,
     "MaxPool": max_pool,
 }

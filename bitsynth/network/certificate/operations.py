@@ -103,6 +103,10 @@ def _cast(chain: ChainWriter, node: Node) -> ChainValue:
 def _batch_norm(chain: ChainWriter, node: Node) -> ChainValue:
     x, gain, bias, mean, variance = (chain.number(edge) for edge in node.inputs)
     spread = chain.op("root", chain.op("add", variance, chain.scalar(node.attributes["epsilon"], variance)))
+    if chain.graph.reference == "onnxruntime":
+        slope = chain.op("mul", chain.op("div", chain.scalar(1.0, spread), spread), gain)
+        bias = chain.op("sub", bias, chain.op("mul", mean, slope))
+        return _typed(chain, node, chain.op("add", chain.op("mul", x, slope), bias))
     apart = chain.op("sub", x, mean)
     if chain.graph.reference == "onnx":
         made = chain.op("div", chain.op("mul", gain, apart), spread)
