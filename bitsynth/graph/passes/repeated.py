@@ -35,10 +35,13 @@ def _first(same: dict[str, str], edge: str) -> str:
 
 
 def _keeps(graph: Graph, node: Node) -> bool:
-    """Whether a quantizer, of no output of the network, gives the integers it is given, on the same grid."""
-    if node.op != "quantize" or node.outputs[0] in graph.outputs:
-        return False
-    given, made = graph.edges[node.inputs[0]], graph.edges[node.outputs[0]]
+    """Whether a node is a quantizer, of no output of the network, that gives the integers it is given."""
+    return node.op == "quantize" and node.outputs[0] not in graph.outputs and keeps(graph, node, node.inputs[0])
+
+
+def keeps(graph: Graph, node: Node, edge: str) -> bool:
+    """Whether a quantizer would give the integers of an edge, on the same grid."""
+    given, made = graph.edges[edge], graph.edges[node.outputs[0]]
     before, after, at = given.type, made.type, node.attributes
     if not (isinstance(before, Integers) and isinstance(after, Integers)) or given.dtype != made.dtype:
         return False

@@ -16,6 +16,7 @@ from bitsynth.graph.arithmetic import REFERENCES
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.passes.divisors import sunk
+from bitsynth.graph.passes.padding import padded
 from bitsynth.graph.passes.quantizers import joined
 from bitsynth.graph.passes.ranks import ranked_early
 from bitsynth.graph.passes.repeated import once
@@ -228,4 +229,4 @@ def _imported(
 ) -> Graph:
     builder = GraphBuilder(model.graph.name or "network", reference or default_reference(model))
     made = once(joined(_Import(model, builder, batch, codes, fixed).run()))
-    return sunk(swished(gathered(ranked_early(made))))
+    return sunk(swished(gathered(ranked_early(padded(made)))))

@@ -18,6 +18,8 @@ from bitsynth.graph.types import Tensor
 _DEEP = 8
 """Nodes before an edge that are looked at."""
 _KINDS = ("elementwise", "step")
+_ALIKE = ("concatenate", "pad")
+"""Rows of other kinds that are alike for every order of axes."""
 
 
 def channels_last(read: Callable[[FileNode], tuple[str, ...]], *more: int) -> Callable[[FileNode], tuple[str, ...]]:
@@ -75,7 +77,7 @@ def _reordered(node: FileNode, edge: str, order: tuple[int, ...], deep: int = _D
         return known
     if maker is None or not deep:
         return None
-    if maker.op != "concatenate" and TABLE[maker.op].kind not in _KINDS:
+    if maker.op not in _ALIKE and TABLE[maker.op].kind not in _KINDS:
         return None
     inputs = []
     for name in maker.inputs:
@@ -100,6 +102,8 @@ def _constant(node: FileNode, name: str, order: tuple[int, ...]) -> str:
 
 def _moved(key: str, value: Any, order: tuple[int, ...]) -> Any:
     """An attribute of a node for elements in another order: arrays lie along their axes, but for rows of thresholds."""
+    if key == "pads":
+        return tuple(value[k] for k in order)
     if isinstance(value, tuple):
         return tuple(_moved(key, part, order) for part in value)
     if key == "axis":
