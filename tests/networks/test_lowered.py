@@ -186,3 +186,30 @@ def test_a_scale_that_nodes_make_of_constants(rng):
     given = {k: np.float32(v) for k, v in (("t", -1.1), ("least", 1e-6), ("seven", 7), ("z", 0), ("b", 4))}
     graph = read(model(nodes, {"x": (1, 8)}, given))
     assert graph.edges["y"].integers.scale == np.float32(1.1) / np.float32(7)
+
+
+def gated(given, *, last):
+    """A mean of each channel, a convolution of it, and its sigmoid times the image: squeeze and excite."""
+    axes = [1, 2] if last else [2, 3]
+    domain = LAST if last else ""
+    given = given | {"g": given["w"][:8, :, :1, :1], "axes": np.array(axes)}
+    nodes = [
+        node("Quant", "x s z b", "q", **CODES),
+        *([node("Transpose", "q", "p", perm=[0, 2, 3, 1])] if last else [node("Identity", "q", "p")]),
+        node("ReduceMean", "p axes", "m", keepdims=1),
+        node("Conv", "m g", "c", domain=domain),
+        node("Sigmoid", "c", "e"),
+        node("Mul", "p e", "a"),
+        node("ReduceMax", "a axes", "y", name="most", keepdims=0),
+    ]
+    given = given | ({"g": given["g"].transpose(0, 2, 3, 1)} if last else {})
+    return model(nodes, {"x": SHAPE}, given, domains={LAST: 1})
+
+
+def test_means_of_channels_last_move_nothing(given, rng):
+    graph, plain = read(gated(given, last=True)), read(gated(given, last=False))
+    assert "transpose" not in [node.op for node in graph.nodes]
+    x = rng.normal(size=SHAPE).astype(np.float32)
+    (got,), (want,) = run(graph, {"x": x}).outputs(), run(plain, {"x": x}).outputs()
+    assert got.shape == (1, 8)
+    assert (got == want).all()

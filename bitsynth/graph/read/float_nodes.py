@@ -10,6 +10,7 @@ import numpy as np
 
 from bitsynth.graph.read.bits import BOOL, bit
 from bitsynth.graph.read.fake_quantizers import constant_scale, meant_by_sum
+from bitsynth.graph.read.layouts import of_first, to_last
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.read.tensors import dtype_of
 from bitsynth.graph.types import Integers, Reals, is_float
@@ -204,7 +205,9 @@ def _reduce(fold: Reducer) -> Reader:
         if not asked and node.get("noop_with_empty_axes"):
             return (node.edge(0),)
         axes = node.axes(asked or None)
-        return (_kept(node, fold(node, node.edge(0), axes), axes),)
+        edge, places, is_turned = of_first(node, node.edge(0), axes)
+        made = fold(node, edge, places)
+        return (_kept(node, to_last(node, made) if is_turned else made, axes),)
 
     return read
 

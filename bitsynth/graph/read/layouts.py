@@ -17,8 +17,10 @@ from bitsynth.graph.types import Tensor
 
 _DEEP = 8
 """Nodes before an edge that are looked at."""
+_IMAGE = 4
+"""Axes of images and their channels."""
 _KINDS = ("elementwise", "step")
-_ALIKE = ("concatenate", "pad")
+_ALIKE = ("concatenate", "pad", "reduce_max", "reduce_min", "reduce_sum")
 """Rows of other kinds that are alike for every order of axes."""
 
 
@@ -55,8 +57,26 @@ def transposed(node: FileNode, edge: str, order: tuple[int, ...]) -> str:
     """An edge with its axes in another order."""
     if order == tuple(range(len(order))):
         return edge
-    known = node.graph.in_order.get((edge, order))
-    return known or _reordered(node, edge, order) or _kept(node, edge, order, node.add("transpose", edge, order=order))
+    if (edge, order) in node.graph.in_order:
+        return node.graph.in_order[edge, order]
+    shape = node.graph.edges[edge].shape
+    several = [k for k in order if shape[k] != 1]
+    if several == sorted(several):
+        return _kept(node, edge, order, node.reshape(edge, tuple(shape[k] for k in order)))
+    return _reordered(node, edge, order) or _kept(node, edge, order, node.add("transpose", edge, order=order))
+
+
+def of_first(node: FileNode, edge: str, axes: tuple[int, ...]) -> tuple[str, tuple[int, ...], bool]:
+    """An edge of channels last with channels behind the first axis, if that takes no transpose, and axes of it there.
+
+    The last result says whether it is another edge.
+    """
+    rank = len(node.graph.edges[edge].shape)
+    order = (0, rank - 1, *range(1, rank - 1))
+    found = _reordered(node, edge, order) if rank == _IMAGE else None
+    if found is None:
+        return edge, axes, False
+    return found, tuple(sorted(order.index(k) for k in axes)), True
 
 
 def _kept(node: FileNode, edge: str, order: tuple[int, ...], made: str) -> str:
@@ -104,6 +124,8 @@ def _moved(key: str, value: Any, order: tuple[int, ...]) -> Any:
     """An attribute of a node for elements in another order: arrays lie along their axes, but for rows of thresholds."""
     if key == "pads":
         return tuple(value[k] for k in order)
+    if key == "axes":
+        return tuple(sorted(order.index(k) for k in value))
     if isinstance(value, tuple):
         return tuple(_moved(key, part, order) for part in value)
     if key == "axis":
