@@ -56,6 +56,16 @@ def test_its_kernels_are_proved_again(folder, ended):
     assert "discharged by Z3" in found["checks"][-1]["verdict"]
 
 
+def test_real_numbers_in_another_shape_have_the_range_they_had(tmp_path, ended):
+    """A reshape is the same memory: the certificate of squares of codes was refused by its own checker."""
+    builder = GraphBuilder("net", "exact")
+    x = builder.input("x", (1, 4, 4), "float32", Integers.between(0, 3, 0.3))
+    squares = builder.add("reshape", builder.add("mul", x, x), sizes=(1, 16))
+    graph = builder.build((builder.add("reduce_sum", builder.add("exp", squares), axes=(1,), name="y"),))
+    out, _ = ended(0, "verify", str(written(graph, tmp_path)), "--no-z3")
+    assert "1 of 4 steps, for every input" in out
+
+
 def test_steps_without_claims_are_named(tmp_path, ended):
     builder = GraphBuilder("net", "exact")
     made = builder.add("softmax", builder.input("x", (1, 4), "float32", Reals()), axes=(1,), name="y")
