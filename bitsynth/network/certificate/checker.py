@@ -157,10 +157,10 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
             require((lower <= made) & (made <= upper) | never, "results leave their range")
 
 
-def check(given: dict[str, Any], folder: Path) -> str:
-    """That a certificate of the files in a folder holds; AssertionError says what of it does not."""
-    rest = json.dumps({**given, "digest": ""}, sort_keys=True, separators=(",", ":"))
-    require(given["digest"] == hashlib.sha256(rest.encode()).hexdigest(), "the certificate was changed")
+def check(given: dict[str, Any], folder: Path) -> None:
+    """AssertionError says what of a certificate of the files in a folder does not hold."""
+    rest = json.dumps({**given, "digest": ""}, sort_keys=True, separators=(",", ":")).encode()
+    require(given["digest"] == hashlib.sha256(rest).hexdigest(), "the certificate was changed")
     for name, digest in given["files"].items():
         require(Path(name).name == name and (folder / name).is_file(), f"there is no file {name}")
         require(hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, f"{name} was changed")
@@ -190,12 +190,11 @@ def check(given: dict[str, Any], folder: Path) -> str:
     require((start == abs(start) // 64 * 64) & (start + size <= given["arena"]["bytes"]), "outside of the arena")
     bound = max([0, *(size[(first <= place) & (place <= last)].sum() for place in first.ravel())])
     require(bound == given["arena"]["bound"], f"the lower bound of the arena is {bound} bytes")
-    return "all that is claimed holds"
 
 
 if __name__ == "__main__":
     try:
-        path = Path((*sys.argv[1:], __file__.replace("_check.py", ".certificate.json"))[0])
-        print(check(json.loads(path.read_bytes()), path.parent))
+        check(json.loads((file := Path([*sys.argv, __file__[:-9] + ".certificate.json"][1])).read_bytes()), file.parent)
+        print("all that is claimed holds")
     except Exception as error:
         sys.exit(sys.stderr.write(f"{type(error).__name__}: {error}\n") and 2 - isinstance(error, AssertionError))
