@@ -15,6 +15,7 @@ from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.layer import Call, Results
 from bitsynth.layers.packed import Description
 from bitsynth.layers.spec import check_zero_point
+from bitsynth.layers.weight_zeros import weights_of
 from bitsynth.spec.matmul import Encoding, MatmulOperand, whole_array
 
 TYPICAL_BATCH = 64
@@ -58,7 +59,7 @@ class Dense(Conv2d):
         if flatten is not None:
             self._flat = _flat_image(flatten, options.get("layout") == "packed")
             act, wgt = _operands(act_bits, w_bits, options)
-            values = self._flat.weights(values, flatten_order, wgt.value(0) + wgt.zero)
+            values = self._flat.weights(values, flatten_order, wgt.value(0) + options.get("weight_zero_point", 0))
             # Idle features have code 0 on both sides.
             check_zero_point(zero_point := options.get("zero_point", 0))
             off = self._flat.idle * wgt.value(0) * (act.value(0) - zero_point)
@@ -133,4 +134,4 @@ def _operands(act_bits: int, w_bits: int, options: Mapping[str, Any]) -> tuple[M
     """Activations and weights, of the encodings in `options`."""
     act, wgt = options.get("act_encoding", Encoding.UNSIGNED), options.get("weight_encoding", Encoding.BIPOLAR)
     zero = options.get("weight_zero_point", 0)
-    return MatmulOperand(act_bits, Encoding.parse(act)), MatmulOperand(w_bits, Encoding.parse(wgt), zero)
+    return MatmulOperand(act_bits, Encoding.parse(act)), weights_of(w_bits, wgt, zero)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.runtime_abi import Number
@@ -21,9 +22,17 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
 _PLAIN = (Encoding.UNSIGNED, Encoding.SIGNED)
 
 
-def less_zero(values: NDArray[Any], wgt: MatmulOperand) -> NDArray[Any]:
-    """Weights less the zero point of `wgt`; SpecError for those that are no codes of its bits, if it has one."""
-    return wgt.decode(replace(wgt, zero=0).encode(values, "weight")) if wgt.zero else values
+def weights_of(bits: int, encoding: str, zero: int) -> MatmulOperand:
+    """The operand of weights with a zero point, 0 for none; half of all codes is the one that signed weights have."""
+    given = MatmulOperand(bits, Encoding.parse(encoding), zero)
+    return MatmulOperand(bits, Encoding.SIGNED) if zero == 1 << (bits - 1) else given
+
+
+def less_zero(values: NDArray[Any], bits: int, zero: int) -> NDArray[Any]:
+    """Weights less their zero point; SpecError for those that are no codes of so many bits, if there is one."""
+    if not zero:
+        return values
+    return MatmulOperand(bits, Encoding.UNSIGNED).encode(values, "weight").astype(np.int64) - zero
 
 
 def plain_product(kernel: Kernel, spec: MatmulSpec) -> MatmulSpec | None:

@@ -101,10 +101,10 @@ class MatmulOperand:
             raise SpecError(f"ternary holds -1, 0 and 1, which takes 2 bits, not {self.bits}")
         if self.bits not in self.encoding.widths:
             raise SpecError(f"{self.encoding} of {self.bits} bit holds 0 alone; want at least 2 bits")
-        if self.zero and self.encoding is not Encoding.UNSIGNED:
-            raise SpecError(f"only unsigned codes have a zero point, {self.encoding} ones none")
         if type(self.zero) is not int or not 0 <= self.zero < 1 << self.bits:
             raise SpecError(f"the zero point of {self.bits}-bit codes is one of them, not {self.zero!r}")
+        if self.zero and self.encoding is not Encoding.UNSIGNED:
+            raise SpecError(f"only unsigned codes have a zero point, {self.encoding} ones none")
 
     @property
     def scale(self) -> int:

@@ -87,6 +87,9 @@ def test_what_is_no_code_of_32_bits_is_refused():
     ):
         with pytest.raises(SpecError):
             FixedPoint(least, most, line, bits, then)
+    for lines in ((None, None), (line, 3)):
+        with pytest.raises(SpecError, match="lines of fixed-point codes are FixedLine"):
+            FixedPoint(0, 100, lines[0], 8, lines[1])
     with pytest.raises(SpecError):
         FixedPoint(0, 100, line, 8, residual=Residual())
     with pytest.raises(SpecError):

@@ -47,6 +47,20 @@ def is_computed(case):
     return not m.operands or problem(LayerSpec(m.act, m.wgt, window, zero_point=case.zero_point), m.operands) is None
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_half_of_all_codes_is_the_zero_point_of_signed_weights(bits):
+    w = np.arange(1 << bits).reshape(-1, 2, 1, 1)
+    half = 1 << (bits - 1)
+    layer = bitsynth.Conv2d(w, 8, bits, weight_encoding="unsigned", weight_zero_point=half, isa="avx2")
+    assert (layer.weight == w - half).all()
+    x = np.array([[[[255, 3]]]])
+    assert (layer(x)[0, 0, 0] == (w - half)[:, :, 0, 0] @ x[0, 0, 0]).all()
+    dense = bitsynth.Dense(
+        w[:, :, 0, 0], 8, bits, weight_encoding="unsigned", weight_zero_point=half, isa="avx2", flatten=(1, 1, 2)
+    )
+    assert (dense(x) == layer(x)[0, 0]).all()
+
+
 @settings(max_examples=12, **QUIET)
 @given(case=few_cases([m for m in EVERY if m.isa == "avx2"][:2]))
 def test_any_layer(skip_isa, case):
@@ -149,6 +163,7 @@ def test_kernels_that_sum_no_rows_serve_no_zero_point():
         ({"weight_zero_point": 256}, "the zero point of 8-bit codes is one of them, not 256"),
         ({"weight_zero_point": -1}, "is one of them, not -1"),
         ({"weight_zero_point": 1.5}, "is one of them, not 1.5"),
+        ({"weight_zero_point": np.array([1, 2])}, "is one of them, not array"),
         (
             {"weight_zero_point": 3, "weight_encoding": "signed"},
             "only unsigned codes have a zero point, signed ones none",

@@ -43,16 +43,17 @@ CASES = {
     "conv": behind("ConvInteger", (1, 4, 7, 6), weights(9, 4, 3, 3)),
     "padded": behind("ConvInteger", (2, 4, 7, 6), weights(9, 4, 3, 3), pads=[1, 2, 1, 0], strides=[2, 1]),
     "depthwise": behind("ConvInteger", (1, 6, 7, 7), weights(6, 1, 3, 3), pads=[1, 1, 1, 1], group=6),
+    "padded of one sign": behind("ConvInteger", (1, 3, 5, 5), RNG.integers(131, 256, (4, 3, 3, 3)), pads=[1, 1, 1, 1]),
     "line": behind("ConvInteger", (1, 4, 30), weights(5, 4, 5, signed=True), signed=True, pads=[2, 2]),
 }
 SLOW = [pytest.param(isa, marks=pytest.mark.slow) for isa in ("avx512", "neon", "armv7_neon")]
 
 
 def numbers(case, k):
-    """Numbers of several kinds: of both signs, of one, all 0, and some that stand for all of float32."""
+    """Numbers of several kinds: of both signs, of one, all 0, tiny, huge, and so small that their scale is 0."""
     shape = tuple(d.dim_value for d in CASES[case].graph.input[0].type.tensor_type.shape.dim)
     x = RNG.normal(size=shape).astype(F)
-    return (x, np.abs(x) + 3, np.zeros_like(x), -(x**2) - F(1e-30), x * F(1e30))[k]
+    return (x, np.abs(x) + 3, np.zeros_like(x), -(x**2) - F(1e-30), x * F(1e30), np.copysign(F(3e-45), x))[k]
 
 
 @pytest.mark.parametrize("isa", ["avx2", *SLOW])
@@ -65,7 +66,7 @@ def test_products_are_layers_and_exact(isa, skip_isa):
     except bitsynth.ToolError as why:
         skip_isa(isa, str(why))
     for case, net in nets.items():
-        for k in range(5):
+        for k in range(6):
             given = {"x": numbers(case, k)}
             values = run(net.graph, given)
             wrong = [edge for edge, got in net.trace(given).items() if not same(values, edge, got)]

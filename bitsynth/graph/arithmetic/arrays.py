@@ -9,6 +9,9 @@ import numpy as np
 from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
 from bitsynth.graph.types import Tensor
 
+_MOST = 2.0**62
+"""Integers that rounding makes are of at most this size."""
+
 
 class OfArrays(Arithmetic):
     """What such arithmetics share."""
@@ -20,9 +23,11 @@ class OfArrays(Arithmetic):
     def steps(
         self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """`function` of the numbers, which are exact themselves; NaN lies below all others, as in C."""
-        real = number if number.dtype == object else np.where(np.isnan(number), -np.inf, number)
-        return function(real).astype(np.int64)
+        """`function` of the numbers, which are exact themselves; NaN lies below all others, as in C, which has ends."""
+        if number.dtype == object:
+            return function(number).astype(np.int64)
+        made = function(np.where(np.isnan(number), -np.inf, number))
+        return made.clip(-_MOST, _MOST).astype(np.int64)
 
     def maximum(self, a: Quantity, b: Quantity) -> Quantity:
         """The greater of each two."""

@@ -195,7 +195,7 @@ def _hull(bounds: list[tuple[Tensor, Tensor]]) -> Interval:
     if len(bounds) == 1:
         return Interval(*bounds[0])
     lows, highs = zip(*bounds, strict=True)
-    return Interval(np.minimum.reduce(lows), np.maximum.reduce(highs))
+    return Interval(np.minimum.reduce(np.broadcast_arrays(*lows)), np.maximum.reduce(np.broadcast_arrays(*highs)))
 
 
 def _grain(a: Tensor) -> float:

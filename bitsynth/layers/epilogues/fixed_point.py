@@ -71,6 +71,9 @@ class FixedPoint(BaseEpilogue):
         whole("bits", self.bits, 1, MAX_BITS)
         if self.residual is not None:
             raise SpecError("fixed-point codes have no residual")
+        lines: tuple[Any, Any] = (self.line, self.then)
+        if not (isinstance(lines[0], FixedLine) and isinstance(lines[1], FixedLine | None)):
+            raise SpecError(f"lines of fixed-point codes are FixedLine, not {self.line!r}, {self.then!r}")
         parts = (self.least, self.most, self.line.multiplier, self.line.summand)
         channels = max(1, *(int(np.size(x)) for x in parts))
         ends = self.window(channels)
