@@ -1,5 +1,7 @@
 """Codes by lines of 32 bits: what numpy says, what compiled layers give on every set, what is refused."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -87,7 +89,8 @@ def test_what_is_no_code_of_32_bits_is_refused():
     ):
         with pytest.raises(SpecError):
             FixedPoint(least, most, line, bits, then)
-    for lines in ((None, None), (line, 3)):
+    wrong: Any = ((None, None), (line, 3))
+    for lines in wrong:
         with pytest.raises(SpecError, match="lines of fixed-point codes are FixedLine"):
             FixedPoint(0, 100, lines[0], 8, lines[1])
     with pytest.raises(SpecError):
