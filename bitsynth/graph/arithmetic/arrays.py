@@ -23,11 +23,15 @@ class OfArrays(Arithmetic):
     def steps(
         self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """`function` of the numbers, which are exact themselves; NaN lies below all others, as in C, which has ends."""
+        """`function` of the numbers, which are exact themselves, as in C, whose integers have ends.
+
+        NaN lies below all others where there are least ones, and is 0 elsewhere.
+        """
         if number.dtype == object:
             return function(number).astype(np.int64)
-        made = function(np.where(np.isnan(number), -np.inf, number))
-        return made.clip(-_MOST, _MOST).astype(np.int64)
+        nan = np.isnan(number)
+        made = function(np.where(nan, -np.inf, number))
+        return np.where(nan & np.isinf(made), 0, made).clip(-_MOST, _MOST).astype(np.int64)
 
     def maximum(self, a: Quantity, b: Quantity) -> Quantity:
         """The greater of each two."""

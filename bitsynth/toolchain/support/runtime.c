@@ -166,4 +166,29 @@ HIDDEN int64_t bs_divide_signed(int64_t a, int64_t b, int64_t *rest) {
   }
 DIVIDES(__aeabi_uldivmod, "bs_divide")
 DIVIDES(__aeabi_ldivmod, "bs_divide_signed")
+
+/* Integers of 64 bits and floating-point numbers, which these functions take in registers of integers. */
+#define BY_INTEGERS HIDDEN __attribute__((pcs("aapcs")))
+__attribute__((pcs("aapcs"))) int64_t __aeabi_d2lz(double x);
+__attribute__((pcs("aapcs"))) double __aeabi_l2d(int64_t x);
+__attribute__((pcs("aapcs"))) float __aeabi_l2f(int64_t x);
+
+/* Cut off toward 0, of numbers below 2**63. */
+BY_INTEGERS int64_t __aeabi_d2lz(double x) {
+  const double size = x < 0 ? -x : x;
+  const uint32_t high = (uint32_t)(size * 0x1p-32), low = (uint32_t)(size - high * 0x1p32);
+  const uint64_t whole = (uint64_t)high << 32 | low;
+  return (int64_t)(x < 0 ? 0 - whole : whole);
+}
+
+/* Rounded once, as the sum of two halves that are exact. */
+BY_INTEGERS double __aeabi_l2d(int64_t x) { return (int32_t)(x >> 32) * 0x1p32 + (uint32_t)x; }
+
+/* Of what float64 does not hold, the last bits are one that says whether they are 0. */
+BY_INTEGERS float __aeabi_l2f(int64_t x) {
+  const uint64_t size = x < 0 ? 0 - (uint64_t)x : (uint64_t)x, cut = size >> 53 ? size >> 11 | !!(size & 2047) : size;
+  const double near = (uint32_t)(cut >> 32) * 0x1p32 + (uint32_t)cut;
+  const float made = (float)(size >> 53 ? near * 0x1p11 : near);
+  return x < 0 ? -made : made;
+}
 #endif
