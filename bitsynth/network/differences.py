@@ -53,7 +53,8 @@ def _is_counted(edge: Edge) -> bool:
 
 def _add(builder: GraphBuilder, node: Node, codes: str, zero: str) -> None:
     """Add the product of `codes`, and what is taken off for `zero`: of counts neither is larger than what it was."""
-    sums = builder.add(node.op, codes, node.inputs[1], name=f"{node.outputs[0]}.codes", **node.attributes)
+    name = builder.fresh(f"{node.outputs[0]}.codes")
+    sums = builder.add(node.op, codes, node.inputs[1], name=name, **node.attributes)
     term = builder.add("mul", builder.add("reshape", zero, sizes=()), _sums_of_weights(builder, node, codes))
     builder.add("sub", sums, term, name=node.outputs[0], source=node.source)
 

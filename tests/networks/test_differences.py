@@ -102,3 +102,14 @@ def test_other_differences_stay():
     nodes += [node("DynamicQuantizeLinear", "r", "z zs zz"), node("Cast", "c", to=1)]
     graph = read(model([nodes[0], nodes[2], nodes[1], nodes[3]], {"x": (3, 6), "r": (3,)}, given))
     assert distributed(graph) is graph
+
+
+def test_names_of_the_file_are_not_taken():
+    """An edge of the file that is called as the product of codes would be."""
+    made = behind("MatMulInteger", (3, 20), weights(20, 9))
+    for n in made.graph.node:
+        for names in (n.input, n.output):
+            names[:] = ["c.codes" if name == "m" else name for name in names]
+    net = bitsynth.compile(made, isa="avx2")
+    x = RNG.normal(size=(3, 20)).astype(F)
+    assert same(run(net.graph, {"x": x}), "y", net(x))
