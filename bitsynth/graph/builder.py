@@ -80,7 +80,7 @@ class GraphBuilder:
         self.edges[edge.name], self.constants[edge.name] = edge, value
 
     def fresh(self, stem: str) -> str:
-        """A name that no edge has, nor one to be repeated: the stem, with a number if need be."""
+        """A name that no edge has, nor one of the graph this is another form of: the stem, with a number if need be."""
         name = stem
         while name in self.edges or name in self._kept_names:
             self._used[stem] += 1

@@ -248,11 +248,11 @@ class Estimate:
     def _sums_rows(self) -> bool:
         """Whether codes packed as bytes, or wider, are summed then; what other rows cost has their sums in it."""
         computed = widened(self.layer, self.candidate.operands)
-        return _sums_codes(self._kernel, MatmulSpec(self._kernel.isa, computed.act, computed.wgt))
+        return _sums_codes(self._kernel, computed.product(self._kernel.isa))
 
     @property
     def _cycles_per_code(self) -> float:
-        """Half a cycle for an instruction of a table, one for its store, more if codes must be masked."""
+        """Of words as they lie, or that take tables; else half a cycle for a table's instruction, and its store."""
         kernel = self._kernel
         if self.layer.layout == "packed" and not self.candidate.operands:
             if takes_tables(kernel):

@@ -25,7 +25,7 @@ from bitsynth.layers.epilogues.self_test import self_test_epilogue
 from bitsynth.layers.planning import LayerPlan
 from bitsynth.layers.words import Packed, packed_words
 from bitsynth.matmul import MatmulKernel
-from bitsynth.spec.matmul import MatmulSpec, whole_array
+from bitsynth.spec.matmul import whole_array
 
 Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
 """Numbers of a layer and its input's shape (`runtime_abi.described`), and the bytes of its constants."""
@@ -172,7 +172,7 @@ class PackedLayer:
             c: CSource | DepthwiseSource = kernel.c(self.programs.reader)
         else:
             c = CSource(kernel.proved_entry.proved, kernel.spec)
-        operands = MatmulSpec(kernel.spec.isa, self.plan.spec.act, self.plan.spec.wgt)
+        operands = self.plan.spec.product(kernel.spec.isa)
         numbers, cpu = made.numbers, self.plan.cpu
         return LayerText(name, c, operands, numbers, made.arrays, tested, self.programs, cpu)
 

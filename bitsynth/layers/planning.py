@@ -78,7 +78,7 @@ class LayerPlan:
     @property
     def product(self) -> MatmulSpec:
         """The product that is computed: the kernel's, but for a zero point of weights, which that does not know."""
-        return MatmulSpec(self.kernel.spec.isa, self.computed.act, self.computed.wgt)
+        return self.computed.product(self.kernel.spec.isa)
 
     @property
     def k_max(self) -> int:

@@ -8,7 +8,6 @@ from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.widening import widened
 from bitsynth.progress import Progress
-from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import KernelOptions, synth_command
 from bitsynth.store import kernels
 
@@ -18,7 +17,7 @@ OPTIONS = KernelOptions(channels=CHANNELS[0])
 
 def advice(spec: LayerSpec, isa: str) -> str:
     """What to do if layers of these widths have no kernel on `isa`, which may be "auto"."""
-    command = synth_command(MatmulSpec(widest(isa), spec.act, spec.wgt), OPTIONS)
+    command = synth_command(spec.product(widest(isa)), OPTIONS)
     return f"run `{command}`, or make the layer with solve=True"
 
 
@@ -39,5 +38,5 @@ def solve_missing(spec: LayerSpec, isa: str, schedule: LayerSchedule | None, pro
     progress(f"solving {spec.act} x {spec.wgt} for layers on {wanted[0]}")
     from bitsynth.synth.synthesize import synthesize
 
-    found = synthesize(MatmulSpec(wanted[0], spec.act, spec.wgt), wanted[1], progress=progress)
+    found = synthesize(spec.product(wanted[0]), wanted[1], progress=progress)
     kernels.store(found.proved_entry)

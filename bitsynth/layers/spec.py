@@ -13,7 +13,7 @@ from bitsynth.errors import SpecError
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.geometry import Geometry, pair
 from bitsynth.layers.words import Packed, packed_words
-from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, is_one_of
 
 MOST_ZERO_POINT = (1 << 15) - 1
 TYPICAL_IMAGE = (28, 28)
@@ -58,6 +58,10 @@ class LayerSpec:
                 raise SpecError(f"unknown layout {value!r}; known: {', '.join(LAYOUT.words)}")
         check_zero_point(self.zero_point)
         object.__setattr__(self, "image", None if self.image is None else pair("image", self.image, 1))
+
+    def product(self, isa: str) -> MatmulSpec:
+        """The product of its operands on an instruction set."""
+        return MatmulSpec(isa, self.act, self.wgt)
 
     @property
     def typical_image(self) -> tuple[int, int]:

@@ -26,8 +26,8 @@ what a loop carries from turn to turn.
 """
 
 WORD_BITS = 64
-SHORT = "short"
-"""In the name of a spec whose sums are."""
+SHORT_SUM = "bit(eq(sext(trunc(s, 16), 32), s))"
+"""What is assumed of sums that 16 bits hold."""
 MOST_STRAIGHT = 15
 """More thresholds are counted in a loop, whatever their order."""
 
@@ -159,7 +159,7 @@ def thresholds(
     compared = value if not narrow else "trunc(s, 16)" if short else f"sclamp({value}, 16)"
     shared = [ElementInput("r", "s32", "row")] * row + [ElementInput("m", "s32", "channel")] * flip
     limit = "sext(t[k], 32)" if narrow else "t[k]"
-    forms = ["row"] * row + ["flip"] * flip + [SHORT] * short
+    forms = ["row"] * row + ["flip"] * flip + ["short"] * short
     return ElementwiseSpec(
         name="_".join([f"thresholds{levels}", kind, *forms, "words" if words else "bytes"]),
         inputs=(ElementInput("s", "s32"), *shared, ElementInput("t", kind, "channel", levels)),
@@ -169,7 +169,7 @@ def thresholds(
         assumes=(
             *(f"~bit(slt(t[{k + 1}], t[{k}]))" for k in range(levels - 1) if straight),
             *([f"bit(slt(t[{levels - 1}], 32767))"] if narrow else []),
-            *(["bit(eq(sext(trunc(s, 16), 32), s))"] if short else []),
+            *([SHORT_SUM] if short else []),
         ),
         nested=tuple(f"bit(slt(t[{k}], {compared}))" for k in range(levels if straight else 1)),
         alike=tuple(f"bit(slt(sext(t[{k}], 32), {value}))" for k in range(levels)) if narrow else (),

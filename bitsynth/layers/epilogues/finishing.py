@@ -32,7 +32,7 @@ from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.matmul import MatmulKernel
 from bitsynth.spec import elementwise as specs
-from bitsynth.spec.matmul import MatmulSpec, affine
+from bitsynth.spec.matmul import affine
 
 _NARROW = 32766
 """The greatest threshold of programs that compare in 16 bits."""
@@ -140,8 +140,7 @@ def _finishing(
         return _with_residual(kernel, spec, own, epilogue, epilogue.residual)
     sums = [(False, own)]
     if isinstance(kernel, MatmulKernel):
-        product = MatmulSpec(kernel.spec.isa, spec.act, spec.wgt)
-        layer = kernel.entry.kernel, product, spec.geometry, weight, Offset(bias, spec.zero_point)
+        layer = kernel.entry.kernel, spec.product(kernel.spec.isa), spec.geometry, weight, Offset(bias, spec.zero_point)
         if can_fold(*layer):
             sums.insert(0, (True, sums_of(*layer)))
     return _made(kernel, spec, sums, epilogue)

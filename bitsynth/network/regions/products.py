@@ -59,13 +59,13 @@ def _with_form(wiring: Wiring, product: Product, whole: Chain) -> tuple[Chain, E
 
     If none are, the whole chain; nothing makes its codes if elements move, or no form is proved.
     """
-    found = []
+    first: EpilogueForm | None = None
     for chain in (whole, *reversed([before for before, _ in parted(wiring, whole)])):
         form = _form(wiring, chain) if _stays(wiring, product, chain) else None
         if form is not None and not is_long(form):
             return chain, form
-        found.append(form)
-    return whole, found[0]
+        first = form if chain is whole else first
+    return whole, first
 
 
 def _form(wiring: Wiring, chain: Chain) -> EpilogueForm | None:

@@ -10,7 +10,7 @@ from bitsynth.errors import NoKernel
 from bitsynth.isa.types import VecType
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue
-from bitsynth.spec.elementwise import SHORT
+from bitsynth.spec.elementwise import SHORT_SUM
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Plan:
             value = self.builder.map(roles.ADD, value, self.builder.input("r"))
         if "m" in names:
             value = self.builder.bitwise(roles.XOR, value, self.builder.input("m"))
-        return self.narrowed(value, self.levels[0].type.bits, fits=SHORT in self.builder.spec.name.split("_"))
+        return self.narrowed(value, self.levels[0].type.bits, fits=SHORT_SUM in self.builder.spec.assumes)
 
     def narrowed(self, value: UnitValue, bits: int, *, fits: bool = True) -> UnitValue:
         """Lanes of so many bits."""
