@@ -75,7 +75,8 @@ class _Chain:
         out = ["/* Rows of the next segment; then of this one, how many steps are left and where they are. */"]
         out.append("const uint8_t *const *segment = a + ROWS;")
         row_start = self._row_start(self.passes[0])
-        out += declared("const uint8_t", [f"*row{row} = a[{row}]{row_start}" for row in range(self.kernel.rows)])
+        firsts = enumerate(self._first_rows())
+        out += declared("const uint8_t", [f"*row{group} = a[{row}]{row_start}" for group, row in firsts])
         for number, loop in enumerate(self.passes):
             start = self.columns[loop.columns].start
             behind = f" + all_steps * (COLUMNS * {start})" if start else ""
@@ -95,8 +96,8 @@ class _Chain:
 
     def _back(self, loop: Pass) -> list[str]:
         """Statements that go back to the start of the block."""
-        rows = self.kernel.rows
-        pointers = [f"row{row} = segment[{row - rows}]{self._row_start(loop)};" for row in range(rows)]
+        start, rows = self._row_start(loop), self.kernel.rows
+        pointers = [f"row{group} = segment[{row - rows}]{start};" for group, row in enumerate(self._first_rows())]
         back = ["segment = block_segment;", "steps_here = block_here;", "offset = block_offset;"]
         return [*back, *block("if (steps_here > 0)", pointers)]
 
@@ -148,8 +149,16 @@ class _Chain:
         return [*lines, *block("for (; run > 0; --run)", step)]
 
     def _next_segment(self, loop: Pass) -> list[str]:
-        pointers = [f"row{row} = *segment++{self._row_start(loop)};" for row in range(self.kernel.rows)]
+        start, firsts = self._row_start(loop), self._first_rows()
+        pointers = [f"row{group} = *segment++{start};" for group in range(len(firsts))]
+        if self.kernel.together > 1:
+            pointers = [f"row{group} = segment[{row}]{start};" for group, row in enumerate(firsts)]
+            pointers.append("segment += ROWS;")
         return block("if (steps_here == 0)", [*pointers, "steps_here = steps;", "offset = 0;"])
+
+    def _first_rows(self) -> list[int]:
+        """The first row of every group: what it points to is of all of them."""
+        return [self.kernel.rows_of(group).start for group in range(self.kernel.groups)]
 
     def _row_start(self, loop: Pass) -> str:
         """The start of the pass's inputs in a row, whose steps lie together or plane by plane."""

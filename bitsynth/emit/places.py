@@ -30,9 +30,8 @@ class InputPlaces:
 
     def group(self, group: int) -> Iterator[tuple[str, str]]:
         """The inputs of a group of rows, and where each lies."""
-        inputs = product(self.kernel.rows_of(group), range(len(self.loop.rows)))
-        for n, (row, i) in enumerate(inputs):
-            yield f"a{n}", self._behind(f"row{row} + offset", "steps", side_bytes(self.kernel, self.loop.rows[:i]))
+        for i in range(len(self.loop.rows)):
+            yield f"a{i}", self._behind(f"row{group} + offset", "steps", side_bytes(self.kernel, self.loop.rows[:i]))
 
     def all(self) -> dict[str, str]:
         """All inputs of a step, those of rows by the names they have where all rows are in one program."""

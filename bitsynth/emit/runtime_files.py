@@ -38,6 +38,7 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
         "has_row_term": has_row_terms(kernel, spec),
         "has_row_affine": row_affines(kernel, spec) != 0,
         "has_pack_words": packs_words(kernel),
+        "pairs_rows": kernel.together > 1,
         "rows_of_words": packing(kernel).rows == "words",
         "code_factors": _code_factors(kernel, spec),
     }

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bitsynth.isa.trace import Register
 from bitsynth.kernel.inputs import Input, Table
 from bitsynth.kernel.machine import ConcreteMachine
-from bitsynth.kernel.packing import Codes, packed
+from bitsynth.kernel.packing import Codes, packed, sharing
 from bitsynth.kernel.program import Kernel, Pass
 
 
@@ -83,8 +83,8 @@ class Operands:
 
     def _row_bytes(self, loop: Pass) -> list[Any]:
         codes, together = self._by_step(self.rows, self.shape[0] * self.kernel.together), self.kernel.together
-        made = (self._row_input(x, codes[member::together]) for member in range(together) for x in loop.rows)
-        return [np.moveaxis(x, 1, 0)[:, :, None] for x in made]
+        made = ([self._row_input(x, codes[member::together]) for member in range(together)] for x in loop.rows)
+        return [np.moveaxis(sharing(x), 1, 0)[:, :, None] for x in made]
 
     def _row_input(self, x: Input, codes: Codes) -> Any:
         """The bytes of one input of rows."""

@@ -26,8 +26,7 @@ def row_by_row(kernel: Kernel, loop: Pass, step: Loop) -> Loop:
     lines = [Step(name, kernel.memory.load, ()) for name in columns]
     lines += [s for s in step.steps if s.dst in free]
     for group in range(kernel.groups):
-        inputs = range(len(loop.rows) * kernel.together)
-        lines += [Step(of_row(f"a{i}", group), kernel.memory.broadcast, ()) for i in inputs]
+        lines += [Step(of_row(f"a{i}", group), kernel.memory.broadcast, ()) for i in range(len(loop.rows))]
         for s in step.steps:
             if s.dst not in free:
                 lines.append(Step(of_row(s.dst, group), s.op, tuple(_named(a, group, free) for a in s.args), s.imm))

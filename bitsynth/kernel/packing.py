@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,12 @@ def packed(planes: Planes, codes: Codes, bits: int, size: int, code_bytes: int =
         for q, position in enumerate(planes.positions(b)):
             out[..., b] |= numbers[codes[..., position]] << kind.type(q * width)
     return out.view(np.uint8)
+
+
+def sharing(rows: Sequence[Codes]) -> Codes:
+    """Bytes that rows of a group share: of as many bits each, those of the first lowest."""
+    share = 8 // len(rows)
+    return reduce(or_, (x << np.uint8(share * member) for member, x in enumerate(rows)))
 
 
 def crossed(codes: NDArray[Any]) -> NDArray[np.int64]:

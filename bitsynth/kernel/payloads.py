@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 
 from bitsynth.isa.domains.forms import BitField, LinearForm, Payload, TableEntry, WideTable, side_by_side, total
 from bitsynth.isa.domains.products import product as multiply
@@ -18,18 +17,19 @@ WIDE = 1 << 12
 
 
 def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
-    """Bind constants, a row's inputs and columns' inputs in `trace`; lanes are as wide as codes lie."""
+    """Bind constants, inputs of a row, or of rows that share bytes, and columns' in `trace`; lanes are as codes lie."""
     word, codes = _lanes_of_codes(trace.isa.word, kernel.code_bytes), kernel.slot_bytes // kernel.code_bytes
     trace.bind_constants(kernel.constants)
     of_column = _Operand(kernel, False)
     of_rows = [_Operand(kernel, True, member) for member in range(kernel.together)]
-    for i, (of_row, given) in enumerate(product(of_rows, loop.rows)):
+    for i, given in enumerate(loop.rows):
         if isinstance(given, Table):
-            parts = of_row.parts(given)
-            lanes: list[Payload] = [TableEntry(parts, b % given.entries) for b in range(word.lanes)]
+            parts, share = [of_row.parts(given) for of_row in of_rows], word.bits // kernel.together
+            entries = [[(TableEntry(p, e), share) for p in parts] for e in range(given.entries)]
+            lanes = [side_by_side(entries[b % given.entries]) for b in range(word.lanes)]
         else:
             repeated = kernel.input_bytes(given) // kernel.code_bytes
-            lanes = [of_row.byte(given, b % repeated, None) for b in range(word.lanes)]
+            lanes = [of_rows[0].byte(given, b % repeated, None) for b in range(word.lanes)]
         trace.bind(f"a{i}", Register(word, tuple(lanes)))
     each = word.lanes // codes
     for i, planes in enumerate(loop.columns):

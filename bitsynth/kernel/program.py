@@ -131,8 +131,8 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
     (one of BIT_AXES) is the place of planes in memory. `order` is that of instructions in a step: one of ORDERS, or
     the name of an in-order processor for which they are ordered. Where codes take more than a byte, of
     `code_bytes`, what is said of bytes of `Planes` is said of those, lowest byte first. Programs
-    are of so many rows `together`, a group: `a0` on are the inputs of its first row, then those of the next, and so
-    are `c0` on registers of their tiles.
+    are of so many rows `together`, a group: its inputs are tables whose bytes they share, of as many bits each, those
+    of the first row lowest; `c0` on are registers of the tile of its first row, then those of the next.
     """
 
     isa: str

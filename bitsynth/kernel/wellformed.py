@@ -141,6 +141,10 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
         "positions inside the step": all(_inside(kernel, x) for _, x in inputs),
         "a value in every table": all(any(x.values) for _, x in tables),
         "tables that fill no more than a register": all(x.entries <= isa.word.lanes for _, x in tables),
+        "tables, if rows share a program": kernel.together == 1 or bool(tables),
+        "sums that fit a row's share of an entry": all(
+            x.bits * max(x.values) < 1 << isa.word.bits // kernel.together for _, x in tables if kernel.together > 1
+        ),
     }
 
 
@@ -170,7 +174,7 @@ def _inside(kernel: Kernel, x: Input) -> bool:
 def _inputs(isa: Isa, kernel: Kernel, loop: Pass) -> list[str]:
     """The names a step finds its inputs under."""
     registers = kernel.column_registers(isa.table.vector_bits)
-    rows = [f"a{i}" for i in range(len(loop.rows) * kernel.together)]
+    rows = [f"a{i}" for i in range(len(loop.rows))]
     return rows + [f"w{g}_{i}" for i in range(len(loop.columns)) for g in range(registers)]
 
 

@@ -68,6 +68,8 @@ SumsModel = Callable[[Isa, Kernel, str, int], float]
 class Estimate:
     """One way to run a layer on its typical image, and its cost: `rows` of the candidate's tile are used.
 
+    If `columns_first` is set all pixels are computed for one tile of columns before the next.
+
     The cost is in cycles of `cpu`, or if that is "" of the first processor of the set's that has what the kernel needs;
     that of sums by `sums_model`. What is beside them is as measured on Zen 5, or `counted` in instructions that layers
     run on Arm: pointers once for all tiles of columns, and planes of words as they lie.
@@ -78,6 +80,7 @@ class Estimate:
     conv_algorithm: str
     rows: int
     cpu: str = ""
+    columns_first: bool = False
     sums_model: SumsModel = sustained_per_128_mac
     counted: bool = False
 
@@ -86,7 +89,8 @@ class Estimate:
         """The schedule that runs it so."""
         found, rows = self.candidate, self.rows if self.rows < self._kernel.rows else 0
         named = found.isa, found.method, found.channels, self.conv_algorithm, rows
-        return LayerSchedule(*named, band_rows=self._band_rows, operands=found.operands)
+        first, band = self.columns_first, self._band_rows
+        return LayerSchedule(*named, columns_first=first, band_rows=band, operands=found.operands)
 
     @property
     def cycles(self) -> float:
@@ -94,7 +98,7 @@ class Estimate:
         tiles = self._row_tiles * self.column_tiles
         far = (self._far_bytes + self._written_bytes) / self._cpu.far_bytes_per_cycle
         sums = tiles * self._sums
-        reading = sums + far if self._cpu.loads_block else max(sums, far)
+        reading = sums + far if self.loads_block else max(sums, far)
         apart = GROUP_PIXEL_CYCLES * self._output_pixels if self._geometry.groups > 1 else 0.0
         wider = WIDER if self.candidate.operands else 1.0
         every = reading + tiles * self._beside + self._slower * (self._packing + apart)
@@ -112,6 +116,11 @@ class Estimate:
     def _cpu(self) -> CpuTable:
         """The processor that the estimate is for."""
         return self._isa.table.cpu[self.cpu_name]
+
+    @property
+    def loads_block(self) -> bool:
+        """Whether nothing else starts beside a load on that processor."""
+        return self._cpu.loads_block
 
     @property
     def cpu_name(self) -> str:
@@ -138,7 +147,8 @@ class Estimate:
     def _beside(self) -> float:
         """Cycles of one tile beside its sums."""
         results = self.rows * self._kernel.columns / 16
-        pointers = POINTER_CYCLES * self.rows * self._segments / (self.column_tiles if self.counted else 1)
+        shared = self.column_tiles if self.counted and not self.columns_first else 1
+        pointers = POINTER_CYCLES * self.rows * self._segments / shared
         share = COUNTED_SHARE if self.counted else 1.0
         return share * self._cpu.call_cycles + self._slower * (pointers + results)
 
@@ -149,21 +159,33 @@ class Estimate:
         If loads do not block, sums hide what a tile that fits finds gone: measured on Zen 5.
         """
         kernel = self._kernel
-        row, column = self.steps * self.rows * kernel.row_bytes, self.steps * kernel.columns * kernel.column_bytes
-        image, weights = float(self._packed_bytes), float(self.column_tiles * column)
+        row, column = self._tile_bytes, self.steps * kernel.columns * kernel.column_bytes
+        weights = float(self.column_tiles * column)
         if row + column > self._cpu.near_bytes:
             return float(self._row_tiles * self.column_tiles * (row + column))
-        if not self._cpu.loads_block:
+        if not self.loads_block:
             return 0.0
+        if self.columns_first:
+            return self.column_tiles * self._image_bytes(column) + weights
         if row + weights <= self._cpu.near_bytes:
-            return image + weights
-        return image + self._row_tiles * weights
+            return self._image_bytes(weights) + weights
+        return self._image_bytes(weights) + self._row_tiles * weights
+
+    def _image_bytes(self, beside: float) -> float:
+        """Bytes of packed lines that come from afar while all pixels are computed: anew for every line of a window.
+
+        Once, if as many stay in the nearest cache, `beside` other bytes.
+        """
+        lines, stride = self._geometry.kernel[0], self._geometry.stride[0]
+        if self.conv_algorithm == "im2col" or lines * self._line_bytes + beside <= self._cpu.near_bytes:
+            return float(self._packed_bytes)
+        return self._packed_bytes * max(1, lines / stride)
 
     @property
     def _written_bytes(self) -> float:
         """Packed rows that leave the nearest cache before tiles read them; as with those, sums may hide it."""
         packed = self._packed_bytes
-        return float(packed) if self._cpu.loads_block and packed > self._cpu.near_bytes else 0.0
+        return float(packed) if self.loads_block and packed > self._cpu.near_bytes else 0.0
 
     @property
     def _taps(self) -> int:
@@ -201,7 +223,24 @@ class Estimate:
 
     @property
     def _row_tiles(self) -> int:
+        """Tiles of pixels; pairs of rows lie in one line."""
+        high, wide = self._geometry.output(*self.layer.typical_image)
+        if self._kernel.together > 1 and wide % 2:
+            return high * -(-wide // self.rows)
         return -(-self._output_pixels // self.rows)
+
+    @property
+    def _tile_bytes(self) -> int:
+        """Bytes of rows that a tile reads: of those that share them the first alone.
+
+        Where loads block, windows of pixels beside each other have most of theirs in common.
+        """
+        rows = self.rows // self._kernel.together
+        whole = self.steps * rows * self._kernel.row_bytes
+        if self.conv_algorithm == "im2col" or not self.loads_block:
+            return whole
+        wide, right = self._geometry.kernel[1], self._geometry.stride[1] * self._kernel.together
+        return whole * min(wide * rows, right * (rows - 1) + wide) // (wide * rows)
 
     @property
     def column_tiles(self) -> int:

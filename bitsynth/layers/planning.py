@@ -221,6 +221,8 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -
         for algorithm in conv_algorithms(spec.geometry)
         for rows in tile_rows(candidate.entry.kernel)
     ]
+    # Elsewhere tiles of columns share what their pixels point to, and sums hide what is read.
+    made += [replace(x, columns_first=True) for x in made if x.loads_block and x.column_tiles > 1]
     return sorted(made, key=lambda x: x.cycles)
 
 

@@ -8,7 +8,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.layers import depthwise
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
+from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule, gathers
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.weight_zeros import plain_product
 from bitsynth.layers.widening import widened
@@ -34,6 +34,8 @@ def scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOpe
         channels=schedule.channels,
         sketch=schedule.sketch,
     )
+    if schedule.gather not in (known := gathers(kernel.entry.kernel)):
+        raise SpecError(f"{kernel.name} reads rows in pairs: gather is {' or '.join(known)}, not {schedule.gather}")
     if wgt.zero:
         kernel = _without_zero(kernel, MatmulSpec(schedule.isa, act, wgt))
     kernel = kernel.with_rows(schedule.rows) if schedule.rows else kernel

@@ -49,6 +49,10 @@ struct bs_kernel {
         size_t packed_apart,
         int32_t *terms,
         int32_t *affines);
+    /* NULL, or puts a row's partner, the row `next` behind it, into its bytes: of pairs of rows
+     * `run` reads the first alone, which has both. */
+    void (*pair_rows)(
+        size_t count, size_t next, size_t bytes, uint8_t *packed, size_t packed_apart);
     size_t rows_of_words;          /* 1: codes become words before they become rows */
     size_t row_terms, row_affines; /* 1: rows have such sums */
     /* 1: rows of whole words are their codes, a byte each, and their sums so many times those of

@@ -63,8 +63,9 @@ static struct line input_line(const struct call *c, size_t y, const struct scrat
 static int are_one_row(const struct call *c, struct line in)
 {
     const struct bs_kernel *k = c->layer->kernel;
-    return !k->row_terms && !k->row_affines && !k->planes_apart && c->pixel_codes % 64 == 0
-        && c->pixel_codes % k->k_step == 0 && in.apart * 8 == c->pixel_codes * k->act_bits;
+    return !k->row_terms && !k->row_affines && !k->planes_apart && !k->pair_rows
+        && c->pixel_codes % 64 == 0 && c->pixel_codes % k->k_step == 0
+        && in.apart * 8 == c->pixel_codes * k->act_bits;
 }
 
 /* Rows of codes from words, and their sums. */
@@ -163,6 +164,18 @@ static void pad_pixels(
     }
 }
 
+/* Puts the pixel that is computed beside each pixel of a line into its bytes, if the kernel wants
+ * that.
+ */
+static void pair_pixels(const struct call *c, struct view view, size_t y)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t next = l->conv_algorithm == BS_IM2COL ? 1 : l->stride_w;
+    uint8_t *line = view.rows + (y - view.first) * c->line_bytes;
+    if (l->kernel->pair_rows)
+        l->kernel->pair_rows(c->grid_w, next, c->pixel_bytes, line, c->pixel_bytes);
+}
+
 /* Grid line y, of which each pixel is one of the input or padding. */
 static void pack_line(
     const struct call *c, struct view view, size_t y, const struct scratch *s, const int32_t *sums)
@@ -208,8 +221,10 @@ static void pack_plain_lines(
     int32_t sums[2] = {0, 0};
     const struct view pad = {NULL, NULL, &sums[0], &sums[1], 0};
     bs_pack_padding(c, pad, s);
-    for (size_t y = from; y < to; ++y)
+    for (size_t y = from; y < to; ++y) {
         pack_line(c, view, y, s, sums);
+        pair_pixels(c, view, y);
+    }
 }
 
 /* Taps on padding, as lines have them. */
@@ -293,6 +308,8 @@ void bs_pack_lines(
     if (c->layer->conv_algorithm != BS_IM2COL || c->layer->kernel_h * c->layer->kernel_w == 1)
         pack_plain_lines(c, view, from, to, s);
     else
-        for (size_t y = from; y < to; ++y)
+        for (size_t y = from; y < to; ++y) {
             pack_patches(c, view, y, s);
+            pair_pixels(c, view, y);
+        }
 }

@@ -129,13 +129,13 @@ def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
 def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:
     """Loads of inputs in the steady loop, spread over the tile."""
     registers = kernel.column_registers(isa.table.vector_bits)
-    per_step = sum(len(p.columns) * registers / kernel.rows + len(p.rows) for p in kernel.passes)
+    per_step = sum(len(p.columns) * registers / kernel.rows + len(p.rows) / kernel.together for p in kernel.passes)
     return per_step * (AMORTISED_K / kernel.k_step) / units(kernel)
 
 
 def broadcast_slots(isa: Isa, kernel: Kernel, cpu: str) -> float:
     """Slots of vector ports that the loads of rows' inputs take, per 128 multiply-accumulates."""
-    per_step = sum(len(p.rows) for p in kernel.passes)
+    per_step = sum(len(p.rows) for p in kernel.passes) / kernel.together
     return isa[kernel.memory.broadcast].cost[cpu].slots * per_step * 128 / (kernel.columns * kernel.k_step)
 
 
@@ -157,7 +157,7 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED
     total, steps = 0.0, -(-depth // kernel.k_step)
     tile = kernel.tile_registers(isa.table.vector_bits) * kernel.rows
     for loop in kernel.passes:
-        inputs = len(loop.columns) * kernel.column_registers(isa.table.vector_bits) + len(loop.rows) * kernel.rows
+        inputs = len(loop.columns) * kernel.column_registers(isa.table.vector_bits) + len(loop.rows) * kernel.groups
         # Steps load inputs.
         runs = steps
         total += runs * beyond(len(row_program(loop)) * kernel.groups, inputs, 0)
@@ -176,7 +176,8 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED
 
 def bytes_per_128_mac(kernel: Kernel) -> float:
     """Bytes of inputs that a tile reads; passes share what is the same."""
-    return round(128 * (kernel.row_bytes / kernel.columns + kernel.column_bytes / kernel.rows) / kernel.k_step, 6)
+    row_bytes = kernel.row_bytes / kernel.together
+    return round(128 * (row_bytes / kernel.columns + kernel.column_bytes / kernel.rows) / kernel.k_step, 6)
 
 
 def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from bitsynth.kernel.program import BIT_AXES
+from bitsynth.kernel.program import BIT_AXES, Kernel
 from bitsynth.layers.candidates import Candidate, Fits, cpu_for
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.planning import ranked
-from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
+from bitsynth.layers.schedule import LayerSchedule, gathers
 from bitsynth.layers.tuned.find import known_for
 from bitsynth.layers.tuned.record import TuningTask
 from bitsynth.spec.options import KernelOptions
@@ -52,8 +52,9 @@ class Space:
 
     def suggest(self, trial: OptunaTrial) -> LayerSchedule:
         """The schedule of a trial: what makes no difference is not asked for."""
-        name, gather = _choose(trial, "kernel", tuple(self.kernels)), _choose(trial, "gather", CONV_ALGORITHMS)
+        name = _choose(trial, "kernel", tuple(self.kernels))
         found = self.kernels[name]
+        gather = _choose(trial, _gather(found.entry.kernel), gathers(found.entry.kernel))
         most, together = found.entry.kernel.rows, found.entry.kernel.together
         rows = together * trial.suggest_int(_own("rows", name), 1, most // together) if most > together else together
         return LayerSchedule(
@@ -92,7 +93,7 @@ class Space:
         kernel = self.kernels[name].entry.kernel
         return {
             "kernel": name,
-            "gather": schedule.gather,
+            _gather(kernel): schedule.gather,
             _own("rows", name): (schedule.rows or kernel.rows) // kernel.together,
             "columns_first": schedule.columns_first,
             "block_rows": schedule.block_rows,
@@ -154,6 +155,11 @@ def _name(what: Candidate | LayerSchedule) -> str:
 def _own(what: str, name: str) -> str:
     """The name of a parameter that is the kernel's own."""
     return f"{what} of {name}"
+
+
+def _gather(kernel: Kernel) -> str:
+    """The name of the parameter that chooses the algorithm: kernels of pairs have fewer."""
+    return "gather" if kernel.together == 1 else _own("gather", "pairs")
 
 
 def _unrolls(found: Candidate) -> tuple[int, ...]:

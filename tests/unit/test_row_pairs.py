@@ -30,16 +30,16 @@ def kernel():
 
 def test_neon_has_what_pairs_want_and_avx2_has_not():
     found = pairs.find(load("neon"))
-    assert (found.merge, found.add_high, found.bits, found.most) == ("sli.u8x16", "usra.u8x16", 4, 15)
+    assert (found.add_high, found.bits, found.most) == ("usra.u8x16", 4, 15)
     assert [t.rows for t in terms.find(load("neon"), "pairs")] == [2]
-    with pytest.raises(NoKernel, match="avx2 has no instruction that puts two tables side by side"):
+    with pytest.raises(NoKernel, match="avx2 has no instruction that adds the high halves of bytes"):
         terms.find(load("avx2"), "pairs")
 
 
 def test_a_program_serves_two_rows(kernel):
     assert (kernel.method, kernel.together, kernel.groups * 2) == ("pairs", 2, kernel.rows)
     assert sum(step.op.startswith("tbl") for step in kernel.passes[0].step.steps) == len(kernel.slots) // 16
-    assert cost.loop_ops_per_128_mac(load("neon"), kernel) == 3.25
+    assert cost.loop_ops_per_128_mac(load("neon"), kernel) == 3.0
     with pytest.raises(SpecError, match="whole groups"):
         check_shape(load("neon"), change(kernel, rows=3))
 
@@ -62,7 +62,7 @@ def test_sums_are_bounded_by_what_tables_hold(kernel):
         checker.check(change(kernel, passes=(with_trip_count(loop, 0, 22),)))
 
 
-@pytest.mark.parametrize(("op", "imm"), [("sli", 3), ("sli", 5), ("usra", 3), ("usra", 5)])
+@pytest.mark.parametrize(("op", "imm"), [("usra", 3), ("usra", 5)])
 def test_halves_parted_elsewhere_are_refused(kernel, op, imm):
     (loop,) = kernel.passes
     step = change(loop.step, first=(), program=tuple(map(str, _other(loop.step.steps, op, imm))))

@@ -98,7 +98,7 @@ def _layout(kernel: Kernel) -> list[str]:
 
     of_rows, of_columns = _sides(kernel)
     slots = kernel.slots
-    together = f", {kernel.together} to a program" if kernel.together > 1 else ""
+    together = f", {kernel.together} to a program, side by side in bytes" if kernel.together > 1 else ""
     order = f"0 to {len(slots) - 1}" if slots == tuple(range(len(slots))) else " ".join(map(str, slots))
     out = [
         f"rows      {kernel.rows} of {of_rows}{together}, {output.count(kernel.columns, 'column')} of {of_columns}",
@@ -125,8 +125,7 @@ def _build_page(isa: Isa, build: Build) -> list[RenderableType]:
 
 def _pass_page(isa: Isa, kernel: Kernel, loop: Pass, where: str) -> list[RenderableType]:
     registers = kernel.columns * kernel.slot_bytes * 8 // isa.table.vector_bits
-    of_group = loop.rows * kernel.together
-    inputs = [(f"a{i}", input_text(x, kernel.row_bits, kernel.input_bytes(x))) for i, x in enumerate(of_group)]
+    inputs = [(f"a{i}", input_text(x, kernel.row_bits, kernel.input_bytes(x))) for i, x in enumerate(loop.rows)]
     inputs += [
         (_registers(i, registers), input_text(x, kernel.column_bits, kernel.slot_bytes))
         for i, x in enumerate(loop.columns)

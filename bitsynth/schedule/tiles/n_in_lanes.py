@@ -104,7 +104,7 @@ def cheapest_kernel(
 ) -> ScheduledKernel:
     """The cheapest kernel of `method` under cost model `model`; NoKernel if none fits.
 
-    With `channels` rows are activations, and a tile has at most so many columns.
+    With `channels` rows are activations, and a tile has at most so many columns; of pairs it is a part of them.
     """
     tiles: list[PricedTile] = []
     bound = float("inf")
@@ -116,7 +116,7 @@ def cheapest_kernel(
         if tiles and least > slack * min(tiles)[0][0]:
             break
         kernel = _kernel(isa, spec, shape, model) if not (channels and shape.swapped) else None
-        if kernel is None or kernel.columns > (channels or kernel.columns):
+        if kernel is None or not _suits(kernel, channels):
             continue
         for rows in (n for n in MORE_ROWS if n % kernel.together == 0):
             tiled = msgspec.structs.replace(kernel, rows=rows)
@@ -138,6 +138,13 @@ def cheapest_kernel(
         kernel = msgspec.structs.replace(kernel, build=made)
         claims += rounds.claims
     return ScheduledKernel(maximize_flush_period(isa, kernel), shape.term, tuple(claims), bound)
+
+
+def _suits(kernel: Kernel, channels: int) -> bool:
+    """Whether layers of `channels`, or a multiple, may have the tile: of pairs, the quickest, none computes in vain."""
+    if not channels:
+        return True
+    return kernel.columns <= channels and (kernel.together == 1 or channels % kernel.columns == 0)
 
 
 def _slack(isa: Isa, method: str, model: str) -> float:

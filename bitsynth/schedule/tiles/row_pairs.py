@@ -21,7 +21,7 @@ def gathered(isa: Isa, term: ProductTerm, bits: int) -> int:
 
 
 def step(isa: Isa, term: ProductTerm, registers: int, terms: int, bits: int) -> Loop:
-    """The step of two rows: tables are put side by side, and lookups added up in halves of bytes as far as these go.
+    """The step of two rows, whose tables share bytes: lookups are added up in halves of them as far as these go.
 
     Of two accumulators the first has bytes as they are, the second their high halves.
     """
@@ -31,14 +31,13 @@ def step(isa: Isa, term: ProductTerm, registers: int, terms: int, bits: int) -> 
         steps.append(Step(f"t{len(steps)}", op, args, imm))
         return steps[-1].dst
 
-    def looked_up(tables: dict[int, str], g: int) -> str:
-        found = [run(term.op, term.arguments(table, f"w{g}_{n}", "")) for n, table in tables.items()]
+    def looked_up(tables: range, g: int) -> str:
+        found = [run(term.op, term.arguments(f"a{n}", f"w{g}_{n}", "")) for n in tables]
         return reduce(lambda x, y: run(add, (x, y)), found)
 
     current, each = [f"acc{k}" for k in range(registers * pairs.ROWS)], gathered(isa, term, bits)
     for first in range(0, terms, each):
-        some = range(first, min(first + each, terms))
-        tables = {n: run(pairing.merge, (f"a{n}", f"a{n + terms}"), pairing.bits) for n in some}
+        tables = range(first, min(first + each, terms))
         for low in range(0, len(current), pairs.ROWS):
             both = looked_up(tables, low // pairs.ROWS)
             current[low] = run(add, (current[low], both))

@@ -92,15 +92,21 @@ static int rows_agree(const uint8_t *w, const uint64_t *packed)
     for (size_t row = 0; row < VECTORS; ++row)
         for (size_t k = 0; k < K; ++k)
             codes[row * APART + k] = w[k * N + row];
-    for (size_t row = 0; row < VECTORS; ++row) {
-        const uint8_t *from = codes + row * APART;
-        for (size_t readable = K; readable <= APART; readable += APART - K) {
-            memset(made, 0xff, sizeof made);
+    for (size_t readable = K; readable <= APART; readable += APART - K) {
+        memset(made, 0xff, sizeof made);
+        for (size_t row = 0; row < VECTORS; ++row)
             bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_rows(
-                1, K, from, APART, readable, made, ROW_BYTES, terms, affines);
-            if (!agrees(row, made, terms[0], affines[0], packed))
-                return 0;
-        }
+                1,
+                K,
+                codes + row * APART,
+                APART,
+                readable,
+                made + row * ROW_BYTES,
+                ROW_BYTES,
+                terms + row,
+                affines + row);
+        if (!all_agree(made, terms, affines, packed))
+            return 0;
     }
     bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_rows(
         VECTORS, K, codes, APART, sizeof codes, made, ROW_BYTES, terms, affines);

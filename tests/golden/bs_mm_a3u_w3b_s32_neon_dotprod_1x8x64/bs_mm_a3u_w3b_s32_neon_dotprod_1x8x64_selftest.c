@@ -93,15 +93,21 @@ static int rows_agree(const uint8_t *a, const uint64_t *packed)
     for (size_t row = 0; row < VECTORS; ++row)
         for (size_t k = 0; k < K; ++k)
             codes[row * APART + k] = a[row * K + k];
-    for (size_t row = 0; row < VECTORS; ++row) {
-        const uint8_t *from = codes + row * APART;
-        for (size_t readable = K; readable <= APART; readable += APART - K) {
-            memset(made, 0xff, sizeof made);
+    for (size_t readable = K; readable <= APART; readable += APART - K) {
+        memset(made, 0xff, sizeof made);
+        for (size_t row = 0; row < VECTORS; ++row)
             bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_rows(
-                1, K, from, APART, readable, made, ROW_BYTES, terms, affines);
-            if (!agrees(row, made, terms[0], affines[0], packed))
-                return 0;
-        }
+                1,
+                K,
+                codes + row * APART,
+                APART,
+                readable,
+                made + row * ROW_BYTES,
+                ROW_BYTES,
+                terms + row,
+                affines + row);
+        if (!all_agree(made, terms, affines, packed))
+            return 0;
     }
     bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_rows(
         VECTORS, K, codes, APART, sizeof codes, made, ROW_BYTES, terms, affines);
