@@ -45,6 +45,8 @@ DIGIT_CYCLES = 6.0
 """Of a code that is packed in digits."""
 TAKEN_CYCLES = 0.35
 """Of a code whose bits, from a word, say which table is taken: by what C2 of ResNet-18 runs, 0.25 on the Cortex-A76."""
+PAIRED_CYCLES = 0.3
+"""Of a code whose table gets that of the pixel computed beside it; by what C2 runs on the Cortex-A53."""
 WIDER = 1.1
 """What a kernel of wider operands takes longer than estimated, beside one of the layer's own: a fifth at the most."""
 SUMMED_PIXEL_CYCLES = 18.0
@@ -281,7 +283,8 @@ class Estimate:
         copied = runs * RUN_CYCLES + codes / COPIED_PER_CYCLE if runs else 0.0
         summing = lines * pixels * SUMMED_PIXEL_CYCLES if self._joined else codes * SUMMED_CODE_CYCLES
         crossing = codes * CROSSED_CODE_CYCLES if self._kernel.cross_terms else 0.0
-        return codes * self._cycles_per_code + copied + summing * self._sums_rows + crossing
+        pairing = codes * PAIRED_CYCLES if self._kernel.together > 1 else 0.0
+        return codes * self._cycles_per_code + copied + summing * self._sums_rows + crossing + pairing
 
     @property
     def _sums_rows(self) -> bool:

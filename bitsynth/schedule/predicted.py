@@ -29,6 +29,12 @@ def chooses(isa: Isa, model: str) -> bool:
     return cpu is not None and cpu.issue is not None and not cpu.issue.in_order
 
 
+def compares(isa: Isa, model: str) -> bool:
+    """Whether predicted cycles compare methods: on an in-order processor bounds leave out most of what it waits for."""
+    cpu = isa.table.cpu.get(model)
+    return cpu is not None and cpu.issue is not None and cpu.issue.in_order
+
+
 def serves(isa: Isa, method: str, model: str) -> bool:
     """Whether predicted cycles may judge a method: of fip those of in-order processors are too few."""
     return method != "fip" or chooses(isa, model)

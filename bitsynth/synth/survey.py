@@ -105,7 +105,8 @@ def survey(
     for planned in _planned(jobs, workers or features.cores()):
         plans.append(planned)
         progress(f"{len(plans)} of {len(jobs)} plans", len(plans), len(jobs))
-    return Map(isa_name, cpu, _baseline(isa, cpu, "int8"), _baseline(isa, cpu, "fp32"), _cells(plans))
+    cells = _cells(plans, predicted.compares(isa, cpu))
+    return Map(isa_name, cpu, _baseline(isa, cpu, "int8"), _baseline(isa, cpu, "fp32"), cells)
 
 
 def _baseline(isa: Isa, cpu: str, function: str) -> PeakBaseline | None:
@@ -115,19 +116,24 @@ def _baseline(isa: Isa, cpu: str, function: str) -> PeakBaseline | None:
     return PeakBaseline(best.name, best.table.doc, best.table.peak[cpu], best.table.source) if best else None
 
 
-def _cells(plans: Sequence[PlannedKernel]) -> tuple[Cell, ...]:
-    """Plans by widths, in the order of these."""
+def _cells(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[Cell, ...]:
+    """Plans by widths, in the order of these; of one pair of widths `by_scoreboard` or by bounds."""
 
     def widths(p: PlannedKernel) -> tuple[int, int]:
         return p.act_bits, p.w_bits
 
     by_widths = groupby(sorted(plans, key=widths), key=widths)
-    return tuple(Cell(a, w, _ranked(list(some))) for (a, w), some in by_widths)
+    return tuple(Cell(a, w, _ranked(list(some), by_scoreboard)) for (a, w), some in by_widths)
 
 
-def _ranked(plans: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:
+def _ranked(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[PlannedKernel, ...]:
     """Plans of one pair of widths: that one first which synthesis takes, and those without a kernel last."""
-    found = sorted((p for p in plans if p.cycles is not None), key=lambda p: (p.cycles, p.method))
+
+    def figure(p: PlannedKernel) -> tuple[float, str]:
+        cycles = p.scoreboard if by_scoreboard else p.cycles
+        return cycles or 0.0, p.method
+
+    found = sorted((p for p in plans if p.cycles is not None), key=figure)
     lacking = sorted((p for p in plans if p.cycles is None), key=lambda p: p.method)
     return *(taken_first(found, lambda p: p.scoreboard) if found else ()), *lacking
 

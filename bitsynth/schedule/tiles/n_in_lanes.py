@@ -109,7 +109,7 @@ def cheapest_kernel(
     tiles: list[PricedTile] = []
     bound = float("inf")
     wide = spec.act.bits == spec.wgt.bits == MAX_BITS
-    found = terms.find(isa, method, wide)
+    found = terms.find(isa, method, wide, lanes=not channels)
     slack = _slack(isa, method, model)
     # Every tile shape that may still be the cheapest, with every number of rows that fits.
     for least, shape in sorted(_shapes(isa, spec, found, model), key=lambda x: x[0]):
@@ -166,7 +166,7 @@ def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str
     """Every candidate, with the least its steady loop can cost under the model."""
     for term in found:
         # A byte each, too, where half the products are saved: unpacking would take as much.
-        alone = term.looks_up or term.crosses or spec.core.wgt.encoding is Encoding.SIGNED
+        alone = term.looks_up or term.crosses or term.code_bytes > 1 or spec.core.wgt.encoding is Encoding.SIGNED
         packed = 1 if alone else 8 // spec.wgt.bits
         # Where one register of a row serves several instructions, unpacking weighs: a byte each may be cheaper.
         per_bytes = dict.fromkeys((packed, 1)) if term.slots > 1 else (packed,)
@@ -176,19 +176,24 @@ def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str
             for digits in cut(isa, term, *bits, signed=signed):
                 if not all(_holds(isa, term, len(d.row), 1 if signed else len(d.column)) for d in digits):
                     continue
-                for registers, unroll in product(REGISTERS, _UNROLL_OF_PAIRS if term.rows > 1 else UNROLL):
+                for registers, unroll in product(REGISTERS, _unrolls(term, per_byte)):
                     if _whole(term, unroll, per_byte):
                         shape = TileShape(term, swapped, signed, digits, per_byte, unroll, registers)
                         yield round(sum(_loop_cost(isa, shape, digit, model) for digit in digits), 6), shape
 
 
+def _unrolls(term: ProductTerm, per_byte: int) -> tuple[int, ...]:
+    """Inputs of a column that a step may take: of rows that fill registers of slots as many as these have."""
+    if term.rows > 1:
+        return _UNROLL_OF_PAIRS
+    return UNROLL if term.slots == 1 else (max(1, term.slots // per_byte),)
+
+
 def _whole(term: ProductTerm, unroll: int, per_byte: int) -> bool:
-    """Whether a step has no more terms than `UNROLL` allows; or just as many as fill rows' registers of slots."""
-    if term.slots > 1:
-        return unroll == max(1, term.slots // per_byte)
+    """Whether a step has no more terms than `UNROLL` allows."""
     if term.crosses and unroll * per_byte % fast_products.NEIGHBOURS:
         return False
-    return unroll == 1 or unroll * per_byte <= UNROLL[-1]
+    return term.slots > 1 or unroll == 1 or unroll * per_byte <= UNROLL[-1]
 
 
 def _takes_signed(isa: Isa, term: ProductTerm, core: MatmulOperand) -> bool:

@@ -91,11 +91,12 @@ class ProductTerm:
 
 
 @lru_cache
-def find(isa: Isa, method: str, wide: bool = False) -> tuple[ProductTerm, ...]:
+def find(isa: Isa, method: str, wide: bool = False, lanes: bool = False) -> tuple[ProductTerm, ...]:
     """The terms of a method, in the order of the instruction tables; NoKernel says what `isa` lacks.
 
     With `wide` those that sum products of 16-bit lanes come behind: bytes whose sum of two products does not fit
-    16 bits are multiplied so at once.
+    16 bits are multiplied so at once. With `lanes` those of 16-bit lanes with one lane of a row's register are among
+    them: nothing is widened or repeated, but codes take two bytes.
     """
     if method == "pairs":
         pairs.find(isa)
@@ -103,6 +104,7 @@ def find(isa: Isa, method: str, wide: bool = False) -> tuple[ProductTerm, ...]:
     if method == "fip":
         return _fast_products(isa)
     every = [t for instr in _candidates(isa) for t in _terms(isa, instr)]
+    every += [t for instr in _candidates(isa) if lanes and instr.imm for t in _slot_products(isa, instr, WIDE)]
     every += [t for instr in _candidates(isa) if wide and not instr.imm for t in _products(isa, instr, WIDE)]
     found = tuple(t for t in every if t.method == method)
     if not found:
@@ -188,17 +190,18 @@ def _products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[ProductTe
                 yield ProductTerm(method, instr.name, upper, *places, instr.out, add, code_bytes=code_bytes)
 
 
-def _slot_products(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
+def _slot_products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[ProductTerm]:
     """The terms that add to an accumulator, each immediate with another slot of the row's register."""
-    types, slots, size = [o.type for o in instr.operands], len(instr.imms), isa.word.lanes // len(instr.imms)
-    bytes_ = [k for k, t in enumerate(types) if (t.bits, t.lanes) == (8, isa.word.lanes)]
-    for row, column in permutations(bytes_, 2):
+    types, slots, lanes = [o.type for o in instr.operands], len(instr.imms), isa.word.lanes // code_bytes
+    size, given = lanes // slots, [k for k, t in enumerate(types) if (t.bits, t.lanes) == (8 * code_bytes, lanes)]
+    for row, column in permutations(given, 2):
         rest = [k for k in range(len(types)) if k not in (row, column)]
         if len(rest) != 1 or types[rest[0]] != instr.out or instr.out.lanes != slots or size not in _SLOT_BYTES:
             continue
         if all(_multiplies(isa, instr, (row, column, rest[0]), size, slot=slot) for slot in instr.imms):
             method = "dot" if size == DOT_POSITIONS else "multiply"
-            yield ProductTerm(method, instr.name, None, row, column, rest[0], size, size, instr.out, None, slots)
+            places = row, column, rest[0], size * code_bytes, size
+            yield ProductTerm(method, instr.name, None, *places, instr.out, None, slots, code_bytes)
 
 
 def _multiplies(
