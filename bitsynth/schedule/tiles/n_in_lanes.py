@@ -109,7 +109,8 @@ def cheapest_kernel(
     tiles: list[PricedTile] = []
     bound = float("inf")
     wide = spec.act.bits == spec.wgt.bits == MAX_BITS
-    found = terms.find(isa, method, wide, lanes=not channels)
+    # In layers weights of two bytes would take the memory that few bits save; and they are quick in order alone.
+    found = terms.find(isa, method, wide, lanes=not channels and predicted.compares(isa, model))
     slack = _slack(isa, method, model)
     # Every tile shape that may still be the cheapest, with every number of rows that fits.
     for least, shape in sorted(_shapes(isa, spec, found, model), key=lambda x: x[0]):
