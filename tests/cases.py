@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bitsynth.errors import ToolError
 from bitsynth.layers import Conv2d, Pool, Requantize, Residual, Scale, Thresholds
-from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
+from bitsynth.layers.schedule import LayerSchedule, gathers
 from bitsynth.run.runner import Runner
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
@@ -342,7 +342,7 @@ def cases(
         out_layout=draw(st.sampled_from(LAYOUTS if codes else LAYOUTS[:2])),
         epilogue=epilogue,
         levels=draw(st.sampled_from(levels)),
-        gather=draw(st.sampled_from(CONV_ALGORITHMS)),
+        gather=draw(st.sampled_from(gathers(pairs=m.method == "pairs"))),
         columns_first=draw(st.booleans()),
         block_rows=draw(st.sampled_from((0, 0, 1, 7, 1 << 20))),
         band_rows=draw(st.sampled_from((0, 0, 1, 2, 5))),

@@ -32,7 +32,6 @@ from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.proof.multiples import proved_multiple
 from bitsynth.proof.proved import Proved
-from bitsynth.sketches.lanes import pairs
 from bitsynth.spec.matmul import MatmulSpec, affine
 
 _SUMMED, _SUM_BYTES = 64, 8
@@ -145,7 +144,6 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "has_pack_words": packs_words(kernel),
         "expands_bytes": expands_bytes(kernel),
         "takes_tables": takes_tables(kernel),
-        "pairs": _pairs(isa) if kernel.together > 1 else None,
         "codes_at_a_time": CODES,
         "words": [word_text(x, kernel.k_step) for x in chosen.words],
         "selftest": _selftest(kernel),
@@ -155,15 +153,6 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "wgt_value": value_text(spec.wgt),
         **_terms(kernel, spec),
         **_code(isa, kernel, spec),
-    }
-
-
-def _pairs(isa: Isa) -> dict[str, str]:
-    """The C of tables of two rows, `own` and `next`, side by side."""
-    found = pairs.find(isa)
-    return {
-        "type": isa.table.ctype[str(isa.word)],
-        "merged": isa[found.merge].render(["own[i]", "next[i]"], found.bits),
     }
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from bitsynth.emit.runtime_abi import CONV_ALGORITHM, Number
 from bitsynth.errors import SpecError
-from bitsynth.kernel.program import BIT_AXES, Kernel
+from bitsynth.kernel.program import BIT_AXES
 from bitsynth.spec.options import METHODS, SKETCHES
 
 OPERANDS = ("8x8", "8x4", "8x2", "4x8", "2x8")
@@ -18,9 +18,9 @@ DEPTHWISE = "depthwise"
 """The method of layers with few channels a group: channels in lanes, no tiles."""
 
 
-def gathers(kernel: Kernel) -> tuple[str, ...]:
-    """The algorithms for `kernel`: rows that it reads in pairs lie in one line."""
-    return CONV_ALGORITHMS if kernel.together == 1 else ("direct", "im2col")
+def gathers(*, pairs: bool) -> tuple[str, ...]:
+    """The algorithms for a kernel: `pairs` of rows that share bytes lie beside each other in one line."""
+    return ("direct", "im2col") if pairs else CONV_ALGORITHMS
 
 
 class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -34,7 +34,7 @@ def scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOpe
         channels=schedule.channels,
         sketch=schedule.sketch,
     )
-    if schedule.gather not in (known := gathers(kernel.entry.kernel)):
+    if schedule.gather not in (known := gathers(pairs=kernel.entry.kernel.together > 1)):
         raise SpecError(f"{kernel.name} reads rows in pairs: gather is {' or '.join(known)}, not {schedule.gather}")
     if wgt.zero:
         kernel = _without_zero(kernel, MatmulSpec(schedule.isa, act, wgt))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from bitsynth.kernel.program import BIT_AXES, Kernel
+from bitsynth.kernel.program import BIT_AXES
 from bitsynth.layers.candidates import Candidate, Fits, cpu_for
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.planning import ranked
@@ -54,7 +54,8 @@ class Space:
         """The schedule of a trial: what makes no difference is not asked for."""
         name = _choose(trial, "kernel", tuple(self.kernels))
         found = self.kernels[name]
-        gather = _choose(trial, _gather(found.entry.kernel), gathers(found.entry.kernel))
+        pairs = found.entry.kernel.together > 1
+        gather = _choose(trial, _gather(pairs), gathers(pairs=pairs))
         most, together = found.entry.kernel.rows, found.entry.kernel.together
         rows = together * trial.suggest_int(_own("rows", name), 1, most // together) if most > together else together
         return LayerSchedule(
@@ -93,7 +94,7 @@ class Space:
         kernel = self.kernels[name].entry.kernel
         return {
             "kernel": name,
-            _gather(kernel): schedule.gather,
+            _gather(kernel.together > 1): schedule.gather,
             _own("rows", name): (schedule.rows or kernel.rows) // kernel.together,
             "columns_first": schedule.columns_first,
             "block_rows": schedule.block_rows,
@@ -157,9 +158,9 @@ def _own(what: str, name: str) -> str:
     return f"{what} of {name}"
 
 
-def _gather(kernel: Kernel) -> str:
-    """The name of the parameter that chooses the algorithm: kernels of pairs have fewer."""
-    return "gather" if kernel.together == 1 else _own("gather", "pairs")
+def _gather(pairs: bool) -> str:
+    """The name of the parameter that chooses the algorithm: of fewer, if rows are read in pairs."""
+    return _own("gather", "pairs") if pairs else "gather"
 
 
 def _unrolls(found: Candidate) -> tuple[int, ...]:

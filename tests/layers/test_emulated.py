@@ -31,6 +31,10 @@ MORE = [
     machine("neon", "fip", 4, 4, "signed", "signed"),
     machine("neon", "fip", 3, 4, "bipolar", "unsigned", rows=1),
     machine("neon", "fip", 3, 3, "narrow", "bipolar"),
+    machine("neon", "pairs", 2, 1),
+    machine("neon", "pairs", 2, 2, "signed", "signed", rows=2),
+    machine("neon", "pairs", 1, 2, "bipolar", "unsigned"),
+    machine("neon_dotprod", "pairs", 1, 1, "bipolar", "bipolar"),
 ]
 SMALL = {"most": 3, "deep": 20, "threads": 1}
 

@@ -32,15 +32,15 @@ def test_other_rows_are_made_of_codes():
 
 @pytest.mark.parametrize("widths", [WIDTHS[1], *(pytest.param(x, marks=SLOW) for x in WIDTHS if x != WIDTHS[1])])
 @pytest.mark.parametrize("act", ["unsigned", "signed"])
-@pytest.mark.parametrize("window", [(1, 1, "direct"), (67, 3, "direct"), (200, 1, "im2col")])
+@pytest.mark.parametrize("window", [(1, 1, 1, "direct"), (67, 3, 2, "direct"), (200, 1, 2, "im2col")])
 def test_words_give_the_sums_of_their_codes(widths, act, window, skip_isa):
-    (method, act_bits, w_bits), (channels, size, gather) = widths, window
+    (method, act_bits, w_bits), (channels, size, stride, gather) = widths, window
     rng = np.random.default_rng(channels)
     codes = rng.integers(0, 1 << act_bits, (2, 6, 7, channels), np.uint8)
     values = np.arange(1 << w_bits) * 2 - (1 << w_bits) + 1
     weight = rng.choice(values, (70, channels, size, size))
     schedule = LayerSchedule("neon", method, 64, gather)
-    options = {"act_encoding": act, "padding": size // 2, "schedule": schedule, "out_layout": "NHWC"}
+    options = {"act_encoding": act, "stride": stride, "padding": size // 2, "schedule": schedule, "out_layout": "NHWC"}
     words, plain = (Conv2d(weight, act_bits, w_bits, layout=of, **options) for of in ("packed", "NHWC"))
     try:
         got = words.run(pack_words(codes, act_bits))

@@ -71,16 +71,22 @@ def steps_of(inputs, steps, shape):
 
 
 def packed_rows(shape, codes):
-    """By row, then step and input, of all that passes share."""
+    """By row, then step and input, of all that passes share; a row of pairs has the next one in its high halves."""
     count = -(-len(codes) // shape.rows) * shape.rows
     steps = by_step(codes, count, shape)
     inputs = [x for inputs in dict.fromkeys(p.rows for p in shape.passes) for x in inputs]
-    return [
-        byte
+    rows = [
+        [
+            byte
+            for x, step in steps_of(inputs, len(steps[row]), shape)
+            for byte in input_bytes(x, steps[row][step], shape.slot_bytes)
+        ]
         for row in range(count)
-        for x, step in steps_of(inputs, len(steps[row]), shape)
-        for byte in input_bytes(x, steps[row][step], shape.slot_bytes)
     ]
+    none = [0] * len(rows[0])
+    partners = [*rows[1:], none] if shape.together > 1 else [none] * count
+    both = (zip(row, other, strict=True) for row, other in zip(rows, partners, strict=True))
+    return [byte | partner << 4 for row in both for byte, partner in row]
 
 
 def packed_columns(shape, codes):

@@ -187,8 +187,14 @@ def _planned(method, cycles, scoreboard):
 )
 def test_what_is_first_is_what_synthesis_takes(fip, lookup, first):
     """Of products of sums only what is predicted to be quicker by 5 %."""
-    (cell,) = survey._cells([_planned("lookup", *lookup), _planned("fip", *fip)])
+    (cell,) = survey._cells([_planned("lookup", *lookup), _planned("fip", *fip)], by_scoreboard=False)
     assert cell.best.method == first
+
+
+def test_methods_of_in_order_processors_are_compared_by_predicted_cycles():
+    plans = [_planned("lookup", 12.8, 22.0), _planned("multiply", 16.1, 20.5)]
+    found = [survey._cells(plans, by_scoreboard)[0].best.method for by_scoreboard in (False, True)]
+    assert found == ["lookup", "multiply"]
 
 
 def test_in_order_processors_have_no_products_of_sums():

@@ -17,7 +17,6 @@ from bitsynth.isa.domains.forms import (
     Inexact,
     LinearForm,
     Payload,
-    TableEntry,
     add_forms,
     as_form,
     variable,
@@ -32,9 +31,8 @@ ROWS = 2
 
 @dataclass(frozen=True)
 class Pairing:
-    """`merge` puts two tables side by side, `add_high` adds the high halves of bytes; both by so many `bits`."""
+    """`add_high` adds the high halves of bytes, of so many `bits`."""
 
-    merge: str
     add_high: str
     bits: int
 
@@ -48,12 +46,10 @@ class Pairing:
 def find(isa: Isa) -> Pairing:
     """The first forms that do; NoKernel says what `isa` lacks."""
     bits = isa.word.bits // 2
-    merge = next((i.name for i in _candidates(isa, bits) if _merges(isa, i, bits)), None)
     add_high = next((i.name for i in _candidates(isa, bits) if _adds_high(isa, i, bits)), None)
-    if merge is None or add_high is None:
-        lacking = "puts two tables side by side in bytes" if merge is None else "adds the high halves of bytes"
-        raise NoKernel(f"{isa.name} has no instruction that {lacking}")
-    return Pairing(merge, add_high, bits)
+    if add_high is None:
+        raise NoKernel(f"{isa.name} has no instruction that adds the high halves of bytes")
+    return Pairing(add_high, bits)
 
 
 def supported(isa: Isa) -> bool:
@@ -72,12 +68,6 @@ def _candidates(isa: Isa, bits: int) -> Iterator[Instr]:
         for i in isa.full_forms
         if i.imm and bits in i.imms and i.out == isa.word and [o.type for o in i.operands] == two
     )
-
-
-def _merges(isa: Isa, instr: Instr, bits: int) -> bool:
-    lanes = range(isa.word.lanes)
-    rows = [[TableEntry((variable((row, b), 0, 1),), 1) for b in lanes] for row in range(ROWS)]
-    return _run(instr, rows, bits) == [Concat(((low, bits), (high, bits))) for low, high in zip(*rows, strict=True)]
 
 
 def _adds_high(isa: Isa, instr: Instr, bits: int) -> bool:

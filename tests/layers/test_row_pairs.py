@@ -1,0 +1,60 @@
+"""Layers whose kernels read rows in pairs: pixels that are computed beside each other share bytes."""
+
+import numpy as np
+import pytest
+
+from bitsynth.errors import SpecError
+from bitsynth.layers import Conv2d
+from bitsynth.layers.candidates import candidates
+from bitsynth.layers.cost import Estimate
+from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.planning import ranked
+from bitsynth.layers.schedule import LayerSchedule, gathers
+from bitsynth.layers.spec import LayerSpec
+from bitsynth.spec.matmul import Encoding, MatmulOperand
+
+PAIRS = LayerSchedule("neon", "pairs", 64, "direct")
+
+
+def spec(image, channels=128, size=3):
+    geometry = Geometry(channels, channels, 1, (size, size), (1, 1), (size // 2,) * 4, (1, 1))
+    return LayerSpec(MatmulOperand(2, Encoding.UNSIGNED), MatmulOperand(1, Encoding.BIPOLAR), geometry, image=image)
+
+
+def estimate(image, **how):
+    """That of four rows by 64 columns on the Cortex-A53."""
+    made = spec(image)
+    (candidate,) = [x for x in candidates(made.act, made.wgt, "neon") if (x.method, x.channels) == ("pairs", 64)]
+    return Estimate(candidate, made, "direct", 4, "a53", **how)
+
+
+def test_neighbours_in_the_image_of_padding_have_no_pairs():
+    assert gathers(pairs=True) == ("direct", "im2col")
+    weight = np.ones((64, 64, 3, 3), int)
+    with pytest.raises(SpecError, match="reads rows in pairs: gather is direct or im2col, not indirect"):
+        Conv2d(weight, 2, 1, isa="neon", schedule=LayerSchedule("neon", "pairs", 64, "indirect"))
+
+
+def test_a_line_of_odd_width_ends_with_half_a_pair():
+    """Seven lines of seven pixels are 14 tiles of four rows, not 13; of eight, 14."""
+    assert [estimate(image)._row_tiles for image in ((7, 7), (7, 8))] == [14, 14]
+
+
+def test_windows_of_neighbours_are_read_once_where_loads_block():
+    """Of a tile of four pixels two pairs of three taps are five pixels a line; a line of the window has six."""
+    found = estimate((28, 28))
+    a_pixel = 128 // 4 * 16
+    assert found._tile_bytes == 3 * 5 * a_pixel
+
+
+@pytest.mark.parametrize(("cpu", "orders"), [("a53", {False, True}), ("a72", {False})])
+def test_columns_come_first_only_where_what_is_read_is_waited_for(cpu, orders):
+    found = ranked(spec((28, 28)), "neon", cpu=cpu)
+    assert {x.schedule.columns_first for x in found if x.candidate.method == "pairs"} == orders
+
+
+def test_weights_that_stay_near_are_read_once():
+    """Lines of tables do not stay beside weights of 18 KB: each comes three times for each tile of columns."""
+    pixels, columns = (estimate((28, 28), columns_first=first) for first in (False, True))
+    assert columns._far_bytes < pixels._far_bytes / 3
+    assert columns.cycles < pixels.cycles
