@@ -225,10 +225,6 @@ class Estimate:
 
     @property
     def _row_tiles(self) -> int:
-        """Tiles of pixels; pairs of rows lie in one line."""
-        high, wide = self._geometry.output(*self.layer.typical_image)
-        if self._kernel.together > 1 and wide % 2:
-            return high * -(-wide // self.rows)
         return -(-self._output_pixels // self.rows)
 
     @property

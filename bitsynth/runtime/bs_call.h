@@ -12,6 +12,9 @@ struct call {
     struct bs_shape in, out;
     size_t grid_h, grid_w;                       /* pixels that are packed */
     size_t pixel_codes, pixel_bytes, line_bytes; /* of the packed pixels */
+    /* Pixels behind a line, and where in it: those that its last output reads, in pairs with what
+     * the first one of the next line does. 0 of them if no pair lies in two lines. */
+    size_t end_pixels, ends;
     /* Rows are packed from words as they lie; bytes of a pixel of the input, and of its group. */
     size_t from_words, expands, in_pixel, tap_bytes;
     int reads_input; /* rows are the codes of the input's pixels, where they lie */
@@ -214,6 +217,10 @@ void bs_transpose_pixels(const struct call *c, size_t from, size_t to);
 /* Pack grid lines from..to into the view. */
 void bs_pack_lines(
     const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s);
+
+/* Put what the first output of the next line reads into the pixels behind grid lines from..to of
+ * those up to `end`, which are packed. */
+void bs_pair_lines(const struct call *c, struct view view, size_t from, size_t to, size_t end);
 
 /* A pixel of padding, packed into the scratch; its sums go to place 0 of the view. */
 void bs_pack_padding(const struct call *c, struct view view, const struct scratch *s);

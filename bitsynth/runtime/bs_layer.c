@@ -138,6 +138,16 @@ static void plan_strips(struct call *c, size_t pixels)
     }
 }
 
+/* Pairs of a kernel's rows lie in two lines where those are odd. */
+static void plan_ends(struct call *c)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t reach = plus(times(l->kernel_w - 1, l->dilation_w), 1);
+    c->ends = times(c->grid_w, c->pixel_bytes);
+    if (l->kernel->pair_rows && c->out.width % 2)
+        c->end_pixels = l->conv_algorithm == BS_IM2COL ? 1 : reach;
+}
+
 /* One task's scratch, after everything else is planned. */
 static size_t scratch_bytes(const struct call *c)
 {
@@ -168,7 +178,8 @@ static void plan_arena(struct call *c, size_t threads)
     c->band_grid_rows = grid_lines(c, c->band_rows);
     c->views = c->bands > 1 ? c->slots : 1;
     const size_t behind = plus(k->slack, l->joined_taps ? k->row_bytes : 0);
-    c->line_bytes = aligned(plus(times(c->grid_w, c->pixel_bytes), behind));
+    plan_ends(c);
+    c->line_bytes = aligned(plus(plus(c->ends, times(c->end_pixels, c->pixel_bytes)), behind));
     c->rows_bytes = times(c->band_grid_rows, c->line_bytes);
     c->reads_input = can_read_input(c);
     if (c->reads_input) {
@@ -310,6 +321,13 @@ static void pack_task(void *argument, size_t slot)
         &s);
 }
 
+static void pair_task(void *argument, size_t slot)
+{
+    const struct call *c = argument;
+    const size_t from = part(c->grid_h, slot, c->slots), to = part(c->grid_h, slot + 1, c->slots);
+    bs_pair_lines(c, view_of(c, 0, 0), from, to, c->grid_h);
+}
+
 /* How many of n slots share the columns, so that the fullest slot has least to do. */
 static size_t column_slots(const struct call *c)
 {
@@ -353,7 +371,9 @@ static void band_task(void *argument, size_t slot)
          ++band) {
         const size_t from = band * c->band_rows, to = least(from + c->band_rows, c->out.height);
         const struct view view = view_of(c, slot, from * stride);
-        bs_pack_lines(c, view, view.first, view.first + grid_lines(c, to - from), &s);
+        const size_t end = view.first + grid_lines(c, to - from);
+        bs_pack_lines(c, view, view.first, end, &s);
+        bs_pair_lines(c, view, view.first, end, end);
         if (!c->packs_only)
             bs_compute(c, view, from * c->out.width, to * c->out.width, 0, c->tiles, &s);
     }
@@ -373,6 +393,8 @@ static void run_image(struct call *c, struct bs_pool *pool)
             bs_run(pool, band_task, c, c->slots);
         else {
             bs_run(pool, pack_task, c, c->slots);
+            if (c->end_pixels)
+                bs_run(pool, pair_task, c, c->slots);
             if (!c->packs_only)
                 bs_run(pool, compute_task, c, c->slots);
         }

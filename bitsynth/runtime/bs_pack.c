@@ -164,18 +164,6 @@ static void pad_pixels(
     }
 }
 
-/* Puts the pixel that is computed beside each pixel of a line into its bytes, if the kernel wants
- * that.
- */
-static void pair_pixels(const struct call *c, struct view view, size_t y)
-{
-    const struct bs_layer *l = c->layer;
-    const size_t next = l->conv_algorithm == BS_IM2COL ? 1 : l->stride_w;
-    uint8_t *line = view.rows + (y - view.first) * c->line_bytes;
-    if (l->kernel->pair_rows)
-        l->kernel->pair_rows(c->grid_w, next, c->pixel_bytes, line, c->pixel_bytes);
-}
-
 /* Grid line y, of which each pixel is one of the input or padding. */
 static void pack_line(
     const struct call *c, struct view view, size_t y, const struct scratch *s, const int32_t *sums)
@@ -213,6 +201,37 @@ static void pack_line(
             pack_pixels(c, view, line * c->grid_w + from, to - from, there, rows);
     }
     pad_pixels(c, view, line, to, c->grid_w, s, sums);
+}
+
+/* How far behind a packed pixel the one lies that is computed beside it, in a line or in lines. */
+static size_t next_of(const struct call *c, size_t stride)
+{
+    return c->layer->conv_algorithm == BS_IM2COL ? 1 : stride;
+}
+
+/* Puts the pixel that is computed beside each pixel of a line into its bytes, if the kernel wants
+ * that. Those that its last output reads are kept behind it as they were.
+ */
+static void pair_pixels(const struct call *c, struct view view, size_t y)
+{
+    const struct bs_layer *l = c->layer;
+    const size_t next = next_of(c, l->stride_w);
+    if (!l->kernel->pair_rows)
+        return;
+    uint8_t *line = view.rows + (y - view.first) * c->line_bytes;
+    memcpy(
+        line + c->ends,
+        line + (c->out.width - 1) * next * c->pixel_bytes,
+        c->end_pixels * c->pixel_bytes);
+    l->kernel->pair_rows(c->grid_w, next, c->pixel_bytes, line, c->pixel_bytes);
+}
+
+void bs_pair_lines(const struct call *c, struct view view, size_t from, size_t to, size_t end)
+{
+    const size_t next = next_of(c, c->layer->stride_h), bytes = c->end_pixels * c->pixel_bytes;
+    uint8_t *line = view.rows + (from - view.first) * c->line_bytes;
+    for (size_t y = from; bytes && y < to && next < end - y; ++y, line += c->line_bytes)
+        c->layer->kernel->pair_rows(2, 1, bytes, line + c->ends, next * c->line_bytes - c->ends);
 }
 
 static void pack_plain_lines(

@@ -116,7 +116,7 @@ static void point_inside(
 }
 
 /* Where the first segment of `rows` pixels from p on lies; rows of the tile beyond them read the
- * last one again. */
+ * last one again. A pair whose first pixel is the last of its line lies behind that. */
 static void point_pixels(
     const struct call *c, struct view view, size_t p, size_t rows, const uint8_t **to)
 {
@@ -133,7 +133,7 @@ static void point_pixels(
             left = c->out.width - 1;
             at = line += down;
         }
-        to[row] = at;
+        to[row] = left == 0 && row % 2 == 0 && c->end_pixels ? line + c->ends : at;
         at += right;
     }
     for (size_t row = rows; row < l->kernel->rows; ++row)
@@ -238,13 +238,6 @@ static void pad_results(
     bs_pad_sums(c, all, columns, sums, l->groups * l->out_channels);
 }
 
-/* Pixels from p on that a strip has: pairs of a kernel's rows lie in one line. */
-static size_t strip_pixels(const struct call *c, size_t p, size_t to)
-{
-    const size_t width = c->out.width, count = least(c->strip_rows, to - p);
-    return c->layer->kernel->pair_rows && width % 2 ? least(count, width - p % width) : count;
-}
-
 /* Pixels from..to and tiles of columns tile_from..tile_to, strip by strip. */
 static void run_block(
     const struct call *c,
@@ -256,9 +249,8 @@ static void run_block(
     const struct scratch *s)
 {
     for (size_t first = tile_from; first < tile_to; first += c->strip_tiles)
-        for (size_t p = from, count; p < to; p += count) {
-            count = strip_pixels(c, p, to);
-            const struct strip strip = {p, count, p - from, 0, 0};
+        for (size_t p = from; p < to; p += c->strip_rows) {
+            const struct strip strip = {p, least(c->strip_rows, to - p), p - from, 0, 0};
             run_strip(c, view, strip, first, least(first + c->strip_tiles, tile_to), s);
         }
 }

@@ -35,11 +35,6 @@ def test_neighbours_in_the_image_of_padding_have_no_pairs():
         Conv2d(weight, 2, 1, isa="neon", schedule=LayerSchedule("neon", "pairs", 64, "indirect"))
 
 
-def test_a_line_of_odd_width_ends_with_half_a_pair():
-    """Seven lines of seven pixels are 14 tiles of four rows, not 13; of eight, 14."""
-    assert [estimate(image)._row_tiles for image in ((7, 7), (7, 8))] == [14, 14]
-
-
 def test_windows_of_neighbours_are_read_once_where_loads_block():
     """Of a tile of four pixels two pairs of three taps are five pixels a line; a line of the window has six."""
     found = estimate((28, 28))
