@@ -66,4 +66,4 @@ def _inputs(kernel: Kernel, letter: str) -> str:
     bits = kernel.row_bits if of_rows else kernel.column_bits
     sides: list[Sequence[Input]] = [p.rows if of_rows else p.columns for p in kernel.passes]
     shared = [x for side in dict.fromkeys(map(tuple, sides)) for x in side]
-    return "; ".join(input_text(x, bits, kernel.input_bytes(x)) for x in shared)
+    return "; ".join(input_text(x, bits, kernel.input_bytes(x), kernel.code_bytes) for x in shared)

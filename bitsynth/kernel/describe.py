@@ -28,8 +28,11 @@ def _parity(chosen: tuple[int, ...], bits: int) -> int:
     return sum(reduce(xor, (c >> k & 1 for k in chosen)) << c for c in range(1 << bits))
 
 
-def input_text(given: Input, bits: int, size: int) -> str:
-    """The content of a row's or a column's input, and the positions of the step that its `size` bytes are of."""
+def input_text(given: Input, bits: int, size: int, code_bytes: int = 1) -> str:
+    """The content of a row's or a column's input, and the positions of the step that its `size` bytes are of.
+
+    A code takes `code_bytes` of them.
+    """
     if not isinstance(given, Planes):
         values = " ".join(map(str, given.values))
         places = _range(range(given.first, given.first + given.bits))
@@ -37,17 +40,18 @@ def input_text(given: Input, bits: int, size: int) -> str:
     planes = ", ".join(plane_text(t, bits) for t in given.tables)
     if given.signed:
         planes = f"code - {given.zero} as a signed byte"
-    return f"{planes} at {_bytes([given.positions(b) for b in range(size)])}"
+    each = "byte" if code_bytes == 1 else f"{code_bytes} bytes"
+    return f"{planes} at {_places([given.positions(b) for b in range(size // code_bytes)], each)}"
 
 
-def _bytes(places: list[range]) -> str:
-    """The positions of each byte; of many, the first two and the last."""
+def _places(places: list[range], each: str) -> str:
+    """The positions of each byte, or so many; of many, the first two and the last."""
     shown = [f"{p[0]}" if len(p) == 1 else _ends(p) for p in places]
     if len(set(shown)) == 1:
-        return _range(places[0]) + (" in every byte" if len(shown) > 1 else "")
+        return _range(places[0]) + (f" in every {each}" if len(shown) > 1 else "")
     if len(shown) > 4:
         shown = [*shown[:2], "..", shown[-1]]
-    return f"positions {', '.join(shown)}, byte by byte"
+    return f"positions {', '.join(shown)}, {each} by {each}"
 
 
 def _range(places: range) -> str:

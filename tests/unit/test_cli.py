@@ -408,6 +408,11 @@ def test_inputs_in_words(given, slot_bytes, text):
     assert describe.input_text(given, bits, slot_bytes) == text
 
 
+def test_codes_of_two_bytes_in_words():
+    text = "bit 0 at positions 0, 1, .., 7, 2 bytes by 2 bytes"
+    assert describe.input_text(Planes((0b10,), 0, 1, 1), 1, 16, code_bytes=2) == text
+
+
 @pytest.mark.parametrize(
     ("table", "bits", "text"),
     [

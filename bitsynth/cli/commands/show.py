@@ -125,9 +125,10 @@ def _build_page(isa: Isa, build: Build) -> list[RenderableType]:
 
 def _pass_page(isa: Isa, kernel: Kernel, loop: Pass, where: str) -> list[RenderableType]:
     registers = kernel.columns * kernel.slot_bytes * 8 // isa.table.vector_bits
-    inputs = [(f"a{i}", input_text(x, kernel.row_bits, kernel.input_bytes(x))) for i, x in enumerate(loop.rows)]
+    wide = kernel.code_bytes
+    inputs = [(f"a{i}", input_text(x, kernel.row_bits, kernel.input_bytes(x), wide)) for i, x in enumerate(loop.rows)]
     inputs += [
-        (_registers(i, registers), input_text(x, kernel.column_bits, kernel.slot_bytes))
+        (_registers(i, registers), input_text(x, kernel.column_bits, kernel.slot_bytes, wide))
         for i, x in enumerate(loop.columns)
     ]
     width = max(len(name) for name, _ in inputs)
@@ -180,7 +181,7 @@ def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
             ("columns", loop.columns, kernel.column_bits),
         ):
             for x, of_input in zip(given, texts[side], strict=True):
-                of_input["text"] = input_text(x, bits, kernel.input_bytes(x))
+                of_input["text"] = input_text(x, bits, kernel.input_bytes(x), kernel.code_bytes)
                 if isinstance(x, Planes):
                     of_input["tables"] = [_plane_facts(t, bits) for t in x.tables]
     # The name, in parts.

@@ -72,6 +72,7 @@
 #define bs_pack_pixels layer_bs_pack_pixels
 #define bs_packed_words layer_bs_packed_words
 #define bs_pad_sums layer_bs_pad_sums
+#define bs_pair_lines layer_bs_pair_lines
 #define bs_pixel_output layer_bs_pixel_output
 #define bs_popcount layer_bs_popcount
 #define bs_scalar layer_bs_scalar
