@@ -14,7 +14,7 @@ from random_drawing import one_of
 
 from bitsynth import Conv2d, Requantize, Residual, Thresholds
 from bitsynth.layers.geometry import Geometry, geometry_of
-from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
+from bitsynth.layers.schedule import LayerSchedule, gathers
 
 FORMS = 3
 """Layers of one kind, layout, number of channels and greatest window."""
@@ -140,7 +140,7 @@ def _schedule(rng: Generator, isa: str, kind: Kind) -> LayerSchedule | None:
         isa=isa,
         method=kind.method,
         channels=64,
-        gather=one_of(rng, CONV_ALGORITHMS),
+        gather=one_of(rng, gathers(pairs=kind.method == "pairs")),
         columns_first=bool(rng.integers(0, 2)),
         block_rows=one_of(rng, (0, 7, 64)),
         band_rows=one_of(rng, (0, 2)),

@@ -157,8 +157,8 @@ class _Chain:
         return block("if (steps_here == 0)", [*pointers, "steps_here = steps;", "offset = 0;"])
 
     def _first_rows(self) -> list[int]:
-        """The first row of every group: what it points to is of all of them."""
-        return [self.kernel.rows_of(group).start for group in range(self.kernel.groups)]
+        """The first row of every group, which points to what all of its rows share."""
+        return list(range(0, self.kernel.rows, self.kernel.together))
 
     def _row_start(self, loop: Pass) -> str:
         """The start of the pass's inputs in a row, whose steps lie together or plane by plane."""

@@ -142,9 +142,8 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
         "a value in every table": all(any(x.values) for _, x in tables),
         "tables that fill no more than a register": all(x.entries <= isa.word.lanes for _, x in tables),
         "tables, if rows share a program": kernel.together == 1 or bool(tables),
-        "sums that fit a row's share of an entry": all(
-            x.bits * max(x.values) < 1 << isa.word.bits // kernel.together for _, x in tables if kernel.together > 1
-        ),
+        "sums that fit a row's share of an entry": kernel.together == 1
+        or all(x.bits * max(x.values) < 1 << isa.word.bits // kernel.together for _, x in tables),
     }
 
 

@@ -74,7 +74,7 @@ class Estimate:
 
     The cost is in cycles of `cpu`, or if that is "" of the first processor of the set's that has what the kernel needs;
     that of sums by `sums_model`. What is beside them is as measured on Zen 5, or `counted` in instructions that layers
-    run on Arm: pointers once for all tiles of columns, and planes of words as they lie.
+    run on Arm: pointers once for all tiles of columns unless these come first, and planes of words as they lie.
     """
 
     candidate: Candidate

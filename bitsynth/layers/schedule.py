@@ -19,7 +19,7 @@ DEPTHWISE = "depthwise"
 
 
 def gathers(*, pairs: bool) -> tuple[str, ...]:
-    """The algorithms for a kernel: `pairs` of rows that share bytes lie beside each other in one line."""
+    """The algorithms for a kernel; with `pairs` not indirect: neighbours of pixels there may be padding."""
     return ("direct", "im2col") if pairs else CONV_ALGORITHMS
 
 

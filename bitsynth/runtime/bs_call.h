@@ -12,9 +12,9 @@ struct call {
     struct bs_shape in, out;
     size_t grid_h, grid_w;                       /* pixels that are packed */
     size_t pixel_codes, pixel_bytes, line_bytes; /* of the packed pixels */
-    /* Pixels behind a line, and where in it: those that its last output reads, in pairs with what
-     * the first one of the next line does. 0 of them if no pair lies in two lines. */
-    size_t end_pixels, ends;
+    /* Behind a line, once more: what its last output reads, in pairs with what the first one of the
+     * next line does. 0 bytes if no pair lies in two lines. */
+    size_t end_at, end_bytes;
     /* Rows are packed from words as they lie; bytes of a pixel of the input, and of its group. */
     size_t from_words, expands, in_pixel, tap_bytes;
     int reads_input; /* rows are the codes of the input's pixels, where they lie */
@@ -106,6 +106,12 @@ static inline size_t aligned(size_t bytes)
 static inline size_t part(size_t count, size_t i, size_t n)
 {
     return count / n * i + count % n * i / n;
+}
+
+/* Packed pixels, or lines of them, from one output to the next. */
+static inline size_t bs_step(const struct call *c, size_t stride)
+{
+    return c->layer->conv_algorithm == BS_IM2COL ? 1 : stride;
 }
 
 /* Whether a sum is a result, but for taps on padding, and lies as one. */

@@ -138,14 +138,15 @@ static void plan_strips(struct call *c, size_t pixels)
     }
 }
 
-/* Pairs of a kernel's rows lie in two lines where those are odd. */
+/* A pair may lie in two lines if these are of odd width. */
 static void plan_ends(struct call *c)
 {
     const struct bs_layer *l = c->layer;
-    const size_t reach = plus(times(l->kernel_w - 1, l->dilation_w), 1);
-    c->ends = times(c->grid_w, c->pixel_bytes);
+    const size_t window = plus(times(l->kernel_w - 1, l->dilation_w), 1),
+                 pixels = l->conv_algorithm == BS_IM2COL ? 1 : window;
+    c->end_at = times(c->grid_w, c->pixel_bytes);
     if (l->kernel->pair_rows && c->out.width % 2)
-        c->end_pixels = l->conv_algorithm == BS_IM2COL ? 1 : reach;
+        c->end_bytes = times(pixels, c->pixel_bytes);
 }
 
 /* One task's scratch, after everything else is planned. */
@@ -179,7 +180,7 @@ static void plan_arena(struct call *c, size_t threads)
     c->views = c->bands > 1 ? c->slots : 1;
     const size_t behind = plus(k->slack, l->joined_taps ? k->row_bytes : 0);
     plan_ends(c);
-    c->line_bytes = aligned(plus(plus(c->ends, times(c->end_pixels, c->pixel_bytes)), behind));
+    c->line_bytes = aligned(plus(plus(c->end_at, c->end_bytes), behind));
     c->rows_bytes = times(c->band_grid_rows, c->line_bytes);
     c->reads_input = can_read_input(c);
     if (c->reads_input) {
@@ -366,7 +367,7 @@ static void band_task(void *argument, size_t slot)
 {
     const struct call *c = argument;
     const struct scratch s = scratch_of(c, slot);
-    const size_t stride = c->layer->conv_algorithm == BS_IM2COL ? 1 : c->layer->stride_h;
+    const size_t stride = bs_step(c, c->layer->stride_h);
     for (size_t band = part(c->bands, slot, c->slots); band < part(c->bands, slot + 1, c->slots);
          ++band) {
         const size_t from = band * c->band_rows, to = least(from + c->band_rows, c->out.height);
@@ -393,7 +394,7 @@ static void run_image(struct call *c, struct bs_pool *pool)
             bs_run(pool, band_task, c, c->slots);
         else {
             bs_run(pool, pack_task, c, c->slots);
-            if (c->end_pixels)
+            if (c->end_bytes)
                 bs_run(pool, pair_task, c, c->slots);
             if (!c->packs_only)
                 bs_run(pool, compute_task, c, c->slots);

@@ -203,47 +203,24 @@ static void pack_line(
     pad_pixels(c, view, line, to, c->grid_w, s, sums);
 }
 
-/* How far behind a packed pixel the one lies that is computed beside it, in a line or in lines. */
-static size_t next_of(const struct call *c, size_t stride)
-{
-    return c->layer->conv_algorithm == BS_IM2COL ? 1 : stride;
-}
-
-/* Puts the pixel that is computed beside each pixel of a line into its bytes, if the kernel wants
- * that. Those that its last output reads are kept behind it as they were.
+/* Puts the pixel that is computed beside each pixel of a line into its bytes. Those that its last
+ * output reads are kept behind it as they were.
  */
 static void pair_pixels(const struct call *c, struct view view, size_t y)
 {
     const struct bs_layer *l = c->layer;
-    const size_t next = next_of(c, l->stride_w);
-    if (!l->kernel->pair_rows)
-        return;
+    const size_t next = bs_step(c, l->stride_w), last = (c->out.width - 1) * next;
     uint8_t *line = view.rows + (y - view.first) * c->line_bytes;
-    memcpy(
-        line + c->ends,
-        line + (c->out.width - 1) * next * c->pixel_bytes,
-        c->end_pixels * c->pixel_bytes);
+    memcpy(line + c->end_at, line + last * c->pixel_bytes, c->end_bytes);
     l->kernel->pair_rows(c->grid_w, next, c->pixel_bytes, line, c->pixel_bytes);
 }
 
 void bs_pair_lines(const struct call *c, struct view view, size_t from, size_t to, size_t end)
 {
-    const size_t next = next_of(c, c->layer->stride_h), bytes = c->end_pixels * c->pixel_bytes;
+    const size_t next = bs_step(c, c->layer->stride_h), apart = next * c->line_bytes - c->end_at;
     uint8_t *line = view.rows + (from - view.first) * c->line_bytes;
-    for (size_t y = from; bytes && y < to && next < end - y; ++y, line += c->line_bytes)
-        c->layer->kernel->pair_rows(2, 1, bytes, line + c->ends, next * c->line_bytes - c->ends);
-}
-
-static void pack_plain_lines(
-    const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s)
-{
-    int32_t sums[2] = {0, 0};
-    const struct view pad = {NULL, NULL, &sums[0], &sums[1], 0};
-    bs_pack_padding(c, pad, s);
-    for (size_t y = from; y < to; ++y) {
-        pack_line(c, view, y, s, sums);
-        pair_pixels(c, view, y);
-    }
+    for (size_t y = from; c->end_bytes && y < to && next < end - y; ++y, line += c->line_bytes)
+        c->layer->kernel->pair_rows(2, 1, c->end_bytes, line + c->end_at, apart);
 }
 
 /* Taps on padding, as lines have them. */
@@ -320,15 +297,22 @@ static void pack_patches(const struct call *c, struct view view, size_t y, const
 void bs_pack_lines(
     const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s)
 {
+    const struct bs_layer *l = c->layer;
+    const int plain = l->conv_algorithm != BS_IM2COL || l->kernel_h * l->kernel_w == 1;
+    int32_t sums[2] = {0, 0};
+    const struct view pad = {NULL, NULL, &sums[0], &sums[1], 0};
     if (c->reads_input)
         return;
     for (size_t i = 0; i < c->staged_lines; ++i)
         s->held[i].number = 0;
-    if (c->layer->conv_algorithm != BS_IM2COL || c->layer->kernel_h * c->layer->kernel_w == 1)
-        pack_plain_lines(c, view, from, to, s);
-    else
-        for (size_t y = from; y < to; ++y) {
+    if (plain)
+        bs_pack_padding(c, pad, s);
+    for (size_t y = from; y < to; ++y) {
+        if (plain)
+            pack_line(c, view, y, s, sums);
+        else
             pack_patches(c, view, y, s);
+        if (l->kernel->pair_rows)
             pair_pixels(c, view, y);
-        }
+    }
 }

@@ -121,9 +121,8 @@ static void point_pixels(
     const struct call *c, struct view view, size_t p, size_t rows, const uint8_t **to)
 {
     const struct bs_layer *l = c->layer;
-    const int plain = l->conv_algorithm == BS_IM2COL;
-    const size_t down = (plain ? 1 : l->stride_h) * c->line_bytes,
-                 right = (plain ? 1 : l->stride_w) * c->pixel_bytes;
+    const size_t down = bs_step(c, l->stride_h) * c->line_bytes,
+                 right = bs_step(c, l->stride_w) * c->pixel_bytes;
     const size_t oy = p / c->out.width;
     const uint8_t *line = view.lines + oy * down - view.first * c->line_bytes,
                   *at = line + (p - oy * c->out.width) * right;
@@ -133,7 +132,7 @@ static void point_pixels(
             left = c->out.width - 1;
             at = line += down;
         }
-        to[row] = left == 0 && row % 2 == 0 && c->end_pixels ? line + c->ends : at;
+        to[row] = left == 0 && row % 2 == 0 && c->end_bytes ? line + c->end_at : at;
         at += right;
     }
     for (size_t row = rows; row < l->kernel->rows; ++row)

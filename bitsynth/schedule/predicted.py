@@ -31,8 +31,7 @@ def chooses(isa: Isa, model: str) -> bool:
 
 def compares(isa: Isa, model: str) -> bool:
     """Whether predicted cycles compare methods: on an in-order processor bounds leave out most of what it waits for."""
-    cpu = isa.table.cpu.get(model)
-    return cpu is not None and cpu.issue is not None and cpu.issue.in_order
+    return model in isa.table.in_order
 
 
 def serves(isa: Isa, method: str, model: str) -> bool:

@@ -128,12 +128,8 @@ def _cells(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[Cell, .
 
 def _ranked(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[PlannedKernel, ...]:
     """Plans of one pair of widths: that one first which synthesis takes, and those without a kernel last."""
-
-    def figure(p: PlannedKernel) -> tuple[float, str]:
-        cycles = p.scoreboard if by_scoreboard else p.cycles
-        return cycles or 0.0, p.method
-
-    found = sorted((p for p in plans if p.cycles is not None), key=figure)
+    found = [p for p in plans if p.cycles is not None]
+    found.sort(key=lambda p: (p.scoreboard if by_scoreboard else p.cycles, p.method))
     lacking = sorted((p for p in plans if p.cycles is None), key=lambda p: p.method)
     return *(taken_first(found, lambda p: p.scoreboard) if found else ()), *lacking
 

@@ -154,11 +154,9 @@ def _methods(isa: Isa, options: KernelOptions) -> tuple[str, ...]:
 def _across_methods(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
     """The sort key of kernels of different methods: the figure to a tenth, rounded up, then the bytes they read.
 
-    The figure of in-order processors is that of predicted cycles.
-    `bitsynth synth` says so if a runner-up has the lower figure.
-
-    Models leave loads out. The one case this decides is A1W1 of AVX-512, where the popcount
-    kernel is measured to be as fast as the lookup one or faster.
+    `bitsynth synth` says so if a runner-up has the lower figure. On in-order processors it is that of predicted cycles;
+    elsewhere it leaves loads out. The one case that bytes decide is A1W1 of AVX-512, where the popcount kernel is
+    measured to be as fast as the lookup one or faster.
     """
     by_scoreboard = predicted.compares(isa, model)
     figure = scoreboard(kernel, [model])[model] if by_scoreboard else cost.figure(isa, kernel, model)

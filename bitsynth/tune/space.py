@@ -55,7 +55,7 @@ class Space:
         name = _choose(trial, "kernel", tuple(self.kernels))
         found = self.kernels[name]
         pairs = found.entry.kernel.together > 1
-        gather = _choose(trial, _gather(pairs), gathers(pairs=pairs))
+        gather = _choose(trial, _gather_name(pairs), gathers(pairs=pairs))
         most, together = found.entry.kernel.rows, found.entry.kernel.together
         rows = together * trial.suggest_int(_own("rows", name), 1, most // together) if most > together else together
         return LayerSchedule(
@@ -94,7 +94,7 @@ class Space:
         kernel = self.kernels[name].entry.kernel
         return {
             "kernel": name,
-            _gather(kernel.together > 1): schedule.gather,
+            _gather_name(kernel.together > 1): schedule.gather,
             _own("rows", name): (schedule.rows or kernel.rows) // kernel.together,
             "columns_first": schedule.columns_first,
             "block_rows": schedule.block_rows,
@@ -158,8 +158,8 @@ def _own(what: str, name: str) -> str:
     return f"{what} of {name}"
 
 
-def _gather(pairs: bool) -> str:
-    """The name of the parameter that chooses the algorithm: of fewer, if rows are read in pairs."""
+def _gather_name(pairs: bool) -> str:
+    """The name of the parameter that chooses the algorithm, which has the same choices in every trial."""
     return _own("gather", "pairs") if pairs else "gather"
 
 

@@ -225,8 +225,6 @@ def cut(x: Payload, first: int, last: int) -> Payload:
     if isinstance(x, BitField):
         mask, ones = x.mask >> first & every, x.ones >> first & every
         return BitField(x.tt, x.column, x.position + first, mask, ones) if mask else ones
-    if first == 0 and isinstance(x, TableEntry):
-        return x
     form = as_form(x)
     if first == 0:
         return form

@@ -26,7 +26,7 @@ from bitsynth.isa.domains.forms import (
     side_by_side,
 )
 from bitsynth.isa.domains.lookups import affine_lookup, selected_parts
-from bitsynth.isa.domains.pieces import laid_beside, sum_by_pieces
+from bitsynth.isa.domains.pieces import sum_by_pieces
 from bitsynth.isa.domains.products import product
 from bitsynth.isa.domains.ranges import Ranges, interval, ranged, tightened
 
@@ -114,8 +114,6 @@ class LinearDomain:
             return a | b
         if isinstance(a, int | BitField) and isinstance(b, int | BitField):
             return self.not_(self.and_(self.not_(a, w), self.not_(b, w), w), w)
-        if (beside := laid_beside(a, b) or laid_beside(b, a)) is not None:
-            return beside
         low, high = sorted((as_form(a), as_form(b)), key=_trailing_zeros)
         zeros = _trailing_zeros(high)
         require(0 <= low.lo and low.hi < 1 << zeros, "or of two overlapping sums is not linear")

@@ -9,7 +9,6 @@ from bitsynth.isa.domains.forms import (
     as_form,
     side_by_side,
 )
-from bitsynth.isa.domains.ranges import interval
 
 
 def sum_by_pieces(a: Concat, b: Concat) -> Payload | None:
@@ -21,12 +20,3 @@ def sum_by_pieces(a: Concat, b: Concat) -> Payload | None:
             return None
         out.append((whole, bits))
     return side_by_side(out) if len(a.pieces) == len(b.pieces) else None
-
-
-def laid_beside(high: Payload, low: Payload) -> Payload | None:
-    """The or of what has only zeros in its lowest piece, and of what fits there; None for others."""
-    if not isinstance(high, Concat) or high.pieces[0][0] != 0:
-        return None
-    least, most = interval(low)
-    bits = high.pieces[0][1]
-    return side_by_side([(low, bits), *high.pieces[1:]]) if 0 <= least and most < 1 << bits else None

@@ -104,7 +104,7 @@ def cheapest_kernel(
 ) -> ScheduledKernel:
     """The cheapest kernel of `method` under cost model `model`; NoKernel if none fits.
 
-    With `channels` rows are activations, and a tile has at most so many columns; of pairs it is a part of them.
+    With `channels` rows are activations, and a tile has at most so many columns; of pairs their number divides it.
     """
     tiles: list[PricedTile] = []
     bound = float("inf")
@@ -142,10 +142,11 @@ def cheapest_kernel(
 
 
 def _suits(kernel: Kernel, channels: int) -> bool:
-    """Whether layers of `channels`, or a multiple, may have the tile: of pairs, the quickest, none computes in vain."""
-    if not channels:
-        return True
-    return kernel.columns <= channels and (kernel.together == 1 or channels % kernel.columns == 0)
+    """Whether a tile is for layers of `channels`: of pairs only if whole tiles fill them.
+
+    Of other methods tiles of 48 columns ship too, beside some of 32.
+    """
+    return not channels or (kernel.columns <= channels and (kernel.together == 1 or channels % kernel.columns == 0))
 
 
 def _slack(isa: Isa, method: str, model: str) -> float:

@@ -207,9 +207,9 @@ def _slot_products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[Prod
 def _multiplies(
     isa: Isa, instr: Instr, places: tuple[int, int, int | None], size: int, half: int = 0, slot: int | None = None
 ) -> bool:
-    """Whether lane i is the sum of the products of slot i's bytes and the row's, and the accumulator.
+    """Whether lane i is the sum of the products of slot i's codes and the row's, and the accumulator.
 
-    `places` are the operands of row, column and accumulator. The row's bytes are in every slot, or in the
+    `places` are the operands of row, column and accumulator. The row's codes are in every slot, or in the
     one that the immediate is.
     """
     row, column, acc = places

@@ -399,11 +399,12 @@ static inline uint64_t first_bits(size_t left)
 typedef uint8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
 typedef uint64_t whole __attribute__((vector_size(16), aligned(1), may_alias));
 
-/* The sum of the bytes. */
-static inline int32_t sum_of_bytes(bytes codes)
+/* The sum of the bytes. By its place: GCC 14 for AArch64 ends at arguments that may lie
+ * anywhere. */
+static inline int32_t sum_of_bytes(const bytes *codes)
 {
     const uint64_t even = UINT64_C(0x00ff00ff00ff00ff);
-    const whole pairs = ((whole)codes & even) + ((whole)codes >> 8 & even);
+    const whole pairs = ((whole)*codes & even) + ((whole)*codes >> 8 & even);
     return (int32_t)(((pairs[0] + pairs[1]) * UINT64_C(0x0001000100010001)) >> 48);
 }
 
@@ -441,7 +442,8 @@ static inline void expand(const uint64_t *words, uint64_t mask, uint8_t *to, int
     codes[1] = codes1;
     codes[2] = codes2;
     codes[3] = codes3;
-    const int32_t sum = sum_of_bytes(codes0 + codes1 + codes2 + codes3);
+    const bytes all = codes0 + codes1 + codes2 + codes3;
+    const int32_t sum = sum_of_bytes(&all);
     sums[0] += -15 * sum;
 }
 

@@ -77,6 +77,7 @@
 #define bs_popcount layer_bs_popcount
 #define bs_scalar layer_bs_scalar
 #define bs_set_tensors layer_bs_set_tensors
+#define bs_step layer_bs_step
 #define bs_stored_at_once layer_bs_stored_at_once
 #define bs_transpose layer_bs_transpose
 #define bs_transpose_pixels layer_bs_transpose_pixels
