@@ -37,6 +37,8 @@ PROCESSOR = (
     "processor\t: 0\nFeatures\t: fp asimd crc32 cpuid asimdrdm asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0b\n"
 )
 """What emulators of programs show, since qemu 8.1, as /proc/cpuinfo: an Arm processor."""
+QEMU_CPU = "cortex-a76"
+"""That processor. By default there is SVE too, for which numpy's OpenBLAS has code that qemu 7.2 runs wrongly."""
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -114,6 +116,8 @@ def fill(root: Path) -> None:
 def run_in(root: Path, argv: list[str]) -> int:
     """The exit code of a command in `root`, in the copy of this checkout."""
     passed = [f"{k}={v}" for k, v in os.environ.items() if k.startswith("PIP_")]
+    if (root / "lib/ld-linux-aarch64.so.1").exists():
+        passed.append(f"QEMU_CPU={QEMU_CPU}")
     inside = ["env", "-i", "HOME=/root", "LANG=C.UTF-8", "PATH=/usr/bin:/bin:/usr/sbin:/sbin", *passed]
     ready = "for d in proc dev sys; do mount --rbind /$d $d; done; mount --bind cpuinfo proc/cpuinfo"
     enter = shlex.join(["chroot", ".", *inside, "sh", "-c", f'cd {HOME} && exec "$@"', "sh", *argv])
