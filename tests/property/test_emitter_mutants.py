@@ -41,7 +41,7 @@ MUTANTS = {
     "codes of a step in another order": (WORDS, "'order[position]'", "'position'"),
     "another bit of the codes": (WORDS, "gathered(codes, {{ j }})", "gathered(codes, {{ j // 2 }})"),
     "words in another order": (WORDS, "bits[1] << 1", "bits[1] << 2"),
-    "the second half beside the first": (LONG, "<< 4;", "<< 5;"),
+    "the second half beside the first": (LONG, "& low) << 4;", "& low) << 5;"),
     "planes one over the other": (WORDS, "(8 * loop.index0)) if loop.index0 }}", "8) }}"),
     "planes apart one over the other": (APART, "' + %d * apart' % loop.index0 if outer", "'' if outer"),
     "a rest without its last code": (
@@ -64,6 +64,13 @@ MUTANTS = {
     "terms of the first rows": (BYTES, "narrow(ROWS, row_sums_at + row,", "narrow(ROWS, row_sums_at,"),
     "several tables and fewer codes": (SEVERAL, "codes += {{ many }};", "codes += {{ taken }};"),
     "several tables over one another": (SEVERAL, "to += {{ build.at_once }} * TABLES", "to += TABLES"),
+    "a partner in the low halves": (SEVERAL, "own[i] | next[i] << 4;", "own[i] | next[i];"),
+    "every second row without partner": (SEVERAL, "pair_next(count, other, one,", "pair_next(count, other, other,"),
+        SEVERAL,
+        "    if (rows > 1)\n        pair_next",
+        "    if (rows > 2)\n        pair_next",
+    ),
+    "four tables that are half as many": (SEVERAL, "at += 4 * ENTRIES)", "at += 8 * ENTRIES)"),
 }
 """What each is, the kernel that shows it, and a text of one template with what takes its place."""
 
