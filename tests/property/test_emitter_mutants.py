@@ -66,10 +66,6 @@ MUTANTS = {
     "several tables over one another": (SEVERAL, "to += {{ build.at_once }} * TABLES", "to += TABLES"),
     "a partner in the low halves": (SEVERAL, "own[i] | next[i] << 4;", "own[i] | next[i];"),
     "every second row without partner": (SEVERAL, "pair_next(count, other, one,", "pair_next(count, other, other,"),
-        SEVERAL,
-        "    if (rows > 1)\n        pair_next",
-        "    if (rows > 2)\n        pair_next",
-    ),
     "four tables that are half as many": (SEVERAL, "at += 4 * ENTRIES)", "at += 8 * ENTRIES)"),
 }
 """What each is, the kernel that shows it, and a text of one template with what takes its place."""
