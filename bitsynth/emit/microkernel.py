@@ -149,16 +149,17 @@ class _Chain:
         return [*lines, *block("for (; run > 0; --run)", step)]
 
     def _next_segment(self, loop: Pass) -> list[str]:
-        start, firsts = self._row_start(loop), self._first_rows()
-        pointers = [f"row{group} = *segment++{start};" for group in range(len(firsts))]
+        start = self._row_start(loop)
         if self.kernel.together > 1:
-            pointers = [f"row{group} = segment[{row}]{start};" for group, row in enumerate(firsts)]
+            pointers = [f"row{group} = segment[{row}]{start};" for group, row in enumerate(self._first_rows())]
             pointers.append("segment += ROWS;")
+        else:
+            pointers = [f"row{row} = *segment++{start};" for row in self._first_rows()]
         return block("if (steps_here == 0)", [*pointers, "steps_here = steps;", "offset = 0;"])
 
-    def _first_rows(self) -> list[int]:
+    def _first_rows(self) -> range:
         """The first row of every group, which points to what all of its rows share."""
-        return list(range(0, self.kernel.rows, self.kernel.together))
+        return range(0, self.kernel.rows, self.kernel.together)
 
     def _row_start(self, loop: Pass) -> str:
         """The start of the pass's inputs in a row, whose steps lie together or plane by plane."""

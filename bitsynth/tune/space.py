@@ -54,9 +54,8 @@ class Space:
         """The schedule of a trial: what makes no difference is not asked for."""
         name = _choose(trial, "kernel", tuple(self.kernels))
         found = self.kernels[name]
-        pairs = found.entry.kernel.together > 1
-        gather = _choose(trial, _gather_name(pairs), gathers(pairs=pairs))
         most, together = found.entry.kernel.rows, found.entry.kernel.together
+        gather = _choose(trial, _gather_name(together > 1), gathers(pairs=together > 1))
         rows = together * trial.suggest_int(_own("rows", name), 1, most // together) if most > together else together
         return LayerSchedule(
             found.isa,

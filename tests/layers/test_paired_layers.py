@@ -13,8 +13,6 @@ from bitsynth.layers.schedule import LayerSchedule, gathers
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
-PAIRS = LayerSchedule("neon", "pairs", 64, "direct")
-
 
 def spec(image, channels=128, size=3):
     geometry = Geometry(channels, channels, 1, (size, size), (1, 1), (size // 2,) * 4, (1, 1))

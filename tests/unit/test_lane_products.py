@@ -11,7 +11,10 @@ from bitsynth.matmul import get_kernel
 from bitsynth.proof import checker
 from bitsynth.schedule import predicted
 from bitsynth.schedule.flush import with_trip_count
+from bitsynth.schedule.tiles.n_in_lanes import cheapest_kernel
 from bitsynth.sketches.lanes import terms
+from bitsynth.solver.budget import Budget
+from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +34,15 @@ def test_only_kernels_for_the_in_order_processor_have_them(kernel):
     for options in ({}, {"cpu": "a72"}, {"channels": 64, "method": "multiply"}):
         other = get_kernel("neon", 4, 4, **options).entry.kernel
         assert not any("mla_lane" in s.op for p in other.passes for s in p.step.steps)
+
+
+def test_layers_have_none_even_there():
+    """Their weights of two bytes would take the memory that few bits save."""
+    isa, operand = load("neon").for_cpu("a53"), MatmulOperand(4, Encoding.UNSIGNED)
+    spec = MatmulSpec("neon", operand, operand)
+    alone, in_layers = (cheapest_kernel(isa, spec, "multiply", "a53", Budget(), n).kernel for n in (0, 64))
+    ops = [{s.op for p in x.passes for s in p.step.steps} for x in (alone, in_layers)]
+    assert ["mla_lane.u16x8" in x for x in ops] == [True, False]
 
 
 @pytest.mark.parametrize("depth", [1, 7, 8, 288, 289, 296, 1153])

@@ -179,23 +179,18 @@ def _shapes(isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str
                 if not all(_holds(isa, term, len(d.row), 1 if signed else len(d.column)) for d in digits):
                     continue
                 for registers, unroll in product(REGISTERS, _unrolls(term, per_byte)):
-                    if _whole(term, unroll, per_byte):
-                        shape = TileShape(term, swapped, signed, digits, per_byte, unroll, registers)
-                        yield round(sum(_loop_cost(isa, shape, digit, model) for digit in digits), 6), shape
+                    shape = TileShape(term, swapped, signed, digits, per_byte, unroll, registers)
+                    yield round(sum(_loop_cost(isa, shape, digit, model) for digit in digits), 6), shape
 
 
-def _unrolls(term: ProductTerm, per_byte: int) -> tuple[int, ...]:
+def _unrolls(term: ProductTerm, per_byte: int) -> list[int]:
     """Inputs of a column that a step may take: of rows that fill registers of slots as many as these have."""
-    if term.rows > 1:
-        return _UNROLL_OF_PAIRS
-    return UNROLL if term.slots == 1 else (max(1, term.slots // per_byte),)
-
-
-def _whole(term: ProductTerm, unroll: int, per_byte: int) -> bool:
-    """Whether a step has no more terms than `UNROLL` allows."""
-    if term.crosses and unroll * per_byte % fast_products.NEIGHBOURS:
-        return False
-    return term.slots > 1 or unroll == 1 or unroll * per_byte <= UNROLL[-1]
+    if term.slots > 1:
+        few = [max(1, term.slots // per_byte)]
+    else:
+        many = _UNROLL_OF_PAIRS if term.rows > 1 else UNROLL
+        few = [n for n in many if n == 1 or n * per_byte <= UNROLL[-1]]
+    return [n for n in few if not term.crosses or n * per_byte % fast_products.NEIGHBOURS == 0]
 
 
 def _takes_signed(isa: Isa, term: ProductTerm, core: MatmulOperand) -> bool:

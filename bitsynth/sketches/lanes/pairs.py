@@ -7,20 +7,12 @@ they do to unknowns in the linear domain, never by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 from bitsynth.errors import NoKernel, SpecError
-from bitsynth.isa.domains.forms import (
-    Concat,
-    Inexact,
-    LinearForm,
-    Payload,
-    add_forms,
-    as_form,
-    variable,
-)
+from bitsynth.isa.domains.forms import Concat, Inexact, LinearForm, add_forms, as_form, variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
@@ -44,7 +36,7 @@ class Pairing:
 
 @lru_cache
 def find(isa: Isa) -> Pairing:
-    """The first forms that do; NoKernel says what `isa` lacks."""
+    """The first instruction that does; NoKernel says what `isa` lacks."""
     bits = isa.word.bits // 2
     add_high = next((i.name for i in _candidates(isa, bits) if _adds_high(isa, i, bits)), None)
     if add_high is None:
@@ -53,7 +45,7 @@ def find(isa: Isa) -> Pairing:
 
 
 def supported(isa: Isa) -> bool:
-    """Whether `isa` has them."""
+    """Whether `isa` has it."""
     try:
         find(isa)
     except NoKernel:
@@ -75,17 +67,13 @@ def _adds_high(isa: Isa, instr: Instr, bits: int) -> bool:
     acc, low, high = ([variable((name, b), 0, most) for b in lanes] for name in ("acc", "low", "high"))
     both = [Concat(((x, bits), (y, bits))) for x, y in zip(low, high, strict=True)]
     want = [add_forms(x, y) for x, y in zip(acc, high, strict=True)]
-    got = _run(instr, [acc, both], bits)
-    return got is not None and [_terms(as_form(x)) for x in got] == [_terms(x) for x in want]
+    try:
+        got = instr(LinearDomain(1), [acc, both], bits)
+    except (Inexact, SpecError):
+        return False
+    return [_terms(as_form(x)) for x in got] == [_terms(x) for x in want]
 
 
 def _terms(x: LinearForm) -> tuple[int, object]:
     """What a form is, but for its bounds."""
     return x.const, x.atoms
-
-
-def _run(instr: Instr, args: Sequence[Sequence[Payload]], imm: int) -> list[Payload] | None:
-    try:
-        return instr(LinearDomain(1), args, imm)
-    except (Inexact, SpecError):
-        return None
