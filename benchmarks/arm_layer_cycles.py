@@ -31,6 +31,7 @@ from arm_traces import COMPILERS, instructions
 from cache_counts import LINE_BYTES, MODEL, Counter, watched
 from forced import forced
 from numpy.typing import NDArray
+from prefetches import prefetched
 
 from bitsynth.bench.forms import PACKED
 from bitsynth.bench.layers import SUM
@@ -126,7 +127,8 @@ def measured(cpu: str, layer: ResNetLayer, widths: tuple[int, int]) -> Row:
     options: dict[str, Any] = {"layout": PACKED.layout, "out_layout": PACKED.out_layout, "epilogue": epilogue}
     made = layer_of(layer, SETS[cpu], *widths, cpu=cpu, **options)
     library, given = compiled(made.kernel, made.packed.programs), PACKED.codes(codes, widths[0])
-    with watched(made.kernel, made.packed.programs, traced=True) as (runner, counter):
+    fetched = prefetched(lines(library))
+    with watched(made.kernel, made.packed.programs, traced=True, fetched=fetched) as (runner, counter):
         ours = Layer(made.packed, runner, made.pool)
         (call, out), (packing, _) = ours.bound(given), ours.bound(given, part="pack")
         count, cycles, missed = counted(counter, call, library, cpu)

@@ -2,8 +2,9 @@
  *
  * Counts and caches live in the file `state`, which others may read, and fill with zeros to begin anew. Two levels of
  * data caches with lines of 64 bytes: least recently used lines go, stores fetch their lines as loads do, and whatever
- * misses the first level asks the second; none with `caches=off`, which is faster. With `trace=` a file has the blocks
- * that were run, in order. What it needs of qemu's header is declared here. */
+ * misses the first level asks the second; none with `caches=off`, which is faster. With `fetch=` a file has loads, by
+ * their addresses, and how many bytes behind what they read lines are asked for: these are there, and not counted. With
+ * `trace=` a file has the blocks that were run, in order. What it needs of qemu's header is declared here. */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,7 +46,15 @@ struct trace {
     uint32_t run[MOST_RUNS];
 };
 
+/* A load at the address `at` and a distance in bytes; the last one is at 0. */
+struct fetch {
+    uint64_t at;
+    int64_t distance;
+};
+enum { MOST_FETCHES = 1 << 12 };
+
 static struct state *state;
+static struct fetch *fetches;
 static struct trace *trace;
 static uint64_t from, to;
 static bool caches = true;
@@ -60,6 +69,16 @@ static bool use(uint64_t *set, size_t ways, uint64_t line)
     memmove(set + 1, set, i * sizeof *set);
     set[0] = line;
     return hit;
+}
+
+static void on_fetch(unsigned cpu, uint32_t info, uint64_t address, void *data)
+{
+    const struct fetch *fetch = data;
+    const uint64_t line = (address + (uint64_t)fetch->distance) >> LINE_SHIFT;
+    (void)cpu;
+    (void)info;
+    if (!use(state->l1[line % L1_SETS], L1_WAYS, line + 1))
+        use(state->l2[line % L2_SETS], L2_WAYS, line + 1);
 }
 
 static void on_access(unsigned cpu, uint32_t info, uint64_t address, void *data)
@@ -105,6 +124,9 @@ static void on_translation(uint64_t id, struct qemu_plugin_tb *tb)
             start = at;
         if (caches)
             qemu_plugin_register_vcpu_mem_cb(insn, on_access, NO_REGISTERS, READS_AND_WRITES, NULL);
+        for (struct fetch *fetch = fetches; caches && fetch != NULL && fetch->at != 0; ++fetch)
+            if (fetch->at == at)
+                qemu_plugin_register_vcpu_mem_cb(insn, on_fetch, NO_REGISTERS, READS_AND_WRITES, fetch);
     }
     if (instructions == 0)
         return;
@@ -144,8 +166,10 @@ int qemu_plugin_install(uint64_t id, const void *info, int argc, char **argv)
             state = shared(argv[i] + 6, sizeof *state);
         else if (strncmp(argv[i], "trace=", 6) == 0)
             trace = shared(argv[i] + 6, sizeof *trace);
+        else if (strncmp(argv[i], "fetch=", 6) == 0)
+            fetches = shared(argv[i] + 6, MOST_FETCHES * sizeof *fetches);
     }
-    if (state == NULL || state == MAP_FAILED || trace == MAP_FAILED)
+    if (state == NULL || state == MAP_FAILED || trace == MAP_FAILED || fetches == MAP_FAILED)
         return -1;
     qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
     return 0;

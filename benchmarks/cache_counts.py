@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -34,7 +35,7 @@ MODEL = (
     "L1D "
     + ", L2 ".join(f"{size >> 10} KiB of {ways} ways" for size, ways in CACHES.values())
     + f"; lines of {LINE_BYTES} bytes, least recently used replaced, stores fetch their lines, virtual addresses, "
-    "no prefetching, data of one thread alone, cold at the start of every call"
+    "no prefetching but what code asks for, data of one thread alone, cold at the start of every call"
 )
 ALIGN = 64
 MOST_BLOCKS = 1 << 16
@@ -105,11 +106,17 @@ class Counter:
 
 @contextmanager
 def watched(
-    kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS, *, caches: bool = True, traced: bool = False
+    kernel: LayerKernel,
+    programs: LayerPrograms = NO_PROGRAMS,
+    *,
+    caches: bool = True,
+    traced: bool = False,
+    fetched: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> Iterator[tuple[Runner, Counter]]:
     """A runner of the kernel's layers under qemu, and the counts of its code; ToolError if qemu is not at hand.
 
-    Without `caches` instructions alone are counted, which is faster; `traced` are the blocks that are run.
+    Without `caches` instructions alone are counted, which is faster; `traced` are the blocks that are run. Lines that
+    are `fetched`, by the addresses of loads so many bytes behind what they read, are there.
     """
     isa = load.load(kernel.spec.isa)
     table = architecture.named(isa.table.arch)
@@ -123,6 +130,11 @@ def watched(
         options = ["-plugin", f"{plugin()},state={state},from={image.base:#x},to={image.place(2):#x}"]
         if not caches:
             options[-1] += ",caches=off"
+        if fetched:
+            fetch = Path(folder, "fetch")
+            pairs = [(image.base + at, distance) for at, distances in fetched.items() for distance in distances]
+            fetch.write_bytes(b"".join(struct.pack("=Qq", *pair) for pair in pairs))
+            options[-1] += f",fetch={fetch}"
         if trace:
             trace.touch()
             options[-1] += f",trace={trace}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from bitsynth.emit.lines import block, declared
 from bitsynth.emit.overwriting import in_place
@@ -12,7 +13,7 @@ from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.in_order import ahead
+from bitsynth.kernel.in_order import ahead, counting
 from bitsynth.kernel.in_order.folds import in_registers
 from bitsynth.kernel.in_order.halves import is_high
 from bitsynth.kernel.program import Kernel, Loop, Pass
@@ -34,10 +35,10 @@ class OrderedSteps:
         before = self._lines(found.flat, found.before, outer, found.carried, step.of_copies(found.copies))
         after = self._lines(found.flat, found.after, outer, found.carried, step.of_copies(found.copies))
         places = step.of_copies(found.copies) | {f"{k}@": p for k, p in step.of_copies(found.copies, 1).items()}
-        turn = self._turns(found, outer, places)
         many = advance if found.copies == 1 else step.advance(found.copies)
+        turn = self._turns(found, outer, places, many)
         counted = f"size_t turns = run / {found.copies};" if found.copies > 1 else "size_t turns = run;"
-        body = [*carried, *block("", before), *block("for (; turns > 1; --turns)", [*turn, *many]), *block("", after)]
+        body = [*carried, *block("", before), *block("for (--turns; turns > 0;)", turn), *block("", after)]
         out = [counted, f"run -= turns * {found.copies};" if found.copies > 1 else "run = 0;"]
         out += block("if (turns > 0)", [*body, *many])
         if found.copies == 1:
@@ -50,9 +51,29 @@ class OrderedSteps:
         lines = ahead.listed(self.isa, self.kernel, flat)
         return self._lines(flat, lines, scope, (), InputPlaces(self.isa, self.kernel, self.loop).of_copies(1))
 
-    def _turns(self, found: ahead.Ordered, scope: Scope, places: Mapping[str, str]) -> list[str]:
-        where = [(step, _place(step, places, "@" if later else "")) for step, later in found.turns]
-        return list(self._statements(found.flat, found.after, where, scope.inner(), found.carried))
+    def _turns(self, found: ahead.Ordered, scope: Scope, places: Mapping[str, str], advance: list[str]) -> list[str]:
+        """A turn of the loop; where its pointers have gone on, the next step's loads are what its own were before."""
+        counted = counting.counted(self.kernel, found)
+        where = []
+        for k, (step, later) in enumerate(found.turns):
+            moved = k > (counted.columns if counting.is_column(step) else counted.rows)
+            where.append((step, _place(step, places, "@" if later and not moved else "")))
+        counts = dict[int, list[str]]()
+        for k, name, text in (
+            (counted.rows, "offset", advance[0]),
+            (counted.columns, "column", advance[1]),
+            (counted.turns, "turns", "--turns;"),
+        ):
+            counts.setdefault(k, []).extend([text, *scope.settle(name)])
+        for k, place in self._fetched(found.copies, counted.left):
+            counts.setdefault(k, []).extend(scope.prefetch(place))
+        return list(self._statements(found.flat, found.after, where, scope.inner(), found.carried, counts))
+
+    def _fetched(self, copies: int, left: Sequence[int]) -> Iterator[tuple[int, str]]:
+        """Places in lines of caches that a turn asks for, and the numbers of its lines behind which it does."""
+        places = InputPlaces(self.isa, self.kernel, self.loop).fetched(copies)
+        for number, place in enumerate(places[: len(left)]):
+            yield left[number * len(left) // len(places)], place
 
     def _lines(
         self, flat: Loop, lines: Iterable[Step], scope: Scope, carried: Iterable[str], places: Mapping[str, str]
@@ -68,30 +89,35 @@ class OrderedSteps:
         lines: Iterable[tuple[Step, str | None]],
         scope: Scope,
         carried: Iterable[str],
+        behind: Mapping[int, Sequence[str]] = MappingProxyType({}),
     ) -> Iterator[str]:
-        """A statement a line, and what keeps it in its place; `own` are the lines in which accumulators are."""
+        """A statement a line, and what keeps it in its place; `own` are the lines in which accumulators are.
+
+        Statements `behind` the numbers of lines follow them.
+        """
         own, kept = list(own), set(carried)
         early = in_place(self.isa, flat, own)
 
         def named(name: str) -> str:
             return early[name].name if name in early else name
 
-        for step, place in lines:
+        for k, (step, place) in enumerate(lines):
             name = named(step.dst)
             if is_high(name) and place is not None:
                 yield from scope.high_half(name, place)
-                continue
-            if place is not None:
-                value = self._load(step, place, scope)
-            elif is_high(step.args[-1]):
-                value = scope.joined(*step.args)
             else:
-                value = scope.value(step, named)
-            if step.dst in early or step.dst in kept:
-                yield f"{name} = {value};"
-            else:
-                yield scope.declare(name, self.isa[step.op].out, value)
-            yield from scope.hold(name) if step.args or in_registers(self.isa, self.kernel) else scope.pin(name)
+                if place is not None:
+                    value = self._load(step, place, scope)
+                elif is_high(step.args[-1]):
+                    value = scope.joined(*step.args)
+                else:
+                    value = scope.value(step, named)
+                if step.dst in early or step.dst in kept:
+                    yield f"{name} = {value};"
+                else:
+                    yield scope.declare(name, self.isa[step.op].out, value)
+                yield from scope.hold(name) if step.args or in_registers(self.isa, self.kernel) else scope.pin(name)
+            yield from behind.get(k, ())
         for acc in flat.accs:
             if own and acc.next not in early:
                 yield f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};"

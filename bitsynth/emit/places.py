@@ -8,6 +8,7 @@ from itertools import product
 
 from bitsynth.emit.inputs import side_bytes
 from bitsynth.isa.load import Isa
+from bitsynth.kernel.in_order import prefetch
 from bitsynth.kernel.in_order.ahead import copy_of
 from bitsynth.kernel.in_order.halves import HALVES
 from bitsynth.kernel.order import of_row
@@ -48,6 +49,15 @@ class InputPlaces:
                 out[copy_of(name, copy)] = here
                 low, high = (copy_of(name + half, copy) for half in HALVES)
                 out |= {low: here, high: _plus(here, self.isa.word.lanes // 2)}
+        return out
+
+    def fetched(self, copies: int) -> list[str]:
+        """The lines of caches that turns of `copies` steps ask for, a place in each."""
+        cpu, out = self.isa.table.cpu[self.kernel.order], list[str]()
+        for base, name in (("column", "w"), *((f"row{group} + offset", "a") for group in range(self.kernel.groups))):
+            size = copies * self._size(name)
+            if distance := prefetch.distance(cpu, self.kernel, size):
+                out += (_plus(base, distance + line) for line in range(0, size, prefetch.LINE_BYTES))
         return out
 
     def _size(self, name: str) -> int:

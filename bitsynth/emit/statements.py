@@ -130,6 +130,14 @@ class Scope:
         self.macros["SETTLE"] = f"#define SETTLE(x) {text.format(x='x').removesuffix(';')}"
         return [f"SETTLE({pointer});"]
 
+    def prefetch(self, place: str) -> list[str]:
+        """A statement that has the line at `place`, which may be behind all arrays, fetched, if the set has such."""
+        text = self.isa.table.prefetch
+        if not text:
+            return []
+        self.macros["PREFETCH"] = f"#define PREFETCH(x) {text.format(x='x').removesuffix(';')}"
+        return [f"PREFETCH((uintptr_t){place});"]
+
     def hold(self, name: str) -> list[str]:
         """A statement that keeps what makes a value before all such that follow, if the instruction set has such."""
         text = self.isa.table.hold

@@ -98,8 +98,9 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nothing starts beside a load of a whole register. `features` are the feature sets it has; all if unsaid.
     `near_bytes` stay in its first cache from one tile of a layer to the next, `outer_bytes` in its second, from which
     it reads `far_bytes_per_cycle`; a tile takes `call_cycles` beside its sums. The defaults of these four are Zen 5's,
-    measured. Packing and pointers take `slower` times as long as on Zen 5, by `vector_per_cycle` if unsaid. `issue` are
-    its issue rules, for processors that are predicted.
+    measured. Kernels in its order ask for lines `prefetch_turns` of a step's loop before they read them. Packing and
+    pointers take `slower` times as long as on Zen 5, by `vector_per_cycle` if unsaid. `issue` are its issue rules, for
+    processors that are predicted.
     """
 
     doc: str
@@ -112,6 +113,7 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     outer_bytes: int = 1 << 20
     far_bytes_per_cycle: float = 40.0
     call_cycles: float = 30.0
+    prefetch_turns: int = 0
     slower: float | None = None
     issue: IssueTable | None = None
 
@@ -176,6 +178,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pin: str = ""
     hold: str = ""
     address: str = ""
+    prefetch: str = ""
     halves: HalvesTable | None = None
     pin_peeled: bool = True
     pin_tile: str = ""

@@ -13,6 +13,7 @@ from bitsynth.emit.tables import takes_tables
 from bitsynth.emit.terms import has_row_terms, row_affines
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tables import CpuTable
+from bitsynth.kernel.in_order.prefetch import distance
 from bitsynth.kernel.inputs import Table
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.candidates import Candidate
@@ -98,9 +99,11 @@ class Estimate:
     def cycles(self) -> float:
         """Packing, then tiles: their sums beside what they read from afar, or one after the other if loads block."""
         tiles = self._row_tiles * self.column_tiles
-        far = (self._far_bytes + self._written_bytes) / self._cpu.far_bytes_per_cycle
+        rows, weights = self._far_bytes
+        waited = self._waited(rows, weights) + self._written_bytes if self.loads_block else 0.0
+        hidden = rows + weights - waited
         sums = tiles * self._sums
-        reading = sums + far if self.loads_block else max(sums, far)
+        reading = max(sums, hidden / self._cpu.far_bytes_per_cycle) + waited / self._cpu.far_bytes_per_cycle
         apart = GROUP_PIXEL_CYCLES * self._output_pixels if self._geometry.groups > 1 else 0.0
         wider = WIDER if self.candidate.operands else 1.0
         every = reading + tiles * self._beside + self._slower * (self._packing + apart)
@@ -155,23 +158,31 @@ class Estimate:
         return share * self._cpu.call_cycles + self._slower * (pointers + results)
 
     @property
-    def _far_bytes(self) -> float:
-        """Bytes that tiles read and the nearest cache does not hold any more.
+    def _far_bytes(self) -> tuple[float, float]:
+        """Bytes of rows and of weights that tiles read and the nearest cache does not hold any more.
 
         If loads do not block, sums hide what a tile that fits finds gone: measured on Zen 5.
         """
         kernel = self._kernel
         row, column = self._tile_bytes, self.steps * kernel.columns * kernel.column_bytes
-        weights = float(self.column_tiles * column)
+        weights, tiles = float(self.column_tiles * column), self._row_tiles * self.column_tiles
         if row + column > self._cpu.near_bytes:
-            return float(self._row_tiles * self.column_tiles * (row + column))
+            return float(tiles * row), float(tiles * column)
         if not self.loads_block:
-            return 0.0
+            return 0.0, 0.0
         if self.columns_first:
-            return self.column_tiles * self._image_bytes(column) + weights
+            return self.column_tiles * self._image_bytes(column), weights
         if row + weights <= self._cpu.near_bytes:
-            return self._image_bytes(weights) + weights
-        return self._image_bytes(weights) + self._row_tiles * weights
+            return self._image_bytes(weights), weights
+        return self._image_bytes(weights), self._row_tiles * weights
+
+    def _waited(self, rows: float, weights: float) -> float:
+        """Of these bytes from afar, those that no step asked for ahead: of rows the first of each segment at least."""
+        kernel, size = self._kernel, self._kernel.row_bytes
+        ahead = distance(self._cpu, kernel, size)
+        segment = self.steps // self._segments * size
+        first = rows * min(1.0, ahead / segment if ahead else 1.0)
+        return first if distance(self._cpu, kernel, kernel.columns * kernel.column_bytes) else first + weights
 
     def _image_bytes(self, beside: float) -> float:
         """Bytes of packed lines that come from afar while all pixels are computed: anew for every line of a window.

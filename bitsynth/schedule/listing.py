@@ -33,6 +33,8 @@ def _issued(isa: Isa, cpu: str, line: str) -> tuple[Issued, ...]:
     if op.startswith(("ld", "st")):
         return _memory(isa, cpu, op, rest, registers)
     rules = isa.rules(cpu)
+    if op == "prfm":
+        return (of_kind(rules, "load_integer", registers),)
     if _BRANCH.fullmatch(op):
         return (of_kind(rules, "branch", [*registers, *(["flags"] if _READS.fullmatch(op) else [])]),)
     if _VECTOR.search(rest):

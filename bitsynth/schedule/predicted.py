@@ -16,7 +16,7 @@ from bitsynth.isa.recurrence import Block
 from bitsynth.isa.scoreboard import Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
-from bitsynth.kernel.in_order import ahead, folds
+from bitsynth.kernel.in_order import ahead, counting, folds
 from bitsynth.kernel.in_order.list_scheduling import issue, load_kind
 from bitsynth.kernel.order import interleaved, of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
@@ -120,7 +120,7 @@ class _Tile:
         """What runs of the step are in the order of an in-order processor: several at once, then one by one."""
         found = ahead.ordered(self.kernel, loop)
         before, after = (self._lines(found.flat, lines) for lines in (found.before, found.after))
-        turn = self._lines(found.flat, [step for step, _ in found.turns]) + self._counting()
+        turn = list(self._turn(found))
         apart = [_first(loop.step)] if loop.step.first and ahead.peels(self.kernel) else []
         first, one = (self._lines(*self._written(loop, s)) + self._counting() for s in ([*apart, loop.step] * 2)[:2])
 
@@ -131,6 +131,15 @@ class _Tile:
             yield from [one] * rest
 
         return run
+
+    def _turn(self, found: ahead.Ordered) -> Iterator[Issued]:
+        """A turn of the ordered loop, which counts between its lines."""
+        at = counting.counted(self.kernel, found)
+        counts = {"offset": at.rows, "column": at.columns, "run": at.turns}
+        for k, (step, _later) in enumerate(found.turns):
+            yield from self._line(step, found.becomes)
+            yield from (of_kind(self.rules, "integer", [name], [name]) for name, place in counts.items() if place == k)
+        yield of_kind(self.rules, "branch", ["run"])
 
     def _start(self, loop: Loop) -> Iterator[Issued]:
         """Accumulators at zero: those of outer loops in memory, if the kernel is ordered."""

@@ -49,5 +49,11 @@ def test_columns_come_first_only_where_what_is_read_is_waited_for(cpu, orders):
 def test_weights_that_stay_near_are_read_once():
     """Lines of tables do not stay beside weights of 18 KB: each comes three times for each tile of columns."""
     pixels, columns = (estimate((28, 28), columns_first=first) for first in (False, True))
-    assert columns._far_bytes < pixels._far_bytes / 3
-    assert columns.cycles < pixels.cycles
+    assert sum(columns._far_bytes) < sum(pixels._far_bytes) / 3
+
+
+def test_of_rows_the_start_of_every_segment_is_waited_for_and_of_weights_nothing():
+    """Steps of 16 bytes a row ask for lines 64 bytes ahead; a segment is 3 pixels of 128 codes, four bytes each."""
+    found = estimate((28, 28))
+    rows, weights = found._far_bytes
+    assert found._waited(rows, weights) == pytest.approx(rows * 64 / (3 * 128 * 4))

@@ -28,6 +28,9 @@ _WINDOW, _NEAR = 48, 24
 _LAST = 4
 """Cycles for which one instruction may keep pipes busy, at most."""
 
+TURNS = 4
+"""Turns after which the loop is under way."""
+
 _LINES = 90
 """Lines that a turn of the loop has at least, for what counts and branches is beside them."""
 
@@ -42,6 +45,11 @@ class Ordered:
     copies: int
     flat: Loop
     turns: tuple[Turn, ...]
+
+    @property
+    def becomes(self) -> dict[str, str]:
+        """The accumulators by what they become."""
+        return {acc.next: acc.name for acc in self.flat.accs}
 
     @property
     def before(self) -> tuple[Step, ...]:
@@ -200,10 +208,9 @@ def _copies_wanted(isa: Isa, flat: Loop) -> bool:
 def _steady(isa: Isa, kernel: Kernel, loop: Pass, x: Ordered) -> int:
     """The cycles of some turns of the loop, as many as it has if it soon ends."""
     turns = (loop.step.trip_count - peels(kernel)) // x.copies
-    becomes = {acc.next: acc.name for acc in x.flat.accs}
-    issued = {step: issue(isa, kernel.order, step, becomes) for step, _ in x.turns}
+    issued = {step: issue(isa, kernel.order, step, x.becomes) for step, _ in x.turns}
     before, turn, after = ([issued[step] for step in lines] for lines in (x.before, [s for s, _ in x.turns], x.after))
-    blocks = [before, *[turn] * max(0, turns - 1), after] if turns <= _WINDOW else [before, *[turn] * 4]
+    blocks = [before, *[turn] * max(0, turns - 1), after] if turns <= _WINDOW else [before, *[turn] * TURNS]
     return recurrence.run(isa.rules(kernel.order), blocks)[0]
 
 

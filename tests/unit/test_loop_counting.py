@@ -1,0 +1,70 @@
+"""Loops of in-order steps: they count, and ask for lines of caches ahead, where that takes no cycle."""
+
+import pytest
+
+import bitsynth
+from bitsynth.isa import recurrence
+from bitsynth.isa.load import load
+from bitsynth.isa.scoreboard import of_kind
+from bitsynth.kernel.in_order import ahead, counting, prefetch
+from bitsynth.kernel.in_order.list_scheduling import issue
+
+NEON = load("neon")
+RULES = NEON.rules("a53")
+CONFIGS = [("lookup", 2, 1), ("popcount", 1, 1), ("pairs", 2, 2), ("multiply", 3, 3)]
+
+
+def made(method, act_bits, w_bits):
+    return bitsynth.get_kernel("neon", act_bits, w_bits, method=method, channels=64)
+
+
+def took(lines):
+    return recurrence.run(RULES, [lines] * 20)[0]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_a_loop_counts_without_a_cycle_more(config):
+    kernel = made(*config).with_order("a53").entry.kernel
+    for loop in kernel.passes:
+        found = ahead.ordered(kernel, loop)
+        at = counting.counted(kernel, found)
+        lines = [issue(NEON, "a53", step, found.becomes) for step, _ in found.turns]
+        places = {at.rows, at.columns, at.turns, *at.left} - {len(lines) - 1}
+        assert len(places) > 6
+        filled = [x for k, line in enumerate(lines) for x in (line, *[of_kind(RULES, "integer")] * (k in places))]
+        assert took(filled) == took(lines)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_pointers_go_on_behind_the_loads_of_a_step(config):
+    kernel = made(*config).with_order("a53").entry.kernel
+    for loop in kernel.passes:
+        found = ahead.ordered(kernel, loop)
+        at = counting.counted(kernel, found)
+        for k, (step, later) in enumerate(found.turns):
+            if not step.args and not later:
+                assert k <= (at.columns if counting.is_column(step) else at.rows)
+
+
+def test_steps_ask_for_lines_some_turns_before_they_read_them():
+    found = made("pairs", 2, 1)
+    text = found.with_order("a53").source
+    kernel = found.entry.kernel
+    assert text.count(" PREFETCH((") == 1 + kernel.groups
+    assert f" PREFETCH((uintptr_t)column + {4 * kernel.columns});" in text
+    assert " PREFETCH((uintptr_t)row0 + offset + 64);" in text
+    assert "PREFETCH" not in found.source
+
+
+def test_what_a_line_holds_for_many_turns_is_not_asked_for():
+    text = made("popcount", 1, 1).with_order("a53").source
+    assert "PREFETCH((uintptr_t)column" in text
+    assert "PREFETCH((uintptr_t)row" not in text
+
+
+def test_distances():
+    kernel, cpus = made("pairs", 2, 1).entry.kernel, NEON.table.cpu
+    assert prefetch.distance(cpus["a53"], kernel, 64) == 256
+    assert prefetch.distance(cpus["a53"], kernel, 16) == 64
+    assert prefetch.distance(cpus["a53"], kernel, 8) == 0
+    assert prefetch.distance(cpus["a72"], kernel, 64) == 0
