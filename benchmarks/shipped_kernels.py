@@ -9,7 +9,7 @@ method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 
 widths of first and last layers, with 8 bits on a side, and the methods for layers that pay there,
 with dot products of at most 32 and 16 output channels too where one of 64 takes several registers, and products of 1
 by 1 bits of at most 16; products of at most 32 where those of 48 are cheapest on Arm, and of sums at 3 and 4 bits;
-and the kernels of the paper's own sketch, which layers are compared with. Sets that extend no other have depthwise
+pairs of at most 32 and 16, whose tiles of more pixels waste less of small images; and the kernels of the paper's own sketch, which layers are compared with. Sets that extend no other have depthwise
 kernels too, of all widths, and those with dot products one of these, of 8 bits.
 """
 
@@ -43,6 +43,8 @@ EDGES = (IMAGE, (8, 2), (8, 4), (8, 8), (4, 8), (2, 8))
 """Widths of first and last layers."""
 NARROW = ((2, 4), (3, 3), (3, 4), (4, 3), (4, 4), *(widths for widths in EDGES if widths != IMAGE))
 """Widths of products whose cheapest tile on Arm has 48 columns, no part of 64 channels: they have one of 32 too."""
+PAIRED = tuple(product((1, 2), (1, 2)))
+"""Widths that pairs take."""
 EVERY = tuple((a, w) for a in range(1, 5) for w in range(1, 5))
 
 
@@ -65,6 +67,8 @@ def wanted() -> Iterator[tuple[str, tuple[int, int], KernelOptions]]:
         if table.arch == "aarch64" and not table.extends:
             yield from ((name, widths, KernelOptions("multiply", channels=32)) for widths in NARROW)
             yield from ((name, widths, KernelOptions("fip", channels=64)) for widths in EVERY if min(widths) > 2)
+            yield from ((name, (2, w), KernelOptions("pairs", channels=32)) for w in (1, 2))
+            yield from ((name, widths, KernelOptions("pairs", channels=16)) for widths in PAIRED)
         if table.paper is not None and table.vector_bits == 128 and table.arch == "aarch64":
             yield from ((name, widths, KernelOptions(sketch="paper")) for widths in PAPER)
 
