@@ -87,10 +87,23 @@ def _step(run: _Run, at: int, op: str, rest: str) -> Iterator[tuple[int, int]]:
     written = (
         [] if op == "prfm" or op.startswith("st") else _REGISTER.findall(rest.partition("[")[0] if place else rest)
     )
-    _write(run, op, rest, written if place else written[:1])
+    if place and place["base"] == "sp" and not place["before"] and not place["after"]:
+        _spill(run, op, rest, int(place["behind"] or "0", 0))
+    else:
+        _write(run, op, rest, written if place else written[:1])
     if place and (place["before"] or place["after"]):
         moved = int(place["behind"] if place["before"] else place["after"], 0)
         run.write(place["base"], run.value(place["base"]) + Sum(frozenset(), moved))
+
+
+def _spill(run: _Run, op: str, rest: str, behind: int) -> None:
+    """Registers that are kept in the stack, or come from there: a place holds what a register does."""
+    for k, register in enumerate(_REGISTER.findall(rest.partition("[")[0])):
+        place = f"sp+{behind + 8 * k}"
+        if op.startswith("st"):
+            run.write(place, run.value(register))
+        else:
+            run.write(register, run.value(place))
 
 
 def _settled(run: _Run) -> Iterator[tuple[int, int]]:

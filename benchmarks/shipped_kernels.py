@@ -9,8 +9,9 @@ method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 
 widths of first and last layers, with 8 bits on a side, and the methods for layers that pay there,
 with dot products of at most 32 and 16 output channels too where one of 64 takes several registers, and products of 1
 by 1 bits of at most 16; products of at most 32 where those of 48 are cheapest on Arm, and of sums at 3 and 4 bits;
-pairs of at most 32 and 16, whose tiles of more pixels waste less of small images; and the kernels of the paper's own sketch, which layers are compared with. Sets that extend no other have depthwise
-kernels too, of all widths, and those with dot products one of these, of 8 bits.
+pairs of at most 32 and 16, whose tiles of more pixels waste less of small images; and the
+kernels of the paper's own sketch, which layers are compared with. Sets that extend no other
+have depthwise kernels too, of all widths, and those with dot products one of these, of 8 bits.
 """
 
 from __future__ import annotations
