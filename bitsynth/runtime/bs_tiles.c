@@ -160,26 +160,33 @@ static void point_rows(
     }
 }
 
-/* One tile: its sums go to `to`, rows `apart` from each other. */
-static void run_tile(
+/* Tiles first..end of the columns: the sums of each go to `to` and as many columns on, rows `apart`
+ * from each other.
+ */
+static void run_tiles(
     const struct call *c,
-    size_t number,
+    size_t first,
+    size_t end,
     size_t place,
     int32_t *to,
     size_t apart,
     const struct scratch *s)
 {
+    /* What all tiles have is read once: kernels write, for all a compiler knows, to any of it. */
     const struct bs_layer *l = c->layer;
     const struct bs_kernel *k = l->kernel;
-    k->run(
-        c->segments,
-        c->segment_steps,
-        s->pointers,
-        l->weights + (c->group * c->tiles + number) * c->tile_bytes,
-        l->start + c->group * l->out_places + number * k->columns,
-        s->term + place,
-        to,
-        apart);
+    const size_t segments = c->segments, steps = c->segment_steps;
+    const size_t columns = k->columns, bytes = c->tile_bytes;
+    const uint8_t *const *const pointers = s->pointers;
+    const int32_t *const terms = s->term + place;
+    const uint8_t *weights = l->weights + (c->group * c->tiles + first) * bytes;
+    const int32_t *start = l->start + c->group * l->out_places + first * columns;
+    for (size_t left = end - first; left > 0; --left) {
+        k->run(segments, steps, pointers, weights, start, terms, to, apart);
+        weights += bytes;
+        start += columns;
+        to += columns;
+    }
 }
 
 /* A tile whose sums are the results: to their place, or there by way of the strip if it has more
@@ -192,10 +199,10 @@ static void store_tile(
     strip.columns = least(l->kernel->columns, l->out_channels - strip.column);
     if (strip.rows == l->kernel->rows && strip.columns == l->kernel->columns) {
         int32_t *to = (int32_t *)(void *)bs_pixel_output(c, strip.p, strip.column);
-        run_tile(c, number, strip.place, to, l->groups * l->out_channels, s);
+        run_tiles(c, number, number + 1, strip.place, to, l->groups * l->out_channels, s);
         return;
     }
-    run_tile(c, number, strip.place, s->strip, c->strip_columns, s);
+    run_tiles(c, number, number + 1, strip.place, s->strip, c->strip_columns, s);
     bs_finish(c, strip, s);
 }
 
@@ -215,11 +222,11 @@ static void run_strip(
     for (size_t row = 0; row < strip.rows; row += k->rows) {
         point_rows(c, view, strip.p + row, least(k->rows, strip.rows - row), s);
         int32_t *to = s->strip + row * c->strip_columns;
-        for (size_t tile = first; tile < end; ++tile, to += k->columns)
-            if (bs_stored_at_once(l))
+        if (!bs_stored_at_once(l))
+            run_tiles(c, first, end, strip.place + row, to, c->strip_columns, s);
+        else
+            for (size_t tile = first; tile < end; ++tile)
                 store_tile(c, strip, tile, s);
-            else
-                run_tile(c, tile, strip.place + row, to, c->strip_columns, s);
     }
     if (!bs_stored_at_once(l))
         bs_finish(c, strip, s);
