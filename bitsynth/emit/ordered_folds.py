@@ -60,8 +60,16 @@ class OrderedFolds:
 
     def flush(self, loop: Pass, scope: Scope, shift: Shift | None = None) -> list[str]:
         """Statements that add every row's sums to its tile, and `shift` them before they are stored."""
+        lines = self._flush(loop, scope, shift, shared=False)
+        if not folds.shares_starts(self.isa, self.kernel):
+            return lines
+        return block("if (start_ld == 0)", self._flush(loop, scope, shift, shared=True)) + block("else", lines)
+
+    def _flush(self, loop: Pass, scope: Scope, shift: Shift | None, *, shared: bool) -> list[str]:
         scope = scope.inner()
-        flat = folds.flush(self.isa, self.kernel, loop, row_terms=self.row_terms, doublings=self.doublings)
+        flat = folds.flush(
+            self.isa, self.kernel, loop, row_terms=self.row_terms, doublings=self.doublings, shared=shared
+        )
         sums = [_SUMS, *scope.settle("sum")] if folds.outer_accs(loop) and self._in_memory else []
         lines = self._lines(ahead.quickest(self.isa, self.kernel, flat), self._sums() | self._tiles(), scope, shift)
         return [*sums, *lines]

@@ -5,14 +5,16 @@ And folds and flushes store what they do row by row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from types import MappingProxyType
 
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.in_order import ahead, folds
 from bitsynth.kernel.in_order.halves import HALVES, half_loads, half_of
-from bitsynth.kernel.order import row_by_row
+from bitsynth.kernel.order import of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
 _TURNS = 3
@@ -38,6 +40,7 @@ def check_folds(kernel: Kernel, doublings: int = 0) -> None:
     if kernel.order in ORDERS:
         return
     isa = load(kernel.isa)
+    _check_shared_starts(isa, kernel, doublings)
     for flat in (flat for loop in kernel.passes for flat in _folds(isa, kernel, loop, doublings)):
         known: dict[object, int] = {}
         stored = _stored(isa, flat.steps, known, "")
@@ -49,12 +52,35 @@ def _folds(isa: Isa, kernel: Kernel, loop: Pass, doublings: int) -> Iterator[Loo
     """The folds of a pass, what it carries, and its flush with terms of rows and without."""
     if folds.in_memory(isa, kernel):
         yield from (folds.fold(kernel, outer) for outer in (*loop.loops[1:], *([loop.carried] if loop.carries else [])))
-    for row_terms in (False, True) if not loop.carries else ():
-        yield folds.flush(isa, kernel, loop, row_terms=row_terms, doublings=doublings)
+    for row_terms, shared in product((False, True), (False, True)) if not loop.carries else ():
+        if not shared or folds.shares_starts(isa, kernel):
+            yield folds.flush(isa, kernel, loop, row_terms=row_terms, doublings=doublings, shared=shared)
 
 
-def _stored(isa: Isa, lines: Iterable[Step], known: dict[object, int], join: str) -> dict[str, int]:
-    """What lines store, by its place. Refuted if one loads what another has stored."""
+def _check_shared_starts(isa: Isa, kernel: Kernel, doublings: int) -> None:
+    """Refuted unless flushes of rows that start at one place store what those do that load it for every row."""
+    registers = kernel.tile_registers(isa.table.vector_bits)
+    rows = product(range(kernel.together * registers), range(kernel.groups))
+    one = {of_row(f"c{r}", group): of_row(f"c{r % registers}", 0) for r, group in rows}
+    for loop in kernel.passes if folds.shares_starts(isa, kernel) else ():
+        for row_terms in (False, True) if not loop.carries else ():
+            own, shared = (
+                folds.flush(isa, kernel, loop, row_terms=row_terms, doublings=doublings, shared=each)
+                for each in (False, True)
+            )
+            known: dict[object, int] = {}
+            if _stored(isa, own.steps, known, "", one) != _stored(isa, shared.steps, known, ""):
+                raise Refuted(f"the flush of rows that share the place they start at, for {kernel.order}, is another")
+
+
+def _stored(
+    isa: Isa,
+    lines: Iterable[Step],
+    known: dict[object, int],
+    join: str,
+    places: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, int]:
+    """What lines store, by its place; loads are of their own `places`. Refuted if one loads what another has stored."""
     lines, out = list(lines), dict[str, int]()
     made = {step.dst for step in lines}
     values = _Values(known, join, (a for step in lines for a in step.args if a not in made and a[0] != "k"))
@@ -65,7 +91,7 @@ def _stored(isa: Isa, lines: Iterable[Step], known: dict[object, int], join: str
         whole, half = half_of(step.dst)
         if not step.args and whole in out:
             raise Refuted(f"{step} loads what has been stored")
-        values.run(step, (whole, half, 0))
+        values.run(step, (places.get(whole, whole), half, 0))
     return out
 
 

@@ -6,8 +6,9 @@ sums to the tile. Lines are as in `order`; a store is one of a form that stores,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
+from types import MappingProxyType
 
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
@@ -16,6 +17,9 @@ from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
 
 _BESIDE = 2
 """Registers of a step beside accumulators and columns, at least."""
+
+_SHARED = 4
+"""Registers of the place that rows start at, at most, for all rows to have it from these."""
 
 STORED = "s_"
 """Before the name of a place in memory: the line that stores there."""
@@ -57,28 +61,37 @@ def fold(kernel: Kernel, outer: Loop) -> Loop:
     return Loop(1, tuple(map(str, lines)), ())
 
 
-def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool, doublings: int = 0) -> Loop:
+def shares_starts(isa: Isa, kernel: Kernel) -> bool:
+    """Whether there is a flush of its own for rows that start at one place: registers hold that for all of them."""
+    return kernel.rows > 1 and kernel.tile_registers(isa.table.vector_bits) <= _SHARED
+
+
+def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool, doublings: int = 0, shared: bool = False) -> Loop:
     """The flush of a pass for all rows: tile registers `c0` and so on, and `more` of the row's terms, are loaded.
 
-    Terms are doubled so many times; what else is added is as the kernel has it.
+    Terms are doubled so many times; what else is added is as the kernel has it. Where rows `shared` the place they
+    start at, that is loaded once, for the first row.
     """
     memory, lines = kernel.memory, list[Step]()
     registers, loaded = kernel.tile_registers(isa.table.vector_bits), outer_accs(loop) if in_memory(isa, kernel) else ()
     names = [f"c{r}" for r in range(registers * kernel.together)]
     for group in range(kernel.groups):
-        becomes = {}
+        becomes = dict[str, str]()
         lines += _loads(kernel, group, loaded)
         for member, row in enumerate(kernel.rows_of(group)):
             more = [of_row("more", row), *(of_row(f"more{k}", row) for k in range(doublings))]
             if row_terms:
                 lines.append(Step(more[0], memory.broadcast_tile, ()))
                 lines += (Step(twice, memory.add_tile, (once, once)) for once, twice in pairwise(more))
-            for name in names[member * registers : (member + 1) * registers]:
-                lines.append(Step(of_row(name, group), memory.load_tile, ()))
+            for r, name in enumerate(names[member * registers : (member + 1) * registers]):
+                own = of_row(name, group)
+                start = of_row(f"c{r}", 0) if shared else own
+                if start == own:
+                    lines.append(Step(own, memory.load_tile, ()))
+                becomes[name] = start
                 if row_terms:
-                    becomes[name] = f"from_{name}"
-                    both = of_row(name, group), more[-1]
-                    lines.append(Step(of_row(becomes[name], group), memory.add_tile, both))
+                    becomes[name] = f"from_{own}"
+                    lines.append(Step(becomes[name], memory.add_tile, (start, more[-1])))
         lines += _of_row(loop.flush_steps, group, becomes)
         lines += _stores(kernel, group, dict(zip(names, loop.tile, strict=True)))
     return Loop(1, tuple(map(str, lines)), ())
@@ -93,9 +106,10 @@ def _stores(kernel: Kernel, group: int, places: dict[str, str]) -> list[Step]:
     return [Step(STORED + of_row(place, group), store, (of_row(value, group),)) for place, value in places.items()]
 
 
-def _of_row(program: Iterable[Step], group: int, becomes: dict[str, str] | None = None) -> Iterator[Step]:
+def _of_row(program: Iterable[Step], group: int, whole: Mapping[str, str] = MappingProxyType({})) -> Iterator[Step]:
+    """The program for a group of rows; names that are `whole` are not those of its own."""
+
     def named(name: str) -> str:
-        name = (becomes or {}).get(name, name)
-        return name if name[0] == "k" else of_row(name, group)
+        return whole.get(name) or (name if name[0] == "k" else of_row(name, group))
 
     return (Step(named(s.dst), s.op, tuple(map(named, s.args)), s.imm) for s in program)
