@@ -133,9 +133,10 @@ class Scope:
     def prefetch(self, place: str) -> list[str]:
         """A statement that has the line at `place`, which may be behind all arrays, fetched, if the set has such."""
         text = self.isa.table.prefetch
-        if not text:
+        if text is None:
             return []
-        self.macros["PREFETCH"] = f"#define PREFETCH(x) {text.format(x='x').removesuffix(';')}"
+        ask, clang = (f"#define PREFETCH(x) {each.format(x='x').removesuffix(';')}" for each in (text.ask, text.clang))
+        self.macros["PREFETCH"] = f"#ifdef __clang__\n{clang}\n#else\n{ask}\n#endif"
         return [f"PREFETCH((uintptr_t){place});"]
 
     def hold(self, name: str) -> list[str]:

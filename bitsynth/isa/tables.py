@@ -147,6 +147,16 @@ class HalvesTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clang: str
 
 
+class PrefetchTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The C that has the line of a cache fetched that an address is in, which need not be anybody's.
+
+    Clang makes an instruction more of `ask`, and gcc puts what `clang` takes elsewhere.
+    """
+
+    ask: str
+    clang: str
+
+
 class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[isa]` table of `isa.toml`.
 
@@ -178,7 +188,7 @@ class IsaTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pin: str = ""
     hold: str = ""
     address: str = ""
-    prefetch: str = ""
+    prefetch: PrefetchTable | None = None
     halves: HalvesTable | None = None
     pin_peeled: bool = True
     pin_tile: str = ""

@@ -29,6 +29,7 @@ ISA_SPEC = {
     "[isa.cpu.NAME.issue]": tables.IssueTable,
     "[isa.features.NAME]": tables.FeatureTable,
     "[isa.halves]": tables.HalvesTable,
+    "[isa.prefetch]": tables.PrefetchTable,
     "[isa.paper]": tables.PaperTable,
     "[instr.NAME]": tables.InstrTable,
     "A cost": tables.CostTable,
