@@ -44,6 +44,14 @@ def command():
     return ["tune", "--isa", HERE[0], "--act-bits", "2", "--w-bits", "1", *SIZES]
 
 
+@pytest.fixture
+def timed():
+    """Skip what takes times where there are none."""
+    if here().emulator:
+        pytest.skip("this system is emulated, which tells no time")
+
+
+@pytest.mark.usefixtures("timed")
 def test_two_trials_and_one_more(command, capsys):
     assert main([*command, "--trials", "2", "--json"]) == 0
     out, err = capsys.readouterr()
@@ -63,6 +71,7 @@ def test_two_trials_and_one_more(command, capsys):
     assert f"study  {answer['study']}" in said
 
 
+@pytest.mark.usefixtures("timed")
 def test_an_interrupt_keeps_what_was_measured(command, tmp_path):
     study = tmp_path / "study"
     argv = [sys.executable, "-m", "bitsynth.cli", *command, "--study", str(study)]

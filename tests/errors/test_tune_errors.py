@@ -12,6 +12,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from bitsynth import paths
 from bitsynth.host import placement
+from bitsynth.host.facts import Facts
 from bitsynth.layers.tuned import files as tuned_files
 from bitsynth.tune import local
 from bitsynth.tune.measurer import Timing
@@ -24,6 +25,7 @@ OWN = ["--in-channels", "8", "--out-channels", "8"]
 def idle(user, monkeypatch):
     monkeypatch.setattr(local, "started", lambda *args: pytest.fail("something is measured"))
     monkeypatch.setattr(placement, "runs_natively", lambda table: True)
+    monkeypatch.setattr(placement, "here", lambda: Facts(machine="x86_64"))
 
 
 @pytest.mark.parametrize(

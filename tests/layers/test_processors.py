@@ -111,6 +111,8 @@ def test_a_layer_of_another_machine_is_for_this_ones_processor(on_a_pi_4, monkey
     """If its kernel is not to be had there."""
     kept = pickle.dumps(plan(layer().plan.spec))
     monkeypatch.undo()
+    if features.arch() == "aarch64":
+        pytest.skip("this processor has the other machine's kernel")
     assert pickle.loads(kept).cpu == cpu_for("auto") != "a72"
 
 

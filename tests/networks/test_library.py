@@ -33,7 +33,7 @@ def text(isa, name="net"):
 
 @pytest.fixture(scope="module")
 def files():
-    return text("avx2").files()
+    return text("avx2" if arch() == "x86_64" else "neon").files()
 
 
 def test_every_file_is_ours_and_no_line_is_long(files):

@@ -40,7 +40,7 @@ def of_layer():
     weight = np.resize([1, -1, -1, 1, 1, 1, -1], (4, 8, 3, 3))
     levels = np.array([[-20, 0, 20]] * 4)
     schedule = LayerSchedule(isa="avx2", method="popcount", channels=64, gather="direct")
-    layer = Conv2d(weight, 2, 1, padding=1, epilogue=Thresholds(levels), schedule=schedule, cpu="zen5")
+    layer = Conv2d(weight, 2, 1, padding=1, epilogue=Thresholds(levels), isa="avx2", schedule=schedule, cpu="zen5")
     return {name: text for name, text in layer.files("layer").items() if not name.startswith("bs_")}
 
 

@@ -95,8 +95,9 @@ def _candidates(
     codes = pairs.astype(np.int64) - zero
     for n in range(_MOST_SHIFT, -1, -1):
         f, g, k = (round(x * (1 << n)) for x in exact)
-        fits = max(abs(f), abs(g)) < _INT16
-        if fits == wide or (near and pairs.size > _FEW_PAIRS and n < _MOST_SHIFT - 4 and wide):
+        most = max(abs(f), abs(g))
+        fits = most < _INT16
+        if most >= _INT32 or fits == wide or (near and pairs.size > _FEW_PAIRS and n < _MOST_SHIFT - 4 and wide):
             continue
         if near:
             for i, j in _NEAR:
