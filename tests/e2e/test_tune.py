@@ -93,6 +93,7 @@ sleep 60 & echo $! > {mark}.part; mv {mark}.part {mark}; wait
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("timed")
 def test_an_interrupt_ends_the_workers_compiler(command, tmp_path, monkeypatch):
     mark, slow = tmp_path / "started", tmp_path / "slow"
     slow.write_text(SLOW.format(compiler=preferred(load.load(HERE[0])).command[0], mark=mark))
@@ -123,6 +124,7 @@ def test_other_results_are_refuted():
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
+@pytest.mark.usefixtures("timed")
 def test_a_worker_dies_with_who_asks(command, tmp_path):
     """Killed, not interrupted: nothing is cleaned up."""
     study = tmp_path / "study"

@@ -135,6 +135,8 @@ def test_scales_of_sums_lie_as_far_apart_as_they_like(first, second):
     want = [[code_of(out, real(a, i) + real(b, j)) for j in range(8)] for i in range(4)]
     x, y = codes(3, 2), codes(3, 3)
     np.testing.assert_array_equal(Add(3, a, b, out)(x, y), np.array(want)[x, y])
+    for isa in ("avx2", "avx512", "neon", "armv7_neon"):  # of which not all look pairs of few bits up
+        np.testing.assert_array_equal(Add(3, a, b, out, isa=isa).pairs, want)
 
 
 def qlinear_add(a, b, out):
