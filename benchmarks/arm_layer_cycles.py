@@ -231,7 +231,7 @@ def main() -> int:
     facts = report.facts(
         basis, {SETS[cpu] for cpu in cpus}, loops={cpu: loops(cpu) for cpu in cpus}, rows=[*map(asdict, rows)]
     )
-    facts["setting"]["caches"] = MODEL
+    facts["setting"]["caches"] = f"{MODEL}; lines that code asks for are there"
     if given.results:
         write(given.results, facts, rows)
     print(json.dumps(facts) if given.json else "\n".join(verdicts(rows)))

@@ -35,7 +35,7 @@ MODEL = (
     "L1D "
     + ", L2 ".join(f"{size >> 10} KiB of {ways} ways" for size, ways in CACHES.values())
     + f"; lines of {LINE_BYTES} bytes, least recently used replaced, stores fetch their lines, virtual addresses, "
-    "no prefetching but what code asks for, data of one thread alone, cold at the start of every call"
+    "no prefetching, data of one thread alone, cold at the start of every call"
 )
 ALIGN = 64
 MOST_BLOCKS = 1 << 16

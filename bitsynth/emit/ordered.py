@@ -71,8 +71,8 @@ class OrderedSteps:
 
     def _fetched(self, copies: int, left: Sequence[int]) -> Iterator[tuple[int, str]]:
         """Places in lines of caches that a turn asks for, and the numbers of its lines behind which it does."""
-        places = InputPlaces(self.isa, self.kernel, self.loop).fetched(copies)
-        for number, place in enumerate(places[: len(left)]):
+        places = InputPlaces(self.isa, self.kernel, self.loop).fetched(copies)[: len(left)]
+        for number, place in enumerate(places):
             yield left[number * len(left) // len(places)], place
 
     def _lines(

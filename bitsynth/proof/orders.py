@@ -52,9 +52,14 @@ def _folds(isa: Isa, kernel: Kernel, loop: Pass, doublings: int) -> Iterator[Loo
     """The folds of a pass, what it carries, and its flush with terms of rows and without."""
     if folds.in_memory(isa, kernel):
         yield from (folds.fold(kernel, outer) for outer in (*loop.loops[1:], *([loop.carried] if loop.carries else [])))
-    for row_terms, shared in product((False, True), (False, True)) if not loop.carries else ():
-        if not shared or folds.shares_starts(isa, kernel):
-            yield folds.flush(isa, kernel, loop, row_terms=row_terms, doublings=doublings, shared=shared)
+    for shared in (False, True) if folds.shares_starts(isa, kernel) else (False,):
+        yield from _flushes(isa, kernel, loop, doublings, shared=shared)
+
+
+def _flushes(isa: Isa, kernel: Kernel, loop: Pass, doublings: int, *, shared: bool) -> Iterator[Loop]:
+    """The flushes of a pass that does not carry, without terms of rows and with them."""
+    for row_terms in (False, True) if not loop.carries else ():
+        yield folds.flush(isa, kernel, loop, row_terms=row_terms, doublings=doublings, shared=shared)
 
 
 def _check_shared_starts(isa: Isa, kernel: Kernel, doublings: int) -> None:
@@ -63,11 +68,8 @@ def _check_shared_starts(isa: Isa, kernel: Kernel, doublings: int) -> None:
     rows = product(range(kernel.together * registers), range(kernel.groups))
     one = {of_row(f"c{r}", group): of_row(f"c{r % registers}", 0) for r, group in rows}
     for loop in kernel.passes if folds.shares_starts(isa, kernel) else ():
-        for row_terms in (False, True) if not loop.carries else ():
-            own, shared = (
-                folds.flush(isa, kernel, loop, row_terms=row_terms, doublings=doublings, shared=each)
-                for each in (False, True)
-            )
+        each = (_flushes(isa, kernel, loop, doublings, shared=shared) for shared in (False, True))
+        for own, shared in zip(*each, strict=True):
             known: dict[object, int] = {}
             if _stored(isa, own.steps, known, "", one) != _stored(isa, shared.steps, known, ""):
                 raise Refuted(f"the flush of rows that share the place they start at, for {kernel.order}, is another")

@@ -18,16 +18,21 @@ def made(method, act_bits, w_bits):
     return bitsynth.get_kernel("neon", act_bits, w_bits, method=method, channels=64)
 
 
+def loops(*config):
+    """Orders of the steps of a kernel, and where their loops count."""
+    kernel = made(*config).with_order("a53").entry.kernel
+    for loop in kernel.passes:
+        found = ahead.ordered(kernel, loop)
+        yield found, counting.counted(kernel, found)
+
+
 def took(lines):
     return recurrence.run(RULES, [lines] * 20)[0]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_a_loop_counts_without_a_cycle_more(config):
-    kernel = made(*config).with_order("a53").entry.kernel
-    for loop in kernel.passes:
-        found = ahead.ordered(kernel, loop)
-        at = counting.counted(kernel, found)
+    for found, at in loops(*config):
         lines = [issue(NEON, "a53", step, found.becomes) for step, _ in found.turns]
         places = {at.rows, at.columns, at.turns, *at.left} - {len(lines) - 1}
         assert len(places) > 6
@@ -37,10 +42,7 @@ def test_a_loop_counts_without_a_cycle_more(config):
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_pointers_go_on_behind_the_loads_of_a_step(config):
-    kernel = made(*config).with_order("a53").entry.kernel
-    for loop in kernel.passes:
-        found = ahead.ordered(kernel, loop)
-        at = counting.counted(kernel, found)
+    for found, at in loops(*config):
         for k, (step, later) in enumerate(found.turns):
             if not step.args and not later:
                 assert k <= (at.columns if counting.is_column(step) else at.rows)
