@@ -16,6 +16,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.kernel.in_order import ahead, counting
 from bitsynth.kernel.in_order.folds import in_registers
 from bitsynth.kernel.in_order.halves import is_high
+from bitsynth.kernel.in_order.list_scheduling import pointer_of
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
 
@@ -35,12 +36,12 @@ class OrderedSteps:
         before = self._lines(found.flat, found.before, outer, found.carried, step.of_copies(found.copies))
         after = self._lines(found.flat, found.after, outer, found.carried, step.of_copies(found.copies))
         places = step.of_copies(found.copies) | {f"{k}@": p for k, p in step.of_copies(found.copies, 1).items()}
-        many = advance if found.copies == 1 else step.advance(found.copies)
-        turn = self._turns(found, outer, places, many)
+        high, many = self._high((line for line, _ in found.turns), outer), step.advance(found.copies)
+        turn = block("for (--turns; turns > 0;)", self._turns(found, outer, places, many))
         counted = f"size_t turns = run / {found.copies};" if found.copies > 1 else "size_t turns = run;"
-        body = [*carried, *block("", before), *block("for (--turns; turns > 0;)", turn), *block("", after)]
+        body = [*carried, *high, *block("", before), *turn, *block("", after)]
         out = [counted, f"run -= turns * {found.copies};" if found.copies > 1 else "run = 0;"]
-        out += block("if (turns > 0)", [*body, *many])
+        out += block("if (turns > 0)", [*body, many["offset"], many["column"]])
         if found.copies == 1:
             return out
         return out + block("for (; run > 0; --run)", [*self.alone(self.loop.step, scope), *advance])
@@ -49,31 +50,41 @@ class OrderedSteps:
         """Statements of one run of the step, or of its first."""
         flat = ahead.written(self.isa, self.kernel, self.loop, step)
         lines = ahead.listed(self.isa, self.kernel, flat)
-        return self._lines(flat, lines, scope, (), InputPlaces(self.isa, self.kernel, self.loop).of_copies(1))
+        places = InputPlaces(self.isa, self.kernel, self.loop).of_copies(1)
+        return [*self._high(lines, scope), *self._lines(flat, lines, scope, (), places)]
 
-    def _turns(self, found: ahead.Ordered, scope: Scope, places: Mapping[str, str], advance: list[str]) -> list[str]:
+    def _high(self, lines: Iterable[Step], scope: Scope) -> list[str]:
+        """The declaration of `high`, if the lines read by it."""
+        if all(line.args or pointer_of(line) != "high" for line in lines):
+            return []
+        return [f"size_t high = offset + {self.isa.word.lanes // 2};", *scope.settle("high")]
+
+    def _turns(
+        self, found: ahead.Ordered, scope: Scope, places: Mapping[str, str], advance: Mapping[str, str]
+    ) -> list[str]:
         """A turn of the loop; where its pointers have gone on, the next step's loads are what its own were before."""
         counted = counting.counted(self.kernel, found)
         where = []
         for k, (step, later) in enumerate(found.turns):
-            moved = k > (counted.columns if counting.is_column(step) else counted.rows)
+            moved = not step.args and k > counted.pointers[pointer_of(step)]
             where.append((step, _place(step, places, "@" if later and not moved else "")))
         counts = dict[int, list[str]]()
-        for k, name, text in (
-            (counted.rows, "offset", advance[0]),
-            (counted.columns, "column", advance[1]),
-            (counted.turns, "turns", "--turns;"),
-        ):
+        for name, k in (*counted.pointers.items(), ("turns", counted.turns)):
+            text = "--turns;" if name == "turns" else advance[name]
             counts.setdefault(k, []).extend([text, *scope.settle(name)])
-        for k, place in self._fetched(found.copies, counted.left):
-            counts.setdefault(k, []).extend(scope.prefetch(place))
+        for k, lines in self._fetches(found.copies, counted.left, scope):
+            counts.setdefault(k, []).extend(lines)
         return list(self._statements(found.flat, found.after, where, scope.inner(), found.carried, counts))
 
-    def _fetched(self, copies: int, left: Sequence[int]) -> Iterator[tuple[int, str]]:
-        """Places in lines of caches that a turn asks for, and the numbers of its lines behind which it does."""
-        places = InputPlaces(self.isa, self.kernel, self.loop).fetched(copies)[: len(left)]
+    def _fetches(self, copies: int, left: Sequence[int], scope: Scope) -> Iterator[tuple[int, list[str]]]:
+        """Statements that ask for lines of caches, and the numbers of the lines of a turn behind which they do."""
+        inputs = InputPlaces(self.isa, self.kernel, self.loop)
+        if left and (asked := inputs.asked("a", copies)):
+            yield left[0], [f"size_t ahead = offset + {asked};", *scope.settle("ahead")]
+            left = left[1:]
+        places = inputs.fetched(copies)[: len(left)]
         for number, place in enumerate(places):
-            yield left[number * len(left) // len(places)], place
+            yield left[number * len(left) // len(places)], scope.prefetch(place)
 
     def _lines(
         self, flat: Loop, lines: Iterable[Step], scope: Scope, carried: Iterable[str], places: Mapping[str, str]

@@ -17,7 +17,10 @@ from bitsynth.kernel.program import Kernel, Pass
 
 @dataclass(frozen=True)
 class InputPlaces:
-    """Where the inputs of a pass lie: `column` and `row0 + offset` and so on are those of the step."""
+    """Where the inputs of a pass lie: `column` and `row0 + offset` and so on are those of the step.
+
+    Behind `offset` is `high` by half a register, and `ahead` by as much as rows are asked for.
+    """
 
     isa: Isa
     kernel: Kernel
@@ -29,36 +32,42 @@ class InputPlaces:
         for i, g in product(range(len(self.loop.columns)), range(registers)):
             yield f"w{g}_{i}", self._behind("column", "all_steps", i * registers * size, g * size)
 
-    def group(self, group: int) -> Iterator[tuple[str, str]]:
+    def group(self, group: int, offset: str = "offset") -> Iterator[tuple[str, str]]:
         """The inputs of a group of rows, and where each lies."""
         for i in range(len(self.loop.rows)):
-            yield f"a{i}", self._behind(f"row{group} + offset", "steps", side_bytes(self.kernel, self.loop.rows[:i]))
+            yield f"a{i}", self._behind(f"row{group} + {offset}", "steps", side_bytes(self.kernel, self.loop.rows[:i]))
 
-    def all(self) -> dict[str, str]:
+    def all(self, offset: str = "offset") -> dict[str, str]:
         """All inputs of a step, those of rows by the names they have where all rows are in one program."""
-        rows = {of_row(name, group): p for group in range(self.kernel.groups) for name, p in self.group(group)}
+        rows = {of_row(name, group): p for group in range(self.kernel.groups) for name, p in self.group(group, offset)}
         return dict(self.columns()) | rows
 
     def of_copies(self, copies: int, turn: int = 0) -> dict[str, str]:
         """The inputs of `copies` steps one after the other, `turn` times as many steps on."""
-        out = dict[str, str]()
+        out, half = dict[str, str](), self.isa.word.lanes // 2
+        highs = self.all("high") | {name: _plus(place, half) for name, place in self.columns()}
         for copy in range(copies):
             steps = copy + turn * copies
             for name, place in self.all().items():
-                here = _plus(place, self._size(name) * steps)
-                out[copy_of(name, copy)] = here
-                low, high = (copy_of(name + half, copy) for half in HALVES)
-                out |= {low: here, high: _plus(here, self.isa.word.lanes // 2)}
+                here, high = (_plus(x, self._size(name) * steps) for x in (place, highs[name]))
+                whole, *halves = (copy_of(name + part, copy) for part in ("", *HALVES))
+                out |= {whole: here, halves[0]: here, halves[1]: high}
         return out
 
     def fetched(self, copies: int) -> list[str]:
         """The lines of caches that turns of `copies` steps ask for, a place in each."""
-        cpu, out = self.isa.table.cpu[self.kernel.order], list[str]()
-        for base, name in (("column", "w"), *((f"row{group} + offset", "a") for group in range(self.kernel.groups))):
-            size = copies * self._size(name)
-            if distance := prefetch.distance(cpu, self.kernel, size):
-                out += (_plus(base, distance + line) for line in range(0, size, prefetch.LINE_BYTES))
-        return out
+        rows = (f"row{group} + ahead" for group in range(self.kernel.groups))
+        bases = (_plus("column", self.asked("w", copies)), "w"), *((row, "a") for row in rows)
+        return [
+            _plus(base, line)
+            for base, name in bases
+            if self.asked(name, copies)
+            for line in range(0, copies * self._size(name), prefetch.LINE_BYTES)
+        ]
+
+    def asked(self, name: str, copies: int) -> int:
+        """How many bytes ahead turns of `copies` steps ask for what they read of an input; 0 if they do not."""
+        return prefetch.distance(self.isa.table.cpu[self.kernel.order], self.kernel, copies * self._size(name))
 
     def _size(self, name: str) -> int:
         """Bytes from an input of a step to that of the next."""
@@ -67,9 +76,10 @@ class InputPlaces:
         whole = self.kernel.columns * side_bytes(self.kernel, self.loop.columns)
         return whole if name[0] == "w" else self.kernel.row_bytes
 
-    def advance(self, steps: int) -> list[str]:
-        """Statements that go `steps` on."""
-        return [f"offset += {steps * self._size('a')};", f"column += {steps * self._size('w')};"]
+    def advance(self, steps: int) -> dict[str, str]:
+        """Statements that go `steps` on, by the names of pointers."""
+        row, column = (steps * self._size(side) for side in "aw")
+        return {"offset": f"offset += {row};", "high": f"high += {row};", "column": f"column += {column};"}
 
     def _behind(self, base: str, steps: str, others: int, own: int = 0) -> str:
         """The place of an input behind `others` bytes a step, of one step or of all `steps`; `own` bytes into it."""

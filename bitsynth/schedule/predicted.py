@@ -17,7 +17,7 @@ from bitsynth.isa.scoreboard import Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
 from bitsynth.kernel.in_order import ahead, counting, folds
-from bitsynth.kernel.in_order.list_scheduling import issue, load_kind
+from bitsynth.kernel.in_order.list_scheduling import has_address, issue, pointer_of
 from bitsynth.kernel.order import interleaved, of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 from bitsynth.schedule import cost
@@ -135,7 +135,7 @@ class _Tile:
     def _turn(self, found: ahead.Ordered) -> Iterator[Issued]:
         """A turn of the ordered loop, which counts between its lines."""
         at = counting.counted(self.kernel, found)
-        counts = {"offset": at.rows, "column": at.columns, "run": at.turns}
+        counts = {**at.pointers, "run": at.turns}
         for k, (step, _later) in enumerate(found.turns):
             yield from self._line(step, found.becomes)
             yield from (of_kind(self.rules, "integer", [name], [name]) for name, place in counts.items() if place == k)
@@ -160,8 +160,8 @@ class _Tile:
         return [*places, of_kind(self.rules, "branch", ["run"])]
 
     def _line(self, line: Step, becomes: dict[str, str]) -> Iterator[Issued]:
-        address = "" if line.args else "column" if line.dst[0] == "w" else "offset"
-        if address == "offset" and load_kind(self.isa, line) in {"broadcast", "load_half"}:
+        address = "" if line.args else pointer_of(line)
+        if has_address(self.isa, line):
             address = f"at_{line.dst}"
             yield of_kind(self.rules, "integer", ["offset"], [address])
         yield issue(self.isa, self.cpu, line, becomes, address)

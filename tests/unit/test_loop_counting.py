@@ -7,11 +7,11 @@ from bitsynth.isa import recurrence
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import of_kind
 from bitsynth.kernel.in_order import ahead, counting, prefetch
-from bitsynth.kernel.in_order.list_scheduling import issue
+from bitsynth.kernel.in_order.list_scheduling import has_address, issue, pointer_of
 
 NEON = load("neon")
 RULES = NEON.rules("a53")
-CONFIGS = [("lookup", 2, 1), ("popcount", 1, 1), ("pairs", 2, 2), ("multiply", 3, 3)]
+CONFIGS = [("lookup", 2, 1), ("popcount", 1, 1), ("pairs", 1, 1), ("pairs", 2, 2), ("multiply", 3, 3)]
 
 
 def made(method, act_bits, w_bits):
@@ -33,11 +33,14 @@ def took(lines):
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_a_loop_counts_without_a_cycle_more(config):
     for found, at in loops(*config):
-        lines = [issue(NEON, "a53", step, found.becomes) for step, _ in found.turns]
-        places = {at.rows, at.columns, at.turns, *at.left} - {len(lines) - 1}
+        lines = [
+            [*[of_kind(RULES, "integer")] * has_address(NEON, step), issue(NEON, "a53", step, found.becomes)]
+            for step, _ in found.turns
+        ]
+        places = {*at.pointers.values(), at.turns, *at.left} - {len(lines) - 1}
         assert len(places) > 6
-        filled = [x for k, line in enumerate(lines) for x in (line, *[of_kind(RULES, "integer")] * (k in places))]
-        assert took(filled) == took(lines)
+        filled = [x for k, line in enumerate(lines) for x in (*line, *[of_kind(RULES, "integer")] * (k in places))]
+        assert took(filled) == took([x for line in lines for x in line])
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
@@ -45,7 +48,7 @@ def test_pointers_go_on_behind_the_loads_of_a_step(config):
     for found, at in loops(*config):
         for k, (step, later) in enumerate(found.turns):
             if not step.args and not later:
-                assert k <= (at.columns if counting.is_column(step) else at.rows)
+                assert k <= at.pointers[pointer_of(step)]
 
 
 def test_steps_ask_for_lines_some_turns_before_they_read_them():
@@ -54,7 +57,7 @@ def test_steps_ask_for_lines_some_turns_before_they_read_them():
     kernel = found.entry.kernel
     assert text.count(" PREFETCH((") == 1 + kernel.groups
     assert f" PREFETCH((uintptr_t)column + {4 * kernel.columns});" in text
-    assert " PREFETCH((uintptr_t)row0 + offset + 64);" in text
+    assert " ahead = offset + 64;" in text and " PREFETCH((uintptr_t)row0 + ahead);" in text
     assert "PREFETCH" not in found.source
 
 

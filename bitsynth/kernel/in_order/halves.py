@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import msgspec
 
@@ -53,12 +54,16 @@ def in_halves(isa: Isa, cpu: str, flat: Loop) -> Loop:
 
 
 def _lines(isa: Isa, forms: HalfLoads, flat: Loop) -> Iterator[Step]:
+    """The lines; halves are loaded a register ahead, so that each join finds the next low half to start beside."""
+    whole = [s.dst for s in flat.steps if not s.args and isa[s.op].operands[0].type.total_bits == isa.table.vector_bits]
+    ahead = dict(pairwise(whole))
     for step in flat.steps:
-        if step.args or isa[step.op].operands[0].type.total_bits < isa.table.vector_bits:
+        if step.args or step.dst not in whole:
             yield step
-        else:
-            yield from (Step(step.dst + half, forms.load, ()) for half in HALVES)
-            yield Step(step.dst, forms.join, tuple(step.dst + half for half in HALVES))
+            continue
+        for name in (step.dst if step.dst == whole[0] else "", ahead.get(step.dst, "")):
+            yield from (Step(name + half, forms.load, ()) for half in HALVES if name)
+        yield Step(step.dst, forms.join, tuple(step.dst + half for half in HALVES))
 
 
 @lru_cache(maxsize=1 << 14)
