@@ -252,6 +252,7 @@ def get_kernel(
     cpu: str = "",
     channels: int = 0,
     sketch: str = "exact",
+    k_step: int = 0,
 ) -> MatmulKernel:
     """The cached kernel for these widths and encodings, its certificate checked again.
 
@@ -271,6 +272,7 @@ def get_kernel(
             its steps in that order (`MatmulKernel.on`), derived from the same proof.
         channels: Output channels of the layers that the kernel is for, 0 for none.
         sketch: "exact", or "paper" for the sketch of CGO 2020.
+        k_step: Positions of K that a step takes, of a kernel by popcount; 0 for as many as is usual.
 
     Raises:
         SpecError: Widths, encodings or the instruction set do not exist, the configuration is not cached, or
@@ -281,15 +283,20 @@ def get_kernel(
     if isa == "auto":
         isa = widest(isa)
         own = cpu_here(load(isa).table) if sketch == "exact" else ""
-        known = kernels.find_for(MatmulSpec(isa, act, wgt), KernelOptions(method, sketch, own, channels))
+        known = kernels.find_for(MatmulSpec(isa, act, wgt), KernelOptions(method, sketch, own, channels, k_step))
         cpu = cpu or (own if known else "")
-    options = KernelOptions(method, sketch, model_of(load(isa), cpu), channels)
-    options.isa(isa)
-    spec = MatmulSpec(isa, act, wgt)
+    options = KernelOptions(method, sketch, model_of(load(isa), cpu), channels, k_step)
+    return cached_kernel(MatmulSpec(isa, act, wgt), options).on(cpu)
+
+
+def cached_kernel(spec: MatmulSpec, options: KernelOptions) -> MatmulKernel:
+    """The cached kernel that `options` ask for, its certificate checked again; SpecError if there is none."""
+    options.isa(spec.isa)
     path = kernels.find_for(spec, options)
     if path is None:
+        variant = f", {options.variant}" if options.variant else ""
         raise SpecError(
-            f"A{act_bits}W{w_bits} on {isa}{', ' + options.variant if options.variant else ''} is not cached; "
+            f"A{spec.act.bits}W{spec.wgt.bits} on {spec.isa}{variant} is not cached; "
             f"run `{synth_command(spec, options)}`"
         )
-    return MatmulKernel(kernels.load_entry(path), spec).on(cpu)
+    return MatmulKernel(kernels.load_entry(path), spec)

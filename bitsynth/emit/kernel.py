@@ -16,7 +16,7 @@ from bitsynth.emit.flushes import Flushes
 from bitsynth.emit.inputs import blocks, spread
 from bitsynth.emit.lines import indented
 from bitsynth.emit.microkernel import microkernel
-from bitsynth.emit.packing import CODES, ones, packing, packs_words, word_text
+from bitsynth.emit.packing import CODES, codes_of_word, ones, packing, packs_words, word_text
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import kernel_header
@@ -122,7 +122,7 @@ class _Sum:
     def ones(self) -> str:
         """The C of what a step of a row adds that is packed from words, by their set bits."""
         made = ones(self.kernel, packing(self.kernel), self.table)
-        return " + ".join(f"{n} * ones({word_text(word, self.kernel.k_step)})" for n, word in made) or "0"
+        return " + ".join(f"{n} * ones({word_text(word, self.kernel)})" for n, word in made) or "0"
 
 
 def expands_bytes(kernel: Kernel) -> bool:
@@ -145,7 +145,8 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
         "expands_bytes": expands_bytes(kernel),
         "takes_tables": takes_tables(kernel),
         "codes_at_a_time": CODES,
-        "words": [word_text(x, kernel.k_step) for x in chosen.words],
+        "codes_of_word": codes_of_word(kernel),
+        "words": [word_text(x, kernel) for x in chosen.words],
         "selftest": _selftest(kernel),
         "act": spec.act,
         "wgt": spec.wgt,

@@ -82,14 +82,14 @@ def _row_inputs(kernel: Kernel) -> list[Input]:
 def _as_words(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
     """The packing as words, if bits of consecutive positions share a byte: neighbours there are a word of codes apart.
 
-    Eight codes go to their places by one shift.
+    Eight codes go to their places by one shift. A step has a word for every 8 bytes of a column, one after the other.
     """
-    each = kernel.k_step // WORD_BYTES
+    each, size = kernel.k_step // kernel.slot_bytes, codes_of_word(kernel)
     planes = [x for x in inputs if isinstance(x, Planes) and len(x.tables) == 1]
     fits = all((x.first, x.stride, x.per_byte) == (0, each, each) for x in planes) and len(planes) == len(inputs)
-    if not fits or kernel.k_step not in (32, 64) or kernel.slot_bytes != WORD_BYTES:
+    if not fits or size not in (32, WORD_CODES) or kernel.slot_bytes % WORD_BYTES:
         return None
-    order = tuple(p % each * WORD_BYTES + p // each for p in range(kernel.k_step))
+    order = tuple(p - p % size + p % each * WORD_BYTES + p % size // each for p in range(kernel.k_step))
     return Packing("words", order, tuple(_polynomial(x.tables[0], kernel.row_bits) for x in planes))
 
 
@@ -125,9 +125,15 @@ def _polynomial(table: int, bits: int) -> Polynomial:
     return tuple(tuple(j for j in range(bits) if code >> j & 1) for code in range(size) if terms[code])
 
 
-def word_text(polynomial: Polynomial, k_step: int) -> str:
+def codes_of_word(kernel: Kernel) -> int:
+    """The codes of which 8 bytes of a plane have the bits, in kernels whose rows are packed as words."""
+    return kernel.k_step * WORD_BYTES // kernel.slot_bytes
+
+
+def word_text(polynomial: Polynomial, kernel: Kernel) -> str:
     """The C of a word of a plane, over the words b0.. of the codes' bits."""
-    full = f"UINT64_C({sum(((1 << k_step // WORD_BYTES) - 1) << 8 * b for b in range(WORD_BYTES))})"
+    ones_of_byte = (1 << kernel.k_step // kernel.slot_bytes) - 1
+    full = f"UINT64_C({sum(ones_of_byte << 8 * b for b in range(WORD_BYTES))})"
     products = [" & ".join(f"b{j}" for j in bits) or full for bits in polynomial]
     return " ^ ".join(f"({x})" if "&" in x else x for x in products) or "0"
 
@@ -236,11 +242,12 @@ def _sums(values: Codes) -> Codes:
 
 
 def _words(words: Sequence[Polynomial], steps: Codes, kernel: Kernel) -> Iterator[Codes]:
-    """(R, steps, 8) bytes of each plane: bit q of byte b is that of code 8 q + b."""
-    eights = steps.reshape(*steps.shape[:2], -1, WORD_BYTES)
-    shifts = np.arange(eights.shape[2], dtype=np.uint8)[:, None]
-    bits = [((eights >> np.uint8(j) & 1) << shifts).sum(axis=2, dtype=np.uint8) for j in range(kernel.row_bits)]
-    full = np.uint8((1 << eights.shape[2]) - 1)
+    """(R, steps, slot bytes) of each plane, word by word: bit q of byte b is that of the word's code 8 q + b."""
+    each = kernel.k_step // kernel.slot_bytes
+    eights = steps.reshape(*steps.shape[:2], -1, each, WORD_BYTES)
+    shifts = np.arange(each, dtype=np.uint8)[:, None]
+    made = [((eights >> np.uint8(j) & 1) << shifts).sum(axis=3, dtype=np.uint8) for j in range(kernel.row_bits)]
+    bits, full = [x.reshape(*steps.shape[:2], -1) for x in made], np.uint8((1 << each) - 1)
     for polynomial in words:
         products = (reduce(np.bitwise_and, [bits[j] for j in term], np.full_like(bits[0], full)) for term in polynomial)
         yield reduce(np.bitwise_xor, products, np.zeros_like(bits[0]))

@@ -204,7 +204,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
             return "lookup" if self.together == 1 else "pairs"
         if self.cross_terms:
             return "fip"
-        return {8: "popcount", 4: "dot"}.get(self.slot_bytes // self.code_bytes, "multiply")
+        return {16: "popcount", 8: "popcount", 4: "dot"}.get(self.slot_bytes // self.code_bytes, "multiply")
 
     @property
     def bit_axes(self) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
         "whole groups of 1 or 2 rows": kernel.together in (1, 2) and kernel.rows % kernel.together == 0,
         f"1 to {MAX_COLUMNS} columns": 1 <= kernel.columns <= MAX_COLUMNS,
         f"1 to {MAX_STEP} positions of K a step": 1 <= kernel.k_step <= MAX_STEP,
-        "1, 2, 4 or 8 bytes a column": kernel.slot_bytes in (1, 2, 4, 8),
+        "1, 2, 4, 8 or 16 bytes a column": kernel.slot_bytes in (1, 2, 4, 8, 16),
         "codes of 1 byte, or of 2 if a column has as many": kernel.code_bytes in (1, min(2, kernel.slot_bytes)),
         f"an innermost loop unrolled at most {MAX_UNROLL} times": 0 <= kernel.unroll <= MAX_UNROLL,
         "at least one pass": bool(kernel.passes),

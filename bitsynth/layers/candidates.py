@@ -23,26 +23,43 @@ Fits = Callable[[Entry], bool]
 """Whether a processor has what a kernel needs."""
 CHANNELS = (64, 128, 32, 16)
 """Tiles of layers that are shipped, by their most columns: first those that are there by every method."""
+DEEP_STEP = 128
+"""Positions of K that a step takes of popcount kernels for layers of as many input channels."""
 _host_needs: dict[str, tuple[str, ...]] = {}
 """Requirements of kernels on a processor, by their entries' digests: each is asked for at every search."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A cached kernel for layers as its file describes it; of wider `operands` than the layer's if there are any.
+    """The cached kernel for layers that `kernel_options` ask for, as its file describes it.
 
-    Its certificate is checked when a layer takes it.
+    It is of wider `operands` than the layer's if there are any. Its certificate is checked when a layer takes it.
     """
 
     entry: Entry
-    method: str
-    channels: int
+    kernel_options: KernelOptions
     operands: str = ""
 
     @property
     def isa(self) -> str:
         """Its instruction set: how wide the registers are that it works in."""
         return self.entry.kernel.isa
+
+    @property
+    def key(self) -> tuple[str, KernelOptions, str]:
+        """What tells it from other candidates for the same layer."""
+        return self.isa, self.kernel_options, self.operands
+
+    @property
+    def method(self) -> str:
+        """The method asked for."""
+        assert self.kernel_options.method is not None
+        return self.kernel_options.method
+
+    @property
+    def channels(self) -> int:
+        """The most columns of a tile."""
+        return self.kernel_options.channels
 
 
 def candidates(
@@ -54,19 +71,25 @@ def candidates(
     """
     for name in sets_for(isa):
         spec = MatmulSpec(name, act, wgt)
-        for method in methods:
-            for channels in CHANNELS:
-                path = kernels.find_for(spec, KernelOptions(method, channels=channels))
-                if path is None or not (fits or runs_here)(entry := kernels.read_entry(path)):
-                    continue
-                if plain_product(entry.kernel, spec):
-                    yield Candidate(entry, method, channels)
+        for options in (x for method in methods for x in _tiles(method)):
+            path = kernels.find_for(spec, options)
+            if path is None or not (fits or runs_here)(entry := kernels.read_entry(path)):
+                continue
+            if plain_product(entry.kernel, spec):
+                yield Candidate(entry, options)
+
+
+def _tiles(method: str) -> Iterator[KernelOptions]:
+    """What tiles that may be shipped are asked for by: their most columns, and positions of K a step."""
+    for channels in CHANNELS:
+        yield KernelOptions(method, channels=channels)
+    if method == "popcount":
+        yield KernelOptions(method, channels=CHANNELS[0], k_step=DEEP_STEP)
 
 
 def cached_entry(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand) -> Entry | None:
     """The cached kernel that `schedule` runs, wherever that may be; None if there is none."""
-    options = KernelOptions(schedule.method, schedule.sketch, channels=schedule.channels)
-    path = kernels.find_for(MatmulSpec(schedule.isa, act, wgt), options)
+    path = kernels.find_for(MatmulSpec(schedule.isa, act, wgt), schedule.kernel_options)
     return None if path is None else kernels.read_entry(path)
 
 

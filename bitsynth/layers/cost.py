@@ -92,8 +92,8 @@ class Estimate:
         """The schedule that runs it so."""
         found, rows = self.candidate, self.rows if self.rows < self._kernel.rows else 0
         named = found.isa, found.method, found.channels, self.conv_algorithm, rows
-        first, band = self.columns_first, self._band_rows
-        return LayerSchedule(*named, columns_first=first, band_rows=band, operands=found.operands)
+        first, band, k_step = self.columns_first, self._band_rows, found.kernel_options.k_step
+        return LayerSchedule(*named, columns_first=first, band_rows=band, operands=found.operands, k_step=k_step)
 
     @property
     def cycles(self) -> float:

@@ -1,4 +1,4 @@
-"""The method of a layer: that of fewest predicted cycles of a whole call, of the best schedule of each method."""
+"""The kernel of a layer: that of fewest predicted cycles of a whole call, of the best schedule of each."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from bitsynth.isa.load import Isa, load_table
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.cost import Estimate
 from bitsynth.schedule import predicted
-from bitsynth.schedule.cost import AMORTISED_K
 from bitsynth.schedule.quickest import ordered, quickest
 
 _CLOSE = 1.5
-"""Times the fewest estimated cycles within which a method is predicted: those of shipped kernels are 0.8 to 1.25."""
+"""Times the fewest estimated cycles within which a kernel is predicted: those of shipped kernels are 0.8 to 1.25."""
 
 
 def fewest_predicted(ranked: Sequence[Estimate]) -> Estimate:
-    """The estimate to take of those ranked by cycles: the first, or that of the method of fewest predicted cycles."""
-    firsts = {estimate.candidate.method: estimate for estimate in reversed(ranked)}.values()
+    """The estimate to take of those ranked by cycles: the first, or that of the kernel of fewest predicted cycles."""
+    firsts = {estimate.candidate.key: estimate for estimate in reversed(ranked)}.values()
     close = [each for each in firsts if each.cycles <= _CLOSE * ranked[0].cycles]
     if len(close) == 1 or not all(has_rules(each) for each in close):
         return ranked[0]
@@ -39,5 +38,5 @@ def as_predicted(estimate: Estimate) -> Estimate:
 
 
 def _predicted(isa: Isa, kernel: Kernel, cpu: str, depth: int) -> float:
-    """Cycles per 128 multiply-accumulates as the kernel is run on `cpu`; what is deeper is steady."""
-    return predicted.cycles_per_128_mac(isa, ordered(kernel, cpu), cpu, min(depth, AMORTISED_K))
+    """Cycles per 128 multiply-accumulates as the kernel is run on `cpu`."""
+    return predicted.cycles_per_128_mac(isa, ordered(kernel, cpu), cpu, depth)

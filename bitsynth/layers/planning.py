@@ -231,7 +231,7 @@ def _of_wider_operands(spec: LayerSpec, isa: str, fits: Fits | None) -> Iterator
     seen = set()
     for operands, wide in widenings(spec):
         for candidate in candidates(wide.act, wide.wgt, isa, fits, OF_BYTES):
-            same = candidate.isa, candidate.method, candidate.channels, *candidate.entry.cost.cycles.values()
+            same = candidate.isa, candidate.kernel_options, *candidate.entry.cost.cycles.values()
             if same not in seen:
                 seen.add(same)
                 yield replace(candidate, operands=operands)

@@ -9,7 +9,7 @@ import msgspec
 from bitsynth.emit.runtime_abi import CONV_ALGORITHM, Number
 from bitsynth.errors import SpecError
 from bitsynth.kernel.program import BIT_AXES
-from bitsynth.spec.options import METHODS, SKETCHES
+from bitsynth.spec.options import METHODS, SKETCHES, KernelOptions
 
 OPERANDS = ("8x8", "8x4", "8x2", "4x8", "2x8")
 """Bits of activations, unsigned or bipolar, and of signed weights whose kernels a layer of fewer bits may have."""
@@ -43,6 +43,7 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         unroll: Times that the loop over K is unrolled, 0 for as often as the compiler likes.
         bit_axis: The place of planes of activations and weights, for methods that read planes.
         operands: Bits of the kernel's activations and weights if they are more than the layer's, such as "8x8".
+        k_step: Positions of K that a step of the kernel takes (`KernelOptions.k_step`), 0 for as many as is usual.
 
     Raises:
         SpecError: A value is not one of these.
@@ -61,6 +62,7 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unroll: int = 0
     bit_axis: str = "inner"
     operands: str = ""
+    k_step: int = 0
 
     def __post_init__(self) -> None:
         _one_of("method", self.method, (*METHODS, DEPTHWISE))
@@ -70,10 +72,15 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _one_of("operands", self.operands, ("", *OPERANDS))
         if type(self.columns_first) is not bool:
             raise SpecError(f"columns_first of a schedule must be True or False, not {self.columns_first!r}")
-        for name in ("channels", "rows", "block_rows", "band_rows", "flush_steps", "unroll"):
+        for name in ("channels", "rows", "block_rows", "band_rows", "flush_steps", "unroll", "k_step"):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value < 1 << 24:
                 raise SpecError(f"{name} of a schedule must be a whole number from 0 to {(1 << 24) - 1}, not {value!r}")
+
+    @property
+    def kernel_options(self) -> KernelOptions:
+        """What its kernel is asked for by; SpecError if no such options exist."""
+        return KernelOptions(self.method, self.sketch, channels=self.channels, k_step=self.k_step)
 
     def among(self, threads: int, rows: int) -> LayerSchedule:
         """The schedule in bands of the `rows` output rows, so that each of `threads` packs what it computes with.
@@ -108,7 +115,8 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         unrolled = f", unrolled {self.unroll} times" if self.unroll else ""
         planes = f", {self.bit_axis} bit axis" if self.bit_axis != "inner" else ""
         operands = f" of {self.operands} bits" if self.operands else ""
-        kernel = f"{self.isa} {self.method}{operands}{sketch}{rows}{flushes}{unrolled}{planes}"
+        steps = f" in steps of {self.k_step}" if self.k_step else ""
+        kernel = f"{self.isa} {self.method}{steps}{operands}{sketch}{rows}{flushes}{unrolled}{planes}"
         return f"{kernel}, {self.gather}, {order}{blocks}{bands}"
 
 

@@ -12,7 +12,7 @@ from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule, gathers
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.weight_zeros import plain_product
 from bitsynth.layers.widening import widened
-from bitsynth.matmul import MatmulKernel, get_kernel
+from bitsynth.matmul import MatmulKernel, cached_kernel
 from bitsynth.schedule.quickest import quickest
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
 
@@ -24,16 +24,8 @@ def scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOpe
     """The cached kernel, checked again if the schedule or `cpu` change it; SpecError if there is none such."""
     if schedule.method == DEPTHWISE:
         return depthwise.kernel_for(schedule.isa, act, wgt, cpu)
-    kernel = get_kernel(
-        schedule.isa,
-        act.bits,
-        wgt.bits,
-        act.encoding,
-        wgt.encoding,
-        method=schedule.method,
-        channels=schedule.channels,
-        sketch=schedule.sketch,
-    )
+    plain = MatmulSpec(schedule.isa, MatmulOperand(act.bits, act.encoding), MatmulOperand(wgt.bits, wgt.encoding))
+    kernel = cached_kernel(plain, schedule.kernel_options)
     if schedule.gather not in (known := gathers(pairs=kernel.entry.kernel.together > 1)):
         raise SpecError(f"{kernel.name} reads rows in pairs: gather is {' or '.join(known)}, not {schedule.gather}")
     if wgt.zero:

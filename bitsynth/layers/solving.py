@@ -27,7 +27,7 @@ def solve_missing(spec: LayerSpec, isa: str, schedule: LayerSchedule | None, pro
     NoKernel if no sketch has one, Undecided if the solver's budget is spent.
     """
     if schedule:
-        wanted = schedule.isa, KernelOptions(schedule.method, schedule.sketch, channels=schedule.channels)
+        wanted = schedule.isa, schedule.kernel_options
         spec = widened(spec, schedule.operands)
         known = cached_entry(schedule, spec.act, spec.wgt) is not None
     else:

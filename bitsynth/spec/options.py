@@ -31,13 +31,15 @@ class KernelOptions:
 
     The name of a processor is a model too: its cycles, with the instructions it has. If
     `channels` is not 0 the kernel is for layers of so many output channels: its rows are
-    activations, and a tile has no more columns.
+    activations, and a tile has no more columns. If `k_step` is not 0 the kernel is one by popcount whose step takes
+    so many positions of K: the more, the more bytes of a register a column has.
     """
 
     method: str | None = None
     sketch: str = "exact"
     model: str = ""
     channels: int = 0
+    k_step: int = 0
 
     def __post_init__(self) -> None:
         for what, value, known in (("method", self.method, (None, *METHODS)), ("sketch", self.sketch, SKETCHES)):
@@ -45,8 +47,12 @@ class KernelOptions:
                 raise SpecError(f"unknown {what} {value!r}; known: {', '.join(x for x in known if x)}")
         if type(self.channels) is not int or self.channels < 0 or (self.channels and self.sketch != "exact"):
             raise SpecError(f"channels must be a whole number, 0 for any, and fit the exact sketch: {self.channels!r}")
+        if type(self.k_step) is not int or self.k_step < 0 or (self.k_step and self.method != "popcount"):
+            raise SpecError(f"k_step must be a whole number, 0 for any, and asks for popcount: {self.k_step!r}")
         own = _OWN_MODEL[self.sketch]
-        if self.sketch == "paper" and (self.model not in ("", own) or self.method not in (None, "popcount")):
+        if self.sketch == "paper" and (
+            self.k_step or self.model not in ("", own) or self.method not in (None, "popcount")
+        ):
             raise SpecError(f"the paper's sketch counts bits and minimizes {own}; leave out the method and the cost")
         object.__setattr__(self, "model", self.model or own)
 
@@ -57,7 +63,8 @@ class KernelOptions:
         method = (self.method or "") if self.sketch == "exact" else ""
         model = self.model if self.model != _OWN_MODEL["exact"] else ""
         channels = f"c{self.channels}" if self.channels else ""
-        return "-".join(part for part in (method, sketch, model, channels) if part)
+        steps = f"k{self.k_step}" if self.k_step else ""
+        return "-".join(part for part in (method, sketch, model, channels, steps) if part)
 
     def isa(self, name: str) -> Isa:
         """The instruction set `name`, as far as the processor has it; SpecError for a model it does not know."""
@@ -79,6 +86,7 @@ def synth_command(spec: MatmulSpec, options: KernelOptions) -> str:
         "method": options.method,
         "cpu" if by_cpu else "cost": "" if options.model == _OWN_MODEL[options.sketch] else options.model,
         "channels": options.channels,
+        "k-step": options.k_step,
         "sketch": options.sketch,
     }
     said = (f" --{name} {value}" for name, value in asked.items() if value and value != usual.get(name))
@@ -102,8 +110,9 @@ def scope(isa: Isa, method: str, options: KernelOptions) -> str:
     if options.sketch == "paper":
         return "shortest program for a plane pair in the paper's instruction list"
     rows = f", rows of activations, at most {options.channels} columns" if options.channels else ""
+    steps = f", steps of {options.k_step} positions" if options.k_step else ""
     cpu = f", on {options.model}" if options.model in isa.table.cpu else ""
-    return _sketch(isa, method) + rows + cpu
+    return _sketch(isa, method) + rows + steps + cpu
 
 
 def _sketch(isa: Isa, method: str) -> str:

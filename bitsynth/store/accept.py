@@ -24,6 +24,7 @@ def accept(entry: Entry) -> ProvedEntry:
     facts = {
         "method": entry.method == again.method and entry.asked in ("", entry.method),
         "channels": not entry.channels or (not kernel.swapped and kernel.columns <= entry.channels),
+        "positions of K a step": entry.k_step in (0, kernel.k_step),
         "runners-up": all(_plausible(x, entry.method) for x in entry.runners_up),
         "minimality claims": all(c.isprintable() for c in certificate.minimality),
         "lower bound": 0 <= entry.cost.lower_bound <= entry.cost.ops_per_128_mac,

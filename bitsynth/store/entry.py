@@ -48,7 +48,7 @@ class RunnerUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str
 
 
-class Entry(Record, frozen=True, forbid_unknown_fields=True):
+class Entry(Record, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One cached kernel of `method`, which was `asked` for or ("") the cheapest. `digest` covers everything else."""
 
     format: int
@@ -62,11 +62,12 @@ class Entry(Record, frozen=True, forbid_unknown_fields=True):
     cost: KernelCost
     certificate: Certificate
     digest: str
+    k_step: int = 0
 
     @property
     def options(self) -> KernelOptions:
         """The options asked for; SpecError if no such options exist."""
-        return KernelOptions(self.asked or None, self.certificate.sketch, self.model, self.channels)
+        return KernelOptions(self.asked or None, self.certificate.sketch, self.model, self.channels, self.k_step)
 
 
 @final
@@ -106,6 +107,7 @@ class ProvedEntry:
             asked=self.options.method or "",
             model=self.options.model,
             channels=self.options.channels,
+            k_step=self.options.k_step,
             runners_up=self.runners_up,
             kernel=kernel,
             cost=self._cost(),

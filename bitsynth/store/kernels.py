@@ -69,7 +69,7 @@ def find_for(spec: MatmulSpec, options: KernelOptions) -> Path | None:
     The kernel of a method may be the cheapest of all methods, and cached as that alone.
     """
     path = find(spec, options.variant)
-    if path is not None or options.method is None or options.sketch != "exact":
+    if path is not None or options.method is None or options.sketch != "exact" or options.k_step:
         return path
     cheapest = find(spec, replace(options, method=None).variant)
     return cheapest if cheapest and read_entry(cheapest).method == options.method else None

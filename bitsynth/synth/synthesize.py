@@ -185,7 +185,7 @@ def _k_in_lanes(isa: Isa, spec: MatmulSpec, options: KernelOptions, budget: Budg
     found = f"{_many(solved.counts, 'popcount')}, {_many(solved.gates, 'gate')} a step"
     first = clock.stage("popcount", found, f"minimal: {len(solved.claims)} claims, all unsat")
     progress("popcount: reductions and tiles")
-    kernel = k_in_lanes.cheapest_kernel(isa, spec, solved.cover, options.model, options.channels)
+    kernel = k_in_lanes.cheapest_kernel(isa, spec, solved.cover, options.model, options.channels, options.k_step)
     scale = 128 / (isa.word.lanes * kernel.k_step // kernel.slot_bytes)
     second = clock.stage("", _reduction(kernel), "minimal")
     return MethodResult("popcount", kernel, solved.claims, solved.bound * scale, (first, second))

@@ -13,7 +13,6 @@ from bitsynth.layers.planning import ranked
 from bitsynth.layers.schedule import LayerSchedule, gathers
 from bitsynth.layers.tuned.find import known_for
 from bitsynth.layers.tuned.record import TuningTask
-from bitsynth.spec.options import KernelOptions
 
 Params = dict[str, Any]
 BLOCKS = (0, 32, 64, 128, 256, 512, 1024)
@@ -70,6 +69,7 @@ class Space:
             unroll=_choose(trial, _own("unroll", name), _unrolls(found)),
             bit_axis=_choose(trial, "bit_axis", BIT_AXES) if found.entry.kernel.bit_axes == BIT_AXES else "inner",
             operands=found.operands,
+            k_step=found.kernel_options.k_step,
         )
 
     def proposes(self, schedule: LayerSchedule) -> bool:
@@ -148,7 +148,7 @@ class _Fixed:
 
 def _name(what: Candidate | LayerSchedule) -> str:
     """The kernel's instruction set and variant."""
-    name = f"{what.isa} {KernelOptions(what.method, channels=what.channels).variant}"
+    name = f"{what.isa} {what.kernel_options.variant}"
     return f"{name} of {what.operands} bits" if what.operands else name
 
 

@@ -57,7 +57,8 @@ def test_steps_ask_for_lines_some_turns_before_they_read_them():
     kernel = found.entry.kernel
     assert text.count(" PREFETCH((") == 1 + kernel.groups
     assert f" PREFETCH((uintptr_t)column + {4 * kernel.columns});" in text
-    assert " ahead = offset + 64;" in text and " PREFETCH((uintptr_t)row0 + ahead);" in text
+    assert " ahead = offset + 64;" in text
+    assert " PREFETCH((uintptr_t)row0 + ahead);" in text
     assert "PREFETCH" not in found.source
 
 

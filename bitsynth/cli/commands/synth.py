@@ -17,6 +17,7 @@ from bitsynth.cli.options.kernels import (
     Channels,
     CostModel,
     Fresh,
+    KStep,
     Method,
     Rlimit,
     Sketch,
@@ -59,6 +60,7 @@ def synth(
     method: Method = None,
     cpu: Cpu = "",
     channels: Channels = 0,
+    k_step: KStep = 0,
     sketch: Sketch = "exact",
     model: CostModel = "",
     rlimit: Rlimit = None,
@@ -71,7 +73,7 @@ def synth(
     A configuration in the cache answers at once, its certificate checked again.
     """
     load(isa)
-    options = _options(isa, method, cpu, sketch, model, channels)
+    options = _options(isa, method, sketch, model_of(load(isa), cpu, model), channels, k_step)
     spec = MatmulSpec(isa, MatmulOperand(act_bits, act_encoding), MatmulOperand(w_bits, weight_encoding))
     folder = to or paths.user_kernels() / isa / options.variant
     answer = None if fresh else _from_cache(spec, options)
@@ -88,9 +90,9 @@ def synth(
     print_lines(*answer.lines, kernel_line(kernel.entry, spec), ReportLine("wrote", (wrote, kept), free=True))
 
 
-def _options(isa: str, method: str | None, cpu: str, sketch: str, model: str, channels: int) -> KernelOptions:
+def _options(isa: str, method: str | None, sketch: str, model: str, channels: int, k_step: int) -> KernelOptions:
     """The options of the kernel asked for; SpecError if they do not go together."""
-    options = KernelOptions(method, sketch, model_of(load(isa), cpu, model), channels)
+    options = KernelOptions(method, sketch, model, channels, k_step)
     options.isa(isa)
     return options
 

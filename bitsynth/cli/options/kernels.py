@@ -67,6 +67,16 @@ Channels = Annotated[
         show_default=False,
     ),
 ]
+KStep = Annotated[
+    int,
+    typer.Option(
+        "--k-step",
+        metavar="N",
+        min=0,
+        help="Of popcount kernels: so many positions of K a step, such as 128 for as many input channels.",
+        show_default=False,
+    ),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Solve anew, even if the kernel is cached.")]
 Solve = Annotated[bool, typer.Option("--solve", help="Find, prove and cache a kernel if none is cached.")]
 Rlimit = Annotated[

@@ -7,8 +7,8 @@ its sketch (`reduction.plan`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
@@ -37,7 +37,9 @@ MORE_ROWS = (*ROWS, 5)
 """Rows there: between registers that are left idle and sums that lie in memory."""
 MAX_FUSED = 6
 WORD_BYTES = 8
-"""Bytes of a column in a register: what counts sum up to."""
+"""Bytes of a column in a register, if no steps are asked for that want others."""
+SLOT_BYTES = (WORD_BYTES, 16)
+"""Those that a column may have. With more of a register rows' inputs are repeated less, and sums flushed less often."""
 
 Fused = tuple[tuple[PlacedBlock, ...], ...]
 Priced = tuple[tuple[float, ...], Kernel]
@@ -51,17 +53,26 @@ class PassLayout:
     groups: int
     count: counts.Count
     weighted: bool
+    slot_bytes: int = WORD_BYTES
+
+    @property
+    def k_step(self) -> int:
+        """Positions of K that a step takes."""
+        return self.slot_bytes * self.count.bits_per_byte
 
 
-def cheapest_kernel(isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str, channels: int = 0) -> Kernel:
+def cheapest_kernel(
+    isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str, channels: int = 0, k_step: int = 0
+) -> Kernel:
     """The cheapest kernel for `cover` under cost model `model`; NoKernel if none fits.
 
-    With `channels` a tile has at most so many columns.
+    With `channels` a tile has at most so many columns; with `k_step` a step takes so many positions of K.
     """
     best: Priced | None = None
     chosen = predicted.chooses(isa, model)
     # A port that one instruction alone takes is no worse than others: reductions of fewest instructions too.
-    for layout, counted in product(layouts(isa, WIDE_GROUPS if chosen else GROUPS), (model, "ops")[: 1 + chosen]):
+    tried = _of_steps(isa, layouts(isa, WIDE_GROUPS if chosen or k_step else GROUPS), k_step)
+    for layout, counted in product(tried, (model, "ops")[: 1 + chosen]):
         try:
             key, kernel = _best_in(_Builder(isa, spec, layout, model, counted), cover, channels)
         except NoKernel:
@@ -85,6 +96,18 @@ def layouts(isa: Isa, groups_tried: Sequence[int] = GROUPS) -> Iterator[PassLayo
         for groups in groups_tried:
             for weighted in (False, True) if count.table is not None else (False,):
                 yield PassLayout(groups, count, weighted)
+
+
+def _of_steps(isa: Isa, known: Iterable[PassLayout], k_step: int) -> list[PassLayout]:
+    """The layouts with steps of so many positions of K; NoKernel if no register has such columns."""
+    if k_step == 0:
+        return list(known)
+    sizes = [size for size in SLOT_BYTES if size <= isa.word.lanes]
+    made = [replace(x, slot_bytes=size) for x in known for size in sizes]
+    if not (found := [x for x in made if x.k_step == k_step]):
+        steps = " or ".join(map(str, sorted({x.k_step for x in made})))
+        raise NoKernel(f"{isa.name}: steps of popcounts take {steps} positions of K, not {k_step}")
+    return found
 
 
 def _best_in(builder: _Builder, cover: Sequence[PlacedBlock], channels: int) -> Priced:
@@ -140,7 +163,7 @@ class _Builder:
         made = _kernel(
             self.isa,
             self.spec,
-            self.layout.count.bits_per_byte,
+            (self.layout.slot_bytes, self.layout.k_step),
             self.slots,
             constants,
             built,
@@ -151,8 +174,8 @@ class _Builder:
     def _pass(self, blocks: Sequence[PlacedBlock], constants: ConstantPool) -> Pass:
         layout = self.layout
         most = max_increment(blocks, layout.weighted, layout.count.most)
-        steps = -(-cost.AMORTISED_K // (WORD_BYTES * layout.count.bits_per_byte))
-        given = reduction.ReductionInput(layout.groups, most, bits=layout.count.kind.bits)
+        steps = -(-cost.AMORTISED_K // layout.k_step)
+        given = reduction.ReductionInput(layout.groups, most, bits=layout.count.kind.bits, slot_bytes=layout.slot_bytes)
         plan = reduction.plan(self.isa, given, steps, self.metric)
         if self.slots not in ((), plan.slots):
             raise NoKernel(f"{self.isa.name}: passes disagree on the order of columns")
@@ -180,13 +203,14 @@ class _Builder:
 def _kernel(
     isa: Isa,
     spec: MatmulSpec,
-    bits_per_byte: int,
+    sizes: tuple[int, int],
     slots: tuple[int, ...],
     constants: ConstantPool,
     passes: tuple[Pass, ...],
     tables: tuple[tuple[int, ...], tuple[int, ...]],
 ) -> Kernel:
-    """One row of a kernel whose lanes are positions of K."""
+    """One row of a kernel whose lanes are positions of K; `sizes` are a column's bytes, and positions a step takes."""
+    slot_bytes, k_step = sizes
     return Kernel(
         isa=isa.name,
         act_bits=spec.act.bits,
@@ -194,10 +218,10 @@ def _kernel(
         rows=1,
         swapped=False,
         columns=len(slots),
-        k_step=WORD_BYTES * bits_per_byte,
-        slot_bytes=WORD_BYTES,
+        k_step=k_step,
+        slot_bytes=slot_bytes,
         slots=slots,
-        memory=memory(isa, WORD_BYTES),
+        memory=memory(isa, slot_bytes),
         constants=tuple(constants.values()),
         build=None,
         passes=passes,
@@ -210,7 +234,9 @@ def single_pass_kernel(isa: Isa, spec: MatmulSpec, built: tuple[Pass, ReductionP
     """One row around a single pass without corrections, flushed as rarely as the proof allows."""
     loop, plan, constants = built
     tables = (0,) * (1 << spec.wgt.bits), (0,) * (1 << spec.act.bits)
-    return maximize_flush_period(isa, _kernel(isa, spec, 8, plan.slots, constants, (loop,), tables))
+    return maximize_flush_period(
+        isa, _kernel(isa, spec, (WORD_BYTES, 8 * WORD_BYTES), plan.slots, constants, (loop,), tables)
+    )
 
 
 def _table(blocks: Sequence[PlacedBlock], bits: int, side: str) -> tuple[int, ...]:

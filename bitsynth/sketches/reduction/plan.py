@@ -54,13 +54,14 @@ class ReductionPlan:
 class ReductionInput:
     """The registers to reduce: `groups` of them, of lanes `bits` wide, each in [least, most].
 
-    The instructions are those of `menu`, or any.
+    A column has `slot_bytes` of one. The instructions are those of `menu`, or any.
     """
 
     groups: int
     most: int
     least: int = 0
     bits: int = 8
+    slot_bytes: int = 8
     menu: tuple[str, ...] | None = None
 
     def allows(self, op: str) -> bool:
@@ -69,10 +70,10 @@ class ReductionInput:
 
 
 def start(isa: Isa, given: ReductionInput) -> tuple[Trace, list[str]]:
-    """Registers of counts: lane b of those in a 64-bit slot is an atom."""
+    """Registers of counts: lane b of those in a column's slot is an atom."""
     trace = Trace(isa, LinearDomain(1))
     kind = VecType("u", given.bits, isa.table.vector_bits // given.bits)
-    each = 64 // given.bits
+    each = 8 * given.slot_bytes // given.bits
     names = []
     for g in range(given.groups):
         places = [(g * kind.lanes // each + b // each, b % each) for b in range(kind.lanes)]
@@ -84,7 +85,7 @@ def start(isa: Isa, given: ReductionInput) -> tuple[Trace, list[str]]:
 @lru_cache
 def plan(isa: Isa, given: ReductionInput, steps: int, metric: Metric) -> ReductionPlan:
     """The cheapest plan for `steps` steps, each of which adds to an accumulator's lane within the range of `given`."""
-    if given.groups * isa.word.lanes // 8 % isa.tile.lanes:
+    if given.groups * isa.word.lanes // given.slot_bytes % isa.tile.lanes:
         raise NoKernel(f"{isa.name}: {given.groups} registers do not fill the int32 tile")
     best: ReductionPlan | None = None
     for part in _loops(isa, given, steps, metric):
@@ -172,7 +173,7 @@ def _plans(
         in_loop += count * metric(isa[level.op])
         count *= 2
     zeroing = len(lanes) * metric(isa.gate)
-    tile_registers = count * isa.word.lanes // 8 // isa.tile.lanes
+    tile_registers = count * isa.word.lanes // given.slot_bytes // isa.tile.lanes
     least = zeroing + tile_registers * min(metric(i) for i in arithmetic(isa))
     best = most - in_loop * steps + _ROUNDING
     for flushes in _flush_counts(steps):

@@ -1,0 +1,116 @@
+"""Popcount kernels whose columns have 16 bytes of a register: a step takes twice as many positions of K."""
+
+from functools import cache
+
+import msgspec
+import numpy as np
+import pytest
+from reference import check
+from solved import on_record, spec_of
+
+from bitsynth.emit.packing import packing
+from bitsynth.errors import NoKernel, SpecError, ToolError
+from bitsynth.layers import Conv2d, pack_words
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.matmul import MatmulKernel, get_kernel
+from bitsynth.solver.budget import Budget
+from bitsynth.spec.options import KernelOptions, synth_command
+from bitsynth.store.entry import ProvedEntry
+from bitsynth.synth import synthesize
+
+OPTIONS = KernelOptions("popcount", channels=64, k_step=128)
+DEEP = LayerSchedule("neon", "popcount", 64, "direct", k_step=128)
+SOLVED = [
+    ("neon", 1, 1),
+    ("neon", 2, 2),
+    ("neon", 3, 1),
+    *(pytest.param(x, marks=pytest.mark.slow) for x in [("armv7_neon", 1, 1), ("avx512", 2, 1)]),
+]
+
+
+@cache
+def solved(isa, act_bits, w_bits):
+    """A kernel as if its lemmas were on record as discharged."""
+    options = KernelOptions("popcount", k_step=128)
+    spec = spec_of(isa, act_bits, w_bits)
+    (best,), others = synthesize.candidates(options.isa(isa), spec, options, Budget())
+    return MatmulKernel(ProvedEntry(on_record(best.kernel), options, best.claims, best.bound, others), spec)
+
+
+@pytest.mark.parametrize("axis", ["inner", "outer"])
+@pytest.mark.parametrize("config", SOLVED, ids=str)
+def test_products_are_exact(config, axis, skip_isa):
+    """Also of depths that end in either half of a step, on whose other half zeros lie."""
+    k = solved(*config)
+    found = k.entry.kernel
+    assert (found.k_step, found.slot_bytes, found.method) == (128, 16, "popcount")
+    assert packing(found).rows == "words"
+    if axis not in found.bit_axes:
+        return
+    made = k.with_bit_axis(axis)
+    try:
+        for length in (1, 63, 64, 65, 127, 128, 129, 200, 1500):
+            check(made, found.rows + 1, length, found.columns + 3, ("random", "max", "alternating"))
+    except ToolError as why:
+        skip_isa(config[0], str(why))
+
+
+@pytest.mark.parametrize("cpu", ["a53", "a72"])
+@pytest.mark.parametrize(
+    "window", [(1, 1, 1, "direct"), (67, 3, 2, "direct"), (200, 3, 1, "indirect"), (256, 2, 2, "im2col")]
+)
+def test_layers_are_those_of_other_steps(window, cpu, skip_isa):
+    channels, size, stride, gather = window
+    rng = np.random.default_rng(channels)
+    codes, weight = rng.integers(0, 2, (2, 6, 7, channels), np.uint8), rng.choice([-1, 1], (70, channels, size, size))
+    deep = msgspec.structs.replace(DEEP, gather=gather)
+    options = {"stride": stride, "padding": size // 2, "cpu": cpu, "isa": "neon", "out_layout": "NHWC"}
+    made = [
+        Conv2d(weight, 1, 1, layout=layout, schedule=schedule, **options)
+        for schedule in (deep, msgspec.structs.replace(deep, k_step=0))
+        for layout in ("NHWC", "packed")
+    ]
+    try:
+        sums = [layer.run(pack_words(codes, 1) if layer.layout == "packed" else codes) for layer in made]
+    except ToolError as why:
+        skip_isa("neon", str(why))
+    for one in sums[1:]:
+        np.testing.assert_array_equal(one, sums[0])
+
+
+@pytest.mark.parametrize(("channels", "step"), [(64, 0), (256, 128)])
+@pytest.mark.parametrize("cpu", ["a53", "a72"])
+def test_deep_layers_have_wide_columns(channels, step, cpu):
+    """Of 64 channels a row of the window is one step and a half."""
+    layer = Conv2d(np.ones((64, channels, 3, 3), int), 1, 1, padding=1, image=(14, 14), isa="neon", cpu=cpu)
+    assert (layer.schedule.method, layer.schedule.k_step) == ("popcount", step)
+    assert ("in steps of 128" in str(layer.schedule)) == bool(step)
+
+
+def test_they_are_asked_for_by_name():
+    assert OPTIONS.variant == "popcount-c64-k128"
+    assert synth_command(spec_of("neon", 1, 1), OPTIONS).endswith("--method popcount --channels 64 --k-step 128")
+    found = get_kernel("neon", 1, 1, method="popcount", channels=64, k_step=128)
+    assert found.entry.options == OPTIONS == DEEP.kernel_options
+    with pytest.raises(SpecError, match=r"A2W2 on neon, popcount-c64-k128 is not cached; run `.* --k-step 128`"):
+        get_kernel("neon", 2, 2, method="popcount", channels=64, k_step=128)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"method": "lookup"}, {"method": None}, {"k_step": -1}, {"k_step": 64.0}, {"k_step": True}]
+)
+def test_only_popcount_is_asked_for_so_many_positions(asked):
+    with pytest.raises(SpecError, match="k_step must be a whole number, 0 for any, and asks for popcount"):
+        KernelOptions(**{"method": "popcount", "k_step": 128} | asked)
+
+
+def test_the_paper_has_its_own():
+    with pytest.raises(SpecError, match="the paper's sketch counts bits"):
+        KernelOptions("popcount", "paper", k_step=128)
+
+
+@pytest.mark.parametrize(("isa", "asked", "known"), [("neon", 96, "64 or 128"), ("avx2", 128, "32 or 64")])
+def test_steps_that_no_register_takes(isa, asked, known):
+    options = KernelOptions("popcount", k_step=asked)
+    with pytest.raises(NoKernel, match=f"{isa}: steps of popcounts take {known} positions of K, not {asked}"):
+        synthesize.candidates(options.isa(isa), spec_of(isa, 1, 1), options, Budget())
