@@ -15,6 +15,7 @@ from bitsynth.errors import ToolError
 
 _REGISTER = re.compile(r"\b(?:x|w)\d+|\bsp\b")
 _BRANCH = re.compile(r"b|b\.\w+|bl|blr|br|ret|cbn?z|tbn?z")
+_ON_CONDITION = re.compile(r"b\.\w+|cbn?z|tbn?z")
 _PLACE = re.compile(
     r"\[(?P<base>x\d+|sp)(?:, (?:(?P<index>x\d+)|#(?P<behind>-?\w+)))?\](?P<before>!)?(?:, #(?P<after>-?\w+))?"
 )
@@ -35,7 +36,11 @@ class Sum:
 
 @dataclass
 class _Run:
-    """Instructions without a branch among them: what registers hold, loads, and prefetches that wait for one."""
+    """Instructions that run one after the other: what registers hold, loads, and prefetches that wait for one.
+
+    Branches on a condition that lead onwards are among them, as what they lead to is taken to be seldom run. Where
+    loops begin another run does: what is before is not of their turns.
+    """
 
     holds: dict[str, Sum] = field(default_factory=dict)
     loads: dict[frozenset[tuple[str, int]], tuple[int, int]] = field(default_factory=dict)
@@ -57,14 +62,23 @@ def prefetched(listing: Mapping[int, str]) -> dict[int, list[int]]:
     ToolError if there is a prefetch beside no load.
     """
     found, run = defaultdict[int, list[int]](list), _Run()
-    for at, line in sorted(listing.items()):
-        op, _, rest = " ".join(line.split()).partition(" ")
+    parted = {at: " ".join(line.split()).partition(" ")[::2] for at, line in sorted(listing.items())}
+    on_condition = {at: _target(rest) for at, (op, rest) in parted.items() if _ON_CONDITION.fullmatch(op)}
+    begins = {target for at, target in on_condition.items() if target <= at}
+    for at, (op, rest) in parted.items():
+        if at in begins:
+            run = _ended(run, at)
         for load, distance in _step(run, at, op, rest):
             found[load].append(distance)
-        if _BRANCH.fullmatch(op):
+        if _BRANCH.fullmatch(op) and on_condition.get(at, at) <= at:
             run = _ended(run, at)
     _ended(run, max(listing, default=0))
     return dict(found)
+
+
+def _target(operands: str) -> int:
+    """The address that a branch leads to."""
+    return int(operands.rpartition(",")[2].split()[0], 16)
 
 
 def _ended(run: _Run, at: int) -> _Run:

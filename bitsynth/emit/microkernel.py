@@ -125,6 +125,10 @@ class _Chain:
             title = "/* First run of the step: it sets the accumulators. */"
             count += [title, *self._next_segment(loop), *block("", [*first, *self._advance(loop)])]
             count += ["--steps_here;", "--count;"]
+        if self.programs.in_order and (steps := OrderedSteps(self.programs.isa, self.kernel, loop)).crosses:
+            across = steps.across(scope.inner(), self._next_segment(loop, "__builtin_expect(steps_here == 0, 0)"))
+            title = _comment(step_title(self.kernel))
+            return [*count, *block("if (count > 0)", [*self._next_segment(loop), title, *across])]
         body = [
             *self._next_segment(loop),
             "size_t run = count < steps_here ? count : steps_here;",
@@ -148,14 +152,14 @@ class _Chain:
             lines.append("#pragma GCC unroll 1")
         return [*lines, *block("for (; run > 0; --run)", step)]
 
-    def _next_segment(self, loop: Pass) -> list[str]:
+    def _next_segment(self, loop: Pass, where: str = "steps_here == 0") -> list[str]:
         start = self._row_start(loop)
         if self.kernel.together > 1:
             pointers = [f"row{group} = segment[{row}]{start};" for group, row in enumerate(self._first_rows())]
             pointers.append("segment += ROWS;")
         else:
             pointers = [f"row{row} = *segment++{start};" for row in self._first_rows()]
-        return block("if (steps_here == 0)", [*pointers, "steps_here = steps;", "offset = 0;"])
+        return block(f"if ({where})", [*pointers, "steps_here = steps;", "offset = 0;"])
 
     def _first_rows(self) -> range:
         """The first row of every group, which points to what all of its rows share."""

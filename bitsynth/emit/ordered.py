@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -28,23 +29,39 @@ class OrderedSteps:
     kernel: Kernel
     loop: Pass
 
+    @property
+    def _found(self) -> ahead.Ordered:
+        return ahead.ordered(self.kernel, self.loop)
+
+    @property
+    def crosses(self) -> bool:
+        """Whether the loop goes on from one segment of rows to the next."""
+        return counting.counted(self.kernel, self._found).segment is not None
+
+    def across(self, scope: Scope, next_segment: Sequence[str]) -> list[str]:
+        """Statements that take all `count` steps, of one segment after the other."""
+        return ["size_t turns = count;", *self._several(scope, next_segment), "--steps_here;"]
+
     def runs(self, scope: Scope, advance: list[str]) -> list[str]:
         """Statements that take all `run` steps: several at once while there are as many, then one by one."""
-        found, outer = ahead.ordered(self.kernel, self.loop), scope.inner()
+        copies, several = self._found.copies, block("if (turns > 0)", self._several(scope))
+        if copies == 1:
+            return ["size_t turns = run;", "run = 0;", *several]
+        out = [f"size_t turns = run / {copies};", f"run -= turns * {copies};", *several]
+        return out + block("for (; run > 0; --run)", [*self.alone(self.loop.step, scope), *advance])
+
+    def _several(self, scope: Scope, next_segment: Sequence[str] = ()) -> list[str]:
+        """Statements that take as many steps as `turns` have."""
+        found, outer = self._found, scope.inner()
         step = InputPlaces(self.isa, self.kernel, self.loop)
         carried = list(self._declared(found, outer))
         before = self._lines(found.flat, found.before, outer, found.carried, step.of_copies(found.copies))
         after = self._lines(found.flat, found.after, outer, found.carried, step.of_copies(found.copies))
-        places = step.of_copies(found.copies) | {f"{k}@": p for k, p in step.of_copies(found.copies, 1).items()}
-        high, many = self._high((line for line, _ in found.turns), outer), step.advance(found.copies)
-        turn = block("for (--turns; turns > 0;)", self._turns(found, outer, places, many))
-        counted = f"size_t turns = run / {found.copies};" if found.copies > 1 else "size_t turns = run;"
+        after = [*scope.settle("offset"), *after]
+        high, advance = self._high((line for line, _ in found.turns), outer), step.advance(found.copies)
+        turn = block("for (--turns; turns > 0;)", self._turns(found, outer, advance, next_segment))
         body = [*carried, *high, *block("", before), *turn, *block("", after)]
-        out = [counted, f"run -= turns * {found.copies};" if found.copies > 1 else "run = 0;"]
-        out += block("if (turns > 0)", [*body, many["offset"], many["column"]])
-        if found.copies == 1:
-            return out
-        return out + block("for (; run > 0; --run)", [*self.alone(self.loop.step, scope), *advance])
+        return [*body, advance["offset"], advance["column"]]
 
     def alone(self, step: Loop, scope: Scope) -> list[str]:
         """Statements of one run of the step, or of its first."""
@@ -57,23 +74,33 @@ class OrderedSteps:
         """The declaration of `high`, if the lines read by it."""
         if all(line.args or pointer_of(line) != "high" for line in lines):
             return []
-        return [f"size_t high = offset + {self.isa.word.lanes // 2};", *scope.settle("high")]
+        return [f"size_t {self._set_high}", *scope.settle("high")]
+
+    @property
+    def _set_high(self) -> str:
+        return f"high = offset + {self.isa.word.lanes // 2};"
 
     def _turns(
-        self, found: ahead.Ordered, scope: Scope, places: Mapping[str, str], advance: Mapping[str, str]
+        self, found: ahead.Ordered, scope: Scope, advance: Mapping[str, str], next_segment: Sequence[str]
     ) -> list[str]:
         """A turn of the loop; where its pointers have gone on, the next step's loads are what its own were before."""
-        counted = counting.counted(self.kernel, found)
+        counted, inputs = counting.counted(self.kernel, found), InputPlaces(self.isa, self.kernel, self.loop)
+        here, following = (inputs.of_copies(found.copies, turn) for turn in (0, 1))
         where = []
         for k, (step, later) in enumerate(found.turns):
             moved = not step.args and k > counted.pointers[pointer_of(step)]
-            where.append((step, _place(step, places, "@" if later and not moved else "")))
-        counts = dict[int, list[str]]()
+            where.append((step, _place(step, following if later and not moved else here)))
+        counts = defaultdict[int, list[str]](list)
         for name, k in (*counted.pointers.items(), ("turns", counted.turns)):
-            text = "--turns;" if name == "turns" else advance[name]
-            counts.setdefault(k, []).extend([text, *scope.settle(name)])
+            if name != "high" or not next_segment:
+                counts[k] += [advance.get(name, "--turns;"), *scope.settle(name)]
+        if counted.segment is not None:
+            counts[counted.pointers["offset"]] += ["--steps_here;", *scope.settle("steps_here")]
+            counts[counted.segment] += [*next_segment, *scope.settle("offset")]
+            if "high" in counted.pointers:
+                counts[counted.segment] += [self._set_high, *scope.settle("high")]
         for k, lines in self._fetches(found.copies, counted.left, scope):
-            counts.setdefault(k, []).extend(lines)
+            counts[k] += lines
         return list(self._statements(found.flat, found.after, where, scope.inner(), found.carried, counts))
 
     def _fetches(self, copies: int, left: Sequence[int], scope: Scope) -> Iterator[tuple[int, list[str]]]:
@@ -146,6 +173,6 @@ class OrderedSteps:
             yield from declared(scope.ctype(kind), names)
 
 
-def _place(step: Step, places: Mapping[str, str], turn: str = "") -> str | None:
+def _place(step: Step, places: Mapping[str, str]) -> str | None:
     """Where a load reads; None for any other line."""
-    return None if step.args else places[step.dst + turn]
+    return None if step.args else places[step.dst]

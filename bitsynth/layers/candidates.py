@@ -46,11 +46,6 @@ class Candidate:
         return self.entry.kernel.isa
 
     @property
-    def key(self) -> tuple[str, KernelOptions, str]:
-        """What tells it from other candidates for the same layer."""
-        return self.isa, self.kernel_options, self.operands
-
-    @property
     def method(self) -> str:
         """The method asked for."""
         assert self.kernel_options.method is not None

@@ -139,6 +139,8 @@ class _Tile:
         for k, (step, _later) in enumerate(found.turns):
             yield from self._line(step, found.becomes)
             yield from (of_kind(self.rules, "integer", [name], [name]) for name, place in counts.items() if place == k)
+            if at.segment == k:
+                yield from (of_kind(self.rules, kind, ["left"], ["left"]) for kind in ("integer", "branch"))
         yield of_kind(self.rules, "branch", ["run"])
 
     def _start(self, loop: Loop) -> Iterator[Issued]:

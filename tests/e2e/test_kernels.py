@@ -24,7 +24,7 @@ void one_tile(size_t segments, size_t steps, const uint8_t *a, const uint8_t *w,
 void one_tile(size_t segments, size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g, const int32_t *h,
     int32_t *c, size_t ldc)
 {
-    const uint8_t *rows[64];
+    const uint8_t *rows[288];
     for (size_t row = 0; row < NAME_rows; ++row)
         for (size_t i = 0; i < segments; ++i)
             rows[i * NAME_rows + row] = a + (row * segments + i) * steps * NAME_row_bytes;
@@ -243,13 +243,13 @@ def test_bad_operands(a, w, message):
         kernel("avx2", 2, 2).matmul(a, w)
 
 
-@pytest.mark.parametrize("config", RUNNABLE, ids=name)
-def test_c_functions_straight(config):
-    """Pack, run the microkernel on one tile with rows of C further apart, and leave the rest alone."""
-    k = of_method(*config)
-    shape, stem = k.entry.kernel, k.name
-    rng = np.random.default_rng(3)
-    length = 2 * shape.k_step
+def check_tile(k, steps, cuts):
+    """Pack, run the microkernel on one tile whose rows are cut into segments, and leave the rest alone.
+
+    Rows of C lie further apart.
+    """
+    shape, stem, rng = k.entry.kernel, k.name, np.random.default_rng(3)
+    length = steps * shape.k_step
     rows = rng.integers(0, 1 << shape.row_bits, (shape.rows, length), dtype=np.uint8)
     columns = rng.integers(0, 1 << shape.column_bits, (shape.columns, length), dtype=np.uint8)
     act, wgt = (columns, rows) if shape.swapped else (rows, columns)
@@ -261,14 +261,34 @@ def test_c_functions_straight(config):
     k.runner.call(f"{stem}_pack_wgt", *sizes[1], wgt, w)
     g = (np.array(shape.column_terms)[columns].sum(axis=1) + shape.cross_terms * crossed(columns)).astype(np.int32)
     h = (np.array(shape.row_terms)[rows].sum(axis=1) + shape.cross_terms * crossed(rows)).astype(np.int32)
-    c = np.full((shape.rows, shape.columns + 5), -7, np.int32)
     of_rows, of_columns = (w, a) if shape.swapped else (a, w)
     want = act.astype(int) @ (2 * wgt.astype(int) - (1 << shape.w_bits) + 1)
-    for segments in (1, 2):
-        k.runner.call("one_tile", segments, 2 // segments, of_rows, of_columns, g, h, c, shape.columns + 5)
+    for segments in cuts:
+        c = np.full((shape.rows, shape.columns + 5), -7, np.int32)
+        k.runner.call("one_tile", segments, steps // segments, of_rows, of_columns, g, h, c, shape.columns + 5)
         assert (c[:, : shape.columns] == (want.T if shape.swapped else want)).all()
         assert (c[:, shape.columns :] == -7).all()
-        c[:] = -7
+
+
+@pytest.mark.parametrize("config", RUNNABLE, ids=name)
+def test_c_functions_straight(config):
+    check_tile(of_method(*config), 2, (1, 2))
+
+
+CROSSING = [("popcount", 1, 128), ("popcount", 1, 0), ("popcount", 2, 0)]
+"""Method, bits of activations and positions of K a step of kernels for the Cortex-A53 whose loops go over segments."""
+
+
+@pytest.mark.parametrize("flushes", [0, 5])
+@pytest.mark.parametrize("config", quick(CROSSING[:1], of=CROSSING), ids=str)
+def test_loops_go_on_from_segment_to_segment(config, flushes):
+    """Segments of one step to all twelve, and sums that are flushed within them or where one ends."""
+    method, act_bits, k_step = config
+    k = bitsynth.get_kernel("neon", act_bits, 1, method=method, channels=64, k_step=k_step).with_order("a53")
+    k = k.with_flushes(flushes) if flushes else k
+    assert "__builtin_expect(steps_here == 0, 0)" in k.source
+    k.runner = k.compile({"one_tile.c": ONE_TILE.replace("NAME", k.name)})
+    check_tile(k, 12, (1, 2, 3, 4, 6, 12))
 
 
 @pytest.mark.parametrize("config", RUNNABLE[:4], ids=name)

@@ -30,6 +30,8 @@ def listing(*lines):
         (["ldr q0, [x2, #16]!", "prfm pldl1keep, [x2, #64]"], {0: [64]}),
         (["sub x3, x2, #0x8", "ldr d0, [x3]", "prfm pldl1keep, [x2]"], {4: [8]}),
         (["ldr d0, [x1]", "prfm pldl1keep, [x1, #64]", "prfm pldl1keep, [x1, #128]", "b 0"], {0: [64, 128]}),
+        (["prfm pldl1keep, [x1, #64]", "cbz x9, 100 <f+0x100>", "ldr d0, [x1]", "b 0"], {8: [64]}),
+        (["ldr d0, [x1]", "ldr d1, [x1]", "prfm pldl1keep, [x1, #64]", "cbnz x9, 4"], {4: [64]}),
         (["add v0.16b, v1.16b, v2.16b", "str q0, [x1]", "ret"], {}),
     ],
 )
@@ -44,6 +46,7 @@ def test_a_prefetch_is_found_beside_a_load_of_the_same_pointers(prefetched, line
         ["ldr d0, [x2]", "ldr x2, [x4]", "prfm pldl1keep, [x2]", "b 0"],
         ["ldr d0, [x2]", "mul x2, x2, x3", "prfm pldl1keep, [x2]", "b 0"],
         ["ldr d0, [x2]", "cbnz x9, 0", "prfm pldl1keep, [x2]", "b 0"],
+        ["ldr d0, [x2]", "add x3, x3, #1", "prfm pldl1keep, [x2]", "cbnz x9, 4"],
         ["ldr d0, [x2]", "prfm pldl1keep, [x3]"],
     ],
 )

@@ -22,8 +22,11 @@ from bitsynth.kernel.in_order.list_scheduling import ListScheduler, Turn, issue
 from bitsynth.kernel.order import interleaved, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
-_WINDOW, _NEAR = 48, 24
-"""Lines that are looked at for the next, of those not yet placed; and where some are of the next step."""
+_WINDOW, _NEAR = 48, (24, 20)
+"""Lines that are looked at for the next, of those not yet placed; and, each tried, where some are of the next step."""
+
+_EQUAL = 1.004
+"""Cycles that are equal up to this factor: of such orders the one that has fewest lines ahead is taken."""
 
 _LAST = 4
 """Cycles for which one instruction may keep pipes busy, at most."""
@@ -80,7 +83,8 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
     That is found by list scheduling, of two steps and then of the loop.
 
     Of the lines whose operands are made the one comes next that can start first, of those the first as written; one
-    that takes a register only if there is one. What of a second step finds a place before the first ends is ahead.
+    that takes a register only if there is one. What of a second step finds a place before the first ends is ahead. Of
+    orders that are as quick the one with fewest lines ahead is taken: compilers copy what turns carry.
     """
     isa = load(kernel.isa)
     if in_registers(isa, kernel):
@@ -92,7 +96,9 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
     known = [
         x for flat in flats for x in _orders(isa, kernel, _repeated(_parted(isa, kernel, loop, flat), copies), copies)
     ]
-    return min(known, key=lambda x: _steady(isa, kernel, loop, x))
+    cycles = [_steady(isa, kernel, loop, x) for x in known]
+    quick = (x for x, n in zip(known, cycles, strict=True) if n <= _EQUAL * min(cycles))
+    return min(quick, key=lambda x: len(x.before))
 
 
 def _copies(kernel: Kernel, loop: Pass, lines: int) -> int:
@@ -108,11 +114,11 @@ def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[Order
         return
     summed = _of_accumulators(flat)
     behind = [(step, True) for step in plain if step.dst not in summed]
-    both = ListScheduler(isa, kernel, flat, (), _NEAR).order([*((step, False) for step in plain), *behind])
-    last = max(k for k, (_, ahead) in enumerate(both) if not ahead)
-    yield Ordered(
-        copies, flat, _turns(isa, kernel, flat, _whole([step for step, ahead in both[:last] if ahead]), _NEAR)
-    )
+    for near in _NEAR:
+        both = ListScheduler(isa, kernel, flat, (), near).order([*((step, False) for step in plain), *behind])
+        last = max(k for k, (_, ahead) in enumerate(both) if not ahead)
+        found = _whole([step for step, ahead in both[:last] if ahead])
+        yield Ordered(copies, flat, _turns(isa, kernel, flat, found, near))
     loads = [step for step in flat.steps if not step.args or is_half(step.args[-1])]
     yield Ordered(copies, flat, _turns(isa, kernel, flat, loads, len(flat.steps)))
 

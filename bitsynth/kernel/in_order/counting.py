@@ -14,16 +14,21 @@ from bitsynth.kernel.in_order.ahead import TURNS, Ordered
 from bitsynth.kernel.in_order.list_scheduling import has_address, issue, pointer_of
 from bitsynth.kernel.program import Kernel
 
+_LONG = 90
+"""Lines of a turn, at least, among which a test for the end of a segment is hardly felt."""
+
 
 @dataclass(frozen=True)
 class Counted:
     """The numbers of the lines of a turn behind which pointers go on, by their names, and behind which it counts.
 
-    Those `left` have room for one more instruction each.
+    Behind line `segment`, if there is one, rows go on to their next segment where one ends: all loads of rows before it
+    are of the turn's own step, those behind it of the next. Those `left` have room for one more instruction each.
     """
 
     pointers: Mapping[str, int]
     turns: int
+    segment: int | None
     left: tuple[int, ...]
 
 
@@ -33,17 +38,24 @@ def counted(kernel: Kernel, found: Ordered) -> Counted:
     idle, last = _idle(kernel, found), len(found.turns) - 1
     loads = [(k, pointer_of(step), later) for k, (step, later) in enumerate(found.turns) if not step.args]
     names = dict.fromkeys(["offset", "column", *(name for _, name, _ in loads)])
+    own = {name: max((k for k, by, later in loads if by == name and not later), default=0) for name in names}
 
-    def place(least: int) -> int:
-        k = next((k for k in idle if k >= least), last)
+    def place(least: int, most: int = last) -> int:
+        k = next((k for k in idle if least <= k < most), most)
         if k in idle:
             idle.remove(k)
         return k
 
-    own = {name: max((k for k, by, later in loads if by == name and not later), default=0) for name in names}
-    pointers = {name: place(own[name]) for name in names}
+    segment, pointers = None, dict[str, int]()
+    ends = max(own[name] for name in names if name != "column")
+    begins = min((k for k, by, later in loads if by != "column" and later), default=last)
+    if ends < begins and last >= _LONG and found.copies == 1:
+        pointers["offset"] = place(ends, begins - 1)
+        segment = place(pointers["offset"] + 1, begins - 1)
+        pointers |= {"high": segment} if "high" in names else {}
+    pointers |= {name: place(own[name]) for name in names if name not in pointers}
     turns = place(0)
-    return Counted(pointers, turns, tuple(k for k in idle if found.turns[k][0].args))
+    return Counted(pointers, turns, segment, tuple(k for k in idle if found.turns[k][0].args))
 
 
 def _idle(kernel: Kernel, found: Ordered) -> list[int]:
