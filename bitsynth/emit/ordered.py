@@ -90,12 +90,14 @@ class OrderedSteps:
         for k, (step, later) in enumerate(found.turns):
             moved = not step.args and k > counted.pointers[pointer_of(step)]
             where.append((step, _place(step, following if later and not moved else here)))
-        counts = defaultdict[int, list[str]](list)
+        counts, moves = (
+            defaultdict[int, list[str]](list),
+            {**advance, "turns": "--turns;", "steps_here": "--steps_here;"},
+        )
         for name, k in (*counted.pointers.items(), ("turns", counted.turns)):
             if name != "high" or not next_segment:
-                counts[k] += [advance.get(name, "--turns;"), *scope.settle(name)]
+                counts[k] += [moves[name], *scope.settle(name)]
         if counted.segment is not None:
-            counts[counted.pointers["offset"]] += ["--steps_here;", *scope.settle("steps_here")]
             counts[counted.segment] += [*next_segment, *scope.settle("offset")]
             if "high" in counted.pointers:
                 counts[counted.segment] += [self._set_high, *scope.settle("high")]

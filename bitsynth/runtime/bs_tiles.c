@@ -127,16 +127,39 @@ static void point_pixels(
     const uint8_t *line = view.lines + oy * down - view.first * c->line_bytes,
                   *at = line + (p - oy * c->out.width) * right;
     size_t left = c->out.width - (p - oy * c->out.width);
-    for (size_t row = 0; row < rows; ++row) {
-        if (left-- == 0) {
-            left = c->out.width - 1;
+    for (size_t row = 0; row < rows;) {
+        const size_t count = least(left, rows - row);
+#pragma GCC unroll 4
+        for (size_t i = 0; i < count; ++i, at += right)
+            to[row + i] = at;
+        row += count;
+        left -= count;
+        if (left == 0) {
+            if (row % 2 == 1 && c->end_bytes)
+                to[row - 1] = line + c->end_at;
             at = line += down;
+            left = c->out.width;
         }
-        to[row] = left == 0 && row % 2 == 0 && c->end_bytes ? line + c->end_at : at;
-        at += right;
     }
     for (size_t row = rows; row < l->kernel->rows; ++row)
         to[row] = to[rows - 1];
+}
+
+/* Pointers so many bytes behind others; four at a time, since an in-order processor waits for each
+ * that it has just read. */
+static void point_behind(
+    size_t count, size_t bytes, const uint8_t *const *restrict from, const uint8_t **restrict to)
+{
+    size_t i = 0;
+    for (; count - i >= 4; i += 4) {
+        const uint8_t *a = from[i], *b = from[i + 1], *c = from[i + 2], *d = from[i + 3];
+        to[i] = a + bytes;
+        to[i + 1] = b + bytes;
+        to[i + 2] = c + bytes;
+        to[i + 3] = d + bytes;
+    }
+    for (; i < count; ++i)
+        to[i] = from[i] + bytes;
 }
 
 /* Where the segments of those pixels lie. */
@@ -151,13 +174,9 @@ static void point_rows(
         }
         return;
     }
-    const uint8_t **to = s->pointers;
-    point_pixels(c, view, p, rows, to);
-    for (size_t i = 1; i < c->segments; ++i) {
-        to += all;
-        for (size_t row = 0; row < all; ++row)
-            to[row] = s->pointers[row] + c->segment_offsets[i];
-    }
+    point_pixels(c, view, p, rows, s->pointers);
+    for (size_t i = 1; i < c->segments; ++i)
+        point_behind(all, c->segment_offsets[i], s->pointers, s->pointers + i * all);
 }
 
 /* Tiles first..end of the columns: the sums of each go to `to` and as many columns on, rows `apart`

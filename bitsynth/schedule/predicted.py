@@ -140,7 +140,7 @@ class _Tile:
             yield from self._line(step, found.becomes)
             yield from (of_kind(self.rules, "integer", [name], [name]) for name, place in counts.items() if place == k)
             if at.segment == k:
-                yield from (of_kind(self.rules, kind, ["left"], ["left"]) for kind in ("integer", "branch"))
+                yield of_kind(self.rules, "branch", ["steps_here"])
         yield of_kind(self.rules, "branch", ["run"])
 
     def _start(self, loop: Loop) -> Iterator[Issued]:

@@ -22,8 +22,9 @@ _LONG = 90
 class Counted:
     """The numbers of the lines of a turn behind which pointers go on, by their names, and behind which it counts.
 
-    Behind line `segment`, if there is one, rows go on to their next segment where one ends: all loads of rows before it
-    are of the turn's own step, those behind it of the next. Those `left` have room for one more instruction each.
+    Behind line `segment`, if there is one, rows go on to their next segment where one ends, as `steps_here` tells,
+    which counts among the pointers: all loads of rows before it are of the turn's own step, those behind it of the
+    next. Those `left` have room for one more instruction each.
     """
 
     pointers: Mapping[str, int]
@@ -52,7 +53,7 @@ def counted(kernel: Kernel, found: Ordered) -> Counted:
     if ends < begins and last >= _LONG and found.copies == 1:
         pointers["offset"] = place(ends, begins - 1)
         segment = place(pointers["offset"] + 1, begins - 1)
-        pointers |= {"high": segment} if "high" in names else {}
+        pointers |= {"steps_here": place(0, segment)} | ({"high": segment} if "high" in names else {})
     pointers |= {name: place(own[name]) for name in names if name not in pointers}
     turns = place(0)
     return Counted(pointers, turns, segment, tuple(k for k in idle if found.turns[k][0].args))

@@ -35,6 +35,8 @@ WIDE_GROUPS = (*GROUPS, 8)
 """Registers of columns where the scoreboard chooses: the more, the less broadcasts of rows weigh."""
 MORE_ROWS = (*ROWS, 5)
 """Rows there: between registers that are left idle and sums that lie in memory."""
+DEEP_ROWS = (*ROWS, 14)
+"""Rows where columns have more bytes than usual, and sums fewer registers: a multiple is in lines of 14, 28 and 56."""
 MAX_FUSED = 6
 WORD_BYTES = 8
 """Bytes of a column in a register, if no steps are asked for that want others."""
@@ -113,7 +115,8 @@ def _of_steps(isa: Isa, known: Iterable[PassLayout], k_step: int) -> list[PassLa
 def _best_in(builder: _Builder, cover: Sequence[PlacedBlock], channels: int) -> Priced:
     isa, model = builder.isa, builder.model
     best: Priced | None = None
-    for rows in MORE_ROWS if predicted.chooses(isa, model) else ROWS:
+    usual = MORE_ROWS if predicted.chooses(isa, model) else ROWS
+    for rows in usual if builder.layout.slot_bytes == WORD_BYTES else DEEP_ROWS:
         passes = _partition(builder, cover, rows)
         if passes is None:
             continue
