@@ -97,16 +97,16 @@ class Estimate:
 
     @property
     def cycles(self) -> float:
-        """Packing, then tiles: their sums beside what they read from afar, or one after the other if loads block."""
+        """Packing, then tiles: their sums beside what they read from afar, and what they wait for where loads block."""
         tiles = self._row_tiles * self.column_tiles
         rows, weights = self._far_bytes
-        waited = self._waited(rows, weights) + self._written_bytes if self.loads_block else 0.0
-        hidden = rows + weights - waited
+        waited = self._waited(rows, weights) if self.loads_block else 0.0
+        beside, apart = rows + weights - waited, waited + self._written_bytes
         sums = tiles * self._sums
-        reading = max(sums, hidden / self._cpu.far_bytes_per_cycle) + waited / self._cpu.far_bytes_per_cycle
-        apart = GROUP_PIXEL_CYCLES * self._output_pixels if self._geometry.groups > 1 else 0.0
+        reading = max(sums, beside / self._cpu.far_bytes_per_cycle) + apart / self._cpu.far_bytes_per_cycle
+        grouped = GROUP_PIXEL_CYCLES * self._output_pixels if self._geometry.groups > 1 else 0.0
         wider = WIDER if self.candidate.operands else 1.0
-        every = reading + tiles * self._beside + self._slower * (self._packing + apart)
+        every = reading + tiles * self._beside + self._slower * (self._packing + grouped)
         return self._geometry.groups * every * wider
 
     @property
@@ -177,12 +177,24 @@ class Estimate:
         return self._image_bytes(weights), self._row_tiles * weights
 
     def _waited(self, rows: float, weights: float) -> float:
-        """Of these bytes from afar, those that no step asked for ahead: of rows the first of each segment at least."""
+        """Of these bytes from afar, those that no step asked for ahead.
+
+        First runs of loops that are apart ask for nothing, nor do last turns; and of rows nobody for the first lines of a
+        segment.
+        """
         kernel, size = self._kernel, self._kernel.row_bytes
-        ahead = distance(self._cpu, kernel, size)
-        segment = self.steps // self._segments * size
-        first = rows * min(1.0, ahead / segment if ahead else 1.0)
-        return first if distance(self._cpu, kernel, kernel.columns * kernel.column_bytes) else first + weights
+        ahead, segment = distance(self._cpu, kernel, size), self.steps // self._segments
+        late_rows = 1 - self._asking * (1 - min(1.0, ahead / (segment * size))) if ahead else 1.0
+        asks = distance(self._cpu, kernel, kernel.columns * kernel.column_bytes) > 0
+        return rows * late_rows + weights * (1 - self._asking * asks)
+
+    @property
+    def _asking(self) -> float:
+        """The share of steps that ask for what later ones read, of the pass whose steps ask least."""
+        passes, segment = self._kernel.passes, self.steps // self._segments
+        nested = any(len(loop.loops) > 1 for loop in passes)
+        steps = [(min(loop.step.trip_count, segment), bool(loop.step.first) and nested) for loop in passes]
+        return min(max(0, run - apart - 1) / run for run, apart in steps)
 
     def _image_bytes(self, beside: float) -> float:
         """Bytes of packed lines that come from afar while all pixels are computed: anew for every line of a window.

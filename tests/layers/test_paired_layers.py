@@ -8,7 +8,7 @@ from bitsynth.layers import Conv2d
 from bitsynth.layers.candidates import candidates
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.planning import ranked
+from bitsynth.layers.planning import default_schedule, ranked
 from bitsynth.layers.schedule import LayerSchedule, gathers
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand
@@ -52,8 +52,23 @@ def test_weights_that_stay_near_are_read_once():
     assert sum(columns._far_bytes) < sum(pixels._far_bytes) / 3
 
 
-def test_of_rows_the_start_of_every_segment_is_waited_for_and_of_weights_nothing():
-    """Steps of 16 bytes a row ask for lines 64 bytes ahead; a segment is 3 pixels of 128 codes, four bytes each."""
+def test_what_no_step_asks_for_is_waited_for():
+    """Loops of 21 steps ask for nothing in the first, which is apart, nor in the last turn.
+
+    Steps of 16 bytes a row ask for lines 64 bytes ahead; a segment is 3 pixels of 128 codes, four bytes each.
+    """
     found = estimate((28, 28))
     rows, weights = found._far_bytes
-    assert found._waited(rows, weights) == pytest.approx(rows * 64 / (3 * 128 * 4))
+    asked, start = 19 / 21, 64 / (3 * 128 * 4)
+    assert found._waited(rows, weights) == pytest.approx(rows * (1 - asked * (1 - start)) + weights * (1 - asked))
+
+
+def test_loops_of_two_steps_ask_for_nothing():
+    """Those of products of 3 by 3 bits: their weights are read again for every tile of pixels unless columns come first."""
+    operands = MatmulOperand(3, Encoding.UNSIGNED), MatmulOperand(3, Encoding.BIPOLAR)
+    geometry = Geometry(64, 128, 1, (3, 3), (2, 2), (1,) * 4, (1, 1))
+    made = LayerSpec(*operands, geometry, image=(56, 56))
+    (found,) = (x for x in candidates(*operands, "neon") if (x.method, x.channels) == ("multiply", 32))
+    first = Estimate(found, made, "direct", 4, "a53")
+    assert first._waited(0.0, 1000.0) == 1000.0
+    assert default_schedule(made, "neon", cpu="a53").columns_first
