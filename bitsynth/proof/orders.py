@@ -88,6 +88,8 @@ def _stored(
     values = _Values(known, join, (a for step in lines for a in step.args if a not in made and a[0] != "k"))
     for step in lines:
         if isa[step.op].store:
+            if step.args[0] not in values.now:
+                raise Refuted(f"{step} stores what nothing has made")
             out[step.dst.removeprefix(folds.STORED)] = values.now[step.args[0]]
             continue
         whole, half = half_of(step.dst)
@@ -95,6 +97,13 @@ def _stored(
             raise Refuted(f"{step} loads what has been stored")
         values.run(step, (places.get(whole, whole), half, 0))
     return out
+
+
+def _load_forms(isa: Isa, kernel: Kernel, lines: Iterable[Step]) -> dict[str, str]:
+    """What loads each input, and each half of one that fills a register."""
+    halves, forms = half_loads(isa, kernel.order), {step.dst: step.op for step in lines if not step.args}
+    whole = [name for name, op in forms.items() if isa[op].operands[0].type.total_bits == isa.table.vector_bits]
+    return forms | ({name + half: halves.load for name in whole for half in HALVES} if halves else {})
 
 
 def _join(isa: Isa, kernel: Kernel) -> str:
@@ -143,6 +152,9 @@ class _Values:
 
     def end(self, flat: Loop, carried: Iterable[str]) -> None:
         """End a turn: accumulators become what they are next, and what is not `carried` is gone."""
+        carried = list(carried)
+        if absent := {*carried, *(acc.next for acc in flat.accs)} - self.now.keys():
+            raise Refuted(f"a turn ends, and nothing has made {min(absent)}")
         self.now = {acc.name: self.now[acc.next] for acc in flat.accs} | {x: self.now[x] for x in carried}
 
 
@@ -165,8 +177,14 @@ def _as_ordered(kernel: Kernel, loop: Pass, found: ahead.Ordered, turns: int, kn
         for copy in range(found.copies)
     }
 
+    forms = _load_forms(load(kernel.isa), kernel, plain)
+
     def at(step: Step, turn: int) -> LoadPlace:
+        if step.dst not in places:
+            raise Refuted(f"{step} is no line of a step")
         name, half, copy = places[step.dst]
+        if not step.args and step.op != forms.get(name + half):
+            raise Refuted(f"{step} loads in another form than {forms.get(name + half)}")
         return name, half, turn * found.copies + copy
 
     values = _Values(known, _join(load(kernel.isa), kernel), (acc.name for acc in found.flat.accs))
