@@ -179,8 +179,8 @@ class Estimate:
     def _waited(self, rows: float, weights: float) -> float:
         """Of these bytes from afar, those that no step asked for ahead.
 
-        First runs of loops that are apart ask for nothing, nor do last turns; and of rows nobody for the first lines of a
-        segment.
+        First runs of loops that are apart ask for nothing, nor do last turns; and of rows nobody for the first lines
+        of a segment.
         """
         kernel, size = self._kernel, self._kernel.row_bytes
         ahead, segment = distance(self._cpu, kernel, size), self.steps // self._segments

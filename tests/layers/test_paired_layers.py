@@ -64,7 +64,7 @@ def test_what_no_step_asks_for_is_waited_for():
 
 
 def test_loops_of_two_steps_ask_for_nothing():
-    """Those of products of 3 by 3 bits: their weights are read again for every tile of pixels unless columns come first."""
+    """Products of 3 by 3 bits have such: weights are read again for every tile of pixels unless columns come first."""
     operands = MatmulOperand(3, Encoding.UNSIGNED), MatmulOperand(3, Encoding.BIPOLAR)
     geometry = Geometry(64, 128, 1, (3, 3), (2, 2), (1,) * 4, (1, 1))
     made = LayerSpec(*operands, geometry, image=(56, 56))
