@@ -87,7 +87,8 @@ def _as_words(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
     each, size = kernel.k_step // kernel.slot_bytes, codes_of_word(kernel)
     planes = [x for x in inputs if isinstance(x, Planes) and len(x.tables) == 1]
     fits = all((x.first, x.stride, x.per_byte) == (0, each, each) for x in planes) and len(planes) == len(inputs)
-    if not fits or size not in (32, WORD_CODES) or kernel.slot_bytes % WORD_BYTES:
+    several = kernel.slot_bytes > WORD_BYTES
+    if not fits or size not in ((WORD_CODES,) if several else (32, WORD_CODES)) or kernel.slot_bytes % WORD_BYTES:
         return None
     order = tuple(p - p % size + p % each * WORD_BYTES + p % size // each for p in range(kernel.k_step))
     return Packing("words", order, tuple(_polynomial(x.tables[0], kernel.row_bits) for x in planes))

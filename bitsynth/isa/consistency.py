@@ -32,8 +32,8 @@ def check_isa(path: Path, table: IsaTable) -> None:
     if not all(0 <= c.overlap <= 1 and (c.slower is None or 0 < c.slower < math.inf) for c in table.cpu.values()):
         raise SpecError(f"{path}: want overlap of 0 to 1, the share of cycles beside others, and slower above 0")
     asking = [name for name, c in table.cpu.items() if c.prefetch_turns]
-    if asking and (table.prefetch is None or not set(asking) <= set(table.in_order)):
-        raise SpecError(f"{path}: cpu.{asking[0]}: prefetch_turns want [isa.prefetch] and rules that are in order")
+    if wrong := [name for name in asking if table.prefetch is None or name not in table.in_order]:
+        raise SpecError(f"{path}: cpu.{wrong[0]}: prefetch_turns want [isa.prefetch] and rules that are in order")
     asked = [*table.host_features, *(f for x in table.features.values() for f in x.host)]
     if silent := [f for f in asked if f not in table.probes]:
         raise SpecError(f"{path}: probes: want a C expression that asks for {silent[0]}, which host features name")

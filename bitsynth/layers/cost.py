@@ -13,6 +13,7 @@ from bitsynth.emit.tables import takes_tables
 from bitsynth.emit.terms import has_row_terms, row_affines
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tables import CpuTable
+from bitsynth.kernel.in_order.counting import LONG
 from bitsynth.kernel.in_order.prefetch import distance
 from bitsynth.kernel.inputs import Table
 from bitsynth.kernel.program import Kernel
@@ -190,11 +191,17 @@ class Estimate:
 
     @property
     def _asking(self) -> float:
-        """The share of steps that ask for what later ones read, of the pass whose steps ask least."""
-        passes, segment = self._kernel.passes, self.steps // self._segments
-        nested = any(len(loop.loops) > 1 for loop in passes)
-        steps = [(min(loop.step.trip_count, segment), bool(loop.step.first) and nested) for loop in passes]
-        return min(max(0, run - apart - 1) / run for run, apart in steps)
+        """The share of steps that ask for what later ones read, of the pass whose steps ask least.
+
+        Loops end with each segment but those of long steps, which go on to the next.
+        """
+        kernel, nested = self._kernel, any(len(loop.loops) > 1 for loop in self._kernel.passes)
+        shares = []
+        for step in (loop.step for loop in kernel.passes):
+            crosses = kernel.groups * len(step.program) >= LONG
+            run = min(step.trip_count, self.steps if crosses else self.steps // self._segments)
+            shares.append(max(0, run - (bool(step.first) and nested) - 1) / run)
+        return min(shares)
 
     def _image_bytes(self, beside: float) -> float:
         """Bytes of packed lines that come from afar while all pixels are computed: anew for every line of a window.

@@ -49,10 +49,10 @@ class KernelOptions:
             raise SpecError(f"channels must be a whole number, 0 for any, and fit the exact sketch: {self.channels!r}")
         if type(self.k_step) is not int or self.k_step < 0 or (self.k_step and self.method != "popcount"):
             raise SpecError(f"k_step must be a whole number, 0 for any, and asks for popcount: {self.k_step!r}")
+        if self.k_step and self.sketch != "exact":
+            raise SpecError("k_step is of the exact sketch: the paper's steps take as many positions as they do")
         own = _OWN_MODEL[self.sketch]
-        if self.sketch == "paper" and (
-            self.k_step or self.model not in ("", own) or self.method not in (None, "popcount")
-        ):
+        if self.sketch == "paper" and (self.model not in ("", own) or self.method not in (None, "popcount")):
             raise SpecError(f"the paper's sketch counts bits and minimizes {own}; leave out the method and the cost")
         object.__setattr__(self, "model", self.model or own)
 

@@ -275,7 +275,7 @@ def test_c_functions_straight(config):
     check_tile(of_method(*config), 2, (1, 2))
 
 
-CROSSING = [("popcount", 1, 128), ("popcount", 1, 0), ("popcount", 2, 0)]
+CROSSING = [("popcount", 1, 128), ("popcount", 1, 0), ("popcount", 2, 0), ("pairs", 1, 0)]
 """Method, bits of activations and positions of K a step of kernels for the Cortex-A53 whose loops go over segments."""
 
 

@@ -63,6 +63,20 @@ def test_what_no_step_asks_for_is_waited_for():
     assert found._waited(rows, weights) == pytest.approx(rows * (1 - asked * (1 - start)) + weights * (1 - asked))
 
 
+@pytest.mark.parametrize(("k_step", "asked"), [(0, 17 / 18), (128, 8 / 9)])
+def test_loops_that_go_on_from_segment_to_segment_end_once(k_step, asked):
+    """Three rows of three pixels of 128 channels: 18 steps of 64 positions, or 9 of 128."""
+    operands = MatmulOperand(1, Encoding.UNSIGNED), MatmulOperand(1, Encoding.BIPOLAR)
+    geometry = Geometry(128, 128, 1, (3, 3), (1, 1), (1,) * 4, (1, 1))
+    made = LayerSpec(*operands, geometry, image=(28, 28))
+    (found,) = (
+        x
+        for x in candidates(*operands, "neon", methods=["popcount"])
+        if (x.channels, x.kernel_options.k_step) == (64, k_step)
+    )
+    assert Estimate(found, made, "direct", 12, "a53")._asking == pytest.approx(asked)
+
+
 def test_loops_of_two_steps_ask_for_nothing():
     """Products of 3 by 3 bits have such: weights are read again for every tile of pixels unless columns come first."""
     operands = MatmulOperand(3, Encoding.UNSIGNED), MatmulOperand(3, Encoding.BIPOLAR)

@@ -147,7 +147,6 @@ ISA_BROKEN = {
     ("vector_per_cycle = 2.0", "vector_per_cycle = 2.0\noverlap = 1.5"): "overlap of 0 to 1",
     ("vector_per_cycle = 2.0", "vector_per_cycle = 2.0\nslower = 0.0"): "slower above 0",
     ("vector_per_cycle = 2.0", "vector_per_cycle = 2.0\nprefetch_turns = 4"): "that are in order",
-    ("[isa.prefetch]", "[isa.prefetched]"): "unknown field `prefetched`",
     ('u8x8 = "', 'u8 = "'): "bad vector type 'u8'",
     ('arch = "aarch64"\n', ""): "missing required field `arch`",
     ("[isa]", "[isa]\ncolour = 1"): "unknown field `colour`",

@@ -23,10 +23,13 @@ from bitsynth.kernel.order import interleaved, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
 _WINDOW, _NEAR = 48, (24, 20)
-"""Lines that are looked at for the next, of those not yet placed; and, each tried, where some are of the next step."""
+"""Lines that are looked at for the next, of those not yet placed; and where some are of the next step.
+
+Of the latter each is tried if a turn is long: clang copies registers in short ones by orders that save a cycle.
+"""
 
 _EQUAL = 1.004
-"""Cycles that are equal up to this factor: of such orders the one that has fewest lines ahead is taken."""
+"""Cycles of long turns are equal up to this factor: of such orders the one that has fewest lines ahead is taken."""
 
 _LAST = 4
 """Cycles for which one instruction may keep pipes busy, at most."""
@@ -97,7 +100,8 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
         x for flat in flats for x in _orders(isa, kernel, _repeated(_parted(isa, kernel, loop, flat), copies), copies)
     ]
     cycles = [_steady(isa, kernel, loop, x) for x in known]
-    quick = (x for x, n in zip(known, cycles, strict=True) if n <= _EQUAL * min(cycles))
+    slack = _EQUAL if len(flats[0].steps) >= _LINES else 1.0
+    quick = (x for x, n in zip(known, cycles, strict=True) if n <= slack * min(cycles))
     return min(quick, key=lambda x: len(x.before))
 
 
@@ -114,7 +118,7 @@ def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[Order
         return
     summed = _of_accumulators(flat)
     behind = [(step, True) for step in plain if step.dst not in summed]
-    for near in _NEAR:
+    for near in _NEAR if len(flat.steps) >= _LINES else _NEAR[:1]:
         both = ListScheduler(isa, kernel, flat, (), near).order([*((step, False) for step in plain), *behind])
         last = max(k for k, (_, ahead) in enumerate(both) if not ahead)
         found = _whole([step for step, ahead in both[:last] if ahead])

@@ -14,7 +14,7 @@ from bitsynth.kernel.in_order.ahead import TURNS, Ordered
 from bitsynth.kernel.in_order.list_scheduling import has_address, issue, pointer_of
 from bitsynth.kernel.program import Kernel
 
-_LONG = 90
+LONG = 90
 """Lines of a turn, at least, among which a test for the end of a segment is hardly felt."""
 
 
@@ -50,7 +50,7 @@ def counted(kernel: Kernel, found: Ordered) -> Counted:
     segment, pointers = None, dict[str, int]()
     ends = max(own[name] for name in names if name != "column")
     begins = min((k for k, by, later in loads if by != "column" and later), default=last)
-    if ends < begins and last >= _LONG and found.copies == 1:
+    if ends < begins and len(found.turns) >= LONG and found.copies == 1:
         pointers["offset"] = place(ends, begins - 1)
         segment = place(pointers["offset"] + 1, begins - 1)
         pointers |= {"steps_here": place(0, segment)} | ({"high": segment} if "high" in names else {})
