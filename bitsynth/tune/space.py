@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from bitsynth.errors import SpecError
 from bitsynth.kernel.program import BIT_AXES
 from bitsynth.layers.candidates import Candidate, Fits, cpu_for
 from bitsynth.layers.cost import Estimate
@@ -73,10 +74,10 @@ class Space:
         )
 
     def proposes(self, schedule: LayerSchedule) -> bool:
-        """Whether a trial may have the schedule."""
+        """Whether a trial may have the schedule; not if there can be no kernel such as it asks for."""
         try:
             return self.suggest(_Fixed(self.params(schedule))) == schedule
-        except LookupError:
+        except (LookupError, SpecError):
             return False
 
     def _direct(self, found: Candidate) -> Estimate:

@@ -67,6 +67,18 @@ def test_every_method_is_clean_under_a_compiler(config, skip_isa):
     assert runner.call(f"{k.name}_selftest", bits=32) == 0
 
 
+@pytest.mark.parametrize("order", ["rows", "a53"])
+def test_steps_of_128_are_clean(order, skip_isa):
+    found = matmul.get_kernel("neon", 1, 1, method="popcount", channels=64, k_step=128)
+    isa, k = load.load("neon"), found.with_order(order)
+    try:
+        library = toolchain.compile_for(isa, k.files, flags=STRICT, needs=k.c.needs)
+        runner = runner_for(isa, library, needs=k.c.needs)
+    except ToolError as why:
+        skip_isa("neon", str(why))
+    assert runner.call(f"{k.name}_selftest", bits=32) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("isa", ISAS)

@@ -98,6 +98,13 @@ def test_every_schedule_can_be_proposed_and_named(some):
         assert some.suggest(Fixed(some.params(schedule))) == schedule
 
 
+@pytest.mark.parametrize("wrong", [{"k_step": 128}, {"sketch": "paper"}, {"channels": 63}])
+def test_a_schedule_of_no_such_kernel_is_not_proposed(some, wrong):
+    """As files may have: lookups take as many positions as they do, and the paper's sketch has no channels."""
+    assert some.proposes(some.priors[0])
+    assert not some.proposes(msgspec.structs.replace(LayerSchedule("avx2", "lookup", 64, "im2col"), **wrong))
+
+
 def test_flushes_are_parts_of_what_the_kernel_and_the_layer_allow(some):
     """That is 18 steps of 32 codes, and 144 of 4; of the former a proof allows 21."""
     flushes = {
