@@ -51,6 +51,23 @@ def test_pointers_go_on_behind_the_loads_of_a_step(config):
                 assert k <= at.pointers[pointer_of(step)]
 
 
+@pytest.mark.parametrize(
+    ("config", "crosses"),
+    [(("popcount", 1, 1), True), (("popcount", 2, 1), True), (("pairs", 2, 2), False), (("multiply", 4, 4), False)],
+    ids=str,
+)
+def test_rows_go_on_to_a_segment_between_the_loads_of_two_steps(config, crosses):
+    """Of long turns alone, and not of several steps at once, among which a segment may end."""
+    for found, at in loops(*config):
+        assert (at.segment is not None) == crosses
+        for k, (step, later) in enumerate(found.turns):
+            if crosses and not step.args and pointer_of(step) != "column":
+                assert later == (k > at.segment)
+        if crosses:
+            assert at.pointers["offset"] <= at.segment
+            assert at.pointers["steps_here"] <= at.segment
+
+
 def test_steps_ask_for_lines_some_turns_before_they_read_them():
     found = made("pairs", 2, 1)
     text = found.with_order("a53").source
