@@ -42,7 +42,11 @@ MUTANTS = {
     "another bit of the codes": (WORDS, "gathered(codes, {{ j }})", "gathered(codes, {{ j // 2 }})"),
     "words in another order": (WORDS, "bits[1] << 1", "bits[1] << 2"),
     "the second half beside the first": (LONG, "& low) << 4;", "& low) << 5;"),
-    "planes one over the other": (WORDS, "(kernel.slot_bytes * loop.index0)) if loop.index0 }}", "kernel.slot_bytes) }}"),
+    "planes one over the other": (
+        WORDS,
+        "(kernel.slot_bytes * loop.index0)) if loop.index0 }}",
+        "kernel.slot_bytes) }}",
+    ),
     "planes apart one over the other": (APART, "' + %d * apart' % loop.index0 if outer", "'' if outer"),
     "a rest without its last code": (
         WORDS,
