@@ -28,7 +28,7 @@ _WIDTHS = re.compile(r"bs_(?:mm|dw)_a(\d)[us]?_w(\d)", re.ASCII)
 _HINTS = (
     "`bitsynth list --isa SET --act-bits 2` lists those of a set and of widths",
     "`bitsynth list --all` lists every one",
-    "a53: fewest cycles there; lookup: by that method; c64: for 64 output channels; k128: steps of 128 positions",
+    "a53: fewest cycles there; c64: for 64 output channels; k128: of 128 positions",
 )
 _NOTES = (
     "ops, bound and cycles are per 128 multiply-accumulates; loads are not in ops",
