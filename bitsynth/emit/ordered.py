@@ -15,9 +15,9 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.in_order import ahead, counting
+from bitsynth.kernel.in_order.addresses import pointer_of
 from bitsynth.kernel.in_order.folds import in_registers
 from bitsynth.kernel.in_order.halves import is_high
-from bitsynth.kernel.in_order.list_scheduling import pointer_of
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
 

@@ -13,7 +13,7 @@ from bitsynth.emit.tables import takes_tables
 from bitsynth.emit.terms import has_row_terms, row_affines
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tables import CpuTable
-from bitsynth.kernel.in_order.counting import LONG
+from bitsynth.kernel.in_order.ahead import LONG
 from bitsynth.kernel.in_order.prefetch import distance
 from bitsynth.kernel.inputs import Table
 from bitsynth.kernel.program import Kernel

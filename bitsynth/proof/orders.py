@@ -169,7 +169,7 @@ def _one_by_one(kernel: Kernel, loop: Pass, steps: int, known: dict[object, int]
 
 
 def _as_ordered(kernel: Kernel, loop: Pass, found: ahead.Ordered, turns: int, known: dict[object, int]) -> list[int]:
-    plain = row_by_row(kernel, loop, loop.step).steps
+    isa, plain = load(kernel.isa), row_by_row(kernel, loop, loop.step).steps
     places = {
         ahead.copy_of(s.dst + half, copy): (s.dst, half, copy)
         for s in plain
@@ -177,7 +177,7 @@ def _as_ordered(kernel: Kernel, loop: Pass, found: ahead.Ordered, turns: int, kn
         for copy in range(found.copies)
     }
 
-    forms = _load_forms(load(kernel.isa), kernel, plain)
+    forms = _load_forms(isa, kernel, plain)
 
     def at(step: Step, turn: int) -> LoadPlace:
         if step.dst not in places:
@@ -187,7 +187,7 @@ def _as_ordered(kernel: Kernel, loop: Pass, found: ahead.Ordered, turns: int, kn
             raise Refuted(f"{step} loads in another form than {forms.get(name + half)}")
         return name, half, turn * found.copies + copy
 
-    values = _Values(known, _join(load(kernel.isa), kernel), (acc.name for acc in found.flat.accs))
+    values = _Values(known, _join(isa, kernel), (acc.name for acc in found.flat.accs))
     for step in found.before:
         values.run(step, at(step, 0))
     for turn in range(turns - 1):

@@ -17,7 +17,8 @@ from bitsynth.isa.scoreboard import Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
 from bitsynth.kernel.in_order import ahead, counting, folds
-from bitsynth.kernel.in_order.list_scheduling import has_address, issue, pointer_of
+from bitsynth.kernel.in_order.addresses import has_address, pointer_of
+from bitsynth.kernel.in_order.list_scheduling import issue
 from bitsynth.kernel.order import interleaved, of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 from bitsynth.schedule import cost

@@ -7,7 +7,8 @@ from bitsynth.isa import recurrence
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import of_kind
 from bitsynth.kernel.in_order import ahead, counting, prefetch
-from bitsynth.kernel.in_order.list_scheduling import has_address, issue, pointer_of
+from bitsynth.kernel.in_order.addresses import has_address, pointer_of
+from bitsynth.kernel.in_order.list_scheduling import issue
 
 NEON = load("neon")
 RULES = NEON.rules("a53")

@@ -72,7 +72,6 @@ def synth(
 
     A configuration in the cache answers at once, its certificate checked again.
     """
-    load(isa)
     options = _options(isa, method, sketch, model_of(load(isa), cpu, model), channels, k_step)
     spec = MatmulSpec(isa, MatmulOperand(act_bits, act_encoding), MatmulOperand(w_bits, weight_encoding))
     folder = to or paths.user_kernels() / isa / options.variant

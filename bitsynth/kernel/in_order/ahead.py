@@ -37,8 +37,8 @@ _LAST = 4
 TURNS = 4
 """Turns after which the loop is under way."""
 
-_LINES = 90
-"""Lines that a turn of the loop has at least, for what counts and branches is beside them."""
+LONG = 90
+"""Lines of a long turn, at least: what counts, and tests where a segment ends, is hardly felt among them."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,14 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
         x for flat in flats for x in _orders(isa, kernel, _repeated(_parted(isa, kernel, loop, flat), copies), copies)
     ]
     cycles = [_steady(isa, kernel, loop, x) for x in known]
-    slack = _EQUAL if len(flats[0].steps) >= _LINES else 1.0
+    slack = _EQUAL if len(flats[0].steps) >= LONG else 1.0
     quick = (x for x, n in zip(known, cycles, strict=True) if n <= slack * min(cycles))
     return min(quick, key=lambda x: len(x.before))
 
 
 def _copies(kernel: Kernel, loop: Pass, lines: int) -> int:
     """Steps that a turn of the loop has: one where loops soon end."""
-    return 1 if peels(kernel) else min(-(-_LINES // lines), loop.step.trip_count)
+    return 1 if peels(kernel) else min(-(-LONG // lines), loop.step.trip_count)
 
 
 def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[Ordered]:
@@ -118,7 +118,7 @@ def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[Order
         return
     summed = _of_accumulators(flat)
     behind = [(step, True) for step in plain if step.dst not in summed]
-    for near in _NEAR if len(flat.steps) >= _LINES else _NEAR[:1]:
+    for near in _NEAR if len(flat.steps) >= LONG else _NEAR[:1]:
         both = ListScheduler(isa, kernel, flat, (), near).order([*((step, False) for step in plain), *behind])
         last = max(k for k, (_, ahead) in enumerate(both) if not ahead)
         found = _whole([step for step, ahead in both[:last] if ahead])

@@ -10,12 +10,10 @@ from functools import lru_cache
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import InOrder, of_kind
 from bitsynth.isa.step import Step
-from bitsynth.kernel.in_order.ahead import TURNS, Ordered
-from bitsynth.kernel.in_order.list_scheduling import has_address, issue, pointer_of
+from bitsynth.kernel.in_order.addresses import has_address, pointer_of
+from bitsynth.kernel.in_order.ahead import LONG, TURNS, Ordered
+from bitsynth.kernel.in_order.list_scheduling import issue
 from bitsynth.kernel.program import Kernel
-
-LONG = 90
-"""Lines of a turn, at least, among which a test for the end of a segment is hardly felt."""
 
 
 @dataclass(frozen=True)

@@ -54,24 +54,6 @@ def load_kind(isa: Isa, step: Step) -> str:
     return "load" if instr.out.total_bits == isa.table.vector_bits else "load_half"
 
 
-def is_column(step: Step) -> bool:
-    """Whether a load reads columns, not a row."""
-    return step.dst[0] == "w"
-
-
-def pointer_of(step: Step) -> str:
-    """The pointer that a load of a step's inputs reads by; high halves of rows have one of their own.
-
-    Compilers would have a pointer to the high half of each row else, and no registers for so many.
-    """
-    return "column" if is_column(step) else "high" if is_high(step.dst) else "offset"
-
-
-def has_address(isa: Isa, step: Step) -> bool:
-    """Whether a load takes an instruction for its address: broadcasts of rows do, others add two."""
-    return not step.args and not is_column(step) and load_kind(isa, step) == "broadcast"
-
-
 @dataclass(eq=False, slots=True)
 class _Line:
     """A line that waits: what it takes to ask whether it can be next.
