@@ -63,7 +63,7 @@ class _Chain:
         if self.several:
             body.append("const uint8_t *const *const block_segment = segment;")
             body.append("const size_t block_here = steps_here, block_offset = offset;")
-        body += self.programs.start(self.passes[0].loops[-1], scope)
+        body += self.programs.start(self.passes[0].loops[-1], scope, begun=self._steps(self.passes[0]).begins)
         for number, loop in enumerate(self.passes):
             body += self._pass(number, loop, scope)
         body += ["steps_left -= block;", "start = c;", *_stride(self.kernel, "start_ld = ldc;")]
@@ -125,8 +125,9 @@ class _Chain:
             title = "/* First run of the step: it sets the accumulators. */"
             count += [title, *self._next_segment(loop), *block("", [*first, *self._advance(loop)])]
             count += ["--steps_here;", "--count;"]
-        if self.programs.in_order and (steps := OrderedSteps(self.programs.isa, self.kernel, loop)).crosses:
-            across = steps.across(scope.inner(), self._next_segment(loop, "__builtin_expect(steps_here == 0, 0)"))
+        if self._steps(loop).crosses:
+            following = self._next_segment(loop, "__builtin_expect(steps_here == 0, 0)")
+            across = self._steps(loop).across(scope.inner(), following)
             title = _comment(step_title(self.kernel))
             return [*count, *block("if (count > 0)", [*self._next_segment(loop), title, *across])]
         body = [
@@ -140,8 +141,7 @@ class _Chain:
     def _runs(self, loop: Pass, scope: Scope) -> list[str]:
         """Steps of one segment, `unroll` at a time."""
         if self.programs.in_order:
-            steps = OrderedSteps(self.programs.isa, self.kernel, loop)
-            return [_comment(step_title(self.kernel)), *steps.runs(scope.inner(), self._advance(loop))]
+            return [_comment(step_title(self.kernel)), *self._steps(loop).runs(scope.inner(), self._advance(loop))]
         step = [*self.programs.step(loop, loop.step, scope), *self._advance(loop)]
         unroll, title = self.kernel.unroll, _comment(step_title(self.kernel))
         lines = [title]
@@ -151,6 +151,9 @@ class _Chain:
         if unroll:
             lines.append("#pragma GCC unroll 1")
         return [*lines, *block("for (; run > 0; --run)", step)]
+
+    def _steps(self, loop: Pass) -> OrderedSteps:
+        return OrderedSteps(self.programs.isa, self.kernel, loop)
 
     def _next_segment(self, loop: Pass, where: str = "steps_here == 0") -> list[str]:
         start = self._row_start(loop)

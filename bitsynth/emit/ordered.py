@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -16,9 +16,10 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.in_order import ahead, counting
 from bitsynth.kernel.in_order.addresses import pointer_of
+from bitsynth.kernel.in_order.beginning import Beginning, beginning
 from bitsynth.kernel.in_order.folds import in_registers
 from bitsynth.kernel.in_order.halves import is_high
-from bitsynth.kernel.program import Kernel, Loop, Pass
+from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,18 @@ class OrderedSteps:
         return ahead.ordered(self.kernel, self.loop)
 
     @property
+    def _beginning(self) -> Beginning | None:
+        return beginning(self.kernel, self.loop, self._found)
+
+    @property
     def crosses(self) -> bool:
         """Whether the loop goes on from one segment of rows to the next."""
-        return counting.counted(self.kernel, self._found).segment is not None
+        return self.kernel.order not in ORDERS and counting.counted(self.kernel, self._found).segment is not None
+
+    @property
+    def begins(self) -> bool:
+        """Whether the first turn of the loop sets its accumulators."""
+        return self.crosses and self._beginning is not None
 
     def across(self, scope: Scope, next_segment: Sequence[str]) -> list[str]:
         """Statements that take all `count` steps, of one segment after the other."""
@@ -59,9 +69,19 @@ class OrderedSteps:
         after = self._lines(found.flat, found.after, outer, found.carried, step.of_copies(found.copies))
         after = [*scope.settle("offset"), *after]
         high, advance = self._high((line for line, _ in found.turns), outer), step.advance(found.copies)
-        turn = block("for (--turns; turns > 0;)", self._turns(found, outer, advance, next_segment))
-        body = [*carried, *high, *block("", before), *turn, *block("", after)]
+        turn, start = block("for (; turns > 0;)", self._turns(found, outer, advance, next_segment)), list[str]()
+        if self.begins:
+            first = self._turns(found, outer, advance, next_segment, self._beginning)
+            start = [*block("if (turns > 0)", first), *block("else", self._zeros(outer))]
+        body = [*carried, *high, *block("", before), "--turns;", *start, *turn, *block("", after)]
         return [*body, advance["offset"], advance["column"]]
+
+    def _zeros(self, scope: Scope) -> list[str]:
+        """Statements that have accumulators at zero."""
+        load = self.isa[self.kernel.memory.load]
+        zero = scope.call(load, ["zero"])
+        accs = ((acc.name, VecType.parse(acc.type)) for acc in self._found.flat.accs)
+        return [f"{name} = {scope.cast(zero, load.out, kind)};" for name, kind in accs]
 
     def alone(self, step: Loop, scope: Scope) -> list[str]:
         """Statements of one run of the step, or of its first."""
@@ -81,15 +101,24 @@ class OrderedSteps:
         return f"high = offset + {self.isa.word.lanes // 2};"
 
     def _turns(
-        self, found: ahead.Ordered, scope: Scope, advance: Mapping[str, str], next_segment: Sequence[str]
+        self,
+        found: ahead.Ordered,
+        scope: Scope,
+        advance: Mapping[str, str],
+        next_segment: Sequence[str],
+        first: Beginning | None = None,
     ) -> list[str]:
-        """A turn of the loop; where its pointers have gone on, the next step's loads are what its own were before."""
+        """A turn of the loop; where its pointers have gone on, the next step's loads are what its own were before.
+
+        One that is the `first` sets accumulators.
+        """
         counted, inputs = counting.counted(self.kernel, found), InputPlaces(self.isa, self.kernel, self.loop)
         here, following = (inputs.of_copies(found.copies, turn) for turn in (0, 1))
         where = []
         for k, (step, later) in enumerate(found.turns):
             moved = not step.args and k > counted.pointers[pointer_of(step)]
-            where.append((step, _place(step, following if later and not moved else here)))
+            line = first.line(step) if first and not later else step
+            where.append((line, _place(step, following if later and not moved else here)))
         counts, moves = (
             defaultdict[int, list[str]](list),
             {**advance, "turns": "--turns;", "steps_here": "--steps_here;"},
@@ -103,7 +132,9 @@ class OrderedSteps:
                 counts[counted.segment] += [self._set_high, *scope.settle("high")]
         for k, lines in self._fetches(found.copies, counted.left, scope):
             counts[k] += lines
-        return list(self._statements(found.flat, found.after, where, scope.inner(), found.carried, counts))
+        own = [line for step in found.after if (line := first.line(step) if first else step)]
+        flat = first.flat if first else found.flat
+        return list(self._statements(flat, own, where, scope.inner(), found.carried, counts))
 
     def _fetches(self, copies: int, left: Sequence[int], scope: Scope) -> Iterator[tuple[int, list[str]]]:
         """Statements that ask for lines of caches, and the numbers of the lines of a turn behind which they do."""
@@ -126,14 +157,14 @@ class OrderedSteps:
         self,
         flat: Loop,
         own: Iterable[Step],
-        lines: Iterable[tuple[Step, str | None]],
+        lines: Iterable[tuple[Step | None, str | None]],
         scope: Scope,
         carried: Iterable[str],
         behind: Mapping[int, Sequence[str]] = MappingProxyType({}),
     ) -> Iterator[str]:
         """A statement a line, and what keeps it in its place; `own` are the lines in which accumulators are.
 
-        Statements `behind` the numbers of lines follow them.
+        Statements `behind` the numbers of lines follow them; there is none of a line that is None.
         """
         own, kept = list(own), set(carried)
         early = in_place(self.isa, flat, own)
@@ -142,25 +173,29 @@ class OrderedSteps:
             return early[name].name if name in early else name
 
         for k, (step, place) in enumerate(lines):
-            name = named(step.dst)
-            if is_high(name) and place is not None:
-                yield from scope.high_half(name, place)
-            else:
-                if place is not None:
-                    value = self._load(step, place, scope)
-                elif is_high(step.args[-1]):
-                    value = scope.joined(*step.args)
-                else:
-                    value = scope.value(step, named)
-                if step.dst in early or step.dst in kept:
-                    yield f"{name} = {value};"
-                else:
-                    yield scope.declare(name, self.isa[step.op].out, value)
-                yield from scope.hold(name) if step.args or in_registers(self.isa, self.kernel) else scope.pin(name)
+            if step:
+                yield from self._statement(step, place, scope, named, declares=step.dst not in {*early, *kept})
             yield from behind.get(k, ())
         for acc in flat.accs:
             if own and acc.next not in early:
                 yield f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};"
+
+    def _statement(
+        self, step: Step, place: str | None, scope: Scope, named: Callable[[str], str], *, declares: bool
+    ) -> Iterator[str]:
+        """The statement of a line, which `declares` what it makes, and what keeps it in its place."""
+        name = named(step.dst)
+        if is_high(name) and place is not None:
+            yield from scope.high_half(name, place)
+            return
+        if place is not None:
+            value = self._load(step, place, scope)
+        elif is_high(step.args[-1]):
+            value = scope.joined(*step.args)
+        else:
+            value = scope.value(step, named)
+        yield scope.declare(name, self.isa[step.op].out, value) if declares else f"{name} = {value};"
+        yield from scope.hold(name) if step.args or in_registers(self.isa, self.kernel) else scope.pin(name)
 
     def _load(self, step: Step, place: str, scope: Scope) -> str:
         repeats = step.op == self.kernel.memory.broadcast != self.kernel.memory.load

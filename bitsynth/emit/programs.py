@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-import msgspec
-
 from bitsynth.emit.flushes import Flushes
 from bitsynth.emit.lines import declared
 from bitsynth.emit.ordered import OrderedSteps
@@ -19,6 +17,7 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.in_order import ahead, folds
+from bitsynth.kernel.in_order.beginning import first_run
 from bitsynth.kernel.order import interleaved
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
@@ -49,26 +48,23 @@ class Programs:
         """Declarations of memory for accumulators that are not in registers."""
         return self.flushes.folds.declared() if self.in_order else []
 
-    def start(self, loop: Loop, scope: Scope) -> list[str]:
-        """Declarations of the loop's accumulators, at zero unless its first run sets them."""
+    def start(self, loop: Loop, scope: Scope, *, begun: bool = False) -> list[str]:
+        """Declarations of the loop's accumulators, at zero unless its first run, or its first turn, sets them."""
         if self.in_order and folds.starts_in_memory(self.isa, self.kernel, loop):
             return self.flushes.folds.zeros(loop, scope)
         accs = [(f"{acc.name}_{group}", acc) for group in range(self.kernel.groups) for acc in loop.accs]
         kinds = {name: VecType.parse(acc.type) for name, acc in accs}
         scope.types |= kinds
-        if not loop.first or not ahead.peels(self.kernel):
+        if not begun and (not loop.first or not ahead.peels(self.kernel)):
             return [scope.load(self.kernel.memory.load, name, "zero", view=kind) for name, kind in kinds.items()]
         by_type = groupby(kinds, lambda name: scope.ctype(kinds[name]))
         return [line for ctype, names in by_type for line in declared(ctype, list(names))]
 
     def first(self, loop: Pass, scope: Scope) -> list[str]:
         """The first run of the step, if it sets the accumulators; they start at zero where lines are ahead."""
-        if not ahead.peels(self.kernel):
+        if not loop.step.first or not ahead.peels(self.kernel):
             return []
-        accs = tuple(msgspec.structs.replace(acc, next=acc.start) for acc in loop.step.accs)
-        run = msgspec.structs.replace(loop.step, program=loop.step.first, accs=accs, first=())
-        if not loop.step.first:
-            return []
+        run = first_run(loop.step)
         return (
             OrderedSteps(self.isa, self.kernel, loop).alone(run, scope)
             if self.in_order

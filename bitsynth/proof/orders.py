@@ -13,6 +13,7 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.in_order import ahead, folds
+from bitsynth.kernel.in_order.beginning import Beginning, beginning, first_run
 from bitsynth.kernel.in_order.halves import HALVES, half_loads, half_of
 from bitsynth.kernel.order import of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
@@ -28,10 +29,11 @@ def check_order(kernel: Kernel) -> None:
     for loop in kernel.passes:
         found = ahead.ordered(kernel, loop)
         for turns in range(1, _TURNS + 1):
-            known: dict[object, int] = {}
-            wanted = _one_by_one(kernel, loop, turns * found.copies, known)
-            if _as_ordered(kernel, loop, found, turns, known) != wanted:
-                raise Refuted(f"the order for {kernel.order} changes what {turns} turns of a loop leave")
+            for first in (None, beginning(kernel, loop, found)) if turns > 1 else (None,):
+                known: dict[object, int] = {}
+                wanted = _one_by_one(kernel, loop, turns * found.copies, known, sets=first is not None)
+                if _as_ordered(kernel, loop, found, turns, known, first) != wanted:
+                    raise Refuted(f"the order for {kernel.order} changes what {turns} turns of a loop leave")
     check_folds(kernel)
 
 
@@ -158,17 +160,22 @@ class _Values:
         self.now = {acc.name: self.now[acc.next] for acc in flat.accs} | {x: self.now[x] for x in carried}
 
 
-def _one_by_one(kernel: Kernel, loop: Pass, steps: int, known: dict[object, int]) -> list[int]:
+def _one_by_one(kernel: Kernel, loop: Pass, steps: int, known: dict[object, int], *, sets: bool) -> list[int]:
+    """What steps leave in accumulators, which the first run `sets` or goes on from."""
     flat = row_by_row(kernel, loop, loop.step)
-    values = _Values(known, "", (acc.name for acc in flat.accs))
+    values = _Values(known, "", () if sets else (acc.name for acc in flat.accs))
     for number in range(steps):
-        for step in flat.steps:
+        run = row_by_row(kernel, loop, first_run(loop.step)) if sets and number == 0 else flat
+        for step in run.steps:
             values.run(step, (step.dst, "", number))
-        values.end(flat, ())
+        values.end(run, ())
     return [values.now[acc.name] for acc in flat.accs]
 
 
-def _as_ordered(kernel: Kernel, loop: Pass, found: ahead.Ordered, turns: int, known: dict[object, int]) -> list[int]:
+def _as_ordered(
+    kernel: Kernel, loop: Pass, found: ahead.Ordered, turns: int, known: dict[object, int], first: Beginning | None
+) -> list[int]:
+    """What turns in their order leave in accumulators, which the `first`, if there is one, sets."""
     isa, plain = load(kernel.isa), row_by_row(kernel, loop, loop.step).steps
     places = {
         ahead.copy_of(s.dst + half, copy): (s.dst, half, copy)
@@ -187,14 +194,16 @@ def _as_ordered(kernel: Kernel, loop: Pass, found: ahead.Ordered, turns: int, kn
             raise Refuted(f"{step} loads in another form than {forms.get(name + half)}")
         return name, half, turn * found.copies + copy
 
-    values = _Values(known, _join(isa, kernel), (acc.name for acc in found.flat.accs))
+    values = _Values(known, _join(isa, kernel), () if first else (acc.name for acc in found.flat.accs))
     for step in found.before:
         values.run(step, at(step, 0))
     for turn in range(turns - 1):
         values.now = {x: v for x, v in values.now.items() if x in found.carried or x.startswith("acc")}
         for step, later in found.turns:
-            values.run(step, at(step, turn + later))
-        values.end(found.flat, found.carried)
+            line = first.line(step) if first and turn == 0 and not later else step
+            if line:
+                values.run(line, at(step, turn + later))
+        values.end(first.flat if first and turn == 0 else found.flat, found.carried)
     for step in found.after:
         values.run(step, at(step, turns - 1))
     values.end(found.flat, ())

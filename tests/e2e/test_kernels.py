@@ -288,7 +288,8 @@ def test_loops_go_on_from_segment_to_segment(config, flushes):
     k = k.with_flushes(flushes) if flushes else k
     assert "__builtin_expect(steps_here == 0, 0)" in k.source
     k.runner = k.compile({"one_tile.c": ONE_TILE.replace("NAME", k.name)})
-    check_tile(k, 12, (1, 2, 3, 4, 6, 12))
+    for steps, segments in ((12, (1, 2, 3, 4, 6, 12)), (1, (1,)), (2, (1, 2))):
+        check_tile(k, steps, segments)
 
 
 @pytest.mark.parametrize("config", RUNNABLE[:4], ids=name)
