@@ -10,7 +10,12 @@ import msgspec
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.schedule.predicted import cycles_per_128_mac
-from bitsynth.schedule.registers import ROWS
+
+_ROWS = (20, 16, 12, 10, 8, 6, 5, 4, 3, 2, 1)
+"""Rows that are tried, beside all that a kernel has."""
+
+_LEAST_ROWS = 1 / 3
+"""The share of a kernel's rows that are tried, at least: fewer read columns far more often."""
 
 _EQUAL = 1.02
 """Predicted cycles are equal up to this factor."""
@@ -26,19 +31,15 @@ by five, in which 20 of 32 registers are sums (gcc 12.2).
 def quickest(kernel: Kernel, cpu: str) -> Kernel:
     """The kernel on `cpu`: itself, or in that processor's order as many of its rows as are quickest in it.
 
-    Fewer rows read columns more often: as long as they gain more than predictions and compilers differ by.
+    Fewer rows read columns more often: they are taken if they gain more than predictions and compilers differ by.
     """
     found = ordered(kernel, cpu)
     if found is kernel:
         return kernel
-    told = _cycles(found, cpu)
-    for rows in sorted((n for n in ROWS if n < kernel.rows and n % kernel.together == 0), reverse=True):
-        fewer = msgspec.structs.replace(found, rows=rows)
-        cycles = _cycles(fewer, cpu)
-        if cycles * _EQUAL > told:
-            break
-        found, told = fewer, cycles
-    return _with_room(found)
+    fewer = (n for n in _ROWS if _LEAST_ROWS * kernel.rows <= n < kernel.rows and n % kernel.together == 0)
+    tried = dict.fromkeys(_with_room(msgspec.structs.replace(found, rows=n)) for n in (kernel.rows, *fewer))
+    told = {form: _cycles(form, cpu) for form in tried}
+    return next(form for form, cycles in told.items() if cycles <= _EQUAL * min(told.values()))
 
 
 def ordered(kernel: Kernel, cpu: str) -> Kernel:
