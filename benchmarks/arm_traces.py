@@ -25,14 +25,14 @@ static int32_t c[1 << 16];
 """
 KERNEL = """
 static int32_t g[4096], h[4096];
-void {name}(size_t, size_t, const uint8_t *const *, const uint8_t *, const int32_t *, const int32_t *,
+void {name}(size_t, size_t, size_t, const uint8_t *const *, const uint8_t *, const int32_t *, const int32_t *,
             int32_t *, size_t);
 int main(void)
 {{
     const uint8_t *a[64];
     for (int i = 0; i < 64; ++i)
         a[i] = buffer + i % 32 * 8192;
-    {name}(1, {steps}, a, buffer, g, h, c, {columns});
+    {name}({tiles}, 1, {steps}, a, buffer, g, h, c, {columns});
     return 0;
 }}
 """
@@ -58,12 +58,12 @@ class TileCode:
     macs: int
 
     @classmethod
-    def of_kernel(cls, kernel: MatmulKernel) -> TileCode:
-        """A kernel's microkernel."""
+    def of_kernel(cls, kernel: MatmulKernel, tiles: int = 1) -> TileCode:
+        """A kernel's microkernel, called for so many tiles."""
         of, name = kernel.entry.kernel, kernel.name
         steps = -(-AMORTISED_K // of.k_step)
-        main = KERNEL.format(name=name, steps=steps, columns=of.columns)
-        return cls(name, name, kernel.files, kernel.needs.cc_flags, main, of.rows * of.columns * AMORTISED_K)
+        main = KERNEL.format(name=name, tiles=tiles, steps=steps, columns=tiles * of.columns)
+        return cls(name, name, kernel.files, kernel.needs.cc_flags, main, tiles * of.rows * of.columns * AMORTISED_K)
 
     @classmethod
     def of_loop(cls, loop: BaselineLoop) -> TileCode:

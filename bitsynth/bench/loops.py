@@ -106,7 +106,7 @@ void {_TILE}({_KERNEL})
     const uint8_t *rows[{name}_rows];
     for (size_t row = 0; row < {name}_rows; ++row)
         rows[row] = a + row * steps * {name}_row_bytes;
-    {name}(1, steps, rows, w, g, h, c, ldc);
+    {name}(1, 1, steps, rows, w, g, h, c, ldc);
 }}
 """
     return {f"{_TILE}.h": header, f"{_TILE}.c": body}

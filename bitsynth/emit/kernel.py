@@ -192,8 +192,8 @@ def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     flushes = Flushes(isa, doubled, has_row_terms(kernel, spec), shift, times)
     programs = Programs(isa, doubled, flushes)
     start = flushes.without_steps(scope)
-    body = load_constants(scope, isa, doubled.constants, "constant")
-    body += microkernel(programs, rows, columns, scope)
+    constants = load_constants(scope, isa, doubled.constants, "constant")
+    body = microkernel(programs, rows, columns, scope)
     build = tables(isa, kernel, kernel.build, scope.macros) if kernel.build else None
     return {
         "constants": constant_arrays(doubled.constants, "constant"),
@@ -203,7 +203,8 @@ def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
         "row_blocks": list(rows.values()),
         "column_blocks": list(columns.values()),
         "start": indented(start),
-        "body": indented(body),
+        "load": indented(constants),
+        "body": indented(body, 2),
         "build": build,
         "macros": sorted(scope.macros.values(), key=lambda text: ("PIN(" in text, text)),
     }

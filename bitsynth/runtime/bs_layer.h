@@ -20,6 +20,7 @@ struct bs_kernel {
     /* 1: a row has all steps of a plane before the next plane, so rows in line are no long row. */
     size_t planes_apart;
     void (*run)(
+        size_t tiles,
         size_t segments,
         size_t steps,
         const uint8_t *const *a,

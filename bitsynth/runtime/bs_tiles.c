@@ -191,21 +191,19 @@ static void run_tiles(
     size_t apart,
     const struct scratch *s)
 {
-    /* What all tiles have is read once: kernels write, for all a compiler knows, to any of it. */
     const struct bs_layer *l = c->layer;
-    const struct bs_kernel *k = l->kernel;
-    const size_t segments = c->segments, steps = c->segment_steps;
-    const size_t columns = k->columns, bytes = c->tile_bytes;
-    const uint8_t *const *const pointers = s->pointers;
-    const int32_t *const terms = s->term + place;
-    const uint8_t *weights = l->weights + (c->group * c->tiles + first) * bytes;
-    const int32_t *start = l->start + c->group * l->out_places + first * columns;
-    for (size_t left = end - first; left > 0; --left) {
-        k->run(segments, steps, pointers, weights, start, terms, to, apart);
-        weights += bytes;
-        start += columns;
-        to += columns;
-    }
+    const uint8_t *weights = l->weights + (c->group * c->tiles + first) * c->tile_bytes;
+    const int32_t *start = l->start + c->group * l->out_places + first * l->kernel->columns;
+    l->kernel->run(
+        end - first,
+        c->segments,
+        c->segment_steps,
+        s->pointers,
+        weights,
+        start,
+        s->term + place,
+        to,
+        apart);
 }
 
 /* A tile whose sums are the results: to their place, or there by way of the strip if it has more

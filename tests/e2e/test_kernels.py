@@ -17,18 +17,18 @@ from bitsynth.errors import SpecError
 from bitsynth.kernel.packing import crossed
 from bitsynth.schedule.flush import with_trip_count
 
-ONE_TILE = """#include "NAME.h"
+TILES = """#include "NAME.h"
 
-void one_tile(size_t segments, size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g, const int32_t *h,
+void some_tiles(size_t tiles, size_t segments, size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g, const int32_t *h,
     int32_t *c, size_t ldc);
-void one_tile(size_t segments, size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g, const int32_t *h,
+void some_tiles(size_t tiles, size_t segments, size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g, const int32_t *h,
     int32_t *c, size_t ldc)
 {
     const uint8_t *rows[288];
     for (size_t row = 0; row < NAME_rows; ++row)
         for (size_t i = 0; i < segments; ++i)
             rows[i * NAME_rows + row] = a + (row * segments + i) * steps * NAME_row_bytes;
-    NAME(segments, steps, rows, w, g, h, c, ldc);
+    NAME(tiles, segments, steps, rows, w, g, h, c, ldc);
 }
 """
 """Points rows to the segments of what lies one behind the other."""
@@ -41,7 +41,7 @@ EACH_ONCE = encodings(2, 2)[4:-1:4]
 def of_method(*config):
     """The kernel of one method, compiled once, together with a function that runs one tile."""
     k = reference.of_method(*config)
-    k.runner = k.compile({"one_tile.c": ONE_TILE.replace("NAME", k.name)})
+    k.runner = k.compile({"some_tiles.c": TILES.replace("NAME", k.name)})
     return k
 
 
@@ -244,14 +244,14 @@ def test_bad_operands(a, w, message):
 
 
 def check_tile(k, steps, cuts):
-    """Pack, run the microkernel on one tile whose rows are cut into segments, and leave the rest alone.
+    """Pack, run the microkernel on two tiles whose rows are cut into segments, and leave the rest alone.
 
     Rows of C lie further apart.
     """
     shape, stem, rng = k.entry.kernel, k.name, np.random.default_rng(3)
     length = steps * shape.k_step
     rows = rng.integers(0, 1 << shape.row_bits, (shape.rows, length), dtype=np.uint8)
-    columns = rng.integers(0, 1 << shape.column_bits, (shape.columns, length), dtype=np.uint8)
+    columns = rng.integers(0, 1 << shape.column_bits, (2 * shape.columns, length), dtype=np.uint8)
     act, wgt = (columns, rows) if shape.swapped else (rows, columns)
     wgt = np.ascontiguousarray(wgt.T)
     sizes = (len(act), length), (length, wgt.shape[1])
@@ -264,10 +264,10 @@ def check_tile(k, steps, cuts):
     of_rows, of_columns = (w, a) if shape.swapped else (a, w)
     want = act.astype(int) @ (2 * wgt.astype(int) - (1 << shape.w_bits) + 1)
     for segments in cuts:
-        c = np.full((shape.rows, shape.columns + 5), -7, np.int32)
-        k.runner.call("one_tile", segments, steps // segments, of_rows, of_columns, g, h, c, shape.columns + 5)
-        assert (c[:, : shape.columns] == (want.T if shape.swapped else want)).all()
-        assert (c[:, shape.columns :] == -7).all()
+        c = np.full((shape.rows, len(columns) + 5), -7, np.int32)
+        k.runner.call("some_tiles", 2, segments, steps // segments, of_rows, of_columns, g, h, c, len(columns) + 5)
+        assert (c[:, : len(columns)] == (want.T if shape.swapped else want)).all()
+        assert (c[:, len(columns) :] == -7).all()
 
 
 @pytest.mark.parametrize("config", RUNNABLE, ids=name)
@@ -287,7 +287,7 @@ def test_loops_go_on_from_segment_to_segment(config, flushes):
     k = bitsynth.get_kernel("neon", act_bits, 1, method=method, channels=64, k_step=k_step).with_order("a53")
     k = k.with_flushes(flushes) if flushes else k
     assert "__builtin_expect(steps_here == 0, 0)" in k.source
-    k.runner = k.compile({"one_tile.c": ONE_TILE.replace("NAME", k.name)})
+    k.runner = k.compile({"some_tiles.c": TILES.replace("NAME", k.name)})
     for steps, segments in ((12, (1, 2, 3, 4, 6, 12)), (1, (1,)), (2, (1, 2))):
         check_tile(k, steps, segments)
 
@@ -297,9 +297,9 @@ def test_no_step_at_all(config):
     """The tile is where it starts."""
     k = of_method(*config)
     shape = k.entry.kernel
-    g, h = np.arange(shape.columns, dtype=np.int32), 100 * np.arange(shape.rows, dtype=np.int32)
-    c = np.full((shape.rows, shape.columns), -7, np.int32)
-    k.runner.call("one_tile", 1, 0, None, None, g, h, c, shape.columns)
+    g, h = np.arange(3 * shape.columns, dtype=np.int32), 100 * np.arange(shape.rows, dtype=np.int32)
+    c = np.full((shape.rows, 3 * shape.columns), -7, np.int32)
+    k.runner.call("some_tiles", 3, 1, 0, None, None, g, h, c, 3 * shape.columns)
     assert (c == g + (h[:, None] if shape.has_row_terms else 0)).all()
 
 

@@ -87,9 +87,9 @@ def test_products_are_refused_in_python(kernel):
 
 
 STUBS = """#include "{name}.h"
-void {name}(size_t segments, size_t steps, const uint8_t *const *a, const uint8_t *w, const int32_t *g,
+void {name}(size_t tiles, size_t segments, size_t steps, const uint8_t *const *a, const uint8_t *w, const int32_t *g,
     const int32_t *h, int32_t *c, size_t ldc)
-{{ (void)segments, (void)steps, (void)a, (void)w, (void)g, (void)h, (void)c, (void)ldc; }}
+{{ (void)tiles, (void)segments, (void)steps, (void)a, (void)w, (void)g, (void)h, (void)c, (void)ldc; }}
 void {name}_pack_rows(size_t count, size_t k, const uint8_t *codes, size_t apart, size_t readable, uint8_t *packed,
     size_t packed_apart, int32_t *terms, int32_t *affines)
 {{ (void)count, (void)k, (void)codes, (void)apart, (void)readable, (void)packed, (void)packed_apart;

@@ -51,8 +51,10 @@ static __attribute__((noinline)) void start_tile(const int32_t *g, int32_t *c, s
         }
 }
 
-/* The microkernel: one tile, over `segments` segments of `steps` steps each. */
+/* The microkernel: so many tiles beside each other, over `segments` segments of `steps` steps
+ * each. */
 void bs_mm_a1u_w1b_s32_avx512_3x192x6(
+    size_t tiles,
     size_t segments,
     size_t steps,
     const uint8_t *const *a,
@@ -63,98 +65,48 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6(
     size_t ldc)
 {
     const size_t all_steps = segments * steps;
-    if (all_steps == 0) {
-        start_tile(g, c, ldc);
-        return;
-    }
     __m512i k0 = _mm512_loadu_si512(constant_k0);
     __m512i k1 = _mm512_loadu_si512(constant_k1);
-    (void)h;
-    /* What a flush adds sums to: the start, then the tile. */
-    const int32_t *start = g;
-    size_t start_ld = 0;
-    /* Rows of the next segment; then of this one, how many steps are left and where they are. */
-    const uint8_t *const *segment = a + ROWS;
-    const uint8_t *row0 = a[0], *row1 = a[1], *row2 = a[2];
-    const uint8_t *column = w;
-    size_t steps_here = steps, offset = 0;
-    for (size_t steps_left = all_steps; steps_left > 0;) {
-        const size_t block = steps_left < 5460 ? steps_left : 5460;
-        __m512i acc3_0 = _mm512_loadu_si512(zero);
-        __m512i acc4_0 = _mm512_loadu_si512(zero);
-        __m512i acc5_0 = _mm512_loadu_si512(zero);
-        __m512i acc6_0 = _mm512_loadu_si512(zero);
-        __m512i acc7_0 = _mm512_loadu_si512(zero);
-        __m512i acc8_0 = _mm512_loadu_si512(zero);
-        __m512i acc3_1 = _mm512_loadu_si512(zero);
-        __m512i acc4_1 = _mm512_loadu_si512(zero);
-        __m512i acc5_1 = _mm512_loadu_si512(zero);
-        __m512i acc6_1 = _mm512_loadu_si512(zero);
-        __m512i acc7_1 = _mm512_loadu_si512(zero);
-        __m512i acc8_1 = _mm512_loadu_si512(zero);
-        __m512i acc3_2 = _mm512_loadu_si512(zero);
-        __m512i acc4_2 = _mm512_loadu_si512(zero);
-        __m512i acc5_2 = _mm512_loadu_si512(zero);
-        __m512i acc6_2 = _mm512_loadu_si512(zero);
-        __m512i acc7_2 = _mm512_loadu_si512(zero);
-        __m512i acc8_2 = _mm512_loadu_si512(zero);
-        size_t left = block;
-        for (size_t runs1 = 130; runs1 > 0 && left > 0; --runs1) {
-            __m512i acc0_0, acc1_0, acc2_0, acc0_1, acc1_1, acc2_1, acc0_2, acc1_2;
-            __m512i acc2_2;
-            size_t count = left < 42 ? left : 42;
-            left -= count;
-            /* First run of the step: it sets the accumulators. */
-            if (steps_here == 0) {
-                row0 = *segment++;
-                row1 = *segment++;
-                row2 = *segment++;
-                steps_here = steps;
-                offset = 0;
-            }
-            {
-                __m512i w0_0 = _mm512_loadu_si512(column);
-                PIN(w0_0);
-                __m512i w1_0 = _mm512_loadu_si512(column + 64);
-                PIN(w1_0);
-                __m512i w2_0 = _mm512_loadu_si512(column + 128);
-                PIN(w2_0);
-                { /* row 0 */
-                    __m512i a0 = _mm512_loadu_si512(row0 + offset);
-                    PIN(a0);
-                    acc0_0 = _mm512_permutexvar_epi8(w0_0, a0);
-                    PIN(acc0_0);
-                    acc1_0 = _mm512_permutexvar_epi8(w1_0, a0);
-                    PIN(acc1_0);
-                    acc2_0 = _mm512_permutexvar_epi8(w2_0, a0);
-                    PIN(acc2_0);
-                }
-                { /* row 1 */
-                    __m512i a0 = _mm512_loadu_si512(row1 + offset);
-                    PIN(a0);
-                    acc0_1 = _mm512_permutexvar_epi8(w0_0, a0);
-                    PIN(acc0_1);
-                    acc1_1 = _mm512_permutexvar_epi8(w1_0, a0);
-                    PIN(acc1_1);
-                    acc2_1 = _mm512_permutexvar_epi8(w2_0, a0);
-                    PIN(acc2_1);
-                }
-                { /* row 2 */
-                    __m512i a0 = _mm512_loadu_si512(row2 + offset);
-                    PIN(a0);
-                    acc0_2 = _mm512_permutexvar_epi8(w0_0, a0);
-                    PIN(acc0_2);
-                    acc1_2 = _mm512_permutexvar_epi8(w1_0, a0);
-                    PIN(acc1_2);
-                    acc2_2 = _mm512_permutexvar_epi8(w2_0, a0);
-                    PIN(acc2_2);
-                }
-                offset += ROW_BYTES;
-                column += COLUMNS;
-            }
-            --steps_here;
-            --count;
-            while (count > 0) {
+    for (; tiles > 0; --tiles) {
+        if (all_steps == 0)
+            start_tile(g, c, ldc);
+        (void)h;
+        /* What a flush adds sums to: the start, then the tile. */
+        const int32_t *start = g;
+        size_t start_ld = 0;
+        /* Rows of the next segment; then of this one, how many steps are left and where they
+         * are. */
+        const uint8_t *const *segment = a + ROWS;
+        const uint8_t *row0 = a[0], *row1 = a[1], *row2 = a[2];
+        const uint8_t *column = w;
+        size_t steps_here = steps, offset = 0;
+        for (size_t steps_left = all_steps; steps_left > 0;) {
+            const size_t block = steps_left < 5460 ? steps_left : 5460;
+            __m512i acc3_0 = _mm512_loadu_si512(zero);
+            __m512i acc4_0 = _mm512_loadu_si512(zero);
+            __m512i acc5_0 = _mm512_loadu_si512(zero);
+            __m512i acc6_0 = _mm512_loadu_si512(zero);
+            __m512i acc7_0 = _mm512_loadu_si512(zero);
+            __m512i acc8_0 = _mm512_loadu_si512(zero);
+            __m512i acc3_1 = _mm512_loadu_si512(zero);
+            __m512i acc4_1 = _mm512_loadu_si512(zero);
+            __m512i acc5_1 = _mm512_loadu_si512(zero);
+            __m512i acc6_1 = _mm512_loadu_si512(zero);
+            __m512i acc7_1 = _mm512_loadu_si512(zero);
+            __m512i acc8_1 = _mm512_loadu_si512(zero);
+            __m512i acc3_2 = _mm512_loadu_si512(zero);
+            __m512i acc4_2 = _mm512_loadu_si512(zero);
+            __m512i acc5_2 = _mm512_loadu_si512(zero);
+            __m512i acc6_2 = _mm512_loadu_si512(zero);
+            __m512i acc7_2 = _mm512_loadu_si512(zero);
+            __m512i acc8_2 = _mm512_loadu_si512(zero);
+            size_t left = block;
+            for (size_t runs1 = 130; runs1 > 0 && left > 0; --runs1) {
+                __m512i acc0_0, acc1_0, acc2_0, acc0_1, acc1_1, acc2_1, acc0_2, acc1_2;
+                __m512i acc2_2;
+                size_t count = left < 42 ? left : 42;
+                left -= count;
+                /* First run of the step: it sets the accumulators. */
                 if (steps_here == 0) {
                     row0 = *segment++;
                     row1 = *segment++;
@@ -162,11 +114,7 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6(
                     steps_here = steps;
                     offset = 0;
                 }
-                size_t run = count < steps_here ? count : steps_here;
-                count -= run;
-                steps_here -= run;
-                /* Step: 6 positions of K. */
-                for (; run > 0; --run) {
+                {
                     __m512i w0_0 = _mm512_loadu_si512(column);
                     PIN(w0_0);
                     __m512i w1_0 = _mm512_loadu_si512(column + 64);
@@ -176,229 +124,287 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6(
                     { /* row 0 */
                         __m512i a0 = _mm512_loadu_si512(row0 + offset);
                         PIN(a0);
-                        __m512i t0 = _mm512_permutexvar_epi8(w0_0, a0);
-                        acc0_0 = _mm512_adds_epu8(acc0_0, t0);
-                        __m512i t2 = _mm512_permutexvar_epi8(w1_0, a0);
-                        acc1_0 = _mm512_adds_epu8(acc1_0, t2);
-                        __m512i t4 = _mm512_permutexvar_epi8(w2_0, a0);
-                        acc2_0 = _mm512_adds_epu8(acc2_0, t4);
+                        acc0_0 = _mm512_permutexvar_epi8(w0_0, a0);
+                        PIN(acc0_0);
+                        acc1_0 = _mm512_permutexvar_epi8(w1_0, a0);
+                        PIN(acc1_0);
+                        acc2_0 = _mm512_permutexvar_epi8(w2_0, a0);
+                        PIN(acc2_0);
                     }
                     { /* row 1 */
                         __m512i a0 = _mm512_loadu_si512(row1 + offset);
                         PIN(a0);
-                        __m512i t0 = _mm512_permutexvar_epi8(w0_0, a0);
-                        acc0_1 = _mm512_adds_epu8(acc0_1, t0);
-                        __m512i t2 = _mm512_permutexvar_epi8(w1_0, a0);
-                        acc1_1 = _mm512_adds_epu8(acc1_1, t2);
-                        __m512i t4 = _mm512_permutexvar_epi8(w2_0, a0);
-                        acc2_1 = _mm512_adds_epu8(acc2_1, t4);
+                        acc0_1 = _mm512_permutexvar_epi8(w0_0, a0);
+                        PIN(acc0_1);
+                        acc1_1 = _mm512_permutexvar_epi8(w1_0, a0);
+                        PIN(acc1_1);
+                        acc2_1 = _mm512_permutexvar_epi8(w2_0, a0);
+                        PIN(acc2_1);
                     }
                     { /* row 2 */
                         __m512i a0 = _mm512_loadu_si512(row2 + offset);
                         PIN(a0);
-                        __m512i t0 = _mm512_permutexvar_epi8(w0_0, a0);
-                        acc0_2 = _mm512_adds_epu8(acc0_2, t0);
-                        __m512i t2 = _mm512_permutexvar_epi8(w1_0, a0);
-                        acc1_2 = _mm512_adds_epu8(acc1_2, t2);
-                        __m512i t4 = _mm512_permutexvar_epi8(w2_0, a0);
-                        acc2_2 = _mm512_adds_epu8(acc2_2, t4);
+                        acc0_2 = _mm512_permutexvar_epi8(w0_0, a0);
+                        PIN(acc0_2);
+                        acc1_2 = _mm512_permutexvar_epi8(w1_0, a0);
+                        PIN(acc1_2);
+                        acc2_2 = _mm512_permutexvar_epi8(w2_0, a0);
+                        PIN(acc2_2);
                     }
                     offset += ROW_BYTES;
                     column += COLUMNS;
                 }
+                --steps_here;
+                --count;
+                while (count > 0) {
+                    if (steps_here == 0) {
+                        row0 = *segment++;
+                        row1 = *segment++;
+                        row2 = *segment++;
+                        steps_here = steps;
+                        offset = 0;
+                    }
+                    size_t run = count < steps_here ? count : steps_here;
+                    count -= run;
+                    steps_here -= run;
+                    /* Step: 6 positions of K. */
+                    for (; run > 0; --run) {
+                        __m512i w0_0 = _mm512_loadu_si512(column);
+                        PIN(w0_0);
+                        __m512i w1_0 = _mm512_loadu_si512(column + 64);
+                        PIN(w1_0);
+                        __m512i w2_0 = _mm512_loadu_si512(column + 128);
+                        PIN(w2_0);
+                        { /* row 0 */
+                            __m512i a0 = _mm512_loadu_si512(row0 + offset);
+                            PIN(a0);
+                            __m512i t0 = _mm512_permutexvar_epi8(w0_0, a0);
+                            acc0_0 = _mm512_adds_epu8(acc0_0, t0);
+                            __m512i t2 = _mm512_permutexvar_epi8(w1_0, a0);
+                            acc1_0 = _mm512_adds_epu8(acc1_0, t2);
+                            __m512i t4 = _mm512_permutexvar_epi8(w2_0, a0);
+                            acc2_0 = _mm512_adds_epu8(acc2_0, t4);
+                        }
+                        { /* row 1 */
+                            __m512i a0 = _mm512_loadu_si512(row1 + offset);
+                            PIN(a0);
+                            __m512i t0 = _mm512_permutexvar_epi8(w0_0, a0);
+                            acc0_1 = _mm512_adds_epu8(acc0_1, t0);
+                            __m512i t2 = _mm512_permutexvar_epi8(w1_0, a0);
+                            acc1_1 = _mm512_adds_epu8(acc1_1, t2);
+                            __m512i t4 = _mm512_permutexvar_epi8(w2_0, a0);
+                            acc2_1 = _mm512_adds_epu8(acc2_1, t4);
+                        }
+                        { /* row 2 */
+                            __m512i a0 = _mm512_loadu_si512(row2 + offset);
+                            PIN(a0);
+                            __m512i t0 = _mm512_permutexvar_epi8(w0_0, a0);
+                            acc0_2 = _mm512_adds_epu8(acc0_2, t0);
+                            __m512i t2 = _mm512_permutexvar_epi8(w1_0, a0);
+                            acc1_2 = _mm512_adds_epu8(acc1_2, t2);
+                            __m512i t4 = _mm512_permutexvar_epi8(w2_0, a0);
+                            acc2_2 = _mm512_adds_epu8(acc2_2, t4);
+                        }
+                        offset += ROW_BYTES;
+                        column += COLUMNS;
+                    }
+                }
+                /* Widening, loop 1: after at most 42 runs of the step. */
+                { /* row 0 */
+                    __m512i t0 = _mm512_srli_epi16(acc0_0, 8);
+                    acc3_0 = _mm512_add_epi16(acc3_0, acc0_0);
+                    PIN(acc3_0);
+                    acc4_0 = _mm512_add_epi16(acc4_0, t0);
+                    PIN(acc4_0);
+                    __m512i t3 = _mm512_srli_epi16(acc1_0, 8);
+                    acc5_0 = _mm512_add_epi16(acc5_0, acc1_0);
+                    PIN(acc5_0);
+                    acc6_0 = _mm512_add_epi16(acc6_0, t3);
+                    PIN(acc6_0);
+                    __m512i t6 = _mm512_srli_epi16(acc2_0, 8);
+                    acc7_0 = _mm512_add_epi16(acc7_0, acc2_0);
+                    PIN(acc7_0);
+                    acc8_0 = _mm512_add_epi16(acc8_0, t6);
+                    PIN(acc8_0);
+                }
+                { /* row 1 */
+                    __m512i t0 = _mm512_srli_epi16(acc0_1, 8);
+                    acc3_1 = _mm512_add_epi16(acc3_1, acc0_1);
+                    PIN(acc3_1);
+                    acc4_1 = _mm512_add_epi16(acc4_1, t0);
+                    PIN(acc4_1);
+                    __m512i t3 = _mm512_srli_epi16(acc1_1, 8);
+                    acc5_1 = _mm512_add_epi16(acc5_1, acc1_1);
+                    PIN(acc5_1);
+                    acc6_1 = _mm512_add_epi16(acc6_1, t3);
+                    PIN(acc6_1);
+                    __m512i t6 = _mm512_srli_epi16(acc2_1, 8);
+                    acc7_1 = _mm512_add_epi16(acc7_1, acc2_1);
+                    PIN(acc7_1);
+                    acc8_1 = _mm512_add_epi16(acc8_1, t6);
+                    PIN(acc8_1);
+                }
+                { /* row 2 */
+                    __m512i t0 = _mm512_srli_epi16(acc0_2, 8);
+                    acc3_2 = _mm512_add_epi16(acc3_2, acc0_2);
+                    PIN(acc3_2);
+                    acc4_2 = _mm512_add_epi16(acc4_2, t0);
+                    PIN(acc4_2);
+                    __m512i t3 = _mm512_srli_epi16(acc1_2, 8);
+                    acc5_2 = _mm512_add_epi16(acc5_2, acc1_2);
+                    PIN(acc5_2);
+                    acc6_2 = _mm512_add_epi16(acc6_2, t3);
+                    PIN(acc6_2);
+                    __m512i t6 = _mm512_srli_epi16(acc2_2, 8);
+                    acc7_2 = _mm512_add_epi16(acc7_2, acc2_2);
+                    PIN(acc7_2);
+                    acc8_2 = _mm512_add_epi16(acc8_2, t6);
+                    PIN(acc8_2);
+                }
             }
-            /* Widening, loop 1: after at most 42 runs of the step. */
+            /* Flush: every 5,460 steps. */
             { /* row 0 */
-                __m512i t0 = _mm512_srli_epi16(acc0_0, 8);
-                acc3_0 = _mm512_add_epi16(acc3_0, acc0_0);
-                PIN(acc3_0);
-                acc4_0 = _mm512_add_epi16(acc4_0, t0);
-                PIN(acc4_0);
-                __m512i t3 = _mm512_srli_epi16(acc1_0, 8);
-                acc5_0 = _mm512_add_epi16(acc5_0, acc1_0);
-                PIN(acc5_0);
-                acc6_0 = _mm512_add_epi16(acc6_0, t3);
-                PIN(acc6_0);
-                __m512i t6 = _mm512_srli_epi16(acc2_0, 8);
-                acc7_0 = _mm512_add_epi16(acc7_0, acc2_0);
-                PIN(acc7_0);
-                acc8_0 = _mm512_add_epi16(acc8_0, t6);
-                PIN(acc8_0);
+                __m512i c0 = _mm512_loadu_si512(start);
+                __m512i c1 = _mm512_loadu_si512(start + 16);
+                __m512i c2 = _mm512_loadu_si512(start + 32);
+                __m512i c3 = _mm512_loadu_si512(start + 48);
+                __m512i c4 = _mm512_loadu_si512(start + 64);
+                __m512i c5 = _mm512_loadu_si512(start + 80);
+                __m512i c6 = _mm512_loadu_si512(start + 96);
+                __m512i c7 = _mm512_loadu_si512(start + 112);
+                __m512i c8 = _mm512_loadu_si512(start + 128);
+                __m512i c9 = _mm512_loadu_si512(start + 144);
+                __m512i c10 = _mm512_loadu_si512(start + 160);
+                __m512i c11 = _mm512_loadu_si512(start + 176);
+                __m512i t0 = _mm512_slli_epi16(acc4_0, 8);
+                __m512i t1 = _mm512_sub_epi16(acc3_0, t0);
+                __m512i t2 = _mm512_slli_epi16(acc6_0, 8);
+                __m512i t3 = _mm512_sub_epi16(acc5_0, t2);
+                __m512i t4 = _mm512_slli_epi16(acc8_0, 8);
+                __m512i t5 = _mm512_sub_epi16(acc7_0, t4);
+                __m512i t6 = _mm512_dpwssd_epi32(c0, t1, k0);
+                __m512i t7 = _mm512_dpwssd_epi32(c1, t1, k1);
+                __m512i t8 = _mm512_dpwssd_epi32(c2, acc4_0, k0);
+                __m512i t9 = _mm512_dpwssd_epi32(c3, acc4_0, k1);
+                __m512i t10 = _mm512_dpwssd_epi32(c4, t3, k0);
+                __m512i t11 = _mm512_dpwssd_epi32(c5, t3, k1);
+                __m512i t12 = _mm512_dpwssd_epi32(c6, acc6_0, k0);
+                __m512i t13 = _mm512_dpwssd_epi32(c7, acc6_0, k1);
+                __m512i t14 = _mm512_dpwssd_epi32(c8, t5, k0);
+                __m512i t15 = _mm512_dpwssd_epi32(c9, t5, k1);
+                __m512i t16 = _mm512_dpwssd_epi32(c10, acc8_0, k0);
+                __m512i t17 = _mm512_dpwssd_epi32(c11, acc8_0, k1);
+                /* Write back. */
+                _mm512_storeu_si512(c, t6);
+                _mm512_storeu_si512(c + 16, t7);
+                _mm512_storeu_si512(c + 32, t8);
+                _mm512_storeu_si512(c + 48, t9);
+                _mm512_storeu_si512(c + 64, t10);
+                _mm512_storeu_si512(c + 80, t11);
+                _mm512_storeu_si512(c + 96, t12);
+                _mm512_storeu_si512(c + 112, t13);
+                _mm512_storeu_si512(c + 128, t14);
+                _mm512_storeu_si512(c + 144, t15);
+                _mm512_storeu_si512(c + 160, t16);
+                _mm512_storeu_si512(c + 176, t17);
             }
             { /* row 1 */
-                __m512i t0 = _mm512_srli_epi16(acc0_1, 8);
-                acc3_1 = _mm512_add_epi16(acc3_1, acc0_1);
-                PIN(acc3_1);
-                acc4_1 = _mm512_add_epi16(acc4_1, t0);
-                PIN(acc4_1);
-                __m512i t3 = _mm512_srli_epi16(acc1_1, 8);
-                acc5_1 = _mm512_add_epi16(acc5_1, acc1_1);
-                PIN(acc5_1);
-                acc6_1 = _mm512_add_epi16(acc6_1, t3);
-                PIN(acc6_1);
-                __m512i t6 = _mm512_srli_epi16(acc2_1, 8);
-                acc7_1 = _mm512_add_epi16(acc7_1, acc2_1);
-                PIN(acc7_1);
-                acc8_1 = _mm512_add_epi16(acc8_1, t6);
-                PIN(acc8_1);
+                __m512i c0 = _mm512_loadu_si512(start + start_ld);
+                __m512i c1 = _mm512_loadu_si512(start + start_ld + 16);
+                __m512i c2 = _mm512_loadu_si512(start + start_ld + 32);
+                __m512i c3 = _mm512_loadu_si512(start + start_ld + 48);
+                __m512i c4 = _mm512_loadu_si512(start + start_ld + 64);
+                __m512i c5 = _mm512_loadu_si512(start + start_ld + 80);
+                __m512i c6 = _mm512_loadu_si512(start + start_ld + 96);
+                __m512i c7 = _mm512_loadu_si512(start + start_ld + 112);
+                __m512i c8 = _mm512_loadu_si512(start + start_ld + 128);
+                __m512i c9 = _mm512_loadu_si512(start + start_ld + 144);
+                __m512i c10 = _mm512_loadu_si512(start + start_ld + 160);
+                __m512i c11 = _mm512_loadu_si512(start + start_ld + 176);
+                __m512i t0 = _mm512_slli_epi16(acc4_1, 8);
+                __m512i t1 = _mm512_sub_epi16(acc3_1, t0);
+                __m512i t2 = _mm512_slli_epi16(acc6_1, 8);
+                __m512i t3 = _mm512_sub_epi16(acc5_1, t2);
+                __m512i t4 = _mm512_slli_epi16(acc8_1, 8);
+                __m512i t5 = _mm512_sub_epi16(acc7_1, t4);
+                __m512i t6 = _mm512_dpwssd_epi32(c0, t1, k0);
+                __m512i t7 = _mm512_dpwssd_epi32(c1, t1, k1);
+                __m512i t8 = _mm512_dpwssd_epi32(c2, acc4_1, k0);
+                __m512i t9 = _mm512_dpwssd_epi32(c3, acc4_1, k1);
+                __m512i t10 = _mm512_dpwssd_epi32(c4, t3, k0);
+                __m512i t11 = _mm512_dpwssd_epi32(c5, t3, k1);
+                __m512i t12 = _mm512_dpwssd_epi32(c6, acc6_1, k0);
+                __m512i t13 = _mm512_dpwssd_epi32(c7, acc6_1, k1);
+                __m512i t14 = _mm512_dpwssd_epi32(c8, t5, k0);
+                __m512i t15 = _mm512_dpwssd_epi32(c9, t5, k1);
+                __m512i t16 = _mm512_dpwssd_epi32(c10, acc8_1, k0);
+                __m512i t17 = _mm512_dpwssd_epi32(c11, acc8_1, k1);
+                /* Write back. */
+                _mm512_storeu_si512(c + ldc, t6);
+                _mm512_storeu_si512(c + ldc + 16, t7);
+                _mm512_storeu_si512(c + ldc + 32, t8);
+                _mm512_storeu_si512(c + ldc + 48, t9);
+                _mm512_storeu_si512(c + ldc + 64, t10);
+                _mm512_storeu_si512(c + ldc + 80, t11);
+                _mm512_storeu_si512(c + ldc + 96, t12);
+                _mm512_storeu_si512(c + ldc + 112, t13);
+                _mm512_storeu_si512(c + ldc + 128, t14);
+                _mm512_storeu_si512(c + ldc + 144, t15);
+                _mm512_storeu_si512(c + ldc + 160, t16);
+                _mm512_storeu_si512(c + ldc + 176, t17);
             }
             { /* row 2 */
-                __m512i t0 = _mm512_srli_epi16(acc0_2, 8);
-                acc3_2 = _mm512_add_epi16(acc3_2, acc0_2);
-                PIN(acc3_2);
-                acc4_2 = _mm512_add_epi16(acc4_2, t0);
-                PIN(acc4_2);
-                __m512i t3 = _mm512_srli_epi16(acc1_2, 8);
-                acc5_2 = _mm512_add_epi16(acc5_2, acc1_2);
-                PIN(acc5_2);
-                acc6_2 = _mm512_add_epi16(acc6_2, t3);
-                PIN(acc6_2);
-                __m512i t6 = _mm512_srli_epi16(acc2_2, 8);
-                acc7_2 = _mm512_add_epi16(acc7_2, acc2_2);
-                PIN(acc7_2);
-                acc8_2 = _mm512_add_epi16(acc8_2, t6);
-                PIN(acc8_2);
+                __m512i c0 = _mm512_loadu_si512(start + 2 * start_ld);
+                __m512i c1 = _mm512_loadu_si512(start + 2 * start_ld + 16);
+                __m512i c2 = _mm512_loadu_si512(start + 2 * start_ld + 32);
+                __m512i c3 = _mm512_loadu_si512(start + 2 * start_ld + 48);
+                __m512i c4 = _mm512_loadu_si512(start + 2 * start_ld + 64);
+                __m512i c5 = _mm512_loadu_si512(start + 2 * start_ld + 80);
+                __m512i c6 = _mm512_loadu_si512(start + 2 * start_ld + 96);
+                __m512i c7 = _mm512_loadu_si512(start + 2 * start_ld + 112);
+                __m512i c8 = _mm512_loadu_si512(start + 2 * start_ld + 128);
+                __m512i c9 = _mm512_loadu_si512(start + 2 * start_ld + 144);
+                __m512i c10 = _mm512_loadu_si512(start + 2 * start_ld + 160);
+                __m512i c11 = _mm512_loadu_si512(start + 2 * start_ld + 176);
+                __m512i t0 = _mm512_slli_epi16(acc4_2, 8);
+                __m512i t1 = _mm512_sub_epi16(acc3_2, t0);
+                __m512i t2 = _mm512_slli_epi16(acc6_2, 8);
+                __m512i t3 = _mm512_sub_epi16(acc5_2, t2);
+                __m512i t4 = _mm512_slli_epi16(acc8_2, 8);
+                __m512i t5 = _mm512_sub_epi16(acc7_2, t4);
+                __m512i t6 = _mm512_dpwssd_epi32(c0, t1, k0);
+                __m512i t7 = _mm512_dpwssd_epi32(c1, t1, k1);
+                __m512i t8 = _mm512_dpwssd_epi32(c2, acc4_2, k0);
+                __m512i t9 = _mm512_dpwssd_epi32(c3, acc4_2, k1);
+                __m512i t10 = _mm512_dpwssd_epi32(c4, t3, k0);
+                __m512i t11 = _mm512_dpwssd_epi32(c5, t3, k1);
+                __m512i t12 = _mm512_dpwssd_epi32(c6, acc6_2, k0);
+                __m512i t13 = _mm512_dpwssd_epi32(c7, acc6_2, k1);
+                __m512i t14 = _mm512_dpwssd_epi32(c8, t5, k0);
+                __m512i t15 = _mm512_dpwssd_epi32(c9, t5, k1);
+                __m512i t16 = _mm512_dpwssd_epi32(c10, acc8_2, k0);
+                __m512i t17 = _mm512_dpwssd_epi32(c11, acc8_2, k1);
+                /* Write back. */
+                _mm512_storeu_si512(c + 2 * ldc, t6);
+                _mm512_storeu_si512(c + 2 * ldc + 16, t7);
+                _mm512_storeu_si512(c + 2 * ldc + 32, t8);
+                _mm512_storeu_si512(c + 2 * ldc + 48, t9);
+                _mm512_storeu_si512(c + 2 * ldc + 64, t10);
+                _mm512_storeu_si512(c + 2 * ldc + 80, t11);
+                _mm512_storeu_si512(c + 2 * ldc + 96, t12);
+                _mm512_storeu_si512(c + 2 * ldc + 112, t13);
+                _mm512_storeu_si512(c + 2 * ldc + 128, t14);
+                _mm512_storeu_si512(c + 2 * ldc + 144, t15);
+                _mm512_storeu_si512(c + 2 * ldc + 160, t16);
+                _mm512_storeu_si512(c + 2 * ldc + 176, t17);
             }
+            steps_left -= block;
+            start = c;
+            start_ld = ldc;
         }
-        /* Flush: every 5,460 steps. */
-        { /* row 0 */
-            __m512i c0 = _mm512_loadu_si512(start);
-            __m512i c1 = _mm512_loadu_si512(start + 16);
-            __m512i c2 = _mm512_loadu_si512(start + 32);
-            __m512i c3 = _mm512_loadu_si512(start + 48);
-            __m512i c4 = _mm512_loadu_si512(start + 64);
-            __m512i c5 = _mm512_loadu_si512(start + 80);
-            __m512i c6 = _mm512_loadu_si512(start + 96);
-            __m512i c7 = _mm512_loadu_si512(start + 112);
-            __m512i c8 = _mm512_loadu_si512(start + 128);
-            __m512i c9 = _mm512_loadu_si512(start + 144);
-            __m512i c10 = _mm512_loadu_si512(start + 160);
-            __m512i c11 = _mm512_loadu_si512(start + 176);
-            __m512i t0 = _mm512_slli_epi16(acc4_0, 8);
-            __m512i t1 = _mm512_sub_epi16(acc3_0, t0);
-            __m512i t2 = _mm512_slli_epi16(acc6_0, 8);
-            __m512i t3 = _mm512_sub_epi16(acc5_0, t2);
-            __m512i t4 = _mm512_slli_epi16(acc8_0, 8);
-            __m512i t5 = _mm512_sub_epi16(acc7_0, t4);
-            __m512i t6 = _mm512_dpwssd_epi32(c0, t1, k0);
-            __m512i t7 = _mm512_dpwssd_epi32(c1, t1, k1);
-            __m512i t8 = _mm512_dpwssd_epi32(c2, acc4_0, k0);
-            __m512i t9 = _mm512_dpwssd_epi32(c3, acc4_0, k1);
-            __m512i t10 = _mm512_dpwssd_epi32(c4, t3, k0);
-            __m512i t11 = _mm512_dpwssd_epi32(c5, t3, k1);
-            __m512i t12 = _mm512_dpwssd_epi32(c6, acc6_0, k0);
-            __m512i t13 = _mm512_dpwssd_epi32(c7, acc6_0, k1);
-            __m512i t14 = _mm512_dpwssd_epi32(c8, t5, k0);
-            __m512i t15 = _mm512_dpwssd_epi32(c9, t5, k1);
-            __m512i t16 = _mm512_dpwssd_epi32(c10, acc8_0, k0);
-            __m512i t17 = _mm512_dpwssd_epi32(c11, acc8_0, k1);
-            /* Write back. */
-            _mm512_storeu_si512(c, t6);
-            _mm512_storeu_si512(c + 16, t7);
-            _mm512_storeu_si512(c + 32, t8);
-            _mm512_storeu_si512(c + 48, t9);
-            _mm512_storeu_si512(c + 64, t10);
-            _mm512_storeu_si512(c + 80, t11);
-            _mm512_storeu_si512(c + 96, t12);
-            _mm512_storeu_si512(c + 112, t13);
-            _mm512_storeu_si512(c + 128, t14);
-            _mm512_storeu_si512(c + 144, t15);
-            _mm512_storeu_si512(c + 160, t16);
-            _mm512_storeu_si512(c + 176, t17);
-        }
-        { /* row 1 */
-            __m512i c0 = _mm512_loadu_si512(start + start_ld);
-            __m512i c1 = _mm512_loadu_si512(start + start_ld + 16);
-            __m512i c2 = _mm512_loadu_si512(start + start_ld + 32);
-            __m512i c3 = _mm512_loadu_si512(start + start_ld + 48);
-            __m512i c4 = _mm512_loadu_si512(start + start_ld + 64);
-            __m512i c5 = _mm512_loadu_si512(start + start_ld + 80);
-            __m512i c6 = _mm512_loadu_si512(start + start_ld + 96);
-            __m512i c7 = _mm512_loadu_si512(start + start_ld + 112);
-            __m512i c8 = _mm512_loadu_si512(start + start_ld + 128);
-            __m512i c9 = _mm512_loadu_si512(start + start_ld + 144);
-            __m512i c10 = _mm512_loadu_si512(start + start_ld + 160);
-            __m512i c11 = _mm512_loadu_si512(start + start_ld + 176);
-            __m512i t0 = _mm512_slli_epi16(acc4_1, 8);
-            __m512i t1 = _mm512_sub_epi16(acc3_1, t0);
-            __m512i t2 = _mm512_slli_epi16(acc6_1, 8);
-            __m512i t3 = _mm512_sub_epi16(acc5_1, t2);
-            __m512i t4 = _mm512_slli_epi16(acc8_1, 8);
-            __m512i t5 = _mm512_sub_epi16(acc7_1, t4);
-            __m512i t6 = _mm512_dpwssd_epi32(c0, t1, k0);
-            __m512i t7 = _mm512_dpwssd_epi32(c1, t1, k1);
-            __m512i t8 = _mm512_dpwssd_epi32(c2, acc4_1, k0);
-            __m512i t9 = _mm512_dpwssd_epi32(c3, acc4_1, k1);
-            __m512i t10 = _mm512_dpwssd_epi32(c4, t3, k0);
-            __m512i t11 = _mm512_dpwssd_epi32(c5, t3, k1);
-            __m512i t12 = _mm512_dpwssd_epi32(c6, acc6_1, k0);
-            __m512i t13 = _mm512_dpwssd_epi32(c7, acc6_1, k1);
-            __m512i t14 = _mm512_dpwssd_epi32(c8, t5, k0);
-            __m512i t15 = _mm512_dpwssd_epi32(c9, t5, k1);
-            __m512i t16 = _mm512_dpwssd_epi32(c10, acc8_1, k0);
-            __m512i t17 = _mm512_dpwssd_epi32(c11, acc8_1, k1);
-            /* Write back. */
-            _mm512_storeu_si512(c + ldc, t6);
-            _mm512_storeu_si512(c + ldc + 16, t7);
-            _mm512_storeu_si512(c + ldc + 32, t8);
-            _mm512_storeu_si512(c + ldc + 48, t9);
-            _mm512_storeu_si512(c + ldc + 64, t10);
-            _mm512_storeu_si512(c + ldc + 80, t11);
-            _mm512_storeu_si512(c + ldc + 96, t12);
-            _mm512_storeu_si512(c + ldc + 112, t13);
-            _mm512_storeu_si512(c + ldc + 128, t14);
-            _mm512_storeu_si512(c + ldc + 144, t15);
-            _mm512_storeu_si512(c + ldc + 160, t16);
-            _mm512_storeu_si512(c + ldc + 176, t17);
-        }
-        { /* row 2 */
-            __m512i c0 = _mm512_loadu_si512(start + 2 * start_ld);
-            __m512i c1 = _mm512_loadu_si512(start + 2 * start_ld + 16);
-            __m512i c2 = _mm512_loadu_si512(start + 2 * start_ld + 32);
-            __m512i c3 = _mm512_loadu_si512(start + 2 * start_ld + 48);
-            __m512i c4 = _mm512_loadu_si512(start + 2 * start_ld + 64);
-            __m512i c5 = _mm512_loadu_si512(start + 2 * start_ld + 80);
-            __m512i c6 = _mm512_loadu_si512(start + 2 * start_ld + 96);
-            __m512i c7 = _mm512_loadu_si512(start + 2 * start_ld + 112);
-            __m512i c8 = _mm512_loadu_si512(start + 2 * start_ld + 128);
-            __m512i c9 = _mm512_loadu_si512(start + 2 * start_ld + 144);
-            __m512i c10 = _mm512_loadu_si512(start + 2 * start_ld + 160);
-            __m512i c11 = _mm512_loadu_si512(start + 2 * start_ld + 176);
-            __m512i t0 = _mm512_slli_epi16(acc4_2, 8);
-            __m512i t1 = _mm512_sub_epi16(acc3_2, t0);
-            __m512i t2 = _mm512_slli_epi16(acc6_2, 8);
-            __m512i t3 = _mm512_sub_epi16(acc5_2, t2);
-            __m512i t4 = _mm512_slli_epi16(acc8_2, 8);
-            __m512i t5 = _mm512_sub_epi16(acc7_2, t4);
-            __m512i t6 = _mm512_dpwssd_epi32(c0, t1, k0);
-            __m512i t7 = _mm512_dpwssd_epi32(c1, t1, k1);
-            __m512i t8 = _mm512_dpwssd_epi32(c2, acc4_2, k0);
-            __m512i t9 = _mm512_dpwssd_epi32(c3, acc4_2, k1);
-            __m512i t10 = _mm512_dpwssd_epi32(c4, t3, k0);
-            __m512i t11 = _mm512_dpwssd_epi32(c5, t3, k1);
-            __m512i t12 = _mm512_dpwssd_epi32(c6, acc6_2, k0);
-            __m512i t13 = _mm512_dpwssd_epi32(c7, acc6_2, k1);
-            __m512i t14 = _mm512_dpwssd_epi32(c8, t5, k0);
-            __m512i t15 = _mm512_dpwssd_epi32(c9, t5, k1);
-            __m512i t16 = _mm512_dpwssd_epi32(c10, acc8_2, k0);
-            __m512i t17 = _mm512_dpwssd_epi32(c11, acc8_2, k1);
-            /* Write back. */
-            _mm512_storeu_si512(c + 2 * ldc, t6);
-            _mm512_storeu_si512(c + 2 * ldc + 16, t7);
-            _mm512_storeu_si512(c + 2 * ldc + 32, t8);
-            _mm512_storeu_si512(c + 2 * ldc + 48, t9);
-            _mm512_storeu_si512(c + 2 * ldc + 64, t10);
-            _mm512_storeu_si512(c + 2 * ldc + 80, t11);
-            _mm512_storeu_si512(c + 2 * ldc + 96, t12);
-            _mm512_storeu_si512(c + 2 * ldc + 112, t13);
-            _mm512_storeu_si512(c + 2 * ldc + 128, t14);
-            _mm512_storeu_si512(c + 2 * ldc + 144, t15);
-            _mm512_storeu_si512(c + 2 * ldc + 160, t16);
-            _mm512_storeu_si512(c + 2 * ldc + 176, t17);
-        }
-        steps_left -= block;
-        start = c;
-        start_ld = ldc;
+        w += all_steps * (COLUMNS * COLUMN_BYTES);
+        g += COLUMNS;
+        c += COLUMNS;
     }
 }
 
@@ -822,7 +828,7 @@ int bs_mm_a1u_w1b_s32_avx512_3x192x6_matmul(
             const uint8_t *inputs[ROWS];
             for (size_t i = 0; i < ROWS; ++i)
                 inputs[i] = a + (row + i) * steps * ROW_BYTES;
-            bs_mm_a1u_w1b_s32_avx512_3x192x6(1, steps, inputs, tile_w, g, h, tile, COLUMNS);
+            bs_mm_a1u_w1b_s32_avx512_3x192x6(1, 1, steps, inputs, tile_w, g, h, tile, COLUMNS);
             for (size_t i = 0; i < height; ++i)
                 for (size_t j = 0; j < width; ++j) {
                     const int32_t sum = tile[i * COLUMNS + j];

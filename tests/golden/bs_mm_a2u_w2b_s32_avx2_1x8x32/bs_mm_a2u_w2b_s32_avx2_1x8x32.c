@@ -61,8 +61,10 @@ static __attribute__((noinline)) void start_tile(const int32_t *g, int32_t *c, s
         }
 }
 
-/* The microkernel: one tile, over `segments` segments of `steps` steps each. */
+/* The microkernel: so many tiles beside each other, over `segments` segments of `steps` steps
+ * each. */
 void bs_mm_a2u_w2b_s32_avx2_1x8x32(
+    size_t tiles,
     size_t segments,
     size_t steps,
     const uint8_t *const *a,
@@ -73,83 +75,33 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32(
     size_t ldc)
 {
     const size_t all_steps = segments * steps;
-    if (all_steps == 0) {
-        start_tile(g, c, ldc);
-        return;
-    }
     __m256i k0 = load_u8x32(constant_k0);
     __m256i k1 = load_u8x32(constant_k1);
     __m256i k2 = load_u8x32(constant_k2);
     __m256i k3 = load_u8x32(constant_k3);
-    (void)h;
-    /* What a flush adds sums to: the start, then the tile. */
-    const int32_t *start = g;
-    /* Rows of the next segment; then of this one, how many steps are left and where they are. */
-    const uint8_t *const *segment = a + ROWS;
-    const uint8_t *row0 = a[0];
-    const uint8_t *column = w;
-    size_t steps_here = steps, offset = 0;
-    for (size_t steps_left = all_steps; steps_left > 0;) {
-        const size_t block = steps_left < 7 ? steps_left : 7;
-        __m256i acc0_0, acc1_0;
-        size_t count = block;
-        /* First run of the step: it sets the accumulators. */
-        if (steps_here == 0) {
-            row0 = *segment++;
-            steps_here = steps;
-            offset = 0;
-        }
-        {
-            __m256i w0_0 = load_u8x32(column);
-            __m256i w1_0 = load_u8x32(column + 32);
-            __m256i w0_1 = load_u8x32(column + 64);
-            __m256i w1_1 = load_u8x32(column + 96);
-            __m256i w0_2 = load_u8x32(column + 128);
-            __m256i w1_2 = load_u8x32(column + 160);
-            {
-                __m256i a0 = broadcast64_u8x32(row0 + offset);
-                PIN(a0);
-                __m256i a1 = broadcast64_u8x32(row0 + offset + 8);
-                PIN(a1);
-                __m256i a2 = broadcast64_u8x32(row0 + offset + 16);
-                PIN(a2);
-                __m256i t0 = _mm256_or_si256(a2, w0_2);
-                __m256i t1 = _mm256_xor_si256(a0, w0_0);
-                __m256i t2 = _mm256_shuffle_epi8(k0, t1);
-                __m256i t3 = _mm256_or_si256(a2, w1_2);
-                __m256i t4 = _mm256_xor_si256(a0, w1_0);
-                __m256i t5 = _mm256_shuffle_epi8(k0, t4);
-                __m256i t6 = _mm256_xor_si256(a1, w0_1);
-                __m256i t7 = _mm256_shuffle_epi8(k1, t6);
-                __m256i t8 = _mm256_add_epi8(t2, t7);
-                __m256i t9 = _mm256_xor_si256(a1, w1_1);
-                __m256i t10 = _mm256_shuffle_epi8(k1, t9);
-                __m256i t11 = _mm256_add_epi8(t5, t10);
-                __m256i t12 = _mm256_xor_si256(t0, t6);
-                __m256i t13 = _mm256_shuffle_epi8(k2, t12);
-                acc0_0 = _mm256_add_epi8(t8, t13);
-                PIN(acc0_0);
-                __m256i t15 = _mm256_xor_si256(t3, t9);
-                __m256i t16 = _mm256_shuffle_epi8(k2, t15);
-                acc1_0 = _mm256_add_epi8(t11, t16);
-                PIN(acc1_0);
-            }
-            offset += ROW_BYTES;
-            column += COLUMNS * 24;
-        }
-        --steps_here;
-        --count;
-        while (count > 0) {
+    for (; tiles > 0; --tiles) {
+        if (all_steps == 0)
+            start_tile(g, c, ldc);
+        (void)h;
+        /* What a flush adds sums to: the start, then the tile. */
+        const int32_t *start = g;
+        /* Rows of the next segment; then of this one, how many steps are left and where they
+         * are. */
+        const uint8_t *const *segment = a + ROWS;
+        const uint8_t *row0 = a[0];
+        const uint8_t *column = w;
+        size_t steps_here = steps, offset = 0;
+        for (size_t steps_left = all_steps; steps_left > 0;) {
+            const size_t block = steps_left < 7 ? steps_left : 7;
+            __m256i acc0_0, acc1_0;
+            size_t count = block;
+            /* First run of the step: it sets the accumulators. */
             if (steps_here == 0) {
                 row0 = *segment++;
                 steps_here = steps;
                 offset = 0;
             }
-            size_t run = count < steps_here ? count : steps_here;
-            count -= run;
-            steps_here -= run;
-            /* Step: 32 positions of K. */
-            for (; run > 0; --run) {
+            {
                 __m256i w0_0 = load_u8x32(column);
                 __m256i w1_0 = load_u8x32(column + 32);
                 __m256i w0_1 = load_u8x32(column + 64);
@@ -166,42 +118,96 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32(
                     __m256i t0 = _mm256_or_si256(a2, w0_2);
                     __m256i t1 = _mm256_xor_si256(a0, w0_0);
                     __m256i t2 = _mm256_shuffle_epi8(k0, t1);
-                    __m256i t3 = _mm256_add_epi8(acc0_0, t2);
-                    __m256i t4 = _mm256_or_si256(a2, w1_2);
-                    __m256i t5 = _mm256_xor_si256(a0, w1_0);
-                    __m256i t6 = _mm256_shuffle_epi8(k0, t5);
-                    __m256i t7 = _mm256_add_epi8(acc1_0, t6);
-                    __m256i t8 = _mm256_xor_si256(a1, w0_1);
-                    __m256i t9 = _mm256_shuffle_epi8(k1, t8);
-                    __m256i t10 = _mm256_add_epi8(t3, t9);
-                    __m256i t11 = _mm256_xor_si256(a1, w1_1);
-                    __m256i t12 = _mm256_shuffle_epi8(k1, t11);
-                    __m256i t13 = _mm256_add_epi8(t7, t12);
-                    __m256i t14 = _mm256_xor_si256(t0, t8);
-                    __m256i t15 = _mm256_shuffle_epi8(k2, t14);
-                    acc0_0 = _mm256_add_epi8(t10, t15);
+                    __m256i t3 = _mm256_or_si256(a2, w1_2);
+                    __m256i t4 = _mm256_xor_si256(a0, w1_0);
+                    __m256i t5 = _mm256_shuffle_epi8(k0, t4);
+                    __m256i t6 = _mm256_xor_si256(a1, w0_1);
+                    __m256i t7 = _mm256_shuffle_epi8(k1, t6);
+                    __m256i t8 = _mm256_add_epi8(t2, t7);
+                    __m256i t9 = _mm256_xor_si256(a1, w1_1);
+                    __m256i t10 = _mm256_shuffle_epi8(k1, t9);
+                    __m256i t11 = _mm256_add_epi8(t5, t10);
+                    __m256i t12 = _mm256_xor_si256(t0, t6);
+                    __m256i t13 = _mm256_shuffle_epi8(k2, t12);
+                    acc0_0 = _mm256_add_epi8(t8, t13);
                     PIN(acc0_0);
-                    __m256i t17 = _mm256_xor_si256(t4, t11);
-                    __m256i t18 = _mm256_shuffle_epi8(k2, t17);
-                    acc1_0 = _mm256_add_epi8(t13, t18);
+                    __m256i t15 = _mm256_xor_si256(t3, t9);
+                    __m256i t16 = _mm256_shuffle_epi8(k2, t15);
+                    acc1_0 = _mm256_add_epi8(t11, t16);
                     PIN(acc1_0);
                 }
                 offset += ROW_BYTES;
                 column += COLUMNS * 24;
             }
+            --steps_here;
+            --count;
+            while (count > 0) {
+                if (steps_here == 0) {
+                    row0 = *segment++;
+                    steps_here = steps;
+                    offset = 0;
+                }
+                size_t run = count < steps_here ? count : steps_here;
+                count -= run;
+                steps_here -= run;
+                /* Step: 32 positions of K. */
+                for (; run > 0; --run) {
+                    __m256i w0_0 = load_u8x32(column);
+                    __m256i w1_0 = load_u8x32(column + 32);
+                    __m256i w0_1 = load_u8x32(column + 64);
+                    __m256i w1_1 = load_u8x32(column + 96);
+                    __m256i w0_2 = load_u8x32(column + 128);
+                    __m256i w1_2 = load_u8x32(column + 160);
+                    {
+                        __m256i a0 = broadcast64_u8x32(row0 + offset);
+                        PIN(a0);
+                        __m256i a1 = broadcast64_u8x32(row0 + offset + 8);
+                        PIN(a1);
+                        __m256i a2 = broadcast64_u8x32(row0 + offset + 16);
+                        PIN(a2);
+                        __m256i t0 = _mm256_or_si256(a2, w0_2);
+                        __m256i t1 = _mm256_xor_si256(a0, w0_0);
+                        __m256i t2 = _mm256_shuffle_epi8(k0, t1);
+                        __m256i t3 = _mm256_add_epi8(acc0_0, t2);
+                        __m256i t4 = _mm256_or_si256(a2, w1_2);
+                        __m256i t5 = _mm256_xor_si256(a0, w1_0);
+                        __m256i t6 = _mm256_shuffle_epi8(k0, t5);
+                        __m256i t7 = _mm256_add_epi8(acc1_0, t6);
+                        __m256i t8 = _mm256_xor_si256(a1, w0_1);
+                        __m256i t9 = _mm256_shuffle_epi8(k1, t8);
+                        __m256i t10 = _mm256_add_epi8(t3, t9);
+                        __m256i t11 = _mm256_xor_si256(a1, w1_1);
+                        __m256i t12 = _mm256_shuffle_epi8(k1, t11);
+                        __m256i t13 = _mm256_add_epi8(t7, t12);
+                        __m256i t14 = _mm256_xor_si256(t0, t8);
+                        __m256i t15 = _mm256_shuffle_epi8(k2, t14);
+                        acc0_0 = _mm256_add_epi8(t10, t15);
+                        PIN(acc0_0);
+                        __m256i t17 = _mm256_xor_si256(t4, t11);
+                        __m256i t18 = _mm256_shuffle_epi8(k2, t17);
+                        acc1_0 = _mm256_add_epi8(t13, t18);
+                        PIN(acc1_0);
+                    }
+                    offset += ROW_BYTES;
+                    column += COLUMNS * 24;
+                }
+            }
+            /* Flush: every 7 steps. */
+            {
+                __m256i c0 = load_u32x8(start);
+                __m256i t0 = _mm256_sad_epu8(acc0_0, k3);
+                __m256i t1 = _mm256_sad_epu8(acc1_0, k3);
+                __m256i t2 = shuffle2_u32x8(t0, t1, 136);
+                __m256i t3 = _mm256_sub_epi32(c0, t2);
+                /* Write back. */
+                store_u32x8(c, t3);
+            }
+            steps_left -= block;
+            start = c;
         }
-        /* Flush: every 7 steps. */
-        {
-            __m256i c0 = load_u32x8(start);
-            __m256i t0 = _mm256_sad_epu8(acc0_0, k3);
-            __m256i t1 = _mm256_sad_epu8(acc1_0, k3);
-            __m256i t2 = shuffle2_u32x8(t0, t1, 136);
-            __m256i t3 = _mm256_sub_epi32(c0, t2);
-            /* Write back. */
-            store_u32x8(c, t3);
-        }
-        steps_left -= block;
-        start = c;
+        w += all_steps * (COLUMNS * COLUMN_BYTES);
+        g += COLUMNS;
+        c += COLUMNS;
     }
 }
 
@@ -551,7 +557,7 @@ int bs_mm_a2u_w2b_s32_avx2_1x8x32_matmul(
             const uint8_t *inputs[ROWS];
             for (size_t i = 0; i < ROWS; ++i)
                 inputs[i] = a + (row + i) * steps * ROW_BYTES;
-            bs_mm_a2u_w2b_s32_avx2_1x8x32(1, steps, inputs, tile_w, g, h, tile, COLUMNS);
+            bs_mm_a2u_w2b_s32_avx2_1x8x32(1, 1, steps, inputs, tile_w, g, h, tile, COLUMNS);
             for (size_t i = 0; i < height; ++i)
                 for (size_t j = 0; j < width; ++j) {
                     const int32_t sum = tile[i * COLUMNS + j];

@@ -51,8 +51,10 @@ static __attribute__((noinline)) void start_tile(
         }
 }
 
-/* The microkernel: one tile, over `segments` segments of `steps` steps each. */
+/* The microkernel: so many tiles beside each other, over `segments` segments of `steps` steps
+ * each. */
 void bs_mm_a2u_w4b_s32_avxvnni_8x8x8(
+    size_t tiles,
     size_t segments,
     size_t steps,
     const uint8_t *const *a,
@@ -63,194 +65,198 @@ void bs_mm_a2u_w4b_s32_avxvnni_8x8x8(
     size_t ldc)
 {
     const size_t all_steps = segments * steps;
-    if (all_steps == 0) {
-        start_tile(g, h, c, ldc);
-        return;
-    }
     __m256i k0 = load_u8x32(constant_k0);
-    /* What a flush adds sums to: the start, then the tile. */
-    const int32_t *start = g;
-    size_t start_ld = 0;
-    const int32_t *row_start = h;
-    size_t row_start_ld = 1;
-    /* Rows of the next segment; then of this one, how many steps are left and where they are. */
-    const uint8_t *const *segment = a + ROWS;
-    const uint8_t *row0 = a[0], *row1 = a[1], *row2 = a[2], *row3 = a[3];
-    const uint8_t *row4 = a[4], *row5 = a[5], *row6 = a[6], *row7 = a[7];
-    const uint8_t *column = w;
-    size_t steps_here = steps, offset = 0;
-    for (size_t steps_left = all_steps; steps_left > 0;) {
-        const size_t block = steps_left < 16777216 ? steps_left : 16777216;
-        __m256i acc0_0 = load_u8x32(zero);
-        __m256i acc0_1 = load_u8x32(zero);
-        __m256i acc0_2 = load_u8x32(zero);
-        __m256i acc0_3 = load_u8x32(zero);
-        __m256i acc0_4 = load_u8x32(zero);
-        __m256i acc0_5 = load_u8x32(zero);
-        __m256i acc0_6 = load_u8x32(zero);
-        __m256i acc0_7 = load_u8x32(zero);
-        size_t count = block;
-        while (count > 0) {
-            if (steps_here == 0) {
-                row0 = *segment++;
-                row1 = *segment++;
-                row2 = *segment++;
-                row3 = *segment++;
-                row4 = *segment++;
-                row5 = *segment++;
-                row6 = *segment++;
-                row7 = *segment++;
-                steps_here = steps;
-                offset = 0;
+    for (; tiles > 0; --tiles) {
+        if (all_steps == 0)
+            start_tile(g, h, c, ldc);
+        /* What a flush adds sums to: the start, then the tile. */
+        const int32_t *start = g;
+        size_t start_ld = 0;
+        const int32_t *row_start = h;
+        size_t row_start_ld = 1;
+        /* Rows of the next segment; then of this one, how many steps are left and where they
+         * are. */
+        const uint8_t *const *segment = a + ROWS;
+        const uint8_t *row0 = a[0], *row1 = a[1], *row2 = a[2], *row3 = a[3];
+        const uint8_t *row4 = a[4], *row5 = a[5], *row6 = a[6], *row7 = a[7];
+        const uint8_t *column = w;
+        size_t steps_here = steps, offset = 0;
+        for (size_t steps_left = all_steps; steps_left > 0;) {
+            const size_t block = steps_left < 16777216 ? steps_left : 16777216;
+            __m256i acc0_0 = load_u8x32(zero);
+            __m256i acc0_1 = load_u8x32(zero);
+            __m256i acc0_2 = load_u8x32(zero);
+            __m256i acc0_3 = load_u8x32(zero);
+            __m256i acc0_4 = load_u8x32(zero);
+            __m256i acc0_5 = load_u8x32(zero);
+            __m256i acc0_6 = load_u8x32(zero);
+            __m256i acc0_7 = load_u8x32(zero);
+            size_t count = block;
+            while (count > 0) {
+                if (steps_here == 0) {
+                    row0 = *segment++;
+                    row1 = *segment++;
+                    row2 = *segment++;
+                    row3 = *segment++;
+                    row4 = *segment++;
+                    row5 = *segment++;
+                    row6 = *segment++;
+                    row7 = *segment++;
+                    steps_here = steps;
+                    offset = 0;
+                }
+                size_t run = count < steps_here ? count : steps_here;
+                count -= run;
+                steps_here -= run;
+                /* Step: 8 positions of K. */
+                for (; run > 0; --run) {
+                    __m256i w0_0 = load_u8x32(column);
+                    PIN(w0_0);
+                    __m256i t0 = _mm256_and_si256(w0_0, k0);
+                    __m256i t2 = _mm256_srli_epi16(w0_0, 4);
+                    __m256i t3 = _mm256_and_si256(t2, k0);
+                    { /* row 0 */
+                        __m256i a0 = broadcast32_u32x8(row0 + offset);
+                        __m256i a1 = broadcast32_u32x8(row0 + offset + 4);
+                        __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_0, a0, t0);
+                        acc0_0 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
+                        PIN(acc0_0);
+                    }
+                    { /* row 1 */
+                        __m256i a0 = broadcast32_u32x8(row1 + offset);
+                        __m256i a1 = broadcast32_u32x8(row1 + offset + 4);
+                        __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_1, a0, t0);
+                        acc0_1 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
+                        PIN(acc0_1);
+                    }
+                    { /* row 2 */
+                        __m256i a0 = broadcast32_u32x8(row2 + offset);
+                        __m256i a1 = broadcast32_u32x8(row2 + offset + 4);
+                        __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_2, a0, t0);
+                        acc0_2 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
+                        PIN(acc0_2);
+                    }
+                    { /* row 3 */
+                        __m256i a0 = broadcast32_u32x8(row3 + offset);
+                        __m256i a1 = broadcast32_u32x8(row3 + offset + 4);
+                        __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_3, a0, t0);
+                        acc0_3 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
+                        PIN(acc0_3);
+                    }
+                    { /* row 4 */
+                        __m256i a0 = broadcast32_u32x8(row4 + offset);
+                        __m256i a1 = broadcast32_u32x8(row4 + offset + 4);
+                        __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_4, a0, t0);
+                        acc0_4 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
+                        PIN(acc0_4);
+                    }
+                    { /* row 5 */
+                        __m256i a0 = broadcast32_u32x8(row5 + offset);
+                        __m256i a1 = broadcast32_u32x8(row5 + offset + 4);
+                        __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_5, a0, t0);
+                        acc0_5 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
+                        PIN(acc0_5);
+                    }
+                    { /* row 6 */
+                        __m256i a0 = broadcast32_u32x8(row6 + offset);
+                        __m256i a1 = broadcast32_u32x8(row6 + offset + 4);
+                        __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_6, a0, t0);
+                        acc0_6 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
+                        PIN(acc0_6);
+                    }
+                    { /* row 7 */
+                        __m256i a0 = broadcast32_u32x8(row7 + offset);
+                        __m256i a1 = broadcast32_u32x8(row7 + offset + 4);
+                        __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_7, a0, t0);
+                        acc0_7 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
+                        PIN(acc0_7);
+                    }
+                    offset += ROW_BYTES;
+                    column += COLUMNS * 4;
+                }
             }
-            size_t run = count < steps_here ? count : steps_here;
-            count -= run;
-            steps_here -= run;
-            /* Step: 8 positions of K. */
-            for (; run > 0; --run) {
-                __m256i w0_0 = load_u8x32(column);
-                PIN(w0_0);
-                __m256i t0 = _mm256_and_si256(w0_0, k0);
-                __m256i t2 = _mm256_srli_epi16(w0_0, 4);
-                __m256i t3 = _mm256_and_si256(t2, k0);
-                { /* row 0 */
-                    __m256i a0 = broadcast32_u32x8(row0 + offset);
-                    __m256i a1 = broadcast32_u32x8(row0 + offset + 4);
-                    __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_0, a0, t0);
-                    acc0_0 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
-                    PIN(acc0_0);
-                }
-                { /* row 1 */
-                    __m256i a0 = broadcast32_u32x8(row1 + offset);
-                    __m256i a1 = broadcast32_u32x8(row1 + offset + 4);
-                    __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_1, a0, t0);
-                    acc0_1 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
-                    PIN(acc0_1);
-                }
-                { /* row 2 */
-                    __m256i a0 = broadcast32_u32x8(row2 + offset);
-                    __m256i a1 = broadcast32_u32x8(row2 + offset + 4);
-                    __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_2, a0, t0);
-                    acc0_2 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
-                    PIN(acc0_2);
-                }
-                { /* row 3 */
-                    __m256i a0 = broadcast32_u32x8(row3 + offset);
-                    __m256i a1 = broadcast32_u32x8(row3 + offset + 4);
-                    __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_3, a0, t0);
-                    acc0_3 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
-                    PIN(acc0_3);
-                }
-                { /* row 4 */
-                    __m256i a0 = broadcast32_u32x8(row4 + offset);
-                    __m256i a1 = broadcast32_u32x8(row4 + offset + 4);
-                    __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_4, a0, t0);
-                    acc0_4 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
-                    PIN(acc0_4);
-                }
-                { /* row 5 */
-                    __m256i a0 = broadcast32_u32x8(row5 + offset);
-                    __m256i a1 = broadcast32_u32x8(row5 + offset + 4);
-                    __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_5, a0, t0);
-                    acc0_5 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
-                    PIN(acc0_5);
-                }
-                { /* row 6 */
-                    __m256i a0 = broadcast32_u32x8(row6 + offset);
-                    __m256i a1 = broadcast32_u32x8(row6 + offset + 4);
-                    __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_6, a0, t0);
-                    acc0_6 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
-                    PIN(acc0_6);
-                }
-                { /* row 7 */
-                    __m256i a0 = broadcast32_u32x8(row7 + offset);
-                    __m256i a1 = broadcast32_u32x8(row7 + offset + 4);
-                    __m256i t1 = _mm256_dpbusd_avx_epi32(acc0_7, a0, t0);
-                    acc0_7 = _mm256_dpbusd_avx_epi32(t1, a1, t3);
-                    PIN(acc0_7);
-                }
-                offset += ROW_BYTES;
-                column += COLUMNS * 4;
+            /* Flush: every 16,777,216 steps. */
+            { /* row 0 */
+                __m256i more = broadcast32_u32x8(row_start);
+                __m256i c0 = load_u32x8(start);
+                c0 = _mm256_add_epi32(c0, more);
+                __m256i t0 = _mm256_slli_epi32(acc0_0, 1);
+                __m256i t1 = _mm256_add_epi32(c0, t0);
+                /* Write back. */
+                store_u32x8(c, t1);
             }
+            { /* row 1 */
+                __m256i more = broadcast32_u32x8(row_start + row_start_ld);
+                __m256i c0 = load_u32x8(start + start_ld);
+                c0 = _mm256_add_epi32(c0, more);
+                __m256i t0 = _mm256_slli_epi32(acc0_1, 1);
+                __m256i t1 = _mm256_add_epi32(c0, t0);
+                /* Write back. */
+                store_u32x8(c + ldc, t1);
+            }
+            { /* row 2 */
+                __m256i more = broadcast32_u32x8(row_start + 2 * row_start_ld);
+                __m256i c0 = load_u32x8(start + 2 * start_ld);
+                c0 = _mm256_add_epi32(c0, more);
+                __m256i t0 = _mm256_slli_epi32(acc0_2, 1);
+                __m256i t1 = _mm256_add_epi32(c0, t0);
+                /* Write back. */
+                store_u32x8(c + 2 * ldc, t1);
+            }
+            { /* row 3 */
+                __m256i more = broadcast32_u32x8(row_start + 3 * row_start_ld);
+                __m256i c0 = load_u32x8(start + 3 * start_ld);
+                c0 = _mm256_add_epi32(c0, more);
+                __m256i t0 = _mm256_slli_epi32(acc0_3, 1);
+                __m256i t1 = _mm256_add_epi32(c0, t0);
+                /* Write back. */
+                store_u32x8(c + 3 * ldc, t1);
+            }
+            { /* row 4 */
+                __m256i more = broadcast32_u32x8(row_start + 4 * row_start_ld);
+                __m256i c0 = load_u32x8(start + 4 * start_ld);
+                c0 = _mm256_add_epi32(c0, more);
+                __m256i t0 = _mm256_slli_epi32(acc0_4, 1);
+                __m256i t1 = _mm256_add_epi32(c0, t0);
+                /* Write back. */
+                store_u32x8(c + 4 * ldc, t1);
+            }
+            { /* row 5 */
+                __m256i more = broadcast32_u32x8(row_start + 5 * row_start_ld);
+                __m256i c0 = load_u32x8(start + 5 * start_ld);
+                c0 = _mm256_add_epi32(c0, more);
+                __m256i t0 = _mm256_slli_epi32(acc0_5, 1);
+                __m256i t1 = _mm256_add_epi32(c0, t0);
+                /* Write back. */
+                store_u32x8(c + 5 * ldc, t1);
+            }
+            { /* row 6 */
+                __m256i more = broadcast32_u32x8(row_start + 6 * row_start_ld);
+                __m256i c0 = load_u32x8(start + 6 * start_ld);
+                c0 = _mm256_add_epi32(c0, more);
+                __m256i t0 = _mm256_slli_epi32(acc0_6, 1);
+                __m256i t1 = _mm256_add_epi32(c0, t0);
+                /* Write back. */
+                store_u32x8(c + 6 * ldc, t1);
+            }
+            { /* row 7 */
+                __m256i more = broadcast32_u32x8(row_start + 7 * row_start_ld);
+                __m256i c0 = load_u32x8(start + 7 * start_ld);
+                c0 = _mm256_add_epi32(c0, more);
+                __m256i t0 = _mm256_slli_epi32(acc0_7, 1);
+                __m256i t1 = _mm256_add_epi32(c0, t0);
+                /* Write back. */
+                store_u32x8(c + 7 * ldc, t1);
+            }
+            steps_left -= block;
+            start = c;
+            start_ld = ldc;
+            row_start = zero;
+            row_start_ld = 0;
         }
-        /* Flush: every 16,777,216 steps. */
-        { /* row 0 */
-            __m256i more = broadcast32_u32x8(row_start);
-            __m256i c0 = load_u32x8(start);
-            c0 = _mm256_add_epi32(c0, more);
-            __m256i t0 = _mm256_slli_epi32(acc0_0, 1);
-            __m256i t1 = _mm256_add_epi32(c0, t0);
-            /* Write back. */
-            store_u32x8(c, t1);
-        }
-        { /* row 1 */
-            __m256i more = broadcast32_u32x8(row_start + row_start_ld);
-            __m256i c0 = load_u32x8(start + start_ld);
-            c0 = _mm256_add_epi32(c0, more);
-            __m256i t0 = _mm256_slli_epi32(acc0_1, 1);
-            __m256i t1 = _mm256_add_epi32(c0, t0);
-            /* Write back. */
-            store_u32x8(c + ldc, t1);
-        }
-        { /* row 2 */
-            __m256i more = broadcast32_u32x8(row_start + 2 * row_start_ld);
-            __m256i c0 = load_u32x8(start + 2 * start_ld);
-            c0 = _mm256_add_epi32(c0, more);
-            __m256i t0 = _mm256_slli_epi32(acc0_2, 1);
-            __m256i t1 = _mm256_add_epi32(c0, t0);
-            /* Write back. */
-            store_u32x8(c + 2 * ldc, t1);
-        }
-        { /* row 3 */
-            __m256i more = broadcast32_u32x8(row_start + 3 * row_start_ld);
-            __m256i c0 = load_u32x8(start + 3 * start_ld);
-            c0 = _mm256_add_epi32(c0, more);
-            __m256i t0 = _mm256_slli_epi32(acc0_3, 1);
-            __m256i t1 = _mm256_add_epi32(c0, t0);
-            /* Write back. */
-            store_u32x8(c + 3 * ldc, t1);
-        }
-        { /* row 4 */
-            __m256i more = broadcast32_u32x8(row_start + 4 * row_start_ld);
-            __m256i c0 = load_u32x8(start + 4 * start_ld);
-            c0 = _mm256_add_epi32(c0, more);
-            __m256i t0 = _mm256_slli_epi32(acc0_4, 1);
-            __m256i t1 = _mm256_add_epi32(c0, t0);
-            /* Write back. */
-            store_u32x8(c + 4 * ldc, t1);
-        }
-        { /* row 5 */
-            __m256i more = broadcast32_u32x8(row_start + 5 * row_start_ld);
-            __m256i c0 = load_u32x8(start + 5 * start_ld);
-            c0 = _mm256_add_epi32(c0, more);
-            __m256i t0 = _mm256_slli_epi32(acc0_5, 1);
-            __m256i t1 = _mm256_add_epi32(c0, t0);
-            /* Write back. */
-            store_u32x8(c + 5 * ldc, t1);
-        }
-        { /* row 6 */
-            __m256i more = broadcast32_u32x8(row_start + 6 * row_start_ld);
-            __m256i c0 = load_u32x8(start + 6 * start_ld);
-            c0 = _mm256_add_epi32(c0, more);
-            __m256i t0 = _mm256_slli_epi32(acc0_6, 1);
-            __m256i t1 = _mm256_add_epi32(c0, t0);
-            /* Write back. */
-            store_u32x8(c + 6 * ldc, t1);
-        }
-        { /* row 7 */
-            __m256i more = broadcast32_u32x8(row_start + 7 * row_start_ld);
-            __m256i c0 = load_u32x8(start + 7 * start_ld);
-            c0 = _mm256_add_epi32(c0, more);
-            __m256i t0 = _mm256_slli_epi32(acc0_7, 1);
-            __m256i t1 = _mm256_add_epi32(c0, t0);
-            /* Write back. */
-            store_u32x8(c + 7 * ldc, t1);
-        }
-        steps_left -= block;
-        start = c;
-        start_ld = ldc;
-        row_start = zero;
-        row_start_ld = 0;
+        w += all_steps * (COLUMNS * COLUMN_BYTES);
+        g += COLUMNS;
+        c += COLUMNS;
     }
 }
 
@@ -615,7 +621,7 @@ int bs_mm_a2u_w4b_s32_avxvnni_8x8x8_matmul(
             const uint8_t *inputs[ROWS];
             for (size_t i = 0; i < ROWS; ++i)
                 inputs[i] = a + (row + i) * steps * ROW_BYTES;
-            bs_mm_a2u_w4b_s32_avxvnni_8x8x8(1, steps, inputs, tile_w, g, h, tile, COLUMNS);
+            bs_mm_a2u_w4b_s32_avxvnni_8x8x8(1, 1, steps, inputs, tile_w, g, h, tile, COLUMNS);
             for (size_t i = 0; i < height; ++i)
                 for (size_t j = 0; j < width; ++j) {
                     const int32_t sum = tile[i * COLUMNS + j];

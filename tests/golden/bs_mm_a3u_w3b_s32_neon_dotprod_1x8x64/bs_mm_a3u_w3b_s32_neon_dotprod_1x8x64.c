@@ -58,8 +58,10 @@ static __attribute__((noinline)) void start_tile(
         }
 }
 
-/* The microkernel: one tile, over `segments` segments of `steps` steps each. */
+/* The microkernel: so many tiles beside each other, over `segments` segments of `steps` steps
+ * each. */
 void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
+    size_t tiles,
     size_t segments,
     size_t steps,
     const uint8_t *const *a,
@@ -70,181 +72,35 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
     size_t ldc)
 {
     const size_t all_steps = segments * steps;
-    if (all_steps == 0) {
-        start_tile(g, h, c, ldc);
-        return;
-    }
     uint16x8_t k0 = load_u16x8(constant_k0);
     uint16x8_t k1 = load_u16x8(constant_k1);
     uint16x8_t k2 = load_u16x8(constant_k2);
     uint16x8_t k3 = load_u16x8(constant_k3);
     uint16x8_t k4 = load_u16x8(constant_k4);
     uint16x8_t k5 = load_u16x8(constant_k5);
-    /* What a flush adds sums to: the start, then the tile. */
-    const int32_t *start = g;
-    const int32_t *row_start = h;
-    /* Rows of the next segment; then of this one, how many steps are left and where they are. */
-    const uint8_t *const *segment = a + ROWS;
-    const uint8_t *row0 = a[0];
-    const uint8_t *column = w;
-    size_t steps_here = steps, offset = 0;
-    for (size_t steps_left = all_steps; steps_left > 0;) {
-        const size_t block = steps_left < 1023 ? steps_left : 1023;
-        uint16x8_t acc0_0, acc1_0, acc2_0, acc3_0, acc4_0, acc5_0;
-        size_t count = block;
-        /* First run of the step: it sets the accumulators. */
-        if (steps_here == 0) {
-            row0 = *segment++;
-            steps_here = steps;
-            offset = 0;
-        }
-        {
-            uint8x16_t w0_0 = load_u8x16(column);
-            PIN(w0_0);
-            uint8x16_t w1_0 = load_u8x16(column + 16);
-            PIN(w1_0);
-            uint8x16_t w2_0 = load_u8x16(column + 32);
-            PIN(w2_0);
-            uint8x16_t w3_0 = load_u8x16(column + 48);
-            PIN(w3_0);
-            uint8x16_t w0_1 = load_u8x16(column + 64);
-            PIN(w0_1);
-            uint8x16_t w1_1 = load_u8x16(column + 80);
-            PIN(w1_1);
-            uint8x16_t w2_1 = load_u8x16(column + 96);
-            PIN(w2_1);
-            uint8x16_t w3_1 = load_u8x16(column + 112);
-            PIN(w3_1);
-            uint8x16_t w0_2 = load_u8x16(column + 128);
-            PIN(w0_2);
-            uint8x16_t w1_2 = load_u8x16(column + 144);
-            PIN(w1_2);
-            uint8x16_t w2_2 = load_u8x16(column + 160);
-            PIN(w2_2);
-            uint8x16_t w3_2 = load_u8x16(column + 176);
-            PIN(w3_2);
-            uint8x16_t w0_3 = load_u8x16(column + 192);
-            PIN(w0_3);
-            uint8x16_t w1_3 = load_u8x16(column + 208);
-            PIN(w1_3);
-            uint8x16_t w2_3 = load_u8x16(column + 224);
-            PIN(w2_3);
-            uint8x16_t w3_3 = load_u8x16(column + 240);
-            PIN(w3_3);
-            {
-                uint8x16_t a0 = dup64_u8x16(row0 + offset);
-                PIN(a0);
-                uint8x16_t a1 = dup64_u8x16(row0 + offset + 8);
-                PIN(a1);
-                uint8x16_t a2 = dup64_u8x16(row0 + offset + 16);
-                PIN(a2);
-                uint8x16_t t0 = veorq_u8(a0, w0_0);
-                uint8x16_t t1 = vorrq_u8(w0_3, t0);
-                uint8x16_t t2 = vcntq_u8(t1);
-                uint8x16_t t3 = veorq_u8(a0, w1_0);
-                uint8x16_t t4 = vorrq_u8(w1_3, t3);
-                uint8x16_t t5 = vcntq_u8(t4);
-                uint8x16_t t6 = vpaddq_u8(t2, t5);
-                uint8x16_t t7 = veorq_u8(a0, w2_0);
-                uint8x16_t t8 = vorrq_u8(w2_3, t7);
-                uint8x16_t t9 = vcntq_u8(t8);
-                uint8x16_t t10 = veorq_u8(a0, w3_0);
-                uint8x16_t t11 = vorrq_u8(w3_3, t10);
-                uint8x16_t t12 = vcntq_u8(t11);
-                uint8x16_t t13 = vpaddq_u8(t9, t12);
-                uint8x16_t t14 = vpaddq_u8(t6, t13);
-                acc2_0 = vpaddlq_u8(t14);
-                PIN(acc2_0);
-                uint8x16_t t16 = vbslq_u8(t0, w0_1, w0_2);
-                uint8x16_t t17 = vcntq_u8(t16);
-                uint8x16_t t18 = vbslq_u8(t3, w1_1, w1_2);
-                uint8x16_t t19 = vcntq_u8(t18);
-                uint8x16_t t20 = vpaddq_u8(t17, t19);
-                uint8x16_t t21 = vbslq_u8(t7, w2_1, w2_2);
-                uint8x16_t t22 = vcntq_u8(t21);
-                uint8x16_t t23 = vbslq_u8(t10, w3_1, w3_2);
-                uint8x16_t t24 = vcntq_u8(t23);
-                uint8x16_t t25 = vpaddq_u8(t22, t24);
-                uint8x16_t t26 = vpaddq_u8(t20, t25);
-                acc0_0 = vpaddlq_u8(t26);
-                PIN(acc0_0);
-                uint8x16_t t28 = veorq_u8(a1, w0_0);
-                uint8x16_t t29 = vorrq_u8(w0_3, t28);
-                uint8x16_t t30 = vcntq_u8(t29);
-                uint8x16_t t31 = veorq_u8(a1, w1_0);
-                uint8x16_t t32 = vorrq_u8(w1_3, t31);
-                uint8x16_t t33 = vcntq_u8(t32);
-                uint8x16_t t34 = vpaddq_u8(t30, t33);
-                uint8x16_t t35 = veorq_u8(a1, w2_0);
-                uint8x16_t t36 = vorrq_u8(w2_3, t35);
-                uint8x16_t t37 = vcntq_u8(t36);
-                uint8x16_t t38 = veorq_u8(a1, w3_0);
-                uint8x16_t t39 = vorrq_u8(w3_3, t38);
-                uint8x16_t t40 = vcntq_u8(t39);
-                uint8x16_t t41 = vpaddq_u8(t37, t40);
-                uint8x16_t t42 = vpaddq_u8(t34, t41);
-                acc4_0 = vpaddlq_u8(t42);
-                PIN(acc4_0);
-                uint8x16_t t44 = vbslq_u8(t28, w0_1, w0_2);
-                uint8x16_t t45 = vcntq_u8(t44);
-                uint8x16_t t46 = vbslq_u8(t31, w1_1, w1_2);
-                uint8x16_t t47 = vcntq_u8(t46);
-                uint8x16_t t48 = vpaddq_u8(t45, t47);
-                uint8x16_t t49 = vbslq_u8(t35, w2_1, w2_2);
-                uint8x16_t t50 = vcntq_u8(t49);
-                uint8x16_t t51 = vbslq_u8(t38, w3_1, w3_2);
-                uint8x16_t t52 = vcntq_u8(t51);
-                uint8x16_t t53 = vpaddq_u8(t50, t52);
-                uint8x16_t t54 = vpaddq_u8(t48, t53);
-                acc1_0 = vpaddlq_u8(t54);
-                PIN(acc1_0);
-                uint8x16_t t56 = veorq_u8(a2, w0_0);
-                uint8x16_t t57 = vorrq_u8(w0_3, t56);
-                uint8x16_t t58 = vcntq_u8(t57);
-                uint8x16_t t59 = veorq_u8(a2, w1_0);
-                uint8x16_t t60 = vorrq_u8(w1_3, t59);
-                uint8x16_t t61 = vcntq_u8(t60);
-                uint8x16_t t62 = vpaddq_u8(t58, t61);
-                uint8x16_t t63 = veorq_u8(a2, w2_0);
-                uint8x16_t t64 = vorrq_u8(w2_3, t63);
-                uint8x16_t t65 = vcntq_u8(t64);
-                uint8x16_t t66 = veorq_u8(a2, w3_0);
-                uint8x16_t t67 = vorrq_u8(w3_3, t66);
-                uint8x16_t t68 = vcntq_u8(t67);
-                uint8x16_t t69 = vpaddq_u8(t65, t68);
-                uint8x16_t t70 = vpaddq_u8(t62, t69);
-                acc5_0 = vpaddlq_u8(t70);
-                PIN(acc5_0);
-                uint8x16_t t72 = vbslq_u8(t56, w0_1, w0_2);
-                uint8x16_t t73 = vcntq_u8(t72);
-                uint8x16_t t74 = vbslq_u8(t59, w1_1, w1_2);
-                uint8x16_t t75 = vcntq_u8(t74);
-                uint8x16_t t76 = vpaddq_u8(t73, t75);
-                uint8x16_t t77 = vbslq_u8(t63, w2_1, w2_2);
-                uint8x16_t t78 = vcntq_u8(t77);
-                uint8x16_t t79 = vbslq_u8(t66, w3_1, w3_2);
-                uint8x16_t t80 = vcntq_u8(t79);
-                uint8x16_t t81 = vpaddq_u8(t78, t80);
-                uint8x16_t t82 = vpaddq_u8(t76, t81);
-                acc3_0 = vpaddlq_u8(t82);
-                PIN(acc3_0);
-            }
-            offset += ROW_BYTES;
-            column += COLUMNS * 32;
-        }
-        --steps_here;
-        --count;
-        while (count > 0) {
+    for (; tiles > 0; --tiles) {
+        if (all_steps == 0)
+            start_tile(g, h, c, ldc);
+        /* What a flush adds sums to: the start, then the tile. */
+        const int32_t *start = g;
+        const int32_t *row_start = h;
+        /* Rows of the next segment; then of this one, how many steps are left and where they
+         * are. */
+        const uint8_t *const *segment = a + ROWS;
+        const uint8_t *row0 = a[0];
+        const uint8_t *column = w;
+        size_t steps_here = steps, offset = 0;
+        for (size_t steps_left = all_steps; steps_left > 0;) {
+            const size_t block = steps_left < 1023 ? steps_left : 1023;
+            uint16x8_t acc0_0, acc1_0, acc2_0, acc3_0, acc4_0, acc5_0;
+            size_t count = block;
+            /* First run of the step: it sets the accumulators. */
             if (steps_here == 0) {
                 row0 = *segment++;
                 steps_here = steps;
                 offset = 0;
             }
-            size_t run = count < steps_here ? count : steps_here;
-            count -= run;
-            steps_here -= run;
-            /* Step: 64 positions of K. */
-            for (; run > 0; --run) {
+            {
                 uint8x16_t w0_0 = load_u8x16(column);
                 PIN(w0_0);
                 uint8x16_t w1_0 = load_u8x16(column + 16);
@@ -299,7 +155,7 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
                     uint8x16_t t12 = vcntq_u8(t11);
                     uint8x16_t t13 = vpaddq_u8(t9, t12);
                     uint8x16_t t14 = vpaddq_u8(t6, t13);
-                    acc2_0 = vpadalq_u8(acc2_0, t14);
+                    acc2_0 = vpaddlq_u8(t14);
                     PIN(acc2_0);
                     uint8x16_t t16 = vbslq_u8(t0, w0_1, w0_2);
                     uint8x16_t t17 = vcntq_u8(t16);
@@ -312,7 +168,7 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
                     uint8x16_t t24 = vcntq_u8(t23);
                     uint8x16_t t25 = vpaddq_u8(t22, t24);
                     uint8x16_t t26 = vpaddq_u8(t20, t25);
-                    acc0_0 = vpadalq_u8(acc0_0, t26);
+                    acc0_0 = vpaddlq_u8(t26);
                     PIN(acc0_0);
                     uint8x16_t t28 = veorq_u8(a1, w0_0);
                     uint8x16_t t29 = vorrq_u8(w0_3, t28);
@@ -329,7 +185,7 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
                     uint8x16_t t40 = vcntq_u8(t39);
                     uint8x16_t t41 = vpaddq_u8(t37, t40);
                     uint8x16_t t42 = vpaddq_u8(t34, t41);
-                    acc4_0 = vpadalq_u8(acc4_0, t42);
+                    acc4_0 = vpaddlq_u8(t42);
                     PIN(acc4_0);
                     uint8x16_t t44 = vbslq_u8(t28, w0_1, w0_2);
                     uint8x16_t t45 = vcntq_u8(t44);
@@ -342,7 +198,7 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
                     uint8x16_t t52 = vcntq_u8(t51);
                     uint8x16_t t53 = vpaddq_u8(t50, t52);
                     uint8x16_t t54 = vpaddq_u8(t48, t53);
-                    acc1_0 = vpadalq_u8(acc1_0, t54);
+                    acc1_0 = vpaddlq_u8(t54);
                     PIN(acc1_0);
                     uint8x16_t t56 = veorq_u8(a2, w0_0);
                     uint8x16_t t57 = vorrq_u8(w0_3, t56);
@@ -359,7 +215,7 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
                     uint8x16_t t68 = vcntq_u8(t67);
                     uint8x16_t t69 = vpaddq_u8(t65, t68);
                     uint8x16_t t70 = vpaddq_u8(t62, t69);
-                    acc5_0 = vpadalq_u8(acc5_0, t70);
+                    acc5_0 = vpaddlq_u8(t70);
                     PIN(acc5_0);
                     uint8x16_t t72 = vbslq_u8(t56, w0_1, w0_2);
                     uint8x16_t t73 = vcntq_u8(t72);
@@ -372,47 +228,197 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
                     uint8x16_t t80 = vcntq_u8(t79);
                     uint8x16_t t81 = vpaddq_u8(t78, t80);
                     uint8x16_t t82 = vpaddq_u8(t76, t81);
-                    acc3_0 = vpadalq_u8(acc3_0, t82);
+                    acc3_0 = vpaddlq_u8(t82);
                     PIN(acc3_0);
                 }
                 offset += ROW_BYTES;
                 column += COLUMNS * 32;
             }
-        }
-        /* Flush: every 1,023 steps. */
-        {
-            const int32_t *from_0 = start;
-            SETTLE(from_0);
-            int32_t *to_0 = c;
-            SETTLE(to_0);
-            const int32_t *terms_0 = row_start;
-            SETTLE(terms_0);
-            {
-                uint32x4_t more = dup32_u32x4(terms_0);
-                uint32x4_t c0 = load_u32x4(from_0);
-                c0 = vaddq_u32(c0, more);
-                uint32x4_t c1 = load_u32x4(from_0 + 4);
-                c1 = vaddq_u32(c1, more);
-                uint32x4_t t0 = umlsl_u16x8(c0, acc0_0, k0);
-                uint32x4_t t1 = vmlsl_high_u16(c1, acc0_0, k0);
-                uint32x4_t t2 = umlsl_u16x8(t0, acc1_0, k1);
-                uint32x4_t t3 = vmlsl_high_u16(t1, acc1_0, k1);
-                uint32x4_t t4 = umlsl_u16x8(t2, acc2_0, k2);
-                uint32x4_t t5 = vmlsl_high_u16(t3, acc2_0, k2);
-                uint32x4_t t6 = umlsl_u16x8(t4, acc3_0, k3);
-                uint32x4_t t7 = vmlsl_high_u16(t5, acc3_0, k3);
-                uint32x4_t t8 = umlsl_u16x8(t6, acc4_0, k4);
-                uint32x4_t t9 = vmlsl_high_u16(t7, acc4_0, k4);
-                uint32x4_t t10 = umlsl_u16x8(t8, acc5_0, k5);
-                uint32x4_t t11 = vmlsl_high_u16(t9, acc5_0, k5);
-                /* Write back. */
-                store_u32x4(to_0, t10);
-                store_u32x4(to_0 + 4, t11);
+            --steps_here;
+            --count;
+            while (count > 0) {
+                if (steps_here == 0) {
+                    row0 = *segment++;
+                    steps_here = steps;
+                    offset = 0;
+                }
+                size_t run = count < steps_here ? count : steps_here;
+                count -= run;
+                steps_here -= run;
+                /* Step: 64 positions of K. */
+                for (; run > 0; --run) {
+                    uint8x16_t w0_0 = load_u8x16(column);
+                    PIN(w0_0);
+                    uint8x16_t w1_0 = load_u8x16(column + 16);
+                    PIN(w1_0);
+                    uint8x16_t w2_0 = load_u8x16(column + 32);
+                    PIN(w2_0);
+                    uint8x16_t w3_0 = load_u8x16(column + 48);
+                    PIN(w3_0);
+                    uint8x16_t w0_1 = load_u8x16(column + 64);
+                    PIN(w0_1);
+                    uint8x16_t w1_1 = load_u8x16(column + 80);
+                    PIN(w1_1);
+                    uint8x16_t w2_1 = load_u8x16(column + 96);
+                    PIN(w2_1);
+                    uint8x16_t w3_1 = load_u8x16(column + 112);
+                    PIN(w3_1);
+                    uint8x16_t w0_2 = load_u8x16(column + 128);
+                    PIN(w0_2);
+                    uint8x16_t w1_2 = load_u8x16(column + 144);
+                    PIN(w1_2);
+                    uint8x16_t w2_2 = load_u8x16(column + 160);
+                    PIN(w2_2);
+                    uint8x16_t w3_2 = load_u8x16(column + 176);
+                    PIN(w3_2);
+                    uint8x16_t w0_3 = load_u8x16(column + 192);
+                    PIN(w0_3);
+                    uint8x16_t w1_3 = load_u8x16(column + 208);
+                    PIN(w1_3);
+                    uint8x16_t w2_3 = load_u8x16(column + 224);
+                    PIN(w2_3);
+                    uint8x16_t w3_3 = load_u8x16(column + 240);
+                    PIN(w3_3);
+                    {
+                        uint8x16_t a0 = dup64_u8x16(row0 + offset);
+                        PIN(a0);
+                        uint8x16_t a1 = dup64_u8x16(row0 + offset + 8);
+                        PIN(a1);
+                        uint8x16_t a2 = dup64_u8x16(row0 + offset + 16);
+                        PIN(a2);
+                        uint8x16_t t0 = veorq_u8(a0, w0_0);
+                        uint8x16_t t1 = vorrq_u8(w0_3, t0);
+                        uint8x16_t t2 = vcntq_u8(t1);
+                        uint8x16_t t3 = veorq_u8(a0, w1_0);
+                        uint8x16_t t4 = vorrq_u8(w1_3, t3);
+                        uint8x16_t t5 = vcntq_u8(t4);
+                        uint8x16_t t6 = vpaddq_u8(t2, t5);
+                        uint8x16_t t7 = veorq_u8(a0, w2_0);
+                        uint8x16_t t8 = vorrq_u8(w2_3, t7);
+                        uint8x16_t t9 = vcntq_u8(t8);
+                        uint8x16_t t10 = veorq_u8(a0, w3_0);
+                        uint8x16_t t11 = vorrq_u8(w3_3, t10);
+                        uint8x16_t t12 = vcntq_u8(t11);
+                        uint8x16_t t13 = vpaddq_u8(t9, t12);
+                        uint8x16_t t14 = vpaddq_u8(t6, t13);
+                        acc2_0 = vpadalq_u8(acc2_0, t14);
+                        PIN(acc2_0);
+                        uint8x16_t t16 = vbslq_u8(t0, w0_1, w0_2);
+                        uint8x16_t t17 = vcntq_u8(t16);
+                        uint8x16_t t18 = vbslq_u8(t3, w1_1, w1_2);
+                        uint8x16_t t19 = vcntq_u8(t18);
+                        uint8x16_t t20 = vpaddq_u8(t17, t19);
+                        uint8x16_t t21 = vbslq_u8(t7, w2_1, w2_2);
+                        uint8x16_t t22 = vcntq_u8(t21);
+                        uint8x16_t t23 = vbslq_u8(t10, w3_1, w3_2);
+                        uint8x16_t t24 = vcntq_u8(t23);
+                        uint8x16_t t25 = vpaddq_u8(t22, t24);
+                        uint8x16_t t26 = vpaddq_u8(t20, t25);
+                        acc0_0 = vpadalq_u8(acc0_0, t26);
+                        PIN(acc0_0);
+                        uint8x16_t t28 = veorq_u8(a1, w0_0);
+                        uint8x16_t t29 = vorrq_u8(w0_3, t28);
+                        uint8x16_t t30 = vcntq_u8(t29);
+                        uint8x16_t t31 = veorq_u8(a1, w1_0);
+                        uint8x16_t t32 = vorrq_u8(w1_3, t31);
+                        uint8x16_t t33 = vcntq_u8(t32);
+                        uint8x16_t t34 = vpaddq_u8(t30, t33);
+                        uint8x16_t t35 = veorq_u8(a1, w2_0);
+                        uint8x16_t t36 = vorrq_u8(w2_3, t35);
+                        uint8x16_t t37 = vcntq_u8(t36);
+                        uint8x16_t t38 = veorq_u8(a1, w3_0);
+                        uint8x16_t t39 = vorrq_u8(w3_3, t38);
+                        uint8x16_t t40 = vcntq_u8(t39);
+                        uint8x16_t t41 = vpaddq_u8(t37, t40);
+                        uint8x16_t t42 = vpaddq_u8(t34, t41);
+                        acc4_0 = vpadalq_u8(acc4_0, t42);
+                        PIN(acc4_0);
+                        uint8x16_t t44 = vbslq_u8(t28, w0_1, w0_2);
+                        uint8x16_t t45 = vcntq_u8(t44);
+                        uint8x16_t t46 = vbslq_u8(t31, w1_1, w1_2);
+                        uint8x16_t t47 = vcntq_u8(t46);
+                        uint8x16_t t48 = vpaddq_u8(t45, t47);
+                        uint8x16_t t49 = vbslq_u8(t35, w2_1, w2_2);
+                        uint8x16_t t50 = vcntq_u8(t49);
+                        uint8x16_t t51 = vbslq_u8(t38, w3_1, w3_2);
+                        uint8x16_t t52 = vcntq_u8(t51);
+                        uint8x16_t t53 = vpaddq_u8(t50, t52);
+                        uint8x16_t t54 = vpaddq_u8(t48, t53);
+                        acc1_0 = vpadalq_u8(acc1_0, t54);
+                        PIN(acc1_0);
+                        uint8x16_t t56 = veorq_u8(a2, w0_0);
+                        uint8x16_t t57 = vorrq_u8(w0_3, t56);
+                        uint8x16_t t58 = vcntq_u8(t57);
+                        uint8x16_t t59 = veorq_u8(a2, w1_0);
+                        uint8x16_t t60 = vorrq_u8(w1_3, t59);
+                        uint8x16_t t61 = vcntq_u8(t60);
+                        uint8x16_t t62 = vpaddq_u8(t58, t61);
+                        uint8x16_t t63 = veorq_u8(a2, w2_0);
+                        uint8x16_t t64 = vorrq_u8(w2_3, t63);
+                        uint8x16_t t65 = vcntq_u8(t64);
+                        uint8x16_t t66 = veorq_u8(a2, w3_0);
+                        uint8x16_t t67 = vorrq_u8(w3_3, t66);
+                        uint8x16_t t68 = vcntq_u8(t67);
+                        uint8x16_t t69 = vpaddq_u8(t65, t68);
+                        uint8x16_t t70 = vpaddq_u8(t62, t69);
+                        acc5_0 = vpadalq_u8(acc5_0, t70);
+                        PIN(acc5_0);
+                        uint8x16_t t72 = vbslq_u8(t56, w0_1, w0_2);
+                        uint8x16_t t73 = vcntq_u8(t72);
+                        uint8x16_t t74 = vbslq_u8(t59, w1_1, w1_2);
+                        uint8x16_t t75 = vcntq_u8(t74);
+                        uint8x16_t t76 = vpaddq_u8(t73, t75);
+                        uint8x16_t t77 = vbslq_u8(t63, w2_1, w2_2);
+                        uint8x16_t t78 = vcntq_u8(t77);
+                        uint8x16_t t79 = vbslq_u8(t66, w3_1, w3_2);
+                        uint8x16_t t80 = vcntq_u8(t79);
+                        uint8x16_t t81 = vpaddq_u8(t78, t80);
+                        uint8x16_t t82 = vpaddq_u8(t76, t81);
+                        acc3_0 = vpadalq_u8(acc3_0, t82);
+                        PIN(acc3_0);
+                    }
+                    offset += ROW_BYTES;
+                    column += COLUMNS * 32;
+                }
             }
+            /* Flush: every 1,023 steps. */
+            {
+                const int32_t *from_0 = start;
+                SETTLE(from_0);
+                int32_t *to_0 = c;
+                SETTLE(to_0);
+                const int32_t *terms_0 = row_start;
+                SETTLE(terms_0);
+                {
+                    uint32x4_t more = dup32_u32x4(terms_0);
+                    uint32x4_t c0 = load_u32x4(from_0);
+                    c0 = vaddq_u32(c0, more);
+                    uint32x4_t c1 = load_u32x4(from_0 + 4);
+                    c1 = vaddq_u32(c1, more);
+                    uint32x4_t t0 = umlsl_u16x8(c0, acc0_0, k0);
+                    uint32x4_t t1 = vmlsl_high_u16(c1, acc0_0, k0);
+                    uint32x4_t t2 = umlsl_u16x8(t0, acc1_0, k1);
+                    uint32x4_t t3 = vmlsl_high_u16(t1, acc1_0, k1);
+                    uint32x4_t t4 = umlsl_u16x8(t2, acc2_0, k2);
+                    uint32x4_t t5 = vmlsl_high_u16(t3, acc2_0, k2);
+                    uint32x4_t t6 = umlsl_u16x8(t4, acc3_0, k3);
+                    uint32x4_t t7 = vmlsl_high_u16(t5, acc3_0, k3);
+                    uint32x4_t t8 = umlsl_u16x8(t6, acc4_0, k4);
+                    uint32x4_t t9 = vmlsl_high_u16(t7, acc4_0, k4);
+                    uint32x4_t t10 = umlsl_u16x8(t8, acc5_0, k5);
+                    uint32x4_t t11 = vmlsl_high_u16(t9, acc5_0, k5);
+                    /* Write back. */
+                    store_u32x4(to_0, t10);
+                    store_u32x4(to_0 + 4, t11);
+                }
+            }
+            steps_left -= block;
+            start = c;
+            row_start = zero;
         }
-        steps_left -= block;
-        start = c;
-        row_start = zero;
+        w += all_steps * (COLUMNS * COLUMN_BYTES);
+        g += COLUMNS;
+        c += COLUMNS;
     }
 }
 
@@ -783,7 +789,7 @@ int bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_matmul(
             const uint8_t *inputs[ROWS];
             for (size_t i = 0; i < ROWS; ++i)
                 inputs[i] = a + (row + i) * steps * ROW_BYTES;
-            bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(1, steps, inputs, tile_w, g, h, tile, COLUMNS);
+            bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(1, 1, steps, inputs, tile_w, g, h, tile, COLUMNS);
             for (size_t i = 0; i < height; ++i)
                 for (size_t j = 0; j < width; ++j) {
                     const int32_t sum = tile[i * COLUMNS + j];

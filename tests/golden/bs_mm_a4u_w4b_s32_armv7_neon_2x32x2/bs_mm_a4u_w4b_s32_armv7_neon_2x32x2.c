@@ -56,8 +56,10 @@ static __attribute__((noinline)) void start_tile(
         }
 }
 
-/* The microkernel: one tile, over `segments` segments of `steps` steps each. */
+/* The microkernel: so many tiles beside each other, over `segments` segments of `steps` steps
+ * each. */
 void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2(
+    size_t tiles,
     size_t segments,
     size_t steps,
     const uint8_t *const *a,
@@ -68,171 +70,175 @@ void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2(
     size_t ldc)
 {
     const size_t all_steps = segments * steps;
-    if (all_steps == 0) {
-        start_tile(g, h, c, ldc);
-        return;
-    }
     uint8x16_t k0 = load_u8x16(constant_k0);
     uint16x8_t k1 = load_u16x8(constant_k1);
-    /* What a flush adds sums to: the start, then the tile. */
-    const int32_t *start = g;
-    size_t start_ld = 0;
-    const int32_t *row_start = h;
-    size_t row_start_ld = 1;
-    /* Rows of the next segment; then of this one, how many steps are left and where they are. */
-    const uint8_t *const *segment = a + ROWS;
-    const uint8_t *row0 = a[0], *row1 = a[1];
-    const uint8_t *column = w;
-    size_t steps_here = steps, offset = 0;
-    for (size_t steps_left = all_steps; steps_left > 0;) {
-        const size_t block = steps_left < 145 ? steps_left : 145;
-        uint16x8_t acc0_0 = vreinterpretq_u16_u8(load_u8x16(zero));
-        uint16x8_t acc1_0 = vreinterpretq_u16_u8(load_u8x16(zero));
-        uint16x8_t acc2_0 = vreinterpretq_u16_u8(load_u8x16(zero));
-        uint16x8_t acc3_0 = vreinterpretq_u16_u8(load_u8x16(zero));
-        uint16x8_t acc0_1 = vreinterpretq_u16_u8(load_u8x16(zero));
-        uint16x8_t acc1_1 = vreinterpretq_u16_u8(load_u8x16(zero));
-        uint16x8_t acc2_1 = vreinterpretq_u16_u8(load_u8x16(zero));
-        uint16x8_t acc3_1 = vreinterpretq_u16_u8(load_u8x16(zero));
-        size_t count = block;
-        while (count > 0) {
-            if (steps_here == 0) {
-                row0 = *segment++;
-                row1 = *segment++;
-                steps_here = steps;
-                offset = 0;
-            }
-            size_t run = count < steps_here ? count : steps_here;
-            count -= run;
-            steps_here -= run;
-            /* Step: 2 positions of K. */
-            for (; run > 0; --run) {
-                uint8x16_t w0_0 = load_u8x16(column);
-                PIN(w0_0);
-                uint8x16_t w1_0 = load_u8x16(column + 16);
-                PIN(w1_0);
-                uint8x16_t t0 = vandq_u8(w0_0, k0);
-                uint8x16_t t3 = vandq_u8(w1_0, k0);
-                uint8x16_t t6 = vshrq_n_u8(w0_0, 4);
-                uint8x16_t t9 = vshrq_n_u8(w1_0, 4);
-                { /* row 0 */
-                    uint8x16_t a0 = dup8_u8x16(row0 + offset);
-                    PIN(a0);
-                    uint8x16_t a1 = dup8_u8x16(row0 + offset + 1);
-                    PIN(a1);
-                    uint16x8_t t1 = umlal_u8x16(acc0_0, a0, t0);
-                    uint16x8_t t2 = umlal2_u8x16(acc1_0, a0, t0);
-                    uint16x8_t t4 = umlal_u8x16(acc2_0, a0, t3);
-                    uint16x8_t t5 = umlal2_u8x16(acc3_0, a0, t3);
-                    acc0_0 = umlal_u8x16(t1, a1, t6);
-                    PIN(acc0_0);
-                    acc1_0 = umlal2_u8x16(t2, a1, t6);
-                    PIN(acc1_0);
-                    acc2_0 = umlal_u8x16(t4, a1, t9);
-                    PIN(acc2_0);
-                    acc3_0 = umlal2_u8x16(t5, a1, t9);
-                    PIN(acc3_0);
+    for (; tiles > 0; --tiles) {
+        if (all_steps == 0)
+            start_tile(g, h, c, ldc);
+        /* What a flush adds sums to: the start, then the tile. */
+        const int32_t *start = g;
+        size_t start_ld = 0;
+        const int32_t *row_start = h;
+        size_t row_start_ld = 1;
+        /* Rows of the next segment; then of this one, how many steps are left and where they
+         * are. */
+        const uint8_t *const *segment = a + ROWS;
+        const uint8_t *row0 = a[0], *row1 = a[1];
+        const uint8_t *column = w;
+        size_t steps_here = steps, offset = 0;
+        for (size_t steps_left = all_steps; steps_left > 0;) {
+            const size_t block = steps_left < 145 ? steps_left : 145;
+            uint16x8_t acc0_0 = vreinterpretq_u16_u8(load_u8x16(zero));
+            uint16x8_t acc1_0 = vreinterpretq_u16_u8(load_u8x16(zero));
+            uint16x8_t acc2_0 = vreinterpretq_u16_u8(load_u8x16(zero));
+            uint16x8_t acc3_0 = vreinterpretq_u16_u8(load_u8x16(zero));
+            uint16x8_t acc0_1 = vreinterpretq_u16_u8(load_u8x16(zero));
+            uint16x8_t acc1_1 = vreinterpretq_u16_u8(load_u8x16(zero));
+            uint16x8_t acc2_1 = vreinterpretq_u16_u8(load_u8x16(zero));
+            uint16x8_t acc3_1 = vreinterpretq_u16_u8(load_u8x16(zero));
+            size_t count = block;
+            while (count > 0) {
+                if (steps_here == 0) {
+                    row0 = *segment++;
+                    row1 = *segment++;
+                    steps_here = steps;
+                    offset = 0;
                 }
-                { /* row 1 */
-                    uint8x16_t a0 = dup8_u8x16(row1 + offset);
-                    PIN(a0);
-                    uint8x16_t a1 = dup8_u8x16(row1 + offset + 1);
-                    PIN(a1);
-                    uint16x8_t t1 = umlal_u8x16(acc0_1, a0, t0);
-                    uint16x8_t t2 = umlal2_u8x16(acc1_1, a0, t0);
-                    uint16x8_t t4 = umlal_u8x16(acc2_1, a0, t3);
-                    uint16x8_t t5 = umlal2_u8x16(acc3_1, a0, t3);
-                    acc0_1 = umlal_u8x16(t1, a1, t6);
-                    PIN(acc0_1);
-                    acc1_1 = umlal2_u8x16(t2, a1, t6);
-                    PIN(acc1_1);
-                    acc2_1 = umlal_u8x16(t4, a1, t9);
-                    PIN(acc2_1);
-                    acc3_1 = umlal2_u8x16(t5, a1, t9);
-                    PIN(acc3_1);
+                size_t run = count < steps_here ? count : steps_here;
+                count -= run;
+                steps_here -= run;
+                /* Step: 2 positions of K. */
+                for (; run > 0; --run) {
+                    uint8x16_t w0_0 = load_u8x16(column);
+                    PIN(w0_0);
+                    uint8x16_t w1_0 = load_u8x16(column + 16);
+                    PIN(w1_0);
+                    uint8x16_t t0 = vandq_u8(w0_0, k0);
+                    uint8x16_t t3 = vandq_u8(w1_0, k0);
+                    uint8x16_t t6 = vshrq_n_u8(w0_0, 4);
+                    uint8x16_t t9 = vshrq_n_u8(w1_0, 4);
+                    { /* row 0 */
+                        uint8x16_t a0 = dup8_u8x16(row0 + offset);
+                        PIN(a0);
+                        uint8x16_t a1 = dup8_u8x16(row0 + offset + 1);
+                        PIN(a1);
+                        uint16x8_t t1 = umlal_u8x16(acc0_0, a0, t0);
+                        uint16x8_t t2 = umlal2_u8x16(acc1_0, a0, t0);
+                        uint16x8_t t4 = umlal_u8x16(acc2_0, a0, t3);
+                        uint16x8_t t5 = umlal2_u8x16(acc3_0, a0, t3);
+                        acc0_0 = umlal_u8x16(t1, a1, t6);
+                        PIN(acc0_0);
+                        acc1_0 = umlal2_u8x16(t2, a1, t6);
+                        PIN(acc1_0);
+                        acc2_0 = umlal_u8x16(t4, a1, t9);
+                        PIN(acc2_0);
+                        acc3_0 = umlal2_u8x16(t5, a1, t9);
+                        PIN(acc3_0);
+                    }
+                    { /* row 1 */
+                        uint8x16_t a0 = dup8_u8x16(row1 + offset);
+                        PIN(a0);
+                        uint8x16_t a1 = dup8_u8x16(row1 + offset + 1);
+                        PIN(a1);
+                        uint16x8_t t1 = umlal_u8x16(acc0_1, a0, t0);
+                        uint16x8_t t2 = umlal2_u8x16(acc1_1, a0, t0);
+                        uint16x8_t t4 = umlal_u8x16(acc2_1, a0, t3);
+                        uint16x8_t t5 = umlal2_u8x16(acc3_1, a0, t3);
+                        acc0_1 = umlal_u8x16(t1, a1, t6);
+                        PIN(acc0_1);
+                        acc1_1 = umlal2_u8x16(t2, a1, t6);
+                        PIN(acc1_1);
+                        acc2_1 = umlal_u8x16(t4, a1, t9);
+                        PIN(acc2_1);
+                        acc3_1 = umlal2_u8x16(t5, a1, t9);
+                        PIN(acc3_1);
+                    }
+                    offset += ROW_BYTES;
+                    column += COLUMNS;
                 }
-                offset += ROW_BYTES;
-                column += COLUMNS;
             }
+            /* Flush: every 145 steps. */
+            { /* row 0 */
+                uint32x4_t more = dup32_u32x4(row_start);
+                uint32x4_t c0 = load_u32x4(start);
+                c0 = vaddq_u32(c0, more);
+                uint32x4_t c1 = load_u32x4(start + 4);
+                c1 = vaddq_u32(c1, more);
+                uint32x4_t c2 = load_u32x4(start + 8);
+                c2 = vaddq_u32(c2, more);
+                uint32x4_t c3 = load_u32x4(start + 12);
+                c3 = vaddq_u32(c3, more);
+                uint32x4_t c4 = load_u32x4(start + 16);
+                c4 = vaddq_u32(c4, more);
+                uint32x4_t c5 = load_u32x4(start + 20);
+                c5 = vaddq_u32(c5, more);
+                uint32x4_t c6 = load_u32x4(start + 24);
+                c6 = vaddq_u32(c6, more);
+                uint32x4_t c7 = load_u32x4(start + 28);
+                c7 = vaddq_u32(c7, more);
+                uint32x4_t t0 = umlal_u16x8(c0, acc0_0, k1);
+                uint32x4_t t1 = umlal2_u16x8(c1, acc0_0, k1);
+                uint32x4_t t2 = umlal_u16x8(c2, acc1_0, k1);
+                uint32x4_t t3 = umlal2_u16x8(c3, acc1_0, k1);
+                uint32x4_t t4 = umlal_u16x8(c4, acc2_0, k1);
+                uint32x4_t t5 = umlal2_u16x8(c5, acc2_0, k1);
+                uint32x4_t t6 = umlal_u16x8(c6, acc3_0, k1);
+                uint32x4_t t7 = umlal2_u16x8(c7, acc3_0, k1);
+                /* Write back. */
+                store_u32x4(c, t0);
+                store_u32x4(c + 4, t1);
+                store_u32x4(c + 8, t2);
+                store_u32x4(c + 12, t3);
+                store_u32x4(c + 16, t4);
+                store_u32x4(c + 20, t5);
+                store_u32x4(c + 24, t6);
+                store_u32x4(c + 28, t7);
+            }
+            { /* row 1 */
+                uint32x4_t more = dup32_u32x4(row_start + row_start_ld);
+                uint32x4_t c0 = load_u32x4(start + start_ld);
+                c0 = vaddq_u32(c0, more);
+                uint32x4_t c1 = load_u32x4(start + start_ld + 4);
+                c1 = vaddq_u32(c1, more);
+                uint32x4_t c2 = load_u32x4(start + start_ld + 8);
+                c2 = vaddq_u32(c2, more);
+                uint32x4_t c3 = load_u32x4(start + start_ld + 12);
+                c3 = vaddq_u32(c3, more);
+                uint32x4_t c4 = load_u32x4(start + start_ld + 16);
+                c4 = vaddq_u32(c4, more);
+                uint32x4_t c5 = load_u32x4(start + start_ld + 20);
+                c5 = vaddq_u32(c5, more);
+                uint32x4_t c6 = load_u32x4(start + start_ld + 24);
+                c6 = vaddq_u32(c6, more);
+                uint32x4_t c7 = load_u32x4(start + start_ld + 28);
+                c7 = vaddq_u32(c7, more);
+                uint32x4_t t0 = umlal_u16x8(c0, acc0_1, k1);
+                uint32x4_t t1 = umlal2_u16x8(c1, acc0_1, k1);
+                uint32x4_t t2 = umlal_u16x8(c2, acc1_1, k1);
+                uint32x4_t t3 = umlal2_u16x8(c3, acc1_1, k1);
+                uint32x4_t t4 = umlal_u16x8(c4, acc2_1, k1);
+                uint32x4_t t5 = umlal2_u16x8(c5, acc2_1, k1);
+                uint32x4_t t6 = umlal_u16x8(c6, acc3_1, k1);
+                uint32x4_t t7 = umlal2_u16x8(c7, acc3_1, k1);
+                /* Write back. */
+                store_u32x4(c + ldc, t0);
+                store_u32x4(c + ldc + 4, t1);
+                store_u32x4(c + ldc + 8, t2);
+                store_u32x4(c + ldc + 12, t3);
+                store_u32x4(c + ldc + 16, t4);
+                store_u32x4(c + ldc + 20, t5);
+                store_u32x4(c + ldc + 24, t6);
+                store_u32x4(c + ldc + 28, t7);
+            }
+            steps_left -= block;
+            start = c;
+            start_ld = ldc;
+            row_start = zero;
+            row_start_ld = 0;
         }
-        /* Flush: every 145 steps. */
-        { /* row 0 */
-            uint32x4_t more = dup32_u32x4(row_start);
-            uint32x4_t c0 = load_u32x4(start);
-            c0 = vaddq_u32(c0, more);
-            uint32x4_t c1 = load_u32x4(start + 4);
-            c1 = vaddq_u32(c1, more);
-            uint32x4_t c2 = load_u32x4(start + 8);
-            c2 = vaddq_u32(c2, more);
-            uint32x4_t c3 = load_u32x4(start + 12);
-            c3 = vaddq_u32(c3, more);
-            uint32x4_t c4 = load_u32x4(start + 16);
-            c4 = vaddq_u32(c4, more);
-            uint32x4_t c5 = load_u32x4(start + 20);
-            c5 = vaddq_u32(c5, more);
-            uint32x4_t c6 = load_u32x4(start + 24);
-            c6 = vaddq_u32(c6, more);
-            uint32x4_t c7 = load_u32x4(start + 28);
-            c7 = vaddq_u32(c7, more);
-            uint32x4_t t0 = umlal_u16x8(c0, acc0_0, k1);
-            uint32x4_t t1 = umlal2_u16x8(c1, acc0_0, k1);
-            uint32x4_t t2 = umlal_u16x8(c2, acc1_0, k1);
-            uint32x4_t t3 = umlal2_u16x8(c3, acc1_0, k1);
-            uint32x4_t t4 = umlal_u16x8(c4, acc2_0, k1);
-            uint32x4_t t5 = umlal2_u16x8(c5, acc2_0, k1);
-            uint32x4_t t6 = umlal_u16x8(c6, acc3_0, k1);
-            uint32x4_t t7 = umlal2_u16x8(c7, acc3_0, k1);
-            /* Write back. */
-            store_u32x4(c, t0);
-            store_u32x4(c + 4, t1);
-            store_u32x4(c + 8, t2);
-            store_u32x4(c + 12, t3);
-            store_u32x4(c + 16, t4);
-            store_u32x4(c + 20, t5);
-            store_u32x4(c + 24, t6);
-            store_u32x4(c + 28, t7);
-        }
-        { /* row 1 */
-            uint32x4_t more = dup32_u32x4(row_start + row_start_ld);
-            uint32x4_t c0 = load_u32x4(start + start_ld);
-            c0 = vaddq_u32(c0, more);
-            uint32x4_t c1 = load_u32x4(start + start_ld + 4);
-            c1 = vaddq_u32(c1, more);
-            uint32x4_t c2 = load_u32x4(start + start_ld + 8);
-            c2 = vaddq_u32(c2, more);
-            uint32x4_t c3 = load_u32x4(start + start_ld + 12);
-            c3 = vaddq_u32(c3, more);
-            uint32x4_t c4 = load_u32x4(start + start_ld + 16);
-            c4 = vaddq_u32(c4, more);
-            uint32x4_t c5 = load_u32x4(start + start_ld + 20);
-            c5 = vaddq_u32(c5, more);
-            uint32x4_t c6 = load_u32x4(start + start_ld + 24);
-            c6 = vaddq_u32(c6, more);
-            uint32x4_t c7 = load_u32x4(start + start_ld + 28);
-            c7 = vaddq_u32(c7, more);
-            uint32x4_t t0 = umlal_u16x8(c0, acc0_1, k1);
-            uint32x4_t t1 = umlal2_u16x8(c1, acc0_1, k1);
-            uint32x4_t t2 = umlal_u16x8(c2, acc1_1, k1);
-            uint32x4_t t3 = umlal2_u16x8(c3, acc1_1, k1);
-            uint32x4_t t4 = umlal_u16x8(c4, acc2_1, k1);
-            uint32x4_t t5 = umlal2_u16x8(c5, acc2_1, k1);
-            uint32x4_t t6 = umlal_u16x8(c6, acc3_1, k1);
-            uint32x4_t t7 = umlal2_u16x8(c7, acc3_1, k1);
-            /* Write back. */
-            store_u32x4(c + ldc, t0);
-            store_u32x4(c + ldc + 4, t1);
-            store_u32x4(c + ldc + 8, t2);
-            store_u32x4(c + ldc + 12, t3);
-            store_u32x4(c + ldc + 16, t4);
-            store_u32x4(c + ldc + 20, t5);
-            store_u32x4(c + ldc + 24, t6);
-            store_u32x4(c + ldc + 28, t7);
-        }
-        steps_left -= block;
-        start = c;
-        start_ld = ldc;
-        row_start = zero;
-        row_start_ld = 0;
+        w += all_steps * (COLUMNS * COLUMN_BYTES);
+        g += COLUMNS;
+        c += COLUMNS;
     }
 }
 
@@ -625,7 +631,7 @@ int bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_matmul(
             const uint8_t *inputs[ROWS];
             for (size_t i = 0; i < ROWS; ++i)
                 inputs[i] = a + (row + i) * steps * ROW_BYTES;
-            bs_mm_a4u_w4b_s32_armv7_neon_2x32x2(1, steps, inputs, tile_w, g, h, tile, COLUMNS);
+            bs_mm_a4u_w4b_s32_armv7_neon_2x32x2(1, 1, steps, inputs, tile_w, g, h, tile, COLUMNS);
             for (size_t i = 0; i < height; ++i)
                 for (size_t j = 0; j < width; ++j) {
                     const int32_t sum = tile[i * COLUMNS + j];
