@@ -19,10 +19,10 @@ from bitsynth.schedule.flush import with_trip_count
 
 TILES = """#include "NAME.h"
 
-void some_tiles(size_t tiles, size_t segments, size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g, const int32_t *h,
-    int32_t *c, size_t ldc);
-void some_tiles(size_t tiles, size_t segments, size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g, const int32_t *h,
-    int32_t *c, size_t ldc)
+void some_tiles(size_t tiles, size_t segments, size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g,
+    const int32_t *h, int32_t *c, size_t ldc);
+void some_tiles(size_t tiles, size_t segments, size_t steps, const uint8_t *a, const uint8_t *w, const int32_t *g,
+    const int32_t *h, int32_t *c, size_t ldc)
 {
     const uint8_t *rows[288];
     for (size_t row = 0; row < NAME_rows; ++row)
