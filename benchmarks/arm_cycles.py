@@ -1,10 +1,10 @@
-"""Cycles that Arm's kernels take by the scoreboard, on the instructions that a whole tile runs at K = 576.
+"""Cycles that Arm's kernels take by the scoreboard, on the instructions that a call of one runs at K = 576.
 
     python benchmarks/arm_cycles.py [--only A2W1] [--cpu a53] [--compiler gcc] [--results FOLDER] [--json]
 
 Kernels that ship, the cheapest for a processor, for layers that of each method, and what C2 of ResNet-18 takes by
-predicted cycles of the whole layer (packing in), are compiled by gcc and by clang as bitsynth does, run once under
-qemu, which says which instructions they run, and these are put to the scoreboard of the processor, loads, flushes,
+predicted cycles of the whole layer (packing in), are compiled by gcc and by clang as bitsynth does and called once, for
+the rows of a tile and the 64 columns of C2, or for a tile that has more than half of them, under qemu, which says which instructions they run, and these are put to the scoreboard of the processor, loads, flushes,
 spills and addresses included. Beside it the bound that the search minimizes (model), what bitsynth predicts from the
 kernel alone (predicted), and what llvm-mca says, if it is installed (Cortex-A72 by its model of the A57, Cortex-A76 by
 that of the Neoverse N1); the hand-written fp32 and int8 loops likewise. Nothing is timed: a scoreboard is a model too.
@@ -101,7 +101,7 @@ def kernel_of_layer(cpu: str, widths: tuple[int, int]) -> MatmulKernel:
 
 
 def _described(found: MatmulKernel) -> tuple[TileCode, str]:
-    return TileCode.of_kernel(found), found.entry.method
+    return TileCode.of_kernel(found, LAYER.geometry.out_channels // found.entry.kernel.columns or 1), found.entry.method
 
 
 def of_loops(cpu: str, compilers: Sequence[str]) -> Iterator[Row]:
