@@ -3,11 +3,12 @@
     python benchmarks/arm_cycles.py [--only A2W1] [--cpu a53] [--compiler gcc] [--results FOLDER] [--json]
 
 Kernels that ship, the cheapest for a processor, for layers that of each method, and what C2 of ResNet-18 takes by
-predicted cycles of the whole layer (packing in), are compiled by gcc and by clang as bitsynth does and called once, for
-the rows of a tile and the 64 columns of C2, or for a tile that has more than half of them, under qemu, which says which instructions they run, and these are put to the scoreboard of the processor, loads, flushes,
-spills and addresses included. Beside it the bound that the search minimizes (model), what bitsynth predicts from the
-kernel alone (predicted), and what llvm-mca says, if it is installed (Cortex-A72 by its model of the A57, Cortex-A76 by
-that of the Neoverse N1); the hand-written fp32 and int8 loops likewise. Nothing is timed: a scoreboard is a model too.
+predicted cycles of the whole layer (packing in), are compiled by gcc and by clang as bitsynth does and called once
+under qemu, for a tile's rows and as many tiles as C2's 64 columns have, one at least. It says which instructions they
+run, and these are put to the scoreboard of the processor, loads, flushes, spills and addresses included. Beside it the
+bound that the search minimizes (model), what bitsynth predicts from the kernel alone (predicted), and what llvm-mca
+says, if it is installed (Cortex-A72 by its model of the A57, Cortex-A76 by that of the Neoverse N1); the hand-written
+fp32 and int8 loops likewise. Nothing is timed: a scoreboard is a model too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import arm_cycles_plot
 import report
-from arm_traces import COMPILERS, TileCode, mca, traced, version
+from arm_traces import COMPILERS, CallCode, mca, traced, version
 
 from bitsynth.bench.resnet18 import named
 from bitsynth.bench.setting import Basis, digests
@@ -100,8 +101,9 @@ def kernel_of_layer(cpu: str, widths: tuple[int, int]) -> MatmulKernel:
     return made
 
 
-def _described(found: MatmulKernel) -> tuple[TileCode, str]:
-    return TileCode.of_kernel(found, LAYER.geometry.out_channels // found.entry.kernel.columns or 1), found.entry.method
+def _described(found: MatmulKernel) -> tuple[CallCode, str]:
+    tiles = max(1, LAYER.geometry.out_channels // found.entry.kernel.columns)
+    return CallCode.of_kernel(found, tiles), found.entry.method
 
 
 def of_loops(cpu: str, compilers: Sequence[str]) -> Iterator[Row]:
@@ -109,7 +111,7 @@ def of_loops(cpu: str, compilers: Sequence[str]) -> Iterator[Row]:
     isa = load(SETS[cpu])
     for loop in baseline_loops.load(isa):
         if peak := loop.table.peak.get(cpu):
-            described = TileCode.of_loop(loop), loop.table.doc
+            described = CallCode.of_loop(loop), loop.table.doc
             yield from _rows(isa, cpu, loop.table.function, described, (128 / peak, None), compilers)
 
 
@@ -117,7 +119,7 @@ def _rows(
     isa: Isa,
     cpu: str,
     widths: str,
-    described: tuple[TileCode, str],
+    described: tuple[CallCode, str],
     model: tuple[float, float | None],
     compilers: Sequence[str],
 ) -> Iterator[Row]:

@@ -47,8 +47,8 @@ int main(void)
 
 
 @dataclass(frozen=True)
-class TileCode:
-    """C of a function, and a program that calls it once for a tile at K = 576: so many multiply-accumulates."""
+class CallCode:
+    """C of a function, and a program that calls it once at K = 576: so many multiply-accumulates."""
 
     name: str
     function: str
@@ -58,7 +58,7 @@ class TileCode:
     macs: int
 
     @classmethod
-    def of_kernel(cls, kernel: MatmulKernel, tiles: int = 1) -> TileCode:
+    def of_kernel(cls, kernel: MatmulKernel, tiles: int) -> CallCode:
         """A kernel's microkernel, called for so many tiles."""
         of, name = kernel.entry.kernel, kernel.name
         steps = -(-AMORTISED_K // of.k_step)
@@ -66,7 +66,7 @@ class TileCode:
         return cls(name, name, kernel.files, kernel.needs.cc_flags, main, tiles * of.rows * of.columns * AMORTISED_K)
 
     @classmethod
-    def of_loop(cls, loop: BaselineLoop) -> TileCode:
+    def of_loop(cls, loop: BaselineLoop) -> CallCode:
         """A hand-written loop."""
         table = loop.table
         main = LOOP.format(name=table.function, steps=AMORTISED_K // table.k_step)
@@ -74,7 +74,7 @@ class TileCode:
         return cls(loop.name, table.function, loop.files, flags, main, table.rows * table.columns * AMORTISED_K)
 
 
-def traced(compiler: str, code: TileCode) -> list[str]:
+def traced(compiler: str, code: CallCode) -> list[str]:
     """The instructions of the function that run, in order."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)

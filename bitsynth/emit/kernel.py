@@ -203,7 +203,7 @@ def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
         "row_blocks": list(rows.values()),
         "column_blocks": list(columns.values()),
         "start": indented(start),
-        "load": indented(constants),
+        "load_constants": indented(constants),
         "body": indented(body, 2),
         "build": build,
         "macros": sorted(scope.macros.values(), key=lambda text: ("PIN(" in text, text)),

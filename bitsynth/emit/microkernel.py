@@ -21,10 +21,9 @@ Sides = Mapping[Sequence[Input], SideText]
 
 
 def microkernel(programs: Programs, rows: Sides, columns: Sides, scope: Scope) -> list[str]:
-    """The statements of the function that computes a tile; constants are in `scope`."""
+    """The statements that compute a tile; constants are in `scope`."""
     kernel = programs.kernel
-    lines = [] if programs.flushes.row_terms else ["(void)h;"]
-    lines += ["/* What a flush adds sums to: the start, then the tile. */", "const int32_t *start = g;"]
+    lines = ["/* What a flush adds sums to: the start, then the tile. */", "const int32_t *start = g;"]
     lines += _stride(kernel, "size_t start_ld = 0;")
     if programs.flushes.row_terms:
         lines += ["const int32_t *row_start = h;", *_stride(kernel, "size_t row_start_ld = 1;")]

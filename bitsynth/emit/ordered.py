@@ -69,19 +69,17 @@ class OrderedSteps:
         after = self._lines(found.flat, found.after, outer, found.carried, step.of_copies(found.copies))
         after = [*scope.settle("offset"), *after]
         high, advance = self._high((line for line, _ in found.turns), outer), step.advance(found.copies)
-        turn, start = block("for (; turns > 0;)", self._turns(found, outer, advance, next_segment)), list[str]()
-        if self.begins:
-            first = self._turns(found, outer, advance, next_segment, self._beginning)
-            start = [*block("if (turns > 0)", first), *block("else", self._zeros(outer))]
+        turn = block("for (; turns > 0;)", self._turns(found, outer, advance, next_segment))
+        start = self._start(outer, advance, next_segment) if self.begins else []
         body = [*carried, *high, *block("", before), "--turns;", *start, *turn, *block("", after)]
         return [*body, advance["offset"], advance["column"]]
 
-    def _zeros(self, scope: Scope) -> list[str]:
-        """Statements that have accumulators at zero."""
-        load = self.isa[self.kernel.memory.load]
-        zero = scope.call(load, ["zero"])
+    def _start(self, scope: Scope, advance: Mapping[str, str], next_segment: Sequence[str]) -> list[str]:
+        """The first turn, which sets accumulators; if there is but one, which is behind all turns, they are at zero."""
         accs = ((acc.name, VecType.parse(acc.type)) for acc in self._found.flat.accs)
-        return [f"{name} = {scope.cast(zero, load.out, kind)};" for name, kind in accs]
+        zeros = [f"{name} = {scope.loaded(self.kernel.memory.load, 'zero', kind)};" for name, kind in accs]
+        first = self._turns(self._found, scope, advance, next_segment, self._beginning)
+        return [*block("if (turns > 0)", first), *block("else", zeros)]
 
     def alone(self, step: Loop, scope: Scope) -> list[str]:
         """Statements of one run of the step, or of its first."""
@@ -115,10 +113,11 @@ class OrderedSteps:
         counted, inputs = counting.counted(self.kernel, found), InputPlaces(self.isa, self.kernel, self.loop)
         here, following = (inputs.of_copies(found.copies, turn) for turn in (0, 1))
         where = []
-        for k, (step, later) in enumerate(found.turns):
-            moved = not step.args and k > counted.pointers[pointer_of(step)]
-            line = first.line(step) if first and not later else step
-            where.append((line, _place(step, following if later and not moved else here)))
+        turns = first.turns if first else found.turns
+        for k, (line, later) in enumerate(turns):
+            moved = line is None or (not line.args and k > counted.pointers[pointer_of(line)])
+            place = None if line is None else _place(line, following if later and not moved else here)
+            where.append((line, place))
         counts, moves = (
             defaultdict[int, list[str]](list),
             {**advance, "turns": "--turns;", "steps_here": "--steps_here;"},
@@ -132,7 +131,7 @@ class OrderedSteps:
                 counts[counted.segment] += [self._set_high, *scope.settle("high")]
         for k, lines in self._fetches(found.copies, counted.left, scope):
             counts[k] += lines
-        own = [line for step in found.after if (line := first.line(step) if first else step)]
+        own = [line for line, later in turns if line and not later]
         flat = first.flat if first else found.flat
         return list(self._statements(flat, own, where, scope.inner(), found.carried, counts))
 
@@ -166,15 +165,16 @@ class OrderedSteps:
 
         Statements `behind` the numbers of lines follow them; there is none of a line that is None.
         """
-        own, kept = list(own), set(carried)
+        own = list(own)
         early = in_place(self.isa, flat, own)
 
         def named(name: str) -> str:
             return early[name].name if name in early else name
 
+        declared_before = {*early, *carried}
         for k, (step, place) in enumerate(lines):
             if step:
-                yield from self._statement(step, place, scope, named, declares=step.dst not in {*early, *kept})
+                yield from self._statement(step, place, scope, named, declares=step.dst not in declared_before)
             yield from behind.get(k, ())
         for acc in flat.accs:
             if own and acc.next not in early:

@@ -17,7 +17,6 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.in_order import ahead, folds
-from bitsynth.kernel.in_order.beginning import first_run
 from bitsynth.kernel.order import interleaved
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
@@ -49,7 +48,7 @@ class Programs:
         return self.flushes.folds.declared() if self.in_order else []
 
     def start(self, loop: Loop, scope: Scope, *, begun: bool = False) -> list[str]:
-        """Declarations of the loop's accumulators, at zero unless its first run, or its first turn, sets them."""
+        """Declarations of the loop's accumulators, at zero unless its first run or, if `begun`, turn sets them."""
         if self.in_order and folds.starts_in_memory(self.isa, self.kernel, loop):
             return self.flushes.folds.zeros(loop, scope)
         accs = [(f"{acc.name}_{group}", acc) for group in range(self.kernel.groups) for acc in loop.accs]
@@ -61,10 +60,10 @@ class Programs:
         return [line for ctype, names in by_type for line in declared(ctype, list(names))]
 
     def first(self, loop: Pass, scope: Scope) -> list[str]:
-        """The first run of the step, if it sets the accumulators; they start at zero where lines are ahead."""
+        """The first run of the step, if it sets accumulators; where lines are ahead a turn does, or they are zero."""
         if not loop.step.first or not ahead.peels(self.kernel):
             return []
-        run = first_run(loop.step)
+        run = loop.step.first_run
         return (
             OrderedSteps(self.isa, self.kernel, loop).alone(run, scope)
             if self.in_order

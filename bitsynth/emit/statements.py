@@ -85,9 +85,13 @@ class Scope:
 
     def load(self, op: str, name: str, pointer: str, view: VecType | None = None) -> str:
         """A register from memory, declared as the type it is used at."""
+        kind = view or self.isa[op].out
+        return self.declare(name, kind, self.loaded(op, pointer, kind))
+
+    def loaded(self, op: str, pointer: str, view: VecType) -> str:
+        """The expression of a register from memory, as a `view`."""
         instr = self.isa[op]
-        kind = view or instr.out
-        return self.declare(name, kind, self.cast(self.call(instr, [pointer]), instr.out, kind))
+        return self.cast(self.call(instr, [pointer]), instr.out, view)
 
     def store(self, op: str, name: str, pointer: str) -> str:
         """A register to memory."""

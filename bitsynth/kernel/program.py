@@ -1,7 +1,7 @@
 """Straight-line programs over instruction forms, and the microkernel made of them.
 
-A microkernel computes one MR x NR tile: rows are activations and columns weights, or the
-other way round if it is `swapped`. A row's input is repeated over a register; a column
+A microkernel computes tiles of MR x NR, several beside each other in a call: rows are activations and columns
+weights, or the other way round if it is `swapped`. A row's input is repeated over a register; a column
 has its own bytes of one. Each of its passes is a nest of loops over K with its own inputs and
 accumulators, whose sums a flush adds to the int32 tile. Passes run one after the other; those
 of a chain share the outermost accumulators and take turns, block by block of K. A program is
@@ -65,6 +65,17 @@ class Loop(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=T
     def first_steps(self) -> tuple[Step, ...]:
         """The steps of `first`."""
         return steps_of(self.first)
+
+    @property
+    def first_run(self) -> Loop:
+        """The loop with `first` for its program, which sets the accumulators."""
+        accs = tuple(Acc(acc.name, acc.type, acc.start) for acc in self.accs)
+        return Loop(self.trip_count, self.first, accs)
+
+    @property
+    def becomes(self) -> dict[str, str]:
+        """The accumulators by what they become."""
+        return {acc.next: acc.name for acc in self.accs}
 
 
 class Pass(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -13,7 +13,7 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.in_order import ahead, folds
-from bitsynth.kernel.in_order.beginning import Beginning, beginning, first_run
+from bitsynth.kernel.in_order.beginning import Beginning, beginning
 from bitsynth.kernel.in_order.halves import HALVES, half_loads, half_of
 from bitsynth.kernel.order import of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
@@ -165,7 +165,7 @@ def _one_by_one(kernel: Kernel, loop: Pass, steps: int, known: dict[object, int]
     flat = row_by_row(kernel, loop, loop.step)
     values = _Values(known, "", () if sets else (acc.name for acc in flat.accs))
     for number in range(steps):
-        run = row_by_row(kernel, loop, first_run(loop.step)) if sets and number == 0 else flat
+        run = row_by_row(kernel, loop, loop.step.first_run) if sets and number == 0 else flat
         for step in run.steps:
             values.run(step, (step.dst, "", number))
         values.end(run, ())
@@ -199,11 +199,11 @@ def _as_ordered(
         values.run(step, at(step, 0))
     for turn in range(turns - 1):
         values.now = {x: v for x, v in values.now.items() if x in found.carried or x.startswith("acc")}
-        for step, later in found.turns:
-            line = first.line(step) if first and turn == 0 and not later else step
+        here = first if first and turn == 0 else found
+        for line, later in here.turns:
             if line:
-                values.run(line, at(step, turn + later))
-        values.end(first.flat if first and turn == 0 else found.flat, found.carried)
+                values.run(line, at(line, turn + later))
+        values.end(here.flat, found.carried)
     for step in found.after:
         values.run(step, at(step, turns - 1))
     values.end(found.flat, ())

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* A microkernel whose rows are activations of as many bits as the layer's or more: sizes in
- * elements, and bytes a step of K. */
+ * elements, and bytes a step of K. It runs tiles of the same rows, one behind the other in w. */
 struct bs_kernel {
     size_t act_bits, rows, columns, k_step, row_bytes, column_bytes;
     size_t slack; /* bytes that may be written behind a packed row */

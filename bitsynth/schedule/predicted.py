@@ -18,7 +18,7 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
 from bitsynth.kernel.in_order import ahead, counting, folds
 from bitsynth.kernel.in_order.addresses import has_address, pointer_of
-from bitsynth.kernel.in_order.beginning import Beginning, beginning, first_run
+from bitsynth.kernel.in_order.beginning import Beginning, beginning
 from bitsynth.kernel.in_order.list_scheduling import issue
 from bitsynth.kernel.order import interleaved, of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
@@ -78,13 +78,15 @@ class _Tile:
         """Runs of the innermost loop, and behind each those of the loops around it that end there."""
         around = [list(self._widen(loop, level)) for level in range(1, len(loop.loops))]
         starts = [list(self._start(nested)) for nested in loop.loops]
+        if self._beginning(loop):
+            starts[0] = []
         for level, start in enumerate(starts):
             if level and not (carried and level == len(starts) - 1):
                 yield start
         trips, done = [nested.trip_count for nested in loop.loops], 0
         steps_of = self._in_turn(loop) if self.kernel.order in ORDERS else self._ordered(loop)
         while done < steps:
-            if not (carried and len(trips) == 1) and not self._begins(loop):
+            if not (carried and len(trips) == 1):
                 yield starts[0]
             count, run = min(trips[0], steps - done), 1
             yield from steps_of(count)
@@ -109,7 +111,7 @@ class _Tile:
 
     def _in_turn(self, loop: Pass) -> Callable[[int], Iterator[Block]]:
         """What runs of the step are, the first with accumulators at zero."""
-        written = [self._written(loop, step) for step in (loop.step, first_run(loop.step))]
+        written = [self._written(loop, step) for step in (loop.step, loop.step.first_run)]
         step, first = (self._lines(flat, lines) + self._counting() for flat, lines in written)
 
         def run(count: int) -> Iterator[Block]:
@@ -123,35 +125,34 @@ class _Tile:
         found = ahead.ordered(self.kernel, loop)
         before, after = (self._lines(found.flat, lines) for lines in (found.before, found.after))
         turn = list(self._turn(found))
-        begun = beginning(self.kernel, loop, found)
-        first_turn, zeros = list(self._turn(found, begun)), list(self._start(loop.step))
-        apart = [first_run(loop.step)] if loop.step.first and ahead.peels(self.kernel) else []
+        begun, zeros = self._beginning(loop), list(self._start(loop.step))
+        first_turn = list(self._turn(found, begun))
+        apart = [loop.step.first_run] if loop.step.first and ahead.peels(self.kernel) else []
         first, one = (self._lines(*self._written(loop, s)) + self._counting() for s in ([*apart, loop.step] * 2)[:2])
 
         def run(count: int) -> Iterator[Block]:
             turns, rest = divmod(count - len(apart), found.copies)
             yield from [first] if apart else []
-            if begun:
-                yield from [before, first_turn, *[turn] * (turns - 2), after] if turns > 1 else [before, zeros, after]
-                return
-            yield from [before, *[turn] * (turns - 1), after] if turns else []
+            if begun and turns == 1:
+                yield from [before, zeros, after]
+            elif turns:
+                yield from [before, *[first_turn] * (turns > 1), *[turn] * (turns - 2), after]
             yield from [one] * rest
 
         return run
 
-    def _begins(self, loop: Pass) -> bool:
-        """Whether the first turn of the loop sets its accumulators."""
-        ordered = self.kernel.order not in ORDERS
-        return ordered and beginning(self.kernel, loop, ahead.ordered(self.kernel, loop)) is not None
+    def _beginning(self, loop: Pass) -> Beginning | None:
+        """The first turn of the loop, if that sets its accumulators."""
+        in_turn = self.kernel.order in ORDERS
+        return None if in_turn else beginning(self.kernel, loop, ahead.ordered(self.kernel, loop))
 
     def _turn(self, found: ahead.Ordered, first: Beginning | None = None) -> Iterator[Issued]:
         """A turn of the ordered loop, which counts between its lines; one that is the `first` sets accumulators."""
         at = counting.counted(self.kernel, found)
         counts = {**at.pointers, "run": at.turns}
-        becomes = {acc.next: acc.name for acc in (first.flat if first else found.flat).accs}
-        for k, (step, later) in enumerate(found.turns):
-            line = first.line(step) if first and not later else step
-            yield from self._line(line, becomes) if line else ()
+        here = first or found
+        for k, (line, _later) in enumerate(here.turns):
+            yield from self._line(line, here.flat.becomes) if line else ()
             yield from (of_kind(self.rules, "integer", [name], [name]) for name, place in counts.items() if place == k)
             if at.segment == k:
                 yield of_kind(self.rules, "branch", ["steps_here"])
@@ -167,8 +168,7 @@ class _Tile:
 
     def _lines(self, flat: Loop, lines: Iterable[Step]) -> list[Issued]:
         """Lines of all rows of a step."""
-        becomes = {acc.next: acc.name for acc in flat.accs}
-        return [x for line in lines for x in self._line(line, becomes)]
+        return [x for line in lines for x in self._line(line, flat.becomes)]
 
     def _counting(self) -> list[Issued]:
         """What counts a turn of the loop."""

@@ -12,10 +12,7 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.schedule.predicted import cycles_per_128_mac
 
 _ROWS = (20, 16, 12, 10, 8, 6, 5, 4, 3, 2, 1)
-"""Rows that are tried, beside all that a kernel has."""
-
-_LEAST_ROWS = 1 / 3
-"""The share of a kernel's rows that are tried, at least: fewer read columns far more often."""
+"""Rows that are tried behind all that a kernel has, most first; of fewer than a third, none: that only takes time."""
 
 _EQUAL = 1.02
 """Predicted cycles are equal up to this factor."""
@@ -36,7 +33,7 @@ def quickest(kernel: Kernel, cpu: str) -> Kernel:
     found = ordered(kernel, cpu)
     if found is kernel:
         return kernel
-    fewer = (n for n in _ROWS if _LEAST_ROWS * kernel.rows <= n < kernel.rows and n % kernel.together == 0)
+    fewer = (n for n in _ROWS if kernel.rows <= 3 * n < 3 * kernel.rows and n % kernel.together == 0)
     tried = dict.fromkeys(_with_room(msgspec.structs.replace(found, rows=n)) for n in (kernel.rows, *fewer))
     told = {form: _cycles(form, cpu) for form in tried}
     return next(form for form, cycles in told.items() if cycles <= _EQUAL * min(told.values()))

@@ -9,7 +9,7 @@ import bitsynth
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
 from bitsynth.kernel.in_order import ahead
-from bitsynth.kernel.in_order.beginning import beginning
+from bitsynth.kernel.in_order.beginning import Beginning, beginning
 from bitsynth.proof import orders
 from bitsynth.schedule import predicted
 
@@ -27,53 +27,88 @@ def _begun(kernel):
     return beginning(kernel, loop, ahead.ordered(kernel, loop))
 
 
+def _swaps(found, kernel):
+    """The lines of the turn that the first has not, or has others for."""
+    turns = ahead.ordered(kernel, kernel.passes[0]).turns
+    return [line for (step, _), (line, _) in zip(turns, found.turns, strict=True) if line != step]
+
+
 @pytest.mark.parametrize("widens", [False, True])
 def test_a_first_turn_adds_to_nothing(widens):
     """Where a step widens what it adds, its first run widens alone; else it has no line for that."""
     kernel = _kernel(widens)
     found, accs = _begun(kernel), kernel.passes[0].step.accs
     assert found is not None
-    assert len(found.instead) == kernel.rows * len(accs)
-    assert all((line is not None) == widens for line in found.instead.values())
+    other = _swaps(found, kernel)
+    assert len(other) == kernel.rows * len(accs)
+    assert all((line is not None) == widens for line in other)
     orders.check_order(kernel)
 
 
 def test_it_takes_neither_zeros_nor_sums(monkeypatch):
     kernel = _kernel(False)
     quick = predicted.tile_cycles(NEON, kernel, "a53")
+    one = predicted.tile_cycles(NEON, kernel, "a53", kernel.k_step)
     monkeypatch.setattr(predicted, "beginning", lambda *_: None)
     predicted.tile_cycles.cache_clear()
     accs = kernel.rows * len(kernel.passes[0].step.accs)
     assert quick <= predicted.tile_cycles(NEON, kernel, "a53") - 3 * accs // 2
+    assert one <= predicted.tile_cycles(NEON, kernel, "a53", kernel.k_step) + accs
     predicted.tile_cycles.cache_clear()
 
 
 def test_loops_that_are_entered_again_have_none():
     """Sums of the segment before are in the accumulators there."""
-    assert (
-        _begun(bitsynth.get_kernel("neon", 2, 1, method="lookup", channels=64).with_order("a53").entry.kernel) is None
-    )
+    found = bitsynth.get_kernel("neon", 2, 1, method="lookup", channels=64).with_order("a53")
+    assert _begun(found.entry.kernel) is None
+
+
+def test_passes_that_go_on_with_others_sums_have_none():
+    kernel = _kernel(False)
+    (loop,) = kernel.passes
+    carries = msgspec.structs.replace(kernel, passes=(msgspec.structs.replace(loop, carries=True),))
+    assert beginning(carries, loop, ahead.ordered(kernel, loop)) is None
+
+
+def test_a_first_run_of_other_values_is_none():
+    """One that negates what it counts is no part of a turn."""
+    kernel = _kernel(False)
+    (loop,) = kernel.passes
+    odd = tuple(line.replace("cnt.u8x16", "mvn.u8x16") for line in loop.step.first)
+    other = msgspec.structs.replace(loop, loops=(msgspec.structs.replace(loop.step, first=odd),))
+    assert beginning(msgspec.structs.replace(kernel, passes=(other,)), other, ahead.ordered(kernel, loop)) is None
+
+
+def test_sums_that_the_next_step_replaces_are_none():
+    """Where what a first turn sets is made a step ahead, the next step's is in its place when the turn ends."""
+    kernel = _kernel(False)
+    (loop,) = kernel.passes
+    found, start = ahead.ordered(kernel, loop), _begun(kernel).flat.accs[0].next
+    turns = tuple((step, later or step.dst == start) for step, later in found.turns)
+    assert beginning(kernel, loop, ahead.Ordered(found.copies, found.flat, turns)) is None
+
+
+def _forged(found, kernel):
+    one, other, *rest = found.flat.accs
+    swapped = (msgspec.structs.replace(one, next=other.next), msgspec.structs.replace(other, next=one.next), *rest)
+    turns, places = list(found.turns), range(len(found.turns))
+    dropped = next(k for k in places if turns[k][0] and not turns[k][1] and turns[k][0].args)
+    added = next(k for k in places if turns[k][0] != ahead.ordered(kernel, kernel.passes[0]).turns[k][0])
+    yield Beginning(found.turns, msgspec.structs.replace(found.flat, accs=swapped))
+    yield Beginning((*turns[:dropped], (None, False), *turns[dropped + 1 :]), found.flat)
+    step = ahead.ordered(kernel, kernel.passes[0]).turns[added]
+    yield Beginning((*turns[:added], step, *turns[added + 1 :]), found.flat)
+    if line := turns[added][0]:
+        wrong = msgspec.structs.replace(line, args=("a0_0",))
+        yield Beginning((*turns[:added], (wrong, False), *turns[added + 1 :]), found.flat)
 
 
 @pytest.mark.parametrize("widens", [False, True])
 def test_a_first_turn_that_leaves_something_else_is_refuted(monkeypatch, widens):
     kernel = _kernel(widens)
-    found, turns = _begun(kernel), ahead.ordered(kernel, kernel.passes[0]).turns
+    found = _begun(kernel)
     assert found is not None
-    one, other, *rest = found.flat.accs
-    swapped = (msgspec.structs.replace(one, next=other.next), msgspec.structs.replace(other, next=one.next), *rest)
-    dropped = next(step.dst for step, later in turns if not later and step.dst not in found.instead)
-    line = next((line for line in found.instead.values() if line), None)
-    forged = [
-        type(found)(found.instead, msgspec.structs.replace(found.flat, accs=swapped)),
-        type(found)({**found.instead, dropped: None}, found.flat),
-        type(found)(dict(list(found.instead.items())[1:]), found.flat),
-    ]
-    if line:
-        forged.append(
-            type(found)({**found.instead, line.dst: msgspec.structs.replace(line, args=("a0_0",))}, found.flat)
-        )
-    for wrong in forged:
+    for wrong in _forged(found, kernel):
         monkeypatch.setattr(orders, "beginning", lambda *_, wrong=wrong: wrong)
         with pytest.raises(Refuted):
             orders.check_order(kernel)

@@ -55,7 +55,7 @@ class Ordered:
     @property
     def becomes(self) -> dict[str, str]:
         """The accumulators by what they become."""
-        return {acc.next: acc.name for acc in self.flat.accs}
+        return self.flat.becomes
 
     @property
     def before(self) -> tuple[Step, ...]:

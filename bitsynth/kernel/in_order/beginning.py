@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,23 +17,13 @@ from bitsynth.kernel.program import Kernel, Loop, Pass
 
 @dataclass(frozen=True)
 class Beginning:
-    """The first turn, as it differs from others: lines that it has `instead` of theirs, by what these make.
+    """The first turn: for each line of any turn its own, or None, and whether that is of the next step.
 
-    None if there is no such line. `flat` has what accumulators are behind that turn.
+    `flat` has the lines of its own step, and what accumulators are behind them.
     """
 
-    instead: Mapping[str, Step | None]
+    turns: tuple[tuple[Step | None, bool], ...]
     flat: Loop
-
-    def line(self, step: Step) -> Step | None:
-        """What the first turn has for a line of its own step."""
-        return self.instead.get(step.dst, step)
-
-
-def first_run(step: Loop) -> Loop:
-    """The first run of a step, which sets its accumulators."""
-    accs = tuple(msgspec.structs.replace(acc, next=acc.start, start="") for acc in step.accs)
-    return msgspec.structs.replace(step, program=step.first, accs=accs, first=())
 
 
 @lru_cache(maxsize=1 << 10)
@@ -47,30 +36,42 @@ def beginning(kernel: Kernel, loop: Pass, found: Ordered) -> Beginning | None:
         return None
     if counting.counted(kernel, found).segment is None:
         return None
-    first, step = row_by_row(kernel, loop, first_run(loop.step)), row_by_row(kernel, loop, loop.step)
-    names, sums = _names(first, step)
-    if sums is None:
+    first = _as_in_turns(row_by_row(kernel, loop, loop.step.first_run), row_by_row(kernel, loop, loop.step))
+    if first is None or not _apart(first, found):
         return None
-    made = {*names.values(), *sums}
-    instead: dict[str, Step | None] = {s.dst: None for s, _ in found.turns if half_of(s.dst)[0] not in made}
-    accs = tuple(msgspec.structs.replace(acc, next=names[acc.next]) for acc in first.accs)
-    return Beginning(instead | sums, msgspec.structs.replace(found.flat, accs=accs))
+    made = {step.dst: step for step in first.steps}
+    turns = tuple((step if later else _line(step, made), later) for step, later in found.turns)
+    lines = [*found.before, *(line for line, later in turns if line and not later)]
+    flat = msgspec.structs.replace(found.flat, program=tuple(map(str, lines)), accs=first.accs)
+    return Beginning(turns, flat)
 
 
-def _names(first: Loop, step: Loop) -> tuple[dict[str, str], dict[str, Step] | None]:
-    """What the first run makes, by the names that a step has for the same; and sums that it makes of other lines.
+def _line(step: Step, made: dict[str, Step]) -> Step | None:
+    """What the first turn has for a line: the same, what sets a sum for what adds to it, or None."""
+    own = made.get(half_of(step.dst)[0])
+    return own if own and own.args and own.dst == step.dst else step if own else None
 
-    Of these None if other values than sums are made so.
+
+def _as_in_turns(first: Loop, step: Loop) -> Loop | None:
+    """The first run by the names that a step has for what both make; None if more than its sums are other lines.
+
+    A sum that is made by another line has the name of the step's.
     """
     known = {(s.op, s.imm, s.args or s.dst): s.dst for s in step.steps}
     becomes = {one.next: every.next for one, every in zip(first.accs, step.accs, strict=True)}
-    names, sums = dict[str, str](), dict[str, Step]()
+    names, lines = dict[str, str](), list[Step]()
     for s in first.steps:
         args = tuple(names.get(a, a) for a in s.args)
-        same = known.get((s.op, s.imm, args or s.dst))
-        if same is None and s.dst not in becomes:
-            return names, None
-        names[s.dst] = same or becomes[s.dst]
-        if same is None:
-            sums[names[s.dst]] = Step(names[s.dst], s.op, args, s.imm)
-    return names, sums
+        name = known.get((s.op, s.imm, args or s.dst)) or becomes.get(s.dst)
+        if name is None:
+            return None
+        names[s.dst] = name
+        lines.append(Step(name, s.op, args, s.imm))
+    accs = tuple(msgspec.structs.replace(acc, next=names[acc.next]) for acc in first.accs)
+    return msgspec.structs.replace(first, program=tuple(map(str, lines)), accs=accs)
+
+
+def _apart(first: Loop, found: Ordered) -> bool:
+    """Whether each sum is a value of its own, which the turn makes itself: not one that the next step's replaces."""
+    sums = {acc.next for acc in first.accs}
+    return len(sums) == len(first.accs) and sums.isdisjoint(step.dst for step in found.before)

@@ -51,7 +51,7 @@ static __attribute__((noinline)) void start_tile(const int32_t *g, int32_t *c, s
         }
 }
 
-/* The microkernel: so many tiles beside each other, over `segments` segments of `steps` steps
+/* The microkernel: `tiles` tiles beside each other, over `segments` segments of `steps` steps
  * each. */
 void bs_mm_a1u_w1b_s32_avx512_3x192x6(
     size_t tiles,
@@ -65,12 +65,15 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6(
     size_t ldc)
 {
     const size_t all_steps = segments * steps;
+    if (all_steps == 0) {
+        for (size_t tile = 0; tile < tiles; ++tile)
+            start_tile(g + tile * COLUMNS, c + tile * COLUMNS, ldc);
+        return;
+    }
+    (void)h;
     __m512i k0 = _mm512_loadu_si512(constant_k0);
     __m512i k1 = _mm512_loadu_si512(constant_k1);
     for (; tiles > 0; --tiles) {
-        if (all_steps == 0)
-            start_tile(g, c, ldc);
-        (void)h;
         /* What a flush adds sums to: the start, then the tile. */
         const int32_t *start = g;
         size_t start_ld = 0;

@@ -61,7 +61,7 @@ static __attribute__((noinline)) void start_tile(const int32_t *g, int32_t *c, s
         }
 }
 
-/* The microkernel: so many tiles beside each other, over `segments` segments of `steps` steps
+/* The microkernel: `tiles` tiles beside each other, over `segments` segments of `steps` steps
  * each. */
 void bs_mm_a2u_w2b_s32_avx2_1x8x32(
     size_t tiles,
@@ -75,14 +75,17 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32(
     size_t ldc)
 {
     const size_t all_steps = segments * steps;
+    if (all_steps == 0) {
+        for (size_t tile = 0; tile < tiles; ++tile)
+            start_tile(g + tile * COLUMNS, c + tile * COLUMNS, ldc);
+        return;
+    }
+    (void)h;
     __m256i k0 = load_u8x32(constant_k0);
     __m256i k1 = load_u8x32(constant_k1);
     __m256i k2 = load_u8x32(constant_k2);
     __m256i k3 = load_u8x32(constant_k3);
     for (; tiles > 0; --tiles) {
-        if (all_steps == 0)
-            start_tile(g, c, ldc);
-        (void)h;
         /* What a flush adds sums to: the start, then the tile. */
         const int32_t *start = g;
         /* Rows of the next segment; then of this one, how many steps are left and where they

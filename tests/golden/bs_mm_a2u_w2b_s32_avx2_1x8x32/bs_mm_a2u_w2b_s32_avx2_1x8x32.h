@@ -85,11 +85,11 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_words(
 int bs_mm_a2u_w2b_s32_avx2_1x8x32_matmul(
     size_t m, size_t k, size_t n, const uint8_t *act, const uint8_t *wgt, int32_t *c);
 
-/* The microkernel: so many tiles of 1 x 8 beside each other, of the same rows and of columns,
- * starts and results that lie one tile's behind the other's, over `segments` segments of K,
- * `steps` steps of 32 positions each. Rows are activations: a[segment * 1 + row] is where one's
- * packed steps lie. A tile starts from g[column] + h[row]; ldc is the distance of its rows in
- * elements. */
+/* The microkernel: `tiles` tiles of 1 x 8 beside each other over `segments` segments of K,
+ * `steps` steps of 32 positions each. Rows are those of all tiles; w goes on from tile to tile
+ * by a tile's packed columns, g and c by 8 elements. Rows are activations: a[segment * 1 + row]
+ * is where one's packed steps lie. A tile starts from g[column] + h[row]; ldc is the distance of
+ * its rows in elements. */
 void bs_mm_a2u_w2b_s32_avx2_1x8x32(
     size_t tiles,
     size_t segments,

@@ -58,7 +58,7 @@ static __attribute__((noinline)) void start_tile(
         }
 }
 
-/* The microkernel: so many tiles beside each other, over `segments` segments of `steps` steps
+/* The microkernel: `tiles` tiles beside each other, over `segments` segments of `steps` steps
  * each. */
 void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
     size_t tiles,
@@ -72,6 +72,11 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
     size_t ldc)
 {
     const size_t all_steps = segments * steps;
+    if (all_steps == 0) {
+        for (size_t tile = 0; tile < tiles; ++tile)
+            start_tile(g + tile * COLUMNS, h, c + tile * COLUMNS, ldc);
+        return;
+    }
     uint16x8_t k0 = load_u16x8(constant_k0);
     uint16x8_t k1 = load_u16x8(constant_k1);
     uint16x8_t k2 = load_u16x8(constant_k2);
@@ -79,8 +84,6 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
     uint16x8_t k4 = load_u16x8(constant_k4);
     uint16x8_t k5 = load_u16x8(constant_k5);
     for (; tiles > 0; --tiles) {
-        if (all_steps == 0)
-            start_tile(g, h, c, ldc);
         /* What a flush adds sums to: the start, then the tile. */
         const int32_t *start = g;
         const int32_t *row_start = h;

@@ -56,7 +56,7 @@ static __attribute__((noinline)) void start_tile(
         }
 }
 
-/* The microkernel: so many tiles beside each other, over `segments` segments of `steps` steps
+/* The microkernel: `tiles` tiles beside each other, over `segments` segments of `steps` steps
  * each. */
 void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2(
     size_t tiles,
@@ -70,11 +70,14 @@ void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2(
     size_t ldc)
 {
     const size_t all_steps = segments * steps;
+    if (all_steps == 0) {
+        for (size_t tile = 0; tile < tiles; ++tile)
+            start_tile(g + tile * COLUMNS, h, c + tile * COLUMNS, ldc);
+        return;
+    }
     uint8x16_t k0 = load_u8x16(constant_k0);
     uint16x8_t k1 = load_u16x8(constant_k1);
     for (; tiles > 0; --tiles) {
-        if (all_steps == 0)
-            start_tile(g, h, c, ldc);
         /* What a flush adds sums to: the start, then the tile. */
         const int32_t *start = g;
         size_t start_ld = 0;

@@ -84,11 +84,11 @@ void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_words(
 int bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_matmul(
     size_t m, size_t k, size_t n, const uint8_t *act, const uint8_t *wgt, int32_t *c);
 
-/* The microkernel: so many tiles of 2 x 32 beside each other, of the same rows and of columns,
- * starts and results that lie one tile's behind the other's, over `segments` segments of K,
- * `steps` steps of 2 positions each. Rows are activations: a[segment * 2 + row] is where one's
- * packed steps lie. A tile starts from g[column] + h[row]; ldc is the distance of its rows in
- * elements. */
+/* The microkernel: `tiles` tiles of 2 x 32 beside each other over `segments` segments of K,
+ * `steps` steps of 2 positions each. Rows are those of all tiles; w goes on from tile to tile by
+ * a tile's packed columns, g and c by 32 elements. Rows are activations: a[segment * 2 + row] is
+ * where one's packed steps lie. A tile starts from g[column] + h[row]; ldc is the distance of
+ * its rows in elements. */
 void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2(
     size_t tiles,
     size_t segments,
