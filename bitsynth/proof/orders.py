@@ -29,12 +29,29 @@ def check_order(kernel: Kernel) -> None:
     for loop in kernel.passes:
         found = ahead.ordered(kernel, loop)
         for turns in range(1, _TURNS + 1):
-            for first in (None, beginning(kernel, loop, found)) if turns > 1 else (None,):
+            for first in (None, _beginning(kernel, loop, found)) if turns > 1 else (None,):
                 known: dict[object, int] = {}
                 wanted = _one_by_one(kernel, loop, turns * found.copies, known, sets=first is not None)
                 if _as_ordered(kernel, loop, found, turns, known, first) != wanted:
                     raise Refuted(f"the order for {kernel.order} changes what {turns} turns of a loop leave")
     check_folds(kernel)
+
+
+def _beginning(kernel: Kernel, loop: Pass, found: ahead.Ordered) -> Beginning | None:
+    """The first turn, if it is another; Refuted if it has other lines than sums, or has them in other places.
+
+    Pointers go on behind the same numbers of lines in all turns.
+    """
+    first = beginning(kernel, loop, found)
+    if first is None:
+        return None
+    if len(first.turns) != len(found.turns):
+        raise Refuted(f"the first turn has {len(first.turns)} lines, and others {len(found.turns)}")
+    for (line, later), (step, same) in zip(first.turns, found.turns, strict=True):
+        sums = bool(step.args) and not later and (line is None or (line.dst == step.dst and line.args))
+        if later != same or not (line == step or sums):
+            raise Refuted(f"the first turn has {line} in the place of {step}")
+    return first
 
 
 def check_folds(kernel: Kernel, doublings: int = 0) -> None:

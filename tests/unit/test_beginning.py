@@ -96,6 +96,11 @@ def _forged(found, kernel):
     added = next(k for k in places if turns[k][0] != ahead.ordered(kernel, kernel.passes[0]).turns[k][0])
     yield Beginning(found.turns, msgspec.structs.replace(found.flat, accs=swapped))
     yield Beginning((*turns[:dropped], (None, False), *turns[dropped + 1 :]), found.flat)
+    yield Beginning(((None, False), *turns), found.flat)
+    loads = [k for k in places if turns[k][1] and not turns[k][0].args]
+    at, to = loads[0], next(k for k in places if turns[k][0] and turns[k][0].args)
+    moved = [turns[at] if k == to else turns[to] if k == at else turns[k] for k in places]
+    yield Beginning(tuple(moved), found.flat)
     step = ahead.ordered(kernel, kernel.passes[0]).turns[added]
     yield Beginning((*turns[:added], step, *turns[added + 1 :]), found.flat)
     if line := turns[added][0]:
