@@ -72,7 +72,7 @@ def test_a_layer_has_the_kernel_of_fewest_cycles_on_its_processor():
 )
 def test_no_method_is_predicted_to_take_fewer_cycles(isa, cpu, act_bits, w_bits):
     """Of the best schedule of each, those that were not predicted too; of A3W2 on A72 the first estimate is not it."""
-    geometry = Geometry(64, 64, 1, (1, 1), (1, 1), (0,) * 4, (1, 1))
+    geometry = Geometry(64, 64, 1, (3, 3), (1, 1), (1,) * 4, (1, 1))
     act, wgt = MatmulOperand(act_bits, Encoding.UNSIGNED), MatmulOperand(w_bits, Encoding.BIPOLAR)
     spec = LayerSpec(act, wgt, geometry, image=(56, 56))
     every = ranked(spec, isa, cpu=cpu)
