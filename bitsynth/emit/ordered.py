@@ -69,7 +69,7 @@ class OrderedSteps:
         after = self._lines(found.flat, found.after, outer, found.carried, step.of_copies(found.copies))
         after = [*scope.settle("offset"), *after]
         high, advance = self._high((line for line, _ in found.turns), outer), step.advance(found.copies)
-        turn = block("for (; turns > 0;)", self._turns(found, outer, advance, next_segment))
+        turn = block("for (; turns > 0;)", self._turn(found, outer, advance, next_segment))
         start = self._start(outer, advance, next_segment) if self.begins else []
         body = [*carried, *high, *block("", before), "--turns;", *start, *turn, *block("", after)]
         return [*body, advance["offset"], advance["column"]]
@@ -78,7 +78,8 @@ class OrderedSteps:
         """The first turn, which sets accumulators; if there is but one, which is behind all turns, they are at zero."""
         accs = ((acc.name, VecType.parse(acc.type)) for acc in self._found.flat.accs)
         zeros = [f"{name} = {scope.loaded(self.kernel.memory.load, 'zero', kind)};" for name, kind in accs]
-        first = self._turns(self._found, scope, advance, next_segment, self._beginning)
+        assert self._beginning is not None
+        first = self._turn(self._beginning, scope, advance, next_segment)
         return [*block("if (turns > 0)", first), *block("else", zeros)]
 
     def alone(self, step: Loop, scope: Scope) -> list[str]:
@@ -98,26 +99,17 @@ class OrderedSteps:
     def _set_high(self) -> str:
         return f"high = offset + {self.isa.word.lanes // 2};"
 
-    def _turns(
-        self,
-        found: ahead.Ordered,
-        scope: Scope,
-        advance: Mapping[str, str],
-        next_segment: Sequence[str],
-        first: Beginning | None = None,
+    def _turn(
+        self, turn: ahead.Ordered | Beginning, scope: Scope, advance: Mapping[str, str], next_segment: Sequence[str]
     ) -> list[str]:
-        """A turn of the loop; where its pointers have gone on, the next step's loads are what its own were before.
-
-        One that is the `first` sets accumulators.
-        """
-        counted, inputs = counting.counted(self.kernel, found), InputPlaces(self.isa, self.kernel, self.loop)
+        """A turn, any or the first; where its pointers have gone on, the next step's loads are what its own were."""
+        found, inputs = self._found, InputPlaces(self.isa, self.kernel, self.loop)
+        counted = counting.counted(self.kernel, found)
         here, following = (inputs.of_copies(found.copies, turn) for turn in (0, 1))
         where = []
-        turns = first.turns if first else found.turns
-        for k, (line, later) in enumerate(turns):
-            moved = line is None or (not line.args and k > counted.pointers[pointer_of(line)])
-            place = None if line is None else _place(line, following if later and not moved else here)
-            where.append((line, place))
+        for k, (line, later) in enumerate(turn.turns):
+            moved = line and not line.args and k > counted.pointers[pointer_of(line)]
+            where.append((line, _place(line, following if later and not moved else here)))
         counts, moves = (
             defaultdict[int, list[str]](list),
             {**advance, "turns": "--turns;", "steps_here": "--steps_here;"},
@@ -131,9 +123,8 @@ class OrderedSteps:
                 counts[counted.segment] += [self._set_high, *scope.settle("high")]
         for k, lines in self._fetches(found.copies, counted.left, scope):
             counts[k] += lines
-        own = [line for line, later in turns if line and not later]
-        flat = first.flat if first else found.flat
-        return list(self._statements(flat, own, where, scope.inner(), found.carried, counts))
+        own = [line for line, later in turn.turns if line and not later]
+        return list(self._statements(turn.flat, own, where, scope.inner(), found.carried, counts))
 
     def _fetches(self, copies: int, left: Sequence[int], scope: Scope) -> Iterator[tuple[int, list[str]]]:
         """Statements that ask for lines of caches, and the numbers of the lines of a turn behind which they do."""
@@ -210,6 +201,6 @@ class OrderedSteps:
             yield from declared(scope.ctype(kind), names)
 
 
-def _place(step: Step, places: Mapping[str, str]) -> str | None:
-    """Where a load reads; None for any other line."""
-    return None if step.args else places[step.dst]
+def _place(step: Step | None, places: Mapping[str, str]) -> str | None:
+    """Where a load reads; None for any other line, and for none."""
+    return None if step is None or step.args else places[step.dst]

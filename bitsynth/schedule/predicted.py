@@ -126,7 +126,7 @@ class _Tile:
         before, after = (self._lines(found.flat, lines) for lines in (found.before, found.after))
         turn = list(self._turn(found))
         begun, zeros = self._beginning(loop), list(self._start(loop.step))
-        first_turn = list(self._turn(found, begun))
+        first_turn = list(self._turn(found, begun)) if begun else turn
         apart = [loop.step.first_run] if loop.step.first and ahead.peels(self.kernel) else []
         first, one = (self._lines(*self._written(loop, s)) + self._counting() for s in ([*apart, loop.step] * 2)[:2])
 
@@ -193,7 +193,7 @@ class _Tile:
                 name = of_row(acc.name, group)
                 if name in spilled:
                     yield of_kind(self.rules, "load", ["sp"], [name])
-            yield from self._program(outer.steps, group, {acc.next: acc.name for acc in outer.accs})
+            yield from self._program(outer.steps, group, outer.becomes)
             for acc in outer.accs:
                 name = of_row(acc.name, group)
                 if name in spilled:

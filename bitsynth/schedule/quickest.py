@@ -10,8 +10,9 @@ import msgspec
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.schedule.predicted import cycles_per_128_mac
+from bitsynth.schedule.registers import ROWS
 
-_ROWS = (20, 16, 12, 10, 8, 6, 5, 4, 3, 2, 1)
+_ROWS = sorted({*ROWS, 5, 10, 16, 20}, reverse=True)
 """Rows that are tried behind all that a kernel has, most first; of fewer than a third, none: that only takes time."""
 
 _EQUAL = 1.02
@@ -36,7 +37,8 @@ def quickest(kernel: Kernel, cpu: str) -> Kernel:
     fewer = (n for n in _ROWS if kernel.rows <= 3 * n < 3 * kernel.rows and n % kernel.together == 0)
     tried = dict.fromkeys(_with_room(msgspec.structs.replace(found, rows=n)) for n in (kernel.rows, *fewer))
     told = {form: _cycles(form, cpu) for form in tried}
-    return next(form for form, cycles in told.items() if cycles <= _EQUAL * min(told.values()))
+    most = _EQUAL * min(told.values())
+    return next(form for form, cycles in told.items() if cycles <= most)
 
 
 def ordered(kernel: Kernel, cpu: str) -> Kernel:

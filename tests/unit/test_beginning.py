@@ -93,7 +93,8 @@ def _forged(found, kernel):
     swapped = (msgspec.structs.replace(one, next=other.next), msgspec.structs.replace(other, next=one.next), *rest)
     turns, places = list(found.turns), range(len(found.turns))
     dropped = next(k for k in places if turns[k][0] and not turns[k][1] and turns[k][0].args)
-    added = next(k for k in places if turns[k][0] != ahead.ordered(kernel, kernel.passes[0]).turns[k][0])
+    every = ahead.ordered(kernel, kernel.passes[0]).turns
+    added = next(k for k in places if turns[k][0] != every[k][0])
     yield Beginning(found.turns, msgspec.structs.replace(found.flat, accs=swapped))
     yield Beginning((*turns[:dropped], (None, False), *turns[dropped + 1 :]), found.flat)
     yield Beginning(((None, False), *turns), found.flat)
@@ -101,8 +102,7 @@ def _forged(found, kernel):
     at, to = loads[0], next(k for k in places if turns[k][0] and turns[k][0].args)
     moved = [turns[at] if k == to else turns[to] if k == at else turns[k] for k in places]
     yield Beginning(tuple(moved), found.flat)
-    step = ahead.ordered(kernel, kernel.passes[0]).turns[added]
-    yield Beginning((*turns[:added], step, *turns[added + 1 :]), found.flat)
+    yield Beginning((*turns[:added], every[added], *turns[added + 1 :]), found.flat)
     if line := turns[added][0]:
         wrong = msgspec.structs.replace(line, args=("a0_0",))
         yield Beginning((*turns[:added], (wrong, False), *turns[added + 1 :]), found.flat)

@@ -49,7 +49,9 @@ def beginning(kernel: Kernel, loop: Pass, found: Ordered) -> Beginning | None:
 def _line(step: Step, made: dict[str, Step]) -> Step | None:
     """What the first turn has for a line: the same, what sets a sum for what adds to it, or None."""
     own = made.get(half_of(step.dst)[0])
-    return own if own and own.args and own.dst == step.dst else step if own else None
+    if own is None:
+        return None
+    return own if own.args else step
 
 
 def _as_in_turns(first: Loop, step: Loop) -> Loop | None:

@@ -80,7 +80,7 @@ class ListScheduler:
     def __init__(self, isa: Isa, kernel: Kernel, flat: Loop, done: Sequence[Step], window: int) -> None:
         self.isa, self.kernel, self.window = isa, kernel, window
         self.core = InOrder(isa.rules(kernel.order))
-        self.becomes = {acc.next: acc.name for acc in flat.accs}
+        self.becomes = flat.becomes
         self.kept = {(acc.next, False) for acc in flat.accs}
         read = {a for s in flat.steps for a in s.args}
         shared = any(row_free(loop.step.steps) for loop in kernel.passes)
