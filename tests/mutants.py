@@ -59,13 +59,15 @@ COMMUTATIVE = (
     "mls", "uaddl", "uaddl2", "umlal", "umlal2", "smlal", "smlal2", "umlsl", "umlsl2", "smlsl", "smlsl2",
     "dpwssd", "udot", "sdot", "adds",
     "mul_ps", "add_ps", "mul_epi32", "adds_signed", "fmul", "fadd", "fmin", "fmax", "smull", "smull2", "sqadd",
-    "max", "min", "umax", "umin", "smax", "smin", "max_signed", "min_signed", "testbits", "kxor",
+    "max", "min", "umax", "umin", "smax", "smin", "max_signed", "min_signed", "testbits", "kxor", "eor_x", "add_x",
 )  # fmt: skip
+
+WORDS = ("eor_x", "and_x", "add_x", "add_lsl_x", "add_lsr_x")
 
 EQUIVALENT = {
     **{(table, "swapped operands"): "the operation is commutative" for table in COMMUTATIVE},
     **{(table, "half as wide"): "a byte has 8 bits at most, which takes 4 bits" for table in ("cnt", "popcnt")},
-    **{(table, "next lane"): "there is one lane" for table in ("kxor", "store_mask")},
+    **{(table, "next lane"): "there is one lane" for table in ("kxor", "store_mask", *WORDS)},
     ("sad_epu8", "half as wide"): "8 differences of bytes are 2040 at most, which takes 11 bits",
     **{(table, "half as wide"): "the upper half is 0" for table in ("uxtl", "uxtl2", "cvtepu", "cvtepu8_epi32")},
 }

@@ -8,7 +8,10 @@ from functools import lru_cache
 
 from bitsynth.errors import SpecError
 
-_PATTERN = re.compile(r"([us])(8|16|32|64)x([1-9][0-9]?)")
+GENERAL = "x"
+"""The sign of what is in a general-purpose register."""
+
+_PATTERN = re.compile(r"([usx])(8|16|32|64)x([1-9][0-9]?)")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,11 @@ class VecType:
         return self.bits * self.lanes
 
     @property
+    def in_general(self) -> bool:
+        """Whether a general-purpose register holds it."""
+        return self.sign == GENERAL
+
+    @property
     def short(self) -> str:
         """The lane type alone, as intrinsics spell it: `u8`."""
         return f"{self.sign}{self.bits}"
@@ -44,11 +52,15 @@ class VecType:
 
     def __format__(self, spec: str) -> str:
         """The spelling in C templates: `{T}` is the lane type, `{T:v}` the vector type, `{T:c}` the C scalar."""
-        scalar = f"{'u' if self.sign == 'u' else ''}int{self.bits}_t"
+        scalar = f"{'' if self.sign == 's' else 'u'}int{self.bits}_t"
         try:
             return {"": self.short, "v": str(self), "c": scalar}[spec]
         except KeyError:
             raise ValueError(f"a type hole is {{T}}, {{T:v}} or {{T:c}}, not {{T:{spec}}}") from None
+
+
+WORD = VecType(GENERAL, 64, 1)
+"""A general-purpose register."""
 
 
 @lru_cache(maxsize=1024)

@@ -26,7 +26,7 @@ from bitsynth.isa.domains.forms import (
     side_by_side,
 )
 from bitsynth.isa.domains.lookups import affine_lookup, selected_parts
-from bitsynth.isa.domains.pieces import sum_by_pieces
+from bitsynth.isa.domains.pieces import WORD, fields, sum_by_pieces
 from bitsynth.isa.domains.products import product
 from bitsynth.isa.domains.ranges import Ranges, interval, ranged, tightened
 
@@ -51,8 +51,10 @@ class LinearDomain:
     def add(self, a: Payload, b: Payload, w: int) -> Payload:
         if isinstance(a, int) and isinstance(b, int):
             return (a + b) & ((1 << w) - 1)
-        if isinstance(a, Concat) and isinstance(b, Concat) and (sums := sum_by_pieces(a, b)) is not None:
+        if isinstance(a, Concat) and isinstance(b, Concat) and (sums := sum_by_pieces(a, b, w)) is not None:
             return sums
+        if w == WORD and isinstance(a, BitField) and isinstance(b, BitField):
+            return fields(a, b, self.rows, 1)
         return self._known(add_forms(as_form(a), as_form(b)))
 
     def _known(self, x: LinearForm) -> LinearForm:
@@ -64,6 +66,8 @@ class LinearDomain:
             return a
         if isinstance(a, int) and isinstance(b, int):
             return (a - b) & ((1 << w) - 1)
+        if w == WORD and isinstance(a, BitField) and isinstance(b, BitField):
+            return fields(a, b, self.rows, -1)
         return self._known(add_forms(as_form(a), as_form(b).scaled(-1)))
 
     def mul(self, a: Payload, b: Payload, w: int) -> Payload:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import accumulate, pairwise
+
 from bitsynth.isa.domains.forms import (
+    BitField,
     Concat,
+    Inexact,
     Payload,
     add_forms,
     as_form,
+    cut,
+    require,
     side_by_side,
 )
+from bitsynth.isa.domains.ranges import tightened
+
+WORD = 64
+"""Bits of a lane that is a word: sums of its bits are fields side by side."""
 
 
-def sum_by_pieces(a: Concat, b: Concat) -> Payload | None:
-    """The sum of lanes of pieces, if none of it leaves its piece; None if some may."""
+def sum_by_pieces(a: Concat, b: Concat, w: int) -> Payload | None:
+    """The sum of lanes of pieces, if none of it leaves its piece; None if some may.
+
+    Pieces of a word are those that both can be cut into.
+    """
+    if w == WORD:
+        try:
+            a, b = (_cut_at(x, sorted(_ends(a) | _ends(b))) for x in (a, b))
+        except Inexact:
+            return None
     out: list[tuple[Payload, int]] = []
     for (x, bits), (y, others) in zip(a.pieces, b.pieces, strict=False):
         whole = add_forms(as_form(x), as_form(y))
@@ -20,3 +39,30 @@ def sum_by_pieces(a: Concat, b: Concat) -> Payload | None:
             return None
         out.append((whole, bits))
     return side_by_side(out) if len(a.pieces) == len(b.pieces) else None
+
+
+def _ends(x: Concat) -> set[int]:
+    """The bits at which pieces end."""
+    return set(accumulate(bits for _, bits in x.pieces))
+
+
+def _cut_at(x: Concat, ends: Iterable[int]) -> Concat:
+    """The lane in pieces that end there."""
+    return Concat(tuple((cut(x, start, end), end - start) for start, end in pairwise([0, *ends])))
+
+
+def fields(a: BitField, b: BitField, rows: int, sign: int) -> Payload:
+    """The sum of two words of bits, or their difference if `sign` is -1, in the narrowest fields that none leaves.
+
+    Inexact if what is left at the end has no field.
+    """
+    out: list[tuple[Payload, int]] = []
+    start = 0
+    for end in range(1, WORD + 1):
+        one, other = (as_form(cut(x, start, end)) for x in (a, b))
+        part = tightened(add_forms(one, other.scaled(sign)), rows)
+        if 0 <= part.lo and part.hi < 1 << end - start:
+            out.append((part if part.atoms else part.const, end - start))
+            start = end
+    require(start == WORD, "a sum of bits leaves its word")
+    return side_by_side(out)
