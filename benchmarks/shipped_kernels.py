@@ -9,8 +9,8 @@ method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 
 widths of first and last layers, with 8 bits on a side, and the methods for layers that pay there,
 with dot products of at most 32 and 16 output channels too where one of 64 takes several registers, and products of 1
 by 1 bits of at most 16; products of at most 32 where those of 48 are cheapest on Arm, and of sums at 3 and 4 bits;
-popcounts in steps of 128 positions, for as many input channels; pairs of at most 32 and 16, whose tiles of more
-pixels waste less of small images; and the kernels of the paper's own sketch, which layers are compared with. Sets
+popcounts in steps of 128 positions, for as many input channels, and those that processors that are in order have to
+themselves; pairs of at most 32 and 16, whose tiles of more pixels waste less of small images; and the kernels of the paper's own sketch, which layers are compared with. Sets
 that extend no other have depthwise kernels too, of all widths, and those with dot products one of these, of 8 bits.
 """
 
@@ -69,6 +69,7 @@ def wanted() -> Iterator[tuple[str, tuple[int, int], KernelOptions]]:
             yield from ((name, widths, KernelOptions("multiply", channels=32)) for widths in NARROW)
             yield from ((name, widths, KernelOptions("fip", channels=64)) for widths in EVERY if min(widths) > 2)
             yield name, (1, 1), KernelOptions("popcount", channels=64, k_step=128)
+            yield from ((name, (1, 1), KernelOptions("popcount", model=cpu, channels=64)) for cpu in table.in_order)
             yield from ((name, (2, w), KernelOptions("pairs", channels=32)) for w in (1, 2))
             yield from ((name, widths, KernelOptions("pairs", channels=16)) for widths in PAIRED)
         if table.paper is not None and table.vector_bits == 128 and table.arch == "aarch64":

@@ -81,8 +81,10 @@ class MatmulKernel:
         """The kernel whose sums go to memory after every `steps` steps of K, or before that if its proof wants it."""
         if type(steps) is not int or steps < 1:
             raise SpecError(f"steps between flushes must be a whole number of at least 1, not {steps!r}")
-        passes = tuple(with_flush_period(loop, steps) for loop in self.entry.kernel.passes)
-        return self._form(msgspec.structs.replace(self.entry.kernel, passes=passes))
+        kernel = self.entry.kernel
+        passes = tuple(with_flush_period(loop, steps) for loop in kernel.passes)
+        beside = kernel.beside and with_flush_period(kernel.beside, steps)
+        return self._form(msgspec.structs.replace(kernel, passes=passes, beside=beside))
 
     def with_unroll(self, times: int) -> MatmulKernel:
         """The kernel whose innermost loop is unrolled `times` times, 0 for as often as the compiler likes."""

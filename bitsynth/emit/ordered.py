@@ -13,13 +13,16 @@ from bitsynth.emit.places import InputPlaces
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
-from bitsynth.isa.types import VecType
+from bitsynth.isa.types import WORD, VecType
 from bitsynth.kernel.in_order import ahead, counting
-from bitsynth.kernel.in_order.addresses import pointer_of
+from bitsynth.kernel.in_order.addresses import has_address, pointer_of
 from bitsynth.kernel.in_order.beginning import Beginning, beginning
 from bitsynth.kernel.in_order.folds import in_registers
-from bitsynth.kernel.in_order.halves import is_high
+from bitsynth.kernel.in_order.halves import in_word, inserts
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
+
+PlacedLine = tuple[Step | None, str | None]
+"""A line, and where it reads if it loads."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class OrderedSteps:
     def _start(self, scope: Scope, advance: Mapping[str, str], next_segment: Sequence[str]) -> list[str]:
         """The first turn, which sets accumulators; if there is but one, which is behind all turns, they are at zero."""
         accs = ((acc.name, VecType.parse(acc.type)) for acc in self._found.flat.accs)
-        zeros = [f"{name} = {scope.loaded(self.kernel.memory.load, 'zero', kind)};" for name, kind in accs]
+        zeros = [f"{name} = {scope.zero(self.kernel.memory.load, kind)};" for name, kind in accs]
         assert self._beginning is not None
         first = self._turn(self._beginning, scope, advance, next_segment)
         return [*block("if (turns > 0)", first), *block("else", zeros)]
@@ -106,7 +109,7 @@ class OrderedSteps:
         found, inputs = self._found, InputPlaces(self.isa, self.kernel, self.loop)
         counted = counting.counted(self.kernel, found)
         here, following = (inputs.of_copies(found.copies, turn) for turn in (0, 1))
-        where = []
+        where = list[PlacedLine]()
         for k, (line, later) in enumerate(turn.turns):
             moved = line and not line.args and k > counted.pointers[pointer_of(line)]
             where.append((line, _place(line, following if later and not moved else here)))
@@ -123,8 +126,28 @@ class OrderedSteps:
                 counts[counted.segment] += [self._set_high, *scope.settle("high")]
         for k, lines in self._fetches(found.copies, counted.left, scope):
             counts[k] += lines
-        own = [line for line, later in turn.turns if line and not later]
-        return list(self._statements(turn.flat, own, where, scope.inner(), found.carried, counts))
+        own, inside = [line for line, later in turn.turns if line and not later], scope.inner()
+        first = self._point(where, counted, counts, inside) if self.kernel.beside else []
+        return [*first, *self._statements(turn.flat, own, where, inside, found.carried, counts)]
+
+    def _point(
+        self, where: list[PlacedLine], counted: counting.Counted, counts: dict[int, list[str]], scope: Scope
+    ) -> list[str]:
+        """Have addresses of rows made beside the broadcast before, behind which `counts` has them; the first's.
+
+        An address that is made where it is wanted takes a cycle if nothing is left to run beside it.
+        """
+        moves = [k for k in (counted.pointers["offset"], counted.segment) if k is not None]
+        first, before = list[str](), -1
+        for k, (line, place) in enumerate(where):
+            if line is None or place is None or not has_address(self.isa, line):
+                continue
+            behind = max([before, *(m for m in moves if m < k)])
+            name = f"at_{line.dst}"
+            made = [f"const uint8_t *{name} = {place};", *scope.settle(name)]
+            (first if behind < 0 else counts[behind]).extend(made)
+            where[k], before = (line, name), k
+        return first
 
     def _fetches(self, copies: int, left: Sequence[int], scope: Scope) -> Iterator[tuple[int, list[str]]]:
         """Statements that ask for lines of caches, and the numbers of the lines of a turn behind which they do."""
@@ -147,7 +170,7 @@ class OrderedSteps:
         self,
         flat: Loop,
         own: Iterable[Step],
-        lines: Iterable[tuple[Step | None, str | None]],
+        lines: Iterable[PlacedLine],
         scope: Scope,
         carried: Iterable[str],
         behind: Mapping[int, Sequence[str]] = MappingProxyType({}),
@@ -176,12 +199,12 @@ class OrderedSteps:
     ) -> Iterator[str]:
         """The statement of a line, which `declares` what it makes, and what keeps it in its place."""
         name = named(step.dst)
-        if is_high(name) and place is not None:
-            yield from scope.high_half(name, place)
+        if in_word(name) and place is not None:
+            yield from scope.half(name, place, declares=declares)
             return
         if place is not None:
             value = self._load(step, place, scope)
-        elif is_high(step.args[-1]):
+        elif inserts(self.isa, step):
             value = scope.joined(*step.args)
         else:
             value = scope.value(step, named)
@@ -190,11 +213,11 @@ class OrderedSteps:
 
     def _load(self, step: Step, place: str, scope: Scope) -> str:
         repeats = step.op == self.kernel.memory.broadcast != self.kernel.memory.load
-        return scope.call(self.isa[step.op], [scope.address(place) if repeats else place])
+        return scope.call(self.isa[step.op], [scope.address(place) if repeats and " " in place else place])
 
     def _declared(self, found: ahead.Ordered, scope: Scope) -> Iterator[str]:
         """Declarations of what a step has from the turn before it."""
-        types = {step.dst: self.isa[step.op].out for step in found.before}
+        types = {step.dst: WORD if in_word(step.dst) else self.isa[step.op].out for step in found.before}
         for kind in dict.fromkeys(types[name] for name in found.carried):
             names = [name for name in found.carried if types[name] == kind]
             scope.types |= dict.fromkeys(names, kind)

@@ -10,7 +10,7 @@ from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.kernel.in_order import ahead, folds
-from bitsynth.kernel.in_order.halves import HALVES, half_of, is_high
+from bitsynth.kernel.in_order.halves import HALVES, half_of, inserts
 from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
@@ -102,9 +102,8 @@ class OrderedFolds:
         for step in lines:
             name = step.dst
             if step.args and not self.isa[step.op].store:
-                joined = is_high(step.args[-1])
-                kind, value = self.isa[step.op].out, scope.joined(*step.args) if joined else scope.value(step, str)
-                yield scope.declare(name, kind, value)
+                value = scope.joined(*step.args) if inserts(self.isa, step) else scope.value(step, str)
+                yield scope.declare(name, self.isa[step.op].out, value)
                 yield from scope.hold(name)
                 continue
             whole, half = half_of(name)
@@ -115,7 +114,7 @@ class OrderedFolds:
                 yield from shift(step.args, scope) if shift else ()
                 yield scope.store(step.op, step.args[0], place)
             elif half == HALVES[1]:
-                yield from scope.high_half(name, place)
+                yield from scope.half(name, place)
             else:
                 yield scope.load(step.op, name, place)
                 yield from scope.pin(name)

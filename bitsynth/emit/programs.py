@@ -17,7 +17,7 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.in_order import ahead, folds
-from bitsynth.kernel.order import interleaved
+from bitsynth.kernel.order import all_accs, interleaved
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
 
@@ -51,11 +51,11 @@ class Programs:
         """Declarations of the loop's accumulators, at zero unless its first run or, if `begun`, turn sets them."""
         if self.in_order and folds.starts_in_memory(self.isa, self.kernel, loop):
             return self.flushes.folds.zeros(loop, scope)
-        accs = [(f"{acc.name}_{group}", acc) for group in range(self.kernel.groups) for acc in loop.accs]
-        kinds = {name: VecType.parse(acc.type) for name, acc in accs}
+        kinds = {acc.name: VecType.parse(acc.type) for acc in all_accs(self.kernel, loop)}
         scope.types |= kinds
         if not begun and (not loop.first or not ahead.peels(self.kernel)):
-            return [scope.load(self.kernel.memory.load, name, "zero", view=kind) for name, kind in kinds.items()]
+            load = self.kernel.memory.load
+            return [scope.declare(name, kind, scope.zero(load, kind)) for name, kind in kinds.items()]
         by_type = groupby(kinds, lambda name: scope.ctype(kinds[name]))
         return [line for ctype, names in by_type for line in declared(ctype, list(names))]
 

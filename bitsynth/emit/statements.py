@@ -10,7 +10,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
-from bitsynth.isa.types import VecType
+from bitsynth.isa.types import WORD, VecType
 
 Rename = Callable[[str], str]
 _ONE_CALL = re.compile(r"\w+\([^()]*\)", re.ASCII)
@@ -50,7 +50,7 @@ class Scope:
 
     def cast(self, value: str, have: VecType, want: VecType) -> str:
         """The expression `value`, a register of type `have`, as a `want`."""
-        if have == want:
+        if have == want or (have.in_general and want.in_general):
             return value
         return self.isa.table.cast.format(q=want.q, to=f"{want}", frm=f"{have}", x=value)
 
@@ -93,6 +93,10 @@ class Scope:
         instr = self.isa[op]
         return self.cast(self.call(instr, [pointer]), instr.out, view)
 
+    def zero(self, op: str, kind: VecType) -> str:
+        """The expression of a register of zeros, which `op` loads but for a general-purpose one."""
+        return "0" if kind.in_general else self.loaded(op, "zero", kind)
+
     def store(self, op: str, name: str, pointer: str) -> str:
         """A register to memory."""
         instr = self.isa[op]
@@ -108,12 +112,11 @@ class Scope:
         )
         return f"at({place})"
 
-    def high_half(self, name: str, place: str) -> list[str]:
-        """Statements that load the high half of a register into an integer register."""
-        text = self.isa.table.halves
-        assert text is not None
-        self.macros["HELD"] = f"#define HELD(x) {text.hold.format(x='x').removesuffix(';')}"
-        return [f"uint64_t {name};", f"memcpy(&{name}, {place}, sizeof {name});", f"HELD({name});"]
+    def half(self, name: str, place: str, *, declares: bool = True) -> list[str]:
+        """Statements that load half a register into a general-purpose one, which one of them `declares`."""
+        self.types[name] = WORD
+        declared = [f"uint64_t {name};"] if declares else []
+        return [*declared, f"memcpy(&{name}, {place}, sizeof {name});", *self.hold(name)]
 
     def joined(self, low: str, high: str) -> str:
         """The register of its halves, the high one of which is in an integer register."""
@@ -145,6 +148,10 @@ class Scope:
 
     def hold(self, name: str) -> list[str]:
         """A statement that keeps what makes a value before all such that follow, if the instruction set has such."""
+        if self.types[name].in_general:
+            assert self.isa.table.halves is not None
+            self.macros["HELD"] = f"#define HELD(x) {self.isa.table.halves.hold.format(x='x').removesuffix(';')}"
+            return [f"HELD({name});"]
         text = self.isa.table.hold
         if not text:
             return []

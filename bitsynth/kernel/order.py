@@ -19,18 +19,42 @@ def of_row(name: str, row: int) -> str:
     return f"{name}_{row}"
 
 
+def all_accs(kernel: Kernel, loop: Loop) -> tuple[Acc, ...]:
+    """The accumulators of all rows for a loop, the last row's own if it has its own program."""
+    own = kernel.of_group(kernel.passes[-1], kernel.groups - 1)
+    return tuple(
+        acc
+        for group in range(kernel.groups)
+        for acc in _accs_of(own.step if own is kernel.beside and group == kernel.groups - 1 else loop, group)
+    )
+
+
 def row_by_row(kernel: Kernel, loop: Pass, step: Loop) -> Loop:
-    """The step with its loads and all rows in one program: columns and what depends on them alone, row after row."""
+    """The step with its loads and all rows in one program: columns and what depends on them alone, row after row.
+
+    `step` is that of the pass, or its first run.
+    """
     free = row_free(step.steps)
     columns = dict.fromkeys(a for s in step.steps for a in s.args if a[0] == "w")
     lines = [Step(name, kernel.memory.load, ()) for name in columns]
     lines += [s for s in step.steps if s.dst in free]
     for group in range(kernel.groups):
         lines += [Step(of_row(f"a{i}", group), kernel.memory.broadcast, ()) for i in range(len(loop.rows))]
-        for s in step.steps:
-            if s.dst not in free:
-                lines.append(Step(of_row(s.dst, group), s.op, tuple(_named(a, group, free) for a in s.args), s.imm))
-    return msgspec.structs.replace(step, program=tuple(map(str, lines)), accs=_accs(kernel, step), first=())
+        own = _own(kernel, loop, step, group)
+        shared = free if own is step else frozenset()
+        for s in own.steps:
+            if s.dst not in shared:
+                lines.append(Step(of_row(s.dst, group), s.op, tuple(_named(a, group, shared) for a in s.args), s.imm))
+    accs = tuple(acc for group in range(kernel.groups) for acc in _accs_of(_own(kernel, loop, step, group), group))
+    return msgspec.structs.replace(step, program=tuple(map(str, lines)), accs=accs, first=())
+
+
+def _own(kernel: Kernel, loop: Pass, step: Loop, group: int) -> Loop:
+    """The step of a group, or its first run, where that of others is `step`."""
+    found = kernel.of_group(loop, group)
+    if found is loop:
+        return step
+    return found.step if step == loop.step else found.step.first_run
 
 
 def interleaved(kernel: Kernel, loop: Loop) -> Loop:
@@ -39,16 +63,15 @@ def interleaved(kernel: Kernel, loop: Loop) -> Loop:
     Inputs are loaded at their first use.
     """
     return msgspec.structs.replace(
-        loop, program=tuple(map(str, _lines(kernel, loop))), accs=_accs(kernel, loop), first=()
+        loop,
+        program=tuple(map(str, _lines(kernel, loop))),
+        accs=tuple(acc for group in range(kernel.groups) for acc in _accs_of(loop, group)),
+        first=(),
     )
 
 
-def _accs(kernel: Kernel, loop: Loop) -> tuple[Acc, ...]:
-    return tuple(
-        Acc(of_row(acc.name, group), acc.type, of_row(acc.next, group))
-        for group in range(kernel.groups)
-        for acc in loop.accs
-    )
+def _accs_of(loop: Loop, group: int) -> Iterator[Acc]:
+    return (Acc(of_row(acc.name, group), acc.type, of_row(acc.next, group)) for acc in loop.accs)
 
 
 def _named(name: str, group: int, free: frozenset[str]) -> str:

@@ -143,7 +143,9 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
     the name of an in-order processor for which they are ordered. Where codes take more than a byte, of
     `code_bytes`, what is said of bytes of `Planes` is said of those, lowest byte first. Programs
     are of so many rows `together`, a group: its inputs are tables whose bytes they share, of as many bits each, those
-    of the first row lowest; `c0` on are registers of the tile of its first row, then those of the next.
+    of the first row lowest; `c0` on are registers of the tile of its first row, then those of the next. In the order of
+    a processor the last of several rows has the program `beside`, if there is one, on general-purpose registers: it
+    runs beside those of the others.
     """
 
     isa: str
@@ -167,6 +169,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
     code_bytes: int = 1
     together: int = 1
     cross_terms: int = 0
+    beside: Pass | None = None
 
     @property
     def digest(self) -> str:
@@ -192,6 +195,18 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
     def groups(self) -> int:
         """Groups of rows, each of which has one program."""
         return self.rows // self.together
+
+    @property
+    def last_row(self) -> Kernel | None:
+        """The kernel of the last row's own program alone, None if it has none: what one of them computes, both do."""
+        if self.beside is None:
+            return None
+        return msgspec.structs.replace(self, rows=1, passes=(self.beside,), beside=None, order=ORDERS[0])
+
+    def of_group(self, loop: Pass, group: int) -> Pass:
+        """The pass that a group of rows has for `loop`: the last of several its own, in the order of a processor."""
+        last = 0 < group == self.groups - 1 and self.order not in ORDERS
+        return self.beside or loop if last else loop
 
     def rows_of(self, group: int) -> range:
         """The rows of a group."""

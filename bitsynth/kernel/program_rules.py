@@ -12,10 +12,11 @@ from bitsynth.isa.types import VecType
 from bitsynth.kernel.forms_used import constant_load
 
 
-def register_type(isa: Isa, text: str) -> VecType:
-    """The type `text`, which must fill a register and have a name in C."""
+def register_type(isa: Isa, text: str, *, general: bool = False) -> VecType:
+    """The type `text`, which must fill a register and have a name in C; a general-purpose one may do if `general`."""
     kind = VecType.parse(text)
-    if str(kind) not in isa.table.ctype or kind.total_bits != isa.table.vector_bits:
+    fills = kind.total_bits == isa.table.vector_bits or (general and kind.in_general)
+    if str(kind) not in isa.table.ctype or not fills:
         raise SpecError(f"{text} is no type of a full register of {isa.name}")
     return kind
 

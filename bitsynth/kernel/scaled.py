@@ -32,9 +32,11 @@ def scaled(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
         return kernel
     scaling = _Scaling(isa, kernel, doublings)
     passes = tuple(p if p.carries else scaling.flushed(p) for p in kernel.passes)
-    read = {a for p in passes for program in p.programs for s in program for a in s.args}
+    beside = kernel.beside and scaling.flushed(kernel.beside)
+    every = (*passes, *([beside] if beside else []))
+    read = {a for p in every for program in p.programs for s in program for a in s.args}
     constants = tuple(c for c in (*kernel.constants, *scaling.more.values()) if c.name in read)
-    return replace(kernel, passes=passes, constants=constants)
+    return replace(kernel, passes=passes, beside=beside, constants=constants)
 
 
 @dataclass

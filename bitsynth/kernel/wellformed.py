@@ -36,6 +36,9 @@ def check_shape(isa: Isa, kernel: Kernel) -> None:
         except SpecError as why:
             raise SpecError(f"malformed kernel: pass {number}: {why}") from None
     _require(_chains(kernel))
+    if (last := kernel.last_row) is not None:
+        _require(_beside(kernel))
+        check_shape(isa, last)
 
 
 def check_used(isa: Isa, kernel: Kernel) -> None:
@@ -158,6 +161,19 @@ def _chains(kernel: Kernel) -> Iterator[Conditions]:
     }
 
 
+def _beside(kernel: Kernel) -> Iterator[Conditions]:
+    """Facts of a program of the last row's own, about that of the others, whose inputs it shares and turns it has."""
+    others, own = kernel.passes[0], kernel.beside
+    assert own is not None
+    turns = [(p.step.trip_count, bool(p.step.first)) for p in (others, own)]
+    yield {
+        "single rows, if the last has a program of its own": kernel.together == 1,
+        "one pass of one loop, if the last row has a program of its own": len(kernel.passes) == len(others.loops) == 1,
+        "the inputs of other rows in a last one of its own": (own.rows, own.columns) == (others.rows, others.columns),
+        "the turns of other rows in a last one of its own": turns[0] == turns[1] and not own.carries,
+    }
+
+
 def planes_of(inputs: Iterable[Input]) -> int:
     """The number of truth tables of all inputs of a side; a table of values counts as one."""
     return sum(len(x.tables) if isinstance(x, Planes) else 1 for x in inputs)
@@ -208,7 +224,7 @@ def _check_pass(isa: Isa, kernel: Kernel, loop: Pass) -> None:
 
 def _check_loop(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
     for acc in loop.accs:
-        register_type(isa, acc.type)
+        register_type(isa, acc.type, general=True)
     check_program(isa, loop.steps, known | {acc.name for acc in loop.accs})
     for acc in loop.accs:
         if acc.next not in {s.dst for s in loop.steps}:

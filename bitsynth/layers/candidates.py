@@ -52,6 +52,12 @@ class Candidate:
         return self.kernel_options.method
 
     @property
+    def cpu(self) -> str:
+        """The processor that has the kernel to itself, "" for a kernel of any."""
+        model = self.kernel_options.model
+        return model if model in load_table(self.isa).cpu else ""
+
+    @property
     def channels(self) -> int:
         """The most columns of a tile."""
         return self.kernel_options.channels
@@ -66,7 +72,7 @@ def candidates(
     """
     for name in sets_for(isa):
         spec = MatmulSpec(name, act, wgt)
-        for options in (x for method in methods for x in _tiles(method)):
+        for options in (x for method in methods for x in _tiles(method, load_table(name).in_order)):
             path = kernels.find_for(spec, options)
             if path is None or not (fits or runs_here)(entry := kernels.read_entry(path)):
                 continue
@@ -74,12 +80,16 @@ def candidates(
                 yield Candidate(entry, options)
 
 
-def _tiles(method: str) -> Iterator[KernelOptions]:
-    """What tiles that may be shipped are asked for by: their most columns, and positions of K a step."""
+def _tiles(method: str, in_order: Sequence[str]) -> Iterator[KernelOptions]:
+    """What tiles that may be shipped are asked for by: their most columns, and positions of K a step.
+
+    Of popcounts the processors that are `in_order` have their own.
+    """
     for channels in CHANNELS:
         yield KernelOptions(method, channels=channels)
     if method == "popcount":
         yield KernelOptions(method, channels=CHANNELS[0], k_step=DEEP_STEP)
+        yield from (KernelOptions(method, model=cpu, channels=CHANNELS[0]) for cpu in in_order)
 
 
 def cached_entry(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand) -> Entry | None:

@@ -94,8 +94,14 @@ class Estimate:
         """The schedule that runs it so."""
         found, rows = self.candidate, self.rows if self.rows < self._kernel.rows else 0
         named = found.isa, found.method, found.channels, self.conv_algorithm, rows
-        first, band, k_step = self.columns_first, self._band_rows, found.kernel_options.k_step
-        return LayerSchedule(*named, columns_first=first, band_rows=band, operands=found.operands, k_step=k_step)
+        return LayerSchedule(
+            *named,
+            columns_first=self.columns_first,
+            band_rows=self._band_rows,
+            operands=found.operands,
+            k_step=found.kernel_options.k_step,
+            cpu=found.cpu,
+        )
 
     @property
     def cycles(self) -> float:

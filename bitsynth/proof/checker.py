@@ -58,7 +58,18 @@ class Checked:
 
 
 def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
-    """The lemmas that compose into the kernel's correctness; Refuted if it is wrong, SpecError if it is malformed."""
+    """The lemmas that compose into the kernel's correctness; Refuted if it is wrong, SpecError if it is malformed.
+
+    A last row with a program of its own is a kernel of its own, of which the same is shown.
+    """
+    lemmas = _checked(kernel, new_trace)
+    if (last := kernel.last_row) is not None:
+        lemmas += [f"last row: {lemma}" for lemma in _checked(last, new_trace) if lemma not in lemmas]
+    return Checked(tuple(lemmas))
+
+
+def _checked(kernel: Kernel, new_trace: TraceFactory) -> list[str]:
+    """The lemmas of a kernel whose rows have one program."""
     isa = load(kernel.isa)
     check_shape(isa, kernel)
     require_tested(isa[op] for op in sorted(forms_used(isa, kernel)))
@@ -83,7 +94,7 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
     lemmas += _check_product(kernel, tile)
     lemmas.append(encoding_lemma(kernel.act_bits, kernel.w_bits))
     check_used(isa, kernel)
-    return Checked(tuple(lemmas))
+    return lemmas
 
 
 def _check_memory(isa: Isa, kernel: Kernel, new_trace: TraceFactory) -> str:

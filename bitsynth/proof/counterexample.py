@@ -92,13 +92,15 @@ def evidence(kernel: Kernel) -> str:
 
 
 def counterexample(kernel: Kernel, *, thorough: bool = True) -> Counterexample | None:
-    """The first input of the search on which a sum is wrong; None if all are right.
+    """The first input of the search on which a sum is wrong, by either program of rows; None if all are right.
 
     Only a `thorough` search goes on to inputs of whole flush periods.
     """
-    for rows, columns in chain(_short(kernel), _long(kernel) if thorough else ()):
-        if found := _first_wrong(kernel, rows, columns):
-            return found
+    for each in (kernel, kernel.last_row):
+        inputs = chain(_short(each), _long(each) if thorough else ()) if each else ()
+        for rows, columns in inputs:
+            if each and (found := _first_wrong(each, rows, columns)):
+                return found
     return None
 
 

@@ -6,10 +6,10 @@ from functools import lru_cache
 
 from bitsynth.errors import Refuted
 from bitsynth.isa.domains.forms import Atoms
-from bitsynth.isa.load import load
+from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.scaled import scaled
-from bitsynth.proof.accumulation import PassSummary, pass_summary, step_summary
+from bitsynth.proof.accumulation import LoopSummary, PassSummary, pass_summary, step_summary
 from bitsynth.proof.mixed import unmixed
 from bitsynth.proof.orders import check_folds
 
@@ -22,8 +22,18 @@ def proved_multiple(kernel: Kernel, doublings: int) -> Kernel:
     """
     if not doublings:
         return kernel
-    isa, carried = load(kernel.isa), None
+    isa = load(kernel.isa)
     made = scaled(isa, kernel, doublings)
+    _check(isa, kernel, made, doublings)
+    if kernel.last_row is not None and made.last_row is not None:
+        _check(isa, kernel.last_row, made.last_row, doublings)
+    check_folds(made, doublings)
+    return made
+
+
+def _check(isa: Isa, kernel: Kernel, made: Kernel, doublings: int) -> None:
+    """Refuted unless flushes of `made`, but for a last row's own, add 2^doublings times what those of `kernel` do."""
+    carried: LoopSummary | None = None
     for index, (loop, other) in enumerate(zip(kernel.passes, made.passes, strict=True)):
         sums, _ = unmixed(kernel, step_summary(isa, kernel, loop), index)
         summary = pass_summary(isa, kernel, loop, sums, carried)
@@ -31,8 +41,6 @@ def proved_multiple(kernel: Kernel, doublings: int) -> Kernel:
         if _taken(multiple) != _taken(summary, 1 << doublings):
             raise Refuted(f"doubled {doublings} times, the flush of pass {index} does not add that multiple")
         carried = summary.carried
-    check_folds(made, doublings)
-    return made
 
 
 def _taken(summary: PassSummary, times: int = 1) -> list[Atoms]:

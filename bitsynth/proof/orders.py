@@ -5,7 +5,7 @@ And folds and flushes store what they do row by row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
 
@@ -14,7 +14,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.in_order import ahead, folds
 from bitsynth.kernel.in_order.beginning import Beginning, beginning
-from bitsynth.kernel.in_order.halves import HALVES, half_loads, half_of
+from bitsynth.kernel.in_order.halves import HALVES, PARTS, WORD, HalfLoads, half_loads, half_of
 from bitsynth.kernel.order import of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
@@ -62,8 +62,8 @@ def check_folds(kernel: Kernel, doublings: int = 0) -> None:
     _check_shared_starts(isa, kernel, doublings)
     for flat in (flat for loop in kernel.passes for flat in _folds(isa, kernel, loop, doublings)):
         known: dict[object, int] = {}
-        stored = _stored(isa, flat.steps, known, "")
-        if _stored(isa, ahead.quickest(isa, kernel, flat), known, _join(isa, kernel)) != stored:
+        stored = _stored(isa, flat.steps, known, None)
+        if _stored(isa, ahead.quickest(isa, kernel, flat), known, half_loads(isa, kernel.order)) != stored:
             raise Refuted(f"the order for {kernel.order} changes what a fold or a flush stores")
 
 
@@ -90,7 +90,7 @@ def _check_shared_starts(isa: Isa, kernel: Kernel, doublings: int) -> None:
         each = (_flushes(isa, kernel, loop, doublings, shared=shared) for shared in (False, True))
         for own, shared in zip(*each, strict=True):
             known: dict[object, int] = {}
-            if _stored(isa, own.steps, known, "", one) != _stored(isa, shared.steps, known, ""):
+            if _stored(isa, own.steps, known, None, one) != _stored(isa, shared.steps, known, None):
                 raise Refuted(f"the flush of rows that share the place they start at, for {kernel.order}, is another")
 
 
@@ -98,13 +98,13 @@ def _stored(
     isa: Isa,
     lines: Iterable[Step],
     known: dict[object, int],
-    join: str,
+    halves: HalfLoads | None,
     places: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, int]:
     """What lines store, by its place; loads are of their own `places`. Refuted if one loads what another has stored."""
     lines, out = list(lines), dict[str, int]()
     made = {step.dst for step in lines}
-    values = _Values(known, join, (a for step in lines for a in step.args if a not in made and a[0] != "k"))
+    values = _Values(known, halves, (a for step in lines for a in step.args if a not in made and a[0] != "k"))
     for step in lines:
         if isa[step.op].store:
             if step.args[0] not in values.now:
@@ -121,27 +121,26 @@ def _stored(
 def _load_forms(isa: Isa, kernel: Kernel, lines: Iterable[Step]) -> dict[str, str]:
     """What loads each input, and each half of one that fills a register."""
     halves, forms = half_loads(isa, kernel.order), {step.dst: step.op for step in lines if not step.args}
+    if halves is None:
+        return forms
     whole = [name for name, op in forms.items() if isa[op].operands[0].type.total_bits == isa.table.vector_bits]
-    return forms | ({name + half: halves.load for name in whole for half in HALVES} if halves else {})
-
-
-def _join(isa: Isa, kernel: Kernel) -> str:
-    halves = half_loads(isa, kernel.order)
-    return halves.join if halves else ""
+    repeated = {name + WORD: halves.load for name, op in forms.items() if op == kernel.memory.broadcast}
+    return forms | repeated | {name + part: halves.load for name in whole for part in PARTS}
 
 
 LoadPlace = tuple[str, str, int]
-"""What a load reads: an input, "" or one of its HALVES, and the number of the step."""
+"""What a load reads: an input, "" or one of its PARTS, and the number of the step."""
 
 
 class _Values:
     """Values by their names; what is made of the same by the same has one number in `known`.
 
-    The form `join` makes a register of its halves: that is the load of the whole.
+    By the forms of `halves`, one that makes a register of its halves is the load of the whole, and one that takes half
+    of what was loaded into a general-purpose register is the load of that.
     """
 
-    def __init__(self, known: dict[object, int], join: str, start: Iterable[str] = ()) -> None:
-        self.known, self.join = known, join
+    def __init__(self, known: dict[object, int], halves: HalfLoads | None, start: Iterable[str] = ()) -> None:
+        self.known, self.halves = known, halves
         self.loads = dict[int, LoadPlace]()
         self.now = {name: self.of(name) for name in start}
 
@@ -154,7 +153,7 @@ class _Values:
         if absent:
             raise Refuted(f"{step} reads {absent[0]} before it is made")
         args = tuple(self.now.get(a, a) for a in step.args)
-        place = self._joined(step, args) if args else at
+        place = (self._joined(step, args) or self._taken(step, args)) if args else at
         value = self.of(place or (step.op, step.imm, args))
         self.now[step.dst] = value
         if place:
@@ -162,12 +161,19 @@ class _Values:
 
     def _joined(self, step: Step, args: Iterable[int | str]) -> LoadPlace | None:
         """What a step has loaded whose operands are the halves of one input."""
-        if step.op != self.join:
+        if self.halves is None or step.op != self.halves.join:
             return None
         low, high = (self.loads.get(a) if isinstance(a, int) else None for a in args)
         if not low or not high or (low[1], high[1]) != HALVES or (low[0], low[2]) != (high[0], high[2]):
             return None
         return (low[0], "", low[2])
+
+    def _taken(self, step: Step, args: Sequence[int | str]) -> LoadPlace | None:
+        """What a step has loaded that takes half of one input, of which a row's is all that is repeated."""
+        if self.halves is None or step.op not in self.halves.takes:
+            return None
+        of = self.loads.get(args[0]) if isinstance(args[0], int) else None
+        return None if of is None or of[1] else (of[0], self.halves.takes[step.op], of[2])
 
     def end(self, flat: Loop, carried: Iterable[str]) -> None:
         """End a turn: accumulators become what they are next, and what is not `carried` is gone."""
@@ -180,7 +186,7 @@ class _Values:
 def _one_by_one(kernel: Kernel, loop: Pass, steps: int, known: dict[object, int], *, sets: bool) -> list[int]:
     """What steps leave in accumulators, which the first run `sets` or goes on from."""
     flat = row_by_row(kernel, loop, loop.step)
-    values = _Values(known, "", () if sets else (acc.name for acc in flat.accs))
+    values = _Values(known, half_loads(load(kernel.isa), kernel.order), () if sets else (acc.name for acc in flat.accs))
     for number in range(steps):
         run = row_by_row(kernel, loop, loop.step.first_run) if sets and number == 0 else flat
         for step in run.steps:
@@ -197,7 +203,7 @@ def _as_ordered(
     places = {
         ahead.copy_of(s.dst + half, copy): (s.dst, half, copy)
         for s in plain
-        for half in ("", *HALVES)
+        for half in ("", *PARTS)
         for copy in range(found.copies)
     }
 
@@ -211,7 +217,7 @@ def _as_ordered(
             raise Refuted(f"{step} loads in another form than {forms.get(name + half)}")
         return name, half, turn * found.copies + copy
 
-    values = _Values(known, _join(isa, kernel), () if first else (acc.name for acc in found.flat.accs))
+    values = _Values(known, half_loads(isa, kernel.order), () if first else (acc.name for acc in found.flat.accs))
     for step in found.before:
         values.run(step, at(step, 0))
     for turn in range(turns - 1):

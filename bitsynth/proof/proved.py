@@ -17,7 +17,7 @@ import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
-from bitsynth.kernel.program import BIT_AXES, ORDERS, Kernel
+from bitsynth.kernel.program import BIT_AXES, ORDERS, Kernel, Pass
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.proof import checker
 from bitsynth.proof.obligations import Obligation, ObligationRecorder, implies
@@ -103,9 +103,14 @@ def _as_checked(kernel: Kernel) -> Kernel:
 
 def _without_form(kernel: Kernel) -> Kernel:
     """The kernel without the fields in which its forms differ."""
-    change = msgspec.structs.replace
-    passes = tuple(change(p, loops=tuple(change(x, trip_count=1) for x in p.loops)) for p in kernel.passes)
-    return change(_as_checked(kernel), passes=passes)
+    beside = kernel.beside and _without_bounds(kernel.beside)
+    passes = tuple(map(_without_bounds, kernel.passes))
+    return msgspec.structs.replace(_as_checked(kernel), passes=passes, beside=beside)
+
+
+def _without_bounds(loop: Pass) -> Pass:
+    loops = tuple(msgspec.structs.replace(x, trip_count=1) for x in loop.loops)
+    return msgspec.structs.replace(loop, loops=loops)
 
 
 def examine(kernel: Kernel) -> tuple[tuple[str, ...], frozenset[Obligation]]:

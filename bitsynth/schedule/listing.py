@@ -14,6 +14,9 @@ from bitsynth.isa.tables import ANY_PORT
 _REGISTER = re.compile(r"\b([vqdshbxw]\d+|sp)\b")
 _VECTOR = re.compile(r"\bv\d+\.|\b[qdshb]\d+\b")
 _BRANCH = re.compile(r"(b|b\.\w+|bl|br|ret|cbn?z|tbn?z)")
+_SHIFT = re.compile(r"\b(ls[lr]|asr|ror|[su]xt[bhw]) #")
+_FIELDS = {"extr", "bfi", "bfxil", "ubfx", "sbfx", "ubfiz", "sbfiz"}
+"""What shifts an operand of an integer instruction."""
 _COMPARES = {"cmp", "cmn", "tst", "ccmp"}
 _SETS = _COMPARES | {"subs", "adds", "ands", "bics", "negs"}
 """What writes the flags, and `_READS` what reads them."""
@@ -41,6 +44,8 @@ def _issued(isa: Isa, cpu: str, line: str) -> tuple[Issued, ...]:
         return (_arithmetic(isa, cpu, op, rest, registers),)
     reads, writes = (registers, []) if op in _COMPARES else (registers[1:], registers[:1])
     kind = "multiply" if op in {"mul", "madd", "msub", "umull", "smull", "umulh", "mneg"} else "integer"
+    if "shifted" in rules.kinds and (_SHIFT.search(rest) or op in _FIELDS):
+        kind = "shifted"
     return (of_kind(rules, kind, reads + ["flags"] * bool(_READS.fullmatch(op)), writes + ["flags"] * (op in _SETS)),)
 
 

@@ -16,12 +16,13 @@ from bitsynth.isa.recurrence import Block
 from bitsynth.isa.scoreboard import Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
+from bitsynth.isa.types import VecType
 from bitsynth.kernel.in_order import ahead, counting, folds
 from bitsynth.kernel.in_order.addresses import has_address, pointer_of
 from bitsynth.kernel.in_order.beginning import Beginning, beginning
 from bitsynth.kernel.in_order.list_scheduling import issue
-from bitsynth.kernel.order import interleaved, of_row, row_by_row
-from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
+from bitsynth.kernel.order import all_accs, interleaved, of_row, row_by_row
+from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, period
 from bitsynth.schedule import cost
 
 
@@ -70,9 +71,18 @@ class _Tile:
 
     def run(self, steps: int) -> Iterator[Block]:
         for chain in self.kernel.chains:
-            for number, loop in enumerate(chain):
-                yield from self._nest(loop, steps, carried=number > 0)
-                yield list(self._flush(loop))
+            known = dict[tuple[int, bool], list[Block]]()
+            for done in range(0, steps, every := period(chain)):
+                which = min(every, steps - done), done == 0
+                if which not in known:
+                    known[which] = list(self._block(chain, *which))
+                yield from known[which]
+
+    def _block(self, chain: Iterable[Pass], steps: int, first: bool) -> Iterator[Block]:
+        """The passes over steps between two flushes to the tile, which the `first` starts."""
+        for number, loop in enumerate(chain):
+            yield from self._nest(loop, steps, carried=number > 0)
+            yield list(self._flush(loop, first))
 
     def _nest(self, loop: Pass, steps: int, *, carried: bool) -> Iterator[Block]:
         """Runs of the innermost loop, and behind each those of the loops around it that end there."""
@@ -162,9 +172,12 @@ class _Tile:
         """Accumulators at zero: those of outer loops in memory, if the kernel is ordered."""
         in_memory = self.kernel.order not in ORDERS and folds.starts_in_memory(self.isa, self.kernel, loop)
         if in_memory or not loop.first or not ahead.peels(self.kernel):
-            names = [of_row(acc.name, group) for group in range(self.kernel.groups) for acc in loop.accs]
-            for name in names:
-                yield of_kind(self.rules, "store", [name]) if in_memory else of_kind(self.rules, "move", (), [name])
+            for acc in all_accs(self.kernel, loop):
+                if in_memory:
+                    yield of_kind(self.rules, "store", [acc.name])
+                else:
+                    kind = "integer" if VecType.parse(acc.type).in_general else "move"
+                    yield of_kind(self.rules, kind, (), [acc.name])
 
     def _lines(self, flat: Loop, lines: Iterable[Step]) -> list[Issued]:
         """Lines of all rows of a step."""
@@ -177,6 +190,10 @@ class _Tile:
 
     def _line(self, line: Step, becomes: dict[str, str]) -> Iterator[Issued]:
         address = "" if line.args else pointer_of(line)
+        if has_address(self.isa, line) and self.kernel.beside:
+            yield issue(self.isa, self.cpu, line, becomes, address)
+            yield of_kind(self.rules, "integer", ["offset"], ["at"])
+            return
         if has_address(self.isa, line):
             address = f"at_{line.dst}"
             yield of_kind(self.rules, "integer", ["offset"], [address])
@@ -220,11 +237,14 @@ class _Tile:
             names = [a if a[0] == "k" else of_row(a, group) for a in args]
             yield arithmetic(self.isa, self.cpu, s.op, names, of_row(becomes.get(s.dst, s.dst), group))
 
-    def _flush(self, loop: Pass) -> Iterator[Issued]:
+    def _flush(self, loop: Pass, first: bool) -> Iterator[Issued]:
+        """The flush of a pass: in the order of a processor the `first` has one start for all rows, if they are few."""
         memory, registers = self.kernel.memory, self.kernel.tile_registers(self.isa.table.vector_bits)
         if self.kernel.order not in ORDERS:
             if not loop.carries:
-                yield from self._fold(folds.flush(self.isa, self.kernel, loop, row_terms=self.kernel.has_row_terms))
+                shared = first and folds.shares_starts(self.isa, self.kernel)
+                row_terms = self.kernel.has_row_terms
+                yield from self._fold(folds.flush(self.isa, self.kernel, loop, row_terms=row_terms, shared=shared))
             elif self._in_memory:
                 yield from self._fold(folds.fold(self.kernel, loop.carried))
             else:

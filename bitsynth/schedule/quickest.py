@@ -8,6 +8,7 @@ from math import ceil
 import msgspec
 
 from bitsynth.isa.load import load
+from bitsynth.kernel.in_order.list_scheduling import general_registers
 from bitsynth.kernel.program import Kernel
 from bitsynth.schedule.predicted import cycles_per_128_mac
 from bitsynth.schedule.registers import ROWS
@@ -24,6 +25,9 @@ _FILLED = 3 / 4
 Compilers copy registers around ordered steps where they do: A4W4 by six rows of 32 columns takes 2.6 times as long as
 by five, in which 20 of 32 registers are sums (gcc 12.2).
 """
+
+_BUSY = 7
+"""General-purpose registers that a last row's own program is busy with at least, beside its sums."""
 
 
 def quickest(kernel: Kernel, cpu: str) -> Kernel:
@@ -50,8 +54,11 @@ def _with_room(kernel: Kernel) -> Kernel:
     """The kernel with as many of its rows as leave registers beside sums."""
     most = _FILLED * load(kernel.isa).table.registers
     accs = max(len(loop.step.accs) for loop in kernel.passes)
-    groups = min(kernel.groups, max(1, ceil(most / accs) - 1))
-    return msgspec.structs.replace(kernel, rows=groups * kernel.together)
+    groups = max(1, ceil(most / accs) - 1)
+    if kernel.beside:
+        free = general_registers(kernel) + kernel.groups - len(kernel.beside.step.accs)
+        groups = min(groups + 1, free - _BUSY)
+    return msgspec.structs.replace(kernel, rows=min(kernel.groups, groups) * kernel.together)
 
 
 def scoreboard(kernel: Kernel, cpus: Iterable[str]) -> dict[str, float]:

@@ -17,9 +17,10 @@ NEON = load("neon")
 
 
 def _kernel(widens):
-    """One that widens what it adds, for layers, or one that adds bytes."""
+    """One that widens what it adds, for layers, or one that adds bytes in all rows."""
     options = {"method": "popcount", "channels": 64} if widens else {"cpu": "a53"}
-    return bitsynth.get_kernel("neon", 1, 1, **options).with_order("a53").entry.kernel
+    kernel = bitsynth.get_kernel("neon", 1, 1, **options).with_order("a53").entry.kernel
+    return msgspec.structs.replace(kernel, beside=None)
 
 
 def _begun(kernel):
@@ -42,6 +43,16 @@ def test_a_first_turn_adds_to_nothing(widens):
     other = _swaps(found, kernel)
     assert len(other) == kernel.rows * len(accs)
     assert all((line is not None) == widens for line in other)
+    orders.check_order(kernel)
+
+
+def test_a_last_row_of_its_own_adds_to_nothing():
+    """Where it adds to a sum twice, it adds up in the first turn what it adds then."""
+    kernel = bitsynth.get_kernel("neon", 1, 1, cpu="a53").on("a53").entry.kernel
+    other = _swaps(_begun(kernel), kernel)
+    own = len(kernel.beside.step.accs)
+    assert len(other) == 2 * own + (kernel.rows - 1) * len(kernel.passes[0].step.accs)
+    assert [line.op for line in other if line] == ["add_lsr_x.x64x1"] * own
     orders.check_order(kernel)
 
 

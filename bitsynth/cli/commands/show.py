@@ -60,6 +60,8 @@ def _page(name: str, parsed: KernelName, entry: Entry) -> list[RenderableType]:
         parts += _build_page(isa, kernel.build)
     for k, loop in enumerate(kernel.passes):
         parts += _pass_page(isa, kernel, loop, f"pass {k}, " if len(kernel.passes) > 1 else "")
+    if kernel.beside:
+        parts += _pass_page(isa, kernel, kernel.beside, "last row, in the order of a processor, ")
     return [*parts, "", heading("instructions"), legend(isa, _programs(kernel))]
 
 
@@ -159,7 +161,8 @@ def _registers(given: int, count: int) -> str:
 
 def _programs(kernel: Kernel) -> list[Step]:
     """The steps of every program."""
-    return [*(kernel.build.steps if kernel.build else ()), *(s for p in kernel.passes for x in p.programs for s in x)]
+    passes = (*kernel.passes, *([kernel.beside] if kernel.beside else []))
+    return [*(kernel.build.steps if kernel.build else ()), *(s for p in passes for x in p.programs for s in x)]
 
 
 def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
@@ -169,7 +172,8 @@ def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
     # Programs, step by step.
     if kernel.build:
         facts_of["build"]["program"] = [step_facts(isa, s) for s in kernel.build.steps]
-    for loop, texts in zip(kernel.passes, facts_of["passes"], strict=True):
+    beside = [(kernel.beside, facts_of["beside"])] if kernel.beside else []
+    for loop, texts in (*zip(kernel.passes, facts_of["passes"], strict=True), *beside):
         for nested, of_nested in zip(loop.loops, texts["loops"], strict=True):
             of_nested["program"] = [step_facts(isa, s) for s in nested.steps]
             of_nested["first"] = [step_facts(isa, s) for s in nested.first_steps]

@@ -17,7 +17,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.scoreboard import InOrder, busy
 from bitsynth.isa.step import Step
 from bitsynth.kernel.in_order.folds import in_registers
-from bitsynth.kernel.in_order.halves import half_of, in_halves, is_half
+from bitsynth.kernel.in_order.halves import half_of, in_halves, is_half, is_join
 from bitsynth.kernel.in_order.list_scheduling import ListScheduler, Turn, issue
 from bitsynth.kernel.order import interleaved, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
@@ -93,8 +93,9 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
     if in_registers(isa, kernel):
         flat = written(isa, kernel, loop, loop.step)
         return Ordered(1, flat, tuple((step, False) for step in listed(isa, kernel, flat)))
-    flats = [row_by_row(kernel, loop, loop.step), interleaved(kernel, loop.step)]
-    flats = flats[:1] if row_free(loop.step.steps) else flats
+    flats = [row_by_row(kernel, loop, loop.step)]
+    if kernel.beside is None and not row_free(loop.step.steps):
+        flats.append(interleaved(kernel, loop.step))
     copies = _copies(kernel, loop, len(flats[0].steps))
     known = [
         x for flat in flats for x in _orders(isa, kernel, _repeated(_parted(isa, kernel, loop, flat), copies), copies)
@@ -117,13 +118,14 @@ def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[Order
     if _copies_wanted(isa, flat):
         return
     summed = _of_accumulators(flat)
-    behind = [(step, True) for step in plain if step.dst not in summed]
+    kept = {step.dst for step in plain if step.args and isa[step.op].out.in_general}
+    behind = [(step, True) for step in plain if step.dst not in summed | kept]
     for near in _NEAR if len(flat.steps) >= LONG else _NEAR[:1]:
         both = ListScheduler(isa, kernel, flat, (), near).order([*((step, False) for step in plain), *behind])
         last = max(k for k, (_, ahead) in enumerate(both) if not ahead)
         found = _whole([step for step, ahead in both[:last] if ahead])
         yield Ordered(copies, flat, _turns(isa, kernel, flat, found, near))
-    loads = [step for step in flat.steps if not step.args or is_half(step.args[-1])]
+    loads = [step for step in flat.steps if not step.args or is_join(step)]
     yield Ordered(copies, flat, _turns(isa, kernel, flat, loads, len(flat.steps)))
 
 

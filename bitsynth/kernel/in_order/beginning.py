@@ -7,11 +7,10 @@ from functools import lru_cache
 
 import msgspec
 
+from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.in_order import counting
-from bitsynth.kernel.in_order.ahead import Ordered, peels
-from bitsynth.kernel.in_order.halves import half_of
-from bitsynth.kernel.order import row_by_row
+from bitsynth.kernel.in_order.ahead import Ordered, peels, written
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
 
@@ -36,7 +35,8 @@ def beginning(kernel: Kernel, loop: Pass, found: Ordered) -> Beginning | None:
         return None
     if counting.counted(kernel, found).segment is None:
         return None
-    first = _as_in_turns(row_by_row(kernel, loop, loop.step.first_run), row_by_row(kernel, loop, loop.step))
+    isa = load(kernel.isa)
+    first = _as_in_turns(*(written(isa, kernel, loop, step) for step in (loop.step.first_run, loop.step)))
     if first is None or not _apart(first, found):
         return None
     made = {step.dst: step for step in first.steps}
@@ -48,10 +48,7 @@ def beginning(kernel: Kernel, loop: Pass, found: Ordered) -> Beginning | None:
 
 def _line(step: Step, made: dict[str, Step]) -> Step | None:
     """What the first turn has for a line: the same, what sets a sum for what adds to it, or None."""
-    own = made.get(half_of(step.dst)[0])
-    if own is None:
-        return None
-    return own if own.args else step
+    return made.get(step.dst)
 
 
 def _as_in_turns(first: Loop, step: Loop) -> Loop | None:

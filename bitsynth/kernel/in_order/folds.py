@@ -92,9 +92,25 @@ def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool, doublings: i
                 if row_terms:
                     becomes[name] = f"from_{own}"
                     lines.append(Step(becomes[name], memory.add_tile, (start, more[-1])))
-        lines += _of_row(loop.flush_steps, group, becomes)
-        lines += _stores(kernel, group, dict(zip(names, loop.tile, strict=True)))
+        flushed = kernel.of_group(loop, group)
+        program = list(_of_row(flushed.flush_steps, group, becomes))
+        if flushed is not loop:
+            alone = _alone(program, becomes.values())
+            lines, program = [*alone, *lines], [s for s in program if s not in alone]
+        lines += program
+        lines += _stores(kernel, group, dict(zip(names, flushed.tile, strict=True)))
     return Loop(1, tuple(map(str, lines)), ())
+
+
+def _alone(program: Iterable[Step], tile: Iterable[str]) -> list[Step]:
+    """The lines that wait for nothing of the tile, a chain that other lines are to hide."""
+    waits, out = set(tile), list[Step]()
+    for step in program:
+        if waits.isdisjoint(step.args):
+            out.append(step)
+        else:
+            waits.add(step.dst)
+    return out
 
 
 def _loads(kernel: Kernel, group: int, accs: Iterable[Acc]) -> list[Step]:

@@ -8,25 +8,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from bitsynth.isa.load import Isa
 from bitsynth.isa.scoreboard import InOrder, Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
+from bitsynth.isa.types import VecType
 from bitsynth.kernel.in_order.folds import in_registers
-from bitsynth.kernel.in_order.halves import HALVES, half_of, is_high
+from bitsynth.kernel.in_order.halves import HALVES, half_of, in_word, is_high, is_join
 from bitsynth.kernel.program import Kernel, Loop, row_free
 
 _SPARE = 3
 """Registers that compilers have beside what is alive: with fewer, they copy and spill."""
 
 _INTEGERS = 4
-"""Integer registers for high halves."""
+"""General-purpose registers for high halves."""
+
+_GENERAL, _POINTERS = 31, 9
+"""General-purpose registers, and those for what is counted and pointed to, beside a pointer a row."""
 
 Turn = tuple[Step, bool]
 """A line, and whether it is that of the next step."""
 
 StepValue = tuple[str, bool]
 """The name of a value, and whether it is that of the next step."""
+
+
+def general_registers(kernel: Kernel) -> int:
+    """General-purpose registers that nothing is counted in, and that point to no row."""
+    return _GENERAL - _POINTERS - kernel.groups
 
 
 def issue(isa: Isa, cpu: str, step: Step, becomes: Mapping[str, str], address: str = "") -> Issued:
@@ -39,14 +49,14 @@ def issue(isa: Isa, cpu: str, step: Step, becomes: Mapping[str, str], address: s
         return of_kind(rules, load_kind(isa, step), [address] if address else (), [dst])
     if isa[step.op].store:
         return of_kind(rules, "store", step.args)
-    if is_high(step.args[-1]):
-        return of_kind(rules, "to_vector", step.args, [dst])
+    if is_join(step) or (isa[step.op].operands[-1].type.in_general and not isa[step.op].out.in_general):
+        return of_kind(rules, "to_vector", [becomes.get(a, a) for a in step.args], [dst])
     return arithmetic(isa, cpu, step.op, [becomes.get(a, a) for a in step.args], dst)
 
 
 def load_kind(isa: Isa, step: Step) -> str:
     """The kind of issue rules that a load is of."""
-    if is_high(step.dst):
+    if in_word(step.dst):
         return "load_integer"
     instr = isa[step.op]
     if instr.operands[0].type.total_bits < instr.out.total_bits:
@@ -58,20 +68,23 @@ def load_kind(isa: Isa, step: Step) -> str:
 class _Line:
     """A line that waits: what it takes to ask whether it can be next.
 
-    `reads` are the values that it reads, once each, of them those `needs` that lines make, and `whole` those in vector
-    registers. Nobody may read what it `overwrites` any more. A `high` half is in an integer register; one that
-    `is_half` takes half of the vector pipes.
+    `reads` are the values that it reads, once each, of them those `needs` that lines make, and those `alike` that are
+    in registers of the kind that it makes its own in. Nobody may read what it `overwrites` any more. What is `general`
+    is made in a general-purpose register; one that `is_half` takes half of the vector pipes, and one `beside` those of
+    vectors takes none. Behind it the `address` of another load is made, if it has one.
     """
 
     turn: Turn
     issued: Issued
     reads: tuple[StepValue, ...]
     needs: frozenset[StepValue]
-    whole: tuple[StepValue, ...]
+    alike: tuple[StepValue, ...]
     makes: StepValue
     overwrites: tuple[StepValue, ...]
-    high: bool
+    general: bool
     is_half: bool
+    beside: bool
+    address: Issued | None
 
 
 class ListScheduler:
@@ -88,6 +101,9 @@ class ListScheduler:
         self.most = isa.table.registers - len({c.name for c in kernel.constants} & read) - spare
         self.inputs = read - {s.dst for s in flat.steps}
         self.done = done
+        accs = {acc.name for acc in flat.accs if VecType.parse(acc.type).in_general}
+        self.general = accs | {s.dst for s in flat.steps if self._makes_general(s)}
+        self.most_general = general_registers(kernel) if accs else _INTEGERS
         self.in_halves = any(is_high(s.dst) for s in flat.steps)
         self.start = [(name, False) for name in sorted(self.inputs) if name[0] != "k"]
         for step in done:
@@ -102,10 +118,13 @@ class ListScheduler:
         if self.done:
             self.kept |= {(s.dst, True) for s in self.done if s.dst in ends}
         self.live = {*self.start, *((s.dst, False) for s in self.done if s.dst in ends and s.dst not in here)}
-        self.held = Counter(half_of(name)[1] for name, _ in self.live)
+        self.held = Counter(self._register(name) for name, _ in self.live)
         while waiting:
-            line = self._next(waiting[: self.window])
+            line = self._next(self._near(waiting)) or self._next(waiting)
+            assert line is not None, "lines wait for each other"
             self.core.issue(line.issued)
+            if line.address:
+                self.core.issue(line.address)
             self._run(line)
             waiting.remove(line)
             out.append(line.turn)
@@ -122,27 +141,50 @@ class ListScheduler:
             issued=issued,
             reads=reads,
             needs=frozenset(value for value in reads if value[0] not in self.inputs),
-            whole=tuple(value for value in reads if not is_high(value[0])),
+            alike=tuple(value for value in reads if (value[0] in self.general) == (step.dst in self.general)),
             makes=(step.dst, ahead),
             overwrites=tuple((name, False) for name in over),
-            high=is_high(step.dst),
+            general=step.dst in self.general,
             is_half=("vector", 1) in issued.takes,
+            beside=step.dst in self.general and not is_high(step.dst),
+            address=self._address(step),
         )
 
-    def _next(self, near: Sequence[_Line]) -> _Line:
+    def _makes_general(self, step: Step) -> bool:
+        """Whether a line makes its value in a general-purpose register."""
+        return in_word(step.dst) or (bool(step.args) and self.isa[step.op].out.in_general)
+
+    def _address(self, step: Step) -> Issued | None:
+        """What makes the address of a load, if slots for that may be missing."""
+        if self.kernel.beside is None or step.args or load_kind(self.isa, step) != "broadcast":
+            return None
+        return of_kind(self.core.rules, "integer", (), [])
+
+    def _near(self, waiting: Sequence[_Line]) -> Sequence[_Line]:
+        """The lines that are looked at: the first, and as many of those beside the others, whose turn is any time."""
+        if self.kernel.beside is None:
+            return waiting[: self.window]
+        return [
+            line for beside in (False, True) for line in islice((x for x in waiting if x.beside == beside), self.window)
+        ]
+
+    def _next(self, near: Sequence[_Line]) -> _Line | None:
         """Of the lines that can be next the first that starts soonest; if there is a register for none, any.
+
+        None if all wait for others.
 
         One that takes half of the vector pipes waits for one beside it: a load for a join, and a join for a load. The
         first load is behind none.
         """
         ready, found, soonest = list[_Line](), list[_Line](), 0
         at_once, live, start_of = self.core.earliest, self.live, self.core.start
-        room, high_room = self._room
+        room, general_room = self._room
         for line in near:
             if not line.needs <= live or (line.overwrites and any(self.readers[v] for v in line.overwrites)):
                 continue
             ready.append(line)
-            if not (high_room if line.high else room or self._taken(line) <= 0):
+            room_here = general_room if line.general else room
+            if not (room_here or ((line.reads or not line.general) and self._taken(line) <= 0)):
                 continue
             start = start_of(line.issued)
             if not self.in_halves and start <= at_once:
@@ -152,7 +194,8 @@ class ListScheduler:
             elif start == soonest:
                 found.append(line)
         if not found:
-            return min(ready, key=lambda line: (line.turn[1], self._taken(line)))
+            return min(ready, key=lambda line: (line.turn[1], self._taken(line)), default=None)
+        found = [line for line in found if not line.beside] or found
         halves = [line for line in found if line.is_half]
         if not halves or not self.core.idle("vector", soonest):
             return found[0]
@@ -162,9 +205,9 @@ class ListScheduler:
         return next((line for line in found if not line.is_half), halves[0])
 
     def _taken(self, line: _Line) -> int:
-        """Registers that are in use after a line and were not before it."""
-        after = not line.high and self._wanted(line.makes)
-        return after - sum(map(self._last, line.whole))
+        """Registers of the kind that it makes its own in that are in use after a line and were not before it."""
+        loaded = line.general and not line.reads
+        return (not loaded and self._wanted(line.makes)) - sum(map(self._last, line.alike))
 
     def _last(self, value: StepValue) -> bool:
         return self.readers[value] == 1 and value not in self.kept and value in self.live
@@ -172,7 +215,11 @@ class ListScheduler:
     @property
     def _room(self) -> tuple[bool, bool]:
         """Whether there is a register for one more result in vector registers, and for one more high half."""
-        return self.held[""] + self.held[HALVES[0]] < self.most, self.held[HALVES[1]] < _INTEGERS
+        return self.held[""] + self.held[HALVES[0]] < self.most, self.held[HALVES[1]] < self.most_general
+
+    def _register(self, name: str) -> str:
+        """What registers a value is in, by HALVES: that of low halves is known, which others wait for."""
+        return HALVES[1] if name in self.general else HALVES[0] if half_of(name)[1] == HALVES[0] else ""
 
     def _run(self, line: _Line) -> None:
         for value in line.reads:
@@ -185,7 +232,7 @@ class ListScheduler:
     def _hold(self, value: StepValue, holds: bool) -> None:
         """Note that a register holds the value, or that it does no more."""
         if holds != (value in self.live):
-            self.held[half_of(value[0])[1]] += 1 if holds else -1
+            self.held[self._register(value[0])] += 1 if holds else -1
             (self.live.add if holds else self.live.discard)(value)
 
     def _wanted(self, value: StepValue) -> bool:

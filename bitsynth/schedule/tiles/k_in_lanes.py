@@ -24,6 +24,7 @@ from bitsynth.schedule.flush import maximize_flush_period, with_trip_count
 from bitsynth.schedule.memory import memory
 from bitsynth.schedule.passes import PassBuilder, max_increment
 from bitsynth.schedule.registers import ROWS, fits_registers
+from bitsynth.schedule.tiles.in_words import with_last_row
 from bitsynth.sketches.popcount import counts
 from bitsynth.sketches.popcount.cover import PlacedBlock
 from bitsynth.sketches.reduction import plan as reduction
@@ -83,7 +84,7 @@ def cheapest_kernel(
             best = (key, kernel)
     if best is None:
         raise NoKernel(f"{isa.name}: no tile for {spec.act} x {spec.wgt} fits {isa.table.registers} registers")
-    return maximize_flush_period(isa, best[1])
+    return with_last_row(isa, maximize_flush_period(isa, best[1]), model)
 
 
 def _price(isa: Isa, kernel: Kernel, model: str, channels: int) -> tuple[float, ...]:

@@ -1,0 +1,105 @@
+"""K in words: the last row of a popcount kernel on general-purpose registers, beside the vectors of the others.
+
+An in-order processor starts instructions on these registers beside those on vectors, which leave them idle. Bits of a
+word are counted in fields of 1, 2 and 4 bits, two columns meet in a word, and their bytes are added up, as lanes of
+vectors are by the other rows' program.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.load import Isa
+from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.types import VecType
+from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
+from bitsynth.schedule.peel import peel_first_run
+from bitsynth.schedule.quickest import scoreboard
+
+_LOW, _HIGH = "low_x.x64x1", "high_x.x64x1"
+_EOR, _AND, _ADD = "eor_x.x64x1", "and_x.x64x1", "add_x.x64x1"
+_ADD_LEFT, _ADD_RIGHT, _MEET = "add_lsl_x.x64x1", "add_lsr_x.x64x1", "extr_x.x32x2"
+_HALF, _JOIN = "fmov_x.u8x8", "ins_x.u8x16"
+_FORMS = {_LOW, _HIGH, _EOR, _AND, _ADD, _ADD_LEFT, _ADD_RIGHT, _MEET, _HALF, _JOIN}
+_WORD_BYTES = 8
+_GATE = "eor.u8x16"
+_FIELDS = {1: 0x55, 2: 0x33, 4: 0x0F}
+"""Every other field of so many bits of a byte."""
+
+
+def with_last_row(isa: Isa, kernel: Kernel, cpu: str) -> Kernel:
+    """The kernel whose last row has a program of its own, if it can have one and is quicker on `cpu` by prediction."""
+    if cpu not in isa.table.in_order or not _can(isa, kernel):
+        return kernel
+    made = msgspec.structs.replace(kernel, beside=_last_row(isa, kernel))
+    told = (scoreboard(x, [cpu])[cpu] for x in (made, kernel))
+    return made if next(told) < next(told) else kernel
+
+
+def _can(isa: Isa, kernel: Kernel) -> bool:
+    """Whether rows are single planes whose bits differ from those of columns in a word each, two to a register."""
+    if not isa.instrs.keys() >= _FORMS or len(kernel.passes) > 1 or kernel.slot_bytes != _WORD_BYTES:
+        return False
+    (loop,) = kernel.passes
+    gates = {s.op for s in loop.step.steps if any(a[0] == "w" for a in s.args)}
+    sums = [VecType.parse(acc.type) for acc in loop.step.accs]
+    whole = 2 * len(sums) == kernel.column_registers(isa.table.vector_bits) and {*sums} == {isa.word}
+    return whole and len(loop.rows) == len(loop.columns) == len(loop.loops) == 1 and gates == {_GATE}
+
+
+def _last_row(isa: Isa, kernel: Kernel) -> Pass:
+    (loop,) = kernel.passes
+    registers = kernel.column_registers(isa.table.vector_bits)
+    step = _trace(isa, ["a0", *(f"w{g}_0" for g in range(registers))])
+    row = step.apply(_LOW, ["a0"])
+    sums = [_added(step, f"acc{g}", row, f"w{g}_0") for g in range(registers)]
+    accs = tuple(Acc(f"acc{g}", f"x8x{_WORD_BYTES}", made) for g, made in enumerate(sums))
+    inner = Loop(loop.step.trip_count, tuple(map(str, step.steps)), accs)
+    flush, tile = _flush(isa, loop, registers)
+    return peel_first_run(isa, Pass(loop.rows, loop.columns, (inner,), flush, tile), 1)
+
+
+def _added(step: Trace, acc: str, row: str, columns: str) -> str:
+    """Add up the bits in which a row differs from two columns: four bytes a column of the word `acc`."""
+    step.bind(acc, Register(VecType("x", 8, _WORD_BYTES), (0,) * _WORD_BYTES))
+    first, second = (_counted(step, step.apply(_EOR, [row, step.apply(part, [columns])])) for part in (_LOW, _HIGH))
+    above = step.apply(_ADD_LEFT, [first, first], 32)
+    below = step.apply(_ADD_RIGHT, [second, second], 32)
+    low, high = _parted(step, step.apply(_MEET, [above, below]), 4)
+    return step.apply(_ADD_RIGHT, [step.apply(_ADD, [acc, low]), high], 4)
+
+
+def _counted(step: Trace, bits: str) -> str:
+    """The set bits of every four of a word, there."""
+    for size in (1, 2):
+        bits = step.apply(_ADD_RIGHT, list(_parted(step, bits, size)), size)
+    return bits
+
+
+def _parted(step: Trace, word: str, size: int) -> tuple[str, str]:
+    """Every other field of `size` bits, and those between them."""
+    low = step.apply(_AND, [word], _FIELDS[size])
+    return low, step.apply(_AND, [word], _FIELDS[size] << size)
+
+
+def _flush(isa: Isa, loop: Pass, registers: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The flush of the other rows, whose accumulators are two words each, and what it makes of the tile."""
+    flush = _trace(isa, [f"c{r}" for r in range(len(loop.tile))])
+    for g in range(registers):
+        flush.bind(f"acc{g}", Register(VecType("x", 8, _WORD_BYTES), (0,) * _WORD_BYTES))
+    names = {
+        acc.name: flush.apply(_JOIN, [flush.apply(_HALF, [f"acc{2 * r}"]), f"acc{2 * r + 1}"])
+        for r, acc in enumerate(loop.step.accs)
+    }
+    for s in loop.flush_steps:
+        names[s.dst] = flush.apply(s.op, [names.get(a, a) for a in s.args], s.imm)
+    return tuple(map(str, flush.steps)), tuple(names[t] for t in loop.tile)
+
+
+def _trace(isa: Isa, inputs: list[str]) -> Trace:
+    """A trace with these registers, of zeros."""
+    trace = Trace(isa, LinearDomain(1))
+    for name in inputs:
+        trace.bind(name, Register(isa.word, (0,) * isa.word.lanes))
+    return trace

@@ -1,0 +1,218 @@
+"""The last row of a tile for the A53, whose program is on general-purpose registers."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import numpy as np
+import pytest
+
+import bitsynth
+from bitsynth.errors import Refuted, SpecError
+from bitsynth.isa.domains.forms import BitField, Concat, Inexact, as_form
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.load import load
+from bitsynth.kernel.in_order import ahead
+from bitsynth.kernel.in_order.halves import in_word
+from bitsynth.kernel.in_order.list_scheduling import issue
+from bitsynth.kernel.interpreter import product, wanted
+from bitsynth.matmul import cached_kernel
+from bitsynth.proof import checker, orders
+from bitsynth.proof.proved import Proved
+from bitsynth.schedule import listing, predicted
+from bitsynth.schedule.tiles import in_words
+from bitsynth.solver.budget import Budget
+from bitsynth.spec.options import KernelOptions
+
+change = msgspec.structs.replace
+NEON = load("neon")
+CACHED = cached_kernel(bitsynth.get_kernel("neon", 1, 1).spec, KernelOptions(model="a53"))
+KERNEL = CACHED.entry.kernel
+
+
+def _with(program=None, **loop):
+    """The kernel whose last row has another program, or another loop."""
+    step = KERNEL.beside.step
+    step = change(step, **({"program": program} if program else {}), **loop)
+    return change(KERNEL, beside=change(KERNEL.beside, loops=(step,)))
+
+
+def test_the_one_that_ships_is_made_and_proved_by_the_solver():
+    plain = change(KERNEL, beside=None)
+    made = in_words.with_last_row(NEON, plain, "a53")
+    assert made == KERNEL
+    proved = Proved.by_solver(made, Budget())
+    assert any(lemma.startswith("last row: ") for lemma in proved.lemmas)
+    assert {"add_lsr_x.x64x1", "extr_x.x32x2"} <= {o.op for o in proved.obligations}
+
+
+@pytest.mark.parametrize("cpu", ["a72", "a76", "ops"])
+def test_processors_that_are_not_in_order_have_none(cpu):
+    plain = change(KERNEL, beside=None)
+    assert in_words.with_last_row(NEON, plain, cpu) is plain
+
+
+@pytest.mark.parametrize("widths", [(2, 1), (1, 2), (2, 2)])
+def test_kernels_of_more_bits_have_none(widths):
+    assert bitsynth.get_kernel("neon", *widths, cpu="a53").entry.kernel.beside is None
+
+
+def test_it_is_as_right_as_the_others_when_interpreted():
+    last, rng = KERNEL.last_row, np.random.default_rng(1)
+    assert last is not None
+    for k in (1, 63, 64, 15 * 64, 15 * 64 + 1, 40 * 64):
+        rows, columns = rng.integers(0, 2, (3, k), np.uint8), rng.integers(0, 2, (k, 8), np.uint8)
+        rows[0], columns[:, 0] = 1, 0
+        assert (product(last, rows, columns) == wanted(last, rows, columns)).all()
+
+
+def _mutants():
+    """Each line of the program with each of its immediates, operands and operations wrong, and each left out."""
+    steps = KERNEL.beside.step.steps
+    for at, step in enumerate(steps):
+        for imm in {step.imm // 2, step.imm * 2 % 255, step.imm ^ 3} - {step.imm, 0} if step.imm else ():
+            yield f"{step} #{imm}", at, change(step, imm=imm)
+        for other in {"add_lsl_x.x64x1", "add_lsr_x.x64x1"} - {step.op} if step.op.startswith("add_ls") else ():
+            yield f"{other} for {step}", at, change(step, op=other)
+        if step.op in ("eor_x.x64x1", "add_x.x64x1"):
+            yield f"other of {step}", at, change(step, op="add_x.x64x1" if step.op[0] == "e" else "eor_x.x64x1")
+        if step.op.startswith(("low", "high")) and step.args[0][0] == "w":
+            yield f"half of {step}", at, change(step, op="high_x.x64x1" if step.op[0] == "l" else "low_x.x64x1")
+        if step.op == "extr_x.x32x2":
+            yield f"swapped {step}", at, change(step, args=step.args[::-1])
+
+
+def _is_refused(kernel):
+    try:
+        checker.check(kernel)
+    except (Refuted, SpecError):
+        return True
+    return False
+
+
+def test_no_wrong_program_is_proved():
+    found = list(_mutants())
+    assert len(found) > 80
+    for label, at, wrong in found:
+        steps = list(KERNEL.beside.step.steps)
+        steps[at] = wrong
+        mutant = _with(tuple(map(str, steps)), first=KERNEL.beside.step.first)
+        assert _is_refused(mutant), label
+
+
+def test_sums_that_leave_their_bytes_are_refuted():
+    """16 bits a byte and step: 15 steps fit a byte, 16 do not."""
+    others = change(KERNEL.passes[0], loops=(change(KERNEL.passes[0].step, trip_count=16),))
+    with pytest.raises(Refuted):
+        checker.check(change(_with(trip_count=16), passes=(others,)))
+
+
+@pytest.mark.parametrize(
+    "field", ["trip_count", "first"], ids=["other turns than the others", "no first run where others have one"]
+)
+def test_turns_are_those_of_the_others(field):
+    step = KERNEL.beside.step
+    bare = tuple(change(acc, start="") for acc in step.accs)
+    other = _with(trip_count=14) if field == "trip_count" else _with(first=(), accs=bare)
+    with pytest.raises(SpecError, match="turns of other rows"):
+        checker.check(other)
+
+
+def test_one_row_alone_has_the_program_of_the_others():
+    one = CACHED.with_rows(1).with_order("a53").entry.kernel
+    assert one.of_group(one.passes[0], 0) is one.passes[0]
+    assert "uint64_t acc" not in CACHED.with_rows(1).with_order("a53").source
+
+
+def test_in_any_other_order_all_rows_have_one_program():
+    assert "HELD" not in CACHED.source
+    assert KERNEL.of_group(KERNEL.passes[0], KERNEL.groups - 1) is KERNEL.passes[0]
+
+
+@pytest.mark.parametrize("wrong", ["i of another row", "h for i", "low half in another form"])
+def test_an_order_that_loads_another_word_is_refuted(wrong, monkeypatch):
+    kernel, right = CACHED.on("a53").entry.kernel, ahead.ordered
+    own = f"a0_{kernel.rows - 1}i"
+
+    def changed(kernel, loop):
+        found = right(kernel, loop)
+        turns = list(found.turns)
+        at, (step, later) = next((k, x) for k, x in enumerate(turns) if x[0].dst == own)
+        other = {
+            "i of another row": change(step, dst="a0_0i"),
+            "h for i": change(step, dst=own[:-1] + "h"),
+            "low half in another form": change(step, op="load.u16x4"),
+        }[wrong]
+        turns[at] = other, later
+        lines = [(change(s, args=tuple(other.dst if a == own else a for a in s.args)), x) for s, x in turns]
+        return ahead.Ordered(found.copies, found.flat, tuple(lines))
+
+    monkeypatch.setattr(ahead, "ordered", changed)
+    with pytest.raises(Refuted):
+        orders.check_order(kernel)
+
+
+def test_it_is_quicker_by_prediction():
+    """As gcc compiles it, it is quicker too: `benchmarks/arm_cycles.py`."""
+    with_it, without = (x for x in (CACHED.on("a53").entry.kernel, change(KERNEL, beside=None, order="a53", rows=10)))
+    told = [predicted.cycles_per_128_mac(NEON, kernel, "a53") for kernel in (with_it, without)]
+    assert told[0] < 0.95 * told[1]
+
+
+def test_its_lines_take_no_vector_pipe():
+    """In a turn it runs beside the vectors of other rows: no line of its own takes their pipes."""
+    kernel = CACHED.on("a53").entry.kernel
+    found = ahead.ordered(kernel, kernel.passes[0])
+    own = [step for step, _ in found.turns if step.dst.endswith(f"_{kernel.rows - 1}") or in_word(step.dst)]
+    assert len(own) > 80
+    for step in own:
+        issued = issue(NEON, "a53", step, {})
+        assert not {port for port, _ in issued.takes} & {"vector"}
+
+
+@pytest.mark.parametrize(
+    ("line", "cycles"),
+    [("add x0, x1, x2", 1), ("add x0, x1, x2, lsr #4", 2), ("extr x0, x1, x2, #32", 2), ("and x0, x1, #0x55", 1)],
+)
+def test_shifted_operands_are_wanted_a_cycle_earlier(line, cycles):
+    (issued,) = listing.issued(NEON, "a53", [line])
+    assert issued.latency == cycles
+
+
+def _word(domain, table, position=0):
+    return BitField(table, None, position, (1 << 64) - 1)
+
+
+def test_sums_of_bits_of_a_word_are_fields():
+    """Pairs of bits add up in two bits each, and pairs of these in four."""
+    domain = LinearDomain(2)
+    word = _word(domain, 0b10)
+    pairs = domain.add(domain.and_(word, 0x5555555555555555, 64), _shifted(domain, word, 0xAAAAAAAAAAAAAAAA, 1), 64)
+    assert isinstance(pairs, Concat)
+    assert [bits for _, bits in pairs.pieces] == [2] * 32
+    assert {(as_form(x).lo, as_form(x).hi) for x, _ in pairs.pieces} == {(0, 2)}
+    fours = domain.add(domain.and_(pairs, 0x3333333333333333, 64), _shifted(domain, pairs, 0xCCCCCCCCCCCCCCCC, 2), 64)
+    assert isinstance(fours, Concat)
+    assert [bits for _, bits in fours.pieces] == [4] * 16
+
+
+def _shifted(domain, word, mask, by):
+    return domain.lshr(domain.and_(word, mask, 64), by, 64)
+
+
+def test_a_sum_of_bits_that_may_leave_its_word_is_inexact():
+    domain = LinearDomain(2)
+    with pytest.raises(Inexact, match="leaves its word"):
+        domain.add(_word(domain, 0b10), _word(domain, 0b10), 64)
+
+
+@pytest.mark.toolchains
+def test_compiled_it_is_exact():
+    """Tiles and their rest, sums at the end of a block and behind it, all bits set."""
+    found, rng = bitsynth.get_kernel("neon", 1, 1, cpu="a53").on("a53"), np.random.default_rng(3)
+    rows = found.entry.kernel.rows
+    for m, k, n in itertools.product((1, rows, 2 * rows + 1), (1, 64, 15 * 64, 15 * 64 + 1, 31 * 64 + 5), (8, 17)):
+        a, w = rng.integers(0, 2, (m, k)), 2 * rng.integers(0, 2, (k, n)) - 1
+        a[-1], w[:, 0], w[:, 1] = 1, 1, -1
+        assert (found.matmul(a, w) == a @ w).all(), (m, k, n)
