@@ -10,8 +10,9 @@ widths of first and last layers, with 8 bits on a side, and the methods for laye
 with dot products of at most 32 and 16 output channels too where one of 64 takes several registers, and products of 1
 by 1 bits of at most 16; products of at most 32 where those of 48 are cheapest on Arm, and of sums at 3 and 4 bits;
 popcounts in steps of 128 positions, for as many input channels, and those that processors that are in order have to
-themselves; pairs of at most 32 and 16, whose tiles of more pixels waste less of small images; and the kernels of the paper's own sketch, which layers are compared with. Sets
-that extend no other have depthwise kernels too, of all widths, and those with dot products one of these, of 8 bits.
+themselves; pairs of at most 32 and 16, whose tiles of more pixels waste less of small images; and the kernels of the
+paper's own sketch, which layers are compared with. Sets that extend no other have depthwise kernels too, of all widths,
+and those with dot products one of these, of 8 bits.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ class OrderedSteps:
         if place is not None:
             value = self._load(step, place, scope)
         elif inserts(self.isa, step):
-            value = scope.joined(*step.args)
+            value = scope.joined(step)
         else:
             value = scope.value(step, named)
         yield scope.declare(name, self.isa[step.op].out, value) if declares else f"{name} = {value};"

@@ -102,7 +102,7 @@ class OrderedFolds:
         for step in lines:
             name = step.dst
             if step.args and not self.isa[step.op].store:
-                value = scope.joined(*step.args) if inserts(self.isa, step) else scope.value(step, str)
+                value = scope.joined(step) if inserts(self.isa, step) else scope.value(step, str)
                 yield scope.declare(name, self.isa[step.op].out, value)
                 yield from scope.hold(name)
                 continue

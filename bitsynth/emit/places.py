@@ -51,7 +51,7 @@ class InputPlaces:
             for name, place in self.all().items():
                 here, high = (_plus(x, self._size(name) * steps) for x in (place, highs[name]))
                 names = (copy_of(name + part, copy) for part in ("", *PARTS))
-                out |= zip(names, (here, here, high, here), strict=True)
+                out |= zip(names, (here, here, high, here, high), strict=True)
         return out
 
     def fetched(self, copies: int) -> list[str]:

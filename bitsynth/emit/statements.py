@@ -118,8 +118,9 @@ class Scope:
         declared = [f"uint64_t {name};"] if declares else []
         return [*declared, f"memcpy(&{name}, {place}, sizeof {name});", *self.hold(name)]
 
-    def joined(self, low: str, high: str) -> str:
-        """The register of its halves, the high one of which is in an integer register."""
+    def joined(self, step: Step) -> str:
+        """The expression of a step that makes a register of its halves, the high one in a general-purpose register."""
+        low, high = step.args
         text = self.isa.table.halves
         assert text is not None
         args = {"low": "low", "high": "high"}

@@ -14,7 +14,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.in_order import ahead, folds
 from bitsynth.kernel.in_order.beginning import Beginning, beginning
-from bitsynth.kernel.in_order.halves import HALVES, PARTS, WORD, HalfLoads, half_loads, half_of
+from bitsynth.kernel.in_order.halves import HALVES, PARTS, WORDS, HalfLoads, half_loads, half_of
 from bitsynth.kernel.order import of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
@@ -124,7 +124,7 @@ def _load_forms(isa: Isa, kernel: Kernel, lines: Iterable[Step]) -> dict[str, st
     if halves is None:
         return forms
     whole = [name for name, op in forms.items() if isa[op].operands[0].type.total_bits == isa.table.vector_bits]
-    repeated = {name + WORD: halves.load for name, op in forms.items() if op == kernel.memory.broadcast}
+    repeated = {name + WORDS[0]: halves.load for name, op in forms.items() if op == kernel.memory.broadcast}
     return forms | repeated | {name + part: halves.load for name in whole for part in PARTS}
 
 

@@ -26,7 +26,7 @@ Compilers copy registers around ordered steps where they do: A4W4 by six rows of
 by five, in which 20 of 32 registers are sums (gcc 12.2).
 """
 
-_BUSY = 7
+_BUSY = 8
 """General-purpose registers that a last row's own program is busy with at least, beside its sums."""
 
 

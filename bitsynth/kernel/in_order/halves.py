@@ -23,10 +23,10 @@ from bitsynth.kernel.program import Loop
 HALVES = ("l", "h")
 """Behind the name of a register: its low half, and its high one."""
 
-WORD = "i"
-"""Behind the name of a register: its low half, where it is in a general-purpose register, as the high one always is."""
+WORDS = ("i", "j")
+"""Behind the name of a register: its halves, where they are taken into general-purpose registers to stay there."""
 
-PARTS = (*HALVES, WORD)
+PARTS = (*HALVES, *WORDS)
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,12 @@ def _takes(isa: Isa) -> Iterator[tuple[str, str]]:
     """The forms that take a half of a register into a general-purpose one, and which."""
     domain, size = LinearDomain(1), isa.word.lanes
     lanes = [variable(k, 0, 255) for k in range(size)]
-    halves = {WORD: domain.join(lanes[: size // 2], 8), HALVES[1]: domain.join(lanes[size // 2 :], 8)}
+    halves = zip(WORDS, (domain.join(part, 8) for part in (lanes[: size // 2], lanes[size // 2 :])), strict=True)
+    words = dict(halves)
     for form in isa.instrs.values():
         if form.out.in_general and form.on_registers and [o.type for o in form.operands] == [isa.word]:
             made = form(domain, [lanes])
-            yield from ((form.name, part) for part, half in halves.items() if made == [half])
+            yield from ((form.name, part) for part, word in words.items() if made == [word])
 
 
 def in_halves(isa: Isa, cpu: str, flat: Loop) -> Loop:
@@ -75,17 +76,25 @@ def in_halves(isa: Isa, cpu: str, flat: Loop) -> Loop:
 
 
 def _lines(isa: Isa, forms: HalfLoads, flat: Loop) -> Iterator[Step]:
-    """The lines; halves are loaded a register ahead, so that each join finds the next low half to start beside."""
+    """The lines; halves are loaded a register ahead, so that each join finds the next low half to start beside.
+
+    What is taken into a general-purpose register is loaded there where it is first wanted.
+    """
     whole = [s.dst for s in flat.steps if not s.args and isa[s.op].operands[0].type.total_bits == isa.table.vector_bits]
-    ahead, named = dict(pairwise(whole)), _taken(forms, flat, whole)
-    read = {a for s in flat.steps if s.dst not in named for a in s.args}
+    taken = _taken(forms, flat, whole)
+    joined = {a for s in flat.steps if s.dst not in taken for a in s.args}
+    parted = {half_of(part)[0] for part in taken.values()} - joined
+    whole = [name for name in whole if name not in parted]
+    ahead, loaded = dict(pairwise(whole)), set[str]()
     for step in flat.steps:
-        if step.dst in named and named[step.dst].endswith(WORD):
-            yield Step(named[step.dst], forms.load, ())
-        if step.dst in named or (not step.args and step.dst + WORD in named.values() and step.dst not in read):
+        part = taken.get(step.dst, "")
+        if part and part not in loaded:
+            loaded.add(part)
+            yield Step(part, forms.load, ())
+        if part or (not step.args and step.dst in parted):
             continue
         if step.args or step.dst not in whole:
-            yield Step(step.dst, step.op, tuple(named.get(a, a) for a in step.args), step.imm)
+            yield Step(step.dst, step.op, tuple(taken.get(a, a) for a in step.args), step.imm)
             continue
         for name in (step.dst if step.dst == whole[0] else "", ahead.get(step.dst, "")):
             yield from (Step(name + half, forms.load, ()) for half in HALVES if name)
@@ -96,7 +105,7 @@ def _taken(forms: HalfLoads, flat: Loop, whole: Collection[str]) -> dict[str, st
     """Values that are halves of what is loaded, by what loads them: repeated ones are their low halves alone."""
     loaded = {s.dst for s in flat.steps if not s.args}
     taken = ((s.dst, s.args[0], forms.takes[s.op]) for s in flat.steps if s.op in forms.takes)
-    return {dst: of + part for dst, of, part in taken if of in loaded and (part == WORD or of in whole)}
+    return {dst: of + part for dst, of, part in taken if of in loaded and (part == WORDS[0] or of in whole)}
 
 
 @lru_cache(maxsize=1 << 14)
@@ -111,19 +120,19 @@ def half_of(name: str) -> tuple[str, str]:
 
 
 def is_high(name: str) -> bool:
-    """Whether a value is the high half of a register, which a general-purpose register holds."""
-    return half_of(name)[1] == HALVES[1]
+    """Whether a value is the high half of a register."""
+    return half_of(name)[1] in (HALVES[1], WORDS[1])
 
 
 def in_word(name: str) -> bool:
-    """Whether a value is half a register that is loaded into a general-purpose one."""
-    return half_of(name)[1] in (HALVES[1], WORD)
+    """Whether a value is half a register that is loaded into a general-purpose one, to be joined or to stay there."""
+    return half_of(name)[1] in (HALVES[1], *WORDS)
 
 
 def inserts(isa: Isa, step: Step) -> bool:
     """Whether a line makes a register of its low half, and of the high one in a general-purpose register."""
     form = isa[step.op]
-    return is_join(step) or (form.operands[-1].type.in_general and form.out == isa.word)
+    return is_join(step) or (form.operands[-1].type.in_general and form.out.total_bits == isa.table.vector_bits)
 
 
 def is_join(step: Step) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import islice
 
 from bitsynth.isa.load import Isa
@@ -15,14 +16,17 @@ from bitsynth.isa.scoreboard import InOrder, Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.in_order.folds import in_registers
-from bitsynth.kernel.in_order.halves import HALVES, half_of, in_word, is_high, is_join
+from bitsynth.kernel.in_order.halves import HALVES, WORDS, half_of, in_word, is_join
 from bitsynth.kernel.program import Kernel, Loop, row_free
 
 _SPARE = 3
 """Registers that compilers have beside what is alive: with fewer, they copy and spill."""
 
-_INTEGERS = 4
-"""General-purpose registers for high halves."""
+_HIGH_HALVES, _BESIDE = 4, 2
+"""General-purpose registers for high halves, and where a last row has its own program."""
+
+_NEAR = 12
+"""Lines of that program that are looked at for the next: of more, more columns would be begun than registers hold."""
 
 _GENERAL, _POINTERS = 31, 9
 """General-purpose registers, and those for what is counted and pointed to, beside a pointer a row."""
@@ -64,14 +68,20 @@ def load_kind(isa: Isa, step: Step) -> str:
     return "load" if instr.out.total_bits == isa.table.vector_bits else "load_half"
 
 
+class _Held(Enum):
+    """What registers hold: of vectors, whole ones or low halves; else high halves, or words that are loaded or made."""
+
+    WHOLE, LOW, HIGH, WORD, MADE = range(5)
+
+
 @dataclass(eq=False, slots=True)
 class _Line:
     """A line that waits: what it takes to ask whether it can be next.
 
     `reads` are the values that it reads, once each, of them those `needs` that lines make, and those `alike` that are
-    in registers of the kind that it makes its own in. Nobody may read what it `overwrites` any more. What is `general`
-    is made in a general-purpose register; one that `is_half` takes half of the vector pipes, and one `beside` those of
-    vectors takes none. Behind it the `address` of another load is made, if it has one.
+    in registers of the `kind` that it makes its own in. Nobody may read what it `overwrites` any more. It may load into
+    a general-purpose register (`loads_general`). One that `is_half` takes half of the vector pipes, and one `beside`
+    those of vectors takes none. Behind it the `address` of another load is made, if it has one.
     """
 
     turn: Turn
@@ -81,7 +91,8 @@ class _Line:
     alike: tuple[StepValue, ...]
     makes: StepValue
     overwrites: tuple[StepValue, ...]
-    general: bool
+    kind: _Held
+    loads_general: bool
     is_half: bool
     beside: bool
     address: Issued | None
@@ -103,8 +114,9 @@ class ListScheduler:
         self.done = done
         accs = {acc.name for acc in flat.accs if VecType.parse(acc.type).in_general}
         self.general = accs | {s.dst for s in flat.steps if self._makes_general(s)}
-        self.most_general = general_registers(kernel) if accs else _INTEGERS
-        self.in_halves = any(is_high(s.dst) for s in flat.steps)
+        self.most_general = general_registers(kernel) if accs else _HIGH_HALVES
+        self.most_high = _BESIDE if accs else _HIGH_HALVES
+        self.in_halves = any(map(is_join, flat.steps))
         self.start = [(name, False) for name in sorted(self.inputs) if name[0] != "k"]
         for step in done:
             self.core.issue(issue(isa, kernel.order, step, self.becomes))
@@ -118,7 +130,7 @@ class ListScheduler:
         if self.done:
             self.kept |= {(s.dst, True) for s in self.done if s.dst in ends}
         self.live = {*self.start, *((s.dst, False) for s in self.done if s.dst in ends and s.dst not in here)}
-        self.held = Counter(self._register(name) for name, _ in self.live)
+        self.held = Counter(self._kind(name) for name, _ in self.live)
         while waiting:
             line = self._next(self._near(waiting)) or self._next(waiting)
             assert line is not None, "lines wait for each other"
@@ -144,9 +156,10 @@ class ListScheduler:
             alike=tuple(value for value in reads if (value[0] in self.general) == (step.dst in self.general)),
             makes=(step.dst, ahead),
             overwrites=tuple((name, False) for name in over),
-            general=step.dst in self.general,
+            kind=self._kind(step.dst),
+            loads_general=not step.args and step.dst in self.general,
             is_half=("vector", 1) in issued.takes,
-            beside=step.dst in self.general and not is_high(step.dst),
+            beside=step.dst in self.general and half_of(step.dst)[1] != HALVES[1],
             address=self._address(step),
         )
 
@@ -165,7 +178,9 @@ class ListScheduler:
         if self.kernel.beside is None:
             return waiting[: self.window]
         return [
-            line for beside in (False, True) for line in islice((x for x in waiting if x.beside == beside), self.window)
+            line
+            for beside in (False, True)
+            for line in islice((x for x in waiting if x.beside == beside), _NEAR if beside else self.window)
         ]
 
     def _next(self, near: Sequence[_Line]) -> _Line | None:
@@ -178,13 +193,12 @@ class ListScheduler:
         """
         ready, found, soonest = list[_Line](), list[_Line](), 0
         at_once, live, start_of = self.core.earliest, self.live, self.core.start
-        room, general_room = self._room
+        room = self._room
         for line in near:
             if not line.needs <= live or (line.overwrites and any(self.readers[v] for v in line.overwrites)):
                 continue
             ready.append(line)
-            room_here = general_room if line.general else room
-            if not (room_here or ((line.reads or not line.general) and self._taken(line) <= 0)):
+            if not room[line.kind] and (line.loads_general or self._taken(line) > 0):
                 continue
             start = start_of(line.issued)
             if not self.in_halves and start <= at_once:
@@ -200,26 +214,33 @@ class ListScheduler:
         if not halves or not self.core.idle("vector", soonest):
             return found[0]
         loads = [line for line in halves if not line.reads]
-        if loads and (len(loads) < len(halves) or not self.held[HALVES[0]]):
+        if loads and (len(loads) < len(halves) or not self.held[_Held.LOW]):
             return loads[0]
         return next((line for line in found if not line.is_half), halves[0])
 
     def _taken(self, line: _Line) -> int:
         """Registers of the kind that it makes its own in that are in use after a line and were not before it."""
-        loaded = line.general and not line.reads
-        return (not loaded and self._wanted(line.makes)) - sum(map(self._last, line.alike))
+        return (not line.loads_general and self._wanted(line.makes)) - sum(map(self._last, line.alike))
 
     def _last(self, value: StepValue) -> bool:
         return self.readers[value] == 1 and value not in self.kept and value in self.live
 
     @property
-    def _room(self) -> tuple[bool, bool]:
-        """Whether there is a register for one more result in vector registers, and for one more high half."""
-        return self.held[""] + self.held[HALVES[0]] < self.most, self.held[HALVES[1]] < self.most_general
+    def _room(self) -> dict[_Held, bool]:
+        """Whether there is a register for one more value. A word that is loaded leaves one for what is made of it."""
+        held = self.held
+        vector = held[_Held.WHOLE] + held[_Held.LOW] < self.most
+        free = self.most_general - held[_Held.HIGH] - held[_Held.WORD] - held[_Held.MADE]
+        high = free > 0 and held[_Held.HIGH] < self.most_high
+        of_general = {_Held.HIGH: high, _Held.WORD: free > 1, _Held.MADE: free > 0}
+        return {_Held.WHOLE: vector, _Held.LOW: vector, **of_general}
 
-    def _register(self, name: str) -> str:
-        """What registers a value is in, by HALVES: that of low halves is known, which others wait for."""
-        return HALVES[1] if name in self.general else HALVES[0] if half_of(name)[1] == HALVES[0] else ""
+    def _kind(self, name: str) -> _Held:
+        """What a register holds that has the value."""
+        half = half_of(name)[1]
+        if name not in self.general:
+            return _Held.LOW if half == HALVES[0] else _Held.WHOLE
+        return _Held.HIGH if half == HALVES[1] else _Held.WORD if half in WORDS else _Held.MADE
 
     def _run(self, line: _Line) -> None:
         for value in line.reads:
@@ -232,7 +253,7 @@ class ListScheduler:
     def _hold(self, value: StepValue, holds: bool) -> None:
         """Note that a register holds the value, or that it does no more."""
         if holds != (value in self.live):
-            self.held[self._register(value[0])] += 1 if holds else -1
+            self.held[self._kind(value[0])] += 1 if holds else -1
             (self.live.add if holds else self.live.discard)(value)
 
     def _wanted(self, value: StepValue) -> bool:

@@ -21,48 +21,49 @@ _LOW, _HIGH = "low_x.x64x1", "high_x.x64x1"
 _EOR, _AND, _ADD = "eor_x.x64x1", "and_x.x64x1", "add_x.x64x1"
 _ADD_LEFT, _ADD_RIGHT, _MEET = "add_lsl_x.x64x1", "add_lsr_x.x64x1", "extr_x.x32x2"
 _HALF, _JOIN = "fmov_x.u8x8", "ins_x.u8x16"
-_FORMS = {_LOW, _HIGH, _EOR, _AND, _ADD, _ADD_LEFT, _ADD_RIGHT, _MEET, _HALF, _JOIN}
-_WORD_BYTES = 8
 _GATE = "eor.u8x16"
 _FIELDS = {1: 0x55, 2: 0x33, 4: 0x0F}
 """Every other field of so many bits of a byte."""
+_WORD = VecType("x", 8, 8)
+"""A word of bytes: four of each of two columns, and as many in a register of vectors."""
 
 
-def with_last_row(isa: Isa, kernel: Kernel, cpu: str) -> Kernel:
-    """The kernel whose last row has a program of its own, if it can have one and is quicker on `cpu` by prediction."""
-    if cpu not in isa.table.in_order or not _can(isa, kernel):
+def with_last_row(isa: Isa, kernel: Kernel) -> Kernel:
+    """The kernel whose last row has a program of its own, if it can have one that makes it quicker by prediction.
+
+    On a processor in whose order it can be: on any other all rows have one program.
+    """
+    if not _can(isa, kernel):
         return kernel
     made = msgspec.structs.replace(kernel, beside=_last_row(isa, kernel))
-    told = (scoreboard(x, [cpu])[cpu] for x in (made, kernel))
-    return made if next(told) < next(told) else kernel
+    told, before = (scoreboard(x, isa.table.in_order) for x in (made, kernel))
+    return made if any(told[cpu] < before[cpu] for cpu in told) else kernel
 
 
 def _can(isa: Isa, kernel: Kernel) -> bool:
-    """Whether rows are single planes whose bits differ from those of columns in a word each, two to a register."""
-    if not isa.instrs.keys() >= _FORMS or len(kernel.passes) > 1 or kernel.slot_bytes != _WORD_BYTES:
+    """Whether rows are single planes whose bits differ from those of columns in a word each, added up in bytes."""
+    if _LOW not in isa.instrs or len(kernel.passes) > 1 or kernel.slot_bytes != _WORD.lanes:
         return False
     (loop,) = kernel.passes
     gates = {s.op for s in loop.step.steps if any(a[0] == "w" for a in s.args)}
-    sums = [VecType.parse(acc.type) for acc in loop.step.accs]
-    whole = 2 * len(sums) == kernel.column_registers(isa.table.vector_bits) and {*sums} == {isa.word}
-    return whole and len(loop.rows) == len(loop.columns) == len(loop.loops) == 1 and gates == {_GATE}
+    sums = [acc.type for acc in loop.step.accs]
+    bytes_of_four = set(sums) == {str(isa.word)} and 4 * len(sums) == kernel.columns
+    return bytes_of_four and len(loop.rows) == len(loop.columns) == len(loop.loops) == 1 and gates == {_GATE}
 
 
 def _last_row(isa: Isa, kernel: Kernel) -> Pass:
     (loop,) = kernel.passes
-    registers = kernel.column_registers(isa.table.vector_bits)
-    step = _trace(isa, ["a0", *(f"w{g}_0" for g in range(registers))])
+    pairs = kernel.columns // 2
+    step = _trace(isa, ["a0", *(f"w{g}_0" for g in range(pairs))])
     row = step.apply(_LOW, ["a0"])
-    sums = [_added(step, f"acc{g}", row, f"w{g}_0") for g in range(registers)]
-    accs = tuple(Acc(f"acc{g}", f"x8x{_WORD_BYTES}", made) for g, made in enumerate(sums))
+    accs = tuple(Acc(f"acc{g}", str(_WORD), _added(step, _zero(step, f"acc{g}"), row, f"w{g}_0")) for g in range(pairs))
     inner = Loop(loop.step.trip_count, tuple(map(str, step.steps)), accs)
-    flush, tile = _flush(isa, loop, registers)
-    return peel_first_run(isa, Pass(loop.rows, loop.columns, (inner,), flush, tile), 1)
+    made = Pass(loop.rows, loop.columns, (inner,), *_flush(isa, loop, pairs))
+    return peel_first_run(isa, made, 1) if loop.step.first else made
 
 
 def _added(step: Trace, acc: str, row: str, columns: str) -> str:
-    """Add up the bits in which a row differs from two columns: four bytes a column of the word `acc`."""
-    step.bind(acc, Register(VecType("x", 8, _WORD_BYTES), (0,) * _WORD_BYTES))
+    """Add the bits in which a row differs from the two columns of a register to four bytes of `acc` each."""
     first, second = (_counted(step, step.apply(_EOR, [row, step.apply(part, [columns])])) for part in (_LOW, _HIGH))
     above = step.apply(_ADD_LEFT, [first, first], 32)
     below = step.apply(_ADD_RIGHT, [second, second], 32)
@@ -71,7 +72,7 @@ def _added(step: Trace, acc: str, row: str, columns: str) -> str:
 
 
 def _counted(step: Trace, bits: str) -> str:
-    """The set bits of every four of a word, there."""
+    """The number of set bits of every four, there."""
     for size in (1, 2):
         bits = step.apply(_ADD_RIGHT, list(_parted(step, bits, size)), size)
     return bits
@@ -83,18 +84,20 @@ def _parted(step: Trace, word: str, size: int) -> tuple[str, str]:
     return low, step.apply(_AND, [word], _FIELDS[size] << size)
 
 
-def _flush(isa: Isa, loop: Pass, registers: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _flush(isa: Isa, loop: Pass, pairs: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The flush of the other rows, whose accumulators are two words each, and what it makes of the tile."""
     flush = _trace(isa, [f"c{r}" for r in range(len(loop.tile))])
-    for g in range(registers):
-        flush.bind(f"acc{g}", Register(VecType("x", 8, _WORD_BYTES), (0,) * _WORD_BYTES))
-    names = {
-        acc.name: flush.apply(_JOIN, [flush.apply(_HALF, [f"acc{2 * r}"]), f"acc{2 * r + 1}"])
-        for r, acc in enumerate(loop.step.accs)
-    }
+    words = [_zero(flush, f"acc{pair}") for pair in range(pairs)]
+    halves = zip(loop.step.accs, words[::2], words[1::2], strict=True)
+    names = {acc.name: flush.apply(_JOIN, [flush.apply(_HALF, [low]), high]) for acc, low, high in halves}
     for s in loop.flush_steps:
         names[s.dst] = flush.apply(s.op, [names.get(a, a) for a in s.args], s.imm)
     return tuple(map(str, flush.steps)), tuple(names[t] for t in loop.tile)
+
+
+def _zero(trace: Trace, name: str) -> str:
+    """A word of zeros by this name."""
+    return trace.bind(name, Register(_WORD, (0,) * _WORD.lanes))
 
 
 def _trace(isa: Isa, inputs: list[str]) -> Trace:

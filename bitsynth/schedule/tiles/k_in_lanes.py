@@ -84,7 +84,7 @@ def cheapest_kernel(
             best = (key, kernel)
     if best is None:
         raise NoKernel(f"{isa.name}: no tile for {spec.act} x {spec.wgt} fits {isa.table.registers} registers")
-    return with_last_row(isa, maximize_flush_period(isa, best[1]), model)
+    return with_last_row(isa, maximize_flush_period(isa, best[1]))
 
 
 def _price(isa: Isa, kernel: Kernel, model: str, channels: int) -> tuple[float, ...]:
