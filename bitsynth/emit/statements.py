@@ -11,9 +11,12 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import WORD, VecType
+from bitsynth.kernel.in_order.halves import stays_in_word
 
 Rename = Callable[[str], str]
 _ONE_CALL = re.compile(r"\w+\([^()]*\)", re.ASCII)
+_LOADED_WORD = """typedef uint64_t bs_word __attribute__((may_alias, aligned(1)));
+#define WORD(p) (*(const volatile bs_word *)(p))"""
 
 
 @dataclass
@@ -113,9 +116,15 @@ class Scope:
         return f"at({place})"
 
     def half(self, name: str, place: str, *, declares: bool = True) -> list[str]:
-        """Statements that load half a register into a general-purpose one, which one of them `declares`."""
+        """Statements that load half a register into a general-purpose one, which one of them `declares`.
+
+        Gcc moves words that stay there from vector registers, if it sees that these have loaded the same.
+        """
         self.types[name] = WORD
         declared = [f"uint64_t {name};"] if declares else []
+        if stays_in_word(name):
+            self.macros["WORD"] = _LOADED_WORD
+            return [*declared, f"{name} = WORD({place});"]
         return [*declared, f"memcpy(&{name}, {place}, sizeof {name});", *self.hold(name)]
 
     def joined(self, step: Step) -> str:

@@ -129,6 +129,11 @@ def in_word(name: str) -> bool:
     return half_of(name)[1] in (HALVES[1], *WORDS)
 
 
+def stays_in_word(name: str) -> bool:
+    """Whether a value is half a register that is loaded into a general-purpose one, to stay there."""
+    return half_of(name)[1] in WORDS
+
+
 def inserts(isa: Isa, step: Step) -> bool:
     """Whether a line makes a register of its low half, and of the high one in a general-purpose register."""
     form = isa[step.op]
