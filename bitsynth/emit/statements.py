@@ -23,17 +23,19 @@ _LOADED_WORD = """typedef uint64_t bs_word __attribute__((may_alias, aligned(1))
 class Scope:
     """C variables in sight and their vector types; `macros` are the definitions the text of a file needs.
 
-    It `adds_to_tile` if steps add to lanes as wide as the tile's.
+    It `adds_to_tile` if steps add to lanes as wide as the tile's. If it `ties`, values that are held are tied for clang,
+    which else moves lines apart that are to start together, of a last row's own program and of the others'.
     """
 
     isa: Isa
     types: dict[str, VecType] = field(default_factory=dict)
     macros: dict[str, str] = field(default_factory=dict)
     adds_to_tile: bool = False
+    ties: bool = False
 
     def inner(self) -> Scope:
         """A scope inside this one, of the same file."""
-        return Scope(self.isa, dict(self.types), self.macros, self.adds_to_tile)
+        return Scope(self.isa, dict(self.types), self.macros, self.adds_to_tile, self.ties)
 
     def ctype(self, kind: VecType) -> str:
         """The C type of a register."""
@@ -158,15 +160,17 @@ class Scope:
 
     def hold(self, name: str) -> list[str]:
         """A statement that keeps what makes a value before all such that follow, if the instruction set has such."""
+        table = self.isa.table
         if self.types[name].in_general:
-            assert self.isa.table.halves is not None
-            self.macros["HELD"] = f"#define HELD(x) {self.isa.table.halves.hold.format(x='x').removesuffix(';')}"
-            return [f"HELD({name});"]
-        text = self.isa.table.hold
-        if not text:
-            return []
-        self.macros["HOLD"] = f"#define HOLD(x) {text.format(x='x').removesuffix(';')}"
-        return [f"HOLD({name});"]
+            assert table.halves is not None
+            return self._held("HELD", name, table.halves.hold, table.address)
+        return self._held("HOLD", name, table.hold, table.pin) if table.hold else []
+
+    def _held(self, macro: str, name: str, hold: str, tie: str) -> list[str]:
+        """The statement that holds a value, or for clang ties it, and its macro."""
+        held, tied = (f"#define {macro}(x) {text.format(x='x').removesuffix(';')}" for text in (hold, tie))
+        self.macros[macro] = f"#ifdef __clang__\n{tied}\n#else\n{held}\n#endif" if self.ties else held
+        return [f"{macro}({name});"]
 
     def pin(self, name: str) -> list[str]:
         """A statement that keeps a value in its register, if the instruction set wants such."""

@@ -70,10 +70,10 @@ class _Tile:
         return self.kernel.order not in ORDERS and folds.in_memory(self.isa, self.kernel)
 
     def run(self, steps: int) -> Iterator[Block]:
-        for chain in self.kernel.chains:
+        for number, chain in enumerate(self.kernel.chains):
             known = dict[tuple[int, bool], list[Block]]()
             for done in range(0, steps, every := period(chain)):
-                which = min(every, steps - done), done == 0
+                which = min(every, steps - done), number == done == 0
                 if which not in known:
                     known[which] = list(self._block(chain, *which))
                 yield from known[which]
