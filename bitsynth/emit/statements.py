@@ -23,8 +23,8 @@ _LOADED_WORD = """typedef uint64_t bs_word __attribute__((may_alias, aligned(1))
 class Scope:
     """C variables in sight and their vector types; `macros` are the definitions the text of a file needs.
 
-    It `adds_to_tile` if steps add to lanes as wide as the tile's. If it `ties`, values that are held are tied for clang,
-    which else moves lines apart that are to start together, of a last row's own program and of the others'.
+    It `adds_to_tile` if steps add to lanes as wide as the tile's. If it `ties`, held values are tied for clang, which
+    else moves lines apart that are to start together, of a last row's own program and of the others'.
     """
 
     isa: Isa
