@@ -35,10 +35,20 @@ def mutants(kernel: Kernel) -> list[tuple[str, Kernel]]:
         *_of_build(kernel),
         *_of_passes(kernel),
         *_of_programs(kernel),
+        *of_last_row(kernel),
     ]:
         if mutant != kernel:
             found.setdefault(msgspec.json.encode(mutant), (label, mutant))
     return list(found.values())
+
+
+def of_last_row(kernel: Kernel) -> Mutants:
+    """Those of a last row's own program."""
+    if kernel.beside:
+        alone = kernel.alone[-1]
+        for label, mutant in (*_of_passes(alone), *_of_programs(alone)):
+            if len(mutant.passes) == 1:
+                yield label, change(kernel, beside=mutant.passes[0])
 
 
 def sample(kernel: Kernel, per_kind: int, seed: int) -> list[tuple[str, Kernel]]:

@@ -183,8 +183,7 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
 def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     """The parts that are written in instructions, the macros they need, and the packing of inputs."""
     accs = {VecType.parse(acc.type).bits for p in kernel.passes for acc in p.step.accs}
-    own = kernel.of_group(kernel.passes[-1], kernel.groups - 1) is kernel.beside
-    scope = Scope(isa, adds_to_tile=accs == {isa.tile.bits}, ties=own)
+    scope = Scope(isa, adds_to_tile=accs == {isa.tile.bits}, ties=kernel.own_last is not None)
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
     columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
     shift = affine(spec).shift * makes_values(kernel, spec)

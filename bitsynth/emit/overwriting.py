@@ -24,7 +24,7 @@ def early_values(isa: Isa, loop: Loop, program: Sequence[Step]) -> dict[str, Acc
     out: dict[str, Acc] = {}
     for acc in loop.accs:
         k = made.get(acc.next)
-        same = k is not None and _alike(isa[program[k].op].out, acc)
+        same = k is not None and isa[program[k].op].out.in_c_as(VecType.parse(acc.type))
         if k is not None and same and acc.next not in out and last.get(acc.name, -1) <= k:
             out[acc.next] = acc
     return out
@@ -41,11 +41,6 @@ def values_before(isa: Isa, loop: Loop, early: Mapping[str, Acc]) -> dict[str, A
             value = _overwritten(isa, made[value])
         out |= dict.fromkeys(between, acc) if value == acc.name else {}
     return out
-
-
-def _alike(kind: VecType, acc: Acc) -> bool:
-    """Whether a value of the type is in C as the accumulator is."""
-    return str(kind) == acc.type or (kind.in_general and VecType.parse(acc.type).in_general)
 
 
 def _overwritten(isa: Isa, step: Step) -> str:

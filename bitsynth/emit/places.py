@@ -10,7 +10,7 @@ from bitsynth.emit.inputs import side_bytes
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.in_order import prefetch
 from bitsynth.kernel.in_order.ahead import copy_of
-from bitsynth.kernel.in_order.halves import PARTS
+from bitsynth.kernel.in_order.halves import PARTS, is_high
 from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import Kernel, Pass
 
@@ -50,8 +50,8 @@ class InputPlaces:
             steps = copy + turn * copies
             for name, place in self.all().items():
                 here, high = (_plus(x, self._size(name) * steps) for x in (place, highs[name]))
-                names = (copy_of(name + part, copy) for part in ("", *PARTS))
-                out |= zip(names, (here, here, high, here, high), strict=True)
+                names = (name + part for part in ("", *PARTS))
+                out |= {copy_of(part, copy): high if is_high(part) else here for part in names}
         return out
 
     def fetched(self, copies: int) -> list[str]:

@@ -131,7 +131,11 @@ class Scope:
 
     def joined(self, step: Step) -> str:
         """The expression of a step that makes a register of its halves, the high one in a general-purpose register."""
-        low, high = step.args
+        form, (low, high) = self.isa[step.op], step.args
+        half = VecType(self.isa.word.sign, self.isa.word.bits, self.isa.word.lanes // 2)
+        return self.cast(self._of_halves(self.viewed(low, half), high), self.isa.word, form.out)
+
+    def _of_halves(self, low: str, high: str) -> str:
         text = self.isa.table.halves
         assert text is not None
         args = {"low": "low", "high": "high"}

@@ -37,6 +37,10 @@ class VecType:
         """Whether a general-purpose register holds it."""
         return self.sign == GENERAL
 
+    def in_c_as(self, other: VecType) -> bool:
+        """Whether C has one type for both: all of a general-purpose register have."""
+        return self == other or (self.in_general and other.in_general)
+
     @property
     def short(self) -> str:
         """The lane type alone, as intrinsics spell it: `u8`."""
@@ -68,4 +72,7 @@ def _parsed(text: str) -> VecType:
     match = _PATTERN.fullmatch(text)
     if not match:
         raise SpecError(f"bad vector type {text!r}: want for example 'u8x16'")
-    return VecType(match[1], int(match[2]), int(match[3]))
+    kind = VecType(match[1], int(match[2]), int(match[3]))
+    if kind.in_general and kind.total_bits != WORD.total_bits:
+        raise SpecError(f"bad type {text!r}: a general-purpose register has {WORD.total_bits} bits")
+    return kind

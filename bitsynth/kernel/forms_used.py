@@ -27,8 +27,7 @@ def forms_used(isa: Isa, kernel: Kernel) -> set[str]:
     memory, build = kernel.memory, kernel.build
     moving = {memory.load, memory.broadcast, memory.load_tile, memory.store_tile}
     row_terms = {memory.add_tile, memory.broadcast_tile} if kernel.has_row_terms else set()
-    passes = (*kernel.passes, *([kernel.beside] if kernel.beside else []))
-    programs = {s.op for p in passes for program in p.programs for s in program}
+    programs = {s.op for p in kernel.every_pass for program in p.programs for s in program}
     building = {build.load, build.store, *(s.op for s in build.steps)} if build else set()
     constants = (*kernel.constants, *(build.constants if build else ()))
     loads = {constant_load(isa, VecType.parse(c.type)).name for c in constants}

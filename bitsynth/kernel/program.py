@@ -197,16 +197,32 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return self.rows // self.together
 
     @property
-    def last_row(self) -> Kernel | None:
-        """The kernel of the last row's own program alone, None if it has none: what one of them computes, both do."""
+    def every_pass(self) -> tuple[Pass, ...]:
+        """The passes, and that of a last row of its own."""
+        return (*self.passes, *([self.beside] if self.beside else []))
+
+    @property
+    def alone(self) -> tuple[Kernel, ...]:
+        """The kernels of each program of rows: what one of them computes, all do."""
         if self.beside is None:
-            return None
-        return msgspec.structs.replace(self, rows=1, passes=(self.beside,), beside=None, order=ORDERS[0])
+            return (self,)
+        last = msgspec.structs.replace(self, rows=1, order=ORDERS[0])._of((self.beside,), self.beside)
+        return self._of(self.passes, None), last
+
+    def _of(self, passes: tuple[Pass, ...], beside: Pass | None) -> Kernel:
+        """The kernel of these passes, with the constants that they read."""
+        read = {a for p in passes for program in p.programs for s in program for a in s.args}
+        constants = tuple(c for c in self.constants if c.name in read)
+        return msgspec.structs.replace(self, passes=passes, constants=constants, beside=beside)
+
+    @property
+    def own_last(self) -> Pass | None:
+        """The last row's own program where it runs: in the order of a processor, if there are other rows."""
+        return self.beside if self.order not in ORDERS and self.groups > 1 else None
 
     def of_group(self, loop: Pass, group: int) -> Pass:
-        """The pass that a group of rows has for `loop`: the last of several its own, in the order of a processor."""
-        last = 0 < group == self.groups - 1 and self.order not in ORDERS
-        return self.beside or loop if last else loop
+        """The pass that a group of rows has for `loop`: the last its own, where it has one."""
+        return (self.own_last if group == self.groups - 1 else None) or loop
 
     def rows_of(self, group: int) -> range:
         """The rows of a group."""

@@ -43,9 +43,12 @@ def check_names(what: str, kind: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def check_program(isa: Isa, program: Iterable[Step], inputs: set[str]) -> None:
-    """SpecError unless each value has one definition, before its uses, by an instruction on registers."""
-    program = list(program)
+def check_program(isa: Isa, program: Iterable[Step], inputs: set[str], general: Iterable[str] = ()) -> set[str]:
+    """SpecError unless each value has one definition, before its uses, by an instruction on registers of its kind.
+
+    The values that are in general-purpose registers, as those inputs are that are `general`.
+    """
+    program, words = list(program), set(general)
     check_names("value", "t", (s.dst for s in program))
     known = set(inputs)
     for s in program:
@@ -58,4 +61,10 @@ def check_program(isa: Isa, program: Iterable[Step], inputs: set[str]) -> None:
             raise SpecError(f"{s}: immediate {s.imm} is outside {instr.imms.start}..{instr.imms.stop - 1}")
         if missing := [a for a in s.args if a not in known]:
             raise SpecError(f"{s}: {missing[0]} has no value yet")
+        pairs = zip(s.args, instr.operands, strict=True)
+        if other := [a for a, o in pairs if (a in words) != o.type.in_general]:
+            raise SpecError(f"{s}: {other[0]} is in a register of another kind than {s.op} takes")
         known.add(s.dst)
+        if instr.out.in_general:
+            words.add(s.dst)
+    return words

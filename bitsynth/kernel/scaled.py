@@ -32,11 +32,10 @@ def scaled(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
         return kernel
     scaling = _Scaling(isa, kernel, doublings)
     passes = tuple(p if p.carries else scaling.flushed(p) for p in kernel.passes)
-    beside = kernel.beside and scaling.flushed(kernel.beside)
-    every = (*passes, *([beside] if beside else []))
-    read = {a for p in every for program in p.programs for s in program for a in s.args}
+    made = replace(kernel, passes=passes, beside=kernel.beside and scaling.flushed(kernel.beside))
+    read = {a for p in made.every_pass for program in p.programs for s in program for a in s.args}
     constants = tuple(c for c in (*kernel.constants, *scaling.more.values()) if c.name in read)
-    return replace(kernel, passes=passes, beside=beside, constants=constants)
+    return replace(made, constants=constants)
 
 
 @dataclass

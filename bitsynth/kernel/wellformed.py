@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa
+from bitsynth.isa.types import VecType
 from bitsynth.kernel.inputs import STAGE_BYTES, Build, Input, Planes, Table
-from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
+from bitsynth.kernel.program import ORDERS, Acc, Kernel, Loop, Pass
 from bitsynth.kernel.program_rules import check_constants, check_names, check_program, register_type
 
 MAX_TRIP_COUNT = 1 << 24
@@ -32,26 +33,29 @@ def check_shape(isa: Isa, kernel: Kernel) -> None:
         _check_build(isa, kernel, kernel.build)
     for number, loop in enumerate(kernel.passes):
         try:
-            _check_pass(isa, kernel, loop)
+            _check_pass(isa, kernel, loop, general=loop == kernel.beside and kernel.rows == 1)
         except SpecError as why:
             raise SpecError(f"malformed kernel: pass {number}: {why}") from None
     _require(_chains(kernel))
-    if (last := kernel.last_row) is not None:
-        _require(_beside(kernel))
-        check_shape(isa, last)
+    if kernel.beside:
+        _require(_beside(kernel, kernel.beside))
+        try:
+            _check_pass(isa, kernel, kernel.beside, general=True)
+        except SpecError as why:
+            raise SpecError(f"malformed kernel: last row: {why}") from None
 
 
 def check_used(isa: Isa, kernel: Kernel) -> None:
     """SpecError if a value is never used: C compilers warn of it, and no kernel needs it."""
     # Constants, and the program that makes tables.
-    read = {a for p in kernel.passes for program in p.programs for s in program for a in s.args}
+    read = {a for p in kernel.every_pass for program in p.programs for s in program for a in s.args}
     unused = [c.name for c in kernel.constants if c.name not in read]
     if kernel.build:
         reads = {a for s in kernel.build.steps for a in s.args} | {kernel.build.table}
         names = ["x0", *(c.name for c in kernel.build.constants), *(s.dst for s in kernel.build.steps)]
         unused += [f"{name} of the table" for name in names if name not in reads]
     # Each loop of each pass, and its flush.
-    for number, loop in enumerate(kernel.passes):
+    for number, loop in enumerate(kernel.every_pass):
         inputs = _inputs(isa, kernel, loop)
         for level, nested in enumerate(loop.loops):
             reads = {a for s in nested.steps for a in s.args} | {acc.next for acc in nested.accs}
@@ -161,14 +165,16 @@ def _chains(kernel: Kernel) -> Iterator[Conditions]:
     }
 
 
-def _beside(kernel: Kernel) -> Iterator[Conditions]:
-    """Facts of a program of the last row's own, about that of the others, whose inputs it shares and turns it has."""
-    others, own = kernel.passes[0], kernel.beside
-    assert own is not None
+def _beside(kernel: Kernel, own: Pass) -> Iterator[Conditions]:
+    """Facts of the last row's own program, about that of the others, whose inputs it shares and turns it has."""
+    others = kernel.passes[0]
+    yield {
+        "one pass of one loop, if the last row has a program of its own": len(kernel.passes) == 1
+        and len(others.loops) == len(own.loops) == 1,
+    }
     turns = [(p.step.trip_count, bool(p.step.first)) for p in (others, own)]
     yield {
         "single rows, if the last has a program of its own": kernel.together == 1,
-        "one pass of one loop, if the last row has a program of its own": len(kernel.passes) == len(others.loops) == 1,
         "the inputs of other rows in a last one of its own": (own.rows, own.columns) == (others.rows, others.columns),
         "the turns of other rows in a last one of its own": turns[0] == turns[1] and not own.carries,
     }
@@ -205,28 +211,43 @@ def _check_build(isa: Isa, kernel: Kernel, build: Build) -> None:
         raise SpecError(f"malformed kernel: the table is {build.table[:40]!r}, which no step defines")
 
 
-def _check_pass(isa: Isa, kernel: Kernel, loop: Pass) -> None:
+def _check_pass(isa: Isa, kernel: Kernel, loop: Pass, *, general: bool = False) -> None:
+    """SpecError for what a pass may not have, instructions on general-purpose registers too unless it is `general`."""
+    forms = [isa[s.op] for program in loop.programs for s in program]
+    of_words = [i.name for i in forms if any(t.in_general for t in (i.out, *(o.type for o in i.operands)))]
+    if of_words and not general:
+        raise SpecError(f"{of_words[0]} is on general-purpose registers, which are for a last row's own program")
     check_names("accumulator", "acc", (acc.name for nested in loop.loops for acc in nested.accs))
     constants = [c.name for c in kernel.constants]
     inputs = _inputs(isa, kernel, loop)
     for level, nested in enumerate(loop.loops):
-        _check_loop(isa, nested, level, {*constants, *inputs})
+        _check_loop(isa, nested, level, {*constants, *inputs}, _words(loop.loops[level - 1].accs) if level else ())
         inputs = [acc.name for acc in nested.accs]
     tile = [f"c{r}" for r in range(kernel.tile_registers(isa.table.vector_bits) * kernel.together)]
     flush, kept = loop.flush_steps, [] if loop.carries else tile
-    check_program(isa, flush, {*constants, *inputs, *kept})
+    words = check_program(isa, flush, {*constants, *inputs, *kept}, _words(loop.loops[-1].accs))
     count, what = (len(inputs), "accumulators") if loop.carries else (len(tile), "tile registers")
     if len(loop.tile) != count:
         raise SpecError(f"a flush must give {count} {what}, not {len(loop.tile)}")
     if unknown := set(loop.tile) - {s.dst for s in flush} - set(kept):
         raise SpecError(f"a flush gives {min(unknown)[:40]!r}, which no step of it defines")
+    if in_words := sorted(words.intersection(loop.tile)):
+        raise SpecError(f"a flush gives {in_words[0]}, which is in a general-purpose register")
 
 
-def _check_loop(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
+def _words(accs: Iterable[Acc]) -> list[str]:
+    """The accumulators that are in general-purpose registers."""
+    return [acc.name for acc in accs if VecType.parse(acc.type).in_general]
+
+
+def _check_loop(isa: Isa, loop: Loop, level: int, known: set[str], given: Iterable[str]) -> None:
     for acc in loop.accs:
-        register_type(isa, acc.type, general=True)
-    check_program(isa, loop.steps, known | {acc.name for acc in loop.accs})
+        register_type(isa, acc.type, general=level == 0)
+    own = _words(loop.accs)
+    words = check_program(isa, loop.steps, known | {acc.name for acc in loop.accs}, [*given, *own])
     for acc in loop.accs:
+        if (acc.next in words) != (acc.name in own):
+            raise SpecError(f"accumulator {acc.name} becomes {acc.next[:40]!r}, which is in a register of another kind")
         if acc.next not in {s.dst for s in loop.steps}:
             raise SpecError(f"accumulator {acc.name} becomes {acc.next[:40]!r}, which no step of loop {level} defines")
     _check_first(isa, loop, level, known)
@@ -235,7 +256,9 @@ def _check_loop(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
 def _check_first(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
     if loop.first and level:
         raise SpecError("only the innermost loop may have a first run of its own")
-    check_program(isa, loop.first_steps, known)
+    words = check_program(isa, loop.first_steps, known)
+    if loop.first and any((acc.start in words) != (acc.name in _words([acc])) for acc in loop.accs):
+        raise SpecError("an accumulator starts as what is in a register of another kind")
     for acc in loop.accs:
         if bool(acc.start) != bool(loop.first) or (acc.start and acc.start not in {s.dst for s in loop.first_steps}):
             raise SpecError(

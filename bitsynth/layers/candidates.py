@@ -52,10 +52,9 @@ class Candidate:
         return self.kernel_options.method
 
     @property
-    def cpu(self) -> str:
-        """The processor that has the kernel to itself, "" for a kernel of any."""
-        model = self.kernel_options.model
-        return model if model in load_table(self.isa).cpu else ""
+    def model(self) -> str:
+        """What the kernel is cheapest in: a processor that has it to itself, or "ops"."""
+        return self.kernel_options.model
 
     @property
     def channels(self) -> int:

@@ -100,7 +100,7 @@ class Estimate:
             band_rows=self._band_rows,
             operands=found.operands,
             k_step=found.kernel_options.k_step,
-            cpu=found.cpu,
+            model=found.model,
         )
 
     @property

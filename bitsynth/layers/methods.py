@@ -21,10 +21,10 @@ from bitsynth.schedule.quickest import ordered, quickest
 _CLOSE = 1.5
 """Times the fewest estimated cycles within which a method is predicted: those of shipped kernels are 0.8 to 1.25."""
 
-_OWN = 1.05
-"""Times the predicted cycles that a kernel takes which a processor has to itself.
+_LAST_ROW = 1.05
+"""Times the predicted cycles that a kernel takes whose last row has its own program.
 
-As compiled, its last row's own program wants moves: gcc's take 4 % more than is predicted, others' 1 % (A1W1, K = 576).
+Compiled by gcc 12.2 it takes 3 % more than is predicted, where others take 1 % (A1W1, K = 576), and more in short sums.
 """
 
 
@@ -34,12 +34,15 @@ def fewest_predicted(ranked: Sequence[Estimate]) -> Estimate:
     close = [each for each in firsts if each.cycles <= _CLOSE * ranked[0].cycles]
     if len(close) == 1 or not all(has_rules(each) for each in close):
         return ranked[0]
-    return min(map(as_predicted, close), key=lambda each: each.cycles * (_OWN if each.candidate.cpu else 1))
+    return min(
+        map(as_predicted, close),
+        key=lambda each: each.cycles * (_LAST_ROW if each.candidate.entry.kernel.beside else 1),
+    )
 
 
 def _kind(candidate: Candidate) -> tuple[str, int, str]:
     """What bounds do not rank: the method, steps of another length, and a kernel that a processor has to itself."""
-    return candidate.method, candidate.kernel_options.k_step, candidate.cpu
+    return candidate.method, candidate.kernel_options.k_step, candidate.model
 
 
 def has_rules(estimate: Estimate) -> bool:

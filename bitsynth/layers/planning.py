@@ -211,7 +211,7 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -
     """
     every = [*candidates(spec.act, spec.wgt, isa, fits), *_of_wider_operands(spec, isa, fits)]
     found = [x for x in every if cpu in x.entry.cost.cycles or cpu not in load_table(x.isa).cpu]
-    found = [x for x in found if x.cpu in ("", cpu) and predicted.serves(load(x.isa), x.method, cpu)]
+    found = [x for x in found if x.model in ("ops", cpu) and predicted.serves(load(x.isa), x.method, cpu)]
     if not found:
         where = isa if isa != "auto" else "any instruction set this processor runs"
         raise NoKernel(f"no kernel of {spec.act} x {spec.wgt} for layers on {where}; {advice(spec, isa)}")

@@ -8,6 +8,7 @@ import msgspec
 
 from bitsynth.emit.runtime_abi import CONV_ALGORITHM, Number
 from bitsynth.errors import SpecError
+from bitsynth.isa.load import load_table, names
 from bitsynth.kernel.program import BIT_AXES
 from bitsynth.spec.options import METHODS, SKETCHES, KernelOptions
 
@@ -44,7 +45,7 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bit_axis: The place of planes of activations and weights, for methods that read planes.
         operands: Bits of the kernel's activations and weights if they are more than the layer's, such as "8x8".
         k_step: Positions of K that a step of the kernel takes (`KernelOptions.k_step`), 0 for as many as is usual.
-        cpu: The processor that has its kernel to itself (`KernelOptions.model`), "" for one of fewest operations.
+        model: What its kernel is cheapest in (`KernelOptions.model`): a processor that has it to itself, or "ops".
 
     Raises:
         SpecError: A value is not one of these.
@@ -64,7 +65,7 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bit_axis: str = "inner"
     operands: str = ""
     k_step: int = 0
-    cpu: str = ""
+    model: str = "ops"
 
     def __post_init__(self) -> None:
         _one_of("method", self.method, (*METHODS, DEPTHWISE))
@@ -74,8 +75,8 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _one_of("operands", self.operands, ("", *OPERANDS))
         if type(self.columns_first) is not bool:
             raise SpecError(f"columns_first of a schedule must be True or False, not {self.columns_first!r}")
-        if type(self.cpu) is not str:
-            raise SpecError(f"cpu of a schedule must be the name of a processor, or empty, not {self.cpu!r}")
+        known = ("ops", *load_table(self.isa).cpu) if self.isa in names() else ("ops",)
+        _one_of("model", self.model, known)
         for name in ("channels", "rows", "block_rows", "band_rows", "flush_steps", "unroll", "k_step"):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value < 1 << 24:
@@ -84,7 +85,8 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def kernel_options(self) -> KernelOptions:
         """What its kernel is asked for by; SpecError if no such options exist."""
-        return KernelOptions(self.method, self.sketch, self.cpu, self.channels, self.k_step)
+        own = self.model if self.model != "ops" else ""
+        return KernelOptions(self.method, self.sketch, own, self.channels, self.k_step)
 
     def among(self, threads: int, rows: int) -> LayerSchedule:
         """The schedule in bands of the `rows` output rows, so that each of `threads` packs what it computes with.
@@ -120,7 +122,7 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         planes = f", {self.bit_axis} bit axis" if self.bit_axis != "inner" else ""
         operands = f" of {self.operands} bits" if self.operands else ""
         steps = f" in steps of {self.k_step}" if self.k_step else ""
-        own = f" of the {self.cpu}'s own" if self.cpu else ""
+        own = f" of the {self.model}'s own" if self.model != "ops" else ""
         kernel = f"{self.isa} {self.method}{own}{steps}{operands}{sketch}{rows}{flushes}{unrolled}{planes}"
         return f"{kernel}, {self.gather}, {order}{blocks}{bands}"
 

@@ -62,16 +62,16 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
 
     A last row with a program of its own is a kernel of its own, of which the same is shown.
     """
-    lemmas = _checked(kernel, new_trace)
-    if (last := kernel.last_row) is not None:
-        lemmas += [f"last row: {lemma}" for lemma in _checked(last, new_trace) if lemma not in lemmas]
+    check_shape(load(kernel.isa), kernel)
+    lemmas, *of_last = (_checked(each, new_trace) for each in kernel.alone)
+    lemmas += [f"last row: {lemma}" for each in of_last for lemma in each if lemma not in lemmas]
+    check_used(load(kernel.isa), kernel)
     return Checked(tuple(lemmas))
 
 
 def _checked(kernel: Kernel, new_trace: TraceFactory) -> list[str]:
     """The lemmas of a kernel whose rows have one program."""
     isa = load(kernel.isa)
-    check_shape(isa, kernel)
     require_tested(isa[op] for op in sorted(forms_used(isa, kernel)))
     lemmas = [_check_memory(isa, kernel, new_trace)]
     if kernel.build:
@@ -93,7 +93,6 @@ def _checked(kernel: Kernel, new_trace: TraceFactory) -> list[str]:
             tile = [add_forms(have, compose(form, increments)) for have, form in zip(tile, summary.taken, strict=True)]
     lemmas += _check_product(kernel, tile)
     lemmas.append(encoding_lemma(kernel.act_bits, kernel.w_bits))
-    check_used(isa, kernel)
     return lemmas
 
 

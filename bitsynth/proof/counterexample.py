@@ -96,10 +96,9 @@ def counterexample(kernel: Kernel, *, thorough: bool = True) -> Counterexample |
 
     Only a `thorough` search goes on to inputs of whole flush periods.
     """
-    for each in (kernel, kernel.last_row):
-        inputs = chain(_short(each), _long(each) if thorough else ()) if each else ()
-        for rows, columns in inputs:
-            if each and (found := _first_wrong(each, rows, columns)):
+    for each in kernel.alone:
+        for rows, columns in chain(_short(each), _long(each) if thorough else ()):
+            if found := _first_wrong(each, rows, columns):
                 return found
     return None
 

@@ -14,7 +14,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.in_order import ahead, folds
 from bitsynth.kernel.in_order.beginning import Beginning, beginning
-from bitsynth.kernel.in_order.halves import HALVES, PARTS, WORDS, HalfLoads, half_loads, half_of
+from bitsynth.kernel.in_order.halves import HALVES, PARTS, HalfLoads, half_loads, half_of, words_of
 from bitsynth.kernel.order import of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
@@ -124,8 +124,13 @@ def _load_forms(isa: Isa, kernel: Kernel, lines: Iterable[Step]) -> dict[str, st
     if halves is None:
         return forms
     whole = [name for name, op in forms.items() if isa[op].operands[0].type.total_bits == isa.table.vector_bits]
-    repeated = {name + WORDS[0]: halves.load for name, op in forms.items() if op == kernel.memory.broadcast}
-    return forms | repeated | {name + part: halves.load for name in whole for part in PARTS}
+    words = {name + word: halves.load for name, op in forms.items() for word in words_of(isa, op)}
+    return forms | words | {name + half: halves.load for name in whole for half in HALVES}
+
+
+def _words(isa: Isa, lines: Iterable[Step]) -> dict[str, tuple[str, ...]]:
+    """The words of inputs that lie in memory as they are, by the names of inputs."""
+    return {step.dst: words_of(isa, step.op) for step in lines if not step.args}
 
 
 LoadPlace = tuple[str, str, int]
@@ -136,11 +141,17 @@ class _Values:
     """Values by their names; what is made of the same by the same has one number in `known`.
 
     By the forms of `halves`, one that makes a register of its halves is the load of the whole, and one that takes half
-    of what was loaded into a general-purpose register is the load of that.
+    of what was loaded into a general-purpose register is the load of that, if it is one of the `words` of the input.
     """
 
-    def __init__(self, known: dict[object, int], halves: HalfLoads | None, start: Iterable[str] = ()) -> None:
-        self.known, self.halves = known, halves
+    def __init__(
+        self,
+        known: dict[object, int],
+        halves: HalfLoads | None,
+        start: Iterable[str] = (),
+        words: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> None:
+        self.known, self.halves, self.words = known, halves, words
         self.loads = dict[int, LoadPlace]()
         self.now = {name: self.of(name) for name in start}
 
@@ -169,11 +180,12 @@ class _Values:
         return (low[0], "", low[2])
 
     def _taken(self, step: Step, args: Sequence[int | str]) -> LoadPlace | None:
-        """What a step has loaded that takes half of one input, of which a row's is all that is repeated."""
+        """What a step has loaded that takes half of one input."""
         if self.halves is None or step.op not in self.halves.takes:
             return None
         of = self.loads.get(args[0]) if isinstance(args[0], int) else None
-        return None if of is None or of[1] else (of[0], self.halves.takes[step.op], of[2])
+        word = self.halves.takes[step.op]
+        return (of[0], word, of[2]) if of and not of[1] and word in self.words.get(of[0], ()) else None
 
     def end(self, flat: Loop, carried: Iterable[str]) -> None:
         """End a turn: accumulators become what they are next, and what is not `carried` is gone."""
@@ -185,8 +197,9 @@ class _Values:
 
 def _one_by_one(kernel: Kernel, loop: Pass, steps: int, known: dict[object, int], *, sets: bool) -> list[int]:
     """What steps leave in accumulators, which the first run `sets` or goes on from."""
-    flat = row_by_row(kernel, loop, loop.step)
-    values = _Values(known, half_loads(load(kernel.isa), kernel.order), () if sets else (acc.name for acc in flat.accs))
+    isa, flat = load(kernel.isa), row_by_row(kernel, loop, loop.step)
+    start = () if sets else (acc.name for acc in flat.accs)
+    values = _Values(known, half_loads(isa, kernel.order), start, _words(isa, flat.steps))
     for number in range(steps):
         run = row_by_row(kernel, loop, loop.step.first_run) if sets and number == 0 else flat
         for step in run.steps:
@@ -217,7 +230,8 @@ def _as_ordered(
             raise Refuted(f"{step} loads in another form than {forms.get(name + half)}")
         return name, half, turn * found.copies + copy
 
-    values = _Values(known, half_loads(isa, kernel.order), () if first else (acc.name for acc in found.flat.accs))
+    start = () if first else (acc.name for acc in found.flat.accs)
+    values = _Values(known, half_loads(isa, kernel.order), start, _words(isa, plain))
     for step in found.before:
         values.run(step, at(step, 0))
     for turn in range(turns - 1):

@@ -97,7 +97,7 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
 
 
 def _as_checked(kernel: Kernel) -> Kernel:
-    """The kernel without what its lemmas say nothing of: they are of one group of rows, its steps in their order."""
+    """The kernel without what its lemmas say nothing of: they are of programs of rows, their steps in their order."""
     return msgspec.structs.replace(kernel, rows=1, unroll=0, bit_axis=BIT_AXES[0], order=ORDERS[0])
 
 

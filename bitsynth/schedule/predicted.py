@@ -72,7 +72,8 @@ class _Tile:
     def run(self, steps: int) -> Iterator[Block]:
         for number, chain in enumerate(self.kernel.chains):
             known = dict[tuple[int, bool], list[Block]]()
-            for done in range(0, steps, every := period(chain)):
+            every = period(chain)
+            for done in range(0, steps, every):
                 which = min(every, steps - done), number == done == 0
                 if which not in known:
                     known[which] = list(self._block(chain, *which))
@@ -190,7 +191,7 @@ class _Tile:
 
     def _line(self, line: Step, becomes: dict[str, str]) -> Iterator[Issued]:
         address = "" if line.args else pointer_of(line)
-        if has_address(self.isa, line) and self.kernel.beside:
+        if has_address(self.isa, line) and self.kernel.own_last:
             yield issue(self.isa, self.cpu, line, becomes, address)
             yield of_kind(self.rules, "integer", ["offset"], ["at"])
             return

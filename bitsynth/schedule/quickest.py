@@ -56,8 +56,7 @@ def _with_room(kernel: Kernel) -> Kernel:
     accs = max(len(loop.step.accs) for loop in kernel.passes)
     groups = max(1, ceil(most / accs) - 1)
     if kernel.beside:
-        free = general_registers(kernel) + kernel.groups - len(kernel.beside.step.accs)
-        groups = min(groups + 1, free - _BUSY)
+        groups = max(1, min(groups + 1, general_registers(_BUSY + len(kernel.beside.step.accs))))
     return msgspec.structs.replace(kernel, rows=min(kernel.groups, groups) * kernel.together)
 
 

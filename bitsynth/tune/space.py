@@ -71,7 +71,7 @@ class Space:
             bit_axis=_choose(trial, "bit_axis", BIT_AXES) if found.entry.kernel.bit_axes == BIT_AXES else "inner",
             operands=found.operands,
             k_step=found.kernel_options.k_step,
-            cpu=found.cpu,
+            model=found.model,
         )
 
     def proposes(self, schedule: LayerSchedule) -> bool:

@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 import pytest
-from disassembly import vector_mnemonics
+from disassembly import GENERAL, VECTOR, mnemonics
 
 from bitsynth.conformance import harness
 from bitsynth.isa import load
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.toolchains
 
 UNKNOWN = {"dpbusd.u8x32", "dpwssd.s16x16"}
 """Forms that capstone cannot decode: it does not know AVX-VNNI."""
-LOADED = ("combine.u8x8",)
-"""Forms that every compiler merges with the loads of their operands: the second half goes to its place at once."""
+LOADED = ("combine.u8x8", "fmov_x.u8x8", "ins_x.u8x16", "extr_x.x32x2")
+"""Forms that compilers merge with the loads of their operands: halves go to their place at once."""
 MERGED = {
     r"(extracti|half).*": "the part alone is loaded",
     r"[us](addw|subw|xtl|mlal|mlsl|mull)2\..*": "the high half alone is loaded",
@@ -33,9 +33,9 @@ def without(isa, forms, compiler):
     """The forms in no function of whose conformance test one of their mnemonics occurs."""
     found = {form.name: False for form in forms}
     for part in harness.compiled(isa, forms, compiler):
-        functions = vector_mnemonics(part.library)
+        functions = {general: mnemonics(part.library, (VECTOR, GENERAL)[general]) for general in (False, True)}
         for k, (form, _) in enumerate(part.jobs):
-            found[form.name] |= not functions[f"t_{k}"].isdisjoint(form.mnemonics)
+            found[form.name] |= not functions[form.out.in_general][f"t_{k}"].isdisjoint(form.mnemonics)
     return {name for name, occurs in found.items() if not occurs}
 
 

@@ -167,6 +167,12 @@ def test_no_mutant_of_a_shipped_kernel_survives(path, totals):
     judge(found, kernel_mutants.sample(found, 1, SEED + 2), totals, thorough=False)
 
 
+def test_no_mutant_of_a_last_row_survives(totals):
+    (path,) = (paths.shipped_kernels() / "neon" / "a53").glob("bs_mm_a1u_w1b_*.json")
+    found = kernels.read_entry(path).kernel
+    judge(found, list(kernel_mutants.of_last_row(found))[::499], totals, thorough=False)
+
+
 def test_there_are_hundreds():
     assert sum(len(kernel_mutants.sample(kernel(*config), PER_KIND, SEED)) for config in QUICK) >= 300
 

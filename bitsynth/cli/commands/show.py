@@ -161,8 +161,8 @@ def _registers(given: int, count: int) -> str:
 
 def _programs(kernel: Kernel) -> list[Step]:
     """The steps of every program."""
-    passes = (*kernel.passes, *([kernel.beside] if kernel.beside else []))
-    return [*(kernel.build.steps if kernel.build else ()), *(s for p in passes for x in p.programs for s in x)]
+    build = kernel.build.steps if kernel.build else ()
+    return [*build, *(s for p in kernel.every_pass for x in p.programs for s in x)]
 
 
 def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
@@ -172,8 +172,8 @@ def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
     # Programs, step by step.
     if kernel.build:
         facts_of["build"]["program"] = [step_facts(isa, s) for s in kernel.build.steps]
-    beside = [(kernel.beside, facts_of["beside"])] if kernel.beside else []
-    for loop, texts in (*zip(kernel.passes, facts_of["passes"], strict=True), *beside):
+    of_passes = [*facts_of["passes"], *([facts_of["beside"]] if kernel.beside else [])]
+    for loop, texts in zip(kernel.every_pass, of_passes, strict=True):
         for nested, of_nested in zip(loop.loops, texts["loops"], strict=True):
             of_nested["program"] = [step_facts(isa, s) for s in nested.steps]
             of_nested["first"] = [step_facts(isa, s) for s in nested.first_steps]

@@ -54,7 +54,7 @@ class LinearDomain:
         if isinstance(a, Concat) and isinstance(b, Concat) and (sums := sum_by_pieces(a, b, w)) is not None:
             return sums
         if w == WORD and isinstance(a, BitField) and isinstance(b, BitField):
-            return fields(a, b, self.rows, 1)
+            return fields(a, b, self.rows)
         return self._known(add_forms(as_form(a), as_form(b)))
 
     def _known(self, x: LinearForm) -> LinearForm:
@@ -66,8 +66,6 @@ class LinearDomain:
             return a
         if isinstance(a, int) and isinstance(b, int):
             return (a - b) & ((1 << w) - 1)
-        if w == WORD and isinstance(a, BitField) and isinstance(b, BitField):
-            return fields(a, b, self.rows, -1)
         return self._known(add_forms(as_form(a), as_form(b).scaled(-1)))
 
     def mul(self, a: Payload, b: Payload, w: int) -> Payload:

@@ -51,8 +51,8 @@ def _cut_at(x: Concat, ends: Iterable[int]) -> Concat:
     return Concat(tuple((cut(x, start, end), end - start) for start, end in pairwise([0, *ends])))
 
 
-def fields(a: BitField, b: BitField, rows: int, sign: int) -> Payload:
-    """The sum of two words of bits, or their difference if `sign` is -1, in the narrowest fields that none leaves.
+def fields(a: BitField, b: BitField, rows: int) -> Payload:
+    """The sum of two words of bits in the narrowest fields that none leaves.
 
     Inexact if what is left at the end has no field.
     """
@@ -60,7 +60,7 @@ def fields(a: BitField, b: BitField, rows: int, sign: int) -> Payload:
     start = 0
     for end in range(1, WORD + 1):
         one, other = (as_form(cut(x, start, end)) for x in (a, b))
-        part = tightened(add_forms(one, other.scaled(sign)), rows)
+        part = tightened(add_forms(one, other), rows)
         if 0 <= part.lo and part.hi < 1 << end - start:
             out.append((part if part.atoms else part.const, end - start))
             start = end

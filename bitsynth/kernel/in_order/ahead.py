@@ -94,7 +94,7 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
         flat = written(isa, kernel, loop, loop.step)
         return Ordered(1, flat, tuple((step, False) for step in listed(isa, kernel, flat)))
     flats = [row_by_row(kernel, loop, loop.step)]
-    if kernel.beside is None and not row_free(loop.step.steps):
+    if kernel.own_last is None and not row_free(loop.step.steps):
         flats.append(interleaved(kernel, loop.step))
     copies = _copies(kernel, loop, len(flats[0].steps))
     known = [
@@ -118,8 +118,8 @@ def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[Order
     if _copies_wanted(isa, flat):
         return
     summed = _of_accumulators(flat)
-    kept = {step.dst for step in plain if step.args and isa[step.op].out.in_general}
-    behind = [(step, True) for step in plain if step.dst not in summed | kept]
+    own = {step.dst for step in plain if step.args and isa[step.op].out.in_general}
+    behind = [(step, True) for step in plain if step.dst not in summed | _flows(flat, own)]
     for near in _NEAR if len(flat.steps) >= LONG else _NEAR[:1]:
         both = ListScheduler(isa, kernel, flat, (), near).order([*((step, False) for step in plain), *behind])
         last = max(k for k, (_, ahead) in enumerate(both) if not ahead)
@@ -201,7 +201,12 @@ def _repeated(flat: Loop, copies: int) -> Loop:
 
 def _of_accumulators(flat: Loop) -> set[str]:
     """The values that accumulators flow into."""
-    found = {acc.name for acc in flat.accs}
+    return _flows(flat, (acc.name for acc in flat.accs))
+
+
+def _flows(flat: Loop, start: Iterable[str]) -> set[str]:
+    """These values, and what they flow into."""
+    found = set(start)
     for step in flat.steps:
         if found.intersection(step.args):
             found.add(step.dst)

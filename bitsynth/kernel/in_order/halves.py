@@ -6,7 +6,7 @@ inserted. What takes a half of what is loaded into such a register loads it ther
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -69,6 +69,12 @@ def _takes(isa: Isa) -> Iterator[tuple[str, str]]:
             yield from ((form.name, part) for part, word in words.items() if made == [word])
 
 
+def words_of(isa: Isa, load: str) -> tuple[str, ...]:
+    """Which WORDS of what a form loads lie so in memory: of half a register that is repeated the first alone."""
+    bits = isa[load].operands[0].type.total_bits
+    return WORDS if bits == isa.table.vector_bits else WORDS[:1] if 2 * bits == isa.table.vector_bits else ()
+
+
 def in_halves(isa: Isa, cpu: str, flat: Loop) -> Loop:
     """The program with every load of a whole register in halves, if that lets `cpu` start others beside it."""
     forms = half_loads(isa, cpu)
@@ -81,7 +87,7 @@ def _lines(isa: Isa, forms: HalfLoads, flat: Loop) -> Iterator[Step]:
     What is taken into a general-purpose register is loaded there where it is first wanted.
     """
     whole = [s.dst for s in flat.steps if not s.args and isa[s.op].operands[0].type.total_bits == isa.table.vector_bits]
-    taken = _taken(forms, flat, whole)
+    taken = _taken(isa, forms, flat)
     joined = {a for s in flat.steps if s.dst not in taken for a in s.args}
     parted = {half_of(part)[0] for part in taken.values()} - joined
     whole = [name for name in whole if name not in parted]
@@ -101,11 +107,16 @@ def _lines(isa: Isa, forms: HalfLoads, flat: Loop) -> Iterator[Step]:
         yield Step(step.dst, forms.join, tuple(step.dst + half for half in HALVES))
 
 
-def _taken(forms: HalfLoads, flat: Loop, whole: Collection[str]) -> dict[str, str]:
-    """Values that are halves of what is loaded, by what loads them: repeated ones are their low halves alone."""
-    loaded = {s.dst for s in flat.steps if not s.args}
+def _taken(isa: Isa, forms: HalfLoads, flat: Loop) -> dict[str, str]:
+    """Values that are halves of what a step loads, by what loads them alone."""
+    loads = {s.dst: words_of(isa, s.op) for s in flat.steps if not s.args and is_input(s.dst)}
     taken = ((s.dst, s.args[0], forms.takes[s.op]) for s in flat.steps if s.op in forms.takes)
-    return {dst: of + part for dst, of, part in taken if of in loaded and (part == WORDS[0] or of in whole)}
+    return {dst: of + part for dst, of, part in taken if part in loads.get(of, ())}
+
+
+def is_input(name: str) -> bool:
+    """Whether a value is an input of a step, of a row or of columns."""
+    return name[0] in "aw" and not name.startswith("acc")
 
 
 @lru_cache(maxsize=1 << 14)

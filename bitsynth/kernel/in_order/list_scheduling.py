@@ -6,7 +6,7 @@ The scoreboard is its clock, and there are as many values at a time as registers
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -14,7 +14,6 @@ from itertools import islice
 from bitsynth.isa.load import Isa
 from bitsynth.isa.scoreboard import InOrder, Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
-from bitsynth.isa.types import VecType
 from bitsynth.kernel.in_order.folds import in_registers
 from bitsynth.kernel.in_order.halves import HALVES, WORDS, half_of, in_word, is_join
 from bitsynth.kernel.program import Kernel, Loop, row_free
@@ -22,7 +21,7 @@ from bitsynth.kernel.program import Kernel, Loop, row_free
 _SPARE = 3
 """Registers that compilers have beside what is alive: with fewer, they copy and spill."""
 
-_HIGH_HALVES, _BESIDE = 4, 2
+_HIGH_HALVES, _HIGH_BESIDE = 4, 2
 """General-purpose registers for high halves, and where a last row has its own program."""
 
 _NEAR = 12
@@ -38,9 +37,9 @@ StepValue = tuple[str, bool]
 """The name of a value, and whether it is that of the next step."""
 
 
-def general_registers(kernel: Kernel) -> int:
-    """General-purpose registers that nothing is counted in, and that point to no row."""
-    return _GENERAL - _POINTERS - kernel.groups
+def general_registers(taken: int) -> int:
+    """General-purpose registers that nothing is counted in, beside so many that are taken."""
+    return _GENERAL - _POINTERS - taken
 
 
 def issue(isa: Isa, cpu: str, step: Step, becomes: Mapping[str, str], address: str = "") -> Issued:
@@ -68,10 +67,24 @@ def load_kind(isa: Isa, step: Step) -> str:
     return "load" if instr.out.total_bits == isa.table.vector_bits else "load_half"
 
 
+def _words(isa: Isa, flat: Loop) -> Iterator[str]:
+    """The values of lines that are in general-purpose registers, of accumulators too."""
+    for step in flat.steps:
+        if step.args and not isa[step.op].store:
+            pairs = zip(
+                (*step.args, step.dst), (*(o.type for o in isa[step.op].operands), isa[step.op].out), strict=True
+            )
+            yield from (name for name, kind in pairs if kind.in_general)
+
+
 class _Held(Enum):
     """What registers hold: of vectors, whole ones or low halves; else high halves, or words that are loaded or made."""
 
     WHOLE, LOW, HIGH, WORD, MADE = range(5)
+
+
+_LOADED, _OWN = (_Held.HIGH, _Held.WORD), (_Held.WORD, _Held.MADE)
+"""What loads bring to general-purpose registers, and what a last row's own program has there."""
 
 
 @dataclass(eq=False, slots=True)
@@ -79,9 +92,8 @@ class _Line:
     """A line that waits: what it takes to ask whether it can be next.
 
     `reads` are the values that it reads, once each, of them those `needs` that lines make, and those `alike` that are
-    in registers of the `kind` that it makes its own in. Nobody may read what it `overwrites` any more. It may load into
-    a general-purpose register (`loads_general`). One that `is_half` takes half of the vector pipes, and one `beside`
-    those of vectors takes none. Behind it the `address` of another load is made, if it has one.
+    in registers of the `kind` that it makes its own in. Nobody may read what it `overwrites` any more. One that
+    `is_half` takes half of the vector pipes. Behind it the `address` of another load is made, if it has one.
     """
 
     turn: Turn
@@ -92,9 +104,7 @@ class _Line:
     makes: StepValue
     overwrites: tuple[StepValue, ...]
     kind: _Held
-    loads_general: bool
     is_half: bool
-    beside: bool
     address: Issued | None
 
 
@@ -112,10 +122,9 @@ class ListScheduler:
         self.most = isa.table.registers - len({c.name for c in kernel.constants} & read) - spare
         self.inputs = read - {s.dst for s in flat.steps}
         self.done = done
-        accs = {acc.name for acc in flat.accs if VecType.parse(acc.type).in_general}
-        self.general = accs | {s.dst for s in flat.steps if self._makes_general(s)}
-        self.most_general = general_registers(kernel) if accs else _HIGH_HALVES
-        self.most_high = _BESIDE if accs else _HIGH_HALVES
+        self.general = {s.dst for s in flat.steps if in_word(s.dst)} | set(_words(isa, flat))
+        self.most_general = general_registers(kernel.groups) if kernel.own_last else _HIGH_HALVES
+        self.most_high = _HIGH_BESIDE if kernel.own_last else _HIGH_HALVES
         self.in_halves = any(map(is_join, flat.steps))
         self.start = [(name, False) for name in sorted(self.inputs) if name[0] != "k"]
         for step in done:
@@ -157,30 +166,24 @@ class ListScheduler:
             makes=(step.dst, ahead),
             overwrites=tuple((name, False) for name in over),
             kind=self._kind(step.dst),
-            loads_general=not step.args and step.dst in self.general,
             is_half=("vector", 1) in issued.takes,
-            beside=step.dst in self.general and half_of(step.dst)[1] != HALVES[1],
             address=self._address(step),
         )
 
-    def _makes_general(self, step: Step) -> bool:
-        """Whether a line makes its value in a general-purpose register."""
-        return in_word(step.dst) or (bool(step.args) and self.isa[step.op].out.in_general)
-
     def _address(self, step: Step) -> Issued | None:
         """What makes the address of a load, if slots for that may be missing."""
-        if self.kernel.beside is None or step.args or load_kind(self.isa, step) != "broadcast":
+        if self.kernel.own_last is None or step.args or load_kind(self.isa, step) != "broadcast":
             return None
         return of_kind(self.core.rules, "integer", (), [])
 
     def _near(self, waiting: Sequence[_Line]) -> Sequence[_Line]:
         """The lines that are looked at: the first, and as many of those beside the others, whose turn is any time."""
-        if self.kernel.beside is None:
+        if self.kernel.own_last is None:
             return waiting[: self.window]
         return [
             line
-            for beside in (False, True)
-            for line in islice((x for x in waiting if x.beside == beside), _NEAR if beside else self.window)
+            for own in (False, True)
+            for line in islice((x for x in waiting if (x.kind in _OWN) == own), _NEAR if own else self.window)
         ]
 
     def _next(self, near: Sequence[_Line]) -> _Line | None:
@@ -198,7 +201,7 @@ class ListScheduler:
             if not line.needs <= live or (line.overwrites and any(self.readers[v] for v in line.overwrites)):
                 continue
             ready.append(line)
-            if not room[line.kind] and (line.loads_general or self._taken(line) > 0):
+            if not room[line.kind] and (line.kind in _LOADED or self._taken(line) > 0):
                 continue
             start = start_of(line.issued)
             if not self.in_halves and start <= at_once:
@@ -209,7 +212,7 @@ class ListScheduler:
                 found.append(line)
         if not found:
             return min(ready, key=lambda line: (line.turn[1], self._taken(line)), default=None)
-        found = [line for line in found if not line.beside] or found
+        found = [line for line in found if line.kind not in _OWN] or found
         halves = [line for line in found if line.is_half]
         if not halves or not self.core.idle("vector", soonest):
             return found[0]
@@ -220,7 +223,7 @@ class ListScheduler:
 
     def _taken(self, line: _Line) -> int:
         """Registers of the kind that it makes its own in that are in use after a line and were not before it."""
-        return (not line.loads_general and self._wanted(line.makes)) - sum(map(self._last, line.alike))
+        return (line.kind not in _LOADED and self._wanted(line.makes)) - sum(map(self._last, line.alike))
 
     def _last(self, value: StepValue) -> bool:
         return self.readers[value] == 1 and value not in self.kept and value in self.live

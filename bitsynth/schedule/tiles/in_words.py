@@ -33,7 +33,7 @@ def with_last_row(isa: Isa, kernel: Kernel) -> Kernel:
 
     On a processor in whose order it can be: on any other all rows have one program.
     """
-    if not _can(isa, kernel):
+    if not isa.table.in_order or not _can(isa, kernel):
         return kernel
     made = msgspec.structs.replace(kernel, beside=_last_row(isa, kernel))
     told, before = (scoreboard(x, isa.table.in_order) for x in (made, kernel))
