@@ -136,7 +136,7 @@ class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HalvesTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The C that makes a register of its `low` half and an integer register, the `high` one.
+    """The C that makes a register of its `low` half and a general-purpose register, the `high` one.
 
     There are two, each of which its compiler makes one instruction of. `hold` keeps the place of the load of the high
     one in the text.
