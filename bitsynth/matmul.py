@@ -81,10 +81,7 @@ class MatmulKernel:
         """The kernel whose sums go to memory after every `steps` steps of K, or before that if its proof wants it."""
         if type(steps) is not int or steps < 1:
             raise SpecError(f"steps between flushes must be a whole number of at least 1, not {steps!r}")
-        kernel = self.entry.kernel
-        passes = tuple(with_flush_period(loop, steps) for loop in kernel.passes)
-        beside = kernel.beside and with_flush_period(kernel.beside, steps)
-        return self._form(msgspec.structs.replace(kernel, passes=passes, beside=beside))
+        return self._form(self.entry.kernel.with_passes(lambda loop: with_flush_period(loop, steps)))
 
     def with_unroll(self, times: int) -> MatmulKernel:
         """The kernel whose innermost loop is unrolled `times` times, 0 for as often as the compiler likes."""

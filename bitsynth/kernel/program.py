@@ -16,7 +16,7 @@ Names in a program: `a{i}` input i of the row, `w{g}_{j}` input j of column regi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
@@ -200,6 +200,12 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
     def every_pass(self) -> tuple[Pass, ...]:
         """The passes, and that of a last row of its own."""
         return (*self.passes, *([self.beside] if self.beside else []))
+
+    def with_passes(self, change: Callable[[Pass], Pass]) -> Kernel:
+        """The kernel with every pass changed, that of a last row of its own too."""
+        return msgspec.structs.replace(
+            self, passes=tuple(map(change, self.passes)), beside=self.beside and change(self.beside)
+        )
 
     @property
     def alone(self) -> tuple[Kernel, ...]:

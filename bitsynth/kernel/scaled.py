@@ -31,8 +31,7 @@ def scaled(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
     if not doublings:
         return kernel
     scaling = _Scaling(isa, kernel, doublings)
-    passes = tuple(p if p.carries else scaling.flushed(p) for p in kernel.passes)
-    made = replace(kernel, passes=passes, beside=kernel.beside and scaling.flushed(kernel.beside))
+    made = kernel.with_passes(lambda p: p if p.carries else scaling.flushed(p))
     read = {a for p in made.every_pass for program in p.programs for s in program for a in s.args}
     constants = tuple(c for c in (*kernel.constants, *scaling.more.values()) if c.name in read)
     return replace(made, constants=constants)

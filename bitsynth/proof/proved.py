@@ -103,9 +103,7 @@ def _as_checked(kernel: Kernel) -> Kernel:
 
 def _without_form(kernel: Kernel) -> Kernel:
     """The kernel without the fields in which its forms differ."""
-    beside = kernel.beside and _without_bounds(kernel.beside)
-    passes = tuple(map(_without_bounds, kernel.passes))
-    return msgspec.structs.replace(_as_checked(kernel), passes=passes, beside=beside)
+    return _as_checked(kernel).with_passes(_without_bounds)
 
 
 def _without_bounds(loop: Pass) -> Pass:

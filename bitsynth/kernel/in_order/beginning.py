@@ -40,15 +40,10 @@ def beginning(kernel: Kernel, loop: Pass, found: Ordered) -> Beginning | None:
     if first is None or not _apart(first, found):
         return None
     made = {step.dst: step for step in first.steps}
-    turns = tuple((step if later else _line(step, made), later) for step, later in found.turns)
+    turns = tuple((step if later else made.get(step.dst), later) for step, later in found.turns)
     lines = [*found.before, *(line for line, later in turns if line and not later)]
     flat = msgspec.structs.replace(found.flat, program=tuple(map(str, lines)), accs=first.accs)
     return Beginning(turns, flat)
-
-
-def _line(step: Step, made: dict[str, Step]) -> Step | None:
-    """What the first turn has for a line: the same, what sets a sum for what adds to it, or None."""
-    return made.get(step.dst)
 
 
 def _as_in_turns(first: Loop, step: Loop) -> Loop | None:

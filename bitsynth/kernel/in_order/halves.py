@@ -61,8 +61,8 @@ def _takes(isa: Isa) -> Iterator[tuple[str, str]]:
     """The forms that take a half of a register into a general-purpose one, and which."""
     domain, size = LinearDomain(1), isa.word.lanes
     lanes = [variable(k, 0, 255) for k in range(size)]
-    halves = zip(WORDS, (domain.join(part, 8) for part in (lanes[: size // 2], lanes[size // 2 :])), strict=True)
-    words = dict(halves)
+    halves = lanes[: size // 2], lanes[size // 2 :]
+    words = {part: domain.join(half, 8) for part, half in zip(WORDS, halves, strict=True)}
     for form in isa.instrs.values():
         if form.out.in_general and form.on_registers and [o.type for o in form.operands] == [isa.word]:
             made = form(domain, [lanes])
