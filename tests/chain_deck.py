@@ -69,12 +69,12 @@ def deck(isa: str, number: int) -> Deck:
     return Deck(isa, number)
 
 
-BITS = {"pairs": range(1, 3), "fip": range(3, 5)}
+BITS = {"pairs": range(1, 3), "fip": range(3, 5), "popcount-a53": range(1, 2)}
 """Bits of either side in kernels of some methods."""
 
 
 def _methods(isa: str) -> tuple[str, ...]:
-    """Methods of kernels, and other ways to a schedule: the layer's own takes longest to find."""
+    """Methods of kernels (and whose own they are), and other ways to a schedule: the layer's own takes longest."""
     stored = sorted(path.name.removesuffix("-c64") for path in (paths.shipped_kernels() / isa).glob("*-c64"))
     return *([*stored, "grouped"] * 3), "default"
 

@@ -136,11 +136,13 @@ def _schedule(rng: Generator, isa: str, kind: Kind) -> LayerSchedule | None:
     """A schedule of a kind and of any order; None where the layer finds one."""
     if kind.method in ("default", "grouped"):
         return None
+    method, _, model = kind.method.partition("-")
     return LayerSchedule(
         isa=isa,
-        method=kind.method,
+        method=method,
         channels=64,
-        gather=one_of(rng, gathers(pairs=kind.method == "pairs")),
+        model=model or "ops",
+        gather=one_of(rng, gathers(pairs=method == "pairs")),
         columns_first=bool(rng.integers(0, 2)),
         block_rows=one_of(rng, (0, 7, 64)),
         band_rows=one_of(rng, (0, 2)),

@@ -17,7 +17,7 @@ UNKNOWN = {"dpbusd.u8x32", "dpwssd.s16x16"}
 LOADED = ("combine.u8x8", "fmov_x.u8x8", "ins_x.u8x16", "extr_x.x32x2")
 """Forms that compilers merge with the loads of their operands: halves go to their place at once."""
 MERGED = {
-    r"(extracti|half).*": "the part alone is loaded",
+    r"(extracti|half|(low|high)_x).*": "the part alone is loaded",
     r"[us](addw|subw|xtl|mlal|mlsl|mull)2\..*": "the high half alone is loaded",
     r"(ext|zip1)\.u64x2": "both halves are loaded from where they lie",
     r"zip[12]\.u(8x16|16x8|32x4)": "the store interleaves",
