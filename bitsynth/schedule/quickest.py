@@ -16,7 +16,7 @@ from bitsynth.schedule.registers import ROWS
 _ROWS = sorted({*ROWS, 5, 10, 16, 20}, reverse=True)
 """Rows that are tried behind all that a kernel has, most first; of fewer than a third, none: that only takes time."""
 
-_EQUAL = 1.02
+_EQUAL = 1.015
 """Predicted cycles are equal up to this factor."""
 
 _FILLED = 3 / 4

@@ -107,8 +107,12 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
 
 
 def _copies(kernel: Kernel, loop: Pass, lines: int) -> int:
-    """Steps that a turn of the loop has: one where loops soon end."""
-    return 1 if peels(kernel) else min(-(-LONG // lines), loop.step.trip_count)
+    """Steps that a turn of the loop has: one where loops soon end, or where a third of all registers are sums.
+
+    Compilers copy such sums around longer turns.
+    """
+    many = 3 * len(loop.step.accs) * kernel.groups >= load(kernel.isa).table.registers
+    return 1 if many or peels(kernel) else min(-(-LONG // lines), loop.step.trip_count)
 
 
 def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[Ordered]:

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.kernel.order import of_row
-from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
+from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, row_free
 
 _BESIDE = 2
-"""Registers of a step beside accumulators and columns, at least."""
+"""Registers of a step beside accumulators and columns, or what rows share of these, at least."""
 
 _SHARED = 4
 """Registers of the place that rows start at, at most, for all rows to have it from these."""
@@ -47,7 +47,8 @@ def in_registers(isa: Isa, kernel: Kernel) -> bool:
 
 def _registers(kernel: Kernel, loop: Pass) -> int:
     accs = len(loop.step.accs) + len(outer_accs(loop))
-    columns = {a for s in loop.step.steps for a in s.args if a[0] == "w"}
+    shared = row_free(loop.step.steps)
+    columns = {a for s in loop.step.steps if s.dst not in shared for a in s.args if a[0] == "w" or a in shared}
     return accs * kernel.groups + len(columns) + _BESIDE
 
 

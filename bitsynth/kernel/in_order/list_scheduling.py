@@ -19,7 +19,10 @@ from bitsynth.kernel.in_order.halves import HALVES, WORDS, half_of, in_word, is_
 from bitsynth.kernel.program import Kernel, Loop, row_free
 
 _SPARE = 3
-"""Registers that compilers have beside what is alive: with fewer, they copy and spill."""
+"""Registers that compilers have beside what is alive: with fewer, they copy and spill.
+
+One more in kernels of several passes, and where half of all registers are sums, if no loops are nested.
+"""
 
 _HIGH_HALVES, _HIGH_BESIDE = 4, 2
 """General-purpose registers for high halves, and where a last row has its own program."""
@@ -118,7 +121,9 @@ class ListScheduler:
         self.kept = {(acc.next, False) for acc in flat.accs}
         read = {a for s in flat.steps for a in s.args}
         shared = any(row_free(loop.step.steps) for loop in kernel.passes)
-        spare = 0 if in_registers(isa, kernel) else 1 if shared else _SPARE
+        nested = any(len(loop.loops) > 1 for loop in kernel.passes)
+        wide = len(kernel.passes) > 1 or 2 * len(flat.accs) >= isa.table.registers
+        spare = 0 if in_registers(isa, kernel) else 1 if shared else _SPARE + (wide and not nested)
         self.most = isa.table.registers - len({c.name for c in kernel.constants} & read) - spare
         self.inputs = read - {s.dst for s in flat.steps}
         self.done = done
