@@ -75,6 +75,14 @@ def test_arm_layers(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.toolchains
+def test_predictions_are_what_compilers_write():
+    rows = printed("arm_predictions.py", "--only", "A3W3", "--cpu", "a53")["rows"]
+    assert {row["method"] for row in rows} == {"popcount", "lookup", "multiply", "fip"}
+    assert all(0.9 < row["ratio"] < 1.1 for row in rows), [row for row in rows if not 0.9 < row["ratio"] < 1.1]
+
+
+@pytest.mark.slow
+@pytest.mark.toolchains
 def test_arm_cycles(tmp_path):
     wanted = ["--only", "A1W1", "--cpu", "a72", "--compiler", "gcc", "--methods", "popcount"]
     answer = printed("arm_cycles.py", *wanted, "--results", tmp_path)

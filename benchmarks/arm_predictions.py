@@ -1,0 +1,106 @@
+"""What bitsynth predicts of each kernel that ships for Arm, beside the scoreboard on its compiled instructions.
+
+    python benchmarks/arm_predictions.py [--cpu a53] [--only A3W3] [--worst 20] [--json]
+
+Each kernel is compiled by gcc and by clang as bitsynth does, and called once for one tile under qemu at K = 576. Cycles
+are for 128 multiply-accumulates, the ratio is that of the better compiler's over the predicted ones: farthest from 1
+first, so many rows. All take some 3 minutes on two cores each. Nothing is timed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import report
+from arm_traces import COMPILERS, CallCode, traced
+
+from bitsynth.bench.setting import Basis, digests
+from bitsynth.isa.load import load
+from bitsynth.isa.scoreboard import cycles
+from bitsynth.matmul import MatmulKernel
+from bitsynth.schedule import listing
+from bitsynth.schedule.predicted import cycles_per_128_mac
+from bitsynth.store import kernels
+
+SETS = {"a53": ("neon",), "a72": ("neon",), "a76": ("neon", "neon_dotprod")}
+"""The instruction sets of each processor."""
+TITLES = ("processor", "kernel", "method", "rows", "predicted", *COMPILERS, "ratio")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel in the form that a processor has of it."""
+
+    cpu: str
+    kernel: str
+    method: str
+    rows: int
+    predicted: float
+    gcc: float
+    clang: float
+
+    @property
+    def ratio(self) -> float:
+        """The better compiler's cycles over the predicted ones."""
+        return min(self.gcc, self.clang) / self.predicted
+
+
+def shipped(widths: Sequence[tuple[int, int]] | None) -> Iterator[MatmulKernel]:
+    """The kernels for 64-bit Arm, of these bits of activations and weights or of any; one with two names once."""
+    known = set[str]()
+    for path in sorted(kernels.every()):
+        found = kernels.load_entry(path)
+        kernel = found.entry.kernel
+        bits = kernel.core.act.bits, kernel.core.wgt.bits
+        if any(kernel.isa in sets for sets in SETS.values()) and (widths is None or bits in widths):
+            if kernel.digest not in known:
+                yield MatmulKernel(found, kernel.core)
+            known.add(kernel.digest)
+
+
+def rows(made: Iterable[MatmulKernel], cpus: Sequence[str]) -> Iterator[Row]:
+    """A row for each kernel on each processor that runs its set."""
+    for plain in made:
+        isa = load(plain.entry.kernel.isa)
+        for cpu in (cpu for cpu in cpus if isa.name in SETS[cpu]):
+            form = plain.on(cpu)
+            kernel, code = form.entry.kernel, CallCode.of_kernel(form, 1)
+            took = {
+                compiler: cycles(isa.rules(cpu), listing.issued(isa, cpu, traced(compiler, code))) * 128 / code.macs
+                for compiler in COMPILERS
+            }
+            told = cycles_per_128_mac(isa, kernel, cpu)
+            yield Row(cpu, form.name, form.entry.method, kernel.rows, told, **took)
+
+
+def cells(row: Row) -> list[str]:
+    """One printed row."""
+    return [f"{x:.2f}" if isinstance(x, float) else str(x) for x in (*asdict(row).values(), row.ratio)]
+
+
+def main() -> int:
+    """Every kernel on every processor, those whose prediction is farthest off first."""
+    parser = report.parser(__doc__)
+    parser.add_argument("--cpu", choices=SETS, action="append")
+    parser.add_argument("--only", type=report.widths, action="append")
+    parser.add_argument("--worst", type=int, default=20)
+    args = parser.parse_args()
+    cpus, found = args.cpu or list(SETS), list[Row]()
+    basis = Basis(digests({isa for cpu in cpus for isa in SETS[cpu]}, args.only or report.WIDTHS))
+    for row in rows(shipped(args.only), cpus):
+        found.append(row)
+        print(*cells(row), file=sys.stderr, flush=True)
+    found.sort(key=lambda row: -abs(row.ratio - 1))
+    if args.json:
+        facts = report.facts(basis, rows=[asdict(row) | {"ratio": row.ratio} for row in found])
+        print(json.dumps(facts))
+    else:
+        print(report.markdown(TITLES, [cells(row) for row in found[: args.worst]]))
+    return 0
+
+
+if __name__ == "__main__":
+    report.run(main)
