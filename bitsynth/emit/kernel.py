@@ -180,10 +180,19 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     }
 
 
+def _ties(isa: Isa, kernel: Kernel) -> bool:
+    """Whether clang needs held values tied: for a last row's own program, and where products are added in place.
+
+    In other steps tied values are copied more often than lines are moved apart.
+    """
+    steps = (isa[s.op] for loop in kernel.passes for s in loop.step.steps if s.args)
+    return kernel.own_last is not None or any(len(form.tied) == 1 and len(form.operands) == 3 for form in steps)
+
+
 def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
     """The parts that are written in instructions, the macros they need, and the packing of inputs."""
     accs = {VecType.parse(acc.type).bits for p in kernel.passes for acc in p.step.accs}
-    scope = Scope(isa, adds_to_tile=accs == {isa.tile.bits}, ties=kernel.own_last is not None)
+    scope = Scope(isa, adds_to_tile=accs == {isa.tile.bits}, ties=_ties(isa, kernel))
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
     columns = blocks(kernel, [p.columns for p in kernel.passes], kernel.column_bits)
     shift = affine(spec).shift * makes_values(kernel, spec)
