@@ -4,7 +4,7 @@
 
 Each kernel is compiled by gcc and by clang as bitsynth does, and called once for one tile under qemu at K = 576. Cycles
 are for 128 multiply-accumulates, the ratio is that of the better compiler's over the predicted ones: farthest from 1
-first, so many rows. All take some 3 minutes on two cores each. Nothing is timed.
+first, so many rows. All take some 10 minutes. Nothing is timed.
 """
 
 from __future__ import annotations
@@ -48,17 +48,16 @@ class Row:
         return min(self.gcc, self.clang) / self.predicted
 
 
-def shipped(widths: Sequence[tuple[int, int]] | None) -> Iterator[MatmulKernel]:
-    """The kernels for 64-bit Arm, of these bits of activations and weights or of any; one with two names once."""
+def shipped(isas: set[str], widths: Sequence[tuple[int, int]] | None) -> Iterator[MatmulKernel]:
+    """The kernels of these sets, of these bits of activations and weights or of any; one with two names once."""
     known = set[str]()
     for path in sorted(kernels.every()):
         found = kernels.load_entry(path)
         kernel = found.entry.kernel
         bits = kernel.core.act.bits, kernel.core.wgt.bits
-        if any(kernel.isa in sets for sets in SETS.values()) and (widths is None or bits in widths):
-            if kernel.digest not in known:
-                yield MatmulKernel(found, kernel.core)
+        if kernel.isa in isas and kernel.digest not in known and (widths is None or bits in widths):
             known.add(kernel.digest)
+            yield MatmulKernel(found, kernel.core)
 
 
 def rows(made: Iterable[MatmulKernel], cpus: Sequence[str]) -> Iterator[Row]:
@@ -89,8 +88,9 @@ def main() -> int:
     parser.add_argument("--worst", type=int, default=20)
     args = parser.parse_args()
     cpus, found = args.cpu or list(SETS), list[Row]()
-    basis = Basis(digests({isa for cpu in cpus for isa in SETS[cpu]}, args.only or report.WIDTHS))
-    for row in rows(shipped(args.only), cpus):
+    isas = {isa for cpu in cpus for isa in SETS[cpu]}
+    basis = Basis(digests(isas, args.only or report.WIDTHS))
+    for row in rows(shipped(isas, args.only), cpus):
         found.append(row)
         print(*cells(row), file=sys.stderr, flush=True)
     found.sort(key=lambda row: -abs(row.ratio - 1))

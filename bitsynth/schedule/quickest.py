@@ -17,7 +17,10 @@ _ROWS = sorted({*ROWS, 5, 10, 16, 20}, reverse=True)
 """Rows that are tried behind all that a kernel has, most first; of fewer than a third, none: that only takes time."""
 
 _EQUAL = 1.015
-"""Predicted cycles are equal up to this factor."""
+"""Predicted cycles are equal up to this factor.
+
+With 2 % A4W4's popcount had four rows, 53.3 cycles for 52.4 of three, and gcc 12.2 wrote 59.0 for 55.0.
+"""
 
 _FILLED = 3 / 4
 """The share of registers that sums do not reach in an order for an in-order processor.
@@ -33,7 +36,7 @@ _BUSY = 8
 def quickest(kernel: Kernel, cpu: str) -> Kernel:
     """The kernel on `cpu`: itself, or in that processor's order as many of its rows as are quickest in it.
 
-    Fewer rows read columns more often: they are taken if they gain more than predictions and compilers differ by.
+    Fewer rows read columns more often: they are taken if they gain more than that factor.
     """
     found = ordered(kernel, cpu)
     if found is kernel:

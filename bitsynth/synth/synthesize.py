@@ -140,7 +140,7 @@ def _methods(isa: Isa, options: KernelOptions) -> tuple[str, ...]:
     """The methods to try: the one asked for, or all that the sketch knows.
 
     Pairs if the set has them, and issue rules of the processor asked for: bounds alone do not tell when they pay. The
-    fast inner product if predicted cycles choose its tile: in-order processors take longer than they are predicted to.
+    fast inner product if predicted cycles choose its tile: on in-order processors it is not the quickest.
     """
     if options.method:
         return (options.method,)

@@ -268,3 +268,22 @@ def test_sums_leave_registers_in_an_order():
     for method in ("popcount", "lookup", "pairs", "multiply"):
         found = bitsynth.get_kernel("neon", 2, 2, method=method, channels=64).on("a53").entry.kernel
         assert max(len(p.step.accs) for p in found.passes) * found.groups < 3 / 4 * NEON.table.registers
+
+
+def test_a_turn_has_one_step_where_sums_are_a_third_of_all_registers():
+    """Compilers copy them around longer turns."""
+    wide = bitsynth.get_kernel("neon", 4, 4, method="multiply", channels=32)
+    copies = {}
+    for rows in (2, 5):
+        ordered = wide.with_rows(rows).with_order("a53").entry.kernel
+        (loop,) = ordered.passes
+        copies[len(loop.step.accs) * ordered.groups] = ahead.ordered(ordered, loop).copies
+    assert copies == {8: 4, 20: 1}
+
+
+def test_what_rows_share_of_columns_takes_registers_from_outer_sums():
+    """Three rows of 3 and 6 sums leave 5 registers; halves of columns alone take 6."""
+    found = bitsynth.get_kernel("neon", 3, 3, method="multiply", channels=64)
+    in_memory = {n: folds.in_memory(NEON, found.with_rows(n).with_order("a53").entry.kernel) for n in (2, 3)}
+    assert in_memory == {2: False, 3: True}
+    assert found.on("a53").entry.kernel.rows == 2

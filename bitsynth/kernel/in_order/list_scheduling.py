@@ -21,7 +21,8 @@ from bitsynth.kernel.program import Kernel, Loop, row_free
 _SPARE = 3
 """Registers that compilers have beside what is alive: with fewer, they copy and spill.
 
-One more in kernels of several passes, and where half of all registers are sums, if no loops are nested.
+One more in kernels of several passes, and where half of all registers are sums, if no loops are nested. One alone where
+rows share values, none where registers hold the sums of outer loops.
 """
 
 _HIGH_HALVES, _HIGH_BESIDE = 4, 2
