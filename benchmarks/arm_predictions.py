@@ -2,9 +2,10 @@
 
     python benchmarks/arm_predictions.py [--cpu a53] [--only A3W3] [--worst 20] [--json]
 
-Each kernel is compiled by gcc and by clang as bitsynth does, and called once for one tile under qemu at K = 576. Cycles
-are for 128 multiply-accumulates, the ratio is that of the better compiler's over the predicted ones: farthest from 1
-first, so many rows. All take some 10 minutes. Nothing is timed.
+Each kernel is compiled by gcc and by clang as bitsynth does, and called once under qemu at K = 576, for as many tiles
+as 64 columns have, one at least: what a call takes beside its tiles is not predicted. Cycles are for 128
+multiply-accumulates, the ratio is that of the better compiler's over the predicted ones: farthest from 1 first, so many
+rows. All take some 10 minutes. Nothing is timed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from bitsynth.store import kernels
 
 SETS = {"a53": ("neon",), "a72": ("neon",), "a76": ("neon", "neon_dotprod")}
 """The instruction sets of each processor."""
+COLUMNS = 64
+"""Those of a call."""
 TITLES = ("processor", "kernel", "method", "rows", "predicted", *COMPILERS, "ratio")
 
 
@@ -66,7 +69,8 @@ def rows(made: Iterable[MatmulKernel], cpus: Sequence[str]) -> Iterator[Row]:
         isa = load(plain.entry.kernel.isa)
         for cpu in (cpu for cpu in cpus if isa.name in SETS[cpu]):
             form = plain.on(cpu)
-            kernel, code = form.entry.kernel, CallCode.of_kernel(form, 1)
+            kernel = form.entry.kernel
+            code = CallCode.of_kernel(form, max(1, COLUMNS // kernel.columns))
             took = {
                 compiler: cycles(isa.rules(cpu), listing.issued(isa, cpu, traced(compiler, code))) * 128 / code.macs
                 for compiler in COMPILERS
