@@ -29,7 +29,7 @@ from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.inputs import Table
-from bitsynth.schedule import cost
+from bitsynth.kernel.program import row_program
 from bitsynth.sketches.popcount import counts
 from bitsynth.sketches.popcount.counts import Count
 from bitsynth.store import kernels
@@ -69,7 +69,7 @@ class Finding:
     @cached_property
     def steps(self) -> list[Step]:
         """The steps that a row runs in a step of K, all passes."""
-        return [s for p in self.entry.kernel.passes for s in cost.row_program(p)]
+        return [s for p in self.entry.kernel.passes for s in row_program(p)]
 
     @property
     def counted(self) -> list[Step]:

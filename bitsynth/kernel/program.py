@@ -201,6 +201,11 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         """The passes, and that of a last row of its own."""
         return (*self.passes, *([self.beside] if self.beside else []))
 
+    @property
+    def nests(self) -> bool:
+        """Whether a pass has loops around the innermost one."""
+        return any(len(loop.loops) > 1 for loop in self.passes)
+
     def with_passes(self, change: Callable[[Pass], Pass]) -> Kernel:
         """The kernel with every pass changed, that of a last row of its own too."""
         return msgspec.structs.replace(
@@ -322,3 +327,17 @@ def row_free(program: tuple[Step, ...]) -> frozenset[str]:
         if all(a[0] in "wk" or a in free for a in step.args):
             free.add(step.dst)
     return frozenset(free)
+
+
+@lru_cache(maxsize=1 << 10)
+def row_program(loop: Pass) -> tuple[Step, ...]:
+    """The steps run once for every row."""
+    free = row_free(loop.step.steps)
+    return tuple(s for s in loop.step.steps if s.dst not in free)
+
+
+@lru_cache(maxsize=1 << 10)
+def held_for_rows(loop: Pass) -> frozenset[str]:
+    """Values that the rows share: column inputs, and values of nothing else, that the row program reads."""
+    free = row_free(loop.step.steps)
+    return frozenset(a for s in row_program(loop) for a in s.args if a[0] == "w" or a in free)

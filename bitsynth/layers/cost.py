@@ -202,12 +202,11 @@ class Estimate:
 
         Loops end with each segment but those of long steps, which go on to the next.
         """
-        kernel, nested = self._kernel, any(len(loop.loops) > 1 for loop in self._kernel.passes)
-        shares = []
+        kernel, shares = self._kernel, []
         for step in (loop.step for loop in kernel.passes):
             crosses = kernel.groups * len(step.program) >= LONG
             run = min(step.trip_count, self.steps if crosses else self.steps // self._segments)
-            shares.append(max(0, run - (bool(step.first) and nested) - 1) / run)
+            shares.append(max(0, run - (bool(step.first) and kernel.nests) - 1) / run)
         return min(shares)
 
     def _image_bytes(self, beside: float) -> float:

@@ -12,7 +12,7 @@ import msgspec
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import ANY_PORT
-from bitsynth.kernel.program import Kernel, Pass, row_free
+from bitsynth.kernel.program import Kernel, Pass, held_for_rows, row_free, row_program
 
 AMORTISED_K = 576
 """K over which flushes are spread if none is given: 3 x 3 x 64, layer C2 of ResNet-18."""
@@ -82,20 +82,6 @@ def shared_program(loop: Pass) -> tuple[Step, ...]:
     """The steps run once for all rows."""
     free = row_free(loop.step.steps)
     return tuple(s for s in loop.step.steps if s.dst in free)
-
-
-@lru_cache(maxsize=1 << 10)
-def row_program(loop: Pass) -> tuple[Step, ...]:
-    """The steps run once for every row."""
-    free = row_free(loop.step.steps)
-    return tuple(s for s in loop.step.steps if s.dst not in free)
-
-
-@lru_cache(maxsize=1 << 10)
-def held_for_rows(loop: Pass) -> frozenset[str]:
-    """Values that the rows share: column inputs, and values of nothing else, that the row program reads."""
-    free = row_free(loop.step.steps)
-    return frozenset(a for s in row_program(loop) for a in s.args if a[0] == "w" or a in free)
 
 
 def kept_in_step(kernel: Kernel, loop: Pass) -> set[str]:

@@ -8,7 +8,7 @@ from itertools import accumulate
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.kernel.order import interleaved
-from bitsynth.kernel.program import Kernel, Pass
+from bitsynth.kernel.program import Kernel, Pass, held_for_rows, row_program
 from bitsynth.schedule import cost
 
 ROWS = (1, 2, 3, 4, 6, 8, 12)
@@ -25,9 +25,9 @@ def fits_registers(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
         step = interleaved(kernel, loop.step)
         held = {c.name for c in kernel.constants} & {a for s in step.steps for a in s.args}
         return live_registers(step.steps, [acc.next for acc in step.accs], held) <= isa.table.registers
-    program = [*cost.shared_program(loop), *cost.row_program(loop)]
+    program = [*cost.shared_program(loop), *row_program(loop)]
     constants = {c.name for c in kernel.constants} & {a for s in program for a in s.args}
-    held = set(cost.held_for_rows(loop)) if kernel.groups > 1 else set()
+    held = set(held_for_rows(loop)) if kernel.groups > 1 else set()
     other_rows = len(loop.step.accs) * (kernel.groups - 1)
     outputs = [*(acc.next for acc in loop.step.accs), *sorted(held)]
     return live_registers(program, outputs, constants) + other_rows <= isa.table.registers

@@ -17,6 +17,7 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.kernel.inputs import Planes, Table
 from bitsynth.kernel.interpreter import product, wanted
+from bitsynth.kernel.program import held_for_rows
 from bitsynth.proof import checker, counterexample
 from bitsynth.schedule import cost
 from bitsynth.schedule.registers import fits_registers
@@ -112,7 +113,7 @@ def test_what_is_unpacked_is_held(config):
     isa = load.load(found.isa)
     (loop,) = found.passes
     assert fits_registers(isa, found, loop)
-    held = len(cost.held_for_rows(loop))
+    held = len(held_for_rows(loop))
     rows = (isa.table.registers - held) // len(loop.step.accs) + 1
     assert not fits_registers(isa, change(found, rows=rows), loop)
 

@@ -76,7 +76,7 @@ class Ordered:
 
 def peels(kernel: Kernel) -> bool:
     """Whether a loop's first run is apart, if it has one: where steps are not ordered, and in loops that soon end."""
-    return kernel.order in ORDERS or any(len(loop.loops) > 1 for loop in kernel.passes)
+    return kernel.order in ORDERS or kernel.nests
 
 
 @lru_cache(maxsize=1 << 10)
@@ -96,7 +96,7 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
     flats = [row_by_row(kernel, loop, loop.step)]
     if kernel.own_last is None and not row_free(loop.step.steps):
         flats.append(interleaved(kernel, loop.step))
-    copies = _copies(kernel, loop, len(flats[0].steps))
+    copies = _copies(isa, kernel, loop, len(flats[0].steps))
     known = [
         x for flat in flats for x in _orders(isa, kernel, _repeated(_parted(isa, kernel, loop, flat), copies), copies)
     ]
@@ -106,13 +106,13 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
     return min(quick, key=lambda x: len(x.before))
 
 
-def _copies(kernel: Kernel, loop: Pass, lines: int) -> int:
+def _copies(isa: Isa, kernel: Kernel, loop: Pass, lines: int) -> int:
     """Steps that a turn of the loop has: one where loops soon end, or where a third of all registers are sums.
 
     Compilers copy such sums around longer turns.
     """
-    many = 3 * len(loop.step.accs) * kernel.groups >= load(kernel.isa).table.registers
-    return 1 if many or peels(kernel) else min(-(-LONG // lines), loop.step.trip_count)
+    full = 3 * len(loop.step.accs) * kernel.groups >= isa.table.registers
+    return 1 if full or peels(kernel) else min(-(-LONG // lines), loop.step.trip_count)
 
 
 def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[Ordered]:

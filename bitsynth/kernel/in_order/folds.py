@@ -13,10 +13,10 @@ from types import MappingProxyType
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.kernel.order import of_row
-from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, row_free
+from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, held_for_rows
 
 _BESIDE = 2
-"""Registers of a step beside accumulators and columns, or what rows share of these, at least."""
+"""Registers of a step beside accumulators and what rows share, at least."""
 
 _SHARED = 4
 """Registers of the place that rows start at, at most, for all rows to have it from these."""
@@ -42,14 +42,12 @@ def starts_in_memory(isa: Isa, kernel: Kernel, loop: Loop) -> bool:
 
 def in_registers(isa: Isa, kernel: Kernel) -> bool:
     """Whether there are outer loops, whose accumulators registers hold: that leaves none for lines ahead."""
-    return any(len(loop.loops) > 1 for loop in kernel.passes) and not in_memory(isa, kernel)
+    return kernel.nests and not in_memory(isa, kernel)
 
 
 def _registers(kernel: Kernel, loop: Pass) -> int:
     accs = len(loop.step.accs) + len(outer_accs(loop))
-    shared = row_free(loop.step.steps)
-    columns = {a for s in loop.step.steps if s.dst not in shared for a in s.args if a[0] == "w" or a in shared}
-    return accs * kernel.groups + len(columns) + _BESIDE
+    return accs * kernel.groups + len(held_for_rows(loop)) + _BESIDE
 
 
 def fold(kernel: Kernel, outer: Loop) -> Loop:

@@ -122,9 +122,8 @@ class ListScheduler:
         self.kept = {(acc.next, False) for acc in flat.accs}
         read = {a for s in flat.steps for a in s.args}
         shared = any(row_free(loop.step.steps) for loop in kernel.passes)
-        nested = any(len(loop.loops) > 1 for loop in kernel.passes)
         wide = len(kernel.passes) > 1 or 2 * len(flat.accs) >= isa.table.registers
-        spare = 0 if in_registers(isa, kernel) else 1 if shared else _SPARE + (wide and not nested)
+        spare = 0 if in_registers(isa, kernel) else 1 if shared else _SPARE + (wide and not kernel.nests)
         self.most = isa.table.registers - len({c.name for c in kernel.constants} & read) - spare
         self.inputs = read - {s.dst for s in flat.steps}
         self.done = done
