@@ -3,9 +3,10 @@
     python benchmarks/arm_predictions.py [--cpu a53] [--only A3W3] [--worst 20] [--json]
 
 Each kernel is compiled by gcc and by clang as bitsynth does, and called once under qemu at K = 576, for as many tiles
-as 64 columns have, one at least: what a call takes beside its tiles is not predicted. Cycles are for 128
-multiply-accumulates, the ratio is that of the better compiler's over the predicted ones: farthest from 1 first, so many
-rows. All take some 10 minutes. Nothing is timed.
+as predictions are of: what a call takes beside them is not predicted. Cycles are for 128 multiply-accumulates, the
+ratio is that of the better compiler's over the predicted ones: farthest from 1 first, so many rows. Below them is how
+far apart two kernels of one width are, at most, whose predictions on a processor are in the other order. All take some
+10 minutes. Nothing is timed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 
 import report
 from arm_traces import COMPILERS, CallCode, traced
@@ -23,14 +25,12 @@ from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import cycles
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule import listing
-from bitsynth.schedule.predicted import cycles_per_128_mac
+from bitsynth.schedule.predicted import COLUMNS, cycles_per_128_mac
 from bitsynth.store import kernels
 
 SETS = {"a53": ("neon",), "a72": ("neon",), "a76": ("neon", "neon_dotprod")}
 """The instruction sets of each processor."""
-COLUMNS = 64
-"""Those of a call."""
-TITLES = ("processor", "kernel", "method", "rows", "predicted", *COMPILERS, "ratio")
+TITLES = ("processor", "kernel", "A", "W", "method", "rows", "predicted", *COMPILERS, "ratio")
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Row:
 
     cpu: str
     kernel: str
+    act_bits: int
+    w_bits: int
     method: str
     rows: int
     predicted: float
@@ -46,9 +48,14 @@ class Row:
     clang: float
 
     @property
+    def executed(self) -> float:
+        """The better compiler's cycles."""
+        return min(self.gcc, self.clang)
+
+    @property
     def ratio(self) -> float:
-        """The better compiler's cycles over the predicted ones."""
-        return min(self.gcc, self.clang) / self.predicted
+        """Those over the predicted ones."""
+        return self.executed / self.predicted
 
 
 def shipped(isas: set[str], widths: Sequence[tuple[int, int]] | None) -> Iterator[MatmulKernel]:
@@ -76,7 +83,15 @@ def rows(made: Iterable[MatmulKernel], cpus: Sequence[str]) -> Iterator[Row]:
                 for compiler in COMPILERS
             }
             told = cycles_per_128_mac(isa, kernel, cpu)
-            yield Row(cpu, form.name, form.entry.method, kernel.rows, told, **took)
+            yield Row(cpu, form.name, kernel.act_bits, kernel.w_bits, form.entry.method, kernel.rows, told, **took)
+
+
+def misordered(found: Sequence[Row]) -> Iterator[dict[str, float | str]]:
+    """Two kernels of one width on a processor that are predicted in the other order: how far apart they are."""
+    for a, b in combinations(sorted(found, key=lambda row: row.predicted), 2):
+        if (a.cpu, a.act_bits, a.w_bits) == (b.cpu, b.act_bits, b.w_bits) and a.executed > b.executed:
+            apart = {"predicted": b.predicted / a.predicted - 1, "executed": a.executed / b.executed - 1}
+            yield {"cpu": a.cpu, "told_quicker": a.kernel, "quicker": b.kernel, **apart}
 
 
 def cells(row: Row) -> list[str]:
@@ -98,11 +113,14 @@ def main() -> int:
         found.append(row)
         print(*cells(row), file=sys.stderr, flush=True)
     found.sort(key=lambda row: -abs(row.ratio - 1))
+    order = list(misordered(found))
     if args.json:
-        facts = report.facts(basis, rows=[asdict(row) | {"ratio": row.ratio} for row in found])
+        facts = report.facts(basis, rows=[asdict(row) | {"ratio": row.ratio} for row in found], misordered=order)
         print(json.dumps(facts))
     else:
         print(report.markdown(TITLES, [cells(row) for row in found[: args.worst]]))
+        apart = [f"{max((float(x[k]) for x in order), default=0):.1%} as {k}" for k in ("predicted", "executed")]
+        print(f"\n{len(order)} pairs in the other order, apart by at most {' and '.join(apart)}")
     return 0
 
 

@@ -10,7 +10,7 @@ import msgspec
 from bitsynth.isa.load import load
 from bitsynth.kernel.in_order.list_scheduling import general_registers
 from bitsynth.kernel.program import Kernel
-from bitsynth.schedule.predicted import cycles_per_128_mac
+from bitsynth.schedule.predicted import alone_per_128_mac, cycles_per_128_mac
 from bitsynth.schedule.registers import ROWS
 
 _ROWS = sorted({*ROWS, 5, 10, 16, 20}, reverse=True)
@@ -43,7 +43,7 @@ def quickest(kernel: Kernel, cpu: str) -> Kernel:
         return kernel
     fewer = (n for n in _ROWS if kernel.rows <= 3 * n < 3 * kernel.rows and n % kernel.together == 0)
     tried = dict.fromkeys(_with_room(msgspec.structs.replace(found, rows=n)) for n in (kernel.rows, *fewer))
-    told = {form: _cycles(form, cpu) for form in tried}
+    told = {form: alone_per_128_mac(load(kernel.isa), form, cpu) for form in tried}
     most = _EQUAL * min(told.values())
     return next(form for form, cycles in told.items() if cycles <= most)
 
@@ -65,9 +65,6 @@ def _with_room(kernel: Kernel) -> Kernel:
 
 def scoreboard(kernel: Kernel, cpus: Iterable[str]) -> dict[str, float]:
     """Predicted cycles for 128 multiply-accumulates on those of `cpus` that have issue rules, as `quickest` there."""
-    known = load(kernel.isa).table.cpu
-    return {cpu: round(_cycles(quickest(kernel, cpu), cpu), 4) for cpu in cpus if known[cpu].issue}
-
-
-def _cycles(kernel: Kernel, cpu: str) -> float:
-    return cycles_per_128_mac(load(kernel.isa), kernel, cpu)
+    isa = load(kernel.isa)
+    able = (cpu for cpu in cpus if isa.table.cpu[cpu].issue)
+    return {cpu: round(cycles_per_128_mac(isa, quickest(kernel, cpu), cpu), 4) for cpu in able}

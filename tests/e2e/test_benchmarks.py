@@ -76,9 +76,14 @@ def test_arm_layers(tmp_path):
 @pytest.mark.slow
 @pytest.mark.toolchains
 def test_predictions_are_what_compilers_write():
-    rows = printed("arm_predictions.py", "--only", "A3W3", "--cpu", "a53")["rows"]
-    assert {row["method"] for row in rows} == {"popcount", "lookup", "multiply", "fip"}
-    assert all(0.9 < row["ratio"] < 1.1 for row in rows), [row for row in rows if not 0.9 < row["ratio"] < 1.1]
+    for widths, cpu, methods in (
+        ("A3W3", "a53", {"popcount", "lookup", "multiply", "fip"}),
+        ("A1W1", "a72", {"popcount", "lookup", "multiply", "pairs"}),
+    ):
+        told = printed("arm_predictions.py", "--only", widths, "--cpu", cpu)
+        assert {row["method"] for row in told["rows"]} == methods
+        assert [row for row in told["rows"] if not 0.9 < row["ratio"] < 1.1] == []
+        assert all(pair["predicted"] < 0.02 for pair in told["misordered"]), told["misordered"]
 
 
 @pytest.mark.slow

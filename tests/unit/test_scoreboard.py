@@ -133,6 +133,33 @@ def test_a_prediction_is_no_less_than_the_bound():
             assert least * 0.75 < got < 5 * least, (config, cpu)
 
 
+def test_tiles_of_a_call_overlap_out_of_order():
+    found = kernel("neon", "popcount", 1, 1)
+    tiles = predicted.COLUMNS // found.columns
+    for cpu, least, most in (("a53", 0.99, 1.01), ("a72", 0.8, 0.97)):
+        told, alone = (f(NEON, found, cpu) for f in (predicted.cycles_per_128_mac, predicted.alone_per_128_mac))
+        assert least < told / alone < most
+        of_call, of_tile = (predicted.cycles(NEON, found, cpu, tiles=n) for n in (tiles, 1))
+        assert told / alone == pytest.approx(of_call / (tiles * of_tile))
+
+
+@pytest.mark.parametrize("order", ["rows", "steps"])
+def test_lines_that_are_the_same_are_predicted_once(order):
+    found = change(kernel("neon", "popcount", 1, 1), order=order)
+    (loop,) = found.passes
+    first, second, *others = loop.step.program
+    assert (first[:5], second) == ("t0 = ", "t1 = cnt.u8x16 t0")
+    again, of_it = first.replace("t0", "t99", 1), "t98 = cnt.u8x16 t99"
+
+    def told(*program):
+        step = change(loop.step, program=program)
+        return predicted.cycles(NEON, change(found, passes=(change(loop, loops=(step, *loop.loops[1:])),)), "a72")
+
+    least = told(*loop.step.program)
+    assert told(first, again, of_it, second, *others) == least
+    assert told(first, again, "t98 = cnt.u8x16 t3", second, *others) > least
+
+
 @pytest.mark.parametrize("config", [("neon", "lookup", 2, 1), ("neon", "popcount", 2, 2)], ids=str)
 def test_an_order_has_the_same_lines_and_is_quicker(config):
     found = kernel(*config)
@@ -142,7 +169,7 @@ def test_an_order_has_the_same_lines_and_is_quicker(config):
     for loop in ordered.passes:
         made = ahead.ordered(ordered, loop)
         assert sorted(map(str, [*made.before, *made.after])) == sorted(made.flat.program)
-    assert predicted.tile_cycles(NEON, ordered, "a53") < predicted.tile_cycles(NEON, found, "a53")
+    assert predicted.cycles(NEON, ordered, "a53") < predicted.cycles(NEON, found, "a53")
     with pytest.raises(SpecError, match="an order of its steps"):
         check_shape(NEON, change(found, order="a72"))
 

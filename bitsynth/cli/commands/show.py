@@ -86,7 +86,11 @@ def _predicted(entry: Entry) -> list[str]:
     isa = load(entry.kernel.isa)
     able = [cpu for cpu in entry.cost.cycles if isa.table.cpu[cpu].issue is not None]
     cycles = [f"{cpu} {predicted.cycles_per_128_mac(isa, entry.kernel, cpu):.2f}" for cpu in able]
-    return [f"predicted {', '.join(cycles)} cycles per 128 MAC of a tile, K = {AMORTISED_K}"] if cycles else []
+    return (
+        [f"predicted {', '.join(cycles)} cycles per 128 MAC, K = {AMORTISED_K}, {predicted.COLUMNS} columns a call"]
+        if cycles
+        else []
+    )
 
 
 def _sides(kernel: Kernel) -> tuple[str, str]:
