@@ -1,24 +1,27 @@
 """What bitsynth predicts of each kernel that ships for Arm, beside the scoreboard on its compiled instructions.
 
-    python benchmarks/arm_predictions.py [--cpu a53] [--only A3W3] [--worst 20] [--json]
+    python benchmarks/arm_predictions.py [--cpu a53] [--only A3W3] [--worst 20] [--json] [--results FOLDER]
 
 Each kernel is compiled by gcc and by clang as bitsynth does, and called once under qemu at K = 576, for as many tiles
 as predictions are of: what a call takes beside them is not predicted. Cycles are for 128 multiply-accumulates, the
 ratio is that of the better compiler's over the predicted ones: farthest from 1 first, so many rows. Below them is how
-far apart two kernels of one width are, at most, whose predictions on a processor are in the other order. All take some
-10 minutes. Nothing is timed.
+far apart two kernels of one width are, at most, whose predictions on a processor are in the other order. With --results
+it writes arm_predictions.md, .json, .png and .svg. All take some 10 minutes. Nothing is timed.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
+from pathlib import Path
+from typing import Any
 
+import arm_predictions_plot
 import report
-from arm_traces import COMPILERS, CallCode, traced
+from arm_traces import COMPILERS, CallCode, traced, version
 
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.isa.load import load
@@ -28,6 +31,7 @@ from bitsynth.schedule import listing
 from bitsynth.schedule.predicted import COLUMNS, cycles_per_128_mac
 from bitsynth.store import kernels
 
+STEM = "arm_predictions"
 SETS = {"a53": ("neon",), "a72": ("neon",), "a76": ("neon", "neon_dotprod")}
 """The instruction sets of each processor."""
 TITLES = ("processor", "kernel", "A", "W", "method", "rows", "predicted", *COMPILERS, "ratio")
@@ -99,28 +103,46 @@ def cells(row: Row) -> list[str]:
     return [f"{x:.2f}" if isinstance(x, float) else str(x) for x in (*asdict(row).values(), row.ratio)]
 
 
+def ranked(order: Sequence[dict[str, float | str]]) -> str:
+    """How far apart kernels are that are predicted in the other order, in words."""
+    apart = [f"{max((float(x[k]) for x in order), default=0):.1%} as {k}" for k in ("predicted", "executed")]
+    return f"{len(order)} pairs of kernels of one width in the other order, apart by at most {' and '.join(apart)}"
+
+
+def write(folder: Path, facts: Mapping[str, Any], found: Sequence[Row], order: str) -> None:
+    """JSON, the table and the plot."""
+    plot, table = "![by processor](arm_predictions.png)", report.markdown(TITLES, [cells(row) for row in found])
+    report.write(
+        folder, STEM, "Predicted cycles of Arm's kernels, and executed", __doc__ or "", facts, plot, order, table
+    )
+    arm_predictions_plot.draw(found, folder / STEM)
+
+
 def main() -> int:
     """Every kernel on every processor, those whose prediction is farthest off first."""
     parser = report.parser(__doc__)
     parser.add_argument("--cpu", choices=SETS, action="append")
     parser.add_argument("--only", type=report.widths, action="append")
     parser.add_argument("--worst", type=int, default=20)
+    parser.add_argument("--results", type=Path)
     args = parser.parse_args()
     cpus, found = args.cpu or list(SETS), list[Row]()
     isas = {isa for cpu in cpus for isa in SETS[cpu]}
-    basis = Basis(digests(isas, args.only or report.WIDTHS))
+    basis = Basis(digests(isas, args.only or ()))
     for row in rows(shipped(isas, args.only), cpus):
         found.append(row)
         print(*cells(row), file=sys.stderr, flush=True)
     found.sort(key=lambda row: -abs(row.ratio - 1))
     order = list(misordered(found))
+    facts = report.facts(basis, rows=[asdict(row) | {"ratio": row.ratio} for row in found], misordered=order)
+    facts["setting"].pop("compiler", None)
+    facts["setting"] |= {f"compiler ({name})": version(name) for name in COMPILERS}
+    if args.results:
+        write(args.results, facts, found, ranked(order))
     if args.json:
-        facts = report.facts(basis, rows=[asdict(row) | {"ratio": row.ratio} for row in found], misordered=order)
         print(json.dumps(facts))
     else:
-        print(report.markdown(TITLES, [cells(row) for row in found[: args.worst]]))
-        apart = [f"{max((float(x[k]) for x in order), default=0):.1%} as {k}" for k in ("predicted", "executed")]
-        print(f"\n{len(order)} pairs in the other order, apart by at most {' and '.join(apart)}")
+        print(report.markdown(TITLES, [cells(row) for row in found[: args.worst]]), ranked(order), sep="\n\n")
     return 0
 
 

@@ -47,7 +47,7 @@ def _commands() -> Iterator[tuple[str, str]]:
     yield "figures", f"python benchmarks/figures.py --md {to}"
     for isa in (*X86, "neon", "neon_dotprod", "armv7_neon"):
         yield f"explore_{isa}", f"python benchmarks/explore.py {isa} {to}"
-    for stem in ("findings", "popcount_bounds", "arm_layers", "arm_cycles", "arm_layer_cycles"):
+    for stem in ("findings", "popcount_bounds", "arm_layers", "arm_cycles", "arm_predictions", "arm_layer_cycles"):
         yield stem, f"python benchmarks/{stem}.py {to}"
 
 

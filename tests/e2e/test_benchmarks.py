@@ -75,15 +75,17 @@ def test_arm_layers(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.toolchains
-def test_predictions_are_what_compilers_write():
+def test_predictions_are_what_compilers_write(tmp_path):
     for widths, cpu, methods in (
         ("A3W3", "a53", {"popcount", "lookup", "multiply", "fip"}),
         ("A1W1", "a72", {"popcount", "lookup", "multiply", "pairs"}),
     ):
-        told = printed("arm_predictions.py", "--only", widths, "--cpu", cpu)
+        told = printed("arm_predictions.py", "--only", widths, "--cpu", cpu, "--results", tmp_path)
         assert {row["method"] for row in told["rows"]} == methods
         assert [row for row in told["rows"] if not 0.9 < row["ratio"] < 1.1] == []
         assert all(pair["predicted"] < 0.02 for pair in told["misordered"]), told["misordered"]
+        assert "in the other order" in (tmp_path / "arm_predictions.md").read_text()
+        assert (tmp_path / "arm_predictions.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
