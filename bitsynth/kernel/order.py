@@ -6,11 +6,12 @@ together; a load is one without operands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from bitsynth.isa.step import Step
+from bitsynth.isa.types import VecType
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, row_free
 
 
@@ -25,6 +26,11 @@ def all_accs(kernel: Kernel, loop: Loop) -> tuple[Acc, ...]:
     return tuple(
         acc for group in range(kernel.groups) for acc in _accs_of(own.step if own and group == last else loop, group)
     )
+
+
+def in_vectors(accs: Iterable[Acc]) -> int:
+    """The accumulators that lie in vector registers: a last row's own may not."""
+    return sum(not VecType.parse(acc.type).in_general for acc in accs)
 
 
 def row_by_row(kernel: Kernel, loop: Pass, step: Loop) -> Loop:

@@ -341,3 +341,8 @@ def held_for_rows(loop: Pass) -> frozenset[str]:
     """Values that the rows share: column inputs, and values of nothing else, that the row program reads."""
     free = row_free(loop.step.steps)
     return frozenset(a for s in row_program(loop) for a in s.args if a[0] == "w" or a in free)
+
+
+def beside_sums(loop: Pass) -> int:
+    """The registers that a step has beside accumulators, at least: what rows share, an input and what becomes of it."""
+    return len(held_for_rows(loop)) + 2

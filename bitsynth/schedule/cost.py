@@ -12,7 +12,7 @@ import msgspec
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import ANY_PORT
-from bitsynth.kernel.program import Kernel, Pass, held_for_rows, row_free, row_program
+from bitsynth.kernel.program import Kernel, Pass, beside_sums, held_for_rows, row_free, row_program
 
 AMORTISED_K = 576
 """K over which flushes are spread if none is given: 3 x 3 x 64, layer C2 of ResNet-18."""
@@ -151,7 +151,7 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED
         for inner, outer in pairwise(loop.loops):
             runs = -(-runs // inner.trip_count)
             wanted = len(outer.accs) * kernel.groups
-            free = isa.table.registers - len(inner.accs) * kernel.groups - len(held_for_rows(loop)) - 2
+            free = isa.table.registers - len(inner.accs) * kernel.groups - beside_sums(loop)
             spilled = min(wanted, max(0, wanted - free))
             total += runs * spilled * (1 / load + 1 / store) / 2
         # Flushes load and store the tile.

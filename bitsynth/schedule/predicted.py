@@ -23,7 +23,7 @@ from bitsynth.kernel.in_order.addresses import has_address, pointer_of
 from bitsynth.kernel.in_order.beginning import Beginning, beginning
 from bitsynth.kernel.in_order.list_scheduling import issue
 from bitsynth.kernel.order import all_accs, interleaved, of_row, row_by_row
-from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, held_for_rows, period
+from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, beside_sums, period
 from bitsynth.schedule import cost
 
 COLUMNS = 64
@@ -256,7 +256,7 @@ class _Tile:
         """The outer accumulators for which a step leaves no register, half of which it could be without."""
         names = [of_row(acc.name, group) for group in range(self.kernel.groups) for acc in loop.loops[level].accs]
         inner = sum(len(nested.accs) for nested in loop.loops[:level]) * self.kernel.groups
-        free = self.isa.table.registers - inner - len(held_for_rows(loop)) - 2
+        free = self.isa.table.registers - inner - beside_sums(loop)
         return set(names[max(0, free) :])
 
     def _program(self, program: Iterable[Step], group: int, becomes: dict[str, str]) -> Iterator[Issued]:

@@ -19,7 +19,7 @@ from bitsynth.isa.step import Step
 from bitsynth.kernel.in_order.folds import in_registers
 from bitsynth.kernel.in_order.halves import half_of, in_halves, is_half, is_join
 from bitsynth.kernel.in_order.list_scheduling import ListScheduler, Turn, issue
-from bitsynth.kernel.order import interleaved, row_by_row
+from bitsynth.kernel.order import all_accs, in_vectors, interleaved, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
 _WINDOW, _NEAR = 48, (24, 20)
@@ -111,7 +111,7 @@ def _copies(isa: Isa, kernel: Kernel, loop: Pass, lines: int) -> int:
 
     Compilers copy such sums around longer turns.
     """
-    full = 3 * len(loop.step.accs) * kernel.groups >= isa.table.registers
+    full = 3 * in_vectors(all_accs(kernel, loop.step)) >= isa.table.registers
     return 1 if full or peels(kernel) else min(-(-LONG // lines), loop.step.trip_count)
 
 

@@ -13,10 +13,7 @@ from types import MappingProxyType
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.kernel.order import of_row
-from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, held_for_rows
-
-_BESIDE = 2
-"""Registers of a step beside accumulators and what rows share, at least."""
+from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, beside_sums
 
 _SHARED = 4
 """Registers of the place that rows start at, at most, for all rows to have it from these."""
@@ -47,7 +44,7 @@ def in_registers(isa: Isa, kernel: Kernel) -> bool:
 
 def _registers(kernel: Kernel, loop: Pass) -> int:
     accs = len(loop.step.accs) + len(outer_accs(loop))
-    return accs * kernel.groups + len(held_for_rows(loop)) + _BESIDE
+    return accs * kernel.groups + beside_sums(loop)
 
 
 def fold(kernel: Kernel, outer: Loop) -> Loop:
