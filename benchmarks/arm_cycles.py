@@ -22,7 +22,7 @@ from typing import Any
 
 import arm_cycles_plot
 import report
-from arm_traces import COMPILERS, CallCode, mca, traced, version
+from arm_traces import COMPILERS, CallCode, mca, traced, with_compilers
 
 from bitsynth.bench.resnet18 import named
 from bitsynth.bench.setting import Basis, digests
@@ -102,8 +102,7 @@ def kernel_of_layer(cpu: str, widths: tuple[int, int]) -> MatmulKernel:
 
 
 def _described(found: MatmulKernel) -> tuple[CallCode, str]:
-    tiles = max(1, LAYER.geometry.out_channels // found.entry.kernel.columns)
-    return CallCode.of_kernel(found, tiles), found.entry.method
+    return CallCode.of_kernel(found, predicted.tiles_of_call(found.entry.kernel)), found.entry.method
 
 
 def of_loops(cpu: str, compilers: Sequence[str]) -> Iterator[Row]:
@@ -218,9 +217,7 @@ def main() -> int:
                 rows.append(row)
                 if not args.json:
                     print(*cells(row), flush=True)
-    facts = report.facts(basis, goals=GOALS, rows=[asdict(row) for row in rows])
-    facts["setting"].pop("compiler", None)
-    facts["setting"] |= {f"compiler ({name})": version(name) for name in compilers}
+    facts = with_compilers(report.facts(basis, goals=GOALS, rows=[asdict(row) for row in rows]), compilers)
     if args.results:
         write(args.results, facts, rows)
     if args.json:

@@ -6,9 +6,10 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bitsynth.errors import ToolError
 from bitsynth.isa.baseline_loops import BaselineLoop
@@ -98,9 +99,13 @@ def instructions(shown: str) -> Iterator[tuple[int, str]]:
         yield int(at, 16), " ".join(re.sub(r"(//|<).*", "", text).split())
 
 
-def version(compiler: str) -> str:
-    """What the compiler says of itself."""
-    return _run([*COMPILERS[compiler], "--version"], Path.cwd()).splitlines()[0]
+def with_compilers(facts: dict[str, Any], compilers: Iterable[str] = COMPILERS) -> dict[str, Any]:
+    """The facts of a result, with what these compilers say of themselves for the compiler of its setting."""
+    said = {
+        f"compiler ({name})": _run([*COMPILERS[name], "--version"], Path.cwd()).splitlines()[0] for name in compilers
+    }
+    kept = {name: what for name, what in facts["setting"].items() if name != "compiler"}
+    return facts | {"setting": kept | said}
 
 
 def _run(command: list[str], home: Path) -> str:

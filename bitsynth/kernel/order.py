@@ -28,8 +28,8 @@ def all_accs(kernel: Kernel, loop: Loop) -> tuple[Acc, ...]:
     )
 
 
-def in_vectors(accs: Iterable[Acc]) -> int:
-    """The accumulators that lie in vector registers: a last row's own may not."""
+def vector_accs(accs: Iterable[Acc]) -> int:
+    """How many accumulators lie in vector registers: a last row's own may not."""
     return sum(not VecType.parse(acc.type).in_general for acc in accs)
 
 

@@ -343,6 +343,6 @@ def held_for_rows(loop: Pass) -> frozenset[str]:
     return frozenset(a for s in row_program(loop) for a in s.args if a[0] == "w" or a in free)
 
 
-def beside_sums(loop: Pass) -> int:
-    """The registers that a step has beside accumulators, at least: what rows share, an input and what becomes of it."""
+def but_accumulators(loop: Pass) -> int:
+    """The registers of a step but for accumulators, at least: what rows share, an input and what becomes of it."""
     return len(held_for_rows(loop)) + 2

@@ -59,14 +59,14 @@ CROSSED_CODE_CYCLES = 1.5 * SUMMED_CODE_CYCLES
 """Of a code that is multiplied with its neighbour too; the ratio as measured on Zen 4."""
 
 COUNTED_SHARE = 0.4
-"""Of what a tile takes beside its sums, what the scoreboard of a tile lacks: the runtime's part, and saved registers.
+"""Of what a tile takes beside its sums, what predictions lack: the runtime's part, and saved registers.
 
 Tiles of the same rows are one call, and have it once. By the instructions that C3 and C5 of ResNet-18 run on the
 Cortex-A53, A2W1 by popcount, with a tile a call: 61 and 57 of 150 cycles.
 """
 
 SumsModel = Callable[[Isa, Kernel, str, int], float]
-"""Cycles of a processor per 128 multiply-accumulates of a tile over so many positions of K, its inputs near."""
+"""Cycles of a processor per 128 multiply-accumulates over so many positions of K, inputs near."""
 
 
 @dataclass(frozen=True)

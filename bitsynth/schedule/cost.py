@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise
 
 import msgspec
 
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import ANY_PORT
-from bitsynth.kernel.program import Kernel, Pass, beside_sums, held_for_rows, row_free, row_program
+from bitsynth.kernel.program import Kernel, Pass, but_accumulators, held_for_rows, row_free, row_program
 
 AMORTISED_K = 576
 """K over which flushes are spread if none is given: 3 x 3 x 64, layer C2 of ResNet-18."""
@@ -148,16 +147,20 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED
         runs = steps
         total += runs * beyond(len(row_program(loop)) * kernel.groups, inputs, 0)
         # Outer loops load and store spilled accumulators.
-        for inner, outer in pairwise(loop.loops):
+        for level, inner in enumerate(loop.loops[:-1], 1):
             runs = -(-runs // inner.trip_count)
-            wanted = len(outer.accs) * kernel.groups
-            free = isa.table.registers - len(inner.accs) * kernel.groups - beside_sums(loop)
-            spilled = min(wanted, max(0, wanted - free))
-            total += runs * spilled * (1 / load + 1 / store) / 2
+            total += runs * spilled(isa, kernel, loop, level) * (1 / load + 1 / store) / 2
         # Flushes load and store the tile.
         if not loop.carries:
             total += -(-runs // loop.loops[-1].trip_count) * beyond(len(loop.flush) * kernel.groups, tile, tile)
     return round(total / (units(kernel, depth) * kernel.rows), 6)
+
+
+def spilled(isa: Isa, kernel: Kernel, loop: Pass, level: int) -> int:
+    """The accumulators of an outer loop for which a step leaves no register."""
+    inner = sum(len(nested.accs) for nested in loop.loops[:level]) * kernel.groups
+    wanted = len(loop.loops[level].accs) * kernel.groups
+    return min(wanted, max(0, wanted + inner + but_accumulators(loop) - isa.table.registers))
 
 
 def bytes_per_128_mac(kernel: Kernel) -> float:

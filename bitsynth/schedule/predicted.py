@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, repeat
 
 from bitsynth.isa import recurrence
 from bitsynth.isa.load import Isa
@@ -23,11 +22,11 @@ from bitsynth.kernel.in_order.addresses import has_address, pointer_of
 from bitsynth.kernel.in_order.beginning import Beginning, beginning
 from bitsynth.kernel.in_order.list_scheduling import issue
 from bitsynth.kernel.order import all_accs, interleaved, of_row, row_by_row
-from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, beside_sums, period
+from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, period
 from bitsynth.schedule import cost
 
-COLUMNS = 64
-"""Those of a call: as many as the narrowest layers of ResNet-18 have."""
+_COLUMNS = 64
+"""Columns of a call that predictions are of, in as many whole tiles as they hold: the narrowest layers of ResNet-18."""
 
 
 def chooses(isa: Isa, model: str) -> bool:
@@ -49,26 +48,33 @@ def serves(isa: Isa, method: str, model: str) -> bool:
     return method != "fip" or chooses(isa, model)
 
 
+def tiles_of_call(kernel: Kernel) -> int:
+    """The tiles of a call that predictions are of, at least one."""
+    return max(1, _COLUMNS // kernel.columns)
+
+
 def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = cost.AMORTISED_K) -> float:
-    """The cycles of `cpu` for 128 multiply-accumulates over `depth` positions of K, in a call for `COLUMNS` columns."""
-    tiles = max(1, COLUMNS // kernel.columns)
-    return cycles(isa, kernel, cpu, depth, tiles) / (tiles * cost.units(kernel, depth) * kernel.rows)
+    """The cycles of `cpu` for 128 multiply-accumulates over `depth` positions of K, in a call of so many tiles."""
+    return _per_128_mac(isa, kernel, cpu, depth, tiles_of_call(kernel))
 
 
-def alone_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
+def tile_cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
     """Those of a tile by itself, by which tiles are chosen.
 
-    By how much tiles overlap in a call is less sure: chosen by calls, A1W1 on the A72 takes 12 rows by 8 columns, 1.70
-    cycles predicted and 1.71 executed, for 8 by 16, 1.71 and 1.66.
+    By how much tiles overlap in a call is less sure: chosen by calls, A1W1 on the A72 has 12 rows by 8 columns, 1.70
+    cycles predicted and 1.71 compiled, for 8 by 16, 1.71 and 1.66.
     """
-    return cycles(isa, kernel, cpu) / (cost.units(kernel) * kernel.rows)
+    return _per_128_mac(isa, kernel, cpu, cost.AMORTISED_K, 1)
+
+
+def _per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int, tiles: int) -> float:
+    return call_cycles(isa, kernel, cpu, depth, tiles) / (tiles * cost.units(kernel, depth) * kernel.rows)
 
 
 @lru_cache(maxsize=1 << 12)
-def cycles(isa: Isa, kernel: Kernel, cpu: str, depth: int = cost.AMORTISED_K, tiles: int = 1) -> int:
+def call_cycles(isa: Isa, kernel: Kernel, cpu: str, depth: int = cost.AMORTISED_K, tiles: int = 1) -> int:
     """The cycles of `cpu` for tiles in a row over `depth` positions of K; SpecError if it has no issue rules."""
-    tile = list(_Tile(isa, kernel, cpu).run(-(-depth // kernel.k_step)))
-    return recurrence.cycles(isa.rules(cpu), chain.from_iterable(repeat(tile, tiles)))
+    return recurrence.cycles(isa.rules(cpu), list(_Tile(isa, kernel, cpu).run(-(-depth // kernel.k_step))) * tiles)
 
 
 @dataclass(frozen=True)
@@ -88,18 +94,18 @@ class _Tile:
         return self.kernel.order not in ORDERS and folds.in_memory(self.isa, self.kernel)
 
     def run(self, steps: int) -> Iterator[Block]:
-        for number, passes in enumerate(self.kernel.chains):
+        for number, chain in enumerate(self.kernel.chains):
             known = dict[tuple[int, bool], list[Block]]()
-            every = period(passes)
+            every = period(chain)
             for done in range(0, steps, every):
                 which = min(every, steps - done), number == done == 0
                 if which not in known:
-                    known[which] = list(self._block(passes, *which))
+                    known[which] = list(self._block(chain, *which))
                 yield from known[which]
 
-    def _block(self, passes: Iterable[Pass], steps: int, first: bool) -> Iterator[Block]:
-        """Passes over steps between two flushes to the tile, which the `first` starts."""
-        for number, loop in enumerate(passes):
+    def _block(self, chain: Iterable[Pass], steps: int, first: bool) -> Iterator[Block]:
+        """The passes over steps between two flushes to the tile, which the `first` starts."""
+        for number, loop in enumerate(chain):
             yield from self._nest(loop, steps, carried=number > 0)
             yield list(self._flush(loop, first))
 
@@ -253,11 +259,8 @@ class _Tile:
             yield issue(self.isa, self.cpu, line, {})
 
     def _spilled(self, loop: Pass, level: int) -> set[str]:
-        """The outer accumulators for which a step leaves no register, half of which it could be without."""
         names = [of_row(acc.name, group) for group in range(self.kernel.groups) for acc in loop.loops[level].accs]
-        inner = sum(len(nested.accs) for nested in loop.loops[:level]) * self.kernel.groups
-        free = self.isa.table.registers - inner - beside_sums(loop)
-        return set(names[max(0, free) :])
+        return set(names[len(names) - cost.spilled(self.isa, self.kernel, loop, level) :])
 
     def _program(self, program: Iterable[Step], group: int, becomes: dict[str, str]) -> Iterator[Issued]:
         for s in program:
@@ -299,7 +302,10 @@ class _Tile:
 
 
 def _once(flat: Loop) -> Iterator[Step]:
-    """The lines of a step but for those that make what one before has made: compilers leave these out."""
+    """The lines of a step but for those that make what one before has made: compilers leave these out.
+
+    The paper's kernels have such, sums of a row that they take for each column.
+    """
     made = dict[tuple[str, tuple[str, ...], int], str]()
     same = dict[str, str]()
     for line in flat.steps:

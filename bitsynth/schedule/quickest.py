@@ -10,7 +10,7 @@ import msgspec
 from bitsynth.isa.load import load
 from bitsynth.kernel.in_order.list_scheduling import general_registers
 from bitsynth.kernel.program import Kernel
-from bitsynth.schedule.predicted import alone_per_128_mac, cycles_per_128_mac
+from bitsynth.schedule.predicted import cycles_per_128_mac, tile_cycles_per_128_mac
 from bitsynth.schedule.registers import ROWS
 
 _ROWS = sorted({*ROWS, 5, 10, 16, 20}, reverse=True)
@@ -34,7 +34,7 @@ _BUSY = 8
 
 
 def quickest(kernel: Kernel, cpu: str) -> Kernel:
-    """The kernel on `cpu`: itself, or in that processor's order as many of its rows as are quickest in it.
+    """The kernel on `cpu`: itself, or in that processor's order as many of its rows as are quickest, a tile by itself.
 
     Fewer rows read columns more often: they are taken if they gain more than that factor.
     """
@@ -43,7 +43,7 @@ def quickest(kernel: Kernel, cpu: str) -> Kernel:
         return kernel
     fewer = (n for n in _ROWS if kernel.rows <= 3 * n < 3 * kernel.rows and n % kernel.together == 0)
     tried = dict.fromkeys(_with_room(msgspec.structs.replace(found, rows=n)) for n in (kernel.rows, *fewer))
-    told = {form: alone_per_128_mac(load(kernel.isa), form, cpu) for form in tried}
+    told = {form: tile_cycles_per_128_mac(load(kernel.isa), form, cpu) for form in tried}
     most = _EQUAL * min(told.values())
     return next(form for form, cycles in told.items() if cycles <= most)
 

@@ -58,14 +58,14 @@ def test_a_last_row_of_its_own_adds_to_nothing():
 
 def test_it_takes_neither_zeros_nor_sums(monkeypatch):
     kernel = _kernel(False)
-    quick = predicted.cycles(NEON, kernel, "a53")
-    one = predicted.cycles(NEON, kernel, "a53", kernel.k_step)
+    quick = predicted.call_cycles(NEON, kernel, "a53")
+    one = predicted.call_cycles(NEON, kernel, "a53", kernel.k_step)
     monkeypatch.setattr(predicted, "beginning", lambda *_: None)
-    predicted.cycles.cache_clear()
+    predicted.call_cycles.cache_clear()
     accs = kernel.rows * len(kernel.passes[0].step.accs)
-    assert quick <= predicted.cycles(NEON, kernel, "a53") - 3 * accs // 2
-    assert one <= predicted.cycles(NEON, kernel, "a53", kernel.k_step) + accs
-    predicted.cycles.cache_clear()
+    assert quick <= predicted.call_cycles(NEON, kernel, "a53") - 3 * accs // 2
+    assert one <= predicted.call_cycles(NEON, kernel, "a53", kernel.k_step) + accs
+    predicted.call_cycles.cache_clear()
 
 
 def test_loops_that_are_entered_again_have_none():

@@ -261,7 +261,7 @@ def test_multiples_and_flush_periods_have_it_too():
 def test_predictions_count_every_flush():
     """31 steps are flushed three times, 30 twice, and 15 once."""
     kernel = CACHED.on("a53").entry.kernel
-    told = [predicted.cycles(NEON, kernel, "a53", 64 * steps) for steps in (15, 30, 31)]
+    told = [predicted.call_cycles(NEON, kernel, "a53", 64 * steps) for steps in (15, 30, 31)]
     flush = 7 * kernel.rows
     assert told[1] > 2 * told[0] > told[1] - 3 * flush
     assert told[2] > told[1] + flush

@@ -117,6 +117,23 @@ def test_a_table_of_results_that_are_not_there(module, results):
     assert module("tables").table("emulated") == "Not measured: `arm_layers`."
 
 
+def test_pairs_that_predictions_rank_wrongly(module):
+    """Of one width on one processor; what is predicted alike is ranked neither way."""
+    made = module("arm_predictions")
+
+    def row(predicted, compiled, cpu="a53", w_bits=1):
+        return made.Row(cpu, "k", 1, w_bits, "popcount", 8, predicted, compiled + 1, compiled)
+
+    found = [row(4, 6), row(5, 5), row(5, 4), row(6, 7), row(3, 9, "a72"), row(3, 9, w_bits=2)]
+    pairs = made.misranked(found)
+    assert [(a.predicted, b.compiled) for a, b in pairs] == [(4, 5), (4, 4)]
+    assert made.apart(pairs) == pytest.approx({"pairs": 2, "predicted": 0.25, "compiled": 0.5})
+    assert made.ranked(made.apart(pairs)).startswith(
+        "2 pairs of kernels of one width are ranked wrongly, at most 25.0%"
+    )
+    assert made.apart([]) == {"pairs": 0, "predicted": 0, "compiled": 0}
+
+
 def test_digests_are_of_some_kernels():
     every = setting.digests(["neon"])
     layers = setting.digests(["neon"], layers=True)

@@ -7,7 +7,7 @@ import pytest
 from bitsynth.isa.load import load
 from bitsynth.matmul import cached_kernel, get_kernel
 from bitsynth.schedule import quickest
-from bitsynth.schedule.predicted import alone_per_128_mac
+from bitsynth.schedule.predicted import tile_cycles_per_128_mac
 from bitsynth.schedule.registers import ROWS
 from bitsynth.spec.options import KernelOptions
 
@@ -20,8 +20,8 @@ def test_no_tile_of_fewer_rows_or_columns_is_quicker(widths: tuple[int, int]) ->
     kernel = chosen.entry.kernel
     others = [chosen.with_rows(rows) for rows in ROWS if rows < kernel.rows and rows % kernel.together == 0]
     others.append(get_kernel("neon", *widths, method="popcount", channels=64))
-    least = alone_per_128_mac(isa, kernel, "a72")
-    assert all(least <= alone_per_128_mac(isa, other.entry.kernel, "a72") for other in others)
+    least = tile_cycles_per_128_mac(isa, kernel, "a72")
+    assert all(least <= tile_cycles_per_128_mac(isa, other.entry.kernel, "a72") for other in others)
 
 
 @pytest.mark.parametrize("widths", [(3, 3), (4, 4)])
@@ -38,7 +38,7 @@ def test_the_a53_has_the_most_rows_that_are_nearly_the_quickest(monkeypatch: pyt
     made = cached_kernel(get_kernel("neon", 1, 1).spec, KernelOptions(model="a53"))
     assert made.on("a53").entry.kernel.rows == 10
     told = {12: 5.0, 10: 5.0, 8: 4.05, 6: 4.0, 5: 4.5, 4: 4.0}
-    monkeypatch.setattr(quickest, "alone_per_128_mac", lambda _isa, kernel, _cpu: told[kernel.rows])
+    monkeypatch.setattr(quickest, "tile_cycles_per_128_mac", lambda _isa, kernel, _cpu: told[kernel.rows])
     monkeypatch.setattr(quickest, "_with_room", lambda kernel: kernel)
     assert made.on("a53").entry.kernel.rows == 8
 

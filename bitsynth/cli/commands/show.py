@@ -86,11 +86,8 @@ def _predicted(entry: Entry) -> list[str]:
     isa = load(entry.kernel.isa)
     able = [cpu for cpu in entry.cost.cycles if isa.table.cpu[cpu].issue is not None]
     cycles = [f"{cpu} {predicted.cycles_per_128_mac(isa, entry.kernel, cpu):.2f}" for cpu in able]
-    return (
-        [f"predicted {', '.join(cycles)} cycles per 128 MAC, K = {AMORTISED_K}, {predicted.COLUMNS} columns a call"]
-        if cycles
-        else []
-    )
+    call = f"K = {AMORTISED_K}, tiles a call: {predicted.tiles_of_call(entry.kernel)}"
+    return [f"predicted {', '.join(cycles)} cycles per 128 MAC, {call}"] if cycles else []
 
 
 def _sides(kernel: Kernel) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from bitsynth.isa.step import Step
 from bitsynth.kernel.in_order.folds import in_registers
 from bitsynth.kernel.in_order.halves import half_of, in_halves, is_half, is_join
 from bitsynth.kernel.in_order.list_scheduling import ListScheduler, Turn, issue
-from bitsynth.kernel.order import all_accs, in_vectors, interleaved, row_by_row
+from bitsynth.kernel.order import interleaved, row_by_row, vector_accs
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
 _WINDOW, _NEAR = 48, (24, 20)
@@ -96,7 +96,7 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
     flats = [row_by_row(kernel, loop, loop.step)]
     if kernel.own_last is None and not row_free(loop.step.steps):
         flats.append(interleaved(kernel, loop.step))
-    copies = _copies(isa, kernel, loop, len(flats[0].steps))
+    copies = _copies(isa, kernel, loop, flats[0])
     known = [
         x for flat in flats for x in _orders(isa, kernel, _repeated(_parted(isa, kernel, loop, flat), copies), copies)
     ]
@@ -106,13 +106,13 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
     return min(quick, key=lambda x: len(x.before))
 
 
-def _copies(isa: Isa, kernel: Kernel, loop: Pass, lines: int) -> int:
+def _copies(isa: Isa, kernel: Kernel, loop: Pass, flat: Loop) -> int:
     """Steps that a turn of the loop has: one where loops soon end, or where a third of all registers are sums.
 
     Compilers copy such sums around longer turns.
     """
-    full = 3 * in_vectors(all_accs(kernel, loop.step)) >= isa.table.registers
-    return 1 if full or peels(kernel) else min(-(-LONG // lines), loop.step.trip_count)
+    full = 3 * vector_accs(flat.accs) >= isa.table.registers
+    return 1 if full or peels(kernel) else min(-(-LONG // len(flat.steps)), loop.step.trip_count)
 
 
 def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[Ordered]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.kernel.order import of_row
-from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, beside_sums
+from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, but_accumulators
 
 _SHARED = 4
 """Registers of the place that rows start at, at most, for all rows to have it from these."""
@@ -44,7 +44,7 @@ def in_registers(isa: Isa, kernel: Kernel) -> bool:
 
 def _registers(kernel: Kernel, loop: Pass) -> int:
     accs = len(loop.step.accs) + len(outer_accs(loop))
-    return accs * kernel.groups + beside_sums(loop)
+    return accs * kernel.groups + but_accumulators(loop)
 
 
 def fold(kernel: Kernel, outer: Loop) -> Loop:

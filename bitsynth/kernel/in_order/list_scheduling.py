@@ -16,7 +16,7 @@ from bitsynth.isa.scoreboard import InOrder, Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.kernel.in_order.folds import in_registers
 from bitsynth.kernel.in_order.halves import HALVES, WORDS, half_of, in_word, is_join
-from bitsynth.kernel.order import in_vectors
+from bitsynth.kernel.order import vector_accs
 from bitsynth.kernel.program import Kernel, Loop, row_free
 
 _SPARE = 3
@@ -123,7 +123,7 @@ class ListScheduler:
         self.kept = {(acc.next, False) for acc in flat.accs}
         read = {a for s in flat.steps for a in s.args}
         shared = any(row_free(loop.step.steps) for loop in kernel.passes)
-        wide = len(kernel.passes) > 1 or 2 * in_vectors(flat.accs) >= isa.table.registers
+        wide = len(kernel.passes) > 1 or 2 * vector_accs(flat.accs) >= isa.table.registers
         spare = 0 if in_registers(isa, kernel) else 1 if shared else _SPARE + (wide and not kernel.nests)
         self.most = isa.table.registers - len({c.name for c in kernel.constants} & read) - spare
         self.inputs = read - {s.dst for s in flat.steps}

@@ -90,7 +90,7 @@ def cheapest_kernel(
 def _price(isa: Isa, kernel: Kernel, model: str, channels: int) -> tuple[float, ...]:
     """The sort key: `cost.price`, behind the cycles of a tile by itself where the scoreboard has them."""
     price = cost.price(isa, kernel, model, in_layer=channels > 0)
-    return (predicted.alone_per_128_mac(isa, kernel, model), *price) if predicted.chooses(isa, model) else price
+    return (predicted.tile_cycles_per_128_mac(isa, kernel, model), *price) if predicted.chooses(isa, model) else price
 
 
 def layouts(isa: Isa, groups_tried: Sequence[int] = GROUPS) -> Iterator[PassLayout]:

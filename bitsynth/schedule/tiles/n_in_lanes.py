@@ -158,7 +158,7 @@ def _quickest(isa: Isa, tiles: Sequence[PricedTile], slack: float, cpu: str) -> 
     """Of the tiles within `slack` of the least figure that of the fewest predicted cycles."""
 
     def cycles(tile: PricedTile) -> tuple[float, int]:
-        return round(predicted.alone_per_128_mac(isa, maximize_flush_period(isa, tile[3]), cpu), 4), tile[1]
+        return round(predicted.tile_cycles_per_128_mac(isa, maximize_flush_period(isa, tile[3]), cpu), 4), tile[1]
 
     least = min(tiles)[0][0]
     return min((tile for tile in sorted(tiles)[:_MOST_PREDICTED] if tile[0][0] <= slack * least), key=cycles)
