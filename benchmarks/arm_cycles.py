@@ -207,7 +207,7 @@ def main() -> int:
     parser.add_argument("--only", type=report.widths, action="append")
     parser.add_argument("--compiler", choices=COMPILERS, action="append")
     parser.add_argument("--methods", nargs="*", default=METHODS, choices=METHODS)
-    parser.add_argument("--results", type=Path)
+    parser.add_argument("--results", type=report.folder)
     args = parser.parse_args()
     cpus, widths, compilers = args.cpu or list(SETS), args.only or WIDTHS, args.compiler or list(COMPILERS)
     basis, rows = Basis(digests({SETS[cpu] for cpu in cpus}, widths)), list[Row]()

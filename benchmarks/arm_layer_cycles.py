@@ -16,7 +16,6 @@ scoreboard is a model: no figure of ours is a time.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -27,7 +26,7 @@ import arm_layer_cycles_plot
 import numpy as np
 import report
 from arm_cycles import SETS, WIDTHS, of_loops
-from arm_traces import COMPILERS, instructions
+from arm_traces import COMPILERS, disassembled
 from cache_counts import LINE_BYTES, MODEL, Counter, watched
 from forced import forced
 from numpy.typing import NDArray
@@ -116,8 +115,7 @@ def counted(counter: Counter, call: Callable[[], object], library: Path, cpu: st
 @cache
 def lines(library: Path) -> dict[int, str]:
     """The instructions of a library by their addresses."""
-    command = ["aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn", str(library)]
-    return dict(instructions(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    return disassembled(library)
 
 
 def measured(cpu: str, layer: ResNetLayer, widths: tuple[int, int]) -> Row:
@@ -217,7 +215,7 @@ def main() -> int:
     parser.add_argument("--cpu", choices=SETS, action="append")
     parser.add_argument("--only", type=report.widths, action="append")
     parser.add_argument("--layers", default=",".join(layer.name for layer in LAYERS), help="such as C2,C12")
-    parser.add_argument("--results", type=Path, help="where to write Markdown, JSON, PNG and SVG")
+    parser.add_argument("--results", type=report.folder, help="where to write Markdown, JSON, PNG and SVG")
     given = parser.parse_args()
     cpus, configs = given.cpu or list(SETS), given.only or WIDTHS
     sets = dict.fromkeys(name for cpu in cpus for name in sets_of(SETS[cpu]))

@@ -163,7 +163,7 @@ def main() -> int:
     parser = report.parser(__doc__)
     parser.add_argument("--only", type=report.widths, help="one configuration")
     parser.add_argument("--layers", default=",".join(layer.name for layer in LAYERS), help="such as C2,C12")
-    parser.add_argument("--results", type=Path, help="where to write Markdown, JSON, PNG and SVG")
+    parser.add_argument("--results", type=report.folder, help="where to write Markdown, JSON, PNG and SVG")
     given = parser.parse_args()
     configs = [given.only] if given.only else report.LAYER_WIDTHS
     rest = digests([ISA], configs, layers=False)

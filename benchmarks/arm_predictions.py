@@ -24,6 +24,7 @@ import report
 from arm_traces import COMPILERS, CallCode, traced, with_compilers
 
 from bitsynth.bench.setting import Basis, digests
+from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import cycles
 from bitsynth.matmul import MatmulKernel
@@ -134,7 +135,7 @@ def main() -> int:
     parser.add_argument("--cpu", choices=SETS, action="append")
     parser.add_argument("--only", type=report.widths, action="append")
     parser.add_argument("--worst", type=int, default=20, help="rows that are printed")
-    parser.add_argument("--results", type=Path)
+    parser.add_argument("--results", type=report.folder)
     args = parser.parse_args()
     cpus, found = args.cpu or list(SETS), list[Row]()
     isas = {isa for cpu in cpus for isa in SETS[cpu]}
@@ -142,6 +143,8 @@ def main() -> int:
     for row in rows(shipped(isas, args.only), cpus):
         found.append(row)
         print(*cells(row), file=sys.stderr, flush=True)
+    if not found:
+        raise SpecError("no kernel of these bits ships for these processors; 1 to 4 by 1 to 4 do, and some of 8")
     found.sort(key=lambda row: -abs(row.ratio - 1))
     told = [asdict(row) | {"ratio": row.ratio} for row in found]
     facts = with_compilers(report.facts(basis, rows=told, misranked=apart(misranked(found))))

@@ -85,7 +85,7 @@ def traced(compiler: str, code: CallCode) -> list[str]:
         _run([*COMPILERS["gcc"], "-O1", "-c", "main.c", "-o", "main.o"], home)
         _run([*COMPILERS["gcc"], "-static", "-no-pie", "main.o", "kernel.o", "-o", "main"], home)
         of = f"--disassemble={code.function}"
-        lines = dict(instructions(_run(["aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn", of, "main"], home)))
+        lines = disassembled(home / "main", of)
         one = ["-one-insn-per-tb"] if "one-insn-per-tb" in _run(["qemu-aarch64", "-h"], home) else ["-singlestep"]
         log = ["-d", "exec,nochain", "-dfilter", f"{min(lines):#x}..{max(lines):#x}", "-D", "log"]
         _run(["qemu-aarch64", "-cpu", "max", *one, *log, "./main"], home)
@@ -93,7 +93,13 @@ def traced(compiler: str, code: CallCode) -> list[str]:
         return [lines[at] for at in (int(x, 16) for x in run) if at in lines]
 
 
-def instructions(shown: str) -> Iterator[tuple[int, str]]:
+def disassembled(file: Path, *options: str) -> dict[int, str]:
+    """The instructions of a compiled file by their addresses."""
+    command = ["aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn", *options, str(file)]
+    return dict(_instructions(_run(command, Path.cwd())))
+
+
+def _instructions(shown: str) -> Iterator[tuple[int, str]]:
     """Addresses and instructions in what objdump shows."""
     for at, text in re.findall(r"^ +([0-9a-f]+):\s+(.*)", shown, re.MULTILINE):
         yield int(at, 16), " ".join(re.sub(r"(//|<).*", "", text).split())

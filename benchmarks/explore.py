@@ -29,7 +29,7 @@ RESULTS = Path(__file__).parent / "results"
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("sets", nargs="*", metavar="SET", default=ISAS, help=f"by default {', '.join(ISAS)}")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where results are written")
+    parser.add_argument("--results", type=report.folder, default=RESULTS, help="where results are written")
     given = parser.parse_args()
     for isa in given.sets:
         basis = winners.basis([isa])

@@ -308,7 +308,9 @@ def main() -> int:
     parser.add_argument("--only", type=widths, action="append", help="one width pair such as A2W1; all by default")
     parser.add_argument("--runs", type=int, default=7, help="fresh processes a start-up figure")
     parser.add_argument("--md", action="store_true", help="write tables, data and plot")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where --md writes")
+    parser.add_argument(
+        "--results", type=report.folder, default=Path(__file__).parent / "results", help="where --md writes"
+    )
     given = parser.parse_args()
     if given.md:
         importlib.import_module("figures_plot")  # Missing packages show before minutes of measuring.

@@ -132,7 +132,7 @@ class Finding:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--isa", nargs="*", default=[], help="only these sets")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where the page goes")
+    parser.add_argument("--results", type=report.folder, default=RESULTS, help="where the page goes")
     options = parser.parse_args()
     findings = [f for f in _findings() if not options.isa or f.isa.name in options.isa]
     isas = sorted({f.isa.name for f in findings})

@@ -11,7 +11,6 @@ table is the same on every machine; `open` is where it ends. Takes a few minutes
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import report
 
@@ -56,7 +55,7 @@ def bounds(act_bits: int, w_bits: int, least: int, known: int, rlimit: int) -> t
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("rlimit", nargs="?", type=int, default=RLIMIT, help="budget of a query in resource units")
-    parser.add_argument("--results", type=Path, help="the folder where results are written")
+    parser.add_argument("--results", type=report.folder, help="the folder where results are written")
     given = parser.parse_args()
     every = digests(SETS, layers=False)
     basis = Basis({place: digest for place, digest in every.items() if "/popcount/" in place})

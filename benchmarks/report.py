@@ -12,6 +12,8 @@ from typing import Any
 
 from bitsynth.bench import setting as measured
 from bitsynth.bench.setting import Basis
+from bitsynth.cli import INTERRUPTED
+from bitsynth.cli.files import require_writable
 from bitsynth.errors import BitsynthError, ToolError
 from bitsynth.host.sets import sets_of
 
@@ -49,8 +51,14 @@ def timing_parser(doc: str | None, rounds: int) -> argparse.ArgumentParser:
     made.add_argument("--isa", default="avx2", help="an instruction set this processor has")
     made.add_argument("--rounds", type=int, default=rounds, help="samples of all that is timed")
     made.add_argument("--only", type=widths, help="one configuration")
-    made.add_argument("--results", type=Path, help="the folder where results are written")
+    made.add_argument("--results", type=folder, help="the folder where results are written")
     return made
+
+
+def folder(text: str) -> Path:
+    """A folder that results are written to; ToolError now if it could not be written to after long work."""
+    require_writable(Path(text), "choose another folder")
+    return Path(text)
 
 
 def widths(text: str) -> tuple[int, int]:
@@ -111,6 +119,9 @@ def run(main: Callable[[], int]) -> None:
     """Exit with what `main` returns; an error a user can meet is one line and its exit code."""
     try:
         sys.exit(main())
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     except BitsynthError as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

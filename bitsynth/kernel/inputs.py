@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
+from typing import Annotated
 
 import msgspec
 
@@ -49,7 +50,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="table"
 
     values: tuple[int, ...]
     first: int
-    bits: int
+    bits: Annotated[int, msgspec.Meta(ge=1, le=STAGE_BYTES)]
 
     @property
     def entries(self) -> int:

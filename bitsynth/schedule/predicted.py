@@ -43,7 +43,7 @@ def compares(isa: Isa, model: str) -> bool:
 def serves(isa: Isa, method: str, model: str) -> bool:
     """Whether a method is tried by predicted cycles: on an in-order processor fip is not, which saves its search.
 
-    On the Cortex-A53 it takes 25.9 and 27.0 cycles at A3W3 and A4W4, lookup 22.7 and multiply 24.4.
+    On the Cortex-A53 it takes 25.9 and 27.0 cycles at A3W3 and A4W4, lookup 21.6 and multiply 24.4.
     """
     return method != "fip" or chooses(isa, model)
 

@@ -21,6 +21,8 @@ MOST_THREADS = 256
 """Threads that a layer, or a pool of layers, may have."""
 INDEX_BITS = (6, 4)
 """Positions of K a table lookup takes in at once, the most first."""
+_MOST = 1 << 20
+"""Channels that kernels are made for, and positions of K that a step takes, at most."""
 DOT_POSITIONS = 4
 """An instruction that sums so many products is a dot product."""
 
@@ -45,10 +47,13 @@ class KernelOptions:
         for what, value, known in (("method", self.method, (None, *METHODS)), ("sketch", self.sketch, SKETCHES)):
             if value not in known:
                 raise SpecError(f"unknown {what} {value!r}; known: {', '.join(x for x in known if x)}")
-        if type(self.channels) is not int or self.channels < 0 or (self.channels and self.sketch != "exact"):
-            raise SpecError(f"channels must be a whole number, 0 for any, and fit the exact sketch: {self.channels!r}")
-        if type(self.k_step) is not int or self.k_step < 0 or (self.k_step and self.method != "popcount"):
-            raise SpecError(f"k_step must be a whole number, 0 for any, and asks for popcount: {self.k_step!r}")
+        for what, number in (("channels", self.channels), ("k_step", self.k_step)):
+            if type(number) is not int or not 0 <= number <= _MOST:
+                raise SpecError(f"{what} must be a whole number up to {_MOST:,}, 0 for any, not {str(number)[:40]!r}")
+        if self.channels and self.sketch != "exact":
+            raise SpecError(f"channels are of the exact sketch: {self.channels}")
+        if self.k_step and self.method != "popcount":
+            raise SpecError(f"k_step asks for popcount: {self.k_step}")
         if self.k_step and self.sketch != "exact":
             raise SpecError("k_step is of the exact sketch: the paper's steps take as many positions as they do")
         own = _OWN_MODEL[self.sketch]

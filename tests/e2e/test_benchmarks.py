@@ -73,6 +73,21 @@ def test_arm_layers(tmp_path):
     assert (tmp_path / "arm_layers.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("script", ["arm_cycles.py", "arm_layer_cycles.py", "arm_predictions.py", "explore.py"])
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(script, tmp_path):
+    (tmp_path / "file").touch()
+    done = run(script, "--results", tmp_path / "file")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == f"{script}: cannot write to {tmp_path / 'file'}: File exists; choose another folder\n"
+
+
+def test_an_interrupt_of_a_benchmark_is_one_line():
+    report = f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r}); import report, signal"
+    code = f"{report}; report.run(lambda: signal.raise_signal(signal.SIGINT))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 @pytest.mark.slow
 @pytest.mark.toolchains
 def test_predictions_are_what_compilers_write(tmp_path):

@@ -8,8 +8,13 @@ import pytest
 from commands import SYNTH, shipped_file
 from suites import quick
 
+from bitsynth import paths
 from bitsynth.cli import main, output
+from bitsynth.errors import SpecError
 from bitsynth.store.entry import FORMAT, Entry
+from bitsynth.store.kernels import read_entry
+
+LOOKUP = "neon/bs_mm_a2u_w1b_s32_neon_6x64x4"
 
 pytestmark = pytest.mark.usefixtures("user")
 
@@ -180,6 +185,17 @@ def test_an_edited_cache_file_is_solved_anew(works, stored, change, resealed):
     edited(stored, change, resealed)
     assert not works(*SYNTH, "--fresh")["cached"]
     assert works(*SYNTH)["cached"]
+
+
+@pytest.mark.parametrize("bits", [-1, 0, 9, 1 << 40, -(1 << 63)])
+def test_a_table_of_too_many_codes_is_refused_before_it_is_made(tmp_path, bits):
+    facts = json.loads((paths.shipped_kernels() / f"{LOOKUP}.json").read_text())
+    facts["kernel"]["passes"][0]["rows"][0]["bits"] = bits
+    file = tmp_path / "neon" / f"{LOOKUP.split('/')[1]}.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(facts))
+    with pytest.raises(SpecError, match=r"Expected `int` [<>]= \d - at `\$.kernel.passes\[0\].rows\[0\].bits`"):
+        read_entry(file)
 
 
 def truncated(data):
