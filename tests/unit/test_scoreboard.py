@@ -9,6 +9,7 @@ from solved import kernel
 
 import bitsynth
 from bitsynth.errors import Refuted, SpecError
+from bitsynth.isa import recurrence
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import InOrder, busy, cycles, of_kind
 from bitsynth.kernel.in_order import ahead, folds
@@ -178,6 +179,20 @@ def test_an_order_has_the_same_lines_and_is_quicker(config):
     assert predicted.call_cycles(NEON, ordered, "a53") < predicted.call_cycles(NEON, found, "a53")
     with pytest.raises(SpecError, match="an order of its steps"):
         check_shape(NEON, change(found, order="a72"))
+
+
+LOOPS = {(1, 1): 1.01, (2, 1): 1, (2, 2): 1, (3, 2): 1, (4, 1): 1, (3, 3): 1.04, (4, 4): 1.04}
+"""What loops of the kernels that the A53 takes take, of what pipes alone are busy with: no order takes less than 1."""
+
+
+@pytest.mark.parametrize("widths", LOOPS, ids=str)
+def test_no_order_of_a_loop_would_gain_much(widths):
+    found = bitsynth.get_kernel("neon", *widths, cpu="a53").on("a53").entry.kernel
+    for loop in found.passes:
+        made = ahead.ordered(found, loop)
+        turn = [issue(NEON, "a53", step, made.becomes) for step, _ in made.turns]
+        some, more = (recurrence.run(NEON.rules("a53"), [turn] * n)[0] for n in (20, 40))
+        assert more - some <= LOOPS[widths] * 20 * max(busy(NEON.rules("a53"), turn).values())
 
 
 def _swapped(turns, k, later):

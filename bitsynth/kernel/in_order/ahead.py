@@ -90,9 +90,6 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
     orders that are as quick the one with fewest lines ahead is taken: compilers copy what turns carry.
     """
     isa = load(kernel.isa)
-    if in_registers(isa, kernel):
-        flat = written(isa, kernel, loop, loop.step)
-        return Ordered(1, flat, tuple((step, False) for step in listed(isa, kernel, flat)))
     flats = [row_by_row(kernel, loop, loop.step)]
     if kernel.own_last is None and not row_free(loop.step.steps):
         flats.append(interleaved(kernel, loop.step))

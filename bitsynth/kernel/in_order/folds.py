@@ -38,7 +38,7 @@ def starts_in_memory(isa: Isa, kernel: Kernel, loop: Loop) -> bool:
 
 
 def in_registers(isa: Isa, kernel: Kernel) -> bool:
-    """Whether there are outer loops, whose accumulators registers hold: that leaves none for lines ahead."""
+    """Whether there are outer loops, whose accumulators registers hold: that leaves few for a step."""
     return kernel.nests and not in_memory(isa, kernel)
 
 
