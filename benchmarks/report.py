@@ -57,7 +57,8 @@ def timing_parser(doc: str | None, rounds: int) -> argparse.ArgumentParser:
 
 def folder(text: str) -> Path:
     """A folder that results are written to; ToolError now if it could not be written to after long work."""
-    require_writable(Path(text), "choose another folder")
+    path = Path(text).absolute()
+    require_writable(next(p for p in (path, *path.parents) if p.exists()), "choose another folder")
     return Path(text)
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from bitsynth.errors import SpecError
-from bitsynth.layers import Conv2d
+from bitsynth.layers import Conv2d, methods
 from bitsynth.layers.candidates import candidates
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.planning import default_schedule, ranked
+from bitsynth.layers.planning import ranked
 from bitsynth.layers.schedule import LayerSchedule, gathers
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand
@@ -85,4 +85,5 @@ def test_loops_of_two_steps_ask_for_nothing():
     (found,) = (x for x in candidates(*operands, "neon") if (x.method, x.channels) == ("multiply", 32))
     first = Estimate(found, made, "direct", 4, "a53")
     assert first._waited(0.0, 1000.0) == 1000.0
-    assert default_schedule(made, "neon", cpu="a53").columns_first
+    products = [x for x in ranked(made, "neon", cpu="a53") if x.candidate.method == "multiply"]
+    assert methods.fewest_predicted(products).schedule.columns_first

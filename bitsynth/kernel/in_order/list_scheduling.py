@@ -14,7 +14,7 @@ from itertools import islice
 from bitsynth.isa.load import Isa
 from bitsynth.isa.scoreboard import InOrder, Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
-from bitsynth.kernel.in_order.folds import in_registers
+from bitsynth.kernel.in_order.folds import in_registers, outer_accs
 from bitsynth.kernel.in_order.halves import HALVES, WORDS, half_of, in_word, is_join
 from bitsynth.kernel.order import vector_accs
 from bitsynth.kernel.program import Kernel, Loop, row_free
@@ -127,7 +127,9 @@ class ListScheduler:
         wide = len(kernel.passes) > 1 or 2 * vector_accs(flat.accs) >= isa.table.registers
         spare = _SPARE - 1 if kernel.nests else _SPARE + wide
         spare = 0 if in_registers(isa, kernel) else 1 if shared else spare
-        self.most = isa.table.registers - len({c.name for c in kernel.constants} & read) - spare
+        outer = max(len(outer_accs(loop)) for loop in kernel.passes) * kernel.groups
+        held = outer if flat.accs and in_registers(isa, kernel) else 0
+        self.most = isa.table.registers - len({c.name for c in kernel.constants} & read) - spare - held
         self.inputs = read - {s.dst for s in flat.steps}
         self.done = done
         self.general = {s.dst for s in flat.steps if in_word(s.dst)} | set(_words(isa, flat))
