@@ -112,10 +112,8 @@ def counted(counter: Counter, call: Callable[[], object], library: Path, cpu: st
     return counter.counts.instructions, cycles, counter.counts.l1_misses
 
 
-@cache
-def lines(library: Path) -> dict[int, str]:
-    """The instructions of a library by their addresses."""
-    return disassembled(library)
+lines = cache(disassembled)
+"""The instructions of a library by their addresses, read once."""
 
 
 def measured(cpu: str, layer: ResNetLayer, widths: tuple[int, int]) -> Row:

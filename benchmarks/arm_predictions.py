@@ -63,16 +63,15 @@ class Row:
         return self.compiled / self.predicted
 
 
-def shipped(isas: set[str], widths: Sequence[tuple[int, int]] | None) -> Iterator[tuple[str, MatmulKernel]]:
-    """The kernels of these sets by place, of these bits of activations and weights or of any; each once."""
+def shipped(digests: Mapping[str, str]) -> Iterator[tuple[str, MatmulKernel]]:
+    """The kernels of these digests by place, each once."""
     known = set[str]()
     for path in sorted(kernels.every()):
-        found = kernels.load_entry(path)
-        kernel = found.entry.kernel
-        bits = kernel.core.act.bits, kernel.core.wgt.bits
-        if kernel.isa in isas and kernel.digest not in known and (widths is None or bits in widths):
-            known.add(kernel.digest)
-            yield kernels.place(path)[1].as_posix(), MatmulKernel(found, kernel.core)
+        place = kernels.place(path)[1].as_posix()
+        if place in digests and digests[place] not in known:
+            known.add(digests[place])
+            found = kernels.load_entry(path)
+            yield place, MatmulKernel(found, found.entry.kernel.core)
 
 
 def rows(made: Iterable[tuple[str, MatmulKernel]], cpus: Sequence[str]) -> Iterator[Row]:
@@ -140,7 +139,7 @@ def main() -> int:
     cpus, found = args.cpu or list(SETS), list[Row]()
     isas = {isa for cpu in cpus for isa in SETS[cpu]}
     basis = Basis(digests(isas, args.only or ()))
-    for row in rows(shipped(isas, args.only), cpus):
+    for row in rows(shipped(basis.kernels), cpus):
         found.append(row)
         print(*cells(row), file=sys.stderr, flush=True)
     if not found:
