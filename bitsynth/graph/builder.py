@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +14,7 @@ from bitsynth.graph.arithmetic import Interval
 from bitsynth.graph.exactly import Exactly
 from bitsynth.graph.infer import inferred
 from bitsynth.graph.ir import EMPTY, Graph, Node
+from bitsynth.graph.names import Names
 from bitsynth.graph.reference import evaluate
 from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, cast, is_float, taken
 
@@ -28,18 +28,18 @@ class GraphBuilder:
     Args:
         name: The network's.
         reference: The named reference, by which constants are folded too.
+        file_names: Every name that the file uses for an edge; no other edge gets one of them.
     """
 
-    def __init__(self, name: str, reference: str) -> None:
-        self.name, self.reference = name, reference
+    def __init__(self, name: str, reference: str, file_names: frozenset[str] = frozenset()) -> None:
+        self.name, self.reference, self.file_names = name, reference, file_names
         self.nodes: list[Node] = []
         self._makers: dict[str, Node] = {}
         self.edges: dict[str, Edge] = {}
         self.constants: dict[str, Tensor] = {}
         self.inputs: list[str] = []
         self.in_order: dict[tuple[str, tuple[int, ...]], str] = {}  # edges by another and the order of its axes
-        self._used: Counter[str] = Counter()
-        self._kept_names: Container[str] = ()
+        self._names = Names(self.edges, file_names)
         self._by_value: dict[tuple[str, Shape, bytes], str] = {}
         self._fixed: dict[str, Tensor | None] = {}  # by edges of nodes of constants, once they are asked for
 
@@ -80,12 +80,8 @@ class GraphBuilder:
         self.edges[edge.name], self.constants[edge.name] = edge, value
 
     def fresh(self, stem: str) -> str:
-        """A name that no edge has, nor one of the graph this is another form of: the stem, with a number if need be."""
-        name = stem
-        while name in self.edges or name in self._kept_names:
-            self._used[stem] += 1
-            name = f"{stem}_{self._used[stem]}"
-        return name
+        """Return a name that no edge has: not here, not in the graph this is another form of, not in the file."""
+        return self._names.make(stem)
 
     def add(self, op: str, *inputs: str, name: str = "", source: str = "", count: int = 1, **attributes: Any) -> str:
         """A node of the table; its only or first output's name. Constant results are computed instead."""
@@ -137,11 +133,11 @@ class GraphBuilder:
     @classmethod
     def beginning(cls, graph: Graph) -> GraphBuilder:
         """The beginning of another form of a graph: its inputs and constants, none of its nodes."""
-        made = cls(graph.name, graph.reference)
-        made._kept_names = graph.edges.keys()
+        made = cls(graph.name, graph.reference, graph.file_names)
+        made._names = Names(made.edges, graph.edges, graph.file_names)
         made.inputs = list(graph.inputs)
         made.constants = dict(graph.constants)
-        made.edges = {name: graph.edges[name] for name in (*graph.inputs, *graph.constants)}
+        made.edges.update({name: graph.edges[name] for name in (*graph.inputs, *graph.constants)})
         return made
 
     def repeat(self, node: Node) -> None:
@@ -197,17 +193,15 @@ class GraphBuilder:
             names = {*outputs, *self.inputs, *(n for node in nodes for n in (*node.inputs, *node.outputs))}
             edges = MappingProxyType({n: e for n, e in self.edges.items() if n in names})
             constants = MappingProxyType({n: v for n, v in self.constants.items() if n in names})
-        return Graph(self.name, self.reference, nodes, edges, constants, tuple(self.inputs), outputs)
+        inputs = tuple(self.inputs)
+        return Graph(self.name, self.reference, nodes, edges, constants, inputs, outputs, self.file_names)
 
 
 def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
-    """The graph with other names of edges, each of which must stay the only one of its name."""
+    """Return the graph with other names of edges: those of the file, which `GraphBuilder.fresh` never makes."""
     if not names:
         return graph
-    taken = set(names.values())
-    to = {name: names.get(name) or (f"{name}_made" if name in taken else name) for name in graph.edges}
-    if len(set(to.values())) < len(to):
-        raise SpecError("two edges would have one name")
+    to = {name: names.get(name, name) for name in graph.edges}
     nodes = tuple(
         replace(
             n, name=to[n.outputs[0]], inputs=tuple(to[i] for i in n.inputs), outputs=tuple(to[o] for o in n.outputs)

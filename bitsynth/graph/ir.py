@@ -51,6 +51,7 @@ class Graph:
         constants: Evaluation of edges that no node makes.
         inputs: Edges the caller gives.
         outputs: Edges the caller gets.
+        file_names: Every name that the file uses for an edge, those of edges that no longer exist included.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Graph:
     constants: Mapping[str, Tensor]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    file_names: frozenset[str] = frozenset()
 
     def edges_of(self, names: tuple[str, ...]) -> tuple[Edge, ...]:
         """The edges of these names."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.names import Names
 from bitsynth.graph.types import Edge
 from bitsynth.network.differences import distributed
 from bitsynth.network.plain import conversion, filled, plain_regions
@@ -66,8 +67,11 @@ class _Assembly:
     """The buffer that has an edge in a format."""
     readers: dict[str, list[Region]] = field(init=False)
     """The regions that read each edge."""
+    names: Names = field(init=False)
+    """The source of names of buffers: the first buffer of an edge has the edge's name, the others have new ones."""
 
     def __post_init__(self) -> None:
+        self.names = Names(self.wiring.graph.edges, self.wiring.graph.file_names)
         self.readers = defaultdict(list)
         for region in self.regions:
             for edge in dict.fromkeys(region.inputs):
@@ -110,7 +114,7 @@ class _Assembly:
             if (edge, form) in self.at and self._is_as_computed(self.at[edge, form]):
                 return self.at[edge, form]
         source = self.buffers[edge]
-        name = self._buffer(Buffer(f"{edge}.{len(self.buffers)}", source.edge, wanted[0]))
+        name = self._buffer(Buffer(self.names.make(f"{edge}.copy"), source.edge, wanted[0]))
         self.steps.append(conversion(self.wiring.graph, source, self.buffers[name]))
         return name
 
@@ -121,7 +125,9 @@ class _Assembly:
 
     def _deliver(self, edge: str, place: int) -> str:
         """The buffer of an output of the network, which the last step fills."""
-        made = Buffer(f"{edge}.out{place}", self._edge(edge), caller_format(self._edge(edge)), "output")
+        made = Buffer(
+            self.names.make(f"{edge}.out{place}"), self._edge(edge), caller_format(self._edge(edge)), "output"
+        )
         name = self._buffer(made)
         graph, to = self.wiring.graph, self.buffers[name]
         self.steps.append(filled(graph, to) if edge in graph.constants else conversion(graph, self.buffers[edge], to))

@@ -14,6 +14,7 @@ from prequantized import prequantized
 from bitsynth.cli import main
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
+from bitsynth.graph.names import Names
 from bitsynth.network.check import drawn
 from bitsynth.network.patterns import exported
 from bitsynth.network.patterns.writer import PatternWriter
@@ -162,7 +163,7 @@ def test_patterns_come_back_as_patterns(product, shape, middle, kept, shifts):
 )
 def test_an_integer_and_a_shift_are_the_factor(factors, number):
     """To the bit, of any sum."""
-    writer = PatternWriter(shifts=True)
+    writer = PatternWriter(Names(), shifts=True)
     writer.scaled("sums", np.array(factors, np.float32))
     integer, shift = (writer.constants[name] for name in ("constant_1", "constant_3"))
     assert (integer == integer.astype(np.int64)).all()
@@ -173,7 +174,7 @@ def test_an_integer_and_a_shift_are_the_factor(factors, number):
 
 def test_a_factor_without_an_integer_and_a_shift_is_refused():
     with pytest.raises(SpecError, match="too small for an integer and a shift of float32"):
-        PatternWriter(shifts=True).scaled("sums", np.array(2.0**-110, np.float32))
+        PatternWriter(Names(), shifts=True).scaled("sums", np.array(2.0**-110, np.float32))
 
 
 def test_real_numbers_are_no_float32(chain):

@@ -93,7 +93,7 @@ def _of_weights(builder: GraphBuilder, node: Node, of: _Quotient) -> _Quotient |
 
 def _before(builder: GraphBuilder, node: Node, operands: list[str], divisor: str) -> _Quotient | None:
     """What a linear node makes of dividends; None if its integers would be too large."""
-    name, attributes = f"{node.outputs[0]}.dividend", dict(node.attributes)
+    name, attributes = builder.fresh(f"{node.outputs[0]}.dividend"), dict(node.attributes)
     try:
         made = builder.add(node.op, *operands, name=name, source=node.source, **attributes)
     except SpecError:

@@ -113,6 +113,13 @@ def name_of(node: Any) -> str:
     return f"{node.op_type} {node.name or next((o for o in node.output if o), 'without a name')}"
 
 
+def edge_names(graph: Any) -> frozenset[str]:
+    """Return every name that the graph of a file uses for an edge, the empty name of what is left out excepted."""
+    names = {name for node in graph.node for name in (*node.input, *node.output)}
+    names |= {x.name for part in (graph.input, graph.output, graph.initializer, graph.value_info) for x in part}
+    return frozenset(names - {""})
+
+
 def _require_plain(graph: Any) -> None:
     """SpecError for control flow and for tensors in sparse form."""
     for node in graph.node:

@@ -227,6 +227,7 @@ def read(
 def _imported(
     model: Any, batch: int | None, reference: str | None, codes: InputCodes | None, fixed: Mapping[str, Any]
 ) -> Graph:
-    builder = GraphBuilder(model.graph.name or "network", reference or default_reference(model))
+    name = model.graph.name or "network"
+    builder = GraphBuilder(name, reference or default_reference(model), file.edge_names(model.graph))
     made = once(joined(_Import(model, builder, batch, codes, fixed).run()))
     return sunk(swished(gathered(ranked_early(padded(made)))))

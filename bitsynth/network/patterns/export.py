@@ -15,6 +15,7 @@ from onnx import ModelProto
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.names import Names
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import INT32, Edge, Tensor
 from bitsynth.isa.load import names
@@ -45,7 +46,8 @@ def exported(graph: Graph, *, shifts: bool = False) -> ModelProto:
 
     Its inputs are the codes of the network's first quantizers. With `shifts` factors are an integer and a power of two.
     """
-    wiring, writer = Wiring(graph, _any_target()), PatternWriter(shifts=shifts)
+    wiring = Wiring(graph, _any_target())
+    writer = PatternWriter(Names(graph.edges, graph.file_names), shifts=shifts)
     given = [_given(wiring, name) for name in graph.inputs]
     constants = floats.made_of_constants(graph)
     taken = {node.name for node in constants} | {node.name for _, nodes in given for node in nodes}

@@ -10,6 +10,7 @@ from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Node
+from bitsynth.graph.names import Names
 from bitsynth.graph.types import Edge, Integers, Tensor
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.spec.matmul import MatmulOperand
@@ -28,6 +29,7 @@ class PatternWriter:
     """Nodes and constants of a file; names of edges stay what they are.
 
     Args:
+        names: The source of names of edges and constants that the network does not have.
         shifts: Whether a factor of sums is written as two: an integer, then a power of two.
 
     Attributes:
@@ -35,8 +37,8 @@ class PatternWriter:
             for floats.
     """
 
-    def __init__(self, *, shifts: bool = False) -> None:
-        self._shifts = shifts
+    def __init__(self, names: Names, *, shifts: bool = False) -> None:
+        self._names, self._shifts = names, shifts
         self.held: dict[str, MatmulOperand | None] = {}
         self._nodes: list[Any] = []
         self.constants: dict[str, Tensor] = {}
@@ -45,14 +47,14 @@ class PatternWriter:
     def node(self, op: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
         """Write a node; the name of its output, a new one if none is given."""
         self._count += 1
-        made = output or f"{op}_{self._count}"
+        made = output or self._names.make(f"{op}_{self._count}")
         self._nodes.append(helper.make_node(op, inputs, [made], name=f"{made}_{op}_{self._count}", **attributes))
         return made
 
     def constant(self, value: Any, dtype: str) -> str:
         """The name of a constant."""
         self._count += 1
-        name = f"constant_{self._count}"
+        name = self._names.make(f"constant_{self._count}")
         self.constants[name] = np.asarray(value, dtype)
         return name
 
@@ -116,7 +118,7 @@ class PatternWriter:
 
     def _give_numbers(self, edge: Edge) -> None:
         """Let an output that carries integers give the numbers they stand for."""
-        inner = replace(edge, name=f"{edge.name}_integers")
+        inner = replace(edge, name=self._names.make(f"{edge.name}_integers"))
         for node in self._nodes:
             for names in (node.input, node.output):
                 names[:] = [inner.name if name == edge.name else name for name in names]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.names import Names
 from bitsynth.graph.types import Edge, Reals, Tensor
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, PlainStep, caller_format
@@ -36,8 +37,9 @@ def match_real_convolution(wiring: Wiring, node: Node) -> Region | None:
 
 
 def _decided(wiring: Wiring, sums: RealSums) -> Region | None:
-    start = f"{sums.end}.sums"
-    scaled = Wiring(_of_sums(wiring.graph, sums, start), wiring.target)
+    names = Names(wiring.graph.edges, wiring.graph.file_names)
+    start = names.make(f"{sums.end}.sums")
+    scaled = Wiring(_of_sums(wiring.graph, sums, start, names), wiring.target)
     found = chains(scaled, start, monotone=True)
     chain = next((c for c in found if operand_of(scaled.graph.edges[c.end]) and not c.aside), None)
     stairs = real_staircase(scaled.graph, chain) if chain else None
@@ -53,10 +55,10 @@ def _decided(wiring: Wiring, sums: RealSums) -> Region | None:
     return RealConvolution(wiring, nodes, sums, stairs, DecidedSums(thresholds, lines))
 
 
-def _of_sums(graph: Graph, sums: RealSums, start: str) -> Graph:
+def _of_sums(graph: Graph, sums: RealSums, start: str, names: Names) -> Graph:
     """The graph with sums of products, scaled and with a number added, in the place of convolutions."""
     made, last = graph.edges[sums.end], sums.nodes[-1]
-    scale, added, scaled = (f"{sums.end}.{what}" for what in ("scale", "added", "scaled"))
+    scale, added, scaled = (names.make(f"{sums.end}.{what}") for what in ("scale", "added", "scaled"))
     one = (1, len(sums.scales), *[1] * (len(made.shape) - 2))
     shapes = {start: made.shape, scale: one, added: one, scaled: made.shape}
     new = {name: Edge(name, shape, "float64", Reals()) for name, shape in shapes.items()}
