@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bitsynth.errors import SpecError
@@ -101,6 +102,36 @@ def _unknown(op: str, domain: str) -> str:
 
 
 def default_reference(model: Any) -> str:
-    """ONNX Runtime's formulas for networks of its integer operators and for networks of floats; else exact."""
+    """Return the reference of a file that names none.
+
+    ONNX Runtime's formulas for networks of its integer operators, for networks of floats, and for those that compute
+    the scale of a quantizer from their inputs: such scales are floats, rounded as they are computed. Else exact.
+    """
     used = {node.op_type for node in model.graph.node}
-    return "onnxruntime" if used & _BY_INTEGERS or not used & _QUANTIZERS else "exact"
+    if used & _BY_INTEGERS or not used & _QUANTIZERS or _computes_scales(model.graph):
+        return "onnxruntime"
+    return "exact"
+
+
+def _computes_scales(graph: Any) -> bool:
+    """Return whether the scale of a standard quantizer depends on an input of the network."""
+    given = {x.name for x in graph.input} - {x.name for x in graph.initializer}
+    depends = _depending(graph.node, given)
+    scales = {
+        n.input[1] for n in graph.node if n.op_type in ("QuantizeLinear", "DequantizeLinear") and len(n.input) > 1
+    }
+    return not depends.isdisjoint(scales)
+
+
+def _depending(nodes: Sequence[Any], given: Iterable[str]) -> set[str]:
+    """Return the edges of a file, in any order of nodes, that depend on those that are `given`, and these."""
+    readers = defaultdict(list)
+    for node in nodes:
+        for name in node.input:
+            readers[name].append(node)
+    found, todo = set(given), list(given)
+    while todo:
+        new = {name for node in readers[todo.pop()] for name in node.output if name} - found
+        found |= new
+        todo += new
+    return found
