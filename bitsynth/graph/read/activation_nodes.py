@@ -52,11 +52,11 @@ def _with_below(node: FileNode, x: str, below: str) -> str:
 def _gelu(node: FileNode, x: str) -> str:
     """x * (1 + erf(x / root of 2)) / 2, or with tanh as it is approximated."""
     if node.get("approximate", "none") == "tanh":
-        cube = node.add("mul", node.add("power", x, exponent=3.0), node.like(0.044715))
-        inner = node.add("mul", node.add("add", x, cube), node.like(math.sqrt(2 / math.pi)))
+        cube = node.add("mul", node.add("power", x, exponent=3.0), node.defined(0.044715))
+        inner = node.add("mul", node.add("add", x, cube), node.defined(math.sqrt(2 / math.pi)))
         gate = node.add("tanh", inner)
     else:
-        gate = node.add("erf", node.add("div", x, node.like(math.sqrt(2))))
+        gate = node.add("erf", node.add("div", x, node.defined(math.sqrt(2))))
     return node.add("mul", node.add("mul", x, node.like(0.5)), node.add("add", gate, node.like(1.0)))
 
 

@@ -1,11 +1,24 @@
-"""Resize and Upsample: the nearest elements, by their places, or numbers on the lines between neighbours."""
+"""Resize and Upsample: the nearest elements, or linear interpolation between neighbours.
+
+Coordinates and weights are constants that are computed while a file is read, in the arithmetic of the named reference:
+
+* exact: fractions. Weights become integers over one common divisor.
+* onnxruntime: float32; each element is the sum of all corners (upsample.cc).
+* onnx: float64, one axis after the other, rounded to the type of the image at the end (onnx.reference, op_resize.py).
+
+Example: one row of 8 elements resized to 6 has half_pixel coordinates (2x + 1) * 8 / 12 - 1/2 = 1/6, 3/2, 17/6 ... In
+real arithmetic the first element is (5 * a + 1 * b) / 6; the float32 weight of ONNX Runtime is not 1/6.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import reduce
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +29,45 @@ from bitsynth.graph.types import Tensor
 _MOST = 1 << 16
 _MOST_ELEMENTS = 1 << 28
 _MOST_AXES = 3
-"""Axes of numbers on lines: each doubles the corners."""
+"""Axes that are interpolated at once: each doubles the corners."""
+_MOST_DIVISOR = 1 << 53
+"""float64, in which constants are held, has all whole numbers up to this."""
 
-_NEAREST: dict[str, Callable[[Tensor], Tensor]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
+Number = Any
+"""A coordinate or weight: a Fraction in exact arithmetic, else a numpy float."""
+
+_NEAREST: dict[str, Callable[[Fraction], int]] = {
+    "round_prefer_floor": lambda x: math.ceil(x - Fraction(1, 2)),
+    "round_prefer_ceil": lambda x: math.floor(x + Fraction(1, 2)),
+    "floor": math.floor,
+    "ceil": math.ceil,
 }
+"""The element that a coordinate becomes. Of floats it is computed in fractions: in float32 0.49999997 + 0.5 is 1."""
+
+_TIE = Fraction(1, 1_000_000)
+"""How far below a tie ONNX Runtime 1.32 still rounds up: found by experiment with 1,131 pairs of sizes."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis that is resized: elements of the image, elements of the result, and result over image."""
+
+    size: int
+    out: int
+    scale: Fraction
+
+
+@dataclass(frozen=True)
+class _Neighbours:
+    """Two elements of the image for each of the result along an axis, and the weight of each.
+
+    Args:
+        places: The index of each, (out,) of int64.
+        weights: The weight of each, (out,); object arrays of Fractions in exact arithmetic.
+    """
+
+    places: tuple[Tensor, Tensor]
+    weights: tuple[Tensor, Tensor]
 
 
 def _resize(node: FileNode) -> tuple[str, ...]:
@@ -36,95 +80,172 @@ def _resize(node: FileNode) -> tuple[str, ...]:
     if len(sizes) != len(axes) or not all(0 < n <= _MOST for n in sizes) or math.prod(sizes) > _MOST_ELEMENTS:
         raise node.fail(f"sizes {sizes} do not fit {len(axes)} axes")
     resized = {
-        axis: (shape[axis], size, scale)
+        axis: _Axis(shape[axis], size, scale)
         for axis, size, scale in zip(axes, sizes, scales, strict=True)
         if size != shape[axis] or scale != 1
     }
-    if not resized:
-        return (node.edge(0),)
+    if not resized or (node.graph.reference == "onnxruntime" and tuple(sizes) == tuple(shape[k] for k in axes)):
+        return (node.edge(0),)  # ONNX Runtime copies an image whose sizes stay, whatever the scales
     if mode != "nearest":
         if len(resized) > _MOST_AXES:
             raise node.fail(f"{len(resized)} axes are not interpolated at once; at most {_MOST_AXES}")
-        return (_between(node, {axis: _neighbours(node, *sizes) for axis, sizes in resized.items()}),)
-    return (node.add("resize", node.edge(0), places={axis: _places(node, *s) for axis, s in resized.items()}),)
+        neighbours = {axis: _neighbours(node, sizes) for axis, sizes in resized.items()}
+        return (_INTERPOLATE[node.graph.reference](node, neighbours),)
+    return (node.add("resize", node.edge(0), places={axis: _places(node, s) for axis, s in resized.items()}),)
 
 
-def _sizes(node: FileNode, shape: list[int]) -> tuple[list[int], list[float]]:
-    """The size of each axis and its scale, as scales or sizes of the node say."""
+def _sizes(node: FileNode, shape: list[int]) -> tuple[list[int], list[Fraction]]:
+    """Return the size of each axis and its scale, given by the scales or the sizes of the node."""
     at = {"Upsample": 1}.get(node.op, 1 if node.version < 11 else 2)
     if "scales" in node.attributes or (node.has(at) and node.of(at).shape != (0,)):
         given = node.attributes["scales"] if "scales" in node.attributes else node.value(at, "scales").tolist()
         scales = [float(s) for s in given]
         if any(not 0 < s <= _MOST for s in scales):
             raise node.fail(f"scales {scales}")
-        return [int(np.floor(n * s)) for n, s in zip(shape, scales, strict=False)], scales
+        real = np.float32 if node.graph.reference == "onnxruntime" else np.float64
+        return [int(real(n) * real(s)) for n, s in zip(shape, scales, strict=False)], [Fraction(s) for s in scales]
     sizes = node.numbers("sizes", 3)
     if sizes is None or len(sizes) != len(shape):
         raise node.fail("has neither scales nor sizes for its axes")
-    scales = [size / n for size, n in zip(sizes, shape, strict=True)]
+    ratios = [Fraction(size, n) for size, n in zip(sizes, shape, strict=True)]
     policy = node.get("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
-        scale = min(scales) if policy == "not_larger" else max(scales)
-        return [int(np.floor(n * scale + 0.5)) for n in shape], [scale] * len(shape)
-    return sizes, scales
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        return [math.floor(n * ratio + Fraction(1, 2)) for n in shape], [ratio] * len(shape)
+    return sizes, ratios
 
 
-def _places(node: FileNode, size: int, out: int, scale: float) -> Tensor:
-    """The element that each of the result is a copy of."""
+def _places(node: FileNode, axis: _Axis) -> Tensor:
+    """Return the element of the image that each of the result is a copy of, (out,)."""
     nearest = node.get("nearest_mode", "round_prefer_floor")
-    if node.op == "Upsample" or node.version < 11:
-        nearest = "floor"
+    if node.op == "Upsample" or node.version < 11:  # which ONNX Runtime does the other way where it leaves out elements
+        nearest = "ceil" if axis.scale < 1 and node.graph.reference == "onnxruntime" else "floor"
     if nearest not in _NEAREST:
         raise node.fail(f"nearest_mode {nearest!r} is not compiled; known: {', '.join(_NEAREST)}")
-    found: Tensor = np.clip(_NEAREST[nearest](_coordinates(node, size, out, scale, "float64")), 0, size - 1)
-    return found.astype(np.int64)
+    coordinates = [at if isinstance(at, Fraction) else Fraction(float(at)) for at in _coordinates(node, axis)]
+    if nearest == "round_prefer_ceil" and node.graph.reference == "onnxruntime":
+        coordinates = [at + _TIE for at in coordinates]
+    found = [_NEAREST[nearest](at) for at in coordinates]
+    return np.clip(np.array(found, np.int64), 0, axis.size - 1)
 
 
-def _neighbours(node: FileNode, size: int, out: int, scale: float) -> list[tuple[Tensor, Tensor]]:
-    """Places of both neighbours of each element of the result, and how much of each it has, as ONNX Runtime does."""
-    at = _coordinates(node, size, out, scale, "float32").clip(0, size - 1)
-    first = at.astype(np.int64)
-    other = np.minimum(first + 1, size - 1)
-    alone = first == other
-    return [(a, np.where(alone, 0.5, abs(at - b)).astype(at.dtype)) for a, b in ((first, other), (other, first))]
+def _neighbours(node: FileNode, axis: _Axis) -> _Neighbours:
+    """Return the two neighbours of each element of the result, and their weights."""
+    rows = [_weighted(node.graph.reference, at, axis.size - 1) for at in _coordinates(node, axis)]
+    first, second, a, b = (np.array(column) for column in zip(*rows, strict=True))
+    return _Neighbours((first, second), (a, b))
 
 
-def _between(node: FileNode, neighbours: dict[int, list[tuple[Tensor, Tensor]]]) -> str:
-    """The sum of all corners, those of the last axis beside each other; of integers without its fraction."""
-    given, rank, terms = node.of(0), len(node.shape()), []
+def _weighted(reference: str, at: Number, last: int) -> tuple[int, int, Number, Number]:
+    """Return the elements before and behind a coordinate, and the weight of each.
+
+    ONNX Runtime moves a coordinate into the image before it takes weights, and gives the last element half twice.
+    """
+    real = at.__class__
+    if reference == "onnxruntime":
+        at = min(max(at, real(0)), real(last))
+        if at == last:
+            return last, last, real(0.5), real(0.5)
+    first = math.floor(at)
+    return min(max(first, 0), last), min(max(first + 1, 0), last), real(first + 1) - at, at - real(first)
+
+
+def _interpolate_float32(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
+    """Return the sum of all corners, those of the last axis next to each other; of integers without its fraction."""
+    given = node.of(0)
     dtype = given.dtype if given.is_float else "float32"
     image = node.edge(0) if given.is_float else cast_to(node, node.edge(0), dtype)
-    for corner in product(*neighbours.values()):
-        places = dict(zip(neighbours, (at for at, _ in corner), strict=True))
-        shares = [
-            s.reshape([-1 if k == axis else 1 for k in range(rank)])
-            for axis, (_, s) in zip(neighbours, corner, strict=True)
-        ]
-        share = reduce(np.multiply, shares).astype(dtype)
-        terms.append(node.add("mul", node.add("resize", image, places=places), node.constant(share)))
+    terms = [
+        node.add("mul", node.add("resize", image, places=places), node.constant(share.astype(dtype)))
+        for places, share in _corners(node, neighbours)
+    ]
     made = reduce(lambda a, b: node.add("add", a, b), terms)
     return made if given.is_float else cast_to(node, made, given.dtype)
 
 
-def _coordinates(node: FileNode, size: int, out: int, scale: float, dtype: str) -> Tensor:
-    """Where in the image each element of the result lies, computed in a type of floats."""
+def _interpolate_float64(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
+    """Return the sums of two neighbours, axis after axis, rounded at the end; of integers to the nearest."""
+    given, made = node.of(0), cast_to(node, node.edge(0), "float64")
+    for axis, sides in neighbours.items():
+        terms = [
+            node.add("mul", node.add("resize", made, places=places), node.constant(share))
+            for places, share in _corners(node, {axis: sides})
+        ]
+        made = node.add("add", *terms)
+    return cast_to(node, made if given.is_float else node.add("round", made, rounding="ROUND"), given.dtype)
+
+
+def _interpolate_fractions(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
+    """Return the sum of all corners times integers, over one divisor; of integers without its fraction."""
+    given, corners = node.of(0), _corners(node, neighbours)
+    divisor = math.lcm(*(weight.denominator for _, share in corners for weight in share.flat))
+    if divisor > _MOST_DIVISOR:
+        raise node.fail(
+            "its scales are fractions that no common divisor up to 2^53 has; give sizes instead of scales, or name "
+            "another reference, such as onnxruntime"
+        )
+    image = node.edge(0) if given.is_float else cast_to(node, node.edge(0), "float64")
+    terms = [
+        node.add("mul", node.add("resize", image, places=places), node.constant((share * divisor).astype(np.float64)))
+        for places, share in corners
+    ]
+    made = reduce(lambda a, b: node.add("add", a, b), terms)
+    if divisor > 1:
+        made = node.add("div", made, node.constant(np.float64(divisor)))
+    return cast_to(node, made, given.dtype)
+
+
+_INTERPOLATE: dict[str, Callable[[FileNode, dict[int, _Neighbours]], str]] = {
+    "exact": _interpolate_fractions,
+    "onnxruntime": _interpolate_float32,
+    "onnx": _interpolate_float64,
+}
+
+
+def _corners(node: FileNode, neighbours: dict[int, _Neighbours]) -> list[tuple[dict[int, Tensor], Tensor]]:
+    """Return for each corner the places along each axis, and its weights as an array that broadcasts to the result.
+
+    The first axis is the outermost: the corners of two axes come as (0, 0), (0, 1), (1, 0), (1, 1).
+    """
+    rank, found = len(node.shape()), []
+    for sides in product((0, 1), repeat=len(neighbours)):
+        corner = list(zip(neighbours.items(), sides, strict=True))
+        shares = [
+            of.weights[side].reshape([-1 if k == axis else 1 for k in range(rank)]) for (axis, of), side in corner
+        ]
+        found.append(({axis: of.places[side] for (axis, of), side in corner}, reduce(np.multiply, shares)))
+    return found
+
+
+def _coordinates(node: FileNode, axis: _Axis) -> list[Number]:
+    """Return where in the image each element of the result lies, in the arithmetic of the reference."""
     mode = node.get("coordinate_transformation_mode", "half_pixel" if node.version >= 11 else "asymmetric")
     if node.op == "Upsample":
         mode = "asymmetric"
-    real = np.dtype(dtype).type
-    x, by, half = np.arange(out, dtype=dtype), real(scale), real(0.5)
-    before_cut = scale * size if node.graph.reference == "onnx" else out
-    symmetric = real(size / 2 * (1 - out / (scale * size)))
-    known: dict[str, Callable[[], Tensor]] = {
-        "asymmetric": lambda: x / by,
-        "half_pixel": lambda: (x + half) / by - half,
-        "pytorch_half_pixel": lambda: (x + half) / by - half if out > 1 else np.zeros(1, dtype),
-        "align_corners": lambda: x * real(size - 1) / real(before_cut - 1) if out > 1 else np.zeros(1, dtype),
-        "half_pixel_symmetric": lambda: symmetric + (x + half) / by - half,
+    real: Callable[[Any], Number] = {"exact": Fraction, "onnxruntime": np.float32, "onnx": np.float64}[
+        node.graph.reference
+    ]
+    half, by, out, size = real(0.5), real(axis.scale), axis.out, axis.size
+    length = axis.scale * size if node.graph.reference == "onnx" else out
+    known: dict[str, Callable[[Number], Number]] = {
+        "asymmetric": lambda x: x / by,
+        "half_pixel": lambda x: (x + half) / by - half,
+        "pytorch_half_pixel": lambda x: (x + half) / by - half if length != 1 else real(0),
+        "align_corners": lambda x: x * real(size - 1) / real(length - 1) if length != 1 else real(0),
+        "half_pixel_symmetric": lambda x: _symmetric(real, x, axis),
     }
     if mode not in known:
         raise node.fail(f"{mode} is not compiled; known: {', '.join(known)}")
-    return known[mode]()
+    return [known[mode](real(k)) for k in range(out)]
+
+
+def _symmetric(real: Callable[[Any], Number], x: Number, axis: _Axis) -> Number:
+    """Return the coordinate of half_pixel_symmetric; ONNX Runtime adds its parts in float64 (upsamplebase.h)."""
+    by, size = real(axis.scale), real(axis.size)
+    shift = size / real(2) * (real(1) - real(axis.out) / (by * size))
+    if isinstance(x, np.float32):
+        return np.float32(float(shift) + (float(x) + 0.5) / float(by) - 0.5)
+    return shift + (x + real(0.5)) / by - real(0.5)
 
 
 READERS: dict[str, Reader] = {"Resize": _resize, "Upsample": _resize}

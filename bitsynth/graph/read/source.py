@@ -109,6 +109,13 @@ class FileNode:
         """A constant in the float type of an input."""
         return self.constant(cast(value, self.of(index).dtype))
 
+    def defined(self, value: float) -> str:
+        """Return a constant of an operator's definition: float64 in exact arithmetic, else in the type of input 0.
+
+        What the file says is exact as it is; the root of 2 in GELU is not, and float32 would lose half of its digits.
+        """
+        return self.constant(np.float64(value)) if self.graph.reference == "exact" else self.like(value)
+
     def reshape(self, edge: str, sizes: Shape) -> str:
         """The edge in another shape."""
         if self.graph.edges[edge].shape == tuple(sizes):
