@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -48,7 +49,7 @@ class Graph:
         reference: The named reference its results are defined by: exact, onnxruntime or onnx.
         nodes: Each after those whose outputs it reads.
         edges: Every edge by name.
-        constants: Evaluation of edges that no node makes.
+        constants: Values of edges that no node makes.
         inputs: Edges the caller gives.
         outputs: Edges the caller gets.
     """
@@ -60,6 +61,11 @@ class Graph:
     constants: Mapping[str, Tensor]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+    @cached_property
+    def output_set(self) -> frozenset[str]:
+        """The edges of `outputs`, to look one up in time that does not grow with their number."""
+        return frozenset(self.outputs)
 
     def edges_of(self, names: tuple[str, ...]) -> tuple[Edge, ...]:
         """The edges of these names."""

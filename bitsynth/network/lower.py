@@ -100,7 +100,7 @@ class _Assembly:
     def _chosen(self, region: Region, edge: str) -> Format:
         """The first format that the maker of an edge writes and most of its readers read."""
         asked = Counter(f for other in self.readers[edge] for f in set(other.reads(edge)))
-        if edge in self.wiring.graph.outputs and not self.wiring.carries_integers(edge):
+        if edge in self.wiring.graph.output_set and not self.wiring.carries_integers(edge):
             asked[caller_format(self._edge(edge))] += 1
         return max(region.writes(edge), key=lambda f: asked[f])
 

@@ -24,7 +24,7 @@ class FileNode:
         domain: The domain of that.
         version: The version of the domain in the file.
         name: Its name, or that of its first output.
-        attributes: Evaluation by name; texts as str, tensors as arrays.
+        attributes: Values by name; texts as str, tensors as arrays.
         inputs: Edges of the graph; None for those that are left out.
         outputs: Names in the file; empty for those that are left out.
         graph: The graph in the making.

@@ -100,7 +100,7 @@ class _Cone:
         graph, names = self.wiring.graph, {node.name for node in nodes}
         for node in nodes[:-1]:
             readers = {reader.name for reader in self.wiring.readers[node.outputs[0]]}
-            if not readers <= names or node.outputs[0] in graph.outputs:
+            if not readers <= names or node.outputs[0] in graph.output_set:
                 return None
         parts = any(sum(not self.wiring.is_constant(e) for e in node.inputs) > 1 for node in nodes)
         return [self.links[k] for k in sorted(found)] if parts else None
