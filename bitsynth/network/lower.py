@@ -9,6 +9,7 @@ from graphlib import TopologicalSorter
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge
+from bitsynth.layers.planning import plans_kept
 from bitsynth.network.differences import distributed
 from bitsynth.network.plain import conversion, filled, plain_regions
 from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
@@ -24,8 +25,9 @@ from bitsynth.network.wiring import NetworkTarget, Wiring
 def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
     """The program of a graph for a target; what no kernel or glue computes is plain C."""
     wiring = Wiring(without_unread(sunk(in_rows(distributed(graph)), target), target), target)
-    assembly = _Assembly(wiring, ordered(cover(wiring)))
-    return assembly.program()
+    with plans_kept():
+        assembly = _Assembly(wiring, ordered(cover(wiring)))
+        return assembly.program()
 
 
 def cover(wiring: Wiring) -> list[Region]:
