@@ -10,6 +10,7 @@ from typing import Any
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.types import Edge, Integers, Tensor
+from bitsynth.printable import shown
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -35,7 +36,7 @@ class Node:
     source: str = ""
 
     def __str__(self) -> str:
-        return self.source or f"{self.op} {self.name}"
+        return shown(self.source or f"{self.op} {self.name}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ import numpy as np
 from bitsynth.errors import SpecError
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor, cast
+from bitsynth.printable import shown
 
 FEW_ROUNDINGS = 2.0**-21
 """What a few roundings of float32 may put a number off by, of its size: exporters fold constants one by one."""
@@ -40,7 +41,7 @@ class FileNode:
     graph: GraphBuilder
 
     def __str__(self) -> str:
-        return f"{self.op} {self.name}"
+        return shown(f"{self.op} {self.name}")
 
     def fail(self, why: str) -> SpecError:
         """The error that names this node."""
