@@ -53,8 +53,8 @@ def open_file(path: Path, most: int) -> Iterator[IO[bytes]]:
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
     """The bytes of a file that anybody may have written, at most `most`; raises as `open_file` does."""
-    with open_file(path, most) as file:
-        return file.read(most)
+    with open_file(path, most) as file:  # Not `read(most)`, for which room would be made whatever the file's size is.
+        return file.read(min(most, os.fstat(file.fileno()).st_size))
 
 
 def replace_file(path: Path, data: bytes, advice: str = ADVICE) -> None:
@@ -220,11 +220,11 @@ def _written(folder: Path, files: Mapping[str, str | bytes], *, ours: bool) -> l
         if os.path.lexists(inner) and not inner.is_dir():
             raise ToolError(f"cannot write into {inner}, which is no folder; choose another one")
     if new:
-        _replace_together(new)
+        _replace_together(new, ADVICE if ours else "choose another folder")
     return list(texts)
 
 
-def _replace_together(files: Mapping[Path, bytes]) -> None:
+def _replace_together(files: Mapping[Path, bytes], advice: str) -> None:
     """Make each path hold its data; all are written before the first is replaced. ToolError as above.
 
     Each is staged in its own folder: another one may be in another file system, or the only one that can be written.
@@ -244,7 +244,7 @@ def _replace_together(files: Mapping[Path, bytes]) -> None:
             for path in files:
                 Path(staged[path.parent], path.name).replace(path)
     except OSError as error:
-        raise unwritable(path, error) from None
+        raise unwritable(path, error, advice) from None
 
 
 def _text(path: Path) -> str:

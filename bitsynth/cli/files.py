@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from bitsynth.files import ADVICE
 def require_writable(folder: Path, advice: str = ADVICE) -> None:
     """ToolError now if `folder` could not be written to after long work."""
     try:
+        for part in (*reversed(folder.parents), folder):
+            if os.path.lexists(part) and not part.is_dir():
+                what = "a link to nothing" if part.is_symlink() and not part.exists() else "not a folder"
+                raise ToolError(f"cannot write to {folder}: {part} is {what}; {advice}")
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass

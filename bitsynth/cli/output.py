@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import interrupts
-from bitsynth.cli.printable import printable
+from bitsynth.printable import printable
 from bitsynth.progress import Progress, silent
 
 BROKEN_PIPE = 141

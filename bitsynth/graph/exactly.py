@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from bitsynth.errors import SpecError
 from bitsynth.graph.arithmetic import Fractions, Interval
+from bitsynth.graph.arithmetic.fractions import TooLong, bits, require_short
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.operators.products import terms
@@ -21,33 +25,116 @@ _FINEST = 1 << 128
 """Parts of 1 that numbers are counted in: of finer ones they are fractions."""
 _SHORT = 1 << 30
 """Factors of which a sum of squares stays in int64, with the root of how many there are."""
+_MOST_REMEMBERED = 1 << 20
+"""Numbers that are remembered from one question to the next: about 200 bytes each."""
+_LONG, _MOST_WORK = 1 << 10, 1 << 22
+"""Bits up to which the time of an operation on fractions hardly depends on them, and the most that longer ones may take
+in all of a run: each counts as the square of its bits over `_LONG`, as a greatest common divisor takes time. That is
+1,024 numbers of the most bits there are, about 10 seconds."""
+_ADVICE = "put a quantizer before it, or name another reference, such as onnxruntime"
+
+_Needs = list[tuple[str, Tensor]]
+"""Edges, and the places of their elements that are read."""
 
 
 class Exactly:
     """Numbers of the edges of a run, exactly.
 
+    A number that intervals leave open is computed from the inputs of its node, and these likewise, down to integers
+    and known numbers. Each is computed once and remembered, and nothing recurses, so time grows with the nodes that
+    are between a number and the integers before it, not with the paths. Fractions are of at most
+    `arithmetic.fractions.MOST_BITS` bits.
+
     Args:
         graph: The network.
         values: The values so far, by edge; those of a node's inputs are there when it asks.
+        makers: The node that makes each edge, in an order in which they can run.
     """
 
     def __init__(self, graph: Graph, values: Mapping[str, Any], makers: Mapping[str, Node]) -> None:
         self._graph, self._values, self._makers = graph, values, makers
+        self._computed: dict[str, dict[int, Fraction]] = {}
+        self._work = 0
 
     def numbers(self, name: str, places: Tensor | None = None) -> Tensor:
-        """The numbers at `places` of an edge, counted as it lies in memory, in their shape; all in the edge's shape."""
+        """Return the numbers at `places` of an edge, counted as it lies in memory, in their shape; else of all.
+
+        SpecError, which names a node, if fractions become too long.
+        """
         edge = self._graph.edges[name]
         if places is None:
-            places = np.arange(int(np.prod(edge.shape))).reshape(edge.shape)
+            places = _marks(edge, 0)
         asked, back = np.unique(places, return_inverse=True)
+        if sum(len(known) for known in self._computed.values()) > _MOST_REMEMBERED:
+            self._computed.clear()
+        self._compute(name, asked)
         made: Tensor = self._at(edge, asked)[back].reshape(places.shape)
         return made
 
     def where(self, name: str, mask: Tensor) -> Tensor:
-        """The numbers of an edge, broadcast to the shape of `mask`, where that holds: in a row."""
+        """Return the numbers of an edge, broadcast to the shape of `mask`, where that holds: in a row."""
         return self.numbers(name, np.broadcast_to(_marks(self._graph.edges[name], 0), mask.shape)[mask])
 
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        """The place of each node, by name, in an order in which they can run."""
+        return {name: k for k, name in enumerate(dict.fromkeys(node.name for node in self._makers.values()))}
+
+    def _compute(self, name: str, places: Tensor) -> None:
+        """Compute what is open at `places` of an edge, and all that this needs, each node after those it reads.
+
+        The last node in order is looked at first: all that needs its numbers has asked for them by then.
+        """
+        asked: dict[str, list[Tensor]] = {}
+        waiting: list[tuple[int, str]] = []
+        steps: list[tuple[str, Tensor, Callable[[], Tensor]]] = []
+
+        def ask(name: str, places: Tensor) -> None:
+            missing = self._missing(name, places)
+            if missing.size:
+                asked.setdefault(name, []).append(missing)
+                heapq.heappush(waiting, (-self._order[self._makers[name].name], name))
+
+        ask(name, places)
+        while waiting:
+            _, name = heapq.heappop(waiting)
+            if name not in asked:  # It was asked for several times.
+                continue
+            missing = np.unique(np.concatenate(asked.pop(name)))
+            needs, compute = self._step(self._graph.edges[name], missing)
+            steps.append((name, missing, compute))
+            for other, there in needs:
+                ask(other, there)
+        for name, missing, compute in reversed(steps):
+            found = self._checked(self._makers[name], compute)
+            self._computed.setdefault(name, {}).update(zip(missing.tolist(), found.tolist(), strict=True))
+
+    def _missing(self, name: str, places: Tensor) -> Tensor:
+        """The places of an edge at which intervals leave numbers open that were not computed yet."""
+        value = self._values[name]
+        if isinstance(self._graph.edges[name].type, Integers) or not isinstance(value, Interval):
+            return places[:0]
+        low, high = (x.reshape(-1)[places] for x in (value.low, value.high))
+        known = self._computed.get(name, {})
+        return np.array([k for k in places[low != high].tolist() if k not in known], np.int64)
+
+    def _checked(self, node: Node, compute: Callable[[], Tensor]) -> Tensor:
+        """What `compute` gives; SpecError that names the node if numbers are longer than this arithmetic takes."""
+        try:
+            found = np.asarray(compute(), object)
+            for number in found.tolist():
+                require_short(number)
+        except TooLong as error:
+            raise SpecError(f"{node}: {error}; {_ADVICE}") from None
+        except ArithmeticError as error:
+            raise ArithmeticError(f"{error} in {node}") from None
+        self._work += sum((size // _LONG) ** 2 for size in map(bits, found.tolist()) if size > _LONG)
+        if self._work > _MOST_WORK:
+            raise SpecError(f"{node}: too many exact values are fractions of more than {_LONG:,} bits; {_ADVICE}")
+        return found
+
     def _at(self, edge: Edge, places: Tensor) -> Tensor:
+        """The numbers at `places`, all of which are known or were computed."""
         value = self._values[edge.name]
         if isinstance(edge.type, Integers):
             grid = (np.broadcast_to(p, edge.shape).flat[places] for p in (edge.type.scale, edge.type.zero))
@@ -58,26 +145,29 @@ class Exactly:
             return np.asarray(_MATHS.constant(np.asarray(value).reshape(-1)[places]))
         low, high = (x.reshape(-1)[places] for x in (value.low, value.high))
         made: Tensor = _MATHS.constant(np.nan_to_num(low))
-        (open_places,) = (low != high).nonzero()
-        if open_places.size:
-            made[open_places] = self._computed(edge, places[open_places])
+        for k in (low != high).nonzero()[0].tolist():
+            made[k] = self._computed[edge.name][int(places[k])]
         return made
 
-    def _computed(self, edge: Edge, places: Tensor) -> Tensor:
+    def _step(self, edge: Edge, places: Tensor) -> tuple[_Needs, Callable[[], Tensor]]:
+        """What the numbers at `places` of an edge are computed from, and a function that does it once that is known."""
         node = self._makers[edge.name]
         site = self._site(node)
         kind = TABLE[node.op].kind
         if kind == "elementwise":
-            inputs = [self.numbers(e.name, _broadcast(e, edge)[places]) for e in site.inputs]
-            made: Tensor = TABLE[node.op].run(site, *inputs)[0]
-            return made
+            needs = [(e.name, _broadcast(e, edge)[places]) for e in site.inputs]
+            return needs, lambda: np.asarray(TABLE[node.op].run(site, *self._all(needs))[0])
         if kind == "move":
             return self._moved(site, places)
         if kind == "product":
             return self._summed(site, places)
-        whole = TABLE[node.op].run(site, *(self.numbers(e.name) for e in site.inputs))
-        found: Tensor = np.asarray(whole[node.outputs.index(edge.name)]).reshape(-1)[places]
-        return found
+        needs = [(e.name, _marks(e, 0)) for e in site.inputs]
+        which = node.outputs.index(edge.name)
+        return needs, lambda: np.asarray(TABLE[node.op].run(site, *self._all(needs))[which]).reshape(-1)[places]
+
+    def _all(self, needs: _Needs) -> Iterable[Tensor]:
+        """The numbers that a step needs, in the shapes of their places."""
+        return [self._at(self._graph.edges[n], places.reshape(-1)).reshape(places.shape) for n, places in needs]
 
     def _site(self, node: Node) -> Site:
         """The node on edges of numbers."""
@@ -85,35 +175,63 @@ class Exactly:
         outputs = tuple(replace(e, type=Reals()) for e in self._graph.edges_of(node.outputs))
         return Site(node, inputs, (), self._graph.reference, outputs, _MATHS)
 
-    def _moved(self, site: Site, places: Tensor) -> Tensor:
+    def _moved(self, site: Site, places: Tensor) -> tuple[_Needs, Callable[[], Tensor]]:
         """Elements by where they come from: 0 marks padding."""
         starts = np.cumsum([1, *(int(np.prod(e.shape)) for e in site.inputs)])
         marks = [_marks(e, start) for e, start in zip(site.inputs, starts[:-1], strict=True)]
         outputs = tuple(replace(e, type=whole("int64")) for e in site.outputs)
         found = TABLE[site.node.op].run(replace(site, outputs=outputs), *marks)[0].reshape(-1)[places]
-        made: Tensor = _MATHS.constant(np.zeros(places.shape))
-        for edge, start, end in zip(site.inputs, starts[:-1], starts[1:], strict=True):
-            here = (found >= start) & (found < end)
-            made[here] = self.numbers(edge.name, found[here] - start)
-        return made
+        of = np.searchsorted(starts, found, side="right") - 1
+        which = np.unique(of[of >= 0]).tolist()
+        needs = [(site.inputs[k].name, found[of == k] - starts[k]) for k in which]
 
-    def _summed(self, site: Site, places: Tensor) -> Tensor:
+        def compute() -> Tensor:
+            made: Tensor = _MATHS.constant(np.zeros(places.shape))
+            for k, numbers in zip(which, self._all(needs), strict=True):
+                made[of == k] = numbers
+            return made
+
+        return needs, compute
+
+    def _summed(self, site: Site, places: Tensor) -> tuple[_Needs, Callable[[], Tensor]]:
         """Sums of products, of the factors that each has."""
-        (a, of_a), (b, of_b) = (
-            self._factors(e, marks) for e, marks in zip(site.inputs, terms(site, places), strict=True)
-        )
-        return np.asarray((a * b).sum(-1).astype(object) * (of_a * of_b))
+        marks = terms(site, places)
+        # Of each factor the element, counted from 0, and where it is used: at 0 padding is.
+        asked = [np.unique(m, return_inverse=True) for m in marks]
+        needs = [(e.name, np.maximum(a - 1, 0)) for e, (a, _) in zip(site.inputs, asked, strict=True)]
 
-    def _factors(self, edge: Edge, marks: Tensor) -> tuple[Tensor, Fraction]:
-        """The numbers at marks in multiples of one, in whole ones if these are short, and that one."""
-        asked, back = np.unique(marks, return_inverse=True)
-        found = np.concatenate([_MATHS.constant(np.zeros(1)), self.numbers(edge.name, np.maximum(asked - 1, 0))])
-        finest = math.lcm(*(x.denominator for x in found))
-        if finest >= _FINEST:
-            return found[np.where(marks > 0, 1 + back.reshape(marks.shape), 0)], Fraction(1)
-        whole = np.array([x.numerator * (finest // x.denominator) for x in found], object)
-        short = whole.astype(np.int64) if abs(whole).max() * math.isqrt(marks.shape[-1]) < _SHORT else whole
-        return short[np.where(marks > 0, 1 + back.reshape(marks.shape), 0)], Fraction(1, finest)
+        def compute() -> Tensor:
+            factors = [
+                _factors(numbers, m, back.reshape(m.shape))
+                for numbers, m, (_, back) in zip(self._all(needs), marks, asked, strict=True)
+            ]
+            (a, of_a), (b, of_b) = factors
+            return np.asarray((a * b).sum(-1).astype(object) * (of_a * of_b))
+
+        return needs, compute
+
+
+def _factors(numbers: Tensor, marks: Tensor, back: Tensor) -> tuple[Tensor, Fraction]:
+    """The numbers at marks in multiples of one, in whole ones if these are short, and that one.
+
+    `numbers` are those of each mark once, `back` where each mark is among them. A mark of 0 is padding.
+    """
+    found = np.concatenate([_MATHS.constant(np.zeros(1)), numbers])
+    finest = _finest(found)
+    if finest >= _FINEST:
+        return found[np.where(marks > 0, 1 + back, 0)], Fraction(1)
+    whole = np.array([x.numerator * (finest // x.denominator) for x in found], object)
+    short = whole.astype(np.int64) if abs(whole).max() * math.isqrt(marks.shape[-1]) < _SHORT else whole
+    return short[np.where(marks > 0, 1 + back, 0)], Fraction(1, finest)
+
+
+def _finest(numbers: Tensor) -> int:
+    """The least common denominator; TooLong if sums of the numbers could be longer than fractions may be."""
+    finest = 1
+    for number in numbers:
+        finest = math.lcm(finest, number.denominator)
+        require_short(Fraction(1, finest))
+    return finest
 
 
 def _marks(edge: Edge, start: int = 1) -> Tensor:

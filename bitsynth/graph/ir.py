@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.types import Edge, Integers, Tensor
+from bitsynth.printable import shown
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -34,7 +36,7 @@ class Node:
     source: str = ""
 
     def __str__(self) -> str:
-        return self.source or f"{self.op} {self.name}"
+        return shown(self.source or f"{self.op} {self.name}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +50,7 @@ class Graph:
         reference: The named reference its results are defined by: exact, onnxruntime or onnx.
         nodes: Each after those whose outputs it reads.
         edges: Every edge by name.
-        constants: Evaluation of edges that no node makes.
+        constants: Values of edges that no node makes.
         inputs: Edges the caller gives.
         outputs: Edges the caller gets.
         file_names: Every name that the file uses for an edge, those of edges that no longer exist included.
@@ -62,6 +64,11 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     file_names: frozenset[str] = frozenset()
+
+    @cached_property
+    def output_set(self) -> frozenset[str]:
+        """The edges of `outputs`, to look one up in time that does not grow with their number."""
+        return frozenset(self.outputs)
 
     def edges_of(self, names: tuple[str, ...]) -> tuple[Edge, ...]:
         """The edges of these names."""

@@ -5,7 +5,7 @@ It knows the table of operators and nothing of passes, layers or C.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,22 +20,28 @@ from bitsynth.graph.types import Integers, Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
-    """The values of every edge of a run.
+class Evaluation(Mapping[str, Any]):
+    """The values of every edge of a run, by name.
 
     Of type `Integers` they are integers in int64; of `Reals` floats of the file's type or, of exact arithmetic,
     intervals.
     """
 
     graph: Graph
-    values: Mapping[str, Any]
+    by_name: Mapping[str, Any]
 
     def __getitem__(self, name: str) -> Any:
-        return self.values[name]
+        return self.by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_name)
+
+    def __len__(self) -> int:
+        return len(self.by_name)
 
     def floats(self, name: str) -> Tensor:
         """The numbers on an edge, rounded to its type of the file; integers of an integer type as they are."""
-        edge, value = self.graph.edges[name], self.values[name]
+        edge, value = self.graph.edges[name], self.by_name[name]
         if isinstance(edge.type, Integers) and not edge.is_float:
             made = value - edge.type.zero.astype(np.int64)
             return arithmetic_of("onnx").typed(made, edge.dtype)  # type: ignore[no-any-return]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,32 +49,32 @@ class Integers:
         grid = np.asarray(scale, np.float64), np.asarray(zero, np.float64)
         return cls(np.asarray(low, np.int64), np.asarray(high, np.int64), *grid, step)
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Whether the integers are the numbers."""
         return bool((self.scale == 1).all() and (self.zero == 0).all())
 
-    @property
+    @cached_property
     def has_one_grid(self) -> bool:
         """Whether all elements have one scale and one zero point."""
         return self.scale.size == self.zero.size == 1
 
-    @property
+    @cached_property
     def is_centred(self) -> bool:
         """Whether zero points are whole, so that number / scale is an integer."""
         return bool((self.zero == np.rint(self.zero)).all())
 
-    @property
+    @cached_property
     def least(self) -> int:
         """The least integer of the whole edge."""
         return int(self.low.min())
 
-    @property
+    @cached_property
     def most(self) -> int:
         """The greatest integer of the whole edge."""
         return int(self.high.max())
 
-    @property
+    @cached_property
     def bits(self) -> int:
         """Bits of codes under the encoding, enough for all these integers."""
         if self.encoding is Encoding.BIPOLAR:
@@ -82,7 +83,7 @@ class Integers:
             return max(1, self.most.bit_length())
         return 1 + max((-self.least - 1).bit_length(), self.most.bit_length())
 
-    @property
+    @cached_property
     def encoding(self) -> Encoding:
         """How codes stand for these integers."""
         if self.step == 2 and self.least % 2 and self.most % 2:

@@ -18,6 +18,8 @@ from bitsynth.files import read_file, replace_file
 from bitsynth.isa.instr import Instr
 
 RECORD = "checked.json"
+ADVICE = "run it in a clone of the repository that can be written to"
+"""What to do if the record cannot be written: it lies among the instruction sets."""
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,7 +31,7 @@ def record(isa: str, by: str, digests: Mapping[str, str]) -> Path:
     """Store that the forms with these digests passed, tested by the machine `by`; the path of the record."""
     path = paths.isa_specs() / isa / RECORD
     text = msgspec.json.encode(_Record(by, dict(digests)))
-    replace_file(path, msgspec.json.format(text, indent=1) + b"\n")
+    replace_file(path, msgspec.json.format(text, indent=1) + b"\n", ADVICE)
     _digests.cache_clear()
     return path
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,6 +41,8 @@ from bitsynth.schedule import predicted
 from bitsynth.spec.matmul import INT32_MAX, MatmulSpec, affine
 
 GIVEN = "as given"
+_KEPT: ContextVar[dict[Any, LayerPlan] | None] = ContextVar("kept plans", default=None)
+"""Plans that were made while `plans_kept` is entered, by what was asked."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +123,29 @@ def plan(
         raise SpecError(f"solve is True, False or a function that shows progress, not {solve!r}")
     if solve is not False and not _is_depthwise(spec, isa, schedule):
         solve_missing(spec, isa, schedule, to_stderr if solve is True else solve)
-    chosen = (schedule, GIVEN, cpu or cpu_for(isa)) if schedule else _chosen(spec, isa, threads, cpu)
-    found, origin, where = chosen
-    return LayerPlan(spec, found, origin, isa, threads, where)
+    if schedule:
+        return LayerPlan(spec, schedule, GIVEN, isa, threads, cpu or cpu_for(isa))
+    kept, asked = _KEPT.get(), (spec, isa, cpu, threads)
+    if kept is not None and asked in kept:
+        return kept[asked]
+    found, origin, where = _chosen(spec, isa, threads, cpu)
+    made = LayerPlan(spec, found, origin, isa, threads, where)
+    if kept is not None:
+        kept[asked] = made
+    return made
+
+
+@contextmanager
+def plans_kept() -> Iterator[None]:
+    """Decide once for layers that are alike, as a network has them by the thousand, while this is entered.
+
+    Kernels that are cached meanwhile are not taken for these.
+    """
+    token = _KEPT.set({})
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
 
 
 def _is_depthwise(spec: LayerSpec, isa: str, schedule: LayerSchedule | None) -> bool:

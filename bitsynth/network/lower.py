@@ -10,6 +10,7 @@ from graphlib import TopologicalSorter
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.names import Names
 from bitsynth.graph.types import Edge
+from bitsynth.layers.planning import plans_kept
 from bitsynth.network.differences import distributed
 from bitsynth.network.plain import conversion, filled, plain_regions
 from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
@@ -25,8 +26,9 @@ from bitsynth.network.wiring import NetworkTarget, Wiring
 def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
     """The program of a graph for a target; what no kernel or glue computes is plain C."""
     wiring = Wiring(without_unread(sunk(in_rows(distributed(graph)), target), target), target)
-    assembly = _Assembly(wiring, ordered(cover(wiring)))
-    return assembly.program()
+    with plans_kept():
+        assembly = _Assembly(wiring, ordered(cover(wiring)))
+        return assembly.program()
 
 
 def cover(wiring: Wiring) -> list[Region]:
@@ -104,7 +106,7 @@ class _Assembly:
     def _chosen(self, region: Region, edge: str) -> Format:
         """The first format that the maker of an edge writes and most of its readers read."""
         asked = Counter(f for other in self.readers[edge] for f in set(other.reads(edge)))
-        if edge in self.wiring.graph.outputs and not self.wiring.carries_integers(edge):
+        if edge in self.wiring.graph.output_set and not self.wiring.carries_integers(edge):
             asked[caller_format(self._edge(edge))] += 1
         return max(region.writes(edge), key=lambda f: asked[f])
 

@@ -21,9 +21,13 @@ _OPERANDS = tuple(
 
 def activations(kind: Integers) -> Iterator[MatmulOperand]:
     """Operands that hold integers: that of their own bits and encoding, then others of as many bits or more."""
+    if kind.bits > MAX_BITS:  # No encoding of fewer bits holds them.
+        return
     first = MatmulOperand(kind.bits, kind.encoding) if kind.bits in _widths(kind) else None
-    for operand in dict.fromkeys((first, *_OPERANDS)):
-        if operand and _holds(operand, kind.least, kind.most, kind.step):
+    if first and _holds(first, kind.least, kind.most, kind.step):
+        yield first
+    for operand in _OPERANDS:
+        if operand != first and _holds(operand, kind.least, kind.most, kind.step):
             yield operand
 
 

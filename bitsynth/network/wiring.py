@@ -60,7 +60,7 @@ class Wiring:
     def only_reader(self, edge: str) -> Node | None:
         """The node that alone reads an edge which is no output of the network; None if there is no such."""
         found = self.readers[edge]
-        return found[0] if len(found) == 1 and edge not in self.graph.outputs else None
+        return found[0] if len(found) == 1 and edge not in self.graph.output_set else None
 
     def only_source(self, node: Node) -> str | None:
         """The edge that a node reads alone besides constants; None if there are none or several."""

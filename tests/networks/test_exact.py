@@ -15,6 +15,7 @@ from bitsynth.graph import read, run
 from bitsynth.graph.arithmetic import Floats, Fractions, Interval, Intervals, directed
 from bitsynth.graph.arithmetic.floats import rounded_once
 from bitsynth.graph.arithmetic.intervals import interval
+from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Integers, Reals
@@ -329,3 +330,85 @@ def test_infinite_constants_are_no_real_numbers(op, number):
 def test_limits_that_cut_nothing_are_read():
     made = model([node("Clip", "x l h")], {"x": (1, 2)}, {"l": np.float32(-np.inf), "h": np.float32(3)})
     assert [n.op for n in read(made, reference="exact").nodes] == ["clip"]
+
+
+def between_quantizers(nodes, end, *, rounding="CEIL"):
+    """Nodes between a quantizer to v0 and one of `end` that rounds so."""
+    grid: dict[str, Any] = {"domain": QONNX, "signed": 0, "narrow": 0}
+    first, last = node("Quant", "x s z b", "v0", **grid), node("Quant", f"{end} s z b", rounding_mode=rounding, **grid)
+    given = {"s": np.float32(0.25), "z": np.float32(0), "b": np.float32(2), "w": np.eye(4, dtype=np.float32)}
+    return read(model([first, *nodes, last], {"x": (1, 4)}, given), reference="exact")
+
+
+SMALL = np.array([[0, 0.25, 0.5, 0.75]], np.float32)
+
+
+@pytest.mark.parametrize("op", ["Mul", "Add", "MatMul"])
+def test_each_number_is_made_once_on_however_many_paths(op, monkeypatch):
+    """2^13 paths: after 13 squares every number is smaller than float64 holds, so that only fractions decide."""
+    squares = [node("Mul", f"v{k} v{k}", f"v{k + 1}", name=f"m{k}") for k in range(13)]
+    more = {"Mul": [], "Add": [node("Add", "v13 v13", "v14")], "MatMul": [node("MatMul", "v13 w", "v14")]}[op]
+    graph = between_quantizers([*squares, *more], "v14" if more else "v13")
+    calls = []
+    real = Fraction.__mul__
+
+    def counted(a, b):
+        calls.append(a)
+        return real(a, b)
+
+    monkeypatch.setattr(Fraction, "__mul__", counted)
+    assert run(graph, {"x": SMALL})["y"].tolist() == [[0, 1, 1, 1]]
+    assert 0 < len(calls) < 1000
+
+
+def test_fractions_that_grow_too_long_are_refused_by_the_node():
+    squares = [node("Mul", f"v{k} v{k}", f"v{k + 1}", name=f"m{k}") for k in range(40)]
+    graph = between_quantizers(squares, "v40")
+    with pytest.raises(SpecError, match=r"^Mul m14: an exact value would be a fraction of 65,538 bits, more than"):
+        run(graph, {"x": SMALL})
+
+
+def test_sums_of_ever_other_denominators_are_refused_by_the_node():
+    """A sum of x / n has the least common multiple of all n as its denominator."""
+    quantizer = node("Quant", "t s z b", domain=QONNX, signed=1, narrow=0, rounding_mode="CEIL")
+    nodes = [node("Div", "x n", "d"), node("ReduceSum", "d axes", "r"), node("Sub", "r r", "t"), quantizer]
+    primes = [n for n in range(3, 60_000, 2) if all(n % d for d in range(3, math.isqrt(n) + 1, 2))]
+    over = np.array([primes], np.float32)
+    given = {"s": np.float32(1), "z": np.float32(0), "b": np.float32(8), "axes": np.array([1]), "n": over}
+    graph = read(model(nodes, {"x": over.shape}, given), reference="exact")
+    with pytest.raises(SpecError, match=r"^ReduceSum the_ReduceSum: an exact value would be a fraction of"):
+        run(graph, {"x": np.ones_like(over)})
+
+
+@pytest.mark.parametrize("deep", [30, 3000])
+def test_chains_of_real_numbers_may_be_as_long_as_they_like(deep):
+    """Of v + 0 nothing is lost, but for the first step's rounding: all are open until the last one asks."""
+    nodes = [node("Mul", "v0 t", "u0"), node("Sub", "u0 e", "v1")]
+    nodes += [node("Neg", f"v{k}", f"v{k + 1}", name=f"n{k}") for k in range(1, deep + 1)]
+    given = {"s": np.float32(0.25), "z": np.float32(0), "b": np.float32(2)}
+    given |= {"t": np.float32(1 / 3), "e": np.float32(2**-100)}
+    grid: dict[str, Any] = {"domain": QONNX, "signed": 0, "narrow": 0, "rounding_mode": "FLOOR"}
+    nodes = [node("Quant", "x s z b", "v0", **grid), *nodes, node("Quant", f"v{deep + 1} s z b", "y", **grid)]
+    graph = read(model(nodes, {"x": (1, 4)}, given), reference="exact")
+    t, e = Fraction(float(given["t"])), Fraction(2) ** -100
+    want = [min(3, max(0, math.floor((Fraction(x) * t - e) * (-1) ** deep * 4))) for x in SMALL[0].tolist()]
+    assert run(graph, {"x": SMALL})["y"].tolist() == [want]
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "least", "most"),
+    [
+        ("sigmoid", Fraction(-(10**6)), Fraction(0), Fraction(1, 10**4000)),
+        ("erf", Fraction(1 << 200), 1 - Fraction(1, 10**4000), Fraction(1)),
+        ("log", 1 + Fraction(1, 2**20000), Fraction(1, 2**20001), Fraction(1, 2**20000)),
+        ("exp", Fraction(1, 10**6000), Fraction(1), 1 + Fraction(2, 10**6000)),
+        ("sqrt", Fraction(2, 10**400), Fraction(1, 10**200), Fraction(2, 10**200)),
+    ],
+)
+def test_functions_near_to_what_they_never_reach(name, x, least, most):
+    assert least < FUNCTIONS[name](x) < most
+
+
+def test_powers_of_e_that_are_too_great():
+    with pytest.raises(ArithmeticError, match="the exponential of a number above 10,000"):
+        FUNCTIONS["exp"](Fraction(10**9))

@@ -28,6 +28,7 @@ from bitsynth.cli.options.output import Folder, Json
 from bitsynth.cli.parse import input_codes
 from bitsynth.cli.reports.network_cells import by_whom, called, shape_of
 from bitsynth.files import write_texts
+from bitsynth.printable import shown
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _heading(found: NetworkReport) -> Text:
     threads = output.count(found.threads, "thread")
     on = f"{found.isa}, {found.cpu}" if found.cpu else found.isa
     said = f"   {output.count(len(found.steps), 'step')} on {on}, {threads}, reference {found.reference}"
-    return Text.assemble((found.name, "bold"), said)
+    return Text.assemble((shown(found.name), "bold"), said)
 
 
 def _table(found: NetworkReport, gap: int, *, brief: bool = False) -> Table:

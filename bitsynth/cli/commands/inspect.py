@@ -23,6 +23,7 @@ from bitsynth.cli.options.output import HtmlFile, Json
 from bitsynth.cli.parse import input_codes
 from bitsynth.cli.reports.network_cells import bits_of, by_whom, carries, range_of, shape_of
 from bitsynth.files import replace_file
+from bitsynth.printable import one_line, shown
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _became(found: NetworkReport) -> dict[str, str]:
 
 def _heading(facts: NetworkFacts) -> Text:
     return Text.assemble(
-        (facts.name, "bold"), f"   {output.count(len(facts.nodes), 'node')}, reference {facts.reference}"
+        (shown(facts.name), "bold"), f"   {output.count(len(facts.nodes), 'node')}, reference {facts.reference}"
     )
 
 
@@ -99,12 +100,12 @@ def _table(facts: NetworkFacts, became: Mapping[str, str], gap: int, *, brief: b
     columns = ("operator", "shape", "carries", *right, *by)
     table = output.table("node", *columns, right=right, whole=columns, gap=gap)
     for edge in facts.inputs:
-        table.add_row(edge.name, *_cells(edge, "input", brief), *[""] * (len(right) - 1 + len(by)))
+        table.add_row(shown(edge.name), *_cells(edge, "input", brief), *[""] * (len(right) - 1 + len(by)))
     for node in facts.nodes:
         for edge in node.outputs:
             macs = [] if brief else [f"{node.macs:,}" if node.macs else ""]
             table.add_row(
-                edge.name,
+                shown(edge.name),
                 *_cells(edge, node.op, brief),
                 *macs,
                 *_weights(node, brief),
@@ -131,4 +132,4 @@ def _ends(facts: NetworkFacts) -> list[str]:
     lines = [f"{facts.macs:,} MAC; weights {packed:,} bytes packed, {stored:,} in the types of the file"]
     lines += [f"{n.node}: {n.stays_float}: computed in floats" for n in facts.nodes if n.stays_float]
     lines += [f"{n.node}: {n.note}" for n in facts.nodes if n.note]
-    return lines
+    return [one_line(line) for line in lines]

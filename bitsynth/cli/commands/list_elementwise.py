@@ -13,8 +13,8 @@ from rich.text import Text
 
 from bitsynth.cli import output
 from bitsynth.cli.commands.listed import origin, require_name
-from bitsynth.cli.printable import printable
 from bitsynth.errors import BitsynthError
+from bitsynth.printable import printable
 from bitsynth.store import elementwise, kernels
 from bitsynth.store.elementwise import ProgramEntry
 

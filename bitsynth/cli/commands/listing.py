@@ -19,8 +19,8 @@ from bitsynth.cli.options.instruction_sets import Isas
 from bitsynth.cli.options.kernels import All, Check, ManyActBits, ManyWBits, Method, Variants
 from bitsynth.cli.options.output import Json
 from bitsynth.cli.parse import bits
-from bitsynth.cli.printable import printable
 from bitsynth.isa.load import load
+from bitsynth.printable import printable
 from bitsynth.spec.options import KernelOptions
 from bitsynth.store import depthwise, elementwise, kernels
 

@@ -26,7 +26,7 @@ from bitsynth.cli.options.kernels import (
 )
 from bitsynth.cli.options.output import Json, OptionalFolder
 from bitsynth.cli.report import ON_RECORD, ReportLine, claim_line, kernel_line, print_lines
-from bitsynth.files import write_texts
+from bitsynth.files import ADVICE, write_texts
 from bitsynth.isa.load import load
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule.cost import figure
@@ -77,7 +77,7 @@ def synth(
     folder = to or paths.user_kernels() / isa / options.variant
     answer = None if fresh else _from_cache(spec, options)
     if answer is None:
-        require_writable(folder)
+        require_writable(folder, ADVICE if to is None else "choose another folder with -o")
         answer = _solve(spec, options, rlimit)
     kernel = MatmulKernel(answer.proved_entry, spec).on(cpu)
     files = write_texts(folder, kernel.files, ours=to is None)

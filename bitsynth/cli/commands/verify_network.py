@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ _ENDS = ".certificate.json"
 
 def is_network(name: str) -> bool:
     """Whether what is to be verified is a folder or a certificate, not a kernel's name."""
-    return name.endswith(_ENDS) or "/" in name or Path(name).is_dir()
+    return name.endswith(_ENDS) or "/" in name or os.path.isdir(name)
 
 
 def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rlimit: int | None, as_json: bool) -> None:
@@ -65,7 +66,7 @@ def _certificates(path: Path) -> tuple[Path, list[Path]]:
     """
     from bitsynth.network.certificate.processors import certificates_of
 
-    found = sorted(path.glob(f"*{_ENDS}")) if path.is_dir() else [path]
+    found = sorted(path.glob(f"*{_ENDS}")) if os.path.isdir(path) else [path]
     if len(found) != 1:
         which = ", ".join(p.name for p in found) or "none"
         raise SpecError(f"want one certificate in {path}, NAME{_ENDS}, not {which}; give its path")

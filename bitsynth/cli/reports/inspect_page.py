@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
 
 from bitsynth.cli.reports.network_cells import carries, range_of, shape_of
+from bitsynth.printable import one_line, shown
 
 if TYPE_CHECKING:
     from bitsynth.graph.inspect import EdgeFacts, NetworkFacts, NodeFacts
@@ -28,13 +29,18 @@ def page(facts: NetworkFacts, became: Mapping[str, str], report: NetworkReport |
     titles = ["node", "operator", "shape", "carries", "range", "MAC", "weights", "bytes", *(["by"] if became else [])]
     rows = [_Row(_cells(edge, "input", became)) for edge in facts.inputs]
     rows += [_row(node, edge, became) for node in facts.nodes for edge in node.outputs]
-    memory = [(n.node, n.weights.packed_bytes) for n in facts.nodes if n.weights]
+    memory = [(shown(n.node), n.weights.packed_bytes) for n in facts.nodes if n.weights]
     memory += [("arena", report.arena_bytes)] if report else []
     most = max((size for _, size in memory), default=0) or 1
-    made = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    made = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=_finalized)
     template = made.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     values = {"facts": facts, "titles": titles, "right": _RIGHT, "rows": rows, "memory": memory, "most": most}
     return template.render(values, arena=report is not None) + "\n"
+
+
+def _finalized(value: Any) -> Any:
+    """A value of the template as the page has it: names may hold anything, and be of any length."""
+    return one_line(value) if isinstance(value, str) else value
 
 
 def _row(node: NodeFacts, edge: EdgeFacts, became: Mapping[str, str]) -> _Row:
@@ -46,4 +52,4 @@ def _cells(edge: EdgeFacts, op: str, became: Mapping[str, str], node: NodeFacts 
     work = f"{node.macs:,}" if node and node.macs else ""
     held = (carries(weights.edge), f"{weights.packed_bytes:,}") if weights else ("", "")
     by = [became.get(node.node, "") if node else ""] if became else []
-    return edge.name, op, shape_of(edge), carries(edge), range_of(edge), work, *held, *by
+    return shown(edge.name), op, shape_of(edge), carries(edge), range_of(edge), work, *held, *by

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bitsynth.printable import shown
+
 if TYPE_CHECKING:
     from bitsynth.graph.inspect import EdgeFacts
     from bitsynth.network.report import StepReport
@@ -12,7 +14,8 @@ if TYPE_CHECKING:
 def called(step: StepReport) -> str:
     """The last node of a step, and how many there are before it; of a conversion the edge."""
     before = len(step.nodes) - 1
-    return f"{step.nodes[-1]} (+{before})" if before > 0 else step.nodes[-1] if step.nodes else step.edge
+    name = shown(step.nodes[-1] if step.nodes else step.edge)
+    return f"{name} (+{before})" if before > 0 else name
 
 
 def by_whom(step: StepReport) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -12,6 +13,27 @@ from bitsynth.graph.arithmetic.arrays import OfArrays
 from bitsynth.graph.arithmetic.base import Quantity
 from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
 from bitsynth.graph.types import Edge, Integers, Tensor
+
+MOST_BITS = 1 << 16
+"""The most bits of a fraction, its numerator's and its denominator's together: those of 30 float64 numbers with the
+least exponents multiplied, or of some 1,000 float32 ones with ordinary exponents. An operation on two of them takes
+about 7 ms."""
+
+
+class TooLong(ArithmeticError):
+    """A fraction of more than `MOST_BITS` bits."""
+
+
+def bits(number: Fraction) -> int:
+    """Return the bits of a fraction: its numerator's and its denominator's."""
+    return number.numerator.bit_length() + number.denominator.bit_length()
+
+
+def require_short(number: Fraction) -> Fraction:
+    """Return the number; TooLong if it has more than `MOST_BITS` bits."""
+    if (found := bits(number)) > MOST_BITS:
+        raise TooLong(f"an exact value would be a fraction of {found:,} bits, more than the {MOST_BITS:,} allowed")
+    return number
 
 
 class Fractions(OfArrays):
@@ -37,7 +59,7 @@ class Fractions(OfArrays):
         return np.matmul(a, b)
 
     def sum(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
-        return a.sum(axes, keepdims=True)
+        return _total(a, axes)
 
     def call(self, name: str, a: Quantity) -> Quantity:
         return np.vectorize(FUNCTIONS[name], otypes=[object])(a)
@@ -59,6 +81,16 @@ class SomeFractions(Fractions):
         self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
     ) -> Tensor:
         return super().steps(function, number, exactly=exactly).astype(object)
+
+
+def _total(a: Quantity, axes: tuple[int, ...]) -> Quantity:
+    """Sums along axes, which stay as 1; TooLong as soon as one is, as sums of many denominators become."""
+    kept = [1 if k in axes else n for k, n in enumerate(a.shape)]
+    rows = a.transpose([*axes, *(k for k in range(a.ndim) if k not in axes)]).reshape(-1, math.prod(kept))
+    made = _fractions(np.zeros(rows.shape[1]))
+    for row in rows:
+        made = np.array([require_short(x) for x in made + row], object)
+    return made.reshape(kept)
 
 
 def _fractions(array: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ from math import isqrt
 
 _DIGITS = 80
 """Of functions whose values are irrational: none lies so near to a decision that these do not tell."""
+_LEAST = -10_000
+"""The exponent below which powers of e are 10 to the power of less than -4,300, as numbers of that many digits tell."""
 _FAR = 13
 """Beyond this the error function is made by its distance from 1, of which the digits of a series leave none."""
 
@@ -19,15 +21,21 @@ def _sqrt(x: Fraction) -> Fraction:
     numerator, denominator = isqrt(x.numerator), isqrt(x.denominator)
     if numerator**2 == x.numerator and denominator**2 == x.denominator:
         return Fraction(numerator, denominator)
-    one = 10**_DIGITS
+    one = 10 ** (_DIGITS + max(0, _digits(x.denominator) - _digits(x.numerator)))
     return Fraction(isqrt(x.numerator * one * one // x.denominator), one)
 
 
 def _exp(x: Fraction) -> Fraction:
-    """The power of e, with as many digits of its distance from 1 for small numbers."""
+    """The power of e, with as many digits of its distance from 1 for small numbers; ArithmeticError if it is too great.
+
+    Far below 0 it is as at `_LEAST`, which is as good as 0 to all but fractions of that many digits, without being 0.
+    """
     if x == 0:
         return Fraction(1)
-    with localcontext(_context(max(0, len(str(x.denominator)) - len(str(abs(x.numerator)))))):
+    if x > -_LEAST:
+        raise ArithmeticError(f"the exponential of a number above {-_LEAST:,}")
+    x = max(x, Fraction(_LEAST))
+    with localcontext(_context(max(0, _digits(x.denominator) - _digits(x.numerator)))):
         return Fraction(_decimal(x).exp())
 
 
@@ -37,8 +45,10 @@ def _log(x: Fraction) -> Fraction:
         raise ArithmeticError(f"the logarithm of {float(x):g}")
     if x == 1:
         return Fraction(0)
-    near = abs(x - 1)
-    with localcontext(_context(max(0, len(str(near.denominator)) - len(str(near.numerator))))):
+    near = x - 1
+    if abs(near) < Fraction(1, 10**_DIGITS):  # The next term of the series is smaller by twice as many digits.
+        return near - near * near / 2
+    with localcontext(_context(_DIGITS)):
         return Fraction(_decimal(x).ln())
 
 
@@ -58,9 +68,14 @@ def _erf(x: Fraction) -> Fraction:
         return 2 * x * Fraction(total) / _sqrt(_PI)
 
 
+def _digits(n: int) -> int:
+    """Decimal digits of a whole number, or one more."""
+    return n.bit_length() * 30103 // 100000 + 1
+
+
 def _context(more: int) -> Context:
-    """Decimals of so many digits more, and exponents of any size."""
-    return Context(prec=_DIGITS + more, Emax=10**9, Emin=-(10**9))
+    """Decimals of so many digits more, and exponents of any size that fractions or their squares have."""
+    return Context(prec=_DIGITS + more, Emax=10**6, Emin=-(10**6))
 
 
 def _decimal(x: Fraction) -> Decimal:

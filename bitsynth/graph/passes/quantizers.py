@@ -23,7 +23,7 @@ def joined(graph: Graph) -> Graph:
         if not _keeps_or_cuts(graph, node) or node.inputs[0] not in makers:
             continue
         maker = nodes[makers[node.inputs[0]].name]
-        if maker.op in _QUANTIZERS and len(readers[node.inputs[0]]) == 1 and node.inputs[0] not in graph.outputs:
+        if maker.op in _QUANTIZERS and len(readers[node.inputs[0]]) == 1 and node.inputs[0] not in graph.output_set:
             made = _taken(maker, node, edges)
             if made is not None:
                 nodes[maker.name] = made

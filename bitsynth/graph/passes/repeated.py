@@ -36,7 +36,7 @@ def _first(same: dict[str, str], edge: str) -> str:
 
 def _keeps(graph: Graph, node: Node) -> bool:
     """Whether a node is a quantizer, of no output of the network, that gives the integers it is given."""
-    return node.op == "quantize" and node.outputs[0] not in graph.outputs and keeps(graph, node, node.inputs[0])
+    return node.op == "quantize" and node.outputs[0] not in graph.output_set and keeps(graph, node, node.inputs[0])
 
 
 def keeps(graph: Graph, node: Node, edge: str) -> bool:

@@ -19,7 +19,7 @@ def swished(graph: Graph) -> Graph:
         gate = _gate(node, makers.get(node.inputs[0]), node.inputs[-1]) or _gate(
             node, makers.get(node.inputs[-1]), node.inputs[0]
         )
-        if gate is None or len(readers[gate.outputs[0]]) > 1 or gate.outputs[0] in graph.outputs:
+        if gate is None or len(readers[gate.outputs[0]]) > 1 or gate.outputs[0] in graph.output_set:
             continue
         about = MappingProxyType({"alpha": gate.attributes["alpha"]})
         nodes[node.name] = Node(node.name, "hard_swish", gate.inputs, node.outputs, about, node.source)

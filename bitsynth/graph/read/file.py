@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import read_file
+from bitsynth.printable import one_line, shown
 
 INSTALL_ONNX = "pip install 'onnx>=1.20,<2'"
 """The command to run if the reader's package is missing."""
@@ -32,11 +34,11 @@ def require_onnx() -> Any:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Errors inside begin with the file's name."""
+    """Errors inside begin with the file's name, and show the names in it as they may be shown."""
     try:
         yield
     except SpecError as error:
-        raise SpecError(f"{path}: {error}") from None
+        raise SpecError(f"{path}: {one_line(str(error))}") from None
 
 
 def load(path: Path) -> Any:
@@ -110,7 +112,7 @@ def _require_text(model: Any) -> None:
 
 def name_of(node: Any) -> str:
     """What errors call a node of a file: its operator, and its name or that of its first output."""
-    return f"{node.op_type} {node.name or next((o for o in node.output if o), 'without a name')}"
+    return shown(f"{node.op_type} {node.name or next((o for o in node.output if o), 'without a name')}")
 
 
 def edge_names(graph: Any) -> frozenset[str]:
@@ -149,9 +151,15 @@ def _load_external(model: Any, folder: Path | None) -> None:
             continue
         info = {entry.key: entry.value for entry in tensor.external_data}
         path = _inside(folder, info.get("location", ""), tensor.name)
-        total += _size(info, path, tensor.name)
+        size = _size(info, path, tensor.name)
+        total += size
         if total > _MOST_BYTES:
             raise SpecError(f"{tensor.name}: external data of more than {_MOST_BYTES:,} bytes are not read")
+        if size != (wanted := _bytes(tensor)):
+            raise SpecError(
+                f"{tensor.name}: its data do not fit its type and shape: {size:,} bytes in {path.name}, "
+                f"where {wanted:,} are wanted"
+            )
         try:
             onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
         except Exception as error:
@@ -166,19 +174,33 @@ def _inside(folder: Path | None, location: str, name: str) -> Path:
         raise SpecError(f"{name}: external data want a file to be beside; save the model in one file")
     root = folder.resolve()
     path = Path(os.path.normpath(root / location))
-    if not location or "\0" in location or not path.is_relative_to(root) or not path.resolve().is_relative_to(root):
+    inside = location and "\0" not in location and path.is_relative_to(root)
+    if not inside or not Path(os.path.realpath(path)).is_relative_to(root):
         raise SpecError(
             f"{name}: external data {location!r} lie outside the model's folder; save the model in one file"
         )
-    if not path.is_file():
+    if not os.path.isfile(path):  # Of a name that no file system takes pathlib raises OSError.
         raise SpecError(f"{name}: external data {location!r} are not there; put the file beside the model")
     return path
 
 
+def _bytes(tensor: Any) -> int:
+    """Bytes of a tensor's data, by its type and shape; SpecError for a type that has no such data."""
+    onnx = require_onnx()
+    kinds = onnx.TensorProto.DataType
+    of_few_bits = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
+    try:
+        name = kinds.Name(tensor.data_type)
+        bits = of_few_bits.get(name) or 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except (KeyError, ValueError, TypeError):
+        raise SpecError(f"{tensor.name}: type {tensor.data_type} is not known") from None
+    return int(-(-math.prod(tensor.dims) * bits // 8))
+
+
 def _size(info: dict[str, str], path: Path, name: str) -> int:
     try:
-        size = int(info.get("length") or path.stat().st_size)
         offset = int(info.get("offset") or 0)
+        size = int(info.get("length") or max(0, path.stat().st_size - offset))
     except ValueError:
         raise SpecError(f"{name}: offset and length of its external data are no numbers") from None
     if size < 0 or offset < 0 or offset + size > path.stat().st_size:

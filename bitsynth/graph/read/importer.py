@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
@@ -26,6 +27,7 @@ from bitsynth.graph.read import file
 from bitsynth.graph.read.finite import require_finite
 from bitsynth.graph.read.input_codes import InputCodes, is_quantized
 from bitsynth.graph.read.readers import default_reference, reader_of, require_known
+from bitsynth.graph.read.sizes import require_elements
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.read.tensors import array_of, dtype_of, known
 from bitsynth.graph.types import EdgeType, Reals, Shape, is_float, whole
@@ -78,11 +80,12 @@ class _Import:
         return self._finished()
 
     def _initializers(self) -> set[str]:
-        names = [t.name for t in self.model.graph.initializer]
-        if len(set(names)) < len(names):
-            again = next(n for n in names if names.count(n) > 1)
-            raise SpecError(f"initializer {again} is there twice")
-        return set(names)
+        graph = self.model.graph
+        for what, given in (("input", graph.input), ("initializer", graph.initializer)):
+            several = [name for name, count in Counter(x.name for x in given).items() if count > 1]
+            if several:
+                raise SpecError(f"{what} {several[0]} is there twice; give each a name of its own")
+        return {tensor.name for tensor in graph.initializer}
 
     def _input(self, given: Any) -> None:
         name, tensor = given.name, given.type.tensor_type
@@ -122,7 +125,7 @@ class _Import:
             node.op_type,
             node.domain,
             versions.get(node.domain, 1 if node.domain else 13),
-            file.name_of(node).partition(" ")[2],
+            node.name or next((o for o in node.output if o), "without a name"),
             _attributes(node),
             tuple(self.edges[i] if i else None for i in node.input),
             tuple(node.output),
@@ -145,7 +148,7 @@ class _Import:
             outputs.append(self.edges[given.name])
         if not outputs:
             raise SpecError("the network has no output")
-        return require_finite(self.graph.build(tuple(outputs), self._names()))
+        return require_finite(require_elements(self.graph.build(tuple(outputs), self._names())))
 
     def _names(self) -> dict[str, str]:
         """The file's name of each edge: an input's or an output's own, else the first."""

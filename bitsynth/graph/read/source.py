@@ -10,6 +10,7 @@ import numpy as np
 from bitsynth.errors import SpecError
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor, cast
+from bitsynth.printable import shown
 
 FEW_ROUNDINGS = 2.0**-21
 """What a few roundings of float32 may put a number off by, of its size: exporters fold constants one by one."""
@@ -24,7 +25,7 @@ class FileNode:
         domain: The domain of that.
         version: The version of the domain in the file.
         name: Its name, or that of its first output.
-        attributes: Evaluation by name; texts as str, tensors as arrays.
+        attributes: Values by name; texts as str, tensors as arrays.
         inputs: Edges of the graph; None for those that are left out.
         outputs: Names in the file; empty for those that are left out.
         graph: The graph in the making.
@@ -40,7 +41,7 @@ class FileNode:
     graph: GraphBuilder
 
     def __str__(self) -> str:
-        return f"{self.op} {self.name}"
+        return shown(f"{self.op} {self.name}")
 
     def fail(self, why: str) -> SpecError:
         """The error that names this node."""

@@ -55,7 +55,7 @@ class Golden:
         if self.edges is not None:
             return self.edges, self.edges
         found = run(graph, self.inputs)
-        integers = {n: found[n] for n, e in graph.edges.items() if isinstance(e.type, Integers) and n in found.values}
+        integers = {n: found[n] for n, e in graph.edges.items() if isinstance(e.type, Integers) and n in found}
         return integers, {name: found.floats(name) for name in graph.outputs}
 
     def digests(self) -> Iterator[tuple[int, Buffer, int]]:

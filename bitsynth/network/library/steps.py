@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from bitsynth.emit import glue_abi, runtime_abi
@@ -116,13 +117,14 @@ class StepWriter:
             ctype = c_type(str(array.dtype))
             named.append((f"const {ctype} *restrict", f"k{k}", self._constant(array)))
         named.append(("void *restrict", "scratch", "c->scratch"))
+        mentioned = set(re.findall(r"\w+", step.body))
         return CStep(
             number,
             "plain",
             about,
             parameters=tuple(f"{kind} {name}" for kind, name, _ in named),
             arguments=tuple(value for _, _, value in named),
-            unused=tuple(name for _, name, _ in named if not _mentions(step.body, name)),
+            unused=tuple(name for _, name, _ in named if name not in mentioned),
             body=step.body.strip("\n"),
         )
 
@@ -134,13 +136,13 @@ class StepWriter:
         root = alias_root(self.program.buffers, name)
         if root in self.plan.offsets:
             return f"(void *)(c->arena + {self.plan.offsets[root]})"
-        caller = {t.buffer.name: t.parameter for t in (*inputs(self.program), *outputs(self.program))}
-        return f"c->{caller[root]}"
+        return f"c->{self._of_caller[root]}"
+
+    @cached_property
+    def _of_caller(self) -> dict[str, str]:
+        """The parameter of each buffer that the caller gives, by the buffer's name."""
+        return {t.buffer.name: t.parameter for t in (*inputs(self.program), *outputs(self.program))}
 
 
 def _two(pointers: tuple[str, ...]) -> tuple[str, ...]:
     return (*pointers, "NULL")[:2]
-
-
-def _mentions(body: str, name: str) -> bool:
-    return re.search(rf"\b{name}\b", body) is not None

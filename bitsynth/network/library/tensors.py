@@ -10,6 +10,7 @@ import numpy as np
 from bitsynth.graph.types import Tensor
 from bitsynth.network.c_types import c_type
 from bitsynth.network.program import Buffer, NetworkProgram
+from bitsynth.printable import shown
 
 _NOT_SPOKEN = frozenset('\\"*%?,(){}[]')
 
@@ -97,5 +98,6 @@ def _quoted(name: str) -> str:
 
 
 def spoken(name: str) -> str:
-    """A name of the file as it may stand in a comment or a text of C, on a line that may be broken."""
-    return "".join(c if c.isascii() and c.isprintable() and c not in _NOT_SPOKEN else "_" for c in name)
+    """A name of the file as it may stand in a comment or a text of C, on a line that may be broken; a long one cut."""
+    plain = "".join(c if c.isascii() and c.isprintable() and c not in _NOT_SPOKEN else "_" for c in name)
+    return shown(plain)

@@ -53,5 +53,5 @@ def _makers(wiring: Wiring, readers: Iterable[Node], group: dict[str, Node], lef
         if name in left
         and edges[left[name].outputs[0]].shape == shape
         and all(n.name in group for e in left[name].outputs for n in wiring.readers[e])
-        and not set(left[name].outputs) & set(wiring.graph.outputs)
+        and not wiring.graph.output_set.intersection(left[name].outputs)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -17,6 +18,8 @@ from bitsynth.network.wiring import Wiring
 
 _MOST = 64
 """Nodes of a function: an activation that is written out has a dozen."""
+_MOST_READERS = 4 * _MOST
+"""Nodes that are looked at for it: an edge may have thousands of readers."""
 
 
 def match_cone(wiring: Wiring, node: Node) -> Region | None:
@@ -61,22 +64,29 @@ class _Cone:
     makers: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        open_ones: list[tuple[int, str]] = []
-        self._open(self.source, open_ones)
-        while open_ones and len(self.links) < _MOST:
-            _, name = heappop(open_ones)
-            node = self.wiring.graph.nodes[self.wiring.order[name]]
+        order, readers = self.wiring.order, self.wiring.readers
+        first = order[self.first.name]
+        # Of each edge the place of its next reader in the graph, which of its readers that is, and the edge.
+        open_ones: list[tuple[int, int, str]] = []
+
+        def open_next(edge: str, which: int) -> None:
+            if which < len(readers[edge]):
+                heappush(open_ones, (order[readers[edge][which].name], which, edge))
+
+        open_next(self.source, bisect_left(readers[self.source], first, key=lambda node: order[node.name]))
+        for _ in range(_MOST_READERS):
+            if not open_ones or len(self.links) == _MOST:
+                break
+            place, which, edge = heappop(open_ones)
+            open_next(edge, which + 1)
+            node = self.wiring.graph.nodes[place]
             link = None if node.outputs[0] in self.makers else self._link(node)
             if link:
                 self.makers[node.outputs[0]] = len(self.links)
                 self.links.append(link)
-                self._open(node.outputs[0], open_ones)
-
-    def _open(self, edge: str, open_ones: list[tuple[int, str]]) -> None:
-        order = self.wiring.order
-        for node in self.wiring.readers[edge]:
-            if order[node.name] >= order[self.first.name]:
-                heappush(open_ones, (order[node.name], node.name))
+                open_next(node.outputs[0], 0)
+            elif node is self.first:
+                break
 
     def _link(self, node: Node) -> Link | None:
         """A node of what is in the cone and of constants; None if it reads anything else."""
@@ -100,7 +110,7 @@ class _Cone:
         graph, names = self.wiring.graph, {node.name for node in nodes}
         for node in nodes[:-1]:
             readers = {reader.name for reader in self.wiring.readers[node.outputs[0]]}
-            if not readers <= names or node.outputs[0] in graph.outputs:
+            if not readers <= names or node.outputs[0] in graph.output_set:
                 return None
         parts = any(sum(not self.wiring.is_constant(e) for e in node.inputs) > 1 for node in nodes)
         return [self.links[k] for k in sorted(found)] if parts else None

@@ -62,8 +62,9 @@ def _joins(wiring: Wiring, node: Node) -> Iterator[Join]:
         if reader is None:
             return
         at = reader
-    before = {e: _before(wiring, e, node) for e in _varying(wiring, at)}
-    yield from _ended(wiring, at, before)
+    given = _varying(wiring, at)
+    if len(given) == 2:
+        yield from _ended(wiring, at, {e: _before(wiring, e, node) for e in given})
 
 
 def _varying(wiring: Wiring, node: Node) -> tuple[str, ...]:

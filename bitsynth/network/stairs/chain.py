@@ -233,15 +233,16 @@ def moved_axis(before: Shape, after: Shape, axis: int) -> int | None:
 
 def makers_of_constant(wiring: Wiring, edge: str) -> tuple[Node, ...] | None:
     """The nodes that make an edge of constants alone, in order; None if it depends on an input of the network."""
-    if wiring.is_constant(edge):
-        return ()
-    maker = wiring.makers.get(edge)
-    if maker is None or edge in wiring.varying:
+    if edge in wiring.varying:
         return None
-    before = [makers_of_constant(wiring, name) for name in maker.inputs]
-    if any(b is None for b in before):
-        return None
-    return (*dict.fromkeys(n for b in before for n in b or ()), maker)
+    found: dict[str, Node] = {}
+    open_ones = [edge]
+    while open_ones:
+        maker = wiring.makers.get(open_ones.pop())
+        if maker is not None and maker.name not in found:
+            found[maker.name] = maker
+            open_ones += maker.inputs
+    return tuple(sorted(found.values(), key=lambda node: wiring.order[node.name]))
 
 
 def _along(shape: Shape, whole: Shape, axis: int) -> bool | None:

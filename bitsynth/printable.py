@@ -1,0 +1,38 @@
+"""Text that others wrote, made fit for terminals, pages, comments and messages."""
+
+from __future__ import annotations
+
+import re
+
+_MOST_NAME, _MOST_WORD, _MOST_LINE = 120, 400, 4000
+"""The most characters of a name that is shown, of a word of a message, and of a whole message."""
+_LONG_WORD = re.compile(rf"\S{{{_MOST_WORD + 1},}}")
+
+
+def printable(text: str, kept: str = "\n\t") -> str:
+    """The text with all characters escaped that cannot be seen, unless they are `kept`.
+
+    Escaped are the beginnings of a terminal's commands, bells, returns, and marks that turn the direction of writing.
+    """
+    if text.isprintable():
+        return text
+    return "".join(x if x.isprintable() or x in kept else repr(x)[1:-1] for x in text)
+
+
+def shown(name: str) -> str:
+    """Return a name as people read it: on one line, what cannot be seen escaped, the middle of a long one left out."""
+    return abbreviated(printable(abbreviated(name, _MOST_NAME), kept=""), _MOST_NAME)
+
+
+def one_line(message: str) -> str:
+    """Return a message on one line, what cannot be seen escaped, the middle of long words and texts left out."""
+    words = _LONG_WORD.sub(lambda found: abbreviated(found[0], _MOST_WORD), message)
+    return abbreviated(printable(abbreviated(words, _MOST_LINE), kept=""), _MOST_LINE)
+
+
+def abbreviated(text: str, most: int) -> str:
+    """Return a text of at most `most` characters: of a longer one the beginning and the end."""
+    if len(text) <= most:
+        return text
+    end = most // 4
+    return f"{text[: most - end - 3]}...{text[-end:]}"
