@@ -236,6 +236,20 @@ form(
     a=np.array([8, 0, 4, 3], np.float32),
 )
 form(
+    "RequantShift of sums of integers by numbers of two types",
+    node("Cast", "q", "i", to=TensorProto.INT32),
+    node("RequantShift", "i m a", "t", domain="far", div=64, n_levels=16, signed=1),
+    node("Cast", "t", "r", to=TensorProto.FLOAT),
+    m=np.array([30, 50, 70, 90], np.float32),
+    a=np.array([8, 0, 4, 3], np.int64),
+)
+form(
+    "FakeQuantize from an odd level",
+    node("FakeQuantize", "q low high low high", "r", domain="org.openvinotoolkit", levels=7),
+    low=np.float32(-3),
+    high=np.float32(3),
+)
+form(
     "multiply, add, divide, floor, clip",
     node("Conv", "q w", "a"),
     node("Mul", "a m", "b"),

@@ -36,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _warnings_shown() -> Iterator[None]:
     """Tell the library's warnings as commands do."""
     with warnings.catch_warnings():
+        warnings.simplefilter("default", BitsynthWarning)
         others = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *where: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS, Site
+from bitsynth.graph.overflow import overflows
 from bitsynth.graph.ranges import why_reals
 from bitsynth.graph.types import Edge, Integers
 
@@ -101,13 +102,14 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """What a network is: its inputs, its nodes, its outputs by name."""
+    """What a network is: its inputs, its nodes, its outputs by name, and what was warned of when it was read."""
 
     name: str
     reference: str
     inputs: tuple[EdgeFacts, ...]
     nodes: tuple[NodeFacts, ...]
     outputs: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -124,7 +126,7 @@ def inspected(graph: Graph) -> NetworkFacts:
     """The facts of a network."""
     inputs = tuple(EdgeFacts.of(graph.edges[name]) for name in graph.inputs)
     nodes = tuple(_of_node(graph, node) for node in graph.nodes)
-    return NetworkFacts(graph.name, graph.reference, inputs, nodes, graph.outputs)
+    return NetworkFacts(graph.name, graph.reference, inputs, nodes, graph.outputs, overflows(graph))
 
 
 def _of_node(graph: Graph, node: Node) -> NodeFacts:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from bitsynth.graph.operators.site import Site
 
 
+_WIDEST = 2.0**62
+
+
 def convolved(site: Site) -> Integers | None:
     """The type of a convolution's sums; None unless both factors carry integers on scales that leave the sum.
 
@@ -107,8 +110,13 @@ def multiplied(site: Site) -> Integers | None:
     else:
         ends = [[end - k.zero for end in (k.low, k.high)] for k in (a, b)]
         products = [f(x) * g(y) for x in ends[0] for y in ends[1] for f in (np.min, np.max) for g in (np.min, np.max)]
-        least, most = (np.asarray(f(products) * rows[-1], np.int64) for f in (min, max))
+        least, most = (_clamped(f(products) * rows[-1]) for f in (min, max))
     return Integers(compressed(least), compressed(most), compressed(a.scale * b.scale))
+
+
+def _clamped(bound: float) -> Tensor:
+    """A bound as an integer, or an end of those that are far more than int32 holds."""
+    return np.asarray(min(max(bound, -_WIDEST), _WIDEST), np.int64)
 
 
 def _centred(kind: Integers, value: Tensor, shape: Shape) -> Tensor:

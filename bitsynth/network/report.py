@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from bitsynth.graph.overflow import overflows
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.arena import ArenaPlan
 from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, NetworkStep
@@ -46,7 +47,10 @@ class StepReport:
 
 @dataclass(frozen=True)
 class NetworkReport:
-    """A compiled network: its steps in order, bytes of buffers, the fewest that any plan has, bytes of constants."""
+    """A compiled network: its steps in order, bytes of buffers, the fewest that any plan has, bytes of constants.
+
+    `warnings` are those of the file, as when it was read.
+    """
 
     name: str
     reference: str
@@ -57,6 +61,7 @@ class NetworkReport:
     arena_bound: int
     weight_bytes: int
     cpu: str = ""
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain values for JSON."""
@@ -69,7 +74,7 @@ def report(program: NetworkProgram, plan: ArenaPlan, weight_bytes: int) -> Netwo
     steps = tuple(_step(program, step, ops) for step in program.steps)
     graph = program.graph
     names = graph.name, graph.reference, program.isa, program.threads
-    return NetworkReport(*names, steps, plan.bytes, plan.bound, weight_bytes, program.cpu)
+    return NetworkReport(*names, steps, plan.bytes, plan.bound, weight_bytes, program.cpu, overflows(graph))
 
 
 def _step(program: NetworkProgram, step: NetworkStep, ops: Mapping[str, str]) -> StepReport:

@@ -53,7 +53,7 @@ def test_requant_shift(rng):
         shift = node("RequantShift", "x mul add", domain="far", div=1024, n_levels=16, signed=signed)
         graph = read(model([shift], IMAGE, {"mul": mul, "add": add}))
         low = -8 * signed
-        want = np.clip(np.floor((x * mul.reshape(-1, 1, 1) + add.reshape(-1, 1, 1)) / 1024), low, low + 15)
+        want = np.clip(np.floor((x * mul.reshape(-1, 1, 1) + add.reshape(-1, 1, 1)) / 1024 + 0.5), low, low + 15)
         assert (run(graph, {"x": x}).outputs()[0] == want).all()
         kind = graph.edges["y"].integers
         assert (kind.least, kind.most) == (low, low + 15)

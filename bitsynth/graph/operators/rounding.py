@@ -44,6 +44,11 @@ def _half(t: Tensor) -> Tensor:
     return np.asarray(0.5, None if t.dtype == object else t.dtype)
 
 
+def half_odd(t: Tensor) -> Tensor:
+    """Return the nearest integers; of two the odd one, as codes that start at an odd integer round to even."""
+    return half_even(t + 1) - 1
+
+
 def half_away(t: Tensor) -> Tensor:
     """The nearest integers; of two the one farther from 0."""
     return _nearest(t, True)
@@ -78,9 +83,12 @@ ROUNDINGS: dict[str, Round] = {
     "DOWN": toward,
     "HALF_UP": half_away,
     "HALF_DOWN": half_toward,
+    "HALF_ODD": half_odd,
     "BIPOLAR": bipolar,
 }
-"""By the name of QONNX, and `BIPOLAR`. None ever falls where its argument rises."""
+"""By the name of QONNX, and two more of this table. None ever falls where its argument rises."""
+QONNX_ROUNDINGS = tuple(name for name in ROUNDINGS if name not in ("HALF_ODD", "BIPOLAR"))
+"""The names that a file of QONNX may have."""
 
 _AS_WRITTEN: dict[str, Round] = {
     "HALF_UP": lambda t: np.sign(t) * np.floor(np.abs(t) + np.asarray(0.5, t.dtype)),

@@ -54,7 +54,7 @@ def keeps(graph: Graph, node: Node, edge: str) -> bool:
 
 def _comes_back(reference: str, node: Node, kind: Integers) -> bool:
     """Whether rounding the quotient of an integer times the scale by the scale gives the integer."""
-    if node.attributes["rounding"] != "ROUND":
+    if node.attributes["rounding"] not in ("ROUND", "HALF_ODD"):
         return False
     small = max(-kind.least, kind.most, int(abs(kind.zero).max())) < _MOST and kind.scale.min() > _LEAST_SCALE
     return reference == "exact" or bool(small and node.attributes["real"] in ("float32", "float64"))

@@ -11,9 +11,11 @@ import numpy as np
 from bitsynth.graph.read.bits import BOOL, bit
 from bitsynth.graph.read.fake_quantizers import constant_scale, meant_by_sum
 from bitsynth.graph.read.layouts import of_first, to_last
+from bitsynth.graph.read.quantizer import Quantizer
 from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.read.tensors import dtype_of
-from bitsynth.graph.types import Integers, Reals, is_float
+from bitsynth.graph.types import Integers, Reals, Tensor, cast, is_float
+from bitsynth.graph.types import limits as limits_of
 
 Reader = Callable[[FileNode], tuple[str, ...]]
 """Adds what a node means to the graph; the edges of its outputs."""
@@ -62,35 +64,62 @@ def _aligned(node: FileNode, index: int) -> str:
 
 
 def _add(node: FileNode) -> tuple[str, ...]:
-    """Sums; those of integerized networks requantize their operands first, by attributes."""
-    if not node.get("in1_rq") and not node.get("in2_rq") and not node.get("out_rq"):
+    """Return the sum; that of a DORY network requantizes its operands first and its result, by attributes."""
+    if not any(node.get(f"{part}_rq") for part in ("in1", "in2", "out")):
         return _binary("add")(node)
-    operands = [_requantized(node, node.edge(k), f"in{k + 1}") for k in range(2)]
-    return (_requantized(node, node.add("add", *operands), "out"),)
+    operands = [_requantized(node, node.edge(k), f"in{k + 1}", _is_signed(node, k)) for k in range(2)]
+    total = node.add("add", *operands)
+    return (_requantized(node, total, "out", bool(node.get("out_signed", 0))),)
 
 
-def _requantized(node: FileNode, edge: str, part: str) -> str:
-    """The integers times `mul`, plus `add`, shifted right by `shift` and cut to `n_levels`."""
+def _is_signed(node: FileNode, index: int) -> bool:
+    """Return whether an operand of DORY's sum is cut to integers with a sign: whether its own may be below 0.
+
+    Its kernels cut each operand as the operand's type is. Of an operand whose integers are not known, `out_signed`
+    says it.
+    """
+    kind = node.of(index).type
+    return kind.least < 0 if isinstance(kind, Integers) else bool(node.get("out_signed", 0))
+
+
+def _requantized(node: FileNode, edge: str, part: str, signed: bool) -> str:
+    """Return an operand or the result of DORY's sum: times `mul`, plus `add`, shifted right and cut to `n_levels`.
+
+    DORY's kernels round down; who exports the network has added half a step to `add` where it is to be rounded.
+    """
     if not node.get(f"{part}_rq"):
         return edge
-    levels = node.get(f"{part}_n_levels", 256)
-    return shifted(
-        node,
-        edge,
-        np.float32(node.get(f"{part}_mul", 1)),
-        np.float32(node.get(f"{part}_add", 0)),
-        2 ** node.get(f"{part}_shift", 0),
-        (0, levels - 1),
+    mul, add, shift = (int(node.get(f"{part}_{name}", value)) for name, value in (("mul", 1), ("add", 0), ("shift", 0)))
+    levels = int(node.get(f"{part}_n_levels", 256))
+    low = -(levels // 2) if signed else 0
+    return rescaled(node, edge, np.asarray(mul), np.asarray(add), 1 << shift, (low, low + levels - 1))
+
+
+def rescaled(
+    node: FileNode, edge: str, mul: Tensor, add: Tensor, divisor: int, limits: tuple[int, int], *, half: bool = False
+) -> str:
+    """Return the edge of floor((x * mul + add) / divisor), or of that plus 1/2 rounded down, within limits.
+
+    It is what integers of at most 53 bits give under every reference: floats are multiplied in float64.
+
+    Args:
+        node: The node of the file that says so.
+        edge: The integers x, in a float or an integer type of the file.
+        mul: Whole numbers that broadcast to the edge.
+        add: Whole numbers that broadcast to the edge.
+        divisor: A power of two.
+        limits: The least and the greatest result.
+        half: Whether the quotient is rounded to the nearest integer, of two the greater one, and not down.
+    """
+    dtype = node.graph.edges[edge].dtype
+    wide = "float64" if is_float(dtype) else "int64"
+    x = edge if is_float(dtype) else cast_to(node, edge, wide)
+    product = node.add("mul", x, node.constant(cast(mul, wide)))
+    total = node.add("add", product, node.constant(cast(add, wide)))
+    holds = is_float(dtype) or (limits_of(dtype)[0] <= limits[0] and limits[1] <= limits_of(dtype)[1])
+    return Quantizer("FLOOR", limits, float(divisor), 0.5 if half else 0.0, zero_first=True).add(
+        node, total, real="float64", dtype=dtype if holds else "int32"
     )
-
-
-def shifted(node: FileNode, edge: str, mul: Any, add: Any, divisor: int, limits: tuple[int, int]) -> str:
-    """floor((x * mul + add) / divisor) within limits, as integers of the file do it with a shift."""
-    made = node.add("mul", edge, node.constant(mul))
-    made = node.add("add", made, node.constant(add))
-    made = node.add("div", made, node.constant(np.float32(divisor)))
-    made = node.add("round", made, rounding="FLOOR")
-    return node.add("clip", made, low=limits[0], high=limits[1])
 
 
 def _log(node: FileNode) -> tuple[str, ...]:

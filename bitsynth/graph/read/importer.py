@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.errors import SpecError
+from bitsynth.errors import BitsynthWarning, SpecError
 from bitsynth.graph.arithmetic import REFERENCES
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph
+from bitsynth.graph.overflow import overflows
 from bitsynth.graph.passes.divisors import sunk
 from bitsynth.graph.passes.padding import padded
 from bitsynth.graph.passes.quantizers import joined
@@ -211,6 +213,10 @@ def read(
         codes: What float inputs hold, if no quantizer says so.
         fixed: Inputs that are given now and for ever, by name.
 
+    Warns:
+        BitsynthWarning: Sums of the file's integers may wrap, or a bias was cut to an end of int32; the message names
+            the node. Results are those of the file all the same.
+
     Raises:
         SpecError: The file is damaged, unsafe or not understood; the message names the node.
         ToolError: The package onnx is missing.
@@ -233,4 +239,7 @@ def _imported(
     name = model.graph.name or "network"
     builder = GraphBuilder(name, reference or default_reference(model), file.edge_names(model.graph))
     made = once(joined(_Import(model, builder, batch, codes, fixed).run()))
-    return sunk(swished(gathered(ranked_early(padded(made)))))
+    graph = sunk(swished(gathered(ranked_early(padded(made)))))
+    for line in overflows(graph):
+        warnings.warn(line, BitsynthWarning, stacklevel=3)
+    return graph

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from bitsynth.graph.operators.rounding import ROUNDINGS
+from bitsynth.graph.operators.rounding import QONNX_ROUNDINGS
 from bitsynth.graph.read.float_nodes import Reader
 from bitsynth.graph.read.quantizer import Quantizer
-from bitsynth.graph.read.source import FileNode, positive
+from bitsynth.graph.read.source import FileNode, fitting, positive
 from bitsynth.graph.types import Tensor
 
 DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "finn")
 _MOST_BITS = 32
 _MOST_ZERO = 1 << _MOST_BITS
+_SEQUENCE = 3
+"""Axes of a sequence, its batch and its channels."""
 
 
 def quantized(
@@ -41,23 +43,9 @@ def _limits(bits: int, *, signed: bool, narrow: bool) -> tuple[int, int]:
 def _rounding(node: FileNode, otherwise: str) -> str:
     """The mode in QONNX's words; Brevitas writes one in its own, as of weights whose sums it bounds."""
     name = str(node.get("rounding_mode", otherwise)).upper().replace("ROUND_TO_ZERO", "DOWN")
-    if name not in ROUNDINGS or name == "BIPOLAR":
-        raise node.fail(f"rounding_mode {name!r}; known: {', '.join(k for k in ROUNDINGS if k != 'BIPOLAR')}")
+    if name not in QONNX_ROUNDINGS:
+        raise node.fail(f"rounding_mode {name!r}; known: {', '.join(QONNX_ROUNDINGS)}")
     return name
-
-
-def fitting(node: FileNode, parameter: Tensor, what: str) -> Tensor:
-    """A parameter that broadcasts to the input without changing its shape."""
-    shape = node.shape()
-    if parameter.size == 1:
-        return parameter.reshape(())
-    try:
-        fits = np.broadcast_shapes(parameter.shape, shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise node.fail(f"{what} of shape {parameter.shape} does not broadcast to {shape}")
-    return parameter.reshape((1,) * (len(shape) - parameter.ndim) + parameter.shape)
 
 
 def _quant(node: FileNode) -> tuple[str, ...]:
@@ -107,10 +95,24 @@ def _trunc(node: FileNode) -> tuple[str, ...]:
     return (made,)
 
 
+def _axis_of_thresholds(node: FileNode, rows: int) -> int:
+    """Return the axis of channels: where `data_layout` has its C, or else what qonnx takes for it.
+
+    That is the second axis, but of sequences the last one. Where rows of thresholds fit the second one alone, it is
+    that of sequences too, as of qonnx before 1.0.
+    """
+    shape, layout = node.shape(), node.get("data_layout")
+    if layout:
+        return node.axis(layout.index("C") if "C" in layout else 1)
+    if len(shape) == _SEQUENCE and (rows in (1, shape[2]) or rows != shape[1]):
+        return 2
+    return min(1, len(shape) - 1)
+
+
 def _multi_threshold(node: FileNode) -> tuple[str, ...]:
     """How many thresholds of its channel a number reaches, times `out_scale`, plus `out_bias`."""
     thresholds, shape = node.value(1, "thresholds").astype(np.float64), node.shape()
-    axis = node.axis(-1 if node.get("data_layout", "NCHW") in ("NHWC", "NWC") else min(1, len(shape) - 1))
+    axis = _axis_of_thresholds(node, len(thresholds))
     if thresholds.ndim != 2 or thresholds.shape[0] not in (1, shape[axis]):
         raise node.fail(f"thresholds {thresholds.shape} want a row a channel, of {shape[axis]}, or one row")
     scale, bias = float(node.get("out_scale", 1.0)), float(node.get("out_bias", 0.0))

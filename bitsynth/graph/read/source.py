@@ -138,3 +138,17 @@ def positive(node: FileNode, scale: Tensor, what: str = "scale") -> Tensor:
         bad = numbers.reshape(-1)[~(np.isfinite(numbers) & (numbers > 0)).reshape(-1)]
         raise node.fail(f"{what} is {bad[0] if bad.size else 'empty'}; it must be a number above 0")
     return scale
+
+
+def fitting(node: FileNode, parameter: Tensor, what: str) -> Tensor:
+    """A parameter that broadcasts to the input without changing its shape."""
+    shape = node.shape()
+    if parameter.size == 1:
+        return parameter.reshape(())
+    try:
+        fits = np.broadcast_shapes(parameter.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise node.fail(f"{what} of shape {parameter.shape} does not broadcast to {shape}")
+    return parameter.reshape((1,) * (len(shape) - parameter.ndim) + parameter.shape)

@@ -6,9 +6,8 @@ import numpy as np
 
 from bitsynth.graph.read.float_nodes import Reader
 from bitsynth.graph.read.linear_nodes import dequantize, quantize
-from bitsynth.graph.read.qonnx_nodes import fitting
 from bitsynth.graph.read.quantizer import Quantizer
-from bitsynth.graph.read.source import FEW_ROUNDINGS, FileNode, positive
+from bitsynth.graph.read.source import FEW_ROUNDINGS, FileNode, fitting, positive
 from bitsynth.graph.types import Tensor
 
 _MOST_LEVELS = 1 << 16
@@ -24,7 +23,8 @@ def _fake_quantize(node: FileNode) -> tuple[str, ...]:
     scales = [positive(node, (ends[k + 1] - ends[k]) / (levels - 1), names[k + 1]) for k in (0, 2)]
     zeros = [_whole(-ends[k] / scale, levels) for k, scale in zip((0, 2), scales, strict=True)]
     low = _centre(zeros, levels)
-    made = Quantizer("ROUND", (low, low + levels - 1), scales[0], zeros[0] + low, zero_first=True)
+    rounding = "HALF_ODD" if low % 2 else "ROUND"  # of two levels the even one, counted from the lowest
+    made = Quantizer(rounding, (low, low + levels - 1), scales[0], zeros[0] + low, zero_first=True)
     return (made.add(node, node.edge(0), grid=(scales[1], zeros[1] + low)),)
 
 

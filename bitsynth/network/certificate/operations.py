@@ -146,6 +146,9 @@ def _rounded(chain: ChainWriter, a: ChainValue, mode: str) -> ChainValue:
         return _counted(chain, a, chain.scalar(0, a), -1, 2)
     if mode in ("ROUND", "HALF_EVEN"):
         return chain.op("round", a)
+    if mode == "HALF_ODD":
+        one = chain.scalar(1, a)
+        return chain.op("sub", chain.op("round", chain.op("add", a, one)), one)
     above, below, half = _MODES[mode]
     if above == below:
         return chain.op(above, a)

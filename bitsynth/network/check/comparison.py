@@ -12,6 +12,7 @@ from bitsynth.errors import BitsynthError
 from bitsynth.graph import run
 from bitsynth.graph.arithmetic import Interval
 from bitsynth.graph.ir import Graph
+from bitsynth.graph.overflow import overflows
 from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import Integers, Tensor, is_float, numpy_type
 from bitsynth.network.check.data import Feed
@@ -60,6 +61,7 @@ class NetworkCheck:
         inputs: How many it ran.
         edges: In order.
         left_out: Peers that did not run, and why.
+        warnings: Those of the file, as when it was read.
     """
 
     name: str
@@ -68,6 +70,7 @@ class NetworkCheck:
     inputs: int
     edges: tuple[EdgeCheck, ...]
     left_out: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -122,7 +125,8 @@ def checked(net: Network, model: Any, inputs: Sequence[Feed], progress: Progress
                 left_out[name] = _why(error)
                 del peers[name]
     names = net.graph.name, net.graph.reference, net.program.isa
-    return NetworkCheck(*names, len(inputs), _edges(net, counts, len(inputs), left_out), left_out)
+    edges = _edges(net, counts, len(inputs), left_out)
+    return NetworkCheck(*names, len(inputs), edges, left_out, overflows(net.graph))
 
 
 def _results(net: Network, trace: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

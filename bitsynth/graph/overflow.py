@@ -1,0 +1,89 @@
+"""Sums of a file's integers that may leave the type that the file has for them, and biases that were cut to its ends.
+
+Integers of a type wrap, by the standard and in every runtime, so such a network has exact results, which are hardly
+those that were meant: tools that quantize a bias by too small a scale cut it to the ends of int32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.operators import PRODUCTS
+from bitsynth.graph.types import INT32, Edge, Integers, Tensor, limits, whole
+
+_Ends = tuple[Tensor, Tensor]
+_RULES: dict[str, Callable[[_Ends, _Ends], _Ends]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+}
+"""The least and the greatest results of operands that lie between two ends."""
+
+
+def overflows(graph: Graph) -> tuple[str, ...]:
+    """Return a line for each node of the file whose sums may wrap, or whose bias holds an end of int32.
+
+    A node of operands that may be any integer of their type is left out: nothing is known of its sums.
+    """
+    makers = graph.makers()
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        said = _wraps(graph, node) or _cut_bias(graph, node, makers)
+        if said:
+            found.setdefault(str(node), f"{node}: {said}")
+    return tuple(found.values())
+
+
+def _wraps(graph: Graph, node: Node) -> str:
+    """Return what to say of a sum that leaves its integer type; "" of others."""
+    edge = graph.edges[node.outputs[0]]
+    if node.op not in _RULES or edge.is_float or edge.dtype == "bool":
+        return ""
+    ends = [_ends(graph, name) for name in node.inputs]
+    if ends[0] is None or ends[1] is None:
+        return ""
+    low, high = (int(end) for end in _extremes(_RULES[node.op](ends[0], ends[1])))
+    least, most = limits(edge.dtype)
+    if least <= low and high <= most:
+        return ""
+    return (
+        f"its sums go from {low:,} to {high:,} and wrap, for {edge.dtype} does not hold them; "
+        "check the bias and the scales that it was quantized by"
+    )
+
+
+def _ends(graph: Graph, name: str) -> _Ends | None:
+    """Return the least and the greatest integer of each element; None if they may be any of their type."""
+    edge = graph.edges[name]
+    if name in graph.constants:
+        return graph.constants[name], graph.constants[name]
+    kind = edge.type
+    if not isinstance(kind, Integers) or not kind.is_plain or _is_unknown(edge, kind):
+        return None
+    return kind.low, kind.high
+
+
+def _is_unknown(edge: Edge, kind: Integers) -> bool:
+    every = whole(edge.dtype)
+    return (kind.least, kind.most) == (every.least, every.most)
+
+
+def _extremes(ends: _Ends) -> tuple[Tensor, Tensor]:
+    return ends[0].min(), ends[1].max()
+
+
+def _cut_bias(graph: Graph, node: Node, makers: Mapping[str, Node]) -> str:
+    """Return what to say of constants at an end of int32 that are added to sums of products; "" of others."""
+    if node.op != "add" or not any(name in makers and makers[name].op in PRODUCTS for name in node.inputs):
+        return ""
+    for name in node.inputs:
+        if name in graph.constants and isinstance(graph.edges[name].type, Integers):
+            count = int(np.isin(graph.constants[name], INT32).sum())
+            if count:
+                return (
+                    f"{count} of its {graph.constants[name].size} biases lie at an end of int32, to which they were "
+                    "probably cut; check the scales that they were quantized by"
+                )
+    return ""
