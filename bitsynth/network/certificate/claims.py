@@ -10,7 +10,7 @@ import numpy as np
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.ranges import sums_between
-from bitsynth.graph.types import INT32, Edge, Tensor
+from bitsynth.graph.types import INT32, Tensor
 from bitsynth.layers.epilogues import Epilogue, FixedPoint, Rescale, Thresholds, floats_of, gives_codes, levels_of
 from bitsynth.layers.epilogues.gating import GateLine
 from bitsynth.layers.epilogues.residual import factors
@@ -73,7 +73,7 @@ def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
         summed = program.graph.edges[nodes[0].outputs[0]]
         chain = ChainWriter(program.graph, (len(summed.shape), 1))
         chain.start_sums(summed, first.edge)
-        nodes, table, width, sums = nodes[1:], glue.table.reshape(1, -1), 1, _window(first, glue)
+        nodes, table, width, sums = nodes[1:], glue.table.reshape(1, -1), 1, _window(first, step, glue)
         start = math.prod(glue.geometry.kernel) * sums["reads"][1]
     walk(chain, nodes)
     claim = {"by": "table", "table": stored(table), "first": start, "apart": operand_of(first)[0], "width": width}
@@ -150,7 +150,7 @@ def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> Js
     geometry = spec.geometry
     parts = weight.reshape(geometry.groups, -1, weight.shape[1], geometry.kernel[0] * geometry.kernel[1])
     padded = any(geometry.padding)
-    low, high = _bounds(given.edge, weight, geometry.groups, padded)
+    low, high = _bounds(given, weight, geometry.groups, padded)
     scale = graph.edges[product.inputs[1]].integers.scale
     return {
         "scale": scalar_or_stored(scale if scale.size == 1 else scale.reshape(-1, 1)),
@@ -160,14 +160,25 @@ def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> Js
         "bias": stored(np.broadcast_to(np.asarray(step.layer.bias, np.int64), (len(weight),))),
         "low": stored(low),
         "high": stored(high),
-        "geometry": {**geometry.window(), "in_channels": geometry.in_channels, "image": list(step.image)},
+        "geometry": {**geometry.window(), "image": list(step.image)},
     }
 
 
-def _bounds(edge: Edge, weight: Tensor, groups: int, padded: bool) -> tuple[Tensor, Tensor]:
-    """The least and greatest sum for each channel of weights (channels, inputs of a group, window)."""
-    kind = edge.integers
-    ends = [np.asarray(end).reshape(-1) - int(kind.zero.reshape(-1)[0]) for end in range_of(edge)]
+def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[Tensor, Tensor]:
+    """Return the least and greatest sum for each channel of weights (channels, inputs of a group, window).
+
+    Raises:
+        Unsaid: The range of what is read differs along other axes than channels, or is not that of whole numbers.
+    """
+    facts = {"shape": given.edge.shape}
+    inputs, zero = groups * weight.shape[1], int(given.edge.integers.zero.reshape(-1)[0])
+    try:
+        ends = [
+            checker.of_inputs(np.reshape(end, (-1, 1)), facts, inputs, operand_of(given)[1]) - zero
+            for end in range_of(given.edge)
+        ]
+    except AssertionError as why:
+        raise Unsaid(f"products of what is read: {why}") from None
     low, high = (np.minimum(ends[0], 0), np.maximum(ends[1], 0)) if padded else ends
     return sums_between(weight, low, high, groups)
 
@@ -182,17 +193,19 @@ def _require_weights(graph: Graph, product: Node, weight: Tensor) -> None:
         raise Unsaid("the layer's weights stand for other integers than the network's")
 
 
-def _window(given: Buffer, glue: SumLookup) -> JsonValue:
-    """Sums of the elements of a window: products with 1."""
+def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> JsonValue:
+    """Return what is said of sums of the elements of a window, of every channel by itself: products with 1."""
     spread, offset = operand_of(given)
     zero = given.edge.integers.zero.reshape(-1)
     if zero.size > 1 or range_of(given.edge)[0].size > 1:
         raise Unsaid("channels of a pool differ in zero points or range")
     ones = np.ones((1, 1, 1, math.prod(glue.geometry.kernel)), np.int64)
-    low, high = _bounds(given.edge, ones[0], 1, False)
+    low, high = _bounds(given, ones[0], 1, False)
     reads = [spread, offset - int(zero[0])]
     return {
         "weights": stored(ones),
+        "each": True,
+        "geometry": {**glue.geometry.window(), "image": list(step.image)},
         "padded": False,
         "reads": reads,
         "bias": 0,

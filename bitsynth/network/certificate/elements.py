@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -99,12 +100,13 @@ def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, floa
     """How far float64 is off at most, by the checker; and the least and the greatest number it gives."""
     facts = edge_facts(first, False)
     shown = {**found["constants"], **{f"{k}0": facts[k] for k in ("scale", "zero")}}
-    at = {k: (np.atleast_2d(checker.array(x).astype(np.float64)), 0.0, 0.0) for k, x in shown.items()}
+    numbers_of = {k: np.atleast_2d(checker.array(x).astype(np.float64)) for k, x in shown.items()}
+    at: dict[str, Any] = {k: (x, 0.0, 0.0) for k, x in numbers_of.items()}
     least, end = first.integers.least, first.integers.most + 1
     reached = []
     for start in range(least, end, _POINTS):
         at["sum"] = np.arange(start, min(start + _POINTS, end), dtype=np.float64)[None], 1.0, 0.0
-        numbers, _, off = checker.evaluated(found["chain"], at, True)[name]
+        numbers, _, off = checker.evaluated(found["chain"], at, True, numbers_of)[name]
         reached.append((float(np.max(off)), float(numbers.min()), float(numbers.max())))
     offs, lows, highs = zip(*reached, strict=True)
     return float(np.max(offs)), min(lows), max(highs)

@@ -36,7 +36,7 @@ from bitsynth.network.stairs.curves import Curve
 from bitsynth.network.stairs.lines import Line
 from bitsynth.network.stairs.staircase import Staircase
 
-FORMAT = 1
+FORMAT = checker.FORMAT
 ENDS = ".certificate.json"
 """How the name of a certificate ends, behind that of its library."""
 
