@@ -6,9 +6,10 @@ from typing import Any
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers
 from bitsynth.network.arena import planned
-from bitsynth.network.certificate import certificate, certificate_files, checker, digest
+from bitsynth.network.certificate import certificate, checker, digest
 from bitsynth.network.lower import cover, ordered
 from bitsynth.network.program import Buffer, NetworkProgram
+from bitsynth.network.run import Network
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
@@ -50,11 +51,6 @@ def failure(found: dict[str, Any], folder: Path = Path()) -> str:
 
 
 def written(graph: Graph, folder: Path) -> Path:
-    """The folder, in which the certificate of a library called net lies, its checker, and one file for all its C."""
-    files, program = {"net.c": "int main(void);\n"}, program_of(graph)
-    for name, text in {
-        **files,
-        **certificate_files("net", program, planned(program), files, reading_of(graph)),
-    }.items():
-        (folder / name).write_text(text)
+    """The folder, in which a library called net lies, with its certificate and the checker of that."""
+    Network(program_of(graph), reading=reading_of(graph)).emit(folder, "net")
     return folder

@@ -259,43 +259,43 @@ def evaluated(
     return values
 
 
-class Constants(NamedTuple):
-    """What a chain has besides sums.
+class Chain(NamedTuple):
+    """The chain of a step, and what it has besides sums.
 
     Attributes:
-        numbers: By name (channels, 1) or (1, 1): constants of the chain, and scale and zero point of each edge read,
-            called scale0, zero0, scale1, zero1.
-        levels: The same constants with all their columns, for "count".
+        ops: Its operations.
+        exact: Whether the reference is "exact".
+        constants: Numbers (channels, how many) or (1, how many) by name: the step's own, and scale and zero point of
+            each edge that it reads, called scale0, zero0, scale1, zero1. Only those that "count" has several columns.
     """
 
-    numbers: dict[str, Any]
-    levels: dict[str, Any]
+    ops: list[Any]
+    exact: bool
+    constants: dict[str, Any]
 
-    def started(self, sums: Any, other: Any) -> dict[str, Any]:
-        """Return what a chain starts with for `sums` (channels, points) and a second tensor's integer."""
-        fixed = {name: Value(x) for name, x in self.numbers.items()}
-        return {**fixed, "sum": Value(sums, 1.0), "other": Value(other)}
+    def at(self, sums: Any, other: Any, name: str) -> Value:
+        """Return what is called `name` for `sums` (channels, points) and an integer of a second tensor (1, 1)."""
+        start = {k: Value(x.reshape(-1, 1)) for k, x in self.constants.items()}
+        start |= {"sum": Value(sums, 1.0), "other": Value(other)}
+        found: Value = evaluated(self.ops, start, self.exact, self.constants)[name]
+        return found
 
+    def agrees(self, sums: Any, other: Any, name: str, wanted: Any) -> tuple[Any, Any]:
+        """Return where a value is what is `wanted` (channels, points), and where it may turn back.
 
-def compared(
-    chain: list[Any], constants: Constants, sums: Any, other: Any, name: str, wanted: Any, exact: bool, turns: bool
-) -> Any:
-    """Return where a chain has what is `wanted` (channels, points), and, unless it `turns` allowed, does not turn back.
-
-    Points that float64 leaves open are evaluated in fractions, each as a channel of its own with one sum. For example
-    0.1 * 25 = 2.5 is a tie to "round": float64 gives 2.5 +- 1e-15, which may be 2 or 3; the fractions decide.
-    """
-    made, rises, off = evaluated(chain, constants.started(sums, other), exact, constants.levels)[name]
-    made, wanted, is_open = np.broadcast_arrays(made, wanted, off != 0)
-    alike = (made == wanted) & ~is_open
-    rows, points = is_open.nonzero()
-    if rows.size:
-        require(rows.size * (1 + len(chain)) < MOST_FRACTIONS, "there is too much to check in fractions")
-        parts = [{k: fractions(x[rows % len(x)]) for k, x in part.items()} for part in constants]
-        start = Constants(*parts).started(fractions(sums[rows % len(sums), points])[:, None], fractions(other))
-        found = evaluated(chain, start, exact, parts[1])[name]
-        alike[is_open] = ((found.numbers == wanted[is_open][:, None]) & (found.off == 0))[:, 0]
-    return alike & (turns | ~np.isnan(rises))
+        Points that float64 leaves open are evaluated in fractions, each as a channel of its own with one sum. For
+        example 0.1 * 25 = 2.5 is a tie to "round": float64 gives 2.5 +- 1e-15, which may be 2 or 3; fractions decide.
+        """
+        made, rises, off = self.at(sums, other, name)
+        made, wanted, is_open = np.broadcast_arrays(made, wanted, off != 0)
+        alike = (made == wanted) & ~is_open
+        rows, points = is_open.nonzero()
+        if rows.size:
+            require(rows.size * (1 + len(self.ops)) < MOST_FRACTIONS, "there is too much to check in fractions")
+            real = self._replace(constants={k: fractions(x[rows % len(x)]) for k, x in self.constants.items()})
+            found = real.at(fractions(sums[rows % len(sums), points])[:, None], fractions(other), name)
+            alike[is_open] = ((found.numbers == wanted[is_open][:, None]) & (found.off == 0))[:, 0]
+        return alike, np.isnan(rises)
 
 
 # 3. Evaluate C's formula.
@@ -475,40 +475,71 @@ def check_shapes(step: dict[str, Any], edges: list[Any]) -> int:
     ]
     require(batch * math.prod(places) * every == sizes[0], "results are not those of the window")
     require(of["padded"] == any(g[f"pad_{side}"] for side in ("top", "left", "bottom", "right")), "padding differs")
-    return every
+    return int(every)
 
 
 # 5. Prove a step.
 
 
-def constants_of(step: dict[str, Any], edges: list[Any], exact: bool) -> Constants:
-    """Return what a step's chain has besides sums; all numbers are finite but for limits that max and min keep to."""
-    read = enumerate(edges[: len(step["inputs"])])
-    grids = {f"{k}{i}": edge.get(k, 1) for i, edge in read for k in ("scale", "zero")}
-    own = {*step["constants"], *grids, "sum", "other"}
-    require(len(own) == len(step["constants"]) + len(grids) + 2, "a constant has the name of another value")
-    levels: dict[str, Any] = {k: np.atleast_2d(array(x) * 1.0) for k, x in {**step["constants"], **grids}.items()}
-    if exact:
-        levels = {k: x.astype(float) for k, x in levels.items()}
-    limits = {name for op in step["chain"] if op["op"] in ("max", "min") for name in op["of"]}
-    limits -= {name for op in step["chain"] if op["op"] not in ("max", "min") for name in op["of"]}
-    require([np.isfinite(x) | (k in limits) & ~np.isnan(x) for k, x in levels.items()], "a constant is not finite")
-    return Constants({k: x.reshape(-1, 1) for k, x in levels.items()}, levels)
+class Task(NamedTuple):
+    """What is to be proved of a step.
 
-
-def _check_rows(constants: Constants, claims: list[Any], counted: set[str], channels: set[int]) -> None:
-    """Raise AssertionError unless every array has one row for all channels or one for each.
-
-    Of constants only levels, those `counted`, have columns; of tables of curves rows are cells.
+    Attributes:
+        chain: What the network makes of sums.
+        claims: How C makes each result, arrays decoded.
+        sums: The sums that there may be.
+        other: The least and the greatest integer of a second tensor, (channels, 1) or (1, 1); 0 if there is none.
+        codes: How far apart its integers are, and which one code 0 stands for.
     """
-    for name, x in constants.levels.items():
-        rows = len(x) if name in counted else x.size
-        require(x.size and rows in channels, f"the constant {name} has {rows} rows for other channels")
+
+    chain: Chain
+    claims: list[dict[str, Any]]
+    sums: Sums
+    other: tuple[Any, Any]
+    codes: tuple[int, int]
+
+
+def chain_of(step: dict[str, Any], edges: list[Any], exact: bool) -> Chain:
+    """Return a step's chain with its constants, all finite but for limits that max and min keep to."""
+    read, ops = enumerate(edges[: len(step["inputs"])]), step["chain"]
+    grids = {f"{k}{i}": edge.get(k, 1) for i, edge in read for k in ("scale", "zero")}
+    names = {*step["constants"], *grids, "sum", "other"}
+    require(len(names) == len(step["constants"]) + len(grids) + 2, "a constant has the name of another value")
+    constants: dict[str, Any] = {k: np.atleast_2d(array(x) * 1.0) for k, x in {**step["constants"], **grids}.items()}
+    constants = {k: x.astype(float) for k, x in constants.items()} if exact else constants
+    limits, others = (
+        {name for op in ops if (op["op"] in ("max", "min")) == is_limit for name in op["of"]}
+        for is_limit in (True, False)
+    )
+    for name, x in constants.items():
+        finite = np.isfinite(x) | (name in limits - others) & ~np.isnan(x)
+        require(finite, f"the constant {name} is not finite")
+    return Chain(ops, exact, constants)
+
+
+def task_of(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: bool) -> Task:
+    """Return what is to be proved of a step, if all of its arrays have one row for all channels or one for each.
+
+    Arguments are those of `prove`. Nothing is evaluated. Only levels, which "count", have columns in a chain; rows of a
+    curve's table are cells.
+    """
+    reads, claims = len(step["inputs"]), [decoded(claim) for claim in step["claims"]]
+    require(0 < reads < 3, "it reads something else")
+    sums, channels = sums_of(step, buffers[0], edges[0]), check_shapes(step, edges)
+    several = {1, channels, *edges[0]["shape"][1:2]}
+    require(len(sums.low) in several and len(column(step["sums"]["bias"])) in several, "sums are of other channels")
+    chain, counted = chain_of(step, edges, exact), {op["of"][-1] for op in step["chain"] if op["op"] == "count"}
+    for name, x in chain.constants.items():
+        require(x.size and (len(x) if name in counted else x.size) in several, f"{name} is of other channels")
     for claim in claims:
         own = [x for line in claim["values"] for x in map(column, line)] if claim["by"] == "lines" else []
-        left_out = ("table", "turns", "gate") if claim["by"] == "curve" else ("gate",)
-        own += [x for k, x in claim.items() if isinstance(x, np.ndarray) and k not in left_out]
-        require([len(x) in channels for x in own], "a claim has numbers for other channels")
+        cells = ("gate", "table", "turns") if claim["by"] == "curve" else ("gate",)
+        own += [x for k, x in claim.items() if isinstance(x, np.ndarray) and k not in cells]
+        require([len(x) in several for x in own], "a claim has numbers for other channels")
+    edge, (apart, first) = (edges[1], buffers[1]["operand"]) if reads > 1 else ({"low": 0, "high": 0}, (1, 0))
+    least, most = column(edge["low"]), column(edge["high"])
+    require(((least - first) % apart == 0) & (least <= most), "it reads something else")
+    return Task(chain, claims, sums, (least, most), (apart, first))
 
 
 def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: bool) -> None:
@@ -520,71 +551,57 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
         edges: Their edges.
         exact: Whether the reference is "exact".
     """
-    reads, counted = len(step["inputs"]), {op["of"][-1] for op in step["chain"] if op["op"] == "count"}
-    require(0 < reads < 3, "it reads something else")
     if [claim["by"] for claim in step["claims"]] == ["conversion"]:
         check_conversion(step, buffers, edges)
         return
-    sums, channels = sums_of(step, buffers[0], edges[0]), check_shapes(step, edges)
-    constants, claims = constants_of(step, edges, exact), [decoded(claim) for claim in step["claims"]]
-    several = {1, channels} | ({edges[0]["shape"][1]} if len(edges[0]["shape"]) > 1 else set())
-    _check_rows(constants, claims, counted, several)
-    require(len(sums.low) in several and len(column(step["sums"]["bias"])) in several, "sums are of other channels")
-    other, (apart, first) = (edges[1], buffers[1]["operand"]) if reads > 1 else ({"low": 0, "high": 0}, (1, 0))
-    least, most = column(other["low"]), column(other["high"])
-    require(((least - first) % apart == 0) & (least <= most), "it reads something else")
+    task, reads, points = task_of(step, buffers, edges, exact), len(step["inputs"]), 0
+    (least, most), (apart, first), (low, high, grid) = task.other, task.codes, task.sums
     require(int(most.max()) - int(least.min()) < MOST, "there is too much to check")
-    points = 0
     for integer in range(least.min(), most.max() + 1, apart):
-        for claim, buffer, edge in zip(claims, buffers[reads:], edges[reads:], strict=True):
-            element = (integer - first) // apart
-            at = deciding_sums(claim, sums.low, sums.high, sums.grid, element)
+        element = (integer - first) // apart
+        for claim, buffer, edge in zip(task.claims, buffers[reads:], edges[reads:], strict=True):
+            at = deciding_sums(claim, low, high, grid, element)
             points += at.size * (1 + len(step["chain"]))
             require(points < MOST, "there is too much to check")
-            is_never = (integer < least) | (integer > most) | (at < sums.low) | (at > sums.high)
-            made = _proved(step, claim, (buffer, edge, edges[0]), constants, at, integer, element, is_never, exact)
+            # Anything may be made of sums that a channel never has, and of integers that the second tensor never has.
+            is_never = (integer < least) | (integer > most) | (at < low) | (at > high)
+            if claim["is"] == "sum" and claim["by"] != "numbers":
+                check_grid(step["sums"], edges[0], edge)
+            shown = places_to_floats(at) if "places" in step["sums"] else at - column(step["sums"]["bias"])
+            given = shown * (np.ones((1, 1)) if exact else 1.0), np.full((1, 1), float(integer))
+            if claim["by"] == "numbers":
+                made = numbers_made(task.chain, claim, edge, at, given)
+            else:
+                made = buffer["operand"][1] + buffer["operand"][0] * formula(claim, at, element)
+                alike, turns = task.chain.agrees(*given, claim["is"], made)
+                proved = alike & (~turns | (claim["by"] in ("table", "gate", "curve")))  # all sums are looked at
+                is_line = not step["chain"] or (exact and {op["op"] for op in step["chain"]} <= AFFINE)
+                require(claim["by"] != "sums" or is_line, "the chain and C's formula differ: it is no line")
+                require(is_never | proved, "the chain and C's formula differ")
             lower, upper = column(edge["low"]), column(edge["high"])
             require((lower <= made) & (made <= upper) | is_never, "results leave their range")
 
 
-def _proved(
-    step: dict[str, Any],
-    claim: dict[str, Any],
-    made_in: tuple[Any, Any, Any],
-    constants: Constants,
-    at: Any,
-    integer: int,
-    element: int,
-    is_never: Any,
-    exact: bool,
-) -> Any:
-    """Return the integers or numbers that a claim's formula gives at sums `at`, if they are those of the chain there.
+def check_grid(of: dict[str, Any], read: dict[str, Any], made: dict[str, Any]) -> None:
+    """Raise AssertionError unless sums, or elements, that are given as they are mean the same as before.
 
-    `made_in` are the buffer and the edge of the result, and the edge that is read. Sums that the layer never has, and
-    integers that the second tensor never has there, may give anything.
+    Elements keep scale and zero point. Sums of products have the product of both scales, and no zero point.
     """
-    of, (buffer, edge, read), by = step["sums"], made_in, claim["by"]
-    if claim["is"] == "sum" and by != "numbers":  # kept or moved as they are: on the grid they were on
-        for k, times in (("scale", of.get("scale", 1)), ("zero", int("weights" not in of))):
-            same = np.all(array(read.get(k, 0)).ravel() * array(times).ravel() == array(edge.get(k, 0)).ravel())
-            require(same, "elements mean something else")
-    # The chain has sums without the bias, which the file adds after them, or float32 numbers by their places.
-    shown = places_to_floats(at) if "places" in of else at - column(of["bias"])
-    one, second = np.ones((1, 1)) if exact else 1.0, np.full((1, 1), float(integer))
-    if by == "numbers":
-        x, _, off = evaluated(step["chain"], constants.started(shown * one, second), exact, constants.levels)[
-            claim["is"]
-        ]
-        has_grid = "scale" in edge  # the caller gets the edge's integers as numbers: else C computes the chain
-        own = (at - array(edge["zero"])) * array(edge["scale"]) if has_grid else x
-        require(exact & (abs(x - own) <= off) & (off <= claim["off"]), "C may be farther off")
-        return at if has_grid else x
-    made = buffer["operand"][1] + buffer["operand"][0] * formula(claim, at, element)
-    turns = by in ("table", "gate", "curve")  # of these every sum is looked at
-    alike = compared(step["chain"], constants, shown * one, second, claim["is"], made, exact, turns)
-    is_line = not step["chain"] or (exact and {op["op"] for op in step["chain"]} <= AFFINE)
-    require(is_never | alike & (is_line or by != "sums"), "the chain and C's formula differ, or it is no line")
-    return made
+    for k, times in (("scale", of.get("scale", 1)), ("zero", int("weights" not in of))):
+        same = np.all(array(read.get(k, 0)).ravel() * array(times).ravel() == array(made.get(k, 0)).ravel())
+        require(same, "elements mean something else")
+
+
+def numbers_made(chain: Chain, claim: dict[str, Any], edge: dict[str, Any], at: Any, given: tuple[Any, Any]) -> Any:
+    """Return the real numbers that C computes in float64, if they are as near to the chain's as is claimed.
+
+    An edge with a scale has integers, `at`, which the caller gets as scale * (n - zero): these are returned then.
+    """
+    require(chain.exact, "C may be farther off")
+    numbers, _, off = chain.at(*given, claim["is"])
+    own = (at - array(edge["zero"])) * array(edge["scale"]) if "scale" in edge else numbers
+    require((abs(numbers - own) <= off) & (off <= claim["off"]), "C may be farther off")
+    return at if "scale" in edge else numbers
 
 
 def places_to_floats(places: Any) -> Any:
@@ -604,6 +621,7 @@ def check_conversion(step: dict[str, Any], buffers: list[Any], edges: list[Any])
     require(step["claims"][0]["is"] == "sum", "a conversion has no chain")
     edge = edges[0]
     if buffers[0]["role"] != "input":
+        require(buffers[1]["role"] == "output", "a conversion is to or from the caller's numbers")
         return
     scale, zero = column(edge["scale"]).astype(float), column(edge["zero"]).astype(float)
     low, high = column(edge["low"]), column(edge["high"])
@@ -649,8 +667,10 @@ def check_ranges(given: dict[str, Any]) -> None:
             require(np.isfinite(zero), f"{name} is on no grid")
     for name in given["inputs"]:
         edge = given["edges"][given["buffers"][name]["edge"]]
-        every = input_range(edge, given["reading"].get("codes"))
-        require([np.all(array(edge[k]) == n) for k, n in zip(("low", "high"), every, strict=True)], f"{name} is narrow")
+        low, high = input_range(edge, given["reading"].get("codes"))
+        require(
+            [array(edge["low"]) == low, array(edge["high"]) == high], f"the range of {name} is not that of its type"
+        )
 
 
 def input_range(edge: dict[str, Any], codes: Any) -> tuple[int, int]:
@@ -812,7 +832,7 @@ def check(given: dict[str, Any], folder: Path) -> None:
 def main(arguments: list[str]) -> int:
     """Check a certificate, by default that of this script's network, and say what of it was checked; an exit code."""
     own = Path(__file__)
-    path = Path([*arguments, own.with_name(own.name.replace("_check.py", ".certificate.json"))][0])
+    path = Path(arguments[0]) if arguments else own.with_name(own.name.replace("_check.py", ".certificate.json"))
     try:
         given = json.loads(path.read_bytes())
         check(given, path.parent)

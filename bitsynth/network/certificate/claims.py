@@ -11,10 +11,20 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.ranges import sums_between
 from bitsynth.graph.types import INT32, Tensor
-from bitsynth.layers.epilogues import Epilogue, FixedPoint, Rescale, Thresholds, floats_of, gives_codes, levels_of
+from bitsynth.layers.epilogues import (
+    Epilogue,
+    FixedPoint,
+    Rescale,
+    Thresholds,
+    floats_of,
+    gives_codes,
+    kept_type,
+    levels_of,
+)
 from bitsynth.layers.epilogues.gating import GateLine
 from bitsynth.layers.epilogues.residual import factors
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
+from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
 from bitsynth.network.certificate.chains import ChainWriter, Unsaid
@@ -42,8 +52,9 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
     for other in given[1:]:
         chain.start("other", other.edge, 1)
     walk(chain, [node for node in nodes if node not in _before(nodes, product)])
-    results = [{**_claim(step), "is": chain.integers(made[0].edge.name)}]
-    results += [{**_kept(step), "is": chain.integers(b.edge.name)} for b in made[1:]]
+    results = [
+        {**claim, "is": chain.integers(b.edge.name)} for claim, b in zip(layer_formulas(step.layer), made, strict=True)
+    ]
     made_of = said(chain, results)
     sums = _products(program.graph, step, given[0], product)
     if results[0]["by"] == "gate":
@@ -65,19 +76,28 @@ def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
         chain = ChainWriter(program.graph, (rank, 1 if rank > 1 else -1))
         for k, (name, other) in enumerate(zip(("sum", "other"), given, strict=False)):
             chain.start(name, other.edge, k)
-        table = glue.table if isinstance(glue, Lookup) else glue.pairs.reshape(1, -1)
-        width = 1 if isinstance(glue, Lookup) else glue.pairs.shape[1]
-        sums, start = ELEMENTS, operand_of(first)[1]
+        sums = ELEMENTS
     else:
         assert isinstance(glue, SumLookup)
         summed = program.graph.edges[nodes[0].outputs[0]]
         chain = ChainWriter(program.graph, (len(summed.shape), 1))
         chain.start_sums(summed, first.edge)
-        nodes, table, width, sums = nodes[1:], glue.table.reshape(1, -1), 1, _window(first, step, glue)
-        start = math.prod(glue.geometry.kernel) * sums["reads"][1]
+        nodes, sums = nodes[1:], _window(first, step, glue)
     walk(chain, nodes)
-    claim = {"by": "table", "table": stored(table), "first": start, "apart": operand_of(first)[0], "width": width}
-    return {**said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}]), "sums": sums}
+    claim = {**table_formula(glue, operand_of(first), sums), "is": chain.integers(made[0].edge.name)}
+    return {**said(chain, [claim]), "sums": sums}
+
+
+def table_formula(glue: Lookup | PairLookup | SumLookup, operand: list[int], sums: JsonValue) -> JsonValue:
+    """Return the formula of glue's results: an entry for each code, pair of codes or sum, of what is read."""
+    apart, start = operand
+    if isinstance(glue, PairLookup):
+        table, width = glue.pairs.reshape(1, -1), glue.pairs.shape[1]
+    else:
+        table, width = np.atleast_2d(glue.table), 1
+    if isinstance(glue, SumLookup):
+        start = math.prod(glue.geometry.kernel) * sums["reads"][1]
+    return {"by": "table", "table": stored(table), "first": start, "apart": apart, "width": width}
 
 
 def input_claims(program: NetworkProgram, step: PlainStep, stairs: Staircase) -> JsonValue:
@@ -145,23 +165,31 @@ def operand_of(buffer: Buffer) -> list[int]:
 
 def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> JsonValue:
     """The sums of products that a layer makes, and their ranges."""
-    spec, weight = step.layer.plan.spec, step.layer.weight.astype(np.int64)
+    weight = step.layer.weight.astype(np.int64)
     _require_weights(graph, product, weight)
-    geometry = spec.geometry
-    parts = weight.reshape(geometry.groups, -1, weight.shape[1], geometry.kernel[0] * geometry.kernel[1])
-    padded = any(geometry.padding)
-    low, high = _bounds(given, weight, geometry.groups, padded)
+    geometry = step.layer.plan.spec.geometry
+    low, high = _bounds(given, weight, geometry.groups, any(geometry.padding))
     scale = graph.edges[product.inputs[1]].integers.scale
+    scales = scalar_or_stored(scale if scale.size == 1 else scale.reshape(-1, 1))
+    return {**layer_sums(step), "scale": scales, "low": stored(low), "high": stored(high)}
+
+
+def layer_sums(step: LayerStep) -> JsonValue:
+    """Return what is said of a layer's sums that the layer itself decides: weights, bias, window, what codes mean."""
+    spec, weight = step.layer.plan.spec, step.layer.weight.astype(np.int64)
+    geometry = spec.geometry
     return {
-        "scale": scalar_or_stored(scale if scale.size == 1 else scale.reshape(-1, 1)),
-        "weights": stored(parts),
-        "padded": padded,
+        "weights": stored(weight.reshape(geometry.groups, -1, weight.shape[1], math.prod(geometry.kernel))),
+        "padded": any(geometry.padding),
         "reads": [spec.act.scale, spec.act.offset - spec.zero_point],
         "bias": stored(np.broadcast_to(np.asarray(step.layer.bias, np.int64), (len(weight),))),
-        "low": stored(low),
-        "high": stored(high),
         "geometry": {**geometry.window(), "image": list(step.image)},
     }
+
+
+def layer_formulas(layer: PackedLayer) -> list[JsonValue]:
+    """Return the formulas of a layer's results, and of the sums that it keeps beside them if it does."""
+    return [_claim(layer), *([_kept(layer)] if kept_type(layer.epilogue) else [])]
 
 
 def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[Tensor, Tensor]:
@@ -214,9 +242,9 @@ def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> JsonValue:
     }
 
 
-def _claim(step: LayerStep) -> JsonValue:
+def _claim(layer: PackedLayer) -> JsonValue:
     """The formula of a layer's results."""
-    epilogue, channels = step.layer.epilogue, len(step.layer.codes)
+    epilogue, channels = layer.epilogue, len(layer.codes)
     if epilogue is None:
         return {"by": "sums", "factor": 0, "of_zero": 0}
     if isinstance(epilogue, Thresholds):
@@ -249,9 +277,9 @@ def _second(epilogue: Epilogue, channels: int) -> JsonValue:
     return {"factor": stored(found[:, None]), "of_zero": epilogue.residual.zero_point}
 
 
-def _kept(step: LayerStep) -> JsonValue:
+def _kept(layer: PackedLayer) -> JsonValue:
     """The formula of the sums that a layer keeps."""
-    epilogue = step.layer.epilogue
+    epilogue = layer.epilogue
     if not isinstance(epilogue, Thresholds):
         raise Unsaid("kept sums are floats")
-    return {"by": "sums", **_second(epilogue, len(step.layer.codes))}
+    return {"by": "sums", **_second(epilogue, len(layer.codes))}

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.types import Edge, Integers, Tensor
+from bitsynth.graph.types import Edge, Integers, Reals, Tensor
+from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored
 from bitsynth.network.stairs.staircase import INFINITE
 
@@ -41,7 +42,26 @@ def edge_facts(edge: Edge, is_input: bool) -> JsonValue:
         "low": scalar_or_stored(low if low.size == 1 else low[:, None]),
         "high": scalar_or_stored(high if high.size == 1 else high[:, None]),
         **{k: scalar_or_stored(x) for k, x in columns.items()},
+        **({"step": kind.step} if kind.step > 1 else {}),
     }
+
+
+def edge_of(name: str, facts: JsonValue) -> Edge:
+    """Return the edge that `edge_facts` said this of; numbers that differ along one axis differ along channels."""
+    shape = tuple(facts["shape"])
+    if "scale" not in facts:
+        return Edge(name, shape, facts["type"], Reals())
+    low, high, scale, zero = (_spread(checker.array(facts[k]), len(shape)) for k in ("low", "high", "scale", "zero"))
+    kind = Integers(low, high, scale.astype(np.float64), zero.astype(np.float64), facts.get("step", 1))
+    return Edge(name, shape, facts["type"], kind)
+
+
+def _spread(numbers: Tensor, rank: int) -> Tensor:
+    """Return one number without axes, or a column (channels, 1) along axis 1 of so many."""
+    if numbers.size == 1:
+        return numbers.reshape(())
+    is_column = numbers.ndim == 2 and numbers.shape[1] == 1 and rank > 1
+    return numbers.reshape(1, -1, *[1] * (rank - 2)) if is_column else numbers
 
 
 def _along(array: Tensor, edge: Edge) -> Tensor:

@@ -22,6 +22,7 @@ from bitsynth.network.certificate.claims import (
     walk,
 )
 from bitsynth.network.certificate.edges import edge_facts, range_of
+from bitsynth.network.certificate.rebuild import is_conversion
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep
 from bitsynth.network.stairs.curves import Curve
 from bitsynth.network.stairs.lines import Line
@@ -80,14 +81,18 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
     They are those of nodes, or the caller gets an edge's integers as numbers.
     """
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
-    if len(given) != 1 or program.graph.reference != "exact" or not isinstance(given[0].edge.type, Integers):
+    if len(given) != 1 or not isinstance(given[0].edge.type, Integers):
         raise Unsaid("plain C computes real numbers: tested, not proved")
+    if program.graph.reference != "exact":
+        return conversion_claims(program, step)
     first = given[0].edge
     chain = ChainWriter(program.graph, (len(first.shape), 1 if len(first.shape) > 1 else -1))
     chain.start("sum", first)
     walk(chain, [node for node in program.graph.nodes if node.name in step.nodes])
     end, points = chain.number(made[0].edge.name), first.integers.most - first.integers.least + 1
     if points * first.shape[1 if len(first.shape) > 1 else 0] * (1 + len(chain.ops)) >= checker.MOST >> 1:
+        if not step.nodes:
+            return conversion_claims(program, step)
         raise Unsaid(f"plain C computes real numbers of {points:,} integers: tested, not proved")
     found = said(chain, [{"by": "numbers", "is": end.name}])
     off, *ends = _reach(found, end.name, first)
@@ -110,6 +115,19 @@ def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, floa
         reached.append((float(np.max(off)), float(numbers.min()), float(numbers.max())))
     offs, lows, highs = zip(*reached, strict=True)
     return float(np.max(offs)), min(lows), max(highs)
+
+
+def conversion_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
+    """Return the claim that a step gives an edge's integers as the caller's numbers, or these as its integers.
+
+    Unsaid if the step does more, or if its C does not follow from what a certificate says of its buffers.
+    """
+    edge = program.buffers[step.inputs[0]].edge
+    if not is_conversion(program.graph, step, program.buffers):
+        raise Unsaid("plain C computes real numbers: tested, not proved")
+    if edge.is_float and edge.dtype not in checker.EPSILONS:
+        raise Unsaid(f"the checker knows no numbers of {edge.dtype}")
+    return {"constants": {}, "chain": [], "claims": [{"by": "conversion", "is": "sum"}], "sums": ELEMENTS}
 
 
 def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
