@@ -273,6 +273,18 @@ class Chain(NamedTuple):
     exact: bool
     constants: dict[str, Any]
 
+    def is_line(self) -> bool:
+        """Return whether the chain is a straight line of sums: where it is right at two, it is right between them.
+
+        Other references round each operation, which bends lines, but for sums of whole numbers.
+        """
+        names = {op["op"] for op in self.ops}
+        if self.exact or not names:
+            return names <= AFFINE
+        read = {name for op in self.ops for name in op["of"]} & {*self.constants}
+        are_whole = [np.all((self.constants[name] % 1 == 0) & (abs(self.constants[name]) < INT32)) for name in read]
+        return names <= {"add", "sub"} and all(are_whole)
+
     def at(self, sums: Any, other: Any, name: str) -> Value:
         """Return what is called `name` for `sums` (channels, points) and an integer of a second tensor (1, 1)."""
         start = {k: Value(x.reshape(-1, 1)) for k, x in self.constants.items()}
@@ -502,10 +514,10 @@ class Task(NamedTuple):
 def chain_of(step: dict[str, Any], edges: list[Any], exact: bool) -> Chain:
     """Return a step's chain with its constants, all finite but for limits that max and min keep to."""
     read, ops = enumerate(edges[: len(step["inputs"])]), step["chain"]
-    grids = {f"{k}{i}": edge.get(k, 1) for i, edge in read for k in ("scale", "zero")}
+    grids = {f"{k}{i}": column(edge.get(k, 1)) * 1.0 for i, edge in read for k in ("scale", "zero")}
     names = {*step["constants"], *grids, "sum", "other"}
     require(len(names) == len(step["constants"]) + len(grids) + 2, "a constant has the name of another value")
-    constants: dict[str, Any] = {k: np.atleast_2d(array(x) * 1.0) for k, x in {**step["constants"], **grids}.items()}
+    constants: dict[str, Any] = {k: np.atleast_2d(array(x) * 1.0) for k, x in step["constants"].items()} | grids
     constants = {k: x.astype(float) for k, x in constants.items()} if exact else constants
     limits, others = (
         {name for op in ops if (op["op"] in ("max", "min")) == is_limit for name in op["of"]}
@@ -575,8 +587,9 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
                 made = buffer["operand"][1] + buffer["operand"][0] * formula(claim, at, element)
                 alike, turns = task.chain.agrees(*given, claim["is"], made)
                 proved = alike & (~turns | (claim["by"] in ("table", "gate", "curve")))  # all sums are looked at
-                is_line = not step["chain"] or (exact and {op["op"] for op in step["chain"]} <= AFFINE)
-                require(claim["by"] != "sums" or is_line, "the chain and C's formula differ: it is no line")
+                require(
+                    claim["by"] != "sums" or task.chain.is_line(), "the chain and C's formula differ: it is no line"
+                )
                 require(is_never | proved, "the chain and C's formula differ")
             lower, upper = column(edge["low"]), column(edge["high"])
             require((lower <= made) & (made <= upper) | is_never, "results leave their range")
@@ -599,7 +612,7 @@ def numbers_made(chain: Chain, claim: dict[str, Any], edge: dict[str, Any], at: 
     """
     require(chain.exact, "C may be farther off")
     numbers, _, off = chain.at(*given, claim["is"])
-    own = (at - array(edge["zero"])) * array(edge["scale"]) if "scale" in edge else numbers
+    own = (at - column(edge["zero"])) * column(edge["scale"]) if "scale" in edge else numbers
     require((abs(numbers - own) <= off) & (off <= claim["off"]), "C may be farther off")
     return at if "scale" in edge else numbers
 
@@ -762,32 +775,39 @@ def bits_of(kind: str) -> int:
 
 
 def _check_alias(name: str, buffer: dict[str, Any], home: dict[str, Any], edge: Any, other: Any) -> None:
-    """Raise AssertionError unless memory that has two names has the same elements by both: as many, of one meaning."""
+    """Raise AssertionError unless memory that has two names has the same elements by both: as many, of one meaning.
+
+    The range by the second name may be wider, as one range for all channels is. A node of the operator "view" leaves
+    integers as they are and says what they stand for from there on; all other nodes leave that, too.
+    """
     what = f"{name} is of other integers"
     require([buffer[k] == home[k] for k in ("operand", "bits", "type", "holds")], what)
     require(math.prod(edge["shape"]) == math.prod(other["shape"]), what)
-    for key in ("low", "high", "scale", "zero"):
-        require((key in edge) == (key in other), what)
-        if key in edge:
-            own, its = (elements_of(e, key, b["layout"]) for e, b in ((edge, buffer), (other, home)))
-            if own is None or its is None:  # they differ along other axes than channels
-                own, its = (np.unique(array(e[key])) for e in (edge, other))
-            require(np.array_equal(own, its), what)
+    require([(key in edge) == (key in other) for key in ("low", "high", "scale", "zero")], what)
+    if "low" in edge:
+        (low, least), (high, most) = (elements_of(edge, other, buffer, home, end) for end in ("low", "high"))
+        require((low <= least) & (most <= high), what)
+    if "scale" in edge and "view" not in [op for _, op in buffer["moves"]]:
+        for key in ("scale", "zero"):
+            own, its = elements_of(edge, other, buffer, home, key)
+            require(own == its, what)
 
 
-def elements_of(edge: dict[str, Any], key: str, layout: str) -> Any:
-    """Return a number for each element of an edge as they lie in memory, or just one if all have the same.
+def elements_of(edge: Any, other: Any, buffer: Any, home: Any, key: str) -> list[Any]:
+    """Return a number for each element of two edges, in the order in which they lie in memory.
 
-    Numbers that differ by channel, axis 1, repeat; a layout other than "plain" has that axis last. None if numbers
-    differ along another axis.
+    Both are one number long if all elements have the same. A layout other than "plain" has axis 1 last.
     """
-    numbers, shape = array(edge[key]), edge["shape"]
-    if np.all(numbers == numbers.flat[0]):
-        return numbers.ravel()[:1]
-    if len(shape) < 2 or numbers.size != shape[1]:
-        return None
-    every = np.broadcast_to(numbers.reshape(1, -1, *[1] * (len(shape) - 2)), shape)
-    return every.ravel() if layout == "plain" else np.moveaxis(every, 1, -1).ravel()
+    numbers = [array(edge[key]), array(other[key])]
+    if all(x.size == 1 for x in numbers):
+        return [x.ravel() for x in numbers]
+    shapes = [edge["shape"], other["shape"]]
+    every = [np.broadcast_to(x, shape) for x, shape in zip(numbers, shapes, strict=True)]
+    layouts = [buffer["layout"], home["layout"]]
+    lying = [
+        x if how == "plain" or x.ndim < 2 else np.moveaxis(x, 1, -1) for x, how in zip(every, layouts, strict=True)
+    ]
+    return [x.ravel() for x in lying]
 
 
 def check_arena(given: dict[str, Any]) -> None:

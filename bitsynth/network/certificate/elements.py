@@ -104,8 +104,8 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
 def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, float]:
     """How far float64 is off at most, by the checker; and the least and the greatest number it gives."""
     facts = edge_facts(first, False)
-    shown = {**found["constants"], **{f"{k}0": facts[k] for k in ("scale", "zero")}}
-    numbers_of = {k: np.atleast_2d(checker.array(x).astype(np.float64)) for k, x in shown.items()}
+    numbers_of = {k: np.atleast_2d(checker.array(x).astype(np.float64)) for k, x in found["constants"].items()}
+    numbers_of |= {f"{k}0": checker.column(facts[k]).astype(np.float64) for k in ("scale", "zero")}
     at: dict[str, Any] = {k: (x, 0.0, 0.0) for k, x in numbers_of.items()}
     least, end = first.integers.least, first.integers.most + 1
     reached = []
@@ -166,4 +166,4 @@ def _facts(buffer: Buffer) -> JsonValue:
     if buffer.role != "arena" and (edge.is_float or edge.type.zero.any()):
         raise Unsaid("integers become numbers")
     shown = edge_facts(edge, False)
-    return [shown["scale"], shown["zero"], operand_of(buffer)]
+    return [*(checker.array(shown[k]).ravel().tolist() for k in ("scale", "zero")), operand_of(buffer)]

@@ -220,6 +220,7 @@ def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[in
         "edge": buffer.edge.name,
         "role": buffer.role,
         "alias": "" if root == buffer.name else root,
+        "moves": _moves(program, buffer),
         "layout": form.layout,
         "type": form.dtype,
         "operand": operand,
@@ -230,6 +231,17 @@ def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[in
         "life": _lives(program, used, root),
     }
     return made | ({"offset": plan.offsets[root]} if root in plan.offsets else {})
+
+
+def _moves(program: NetworkProgram, buffer: Buffer) -> list[list[str]]:
+    """Return the nodes, name and operator, that make the elements of an alias from those of the memory it shares."""
+    makers, name, found = program.graph.makers(), buffer.edge.name, list[list[str]]()
+    end = program.buffers[alias_root(program.buffers, buffer.name)].edge.name
+    while name != end:
+        node = makers[name]
+        found.insert(0, [node.name, node.op])
+        name = node.inputs[0]
+    return found
 
 
 def _holds(buffer: Buffer) -> list[int]:
