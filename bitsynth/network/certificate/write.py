@@ -27,6 +27,7 @@ from bitsynth.network.certificate.elements import (
     curve_claims,
     line_claims,
     number_claims,
+    regridded,
 )
 from bitsynth.network.certificate.kernels import records_of
 from bitsynth.network.certificate.rebuild import step_recipe
@@ -229,6 +230,8 @@ def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[in
         "holds": _holds(buffer),
         "life": _lives(program, used, root),
     }
+    if buffer.alias and (through := regridded(program, buffer)):
+        made["through"] = through
     return made | ({"offset": plan.offsets[root]} if root in plan.offsets else {})
 
 
