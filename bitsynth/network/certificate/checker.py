@@ -240,23 +240,26 @@ def evaluated(
     values = {name: Value(*value) for name, value in start.items()}
     lost = LOST if exact and values["sum"].numbers.dtype != object else 0
     for op in chain:
-        name, of = op["op"], op["of"]
         require(op["is"] not in values, f"two values of a chain are called {op['is']}")
-        a, b = values[of[0]], values[of[-1]]
-        if name in JOINED:
-            made = joined(name, a, b, exact, lost)
-        elif name in AFFINE:
-            made = scaled(name, a, b, exact, lost)
-        elif name == "root":
-            made = root(a, exact, lost)
-        elif name in CURVES and exact:
-            made = curved(name, a, lost)
-        elif name == "type":
-            made = a if exact else Value(a.numbers.astype(f"<f{whole(op['bytes'])}"), a.rises)
-        else:
-            made = stepped(name, a, (levels or {}).get(of[-1]), exact, lost)
-        values[op["is"]] = made
+        with np.errstate(all="ignore"):  # what leaves floats is infinite or nan, and no code
+            values[op["is"]] = operated(op, values, (levels or {}).get(op["of"][-1]), exact, lost)
     return values
+
+
+def operated(op: dict[str, Any], values: dict[str, Value], levels: Any, exact: bool, lost: float) -> Value:
+    """Return the value of one operation; arguments are those of `evaluated`, and what an operation loses."""
+    name, a, b = op["op"], values[op["of"][0]], values[op["of"][-1]]
+    if name in JOINED:
+        return joined(name, a, b, exact, lost)
+    if name in AFFINE:
+        return scaled(name, a, b, exact, lost)
+    if name == "root":
+        return root(a, exact, lost)
+    if name in CURVES and exact:
+        return curved(name, a, lost)
+    if name == "type":
+        return a if exact else Value(a.numbers.astype(f"<f{whole(op['bytes'])}"), a.rises)
+    return stepped(name, a, levels, exact, lost)
 
 
 class Chain(NamedTuple):
@@ -699,7 +702,7 @@ def input_range(edge: dict[str, Any], codes: Any) -> tuple[int, int]:
         return max(low, -WHOLE), min(high, WHOLE)
     if edge["type"] == "bool":
         return 0, 1
-    require(codes, "an input of floats was not declared to be codes")
+    require(codes is not None, "an input of floats was not declared to be codes")
     half = 1 << whole(codes["bits"]) - 1
     every = {
         "unsigned": (0, 2 * half - 1),
@@ -722,14 +725,14 @@ def check_order(given: dict[str, Any]) -> dict[str, list[int]]:
     A buffer with an alias is the memory of another one.
     """
     buffers, kernels = given["buffers"], {kernel["name"] for kernel in given["kernels"]}
-    require(given["steps"] and given["outputs"], "it has no steps")
+    require(bool(given["steps"] and given["outputs"]), "it has no steps")
     life = {name: [0, 0] for name in given["inputs"]}
     for place, step in enumerate(given["steps"]):
         require(bool(step["claims"]) != bool(step["unclaimed"]), f"step {place} says nothing of why it claims nothing")
-        require(step["kernels"] or step["kind"] != "layer", f"step {place} is a layer without a kernel")
+        require(step["kind"] != "layer" or bool(step["kernels"]), f"step {place} is a layer without a kernel")
         for name in step["kernels"]:
             require(name in kernels, f"it does not list the kernel {name} of step {place}")
-        require(step["outputs"], f"step {place} writes nothing")
+        require(bool(step["outputs"]), f"step {place} writes nothing")
         for name in step["inputs"]:
             home = home_of(buffers, name)
             require(home in life, f"step {place} reads what nothing wrote")
@@ -777,8 +780,8 @@ def bits_of(kind: str) -> int:
 def _check_alias(name: str, buffer: dict[str, Any], home: dict[str, Any], edge: Any, other: Any) -> None:
     """Raise AssertionError unless memory that has two names has the same elements by both: as many, of one meaning.
 
-    The range by the second name may be wider, as one range for all channels is. A node of the operator "view" leaves
-    integers as they are and says what they stand for from there on; all other nodes leave that, too.
+    The range by the second name may be wider, as one range for all channels is. What integers stand for may change
+    `through` nodes of the network, which `regridded` looks at.
     """
     what = f"{name} is of other integers"
     require([buffer[k] == home[k] for k in ("operand", "bits", "type", "holds")], what)
@@ -787,7 +790,7 @@ def _check_alias(name: str, buffer: dict[str, Any], home: dict[str, Any], edge: 
     if "low" in edge:
         (low, least), (high, most) = (elements_of(edge, other, buffer, home, end) for end in ("low", "high"))
         require((low <= least) & (most <= high), what)
-    if "scale" in edge and "view" not in [op for _, op in buffer["moves"]]:
+    if "scale" in edge and "through" not in buffer:
         for key in ("scale", "zero"):
             own, its = elements_of(edge, other, buffer, home, key)
             require(own == its, what)
@@ -840,13 +843,31 @@ def check(given: dict[str, Any], folder: Path) -> None:
     life = check_order(given)
     check_buffers(given, life)
     check_arena(given)
-    for place, step in enumerate(given["steps"]):
+    steps = {f"step {place}": step for place, step in enumerate(given["steps"])}
+    for what, step in {**steps, **regridded(given["buffers"])}.items():
         if step["claims"]:
             used = [given["buffers"][name] for name in step["inputs"] + step["outputs"]]
             try:
                 prove(step, used, [given["edges"][b["edge"]] for b in used], given["reference"] == "exact")
             except AssertionError as why:
-                raise AssertionError(f"step {place}: {why}") from None
+                raise AssertionError(f"{what}: {why}") from None
+
+
+def regridded(buffers: dict[str, Any]) -> dict[str, Any]:
+    """Return aliases on another scale than their memory, by name, each as a step that makes it of that.
+
+    The nodes of the network between them are named. A view alone gives integers the meaning that the file says; others
+    have a chain, and a claim that it leaves each integer as it is. Or it is said why there is none.
+    """
+    made = {}
+    for name, buffer in buffers.items():
+        if buffer["alias"] and "through" in buffer:
+            step = {**buffer["through"], "inputs": [home_of(buffers, name)], "outputs": [name]}
+            operators = {operator for _, operator in step["nodes"]}
+            is_said = bool(step["claims"]) + bool(step["unclaimed"]) + ("view" in operators <= {"view", "reshape"}) == 1
+            require(is_said, f"{name} says nothing of why its integers mean something else")
+            made[name] = step
+    return made
 
 
 def main(arguments: list[str]) -> int:

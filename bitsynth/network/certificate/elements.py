@@ -23,7 +23,7 @@ from bitsynth.network.certificate.claims import (
 )
 from bitsynth.network.certificate.edges import edge_facts, range_of
 from bitsynth.network.certificate.rebuild import is_conversion
-from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep
+from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep, alias_root
 from bitsynth.network.stairs.curves import Curve
 from bitsynth.network.stairs.lines import Line
 
@@ -140,11 +140,52 @@ def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     given, made = (program.buffers[names[0]] for names in (step.inputs, step.outputs))
     if _facts(given) != _facts(made):
         raise Unsaid("elements are on another grid than those they are moved from")
-    claim = {"by": "sums", "factor": 0, "of_zero": 0}
+    claim = {**_kept(made), "is": "sum"}
+    return {"constants": {}, "chain": [], "claims": [claim], "sums": _moved(given.edge, nodes)}
+
+
+def _kept(made: Buffer) -> JsonValue:
+    """Return the formula of elements that are those that are read: codes by a table, integers themselves."""
     if operand := made.format.operand:
         table = stored(np.arange(len(operand.codes))[None])
-        claim = {"by": "table", "table": table, "first": operand.offset, "apart": operand.scale, "width": 1}
-    return {"constants": {}, "chain": [], "claims": [{**claim, "is": "sum"}], "sums": _moved(given.edge, nodes)}
+        return {"by": "table", "table": table, "first": operand.offset, "apart": operand.scale, "width": 1}
+    return {"by": "sums", "factor": 0, "of_zero": 0}
+
+
+def regridded(program: NetworkProgram, buffer: Buffer) -> JsonValue:
+    """Return what is said of a buffer whose elements stand for other numbers than those of the memory that it is.
+
+    `nodes`, from that memory's edge to its own, as names and operators: a view alone gives integers another meaning,
+    that of the file. Of other nodes there are a chain and a claim: that they leave each integer as it is. {} if scale
+    and zero point are the same.
+    """
+    root = program.buffers[alias_root(program.buffers, buffer.name)]
+    if not isinstance(buffer.edge.type, Integers) or _is_on_grid_of(buffer, root):
+        return {}
+    makers, nodes, at = program.graph.makers(), list[Node](), buffer.edge.name
+    while at != root.edge.name:
+        nodes.insert(0, makers[at])
+        at = nodes[0].inputs[0]
+    made: JsonValue = {"nodes": [[node.name, node.op] for node in nodes], "unclaimed": "", "claims": []}
+    if {node.op for node in nodes} <= {"view", "reshape"}:
+        return made
+    rank = len(root.edge.shape)
+    chain = ChainWriter(program.graph, (rank, 1 if rank > 1 else -1))
+    chain.start("sum", root.edge)
+    try:
+        walk(chain, nodes)
+        made |= said(chain, [{**_kept(buffer), "is": chain.integers(buffer.edge.name)}])
+    except Unsaid as why:
+        return {**made, "unclaimed": str(why)}
+    return {**made, "sums": ELEMENTS}
+
+
+def _is_on_grid_of(buffer: Buffer, root: Buffer) -> bool:
+    """Return whether each element of memory stands for the same number by both of its names."""
+    edges = [edge_facts(b.edge, False) for b in (buffer, root)]
+    layouts = [{"layout": b.format.layout} for b in (buffer, root)]
+    pairs = (checker.elements_of(*edges, *layouts, key) for key in ("scale", "zero") if "scale" in edges[1])
+    return all(np.array_equal(*np.broadcast_arrays(own, its)) for own, its in pairs)
 
 
 def _moved(edge: Edge, nodes: list[Node]) -> JsonValue:

@@ -142,7 +142,7 @@ def require_files(library: Library, listed: Mapping[str, str]) -> None:
 
 def _plan(given: JsonValue) -> ArenaPlan:
     """Return where a certificate says that buffers lie."""
-    placed = {name: b for name, b in given["buffers"].items() if "offset" in b}
+    placed = {name: b for name, b in given["buffers"].items() if "offset" in b and not b["alias"]}
     lives = {name: Lifetime(b["life"][0], b["life"][1], whole(b["bytes"])) for name, b in placed.items()}
     return ArenaPlan({name: b["offset"] for name, b in placed.items()}, lives, given["arena"]["bytes"])
 

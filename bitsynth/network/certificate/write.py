@@ -27,6 +27,7 @@ from bitsynth.network.certificate.elements import (
     curve_claims,
     line_claims,
     number_claims,
+    regridded,
 )
 from bitsynth.network.certificate.kernels import records_of
 from bitsynth.network.certificate.rebuild import step_recipe
@@ -220,7 +221,6 @@ def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[in
         "edge": buffer.edge.name,
         "role": buffer.role,
         "alias": "" if root == buffer.name else root,
-        "moves": _moves(program, buffer),
         "layout": form.layout,
         "type": form.dtype,
         "operand": operand,
@@ -230,18 +230,9 @@ def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[in
         "holds": _holds(buffer),
         "life": _lives(program, used, root),
     }
+    if buffer.alias and (through := regridded(program, buffer)):
+        made["through"] = through
     return made | ({"offset": plan.offsets[root]} if root in plan.offsets else {})
-
-
-def _moves(program: NetworkProgram, buffer: Buffer) -> list[list[str]]:
-    """Return the nodes, name and operator, that make the elements of an alias from those of the memory it shares."""
-    makers, name, found = program.graph.makers(), buffer.edge.name, list[list[str]]()
-    end = program.buffers[alias_root(program.buffers, buffer.name)].edge.name
-    while name != end:
-        node = makers[name]
-        found.insert(0, [node.name, node.op])
-        name = node.inputs[0]
-    return found
 
 
 def _holds(buffer: Buffer) -> list[int]:
