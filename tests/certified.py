@@ -4,19 +4,28 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth.graph.ir import Graph
+from bitsynth.graph.types import Integers
 from bitsynth.network.arena import planned
-from bitsynth.network.certificate import certificate, certificate_files, checker, digest
+from bitsynth.network.certificate import certificate, checker, digest
 from bitsynth.network.lower import cover, ordered
 from bitsynth.network.program import Buffer, NetworkProgram
+from bitsynth.network.run import Network
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
-READING: dict[str, Any] = {"batch": None, "codes": None, "fixed": []}
+
+def reading_of(graph: Graph) -> dict[str, Any]:
+    """Return how a file of this graph would have been read: inputs that are codes of floats are declared to be."""
+    kinds = [edge.type for edge in graph.edges_of(graph.inputs) if edge.is_float and isinstance(edge.type, Integers)]
+    codes = [
+        {"bits": kind.bits, "scale": float(kind.scale.flat[0]), "encoding": kind.encoding.value} for kind in kinds[:1]
+    ]
+    return {"batch": None, "codes": codes[0] if codes else None, "fixed": []}
 
 
 def certified(graph: Graph, isa: str = "avx2") -> dict[str, Any]:
     """The certificate of a graph's regions."""
     program = program_of(graph, isa)
-    return certificate(program, planned(program), {}, READING)
+    return certificate(program, planned(program), {}, reading_of(graph))
 
 
 def program_of(graph: Graph, isa: str = "avx2") -> NetworkProgram:
@@ -42,8 +51,6 @@ def failure(found: dict[str, Any], folder: Path = Path()) -> str:
 
 
 def written(graph: Graph, folder: Path) -> Path:
-    """The folder, in which the certificate of a library called net lies, its checker, and one file for all its C."""
-    files, program = {"net.c": "int main(void);\n"}, program_of(graph)
-    for name, text in {**files, **certificate_files("net", program, planned(program), files, READING)}.items():
-        (folder / name).write_text(text)
+    """The folder, in which a library called net lies, with its certificate and the checker of that."""
+    Network(program_of(graph), reading=reading_of(graph)).emit(folder, "net")
     return folder

@@ -67,7 +67,7 @@ def choosing(folder: Path, name: str, app: str, expected: Mapping[str, str]) -> 
     build, program = folder / "build", folder / "app"
     with_cmake(build, folder / name, compiler, command, emulator)
     (folder / "app.c").write_text(app)
-    where = [f"-I{folder / name}", f"-I{folder / name / name}_a76"]
+    where = [f"-iquote{folder / name}", f"-iquote{folder / name / name}_a76"]
     linked = [str(folder / "app.c"), str(build / f"lib{name}.a"), "-pthread", "-o", str(program)]
     subprocess.run([*command, "-static", *where, *linked], check=True)
     for cpu, choice in expected.items():

@@ -197,14 +197,14 @@ def renamed(name: str, files: Mapping[str, str], names: Sequence[str]) -> dict[s
 
 def require_name(name: Any) -> None:
     """SpecError unless a layer or network can be called so: an identifier that nothing else has."""
-    if not _can_name(name):
+    if not can_name(name):
         raise SpecError(
             f"a layer cannot be named {name!r}, nor a network: want up to 64 letters, digits and _, a letter first, "
             "not main, bs, what starts with bs_, or the name of a system header or of a target that CMake has"
         )
 
 
-def _can_name(name: Any) -> bool:
+def can_name(name: Any) -> bool:
     """Whether a layer can be called so: an identifier that nothing else has."""
     if not isinstance(name, str) or name in ("main", "bs", *_HEADERS, *_TARGETS) or name.startswith("bs_"):
         return False

@@ -187,7 +187,7 @@ def test_two_networks_in_a_program_of_cpp(tmp_path, sanitizer):
     with ThreadPoolExecutor(2) as pool:
         argv = (["gcc", "-std=c11", *flags, "-c", source, "-o", source.with_suffix(".o")] for source in sources)
         assert not any(pool.map(subprocess.call, argv))
-    linked = ["-I", tmp_path / "left", "-I", tmp_path / "right", *(s.with_suffix(".o") for s in sources)]
+    linked = ["-iquote", tmp_path / "left", "-iquote", tmp_path / "right", *(s.with_suffix(".o") for s in sources)]
     done = subprocess.run(
         ["g++", *flags, tmp_path / "caller.cpp", *linked, "-o", tmp_path / "both", "-pthread"], check=False
     )

@@ -189,7 +189,7 @@ def test_a_certificate_of_processors_is_not_believed(tmp_path):
     path.write_text(path.read_text().replace('"x"', '"w"'))
     with pytest.raises(Refuted, match="the certificate was changed"):
         certificates_of(path)
-    path.write_text('{"format": 1, "processors": 3}')
+    path.write_text('{"format": 2, "processors": 3}')
     with pytest.raises(SpecError, match="no certificate of this version"):
         certificates_of(path)
 

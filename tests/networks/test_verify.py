@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from certified import READING, program_of, written
+from certified import program_of, reading_of, written
 
 from bitsynth.files import write_texts
 from bitsynth.graph.builder import GraphBuilder
@@ -87,7 +87,7 @@ def test_a_changed_file_is_refuted(folder, ended):
 
 def test_weights_as_a_file_are_checked(graph, tmp_path, ended):
     """They have their own digest, and the same bytes as the array; written again they are replaced."""
-    network = Network(program_of(graph), reading=READING)
+    network = Network(program_of(graph), reading=reading_of(graph))
     write_texts(tmp_path, files := network.files("net", weights_file=True))
     array = NetworkText("net", network.program, network.plan)
     weights = tmp_path / "net_weights.bin"

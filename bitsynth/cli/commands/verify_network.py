@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
 
 from bitsynth.cli import output
 from bitsynth.cli.report import ReportLine, print_lines
@@ -15,6 +19,7 @@ from bitsynth.progress import Progress
 if TYPE_CHECKING:
     from bitsynth.network.certificate.kernels import KernelRecord
     from bitsynth.network.certificate.read import NetworkCertificate, StepClaims
+    from bitsynth.network.certificate.rebuild import Library
 
 _ENDS = ".certificate.json"
 
@@ -31,24 +36,39 @@ def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rli
     """
     whole, paths = _certificates(Path(name))
     with output.progress("verify") as say:
-        held = [_checked(path, say, strict=strict) for path in paths]
-        tied = _tied(whole, paths, [found for found, _ in held], model, say) if model else [[] for _ in paths]
-        checked = [
-            (lines + more + [_kernel(record, z3, rlimit, say) for record in found.kernels], found)
-            for (found, lines), more in zip(held, tied, strict=True)
-        ]
+        checked = [_checked(path, say, strict=strict) for path in paths]
+        further = _further_files(whole, checked)
+        tied = _tied(whole, paths, [each.found for each in checked], model, say) if model else [[] for _ in paths]
+        for each, more in zip(checked, tied, strict=True):
+            kernels = [_kernel(record, z3, rlimit, say) for record in each.found.kernels]
+            each.library, line = _rendered(each, say)
+            each.lines += [line, *more, *kernels]
+        if paths != [whole]:
+            _require_around(whole, checked)
     if as_json:
-        told = [_facts(found, lines, z3) for lines, found in checked]
+        told = [{**_facts(each, z3), "verified": _verified(each, model), "further_files": further} for each in checked]
         output.write_json({"networks": told} if len(told) > 1 else told[0])
         return
-    for path, (lines, found) in zip(paths, checked, strict=True):
-        heading = [ReportLine("network", (path.name.removesuffix(_ENDS),), free=True)] if len(paths) > 1 else []
-        end = ReportLine("proved" if z3 else "checked", (_verdict(found, z3),), free=True)
-        print_lines(*heading, *lines, end)
+    for each in checked:
+        heading = [ReportLine("network", (each.path.name.removesuffix(_ENDS),), free=True)] if len(paths) > 1 else []
+        others = [ReportLine("further", (_listed(further), "not of this library: not looked at"))] if further else []
+        end = ReportLine("proved" if z3 else "checked", (_verdict(each.found, z3),), free=True)
+        print_lines(*heading, *each.lines, *others, end)
+        output.write(Text(_summary(_verified(each, model))))
 
 
-def _checked(path: Path, say: Progress, *, strict: bool) -> tuple[NetworkCertificate, list[ReportLine]]:
-    """A certificate that holds, and what was checked of it, a line each."""
+@dataclass
+class _Checked:
+    """A certificate that holds: where it is, what was checked of it, a line each, and the library it describes."""
+
+    path: Path
+    found: NetworkCertificate
+    lines: list[ReportLine]
+    library: Library | None = None
+
+
+def _checked(path: Path, say: Progress, *, strict: bool) -> _Checked:
+    """A certificate whose claims hold; Refuted if they do not, or, if `strict`, if a step has none."""
     from bitsynth.network.certificate import read
 
     say("files, memory, chains")
@@ -56,7 +76,71 @@ def _checked(path: Path, say: Progress, *, strict: bool) -> tuple[NetworkCertifi
     found = read.checked(path)
     if strict and (left := [step for step in found.steps if not step.claims]):
         raise Refuted(f"{path}: nothing is claimed of {_called(left[0])}: {left[0].unclaimed}")
-    return found, _claims(found, time.perf_counter() - start)
+    return _Checked(path, found, _claims(found, time.perf_counter() - start))
+
+
+def _further_files(whole: Path, checked: list[_Checked]) -> list[str]:
+    """Return the files in the folder of the certificate `whole` that are of no certificate checked."""
+    from bitsynth.network.certificate.processors import files_of
+    from bitsynth.network.certificate.read import further_files
+
+    folder = whole.parent
+    listed = {str((each.path.parent / name).relative_to(folder)) for each in checked for name in each.found.files}
+    return further_files(folder, listed | set(files_of(whole)))
+
+
+def _rendered(each: _Checked, say: Progress) -> tuple[Library, ReportLine]:
+    """Return the library that a certificate describes, after its files were compared with it, and what to say of it."""
+    from bitsynth.network.certificate.read import rendered
+
+    say("C")
+    start = time.perf_counter()
+    library = rendered(each.found, each.path)
+    said = "as rendered anew from claims and kernels"
+    if library.plain:
+        said += f"; text of {output.count(library.plain, 'step')} of plain C as it says"
+    what = output.count(len(library.files), "file")
+    return library, ReportLine("C", (what, said), time.perf_counter() - start)
+
+
+def _require_around(whole: Path, checked: list[_Checked]) -> None:
+    """Refuted unless the C around the libraries of several processors is what is rendered from these."""
+    from bitsynth.network.certificate.processors import require_around
+
+    require_around(whole, {each.found.cpu: each.library.text for each in checked if each.library})
+
+
+def _verified(each: _Checked, model: Path | None) -> dict[str, Any]:
+    """Return how much was checked, and of which files, for scripts that compare it."""
+    found = each.found
+    made = {
+        "steps": len(found.steps),
+        "steps_proved": len(found.proved),
+        "steps_of_plain_c": each.library.plain if each.library else 0,
+        "kernels": len(found.kernels),
+        "files": len(found.files),
+        "certificate": each.path.name,
+        "digest": found.digest,
+    }
+    if model:
+        made |= {"model": model.name, "model_digest": hashlib.sha256(model.read_bytes()).hexdigest()}
+    return made
+
+
+def _summary(made: dict[str, Any]) -> str:
+    """Return the line that says what was checked."""
+    kernels, files = (output.count(made[k], k.removesuffix("s")) for k in ("kernels", "files"))
+    proved = f"{made['steps_proved']} of {output.count(made['steps'], 'step')}"
+    of = f"of {made['certificate']} with digest {made['digest']}"
+    if "model" in made:
+        of += f", of {made['model']} with digest {made['model_digest']}"
+    return f"verified  {proved}, {kernels}, {files}, {of}"
+
+
+def _listed(names: list[str]) -> str:
+    """Return a few names, and how many there are besides."""
+    most = 4
+    return ", ".join(names[:most]) + (f" and {len(names) - most} others" if len(names) > most else "")
 
 
 def _certificates(path: Path) -> tuple[Path, list[Path]]:
@@ -129,8 +213,9 @@ def _verdict(found: NetworkCertificate, z3: bool) -> str:
     return said + ("" if z3 else "; instruction lemmas were not discharged again")
 
 
-def _facts(found: NetworkCertificate, lines: list[ReportLine], z3: bool) -> dict[str, Any]:
+def _facts(each: _Checked, z3: bool) -> dict[str, Any]:
     """What JSON says."""
+    found = each.found
     return {
         "name": found.network,
         "reference": found.reference,
@@ -140,7 +225,7 @@ def _facts(found: NetworkCertificate, lines: list[ReportLine], z3: bool) -> dict
         "instructions_discharged": z3,
         "checks": [
             {"name": x.label, "what": x.cells[0], "verdict": x.cells[1], "seconds": round(x.seconds or 0.0, 4)}
-            for x in lines
+            for x in each.lines
         ],
         "steps": [
             {

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
+from inspect import signature
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,6 +45,17 @@ class Glue(ABC):
         isa: The instruction set it is compiled for, or "auto" for the widest this processor has.
         threads: Threads that run it, or a `Pool`, as of `Conv2d`.
     """
+
+    arguments: Mapping[str, Any]
+    """What it was made of, by the names of its constructor: with these, another process makes the same layer."""
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Keep the arguments; there are none where a copy or a pickle is filled afterwards."""
+        made = super().__new__(cls)
+        bound = signature(cls).bind_partial(*arguments, **options).arguments
+        further = bound.pop("options", {})
+        made.arguments = {**bound, **further}
+        return made
 
     def __init__(
         self,

@@ -78,11 +78,15 @@ class ChainWriter:
 
     def start_sums(self, sums: Edge, given: Edge, weights: Edge | None = None) -> None:
         """Begin with the sums of products of what is `given` and weights, called "sum", on the scales of both."""
-        scale = ChainValue("scale0", is_constant=True)
         scales = np.ones(()) if weights is None else weights.integers.scale, given.integers.scale, sums.integers.scale
         own, read, made = (x.astype(np.float64).reshape(-1, 1) for x in scales)
         if {len(own), len(read)} - {1, max(len(own), len(read))} or set(np.ravel(own * read)) != set(np.ravel(made)):
             raise Unsaid("sums are on another scale than products")
+        scale, results = ChainValue("scale0", is_constant=True), sums.shape[self.place[1]]
+        if len(read) > 1 and len(read) != results:  # a group reads a channel and gives several results
+            if len(made) != results:
+                raise Unsaid("scales of what is read differ along other axes than channels")
+            scale, own = self.constant(sums.integers.scale), np.ones((1, 1))
         self.factor = own
         self.edges[sums.name] = ChainValue("sum", edge=sums, place=self.place, grid=(scale,))
 

@@ -1,200 +1,892 @@
-"""Checks all that the certificate of a compiled network claims, by numpy alone: `python NAME_check.py [FILE]`."""
+"""Checks the certificate of a compiled network: `python NAME_check.py [NAME.certificate.json]`. It needs numpy alone.
+
+Exit code 0: all that is claimed holds. 1: something does not. 2: the file is no certificate that can be read.
+
+A certificate describes a list of steps that C runs one after another. A step reads buffers, memory with the elements
+of an edge of the network, and writes others. For most steps it *claims* how C makes each result, a formula with all
+its numbers, and has the *chain*: the operations of the network that give this result, in the order and arithmetic of
+the network's reference. `check` verifies, in this order:
+
+1. `check_digest`, `check_files`: the certificate and the files beside it are those that were written.
+2. `check_ranges`: each edge has a range, and that of an input is the range of the type, or the codes, it is given in.
+3. `check_order`: each step reads what was written before it, and nothing is written twice.
+4. `check_buffers`: buffers have room for their edge's elements; what shares memory by another name has the same
+   elements; `check_arena`: no two buffers that are in use at one step overlap.
+5. `prove`, for each step with claims: C's formula gives what the chain gives, for all integers that the step can read.
+
+The file says nothing of the C text itself, as that needs the compiler's sources: `bitsynth verify` compares it.
+
+How `prove` covers millions of integers with few evaluations. A layer's sums lie in a range that the weights and the
+range of the activations give. Let g be C's formula and f the chain, of one channel. g is constant between its
+thresholds. Where each operation of f rises, or each falls, with the sum, f never turns back. So if f = g at both ends
+of an interval on which g is constant, then f, which lies between its values at the ends, is the same constant inside.
+For thresholds 3 and 7 on sums from 0 to 9, these are the ends 0, 3, 4, 7, 8 and 9 (`deciding_sums`). Where f may turn
+back, or g is a table, all integers are evaluated.
+
+Numbers of the reference "exact" are real numbers. They are evaluated in float64, with a bound on the distance to the
+real number (`Value.off`). Where the bound leaves open how a number is rounded, it is evaluated again in fractions.
+Numbers of other references are evaluated in their own floats, operation by operation.
+
+Arrays have axes (channels, points): a row for each channel, or one row for all, and a column for each integer that is
+looked at. AssertionError means that a claim is false; every other exception, that the certificate is malformed.
+"""
 
 import base64
 import hashlib
 import json
 import math
+import re
 import sys
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-NUMBERS = {"add": np.add, "sub": np.subtract, "max": np.maximum, "min": np.minimum}
-AFFINE, MOST, LOST = {"add", "sub", "mul", "div"}, 1 << 29, 2.0**-51  # of float64 an operation loses a fourth of that
-fractions, even, erf, FIT = *(np.frompyfunc(f, 1, 1) for f in (Fraction, round, math.erf)), (-1 << 53, 1 << 53)
-CURVES: Any = {"sigmoid": lambda x: 1 / (1 + np.exp(-x.clip(-700))), "tanh": np.tanh, "erf": erf}  # slopes below 8 / 7
+FORMAT = 2
+MOST = 1 << 29
+"""Evaluated operations at most, so that a forged certificate cannot keep the checker busy for hours."""
+MOST_FRACTIONS = MOST >> 4
+LOST = 2.0**-51
+"""Four times what an operation of float64 loses, relative to its result."""
+WHOLE = 1 << 53
+"""float64 holds all integers up to this one."""
+INT32 = 1 << 31
+LAST_PLACE = 0x7F7FFFFF
+"""The place of the greatest finite float32 in their order, counted from 0: its bits, as an integer."""
+PLACES = (-LAST_PLACE, LAST_PLACE)
+FIXED_SHIFT = 23
+"""Bits that lines of integers are shifted to the right by."""
+EPSILONS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
 def require(holds: Any, what: str) -> None:
-    """AssertionError if it does not hold; of arrays, unless all does."""
-    if not np.all(holds):
+    """Raise AssertionError, which says `what` is wrong, unless `holds`; of a list or array, unless all of it does."""
+    if not all(np.all(part) for part in holds) if isinstance(holds, list) else not np.all(holds):
         raise AssertionError(what)
 
 
+# 1. Decode: numbers, arrays and columns of the JSON text.
+
+
+def whole(number: Any) -> int:
+    """Return an integer of the file; TypeError for anything else, as floats, which compare equal to integers."""
+    if type(number) is not int:
+        raise TypeError(f"{number!r} is no integer")
+    return number
+
+
 def array(given: Any) -> Any:
-    """An integer, or numbers in base64: one after another or, of `bits`, packed into bytes as (number - low) / step."""
+    """Return an array: an integer as an array without axes, or the numbers that an object has in base64.
+
+    Such an object has a `shape` and either a `type`, of little-endian numbers one after another, or `bits`: codes of 1,
+    2, 4 or 8 bits packed into bytes, the first lowest, which stand for low + step * code. For example
+    {"bits": 2, "low": -1, "step": 1, "shape": [3], "data": "JA=="} has the byte 0x24, the codes 0, 1, 2: the array
+    [-1, 0, 1]. Integers beyond 2^53 become 2^53: no range, weight or threshold of C is that great.
+    """
     if not isinstance(given, dict):
-        return np.asarray(given, np.int64).clip(*FIT)
-    data, bits = base64.b64decode(given["data"], validate=True), {1: 1, 2: 2, 4: 4, 8: 8}[given.get("bits", 8)]
-    raw = (np.frombuffer(data, "u1")[:, None] >> np.arange(0, 8, bits, dtype="u1") & (1 << bits) - 1).ravel()
-    x = raw.view(given.get("type", "u1"))[: np.prod(given["shape"], dtype=object)].reshape(given["shape"])
-    return x if x.dtype.kind == "f" else (given.get("low", 0) + given.get("step", 1) * x.astype(int)).clip(*FIT)
+        return np.asarray(whole(given), np.int64).clip(-WHOLE, WHOLE)
+    data, shape = base64.b64decode(given["data"], validate=True), [whole(n) for n in given["shape"]]
+    count = math.prod(shape)
+    if min(shape, default=0) < 0 or count > 8 * max(1, len(data)):
+        raise ValueError(f"{len(data)} bytes hold no array of shape {shape}")
+    if "type" in given:
+        numbers = np.frombuffer(data, given["type"]).reshape(shape)
+        return numbers if numbers.dtype.kind == "f" else numbers.astype(np.int64).clip(-WHOLE, WHOLE)
+    bits, low, step = whole(given["bits"]), whole(given["low"]), whole(given["step"])
+    if bits not in (1, 2, 4, 8) or max(abs(low), abs(step)) > WHOLE or len(data) != -(-count * bits // 8):
+        raise ValueError(f"{len(data)} bytes hold no {count} codes of {bits} bits")
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes = (np.frombuffer(data, np.uint8)[:, None] >> shifts & (1 << bits) - 1).ravel()[:count]
+    return (low + step * codes.astype(np.int64)).clip(-WHOLE, WHOLE).reshape(shape)
 
 
-def evaluated(chain: list[Any], at: dict[Any, Any], exact: bool) -> dict[Any, Any]:
-    """Numbers (channels, points) by name; where they go as sums rise, 1, -1, 0, nan; how far real ones are, or nan."""
-    values, lost = dict(at), LOST if exact and at["sum"][0].dtype != object else 0
-    for name, of, op in ((op["op"], op["of"], op) for op in chain):
-        (a, up, off), (b, also, more) = values[of[0]], values[(of[-1],) if name == "count" else of[-1]]
-        if name in NUMBERS:
-            made, also = NUMBERS[name](a, b), -also if name == "sub" else also
-            up = np.where(up == 0, also, np.where((also == 0) | (up == also), up, np.nan))
-            low, high = (NUMBERS[name](a + sign * off, b + sign * more) for sign in (-1, 1))
-            whole = not lost or (off == 0) & (more == 0) & (a % 1 == 0) & (b % 1 == 0) & (abs(made) < 2.0**53)
-            off = (off + more) * (low != high) if name not in AFFINE else off + more + lost * abs(made) * (1 - whole)
-        elif name in AFFINE:
-            made, least, sign = a * b if name == "mul" else a / b, abs(b) - more, np.sign(b).astype(float)
-            up = np.where((also == 0) & ((more == 0) | (least > 0)), up * sign, np.nan)
-            off = abs(a) * more + (abs(b) + more) * off if name == "mul" else (off + abs(made) * more) / least.clip(0)
-            off = off + lost * (abs(made) + 2.0**-900 * (a != 0) * (b != 0)) if lost else off
-        elif name == "root":
-            made = fractions(np.sqrt(a.astype(float))) if a.dtype == object else np.sqrt(a)
-            off = off / np.where(off == 0, 1, made) + made * (lost or Fraction(LOST) * (made**2 != a))
-        elif exact and name in CURVES:
-            made = (np.asarray if lost else fractions)(CURVES[name](np.asarray(a, float)).astype(float))
-            off = np.where((a == 0) & (off == 0), 0 * off, off + off / 7 + 8 * (lost or Fraction(LOST)))
-        elif name == "type":
-            made = a if exact else a.astype(f"<f{op['bytes']}")
-        else:
-            to = {"floor": np.floor, "ceil": np.ceil, "round": (np.rint, even)[a.dtype == object], "count": None}[name]
-            off = off + lost * (1 + abs(a)) if lost else off
-            low, made = (to(x) if to else sum(x >= t for t in b.T[..., None]) for x in (a - off, a + off))
-            off = np.where((low == made) & (off < np.inf), 0 * low, np.nan)
-        values.setdefault(op["is"], (made, up, off if exact else 0.0))
+def column(given: Any) -> Any:
+    """Return numbers (channels, 1), a number a channel, or (1, 1), one for all channels."""
+    return array(given).reshape(-1, 1)
+
+
+def decoded(claim: dict[str, Any]) -> dict[str, Any]:
+    """Return a claim with its arrays: columns, but for those with several numbers a channel."""
+    tables = ("table", "values")
+    arrays = {k: array(x) if k in tables else column(x) for k, x in claim.items() if isinstance(x, dict)}
+    return claim | arrays
+
+
+# 2. Evaluate a chain.
+
+
+class Value(NamedTuple):
+    """What a chain has at one of its operations, for all sums that are looked at.
+
+    Attributes:
+        numbers: (channels, points), float64 or the floats of the reference, or of dtype object `Fraction`.
+        rises: Where numbers go as sums rise: 1 up or level, -1 down or level, 0 level, nan where that is not known.
+        off: A bound on the distance between `numbers` and the real numbers; nan where there is none.
+    """
+
+    numbers: Any
+    rises: Any = 0
+    off: Any = 0
+
+
+fractions = np.frompyfunc(lambda x: Fraction(x) if math.isfinite(x) else x, 1, 1)
+"""Make float64 numbers the fractions that they are; limits of max and min may be infinite."""
+JOINED = {"add": np.add, "sub": np.subtract, "max": np.maximum, "min": np.minimum}
+AFFINE = {"add", "sub", "mul", "div"}
+"""Operations that leave a straight line of sums straight, if their second operand is a constant."""
+CURVES: dict[str, Any] = {
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x.clip(-700))),
+    "tanh": np.tanh,
+    "erf": np.frompyfunc(math.erf, 1, 1),
+}
+"""Functions that rise by less than 8/7 of what their argument rises by."""
+ROUNDED = {"floor": np.floor, "ceil": np.ceil, "round": np.rint}
+
+
+def joined(name: str, a: Value, b: Value, exact: bool, lost: float) -> Value:
+    """Return a sum, a difference, the greater or the lesser number of two values.
+
+    A sum of two values that go different ways may turn back. Sums of whole numbers below 2^53 lose nothing. The greater
+    of two numbers is exact where it is the same for all real numbers within the bounds, as max(-3 +- 1, 0) is 0.
+    """
+    operate = JOINED[name]
+    numbers, way = operate(a.numbers, b.numbers), -b.rises if name == "sub" else b.rises
+    rises = np.where(a.rises == 0, way, np.where((way == 0) | (a.rises == way), a.rises, np.nan))
+    if not exact:
+        return Value(numbers, rises)
+    off = a.off + b.off
+    if name in ("max", "min"):
+        least, most = (operate(a.numbers + sign * a.off, b.numbers + sign * b.off) for sign in (-1, 1))
+        return Value(numbers, rises, off * (least != most))
+    is_whole = (off == 0) & (a.numbers % 1 == 0) & (b.numbers % 1 == 0) & (abs(numbers) < WHOLE)
+    return Value(numbers, rises, off + lost * abs(numbers) * ~is_whole)
+
+
+def scaled(name: str, a: Value, b: Value, exact: bool, lost: float) -> Value:
+    """Return a product or a quotient.
+
+    Its direction is known where the second value is a constant whose sign is: x * -2 falls where x rises. A quotient of
+    |b| less its bound may be off by more than any number: its bound is infinite or nan then.
+    """
+    numbers = a.numbers * b.numbers if name == "mul" else a.numbers / b.numbers
+    least, sign = abs(b.numbers) - b.off, np.sign(b.numbers).astype(float)
+    has_sign = (b.rises == 0) & ((b.off == 0) | (least > 0))
+    rises = np.where(has_sign, a.rises * sign, np.nan)
+    if not exact:
+        return Value(numbers, rises)
+    if name == "mul":
+        off = abs(a.numbers) * b.off + (abs(b.numbers) + b.off) * a.off
+    else:
+        off = (a.off + abs(numbers) * b.off) / least.clip(0)
+    if lost:  # with what a number too small for float64's usual precision loses
+        off = off + lost * (abs(numbers) + 2.0**-900 * (a.numbers != 0) * (b.numbers != 0))
+    return Value(numbers, rises, off)
+
+
+def root(a: Value, exact: bool, lost: float) -> Value:
+    """Return square roots. As fractions they have 50 bits, and a bound unless they are exact."""
+    if not exact:
+        return Value(np.sqrt(a.numbers), a.rises)
+    numbers = np.sqrt(a.numbers) if lost else fractions(np.sqrt(a.numbers.astype(float)))
+    rounding = lost or Fraction(LOST) * (numbers**2 != a.numbers)
+    return Value(numbers, a.rises, a.off / np.where(a.off == 0, 1, numbers) + numbers * rounding)
+
+
+def curved(name: str, a: Value, lost: float) -> Value:
+    """Return sigmoid, tanh or erf in float64, which is assumed to be off by 8 * LOST = 2^-48 at most; exact at 0."""
+    floats = CURVES[name](np.asarray(a.numbers, float)).astype(float)
+    off = a.off + a.off / 7 + 8 * (lost or Fraction(LOST))
+    at_zero = (a.numbers == 0) & (a.off == 0)
+    return Value(floats if lost else fractions(floats), a.rises, np.where(at_zero, 0 * a.off, off))
+
+
+def stepped(name: str, a: Value, levels: Any, exact: bool, lost: float) -> Value:
+    """Return whole numbers: rounded down, up or to nearest even, or how many of a channel's levels are reached.
+
+    They are exact where all real numbers within the bound give the same one, and not known elsewhere: 2.4 +- 0.01 is
+    2 to nearest, 2.5 +- 0.01 is not known.
+    """
+
+    def step(x: Any) -> Any:
+        if name == "count":  # levels (channels, how many) against numbers (channels, points)
+            return sum(x >= level for level in levels.T[..., None])
+        if name == "round" and x.dtype == object:
+            return np.frompyfunc(round, 1, 1)(x)
+        return ROUNDED[name](x)
+
+    if not exact:
+        return Value(step(a.numbers), a.rises)
+    off = a.off + lost * (1 + abs(a.numbers)) if lost else a.off
+    least, most = step(a.numbers - off), step(a.numbers + off)
+    return Value(most, a.rises, np.where((least == most) & (off < np.inf), 0 * least, np.nan))
+
+
+def evaluated(
+    chain: list[Any], start: dict[str, Any], exact: bool, levels: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the `Value` of every name in a chain, evaluated in order from those that are there at the `start`.
+
+    Args:
+        chain: Operations: {"op": what it does, "of": names of one or two values, "is": the name of its result}.
+        start: The sums, "sum", what else is read, and constants, by name: (numbers, rises, off) each.
+        exact: Whether numbers are real numbers; else each operation is rounded in the type its operands have.
+        levels: Constants (channels, levels) by name, of which "count" says how many are reached.
+
+    Raises:
+        AssertionError: A name is there already, so that which value it stands for would depend on the order.
+        KeyError: There is no such name or operation.
+    """
+    values = {name: Value(*value) for name, value in start.items()}
+    lost = LOST if exact and values["sum"].numbers.dtype != object else 0
+    for op in chain:
+        require(op["is"] not in values, f"two values of a chain are called {op['is']}")
+        with np.errstate(all="ignore"):  # what leaves floats is infinite or nan, and no code
+            values[op["is"]] = operated(op, values, (levels or {}).get(op["of"][-1]), exact, lost)
     return values
 
 
-def compared(chain: list[Any], at: dict[Any, Any], name: str, wanted: Any, exact: bool, turns: bool) -> Any:
-    """Where a chain has what is wanted, by fractions where float64 leaves that open, and may not turn back."""
-    made, rises, off = evaluated(chain, at, exact)[name]
-    made, wanted, left = np.broadcast_arrays(made, wanted, off != 0)
-    alike, (rows, points) = (made == wanted) & ~left, left.nonzero()
-    if rows.size and at["sum"][0].dtype != object:
-        require(rows.size * (1 + len(chain)) < MOST >> 4, "there is too much to check in fractions")
-        at = {k: x[rows % len(x), points][:, None] if k == "sum" else x[rows % len(x)] for k, (x, *_) in at.items()}
-        at = {k: (fractions(x), 0, 0) for k, x in at.items()}
-        alike[left] = compared(chain, at, name, wanted[left][:, None], exact, True)[:, 0]
-    return alike & (turns | ~np.isnan(rises))
+def operated(op: dict[str, Any], values: dict[str, Value], levels: Any, exact: bool, lost: float) -> Value:
+    """Return the value of one operation; arguments are those of `evaluated`, and what an operation loses."""
+    name, a, b = op["op"], values[op["of"][0]], values[op["of"][-1]]
+    if name in JOINED:
+        return joined(name, a, b, exact, lost)
+    if name in AFFINE:
+        return scaled(name, a, b, exact, lost)
+    if name == "root":
+        return root(a, exact, lost)
+    if name in CURVES and exact:
+        return curved(name, a, lost)
+    if name == "type":
+        return a if exact else Value(a.numbers.astype(f"<f{whole(op['bytes'])}"), a.rises)
+    return stepped(name, a, levels, exact, lost)
+
+
+class Chain(NamedTuple):
+    """The chain of a step, and what it has besides sums.
+
+    Attributes:
+        ops: Its operations.
+        exact: Whether the reference is "exact".
+        constants: Numbers (channels, how many) or (1, how many) by name: the step's own, and scale and zero point of
+            each edge that it reads, called scale0, zero0, scale1, zero1. Only those that "count" has several columns.
+    """
+
+    ops: list[Any]
+    exact: bool
+    constants: dict[str, Any]
+
+    def is_line(self) -> bool:
+        """Return whether the chain is a straight line of sums: where it is right at two, it is right between them.
+
+        Other references round each operation, which bends lines, but for sums of whole numbers.
+        """
+        names = {op["op"] for op in self.ops}
+        if self.exact or not names:
+            return names <= AFFINE
+        read = {name for op in self.ops for name in op["of"]} & {*self.constants}
+        are_whole = [np.all((self.constants[name] % 1 == 0) & (abs(self.constants[name]) < INT32)) for name in read]
+        return names <= {"add", "sub"} and all(are_whole)
+
+    def at(self, sums: Any, other: Any, name: str) -> Value:
+        """Return what is called `name` for `sums` (channels, points) and an integer of a second tensor (1, 1)."""
+        start = {k: Value(x.reshape(-1, 1)) for k, x in self.constants.items()}
+        start |= {"sum": Value(sums, 1.0), "other": Value(other)}
+        found: Value = evaluated(self.ops, start, self.exact, self.constants)[name]
+        return found
+
+    def agrees(self, sums: Any, other: Any, name: str, wanted: Any) -> tuple[Any, Any]:
+        """Return where a value is what is `wanted` (channels, points), and where it may turn back.
+
+        Points that float64 leaves open are evaluated in fractions, each as a channel of its own with one sum. For
+        example 0.1 * 25 = 2.5 is a tie to "round": float64 gives 2.5 +- 1e-15, which may be 2 or 3; fractions decide.
+        """
+        made, rises, off = self.at(sums, other, name)
+        made, wanted, is_open = np.broadcast_arrays(made, wanted, off != 0)
+        alike = (made == wanted) & ~is_open
+        rows, points = is_open.nonzero()
+        if rows.size:
+            require(rows.size * (1 + len(self.ops)) < MOST_FRACTIONS, "there is too much to check in fractions")
+            real = self._replace(constants={k: fractions(x[rows % len(x)]) for k, x in self.constants.items()})
+            found = real.at(fractions(sums[rows % len(sums), points])[:, None], fractions(other), name)
+            alike[is_open] = ((found.numbers == wanted[is_open][:, None]) & (found.off == 0))[:, 0]
+        return alike, np.isnan(rises)
+
+
+# 3. Evaluate C's formula.
 
 
 def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
-    """The codes or integers that C makes of sums (channels, points), and of an element of a second tensor."""
-    if (by := claim["by"]) == "table":
-        return claim["table"][:, np.uint64((sums[0] - claim["first"]) // claim["apart"] * claim["width"] + element)]
-    more = claim["factor"] * float(element - claim["of_zero"])
-    require((abs(sums + 0.5) < 1 << 31) & (abs(sums + more + 0.5) < 1 << 31), "sums leave int32")
-    if "scale" in claim:
-        value = sums.astype(real := claim["scale"].dtype) * claim["scale"] + claim["bias"] + more.astype(real)
-        if by == "curve":
-            cell = (place := value.clip(0, len(claim["turns"]) - 1)).astype(int)
-            return claim["table"][cell, (place >= claim["turns"][cell, 0]) * 1]
-        value *= (value * claim["gate"][0] + claim["gate"][1]).clip(0, 1) if by == "gate" else 1
-        return np.rint(value.clip(*(claim[k] - claim["zero"] for k in ("low", "high")))).astype(int) + claim["zero"]
-    for a, b, m, k in (map(array, x) for x in {"lines": claim.get("values", ()), "sums": (), "thresholds": ()}[by]):
-        require(abs((made := sums.clip(a, b) * 1.0 * m + k) + 0.5) < 1 << 31, "products leave int32")
-        sums = made // (1 << 23)
-    turns, sums = np.array(claim["values"] if by == "thresholds" else [[]]).T[..., None], sums + more
-    return sum((np.where(claim["rising"], sums > t, sums < t) for t in turns), sums * (by != "thresholds"))
+    """Return the codes or integers that C makes of sums (channels, points) and the `element` of a second tensor, or 0.
+
+    By what the claim has:
+        table: An entry for each sum, or for each pair of a sum and an element.
+        thresholds: How many of a channel's thresholds lie below the sum, or above it where the channel is falling.
+        sums: The sum itself.
+        lines: (x * m + k) >> FIXED_SHIFT in int32, x kept between two ends; once, or twice one after the other.
+        rescale: scale * sum + bias in floats, rounded to nearest even, between two codes.
+        gate: The same with a factor before it is rounded: a second line of the same value, between 0 and 1.
+        curve: scale * sum + bias in floats picks a cell of a table, and whether the cell's turn is reached an entry.
+
+    All but tables add factor * (element - of_zero) first. AssertionError if anything leaves int32.
+    """
+    by = claim["by"]
+    if by == "table":
+        entries = (sums[0] - whole(claim["first"])) // whole(claim["apart"]) * whole(claim["width"]) + element
+        return claim["table"][:, np.uint64(entries)]  # an entry below 0 is beyond every table
+    more = np.asarray(claim["factor"] * float(element - whole(claim["of_zero"])))
+    require((abs(sums + 0.5) < INT32) & (abs(sums + more + 0.5) < INT32), "sums leave int32")
+    if by in ("rescale", "gate", "curve"):
+        return _in_floats(claim, sums, more)
+    if by == "lines":
+        for line in claim["values"]:
+            low, high, factor, summand = (column(x) for x in line)
+            product = sums.clip(low, high) * 1.0 * factor + summand
+            require(abs(product + 0.5) < INT32, "products leave int32")
+            sums = product // (1 << FIXED_SHIFT)
+        return sums
+    sums = sums + more
+    if by == "thresholds":
+        above = [np.where(claim["rising"], sums > t, sums < t) for t in np.array(claim["values"]).T[..., None]]
+        return sum(above, np.zeros_like(sums))
+    if by != "sums":
+        raise KeyError(by)
+    return sums
 
 
-def ends(claim: dict[str, Any], low: Any, high: Any, grid: int, element: int) -> Any:
-    """The sums (channels, points) from `low` to `high` where intervals begin and end on which `formula` is constant."""
-    if claim["by"] in ("table", "gate", "curve", "sums", "numbers"):
-        return np.c_[low, high] if claim["by"] == "sums" else np.array(range(low.min(), high.max() + 1, grid))[None]
+def _in_floats(claim: dict[str, Any], sums: Any, more: Any) -> Any:
+    """Return codes of a formula in float32 or float64, the type of the claim's scale, each operation rounded in it."""
+    real, by = claim["scale"].dtype, claim["by"]
+    value = sums.astype(real) * claim["scale"] + claim["bias"] + more.astype(real)
+    if by == "curve":
+        place = value.clip(0, len(claim["turns"]) - 1)
+        cell = place.astype(int)
+        return claim["table"][cell, (place >= claim["turns"][cell, 0]) * 1]
+    if by == "gate":
+        value = value * (value * claim["gate"][0] + claim["gate"][1]).clip(0, 1)
+    zero = whole(claim["zero"])
+    low, high = whole(claim["low"]) - zero, whole(claim["high"]) - zero
+    return np.rint(value.clip(low, high)).astype(int) + zero
+
+
+def deciding_sums(claim: dict[str, Any], low: Any, high: Any, grid: int, element: int) -> Any:
+    """Return sums (channels, points) from `low` to `high` that decide whether C's formula is the chain.
+
+    Of a formula that steps, these are both ends of each interval on which it is constant: for each level between its
+    first and its last code, the first sum that reaches it, found by halving, and the sum before that. Of "sums", which
+    is a straight line, both ends. Of formulas that may turn back all sums, or every `grid`-th if others cannot be.
+    """
+    by = claim["by"]
+    if by == "sums":
+        return np.c_[low, high]
+    if by in ("table", "gate", "curve", "numbers"):
+        require(int(high.max()) - int(low.min()) < MOST, "there is too much to check")
+        return np.arange(low.min(), high.max() + 1, grid)[None]
     start, end, low, high = np.broadcast_arrays(formula(claim, low, element), formula(claim, high, element), low, high)
     a, b, levels = np.broadcast_arrays(low, high, np.arange(1, 1 + abs(end - start).max())[None])
     while (a < b).any():
-        there = np.sign(end - start) * (formula(claim, middle := (a + b) >> 1, element) - start) >= levels
-        a, b = np.where(there, a, np.minimum(middle + 1, b)), np.where(there, middle, b)
+        middle = (a + b) >> 1
+        reached = np.sign(end - start) * (formula(claim, middle, element) - start) >= levels
+        a, b = np.where(reached, a, np.minimum(middle + 1, b)), np.where(reached, middle, b)
     return np.hstack([low, high, np.maximum(a - 1, low), a])
 
 
-def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: bool) -> None:
-    """C's formula and the chain, which never falls or never rises, are alike where the formula steps: so everywhere."""
-    one, chain, points, reads = np.ones((1, 1)) if exact else 1.0, step["chain"], 0, len(step["inputs"])
-    named = {f"{k}{i}": edge.get(k, 1) for i, edge in enumerate(edges[:reads]) for k in ("scale", "zero")}
-    at = {(k,): (np.atleast_2d(array(x) * one), 0.0, 0.0) for k, x in {**step["constants"], **named}.items()}
-    at |= {k: (x.reshape(-1, 1), 0.0, 0.0) for (k,), (x, *_) in at.items()}
-    of, edge, (apart, first), (grid, at_0) = step["sums"], edges[0], *[buffers[0]["operand"]] * 2
-    low, high = (array(edge[k]).reshape(-1, 1)[of.get("rows", ...)] for k in ("low", "high"))
-    if "weights" in of:  # (groups, channels, inputs, window)
-        w, zero, same = array(of["weights"]).astype(float), edge["zero"], array(edge["scale"]).size == 1
-        require((same or w[0, :, :, 0].size == 1) & ([apart, first - zero] == of["reads"]), "codes mean other integers")
-        reach = (np.minimum(low, zero), np.maximum(high, zero)) if of["padded"] else (low, high)
-        each = [w * np.broadcast_to(x.ravel() - zero, len(w) * w.shape[2]).reshape(len(w), 1, -1, 1) for x in reach]
-        require(np.abs(each).sum() < 1 << 53, "sums leave int64")
-        low, high = (f(*each).sum((2, 3)).reshape(-1, 1).astype(int) for f in (np.minimum, np.maximum))
-        grid, at_0 = (apart, (first - zero) * w[0, 0].size) if np.all(w == 1) and not of["padded"] else (1, 0)
+# 4. The sums that a step can have.
+
+
+class Sums(NamedTuple):
+    """The integers that a step's formula is given.
+
+    Attributes:
+        low, high: The least and the greatest (channels, 1), or (1, 1).
+        grid: How far apart they are at least.
+    """
+
+    low: Any
+    high: Any
+    grid: int
+
+
+def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) -> Sums:
+    """Return the range of a step's sums: of products with weights, or of elements of the edge if it has no weights.
+
+    For example weights [2, -1] on activations from 0 to 3 give sums from -3 to 6. They must be on one scale: where
+    several inputs meet in a sum, the edge has one scale. Padding is a 0 of the activations.
+    """
+    of, (apart, first) = step["sums"], buffer["operand"]
+    low, high = (column(edge[end]) for end in ("low", "high"))
+    grid, start = apart, first
+    if "weights" in of:
+        weights, zero = array(of["weights"]).astype(float), edge["zero"]  # (groups, channels, inputs, window)
+        require(type(zero) is int, "codes have several zero points, or none that is whole")
+        groups, _, inputs, window = weights.shape
+        require(array(edge["scale"]).size == 1 or inputs * window == window, "codes mean other integers")
+        require(of["reads"] == [apart, first - zero], "codes mean other integers")
+        ends = [of_inputs(x, edge, groups * inputs, first) - zero for x in (low, high)]
+        if of["padded"]:
+            ends = [np.minimum(ends[0], 0), np.maximum(ends[1], 0)]
+        products = [weights * x.reshape(groups, 1, inputs, 1) for x in ends]
+        require(np.abs(products).sum() < WHOLE, "sums leave int64")
+        low, high = (f(*products).sum((2, 3)).reshape(-1, 1).astype(int) for f in (np.minimum, np.maximum))
+        is_of_codes = np.all(weights == 1) and not of["padded"]
+        grid, start = (apart, (first - zero) * inputs * window) if is_of_codes else (1, 0)
+    elif "rows" in of:
+        require([0 <= whole(row) < len(low) for row in of["rows"]], "it reads channels that there are not")
+        low, high = low[of["rows"]], high[of["rows"]]
     require([np.all(array(of[k]) == x[:, 0]) for k, x in (("low", low), ("high", high)) if k in of], "ranges differ")
-    bias, is_line = array(of["bias"]).reshape(-1, 1), (exact and {op["op"] for op in chain} <= AFFINE) or not chain
-    grid, low, high = grid if np.all((at_0 + bias - (low + bias).min()) % grid == 0) else 1, low + bias, high + bias
-    other, (apart, first) = (edges[1], buffers[1]["operand"]) if reads > 1 else ({"low": 0, "high": 0}, (1, 0))
-    least, most = (array(other[k]).reshape(-1, 1) for k in ("low", "high"))
-    require(((least - first) % apart == 0) & (low.size > 0) & (reads < 3), "it reads something else")
-    for n in range(least.min(), most.max() + 1, apart):
-        for claim, buffer, edge in zip(step["claims"], buffers[reads:], edges[reads:], strict=True):
-            by, facts = claim["by"], {k: array(x) if isinstance(x, dict) else x for k, x in claim.items()}
-            facts |= {k: x.reshape(-1, 1) for k, x in facts.items() if np.ndim(x) and k not in ("table", "values")}
-            for k, times in (("scale", of.get("scale", 1)), ("zero", int("weights" not in of))):
-                same = np.all(array(edges[0].get(k, 0)).ravel() * array(times).ravel() == array(edge.get(k, 0)).ravel())
-                require(same or claim["is"] != "sum" or by == "numbers", "elements mean something else")
-            sums = ends(facts, low, high, grid, (n - first) // apart)
-            never = (n < least) | (n > most) | (sums < low) | (sums > high)
-            require((points := points + sums.size * (1 + len(chain))) < MOST, "there is too much to check")
-            real = abs(sums).astype("<i4").view("<f4") * np.sign(sums, dtype="<f4") if "places" in of else sums - bias
-            start = at | {"sum": (real * one, 1.0, 0.0), "other": (np.full((1, 1), float(n)), 0.0, 0.0)}
-            if by == "numbers":
-                x, _, off = evaluated(chain, start, exact)[claim["is"]]
-                made, own = (sums, (sums - array(edge["zero"])) * array(edge["scale"])) if "scale" in edge else [x] * 2
-                require(exact & (abs(x - own) <= off) & (off <= claim["off"]), "C may be farther off")
+    bias = column(of["bias"])
+    low, high = low + bias, high + bias
+    require(low.size > 0, "it has no sums")
+    return Sums(low, high, grid if np.all((start + bias - low.min()) % grid == 0) else 1)
+
+
+def of_inputs(ends: Any, edge: dict[str, Any], inputs: int, idle: int) -> Any:
+    """Return an end of a range for each input of a product, from one for all or one a channel (channels, 1).
+
+    A product of a whole image reads it pixel by pixel: channel c of each is input c, c + stride, ...; in packed words
+    the stride is a multiple of 64, and inputs between are `idle`, code 0, as they are of no channel.
+    """
+    if ends.size == 1:
+        return np.full(inputs, ends[0, 0])
+    if ends.size == inputs:
+        return ends[:, 0]
+    pixels = math.prod(edge["shape"][2:])
+    require(inputs % pixels == 0 and inputs // pixels >= ends.size, "ranges of channels fit no inputs")
+    between = inputs // pixels - ends.size
+    return np.tile(np.pad(ends[:, 0], (0, between), constant_values=idle), pixels)
+
+
+def check_shapes(step: dict[str, Any], edges: list[Any]) -> int:
+    """Return how many channels a step's results have, if weights, window, image and results fit each other.
+
+    A layer (groups, channels, inputs, window) reads all of its image's channels, and gives a result for each channel
+    and place of the window. Sums with `each` are those of every channel by itself.
+    """
+    of, reads = step["sums"], len(step["inputs"])
+    given, made = edges[0]["shape"], [edge["shape"] for edge in edges[reads:]]
+    sizes = [math.prod(shape) for shape in made]
+    channels = {shape[1] if len(shape) > 1 else 1 for shape in made}
+    require(len(set(sizes)) == len(channels) == 1, "results differ in shape")
+    others = [math.prod(edge["shape"]) for edge in edges[1:reads]]
+    require([n == sizes[0] for n in others], "a second tensor has another shape than results")
+    if "weights" not in of:
+        if step["chain"]:
+            require(math.prod(given) == sizes[0], "results have another shape than what is read")
+        return int(channels.pop())
+    groups, outputs, inputs, window = array(of["weights"]).shape
+    g, (batch, height, width) = of["geometry"], of["geometry"]["image"]
+    require(min(groups, outputs, inputs, window) > 0, "a layer has no weights")
+    require(window == g["kernel_h"] * g["kernel_w"], "weights are of another window")
+    every = given[1] if of.get("each") else groups * outputs
+    require(every in channels, "weights are of other channels than results")
+    read = given[1] if of.get("each") else groups * inputs
+    padding = (-given[1] % 64) * math.prod(given[2:]) if height == width == 1 and len(given) > 2 else 0
+    require(batch * height * width * read in (math.prod(given), math.prod(given) + batch * padding), "inputs differ")
+    places = [
+        (size + g[f"pad_{before}"] + g[f"pad_{after}"] - g[f"dilation_{way}"] * (g[f"kernel_{way}"] - 1) - 1)
+        // g[f"stride_{way}"]
+        + 1
+        for way, size, before, after in (("h", height, "top", "bottom"), ("w", width, "left", "right"))
+    ]
+    require(batch * math.prod(places) * every == sizes[0], "results are not those of the window")
+    require(of["padded"] == any(g[f"pad_{side}"] for side in ("top", "left", "bottom", "right")), "padding differs")
+    return int(every)
+
+
+# 5. Prove a step.
+
+
+class Task(NamedTuple):
+    """What is to be proved of a step.
+
+    Attributes:
+        chain: What the network makes of sums.
+        claims: How C makes each result, arrays decoded.
+        sums: The sums that there may be.
+        other: The least and the greatest integer of a second tensor, (channels, 1) or (1, 1); 0 if there is none.
+        codes: How far apart its integers are, and which one code 0 stands for.
+    """
+
+    chain: Chain
+    claims: list[dict[str, Any]]
+    sums: Sums
+    other: tuple[Any, Any]
+    codes: tuple[int, int]
+
+
+def chain_of(step: dict[str, Any], edges: list[Any], exact: bool) -> Chain:
+    """Return a step's chain with its constants, all finite but for limits that max and min keep to."""
+    read, ops = enumerate(edges[: len(step["inputs"])]), step["chain"]
+    grids = {f"{k}{i}": column(edge.get(k, 1)) * 1.0 for i, edge in read for k in ("scale", "zero")}
+    names = {*step["constants"], *grids, "sum", "other"}
+    require(len(names) == len(step["constants"]) + len(grids) + 2, "a constant has the name of another value")
+    constants: dict[str, Any] = {k: np.atleast_2d(array(x) * 1.0) for k, x in step["constants"].items()} | grids
+    constants = {k: x.astype(float) for k, x in constants.items()} if exact else constants
+    limits, others = (
+        {name for op in ops if (op["op"] in ("max", "min")) == is_limit for name in op["of"]}
+        for is_limit in (True, False)
+    )
+    for name, x in constants.items():
+        finite = np.isfinite(x) | (name in limits - others) & ~np.isnan(x)
+        require(finite, f"the constant {name} is not finite")
+    return Chain(ops, exact, constants)
+
+
+def task_of(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: bool) -> Task:
+    """Return what is to be proved of a step, if all of its arrays have one row for all channels or one for each.
+
+    Arguments are those of `prove`. Nothing is evaluated. Only levels, which "count", have columns in a chain; rows of a
+    curve's table are cells.
+    """
+    reads, claims = len(step["inputs"]), [decoded(claim) for claim in step["claims"]]
+    require(0 < reads < 3, "it reads something else")
+    sums, channels = sums_of(step, buffers[0], edges[0]), check_shapes(step, edges)
+    several = {1, channels, *edges[0]["shape"][1:2]}
+    require(len(sums.low) in several and len(column(step["sums"]["bias"])) in several, "sums are of other channels")
+    chain, counted = chain_of(step, edges, exact), {op["of"][-1] for op in step["chain"] if op["op"] == "count"}
+    for name, x in chain.constants.items():
+        require(x.size and (len(x) if name in counted else x.size) in several, f"{name} is of other channels")
+    for claim in claims:
+        own = [x for line in claim["values"] for x in map(column, line)] if claim["by"] == "lines" else []
+        cells = ("gate", "table", "turns") if claim["by"] == "curve" else ("gate",)
+        own += [x for k, x in claim.items() if isinstance(x, np.ndarray) and k not in cells]
+        require([len(x) in several for x in own], "a claim has numbers for other channels")
+    edge, (apart, first) = (edges[1], buffers[1]["operand"]) if reads > 1 else ({"low": 0, "high": 0}, (1, 0))
+    least, most = column(edge["low"]), column(edge["high"])
+    require(((least - first) % apart == 0) & (least <= most), "it reads something else")
+    return Task(chain, claims, sums, (least, most), (apart, first))
+
+
+def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: bool) -> None:
+    """Raise AssertionError unless each result of a step is what its chain gives, for all integers it can read.
+
+    Args:
+        step: A step that has claims.
+        buffers: Those it reads, then those it writes, in order.
+        edges: Their edges.
+        exact: Whether the reference is "exact".
+    """
+    if [claim["by"] for claim in step["claims"]] == ["conversion"]:
+        check_conversion(step, buffers, edges)
+        return
+    task, reads, points = task_of(step, buffers, edges, exact), len(step["inputs"]), 0
+    (least, most), (apart, first), (low, high, grid) = task.other, task.codes, task.sums
+    require(int(most.max()) - int(least.min()) < MOST, "there is too much to check")
+    for integer in range(least.min(), most.max() + 1, apart):
+        element = (integer - first) // apart
+        for claim, buffer, edge in zip(task.claims, buffers[reads:], edges[reads:], strict=True):
+            at = deciding_sums(claim, low, high, grid, element)
+            points += at.size * (1 + len(step["chain"]))
+            require(points < MOST, "there is too much to check")
+            # Anything may be made of sums that a channel never has, and of integers that the second tensor never has.
+            is_never = (integer < least) | (integer > most) | (at < low) | (at > high)
+            if claim["is"] == "sum" and claim["by"] != "numbers":
+                check_grid(step["sums"], edges[0], edge)
+            shown = places_to_floats(at) if "places" in step["sums"] else at - column(step["sums"]["bias"])
+            given = shown * (np.ones((1, 1)) if exact else 1.0), np.full((1, 1), float(integer))
+            if claim["by"] == "numbers":
+                made = numbers_made(task.chain, claim, edge, at, given)
             else:
-                made = buffer["operand"][1] + buffer["operand"][0] * formula(facts, sums, (n - first) // apart)
-                alike = compared(chain, start, claim["is"], made, exact, by in ("table", "gate", "curve"))
-                require(never | alike & (is_line or by != "sums"), "the chain and C's formula differ, or it is no line")
-            lower, upper = (array(edge[k]).reshape(-1, 1) for k in ("low", "high"))
-            require((lower <= made) & (made <= upper) | never, "results leave their range")
+                made = buffer["operand"][1] + buffer["operand"][0] * formula(claim, at, element)
+                alike, turns = task.chain.agrees(*given, claim["is"], made)
+                proved = alike & (~turns | (claim["by"] in ("table", "gate", "curve")))  # all sums are looked at
+                require(
+                    claim["by"] != "sums" or task.chain.is_line(), "the chain and C's formula differ: it is no line"
+                )
+                require(is_never | proved, "the chain and C's formula differ")
+            lower, upper = column(edge["low"]), column(edge["high"])
+            require((lower <= made) & (made <= upper) | is_never, "results leave their range")
 
 
-def check(given: dict[str, Any], folder: Path) -> None:
-    """AssertionError says what of a certificate of the files in a folder does not hold."""
+def check_grid(of: dict[str, Any], read: dict[str, Any], made: dict[str, Any]) -> None:
+    """Raise AssertionError unless sums, or elements, that are given as they are mean the same as before.
+
+    Elements keep scale and zero point. Sums of products have the product of both scales, and no zero point.
+    """
+    for k, times in (("scale", of.get("scale", 1)), ("zero", int("weights" not in of))):
+        same = np.all(array(read.get(k, 0)).ravel() * array(times).ravel() == array(made.get(k, 0)).ravel())
+        require(same, "elements mean something else")
+
+
+def numbers_made(chain: Chain, claim: dict[str, Any], edge: dict[str, Any], at: Any, given: tuple[Any, Any]) -> Any:
+    """Return the real numbers that C computes in float64, if they are as near to the chain's as is claimed.
+
+    An edge with a scale has integers, `at`, which the caller gets as scale * (n - zero): these are returned then.
+    """
+    require(chain.exact, "C may be farther off")
+    numbers, _, off = chain.at(*given, claim["is"])
+    own = (at - column(edge["zero"])) * column(edge["scale"]) if "scale" in edge else numbers
+    require((abs(numbers - own) <= off) & (off <= claim["off"]), "C may be farther off")
+    return at if "scale" in edge else numbers
+
+
+def places_to_floats(places: Any) -> Any:
+    """Return the float32 numbers at places in their order: 0 at 0, the least above it at 1, its negative at -1."""
+    return abs(places).astype("<i4").view("<f4") * np.sign(places, dtype="<f4")
+
+
+def check_conversion(step: dict[str, Any], buffers: list[Any], edges: list[Any]) -> None:
+    """Raise AssertionError unless a step gives one edge's integers in another form.
+
+    The caller has scale * (n - zero), rounded to the type of the file, for an integer n. Of results this is what they
+    mean. Of an input C finds n again: the integer nearest to number / scale + zero. It refuses numbers that are farther
+    from scale * (n - zero) than two units in the last place, and integers that are not declared.
+    """
+    require(len(edges) == 2 and edges[0] == edges[1], "a conversion is of one edge")
+    require(not step["chain"] and not step["constants"] and step["sums"]["bias"] == 0, "a conversion has no chain")
+    require(step["claims"][0]["is"] == "sum", "a conversion has no chain")
+    edge = edges[0]
+    if buffers[0]["role"] != "input":
+        require(buffers[1]["role"] == "output", "a conversion is to or from the caller's numbers")
+        return
+    scale, zero = column(edge["scale"]).astype(float), column(edge["zero"]).astype(float)
+    low, high = column(edge["low"]), column(edge["high"])
+    require(int(high.max()) - int(low.min()) < MOST >> 8, "there is too much to check")
+    integers = np.arange(low.min(), high.max() + 1, whole(edge.get("step", 1)))[None]
+    real = (integers - zero) * scale
+    numbers = real.astype(edge["type"]).astype(float)
+    found = np.rint(numbers / scale + zero)
+    near = abs(numbers - real) <= abs(real) * 2 * EPSILONS[edge["type"]]
+    require((found == integers) & near | (integers < low) | (integers > high), "numbers become other codes")
+
+
+# 6. Files, order, memory.
+
+
+def check_digest(given: dict[str, Any]) -> None:
+    """Raise AssertionError unless the certificate's own digest is that of all the rest of it."""
     rest = json.dumps({**given, "digest": ""}, sort_keys=True, separators=(",", ":")).encode()
     require(given["digest"] == hashlib.sha256(rest).hexdigest(), "the certificate was changed")
-    for name, digest in given["files"].items():
+
+
+def check_files(files: dict[str, str], folder: Path) -> None:
+    """Raise AssertionError unless files of these digests lie in a folder, none of them elsewhere."""
+    for name, digest in files.items():
         require(Path(name).name == name and (folder / name).is_file(), f"there is no file {name}")
         require(hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, f"{name} was changed")
-    buffers, edges, rows, life = given["buffers"], given["edges"], [], {k: [0, 0] for k in given["inputs"]}
-    home, exact = {name: b["alias"] or name for name, b in buffers.items()}, given["reference"] == "exact"
+
+
+def check_ranges(given: dict[str, Any]) -> None:
+    """Raise AssertionError unless ranges are ordered, and those of inputs are all that the caller may give.
+
+    An input of real numbers has all finite float32. One of integers has all of its type, or those that the file was
+    read with: codes of so many bits, which the same text of C compares each number with.
+    """
+    for name, edge in given["edges"].items():
+        require([whole(n) >= 0 for n in edge["shape"]], f"{name} has a size below 0")
+        if "low" in edge or "high" in edge:
+            low, high = array(edge["low"]), array(edge["high"])
+            require(low.size and (low <= high), f"the range of {name} is empty")
+        if "scale" in edge:
+            scale, zero = array(edge["scale"]), array(edge["zero"])
+            require(scale.size and zero.size and np.isfinite(scale) & (scale != 0), f"{name} is on no grid")
+            require(np.isfinite(zero), f"{name} is on no grid")
+    for name in given["inputs"]:
+        edge = given["edges"][given["buffers"][name]["edge"]]
+        low, high = input_range(edge, given["reading"].get("codes"))
+        require(
+            [array(edge["low"]) == low, array(edge["high"]) == high], f"the range of {name} is not that of its type"
+        )
+
+
+def input_range(edge: dict[str, Any], codes: Any) -> tuple[int, int]:
+    """Return the least and the greatest integer, or place of a float32, that an input may have.
+
+    `codes` are those that floats were declared to be, {"bits", "encoding", "scale"}, or None.
+    """
+    if "scale" not in edge:
+        return PLACES
+    if kind := re.fullmatch(r"(u?)int(\d+)", edge["type"]):
+        bits = int(kind[2])
+        low, high = (0, (1 << bits) - 1) if kind[1] else (-(1 << bits - 1), (1 << bits - 1) - 1)
+        return max(low, -WHOLE), min(high, WHOLE)
+    if edge["type"] == "bool":
+        return 0, 1
+    require(codes is not None, "an input of floats was not declared to be codes")
+    half = 1 << whole(codes["bits"]) - 1
+    every = {
+        "unsigned": (0, 2 * half - 1),
+        "signed": (-half, half - 1),
+        "bipolar": (1 - 2 * half, 2 * half - 1),
+        "ternary": (1 - half, half - 1),
+        "narrow": (1 - half, half - 1),
+    }
+    scale = array(edge["scale"])
+    require(
+        scale.size > 1 or np.float32(scale) == np.float32(codes["scale"]),
+        "an input is on another scale than was declared",
+    )
+    return every[codes["encoding"]]
+
+
+def check_order(given: dict[str, Any]) -> dict[str, list[int]]:
+    """Return the first and the last step that uses each buffer, if each is written once, before it is read.
+
+    A buffer with an alias is the memory of another one.
+    """
+    buffers, kernels = given["buffers"], {kernel["name"] for kernel in given["kernels"]}
+    require(bool(given["steps"] and given["outputs"]), "it has no steps")
+    life = {name: [0, 0] for name in given["inputs"]}
     for place, step in enumerate(given["steps"]):
         require(bool(step["claims"]) != bool(step["unclaimed"]), f"step {place} says nothing of why it claims nothing")
-        require([home[name] in life for name in step["inputs"]], f"step {place} reads what nothing wrote")
-        require([home[k] == k and k not in life for k in step["outputs"]], f"step {place} writes a buffer again")
-        life |= {home[k]: [life[home[k]][0], place] for k in step["inputs"]} | {k: [place] * 2 for k in step["outputs"]}
-        if step["claims"]:
-            used = [buffers[name] for name in step["inputs"] + step["outputs"]]
-            prove(step, used, [edges[b["edge"]] for b in used], exact)
-    for name, b in buffers.items():
-        edge, (least, most), root = edges[b["edge"]], b["holds"], buffers[home[name]]
-        spans = [[{*array(x.get(k, 0)).flat} for k in ("low", "high")] for x in (edge, edges[root["edge"]])]
-        require(spans[0] == spans[1] and b["operand"] == root["operand"], f"{name} is of other integers")
-        require(0 < b["operand"][0] < 256 and abs(b["operand"][1]) < 1 << 31, f"{name} has other codes")
-        require(root["bytes"] * 8 >= np.prod(edge["shape"], dtype=object) * b["bits"], f"{name} has too few bytes")
+        require(step["kind"] != "layer" or bool(step["kernels"]), f"step {place} is a layer without a kernel")
+        for name in step["kernels"]:
+            require(name in kernels, f"it does not list the kernel {name} of step {place}")
+        require(bool(step["outputs"]), f"step {place} writes nothing")
+        for name in step["inputs"]:
+            home = home_of(buffers, name)
+            require(home in life, f"step {place} reads what nothing wrote")
+            life[home][1] = place
+        for name in step["outputs"]:
+            require(home_of(buffers, name) == name and name not in life, f"step {place} writes a buffer again")
+            life[name] = [place, place]
+    require([home_of(buffers, name) in life for name in given["outputs"]], "nothing writes an output")
+    return life
+
+
+def home_of(buffers: dict[str, Any], name: str) -> str:
+    """Return the buffer whose memory one is: itself, or its alias, which has none."""
+    home = buffers[name]["alias"] or name
+    require(buffers[home]["alias"] == "", f"{name} is the memory of a buffer that is another's")
+    return str(home)
+
+
+def check_buffers(given: dict[str, Any], life: dict[str, list[int]]) -> None:
+    """Raise AssertionError unless buffers have room for their elements, and aliases the elements of their memory."""
+    buffers, edges = given["buffers"], given["edges"]
+    for name, buffer in buffers.items():
+        (apart, first), (least, most) = map(whole, buffer["operand"]), map(whole, buffer["holds"])
+        edge, home = edges[buffer["edge"]], buffers[home_of(buffers, name)]
+        require(0 < apart < 256 and abs(first) < INT32, f"{name} has other codes")
+        bits, width = whole(buffer["bits"]), bits_of(buffer["type"])
+        is_packed = buffer["layout"] == "packed"
+        require(0 < bits <= 8 and width == 64 if is_packed else bits == width, f"{name} has elements of other bits")
+        require(whole(home["bytes"]) * 8 >= math.prod(edge["shape"]) * bits, f"{name} has too few bytes")
+        if buffer["role"] == "arena" and "scale" in edge:
+            require((most - least) // apart < 1 << bits, f"{name} holds more than its bits")
         require((array(edge.get("low", least)) >= least) & (array(edge.get("high", most)) <= most), f"{name} is narrow")
-        require(b["alias"] or b["life"] == life.get(name), f"{name} is in use from {life.get(name)}")
-        if b["alias"] == "" and name not in given["inputs"] + given["outputs"]:
-            rows.append((*b["life"], b["offset"], -(-b["bytes"] // 64) * 64))
+        if buffer["alias"]:
+            _check_alias(name, buffer, home, edge, edges[home["edge"]])
+        else:
+            require(buffer["life"] == life.get(name), f"{name} is in use from {life.get(name)}")
+
+
+def bits_of(kind: str) -> int:
+    """Return the bits that an element of a type takes in memory: whole bytes."""
+    digits = re.search(r"\d+$", kind)
+    return max(8, int(digits[0])) if digits else 8
+
+
+def _check_alias(name: str, buffer: dict[str, Any], home: dict[str, Any], edge: Any, other: Any) -> None:
+    """Raise AssertionError unless memory that has two names has the same elements by both: as many, of one meaning.
+
+    The range by the second name may be wider, as one range for all channels is. What integers stand for may change
+    `through` nodes of the network, which `regridded` looks at.
+    """
+    what = f"{name} is of other integers"
+    require([buffer[k] == home[k] for k in ("operand", "bits", "type", "holds")], what)
+    require(math.prod(edge["shape"]) == math.prod(other["shape"]), what)
+    require([(key in edge) == (key in other) for key in ("low", "high", "scale", "zero")], what)
+    if "low" in edge:
+        (low, least), (high, most) = (elements_of(edge, other, buffer, home, end) for end in ("low", "high"))
+        require((low <= least) & (most <= high), what)
+    if "scale" in edge and "through" not in buffer:
+        for key in ("scale", "zero"):
+            own, its = elements_of(edge, other, buffer, home, key)
+            require(own == its, what)
+
+
+def elements_of(edge: Any, other: Any, buffer: Any, home: Any, key: str) -> list[Any]:
+    """Return a number for each element of two edges, in the order in which they lie in memory.
+
+    Both are one number long if all elements have the same. A layout other than "plain" has axis 1 last.
+    """
+    numbers = [array(edge[key]), array(other[key])]
+    if all(x.size == 1 for x in numbers):
+        return [x.ravel() for x in numbers]
+    shapes = [edge["shape"], other["shape"]]
+    every = [np.broadcast_to(x, shape) for x, shape in zip(numbers, shapes, strict=True)]
+    layouts = [buffer["layout"], home["layout"]]
+    lying = [
+        x if how == "plain" or x.ndim < 2 else np.moveaxis(x, 1, -1) for x, how in zip(every, layouts, strict=True)
+    ]
+    return [x.ravel() for x in lying]
+
+
+def check_arena(given: dict[str, Any]) -> None:
+    """Raise AssertionError unless buffers of the arena lie in it, at multiples of 64 bytes, none on another in use.
+
+    Two are both in use at some step if each begins before the other ends. The most bytes in use at one step are the
+    least that any plan takes, `bound`.
+    """
+    rows = []
+    for name, buffer in given["buffers"].items():
+        if buffer["alias"] == "" and name not in given["inputs"] + given["outputs"]:
+            size = -(-whole(buffer["bytes"]) // 64) * 64
+            rows.append((*map(whole, buffer["life"]), whole(buffer["offset"]), size))
     first, last, start, size = np.array(rows, object).reshape(-1, 4).T[..., None]
     both = (first <= last.T) & (first.T <= last) & (start < (start + size).T) & (start.T < start + size)
     require(both.sum() == len(both), "two buffers in use at one step lie in the same memory")
-    require((start == abs(start) // 64 * 64) & (start + size <= given["arena"]["bytes"]), "outside of the arena")
+    is_inside = (start == abs(start) // 64 * 64) & (start + size <= whole(given["arena"]["bytes"]))
+    require(is_inside, "outside of the arena")
     bound = max([0, *(size[(first <= place) & (place <= last)].sum() for place in first.ravel())])
     require(bound == given["arena"]["bound"], f"the lower bound of the arena is {bound} bytes")
 
 
-if __name__ == "__main__":
+def check(given: dict[str, Any], folder: Path) -> None:
+    """Raise AssertionError, which says what does not hold, of a certificate whose files lie in a folder."""
+    check_digest(given)
+    if given["format"] != FORMAT:
+        raise ValueError(f"a certificate of format {given['format']}, not {FORMAT}")
+    check_files(given["files"], folder)
+    check_ranges(given)
+    life = check_order(given)
+    check_buffers(given, life)
+    check_arena(given)
+    steps = {f"step {place}": step for place, step in enumerate(given["steps"])}
+    for what, step in {**steps, **regridded(given["buffers"])}.items():
+        if step["claims"]:
+            used = [given["buffers"][name] for name in step["inputs"] + step["outputs"]]
+            try:
+                prove(step, used, [given["edges"][b["edge"]] for b in used], given["reference"] == "exact")
+            except AssertionError as why:
+                raise AssertionError(f"{what}: {why}") from None
+
+
+def regridded(buffers: dict[str, Any]) -> dict[str, Any]:
+    """Return aliases on another scale than their memory, by name, each as a step that makes it of that.
+
+    The nodes of the network between them are named. A view alone gives integers the meaning that the file says; others
+    have a chain, and a claim that it leaves each integer as it is. Or it is said why there is none.
+    """
+    made = {}
+    for name, buffer in buffers.items():
+        if buffer["alias"] and "through" in buffer:
+            step = {**buffer["through"], "inputs": [home_of(buffers, name)], "outputs": [name]}
+            operators = {operator for _, operator in step["nodes"]}
+            is_said = bool(step["claims"]) + bool(step["unclaimed"]) + ("view" in operators <= {"view", "reshape"}) == 1
+            require(is_said, f"{name} says nothing of why its integers mean something else")
+            made[name] = step
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Check a certificate, by default that of this script's network, and say what of it was checked; an exit code."""
+    own = Path(__file__)
+    path = Path(arguments[0]) if arguments else own.with_name(own.name.replace("_check.py", ".certificate.json"))
     try:
-        check(json.loads((file := Path([*sys.argv, __file__[:-9] + ".certificate.json"][1])).read_bytes()), file.parent)
-        print("all that is claimed holds")
+        given = json.loads(path.read_bytes())
+        check(given, path.parent)
+        proved = sum(bool(step["claims"]) for step in given["steps"])
+        left = sorted({file.name for file in path.parent.iterdir()} - {*given["files"], path.name})
     except Exception as error:
-        sys.exit(sys.stderr.write(f"{type(error).__name__}: {error}\n") and 2 - isinstance(error, AssertionError))
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return 1 if isinstance(error, AssertionError) else 2
+    print(f"all that is claimed holds: {proved} of {len(given['steps'])} steps, {len(given['files'])} files")
+    if left:
+        print(f"not of this certificate: {', '.join(left)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -10,11 +10,21 @@ import numpy as np
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.ranges import sums_between
-from bitsynth.graph.types import INT32, Edge, Tensor
-from bitsynth.layers.epilogues import Epilogue, FixedPoint, Rescale, Thresholds, floats_of, gives_codes, levels_of
+from bitsynth.graph.types import INT32, Tensor
+from bitsynth.layers.epilogues import (
+    Epilogue,
+    FixedPoint,
+    Rescale,
+    Thresholds,
+    floats_of,
+    gives_codes,
+    kept_type,
+    levels_of,
+)
 from bitsynth.layers.epilogues.gating import GateLine
 from bitsynth.layers.epilogues.residual import factors
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
+from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
 from bitsynth.network.certificate.chains import ChainWriter, Unsaid
@@ -42,8 +52,9 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
     for other in given[1:]:
         chain.start("other", other.edge, 1)
     walk(chain, [node for node in nodes if node not in _before(nodes, product)])
-    results = [{**_claim(step), "is": chain.integers(made[0].edge.name)}]
-    results += [{**_kept(step), "is": chain.integers(b.edge.name)} for b in made[1:]]
+    results = [
+        {**claim, "is": chain.integers(b.edge.name)} for claim, b in zip(layer_formulas(step.layer), made, strict=True)
+    ]
     made_of = said(chain, results)
     sums = _products(program.graph, step, given[0], product)
     if results[0]["by"] == "gate":
@@ -65,19 +76,28 @@ def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
         chain = ChainWriter(program.graph, (rank, 1 if rank > 1 else -1))
         for k, (name, other) in enumerate(zip(("sum", "other"), given, strict=False)):
             chain.start(name, other.edge, k)
-        table = glue.table if isinstance(glue, Lookup) else glue.pairs.reshape(1, -1)
-        width = 1 if isinstance(glue, Lookup) else glue.pairs.shape[1]
-        sums, start = ELEMENTS, operand_of(first)[1]
+        sums = ELEMENTS
     else:
         assert isinstance(glue, SumLookup)
         summed = program.graph.edges[nodes[0].outputs[0]]
         chain = ChainWriter(program.graph, (len(summed.shape), 1))
         chain.start_sums(summed, first.edge)
-        nodes, table, width, sums = nodes[1:], glue.table.reshape(1, -1), 1, _window(first, glue)
-        start = math.prod(glue.geometry.kernel) * sums["reads"][1]
+        nodes, sums = nodes[1:], _window(first, step, glue)
     walk(chain, nodes)
-    claim = {"by": "table", "table": stored(table), "first": start, "apart": operand_of(first)[0], "width": width}
-    return {**said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}]), "sums": sums}
+    claim = {**table_formula(glue, operand_of(first), sums), "is": chain.integers(made[0].edge.name)}
+    return {**said(chain, [claim]), "sums": sums}
+
+
+def table_formula(glue: Lookup | PairLookup | SumLookup, operand: list[int], sums: JsonValue) -> JsonValue:
+    """Return the formula of glue's results: an entry for each code, pair of codes or sum, of what is read."""
+    apart, start = operand
+    if isinstance(glue, PairLookup):
+        table, width = glue.pairs.reshape(1, -1), glue.pairs.shape[1]
+    else:
+        table, width = np.atleast_2d(glue.table), 1
+    if isinstance(glue, SumLookup):
+        start = math.prod(glue.geometry.kernel) * sums["reads"][1]
+    return {"by": "table", "table": stored(table), "first": start, "apart": apart, "width": width}
 
 
 def input_claims(program: NetworkProgram, step: PlainStep, stairs: Staircase) -> JsonValue:
@@ -145,29 +165,48 @@ def operand_of(buffer: Buffer) -> list[int]:
 
 def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> JsonValue:
     """The sums of products that a layer makes, and their ranges."""
-    spec, weight = step.layer.plan.spec, step.layer.weight.astype(np.int64)
+    weight = step.layer.weight.astype(np.int64)
     _require_weights(graph, product, weight)
-    geometry = spec.geometry
-    parts = weight.reshape(geometry.groups, -1, weight.shape[1], geometry.kernel[0] * geometry.kernel[1])
-    padded = any(geometry.padding)
-    low, high = _bounds(given.edge, weight, geometry.groups, padded)
+    geometry = step.layer.plan.spec.geometry
+    low, high = _bounds(given, weight, geometry.groups, any(geometry.padding))
     scale = graph.edges[product.inputs[1]].integers.scale
+    scales = scalar_or_stored(scale if scale.size == 1 else scale.reshape(-1, 1))
+    return {**layer_sums(step), "scale": scales, "low": stored(low), "high": stored(high)}
+
+
+def layer_sums(step: LayerStep) -> JsonValue:
+    """Return what is said of a layer's sums that the layer itself decides: weights, bias, window, what codes mean."""
+    spec, weight = step.layer.plan.spec, step.layer.weight.astype(np.int64)
+    geometry = spec.geometry
     return {
-        "scale": scalar_or_stored(scale if scale.size == 1 else scale.reshape(-1, 1)),
-        "weights": stored(parts),
-        "padded": padded,
+        "weights": stored(weight.reshape(geometry.groups, -1, weight.shape[1], math.prod(geometry.kernel))),
+        "padded": any(geometry.padding),
         "reads": [spec.act.scale, spec.act.offset - spec.zero_point],
         "bias": stored(np.broadcast_to(np.asarray(step.layer.bias, np.int64), (len(weight),))),
-        "low": stored(low),
-        "high": stored(high),
-        "geometry": {**geometry.window(), "in_channels": geometry.in_channels, "image": list(step.image)},
+        "geometry": {**geometry.window(), "image": list(step.image)},
     }
 
 
-def _bounds(edge: Edge, weight: Tensor, groups: int, padded: bool) -> tuple[Tensor, Tensor]:
-    """The least and greatest sum for each channel of weights (channels, inputs of a group, window)."""
-    kind = edge.integers
-    ends = [np.asarray(end).reshape(-1) - int(kind.zero.reshape(-1)[0]) for end in range_of(edge)]
+def layer_formulas(layer: PackedLayer) -> list[JsonValue]:
+    """Return the formulas of a layer's results, and of the sums that it keeps beside them if it does."""
+    return [_claim(layer), *([_kept(layer)] if kept_type(layer.epilogue) else [])]
+
+
+def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[Tensor, Tensor]:
+    """Return the least and greatest sum for each channel of weights (channels, inputs of a group, window).
+
+    Raises:
+        Unsaid: The range of what is read differs along other axes than channels, or is not that of whole numbers.
+    """
+    facts = {"shape": given.edge.shape}
+    inputs, zero = groups * weight.shape[1], int(given.edge.integers.zero.reshape(-1)[0])
+    try:
+        ends = [
+            checker.of_inputs(np.reshape(end, (-1, 1)), facts, inputs, operand_of(given)[1]) - zero
+            for end in range_of(given.edge)
+        ]
+    except AssertionError as why:
+        raise Unsaid(f"products of what is read: {why}") from None
     low, high = (np.minimum(ends[0], 0), np.maximum(ends[1], 0)) if padded else ends
     return sums_between(weight, low, high, groups)
 
@@ -182,17 +221,19 @@ def _require_weights(graph: Graph, product: Node, weight: Tensor) -> None:
         raise Unsaid("the layer's weights stand for other integers than the network's")
 
 
-def _window(given: Buffer, glue: SumLookup) -> JsonValue:
-    """Sums of the elements of a window: products with 1."""
+def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> JsonValue:
+    """Return what is said of sums of the elements of a window, of every channel by itself: products with 1."""
     spread, offset = operand_of(given)
     zero = given.edge.integers.zero.reshape(-1)
     if zero.size > 1 or range_of(given.edge)[0].size > 1:
         raise Unsaid("channels of a pool differ in zero points or range")
     ones = np.ones((1, 1, 1, math.prod(glue.geometry.kernel)), np.int64)
-    low, high = _bounds(given.edge, ones[0], 1, False)
+    low, high = _bounds(given, ones[0], 1, False)
     reads = [spread, offset - int(zero[0])]
     return {
         "weights": stored(ones),
+        "each": True,
+        "geometry": {**glue.geometry.window(), "image": list(step.image)},
         "padded": False,
         "reads": reads,
         "bias": 0,
@@ -201,9 +242,9 @@ def _window(given: Buffer, glue: SumLookup) -> JsonValue:
     }
 
 
-def _claim(step: LayerStep) -> JsonValue:
+def _claim(layer: PackedLayer) -> JsonValue:
     """The formula of a layer's results."""
-    epilogue, channels = step.layer.epilogue, len(step.layer.codes)
+    epilogue, channels = layer.epilogue, len(layer.codes)
     if epilogue is None:
         return {"by": "sums", "factor": 0, "of_zero": 0}
     if isinstance(epilogue, Thresholds):
@@ -236,9 +277,9 @@ def _second(epilogue: Epilogue, channels: int) -> JsonValue:
     return {"factor": stored(found[:, None]), "of_zero": epilogue.residual.zero_point}
 
 
-def _kept(step: LayerStep) -> JsonValue:
+def _kept(layer: PackedLayer) -> JsonValue:
     """The formula of the sums that a layer keeps."""
-    epilogue = step.layer.epilogue
+    epilogue = layer.epilogue
     if not isinstance(epilogue, Thresholds):
         raise Unsaid("kept sums are floats")
-    return {"by": "sums", **_second(epilogue, len(step.layer.codes))}
+    return {"by": "sums", **_second(epilogue, len(layer.codes))}

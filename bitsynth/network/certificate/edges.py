@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.types import Edge, Integers, Tensor
+from bitsynth.graph.types import Edge, Integers, Reals, Tensor
+from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored
 from bitsynth.network.stairs.staircase import INFINITE
 
@@ -28,22 +29,26 @@ def range_of(edge: Edge) -> tuple[Tensor, Tensor]:
 
 
 def edge_facts(edge: Edge, is_input: bool) -> JsonValue:
-    """What an edge carries: integers, or numbers; an input's are told by their places in the order of float32."""
+    """Return what an edge carries: integers, in arrays that broadcast to its shape, or real numbers.
+
+    The range of an input of real numbers is given by their places in the order of float32.
+    """
     shown: dict[str, Any] = {"shape": list(edge.shape), "type": edge.dtype}
     if not isinstance(edge.type, Integers):
         return {**shown, "low": -MOST_PLACE, "high": MOST_PLACE} if is_input else shown
-    low, high = range_of(edge)
-    kind = edge.type
-    grid = {"scale": kind.scale, "zero": kind.zero}
-    columns = {k: x if x.size == 1 else _along(x, edge) for k, x in grid.items()}
-    return {
-        **shown,
-        "low": scalar_or_stored(low if low.size == 1 else low[:, None]),
-        "high": scalar_or_stored(high if high.size == 1 else high[:, None]),
-        **{k: scalar_or_stored(x) for k, x in columns.items()},
-    }
+    kind, channels = edge.type, tuple(-1 if k == 1 else 1 for k in range(len(edge.shape)))
+    low, high = (x if x.size == 1 else x.reshape(channels) for x in range_of(edge))
+    arrays = {"low": low, "high": high, "scale": kind.scale, "zero": kind.zero}
+    step = {"step": kind.step} if kind.step > 1 else {}
+    return {**shown, **{name: scalar_or_stored(x) for name, x in arrays.items()}, **step}
 
 
-def _along(array: Tensor, edge: Edge) -> Tensor:
-    """Numbers that differ along one axis as a column; as they are if they differ along several."""
-    return array.reshape(-1, 1) if sum(n > 1 for n in array.shape) == 1 else array
+def edge_of(name: str, facts: JsonValue) -> Edge:
+    """Return the edge that `edge_facts` described."""
+    shape = tuple(facts["shape"])
+    if "scale" not in facts:
+        return Edge(name, shape, facts["type"], Reals())
+    given = (checker.array(facts[key]) for key in ("low", "high", "scale", "zero"))
+    low, high, scale, zero = (x.reshape(()) if x.size == 1 else x for x in given)
+    kind = Integers(low, high, scale.astype(np.float64), zero.astype(np.float64), facts.get("step", 1))
+    return Edge(name, shape, facts["type"], kind)

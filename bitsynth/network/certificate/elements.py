@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,8 @@ from bitsynth.network.certificate.claims import (
     walk,
 )
 from bitsynth.network.certificate.edges import edge_facts, range_of
-from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep
+from bitsynth.network.certificate.rebuild import is_conversion
+from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep, alias_root
 from bitsynth.network.stairs.curves import Curve
 from bitsynth.network.stairs.lines import Line
 
@@ -79,14 +81,18 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
     They are those of nodes, or the caller gets an edge's integers as numbers.
     """
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
-    if len(given) != 1 or program.graph.reference != "exact" or not isinstance(given[0].edge.type, Integers):
+    if len(given) != 1 or not isinstance(given[0].edge.type, Integers):
         raise Unsaid("plain C computes real numbers: tested, not proved")
+    if program.graph.reference != "exact":
+        return conversion_claims(program, step)
     first = given[0].edge
     chain = ChainWriter(program.graph, (len(first.shape), 1 if len(first.shape) > 1 else -1))
     chain.start("sum", first)
     walk(chain, [node for node in program.graph.nodes if node.name in step.nodes])
     end, points = chain.number(made[0].edge.name), first.integers.most - first.integers.least + 1
     if points * first.shape[1 if len(first.shape) > 1 else 0] * (1 + len(chain.ops)) >= checker.MOST >> 1:
+        if not step.nodes:
+            return conversion_claims(program, step)
         raise Unsaid(f"plain C computes real numbers of {points:,} integers: tested, not proved")
     found = said(chain, [{"by": "numbers", "is": end.name}])
     off, *ends = _reach(found, end.name, first)
@@ -98,16 +104,30 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
 def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, float]:
     """How far float64 is off at most, by the checker; and the least and the greatest number it gives."""
     facts = edge_facts(first, False)
-    shown = {**found["constants"], **{f"{k}0": facts[k] for k in ("scale", "zero")}}
-    at = {k: (np.atleast_2d(checker.array(x).astype(np.float64)), 0.0, 0.0) for k, x in shown.items()}
+    numbers_of = {k: np.atleast_2d(checker.array(x).astype(np.float64)) for k, x in found["constants"].items()}
+    numbers_of |= {f"{k}0": checker.column(facts[k]).astype(np.float64) for k in ("scale", "zero")}
+    at: dict[str, Any] = {k: (x, 0.0, 0.0) for k, x in numbers_of.items()}
     least, end = first.integers.least, first.integers.most + 1
     reached = []
     for start in range(least, end, _POINTS):
         at["sum"] = np.arange(start, min(start + _POINTS, end), dtype=np.float64)[None], 1.0, 0.0
-        numbers, _, off = checker.evaluated(found["chain"], at, True)[name]
+        numbers, _, off = checker.evaluated(found["chain"], at, True, numbers_of)[name]
         reached.append((float(np.max(off)), float(numbers.min()), float(numbers.max())))
     offs, lows, highs = zip(*reached, strict=True)
     return float(np.max(offs)), min(lows), max(highs)
+
+
+def conversion_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
+    """Return the claim that a step gives an edge's integers as the caller's numbers, or these as its integers.
+
+    Unsaid if the step does more, or if its C does not follow from what a certificate says of its buffers.
+    """
+    edge = program.buffers[step.inputs[0]].edge
+    if not is_conversion(program.graph, step, program.buffers):
+        raise Unsaid("plain C computes real numbers: tested, not proved")
+    if edge.is_float and edge.dtype not in checker.EPSILONS:
+        raise Unsaid(f"the checker knows no numbers of {edge.dtype}")
+    return {"constants": {}, "chain": [], "claims": [{"by": "conversion", "is": "sum"}], "sums": ELEMENTS}
 
 
 def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
@@ -120,11 +140,52 @@ def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     given, made = (program.buffers[names[0]] for names in (step.inputs, step.outputs))
     if _facts(given) != _facts(made):
         raise Unsaid("elements are on another grid than those they are moved from")
-    claim = {"by": "sums", "factor": 0, "of_zero": 0}
+    claim = {**_kept(made), "is": "sum"}
+    return {"constants": {}, "chain": [], "claims": [claim], "sums": _moved(given.edge, nodes)}
+
+
+def _kept(made: Buffer) -> JsonValue:
+    """Return the formula of elements that are those that are read: codes by a table, integers themselves."""
     if operand := made.format.operand:
         table = stored(np.arange(len(operand.codes))[None])
-        claim = {"by": "table", "table": table, "first": operand.offset, "apart": operand.scale, "width": 1}
-    return {"constants": {}, "chain": [], "claims": [{**claim, "is": "sum"}], "sums": _moved(given.edge, nodes)}
+        return {"by": "table", "table": table, "first": operand.offset, "apart": operand.scale, "width": 1}
+    return {"by": "sums", "factor": 0, "of_zero": 0}
+
+
+def regridded(program: NetworkProgram, buffer: Buffer) -> JsonValue:
+    """Return what is said of a buffer whose elements stand for other numbers than those of the memory that it is.
+
+    `nodes`, from that memory's edge to its own, as names and operators: a view alone gives integers another meaning,
+    that of the file. Of other nodes there are a chain and a claim: that they leave each integer as it is. {} if scale
+    and zero point are the same.
+    """
+    root = program.buffers[alias_root(program.buffers, buffer.name)]
+    if not isinstance(buffer.edge.type, Integers) or _is_on_grid_of(buffer, root):
+        return {}
+    makers, nodes, at = program.graph.makers(), list[Node](), buffer.edge.name
+    while at != root.edge.name:
+        nodes.insert(0, makers[at])
+        at = nodes[0].inputs[0]
+    made: JsonValue = {"nodes": [[node.name, node.op] for node in nodes], "unclaimed": "", "claims": []}
+    if {node.op for node in nodes} <= {"view", "reshape"}:
+        return made
+    rank = len(root.edge.shape)
+    chain = ChainWriter(program.graph, (rank, 1 if rank > 1 else -1))
+    chain.start("sum", root.edge)
+    try:
+        walk(chain, nodes)
+        made |= said(chain, [{**_kept(buffer), "is": chain.integers(buffer.edge.name)}])
+    except Unsaid as why:
+        return {**made, "unclaimed": str(why)}
+    return {**made, "sums": ELEMENTS}
+
+
+def _is_on_grid_of(buffer: Buffer, root: Buffer) -> bool:
+    """Return whether each element of memory stands for the same number by both of its names."""
+    edges = [edge_facts(b.edge, False) for b in (buffer, root)]
+    layouts = [{"layout": b.format.layout} for b in (buffer, root)]
+    pairs = (checker.elements_of(*edges, *layouts, key) for key in ("scale", "zero") if "scale" in edges[1])
+    return all(np.array_equal(*np.broadcast_arrays(own, its)) for own, its in pairs)
 
 
 def _moved(edge: Edge, nodes: list[Node]) -> JsonValue:
@@ -146,4 +207,4 @@ def _facts(buffer: Buffer) -> JsonValue:
     if buffer.role != "arena" and (edge.is_float or edge.type.zero.any()):
         raise Unsaid("integers become numbers")
     shown = edge_facts(edge, False)
-    return [shown["scale"], shown["zero"], operand_of(buffer)]
+    return [*(checker.array(shown[k]).ravel().tolist() for k in ("scale", "zero")), operand_of(buffer)]

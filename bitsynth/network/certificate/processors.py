@@ -11,8 +11,11 @@ import msgspec
 from bitsynth import __version__
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.files import MARK, as_bytes, read_file
+from bitsynth.isa.load import load
 from bitsynth.network.certificate.read import REMEDY, parsed
 from bitsynth.network.certificate.write import ENDS, FORMAT, as_json, digest
+from bitsynth.network.library import NetworkText
+from bitsynth.network.library.processors import processors_files
 
 
 class _Processors(msgspec.Struct, frozen=True):
@@ -64,6 +67,25 @@ def certificates_of(path: Path) -> list[Path]:
     for name, said in found.files.items():
         _require(path, name, said)
     return [path.parent / name for name in found.processors.values()]
+
+
+def files_of(path: Path) -> list[str]:
+    """Return the files that the certificate at `path` lists if it is one of several processors, as seen from it."""
+    given = parsed(path)
+    return list(given["files"]) if "processors" in given else []
+
+
+def require_around(path: Path, texts: Mapping[str, NetworkText]) -> None:
+    """Refuted unless the C around the libraries `texts` of several processors is rendered from these.
+
+    `path` is that of their certificate, which `certificates_of` accepted.
+    """
+    stem, listed = path.name.removesuffix(ENDS), {name for name in files_of(path) if "/" not in name}
+    (arch,) = {load(text.program.isa).table.arch for text in texts.values()}
+    made = processors_files(stem, arch, texts)
+    for name in sorted(listed | made.keys()):
+        if name not in made or as_bytes(made[name]) != read_file(path.parent / name):
+            raise Refuted(f"{path}: {name} is not the C around its networks; {REMEDY}")
 
 
 def _require(path: Path, name: str, said: str) -> None:

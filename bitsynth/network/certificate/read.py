@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from bitsynth.errors import Refuted, SpecError, ToolError
+from bitsynth import __version__
+from bitsynth.emit.layer import can_name
+from bitsynth.errors import BitsynthError, Refuted, SpecError, ToolError
 from bitsynth.files import read_file
 from bitsynth.graph.read import InputCodes
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.kernels import KernelRecord
+from bitsynth.network.certificate.rebuild import Library, library_of, require_files
 from bitsynth.network.certificate.write import ENDS, FORMAT
 
+MOST_WEIGHTS = 1 << 32
+"""Bytes of a file of weights that is read."""
+MOST_FILES = 1 << 16
+"""Files of a folder that are looked at."""
 REMEDY = "compile the network again"
 
 
@@ -47,6 +56,8 @@ class NetworkCertificate(msgspec.Struct, frozen=True):
     threads: int
     graph: str
     reading: Reading
+    version: str
+    digest: str
     arena: dict[str, int]
     buffers: dict[str, Any]
     files: dict[str, str]
@@ -82,13 +93,53 @@ def checked(path: Path) -> NetworkCertificate:
 
 
 def _require_all(found: NetworkCertificate, path: Path) -> None:
-    """AssertionError unless it lists the library's own C and checker, and the kernels of every claim."""
+    """AssertionError unless it lists the library's own C and checker."""
     stem = path.name.removesuffix(ENDS)
     if left := [name for name in (f"{stem}.c", f"{stem}_check.py") if name not in found.files]:
         raise AssertionError(f"it says nothing of {left[0]}")
-    known = {kernel.name for kernel in found.kernels}
-    if missing := [name for step in found.steps for name in step.kernels if name not in known]:
-        raise AssertionError(f"it does not list the kernel {missing[0]}")
+
+
+def rendered(found: NetworkCertificate, path: Path) -> Library:
+    """Return the library that the certificate `found` at `path`, which `checked` accepted, describes.
+
+    All files beside it but for the self-test are its texts, byte for byte.
+
+    Raises:
+        Refuted: A file, or a step's C, is another than the certificate claims.
+        SpecError: It describes no library.
+        ToolError: A file cannot be read.
+    """
+    stem = path.name.removesuffix(ENDS)
+    try:
+        weights = {name: read_file(path.parent / name, MOST_WEIGHTS) for name in found.files if "_weights." in name}
+        library = library_of(parsed(path), stem, weights)
+        require_files(library, found.files)
+    except AssertionError as why:
+        by = "" if found.version == __version__ else f" (it is of bitsynth {found.version}, this is {__version__})"
+        raise Refuted(f"{path}: {why}; {REMEDY}{by}") from None
+    except OSError as error:
+        raise ToolError(f"cannot read a file beside {path}: {error.strerror or error}") from None
+    except BitsynthError:
+        raise
+    except Exception as error:
+        raise _unread(path, error) from None
+    return library
+
+
+def further_files(folder: Path, listed: Collection[str]) -> list[str]:
+    """Return the files in a folder, as seen from it, that are none of those `listed`, nor certificates.
+
+    Refuted of a header among them, at any depth: a compiler that looks into the folder would take it for the system's
+    of that name. Those of another library in the folder, which begin with bs_ or its name, are no system's.
+    """
+    stems = [path.name.removesuffix(ENDS) for path in folder.glob(f"*{ENDS}")]
+    ours = ("bs_", *(stem for stem in stems if can_name(stem)))
+    found = sorted(str(path.relative_to(folder)) for path in islice(folder.rglob("*"), MOST_FILES) if path.is_file())
+    left = [name for name in found if name not in listed and not name.endswith(ENDS)]
+    for name in left:
+        if name.endswith(".h") and not ("/" not in name and name.startswith(ours)):
+            raise Refuted(f"{folder / name} is a header of no certificate here, which C may include; remove it")
+    return left
 
 
 def parsed(path: Path) -> Any:

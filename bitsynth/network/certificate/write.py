@@ -21,8 +21,17 @@ from bitsynth.network.certificate.arrays import JsonValue
 from bitsynth.network.certificate.chains import Unsaid
 from bitsynth.network.certificate.claims import glue_claims, input_claims, layer_claims
 from bitsynth.network.certificate.edges import edge_facts
-from bitsynth.network.certificate.elements import carried_claims, curve_claims, line_claims, number_claims
+from bitsynth.network.certificate.elements import (
+    carried_claims,
+    conversion_claims,
+    curve_claims,
+    line_claims,
+    number_claims,
+    regridded,
+)
 from bitsynth.network.certificate.kernels import records_of
+from bitsynth.network.certificate.rebuild import step_recipe
+from bitsynth.network.certificate.recipe import recipe
 from bitsynth.network.program import (
     PACKED,
     Buffer,
@@ -36,7 +45,7 @@ from bitsynth.network.stairs.curves import Curve
 from bitsynth.network.stairs.lines import Line
 from bitsynth.network.stairs.staircase import Staircase
 
-FORMAT = 1
+FORMAT = checker.FORMAT
 ENDS = ".certificate.json"
 """How the name of a certificate ends, behind that of its library."""
 
@@ -54,7 +63,10 @@ def certificate(
     used = uses(program)
     edges = {b.edge.name: edge_facts(b.edge, b.edge.name in given) for b in program.buffers.values()}
     buffers = {name: _buffer(program, plan, used, b) for name, b in program.buffers.items()}
-    steps = [undecided_less(_settled(program, _step(program, step), edges), buffers, edges) for step in program.steps]
+    exact = program.graph.reference == "exact"
+    said = (_settled(program, _step(program, step), edges) for step in program.steps)
+    steps = [undecided_less(each, buffers, edges, exact) for each in said]
+    steps = [_with_recipe(step, said) for step, said in zip(program.steps, steps, strict=True)]
     made = {
         "about": MARK,
         "format": FORMAT,
@@ -128,6 +140,11 @@ def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
         return {**made, "unclaimed": str(why), "claims": []}
 
 
+def _with_recipe(step: NetworkStep, made: JsonValue) -> JsonValue:
+    """Return what is said of a step, and what its C is rendered from."""
+    return {**made, "c": step_recipe(step, bool(made["claims"]))}
+
+
 def _settled(program: NetworkProgram, step: JsonValue, edges: dict[str, JsonValue]) -> JsonValue:
     """A step whose real numbers have a range: those it makes by its claim, those it reads by the step before."""
     names = [program.buffers[name].edge.name for name in (*step["inputs"], *step["outputs"])]
@@ -140,13 +157,19 @@ def _settled(program: NetworkProgram, step: JsonValue, edges: dict[str, JsonValu
     return step
 
 
-def undecided_less(step: JsonValue, buffers: Mapping[str, JsonValue], edges: Mapping[str, JsonValue]) -> JsonValue:
-    """The step, without claims if some of its numbers are so near to a tie that the checker cannot tell their code."""
-    if not step["claims"] or not {op["op"] for op in step["chain"]} & {*checker.CURVES}:
+def undecided_less(
+    step: JsonValue, buffers: Mapping[str, JsonValue], edges: Mapping[str, JsonValue], exact: bool = True
+) -> JsonValue:
+    """The step, without claims if some of its numbers are so near to a tie that the checker cannot tell their code.
+
+    Neither has it claims if its arrays have a form that the checker does not take.
+    """
+    if not step["claims"] or step["claims"][0]["by"] == "conversion":
         return step
     used = [buffers[name] for name in (*step["inputs"], *step["outputs"])]
+    look = checker.prove if {op["op"] for op in step["chain"]} & {*checker.CURVES} else checker.task_of
     try:
-        checker.prove(step, used, [edges[b["edge"]] for b in used], True)
+        look(step, used, [edges[b["edge"]] for b in used], exact)
     except AssertionError as why:
         return {**step, "claims": [], "unclaimed": f"proved where it is compiled, undecided by the checker: {why}"}
     return step
@@ -162,6 +185,8 @@ def _claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
         return _OF_FORMULAS[type(step.formula)](program, step, step.formula)
     if _gives_numbers(program, step):
         return number_claims(program, step)
+    if _reads_numbers(program, step):
+        return conversion_claims(program, step)
     return carried_claims(program, step)
 
 
@@ -181,22 +206,32 @@ def _gives_numbers(program: NetworkProgram, step: NetworkStep) -> bool:
     return bool(step.nodes)
 
 
+def _reads_numbers(program: NetworkProgram, step: NetworkStep) -> bool:
+    """Whether numbers of the caller become the integers that they stand for."""
+    given = [program.buffers[name] for name in step.inputs]
+    is_input = [b.role == "input" and b.edge.is_float and isinstance(b.edge.type, Integers) for b in given]
+    return not step.nodes and is_input == [True]
+
+
 def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[int]], buffer: Buffer) -> JsonValue:
     """Where a buffer lies, when it is in use, what its elements hold."""
     form, root = buffer.format, alias_root(program.buffers, buffer.name)
     operand = [form.operand.scale, form.operand.offset] if form.operand else [1, 0]
     made = {
         "edge": buffer.edge.name,
-        "role": program.buffers[root].role,
+        "role": buffer.role,
         "alias": "" if root == buffer.name else root,
         "layout": form.layout,
         "type": form.dtype,
         "operand": operand,
+        "codes": recipe(form.operand),
         "bits": form.operand.bits if form.operand and form.layout == PACKED else 8 * numpy_type(form.dtype).itemsize,
         "bytes": program.buffers[root].bytes,
         "holds": _holds(buffer),
         "life": _lives(program, used, root),
     }
+    if buffer.alias and (through := regridded(program, buffer)):
+        made["through"] = through
     return made | ({"offset": plan.offsets[root]} if root in plan.offsets else {})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -85,11 +85,20 @@ class NetworkText:
 
     def files(self) -> dict[str, str]:
         """All texts to build it by itself, marked as ours, what other networks in a program have too renamed."""
+        tested = render("network_selftest.c.j2", self.values | self._tested())
+        return self._complete({f"{self.name}_selftest.c": tested})
+
+    def untested(self) -> dict[str, str]:
+        """Return these texts but for the self-test, whose numbers are evaluated from the graph."""
+        return self._complete({})
+
+    def _complete(self, further: Mapping[str, str]) -> dict[str, str]:
+        """Return all texts, the network's own and `further` ones of it, and those that it shares with others."""
         shared = self.parts.files(threads=True)
         own = {
             **self.own(),
             f"{self.name}_features.c": render("kernel_features.c.j2", self.values),
-            f"{self.name}_selftest.c": render("network_selftest.c.j2", self.values | self._tested()),
+            **further,
             "main.c": render("network_main.c.j2", self.values),
             "CMakeLists.txt": render("network_cmake.j2", self.values),
         }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,8 @@ from bitsynth.files import MARK
 
 ALIGN = 64
 _WORD = 8
+_HEX = re.compile(r"\b0x([0-9a-f]{16})\b")
+"""A word as C spells it."""
 _HEAD = f"{MARK}\n".encode().ljust(ALIGN, b"\0")
 
 
@@ -62,6 +65,15 @@ class Weights:
             whole = np.frombuffer(self._whole, np.uint8)
             text = render("network_weights.c.j2", values | {"elements": elements(whole, "uint64_t")})
         return {f"{name}_weights.h": head, source: text}
+
+    @staticmethod
+    def read(files: Mapping[str, bytes], name: str) -> bytes:
+        """Return the bytes of the array in the files of a library called `name`, by file name; b"" if it has none."""
+        binary, text = files.get(f"{name}_weights.bin"), files.get(f"{name}_weights.c", b"")
+        if binary is not None:
+            return binary[len(_HEAD) :]
+        words = _HEX.findall(text.decode("ascii", "replace"))
+        return np.array([int(word, 16) for word in words], "<u8").tobytes()
 
     @property
     def file(self) -> bytes:

@@ -1,0 +1,312 @@
+"""The C library that a certificate describes, rendered anew: what the files beside it must be, byte for byte.
+
+A certificate has of each step what its C is rendered from: of a layer its specification, schedule and epilogue, whose
+weights are those of its claim; of glue the arguments that made it; of plain C its text. From these and the kernels in
+the store, which are proved, `library_of` renders the texts that `bitsynth compile` wrote. So no file, weight, place in
+the arena or kernel can be another than the certificate says. `library_of` also compares what is claimed of a step with
+what its C is rendered from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from bitsynth.emit import glue_abi, runtime_abi
+from bitsynth.files import as_bytes, marked
+from bitsynth.graph.ir import Graph
+from bitsynth.graph.types import Tensor, numpy_type
+from bitsynth.layers.epilogues import kept_type
+from bitsynth.layers.glue import DepthToSpace, Lookup, MaxPool2d, PairLookup, Resize, SumLookup
+from bitsynth.layers.packed import PackedLayer
+from bitsynth.layers.planning import LayerPlan
+from bitsynth.network.arena import ArenaPlan, Lifetime, whole
+from bitsynth.network.certificate import checker
+from bitsynth.network.certificate.arrays import JsonValue
+from bitsynth.network.certificate.claims import layer_formulas, layer_sums, operand_of, table_formula
+from bitsynth.network.certificate.edges import edge_facts, edge_of
+from bitsynth.network.certificate.kernels import records_of
+from bitsynth.network.certificate.recipe import rebuilt, recipe
+from bitsynth.network.library import NetworkText
+from bitsynth.network.library.weights import Weights
+from bitsynth.network.plain import conversion
+from bitsynth.network.program import (
+    PACKED,
+    PLAIN,
+    Buffer,
+    Format,
+    GlueStep,
+    LayerStep,
+    NetworkProgram,
+    NetworkStep,
+    PlainStep,
+)
+
+_MOVES = (MaxPool2d, Resize, DepthToSpace)
+"""Glue whose results are elements that it reads."""
+
+
+def step_recipe(step: NetworkStep, claimed: bool) -> JsonValue:
+    """Return what the C of a step is rendered from; `claimed` says whether a layer's weights are in a claim of it."""
+    if isinstance(step, LayerStep):
+        plan = step.layer.plan
+        made = {"spec": recipe(plan.spec), "schedule": recipe(plan.schedule), "cpu": plan.cpu}
+        made |= {"epilogue": recipe(step.layer.epilogue), "image": list(step.image)}
+        return made if claimed else {**layer_sums(step), **made}
+    if isinstance(step, GlueStep):
+        return {"glue": recipe(step.glue), "image": list(step.image)}
+    constants = [
+        {"type": x.dtype.name, "shape": list(x.shape), "digest": _digest(np.ascontiguousarray(x).tobytes())}
+        for x in step.constants
+    ]
+    made = {"body": step.body, "constants": constants}
+    return {**made, "scratch_bytes": step.scratch_bytes, "headers": list(step.headers)}
+
+
+def is_conversion(graph: Graph, step: PlainStep, buffers: Mapping[str, Buffer]) -> bool:
+    """Return whether the C of a step follows from its two buffers alone, as a certificate describes them."""
+    if step.nodes or len(step.inputs) != 1:
+        return False
+    edge = buffers[step.inputs[0]].edge
+    said = edge_of(edge.name, edge_facts(edge, False))
+    source, to = (replace(buffers[name], edge=said) for name in (*step.inputs, *step.outputs))
+    made = conversion(graph, source, to)
+    return made.body == step.body and not made.constants and made.headers == step.headers
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    """The library that a certificate describes.
+
+    Attributes:
+        text: Its C.
+        files: The digests of its files by name, but for the self-test.
+        plain: How many steps have plain C whose text is taken from the certificate: it follows from no claim.
+    """
+
+    text: NetworkText
+    files: Mapping[str, str]
+    plain: int
+
+
+def library_of(given: JsonValue, name: str, files: Mapping[str, bytes]) -> Library:
+    """Return the library called `name` that a certificate describes.
+
+    Args:
+        given: The certificate, which `checker.check` accepts.
+        name: That of the library.
+        files: The files of weights beside it, by name: constants of plain C are there alone, the certificate has their
+            digests.
+
+    Raises:
+        AssertionError: A claim is of another layer, glue or kernel than the step has.
+        SpecError: It describes no library, or a kernel is not stored.
+    """
+    buffers = {name: _buffer(name, facts, given["edges"]) for name, facts in given["buffers"].items()}
+    inputs, outputs = tuple(given["inputs"]), tuple(given["outputs"])
+    named = [tuple(buffers[name].edge.name for name in names) for names in (inputs, outputs)]
+    edges = {b.edge.name: b.edge for b in buffers.values()}
+    graph = Graph(given["network"], given["reference"], (), edges, {}, *named)
+    constants, steps, plain = _Constants(Weights.read(files, name)), [], 0
+    for place, facts in enumerate(given["steps"]):
+        step = _step(facts, given["isa"], constants)
+        _require_claimed(f"step {place}", step, facts, buffers, graph)
+        plain += isinstance(step, PlainStep) and [c["by"] for c in facts["claims"]] != ["conversion"]
+        steps.append(step)
+    program = NetworkProgram(
+        graph, given["isa"], given["threads"], tuple(steps), buffers, inputs, outputs, given["cpu"]
+    )
+    listed = [msgspec.to_builtins(record) for record in dict.fromkeys(r for step in steps for r in records_of(step))]
+    checker.require(listed == given["kernels"], "its kernels are not those of its steps")
+    text = NetworkText(name, program, _plan(given), has_weights_file=f"{name}_weights.bin" in files)
+    script = marked({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
+    made: dict[str, str | bytes] = {**text.untested(), **text.binaries, **script}
+    return Library(text, {file: _digest(as_bytes(content)) for file, content in made.items()}, plain)
+
+
+def require_files(library: Library, listed: Mapping[str, str]) -> None:
+    """Raise AssertionError unless `listed` are the digests of all files of a library, and of its self-test."""
+    name = f"{library.text.name}_selftest.c"
+    for file in {**library.files, name: ""}:
+        checker.require(file in listed, f"it says nothing of {file}")
+    for file, digest in listed.items():
+        checker.require(file == name or file in library.files, f"{file} is no file of this library")
+        checker.require(file == name or library.files[file] == digest, f"{file} is not the C of what is claimed")
+
+
+def _plan(given: JsonValue) -> ArenaPlan:
+    """Return where a certificate says that buffers lie."""
+    placed = {name: b for name, b in given["buffers"].items() if "offset" in b and not b["alias"]}
+    lives = {name: Lifetime(b["life"][0], b["life"][1], whole(b["bytes"])) for name, b in placed.items()}
+    return ArenaPlan({name: b["offset"] for name, b in placed.items()}, lives, given["arena"]["bytes"])
+
+
+def _buffer(name: str, facts: JsonValue, edges: JsonValue) -> Buffer:
+    """Return the buffer that a certificate says this of; AssertionError if it contradicts itself."""
+    operand = rebuilt(facts["codes"])
+    form = Format(facts["type"], operand, facts["layout"])
+    edge = edge_of(facts["edge"], edges[facts["edge"]])
+    made = Buffer(name, edge, form, "arena" if facts["alias"] else facts["role"], facts["alias"])
+    what = f"{name} has other codes than it says"
+    checker.require(operand_of(made) == facts["operand"], what)
+    if operand:
+        checker.require(facts["holds"] == [operand.value(0), operand.value(operand.codes[-1])], what)
+    bits = operand.bits if operand and form.layout == PACKED else 8 * numpy_type(form.dtype).itemsize
+    checker.require(facts["bits"] == bits, what)
+    checker.require(facts["alias"] or facts["bytes"] == made.bytes, f"{name} has other bytes than its elements take")
+    return made
+
+
+class _Constants:
+    """Constants of plain C, which lie among those of all steps in a file of weights, in the order of steps."""
+
+    def __init__(self, words: bytes) -> None:
+        self.words, self.placed, self.known = words, Weights(), dict[str, bytes]()
+
+    def place(self, raw: bytes) -> None:
+        """Lay the next constant of any step."""
+        self.placed.place(np.frombuffer(raw, np.uint8))
+        self.known[_digest(raw)] = raw
+
+    def taken(self, facts: JsonValue) -> Tensor:
+        """Return the next constant of plain C, of which the certificate has type, shape and digest."""
+        kind, shape = np.dtype(facts["type"]), facts["shape"]
+        size, digest = kind.itemsize * math.prod(shape), facts["digest"]
+        raw = self.known.get(digest, self.words[self.placed.bytes : self.placed.bytes + size])
+        checker.require(len(raw) == size and _digest(raw) == digest, "a constant of plain C was changed")
+        self.place(raw)
+        return np.frombuffer(raw, kind).reshape(shape)
+
+
+def _step(facts: JsonValue, isa: str, constants: _Constants) -> NetworkStep:
+    """Return the step that a certificate has the recipe of."""
+    own, nodes = facts["c"], tuple(name for name, _ in facts["nodes"])
+    names = nodes, tuple(facts["inputs"]), tuple(facts["outputs"])
+    if facts["kind"] == "layer":
+        layer = _layer(own, facts.get("sums") or own, isa)
+        _lay(constants, layer.constants.arrays, runtime_abi.ARRAYS)
+        return LayerStep(*names, layer, _image(own))
+    if facts["kind"] == "glue":
+        glue = rebuilt(own["glue"])
+        _lay(constants, glue.constants.arrays, glue_abi.ARRAYS)
+        return GlueStep(*names, glue, _image(own))
+    arrays = tuple(constants.taken(each) for each in own["constants"])
+    return PlainStep(*names, own["body"], arrays, own["scratch_bytes"], tuple(own["headers"]))
+
+
+def _layer(own: JsonValue, sums: JsonValue, isa: str) -> PackedLayer:
+    """Return the layer of a recipe, whose weights and bias are those of `sums`."""
+    spec = rebuilt(own["spec"])
+    plan = LayerPlan(spec, rebuilt(own["schedule"]), isa=isa, cpu=own["cpu"])
+    weight = checker.array(sums["weights"])
+    checker.require(weight.size == math.prod(spec.geometry.weight_shape), "weights are of another layer")
+    codes = spec.wgt.encode(weight.reshape(spec.geometry.weight_shape), "weight")
+    return PackedLayer(plan, codes, rebuilt(own["epilogue"]), checker.array(sums["bias"]))
+
+
+def _image(own: JsonValue) -> tuple[int, int, int]:
+    batch, height, width = map(checker.whole, own["image"])
+    return batch, height, width
+
+
+def _lay(constants: _Constants, arrays: Mapping[str, Tensor], kinds: tuple[tuple[str, str], ...]) -> None:
+    """Lay the arrays of a layer or of glue, in the order that C has them."""
+    for name, _ in kinds:
+        if name in arrays:
+            constants.place(np.ascontiguousarray(arrays[name]).tobytes())
+
+
+def _require_claimed(
+    what: str, step: NetworkStep, facts: JsonValue, buffers: Mapping[str, Buffer], graph: Graph
+) -> None:
+    """Raise AssertionError unless what a certificate says of a step is true of the C that it is rendered to."""
+    names = [record.name for record in records_of(step)]
+    checker.require(names == facts["kernels"], f"{what} has other kernels than it says")
+    given, made = ([buffers[name] for name in names] for names in (step.inputs, step.outputs))
+    formulas = [{k: x for k, x in claim.items() if k != "is"} for claim in facts["claims"]]
+    if isinstance(step, LayerStep):
+        _require_layer(what, step, given, made)
+        if formulas:
+            checker.require(formulas == layer_formulas(step.layer), f"{what} computes another formula than it claims")
+            sums = {**facts["sums"], **layer_sums(step)}
+            checker.require(sums == facts["sums"], f"{what} has other sums than it claims")
+    elif isinstance(step, GlueStep):
+        _require_glue(what, step, given, made)
+        if formulas:
+            _require_table(what, step, given[0], formulas, facts["sums"])
+    elif [claim["by"] for claim in formulas] == ["conversion"]:
+        checker.require(is_conversion(graph, step, buffers), f"{what} is no conversion of its buffers")
+
+
+def _require_layer(what: str, step: LayerStep, given: list[Buffer], made: list[Buffer]) -> None:
+    """Raise AssertionError unless a layer reads and gives elements as its buffers have them."""
+    layer, spec, numbers = step.layer, step.layer.plan.spec, step.layer.constants.numbers
+    residual = layer.epilogue.residual if layer.epilogue else None
+    read = [(spec.act, spec.in_type, spec.layout), *([(None, np.dtype(residual.type), "NHWC")] if residual else [])]
+    checker.require(len(given) == len(read), f"{what} reads other tensors than its layer")
+    for buffer, (operand, kind, layout) in zip(given, read, strict=True):
+        form = buffer.format
+        same = form.operand == operand if operand else True
+        checker.require(same and numpy_type(form.dtype) == kind, f"{what} reads elements of other widths")
+        checker.require(_layout(form) == layout, f"{what} reads elements that lie otherwise")
+    results = [layer.out_type, *([kept] if (kept := kept_type(layer.epilogue)) else [])]
+    kinds = [numpy_type(buffer.format.dtype) for buffer in made]
+    checker.require(kinds == results, f"{what} gives elements of other widths")
+    first = made[0].format
+    checker.require(_layout(first) == spec.out_layout, f"{what} gives elements that lie otherwise")
+    if spec.out_layout == PACKED:
+        checker.require(
+            first.operand and first.operand.bits == numbers["out_bits"], f"{what} gives codes of other bits"
+        )
+    _require_elements(what, given[:1], [math.prod(step.image) * spec.in_elements])
+    after = math.prod(layer.tensor_shape(*step.image))
+    _require_elements(what, [*made[:1], *given[1:], *made[1:]], [math.prod(layer.out_shape(*step.image)), after, after])
+
+
+def _require_glue(what: str, step: GlueStep, given: list[Buffer], made: list[Buffer]) -> None:
+    """Raise AssertionError unless glue reads and gives codes as its buffers have them."""
+    glue = step.glue
+    checker.require(len(given) == len(glue.inputs) and len(made) == 1, f"{what} reads other tensors than its glue")
+    for buffer, kind in zip([*given, *made], [*glue.inputs, glue.output], strict=True):
+        form = buffer.format
+        same = form.operand == kind.operand and numpy_type(form.dtype) == kind.dtype
+        checker.require(same and _layout(form) == kind.layout, f"{what} has elements of other widths")
+    batch, height, width = step.image
+    after = batch * math.prod(glue.out_size(height, width)) * glue.output.elements
+    _require_elements(what, [*given, *made], [*(batch * height * width * x.elements for x in glue.inputs), after])
+
+
+def _require_table(what: str, step: GlueStep, given: Buffer, formulas: list[JsonValue], sums: JsonValue) -> None:
+    """Raise AssertionError unless the claim of glue is its table, or that of glue that moves elements alone."""
+    glue = step.glue
+    if not isinstance(glue, Lookup | PairLookup | SumLookup):
+        checker.require(isinstance(glue, _MOVES), f"{what} does more than it claims: it moves elements")
+        return
+    checker.require(formulas == [table_formula(glue, operand_of(given), sums)], f"{what} has another table")
+    if isinstance(glue, SumLookup):
+        window = {**glue.geometry.window(), "image": list(step.image)}
+        checker.require(sums.get("geometry") == window, f"{what} has another window than it claims")
+    else:
+        checker.require("weights" not in sums, f"{what} has no sums")
+
+
+def _require_elements(what: str, buffers: list[Buffer], counts: list[int]) -> None:
+    """Raise AssertionError unless buffers have so many elements in memory, words if they are packed."""
+    for buffer, count in zip(buffers, counts, strict=False):
+        have = math.prod(buffer.format.elements(buffer.edge.shape))
+        checker.require(have == count, f"{what} has {count} elements where {buffer.name} has {have}")
+
+
+def _layout(form: Format) -> str:
+    """Return how a layer or glue calls a layout: elements in order, of one row of channels, lie channels last."""
+    return "NHWC" if form.layout == PLAIN else form.layout
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()

@@ -1,0 +1,91 @@
+"""Values that C is rendered from, as certificates have them: layers, epilogues and glue by the arguments they take.
+
+A recipe is JSON that `rebuilt` makes the same value of, by constructors of the classes below alone: what anybody may
+have written is checked by these as arguments of a caller are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from bitsynth.errors import SpecError
+from bitsynth.layers import epilogues, glue
+from bitsynth.layers.flatten import FlatImage
+from bitsynth.layers.geometry import Geometry
+from bitsynth.layers.glue.base import Glue
+from bitsynth.layers.glue.quantization import Quantization
+from bitsynth.layers.schedule import LayerSchedule
+from bitsynth.layers.spec import LayerSpec
+from bitsynth.network.certificate import checker
+from bitsynth.network.certificate.arrays import JsonValue, stored
+from bitsynth.spec.matmul import Encoding, MatmulOperand
+
+_VALUES = (LayerSpec, LayerSchedule, Geometry, FlatImage, MatmulOperand, Quantization)
+_EPILOGUES = (
+    epilogues.Thresholds,
+    epilogues.Rescale,
+    epilogues.Scale,
+    epilogues.Requantize,
+    epilogues.FixedPoint,
+    epilogues.FixedLine,
+    epilogues.Residual,
+)
+_GLUE = tuple(x for x in vars(glue).values() if isinstance(x, type) and issubclass(x, Glue) and x is not Glue)
+CLASSES: Mapping[str, type] = MappingProxyType({made.__name__: made for made in (*_VALUES, *_EPILOGUES, *_GLUE)})
+"""Every class that a recipe may name."""
+
+
+def recipe(value: Any) -> JsonValue:
+    """Return the recipe of numbers, texts, arrays, sequences of such, or of an object of `CLASSES`.
+
+    TypeError for anything else.
+    """
+    if isinstance(value, StrEnum):
+        return {"encoding": value.value}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        return {"mask": recipe(np.ma.getmaskarray(value)), **recipe(value.filled())}
+    if isinstance(value, np.ndarray | np.generic):
+        return {"array": stored(np.asarray(value)), "dtype": np.asarray(value).dtype.name}
+    if isinstance(value, tuple | list):
+        return [recipe(x) for x in value]
+    return {"is": type(value).__name__, **{name: recipe(x) for name, x in _arguments(value).items()}}
+
+
+def _arguments(value: Any) -> Mapping[str, Any]:
+    """Return what makes a value of `CLASSES` again, by name; TypeError for another value."""
+    if type(value) not in CLASSES.values():
+        raise TypeError(f"no recipe is known for {value!r}")
+    if isinstance(value, Glue):
+        return {**{k: x for k, x in value.arguments.items() if k != "threads"}, "isa": value.isa}
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+    return {field.name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
+
+
+def rebuilt(given: JsonValue) -> Any:
+    """Return the value of a recipe; SpecError if there is none."""
+    if isinstance(given, list):
+        return tuple(rebuilt(x) for x in given)
+    if not isinstance(given, dict):
+        return given
+    if "encoding" in given and len(given) == 1:
+        return Encoding.parse(given["encoding"])
+    if "array" in given:
+        made = checker.array(given["array"]).astype(given["dtype"])
+        return np.ma.masked_array(made, rebuilt(given["mask"])) if "mask" in given else made
+    if given.get("is") not in CLASSES:
+        raise SpecError(f"no class {given.get('is')!r} is known to recipes")
+    arguments = {name: rebuilt(x) for name, x in given.items() if name != "is"}
+    try:
+        return CLASSES[given["is"]](**arguments)
+    except TypeError as error:
+        raise SpecError(f"no {given['is']} is made of {sorted(arguments)}: {error}") from None
