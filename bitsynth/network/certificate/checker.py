@@ -106,6 +106,19 @@ def column(given: Any) -> Any:
     return array(given).reshape(-1, 1)
 
 
+def ends_of(edge: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the least and the greatest integer of an edge, each (channels, 1), or (1, 1) for all channels.
+
+    The edge has arrays that broadcast to its shape. They are by channel if they differ along axis 1 alone.
+    """
+    rank, ends = len(edge["shape"]), [array(edge["low"]), array(edge["high"])]
+    along = [x.size == 1 or (x.ndim >= rank - 1 > 0 and x.shape[x.ndim - rank + 1] == x.size) for x in ends]
+    if not all(along):
+        return ends[0].min().reshape(1, 1), ends[1].max().reshape(1, 1)
+    low, high = np.broadcast_arrays(*(x.reshape(-1, 1) for x in ends))
+    return low, high
+
+
 def decoded(claim: dict[str, Any]) -> dict[str, Any]:
     """Return a claim with its arrays: columns, but for those with several numbers a channel."""
     tables = ("table", "values")
@@ -414,7 +427,7 @@ def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) 
     several inputs meet in a sum, the edge has one scale. Padding is a 0 of the activations.
     """
     of, (apart, first) = step["sums"], buffer["operand"]
-    low, high = (column(edge[end]) for end in ("low", "high"))
+    low, high = ends_of(edge)
     grid, start = apart, first
     if "weights" in of:
         weights, zero = array(of["weights"]).astype(float), edge["zero"]  # (groups, channels, inputs, window)
@@ -551,8 +564,10 @@ def task_of(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: b
         cells = ("gate", "table", "turns") if claim["by"] == "curve" else ("gate",)
         own += [x for k, x in claim.items() if isinstance(x, np.ndarray) and k not in cells]
         require([len(x) in several for x in own], "a claim has numbers for other channels")
-    edge, (apart, first) = (edges[1], buffers[1]["operand"]) if reads > 1 else ({"low": 0, "high": 0}, (1, 0))
-    least, most = column(edge["low"]), column(edge["high"])
+    edge, (apart, first) = (
+        (edges[1], buffers[1]["operand"]) if reads > 1 else ({"shape": [], "low": 0, "high": 0}, (1, 0))
+    )
+    least, most = ends_of(edge)
     require(((least - first) % apart == 0) & (least <= most), "it reads something else")
     return Task(chain, claims, sums, (least, most), (apart, first))
 
@@ -594,7 +609,7 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
                     claim["by"] != "sums" or task.chain.is_line(), "the chain and C's formula differ: it is no line"
                 )
                 require(is_never | proved, "the chain and C's formula differ")
-            lower, upper = column(edge["low"]), column(edge["high"])
+            lower, upper = ends_of(edge)
             require((lower <= made) & (made <= upper) | is_never, "results leave their range")
 
 
@@ -640,7 +655,7 @@ def check_conversion(step: dict[str, Any], buffers: list[Any], edges: list[Any])
         require(buffers[1]["role"] == "output", "a conversion is to or from the caller's numbers")
         return
     scale, zero = column(edge["scale"]).astype(float), column(edge["zero"]).astype(float)
-    low, high = column(edge["low"]), column(edge["high"])
+    low, high = ends_of(edge)
     require(int(high.max()) - int(low.min()) < MOST >> 8, "there is too much to check")
     integers = np.arange(low.min(), high.max() + 1, whole(edge.get("step", 1)))[None]
     real = (integers - zero) * scale

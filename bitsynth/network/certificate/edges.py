@@ -36,9 +36,8 @@ def edge_facts(edge: Edge, is_input: bool) -> JsonValue:
     shown: dict[str, Any] = {"shape": list(edge.shape), "type": edge.dtype}
     if not isinstance(edge.type, Integers):
         return {**shown, "low": -MOST_PLACE, "high": MOST_PLACE} if is_input else shown
-    kind, channels = edge.type, tuple(-1 if k == 1 else 1 for k in range(len(edge.shape)))
-    low, high = (x if x.size == 1 else x.reshape(channels) for x in range_of(edge))
-    arrays = {"low": low, "high": high, "scale": kind.scale, "zero": kind.zero}
+    kind = edge.type
+    arrays = {"low": kind.low, "high": kind.high, "scale": kind.scale, "zero": kind.zero}
     step = {"step": kind.step} if kind.step > 1 else {}
     return {**shown, **{name: scalar_or_stored(x) for name, x in arrays.items()}, **step}
 

@@ -190,8 +190,10 @@ def _is_on_grid_of(buffer: Buffer, root: Buffer) -> bool:
 
 def _moved(edge: Edge, nodes: list[Node]) -> JsonValue:
     """Elements, and if channels differ in range, which of them each channel of the result has."""
-    if not isinstance(edge.type, Integers) or all(end.size == 1 for end in range_of(edge)):
+    if not isinstance(edge.type, Integers) or all(end.size == 1 for end in (edge.type.low, edge.type.high)):
         return ELEMENTS
+    if all(end.size == 1 for end in range_of(edge)):
+        raise Unsaid("ranges differ along other axes than channels")
     if not nodes or all(node.op == "max_pool" for node in nodes):
         return ELEMENTS
     if len(nodes) > 1 or nodes[0].op != "gather" or nodes[0].attributes["axis"] != 1:
