@@ -124,7 +124,16 @@ def test_two_layers_in_one_program(tmp_path):
     (tmp_path / "both.c").write_text(BOTH)
     sources = [p for p in tmp_path.glob("*/*.c") if p.name != "main.c" and not p.stem.endswith("selftest")]
     sources = [p for p in sources if p.name != "bs_pool.c" or p.parent.name == "left"]
-    linked = ["-iquote", tmp_path / "left", "-iquote", tmp_path / "right", tmp_path / "both.c", *sources, "-o", tmp_path / "both"]
+    linked = [
+        "-iquote",
+        tmp_path / "left",
+        "-iquote",
+        tmp_path / "right",
+        tmp_path / "both.c",
+        *sources,
+        "-o",
+        tmp_path / "both",
+    ]
     done = subprocess.run([*command, *linked, "-pthread"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert subprocess.run([tmp_path / "both"], check=False).returncode in (0, 77)
