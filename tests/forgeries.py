@@ -241,7 +241,7 @@ def an_input_from_the_greatest_to_the_least_float(x: Library) -> None:
 @forgery
 def a_second_tensor_without_integers(x: Library) -> None:
     _range(x, CODES, 3, 0)
-    x.numbers(x.step(JOINED)["claims"][0], "table", lambda t: np.zeros_like(t))
+    x.numbers(x.step(JOINED)["claims"][0], "table", np.zeros_like)
 
 
 @forgery
