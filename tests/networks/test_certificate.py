@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from onnx_files import QONNX, model, node
 
 from bitsynth import compile
+from bitsynth.graph import InputCodes
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.rounding import ROUNDINGS
 from bitsynth.graph.operators.windows import SlidingWindow
@@ -352,3 +353,68 @@ def test_real_numbers_that_a_reshape_leaves_in_their_place_have_their_range():
     found = {**compile(model([quant, *moved], {"x": (1, 4, 2)}, constants), isa="avx2").certificate, "files": {}}
     assert found["buffers"]["r"]["alias"] == "s"
     assert failure(found) == ""
+
+
+def test_ranges_of_channels_that_lie_flat_are_spread_over_features():
+    """Codes whose range differs by channel, flattened, then a product: the certificate could not be made."""
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-7, 8, (16, 1, 3, 3)).astype(np.float32)
+    weights[3] = 0
+    constants = {
+        "w": weights,
+        "v": rng.integers(-7, 8, (16 * 25, 2)).astype(np.float32),
+        "m": rng.integers(1, 9, (16, 1, 1)).astype(np.float32),
+        "a": np.full((16, 1, 1), 99, np.float32),
+        **{name: np.float32(value) for name, value in (("d", 64), ("low", 0), ("high", 255))},
+    }
+    chain = [node("Mul", "s m", "t"), node("Add", "t a", "u"), node("Div", "u d", "f"), node("Floor", "f", "g")]
+    ends = [node("Clip", "g low high", "q"), node("Flatten", "q", "r"), node("MatMul", "r v", "y")]
+    file = model([node("Conv", "x w", "s", pads=[1] * 4), *chain, *ends], {"x": (1, 1, 5, 5)}, constants)
+    net = compile(file, isa="avx2", codes=InputCodes(8))
+    found = net.certificate
+    assert failure(found) == ""
+    (dense,) = [step for step in found["steps"] if step["nodes"] and step["nodes"][-1][1] == "matmul"]
+    low, high = (checker.array(found["edges"][dense["inputs"][0]][end]).ravel() for end in ("low", "high"))
+    assert len(set(high)) > 1
+    products = [np.repeat(end, 25)[:, None] * constants["v"] for end in (low, high)]
+    assert checker.array(dense["sums"]["low"]).tolist() == np.minimum(*products).sum(0).tolist()
+    assert checker.array(dense["sums"]["high"]).tolist() == np.maximum(*products).sum(0).tolist()
+    assert "certificate" in " ".join(net.files("net"))
+
+
+@pytest.fixture(scope="module", params=[("unsigned", 8, 0.3, 4), ("bipolar", 1, 1.0, 4), ("signed", 8, 0.01, 4096)])
+def declared(request):
+    """A product of floats that were declared to be codes, and what they were declared to be."""
+    encoding, bits, scale, inputs = request.param
+    weights = np.random.default_rng(0).integers(-100, 101, (inputs, 3)).astype(np.float32)
+    return model([node("MatMul", "x w", "y")], {"x": (1, inputs)}, {"w": weights}), InputCodes(bits, scale, encoding)
+
+
+@pytest.mark.parametrize("reference", ["exact", "onnxruntime", "onnx"])
+def test_conversions_of_declared_codes_are_claimed(declared, reference):
+    """To codes and back to the caller's numbers; a range, scale or zero point that was not declared is refused."""
+    file, codes = declared
+    found = compile(file, isa="avx2", codes=codes, reference=reference).certificate
+    assert [step["unclaimed"] for step in found["steps"]] == [""] * 3
+    assert found["steps"][0]["claims"] == [{"by": "conversion", "is": "sum"}]
+    assert failure(found) == ""
+    for key in ("low", "high", "scale", "zero"):
+        made = copy.deepcopy(found)
+        made["edges"]["x"][key] = stored(checker.array(made["edges"]["x"][key]) + 1)
+        assert failure(made), key
+    for key, value in (("chain", [{"op": "max", "of": ["sum", "sum"], "is": "v0"}]), ("constants", {"k0": 1})):
+        made = copy.deepcopy(found)
+        made["steps"][0][key] = value
+        assert "a conversion has no chain" in failure(made)
+
+
+def test_the_range_of_an_input_is_that_of_its_type():
+    constants = {"s": np.float32(0.5), "z": np.uint8(3), "w": np.eye(4, dtype=np.int8), "t": np.float32(1)}
+    nodes = [node("MatMulInteger", "x w z", "y")]
+    found = compile(model(nodes, {"x": (1, 4)}, constants, dtype=2), isa="avx2").certificate
+    assert (found["edges"]["x"]["low"], found["edges"]["x"]["high"]) == (0, 255)
+    assert failure(found) == ""
+    for low, high in ((0, 0), (0, 254), (1, 255), (255, 0)):
+        made = copy.deepcopy(found)
+        made["edges"]["x"].update(low=low, high=high)
+        assert "the range of x is" in failure(made)

@@ -206,6 +206,7 @@ def test_cmake_builds_and_tests_it_with_every_compiler(isa, has_weights_file, tm
     made = replace(text(isa), has_weights_file=has_weights_file)
     write_texts(tmp_path / "c", {**made.files(), **made.binaries})
     (tmp_path / "picture.pgm").write_bytes(b"P5 1 1 255\n1")
+    (tmp_path / "c" / "string.h").write_text("#error a header beside the C took the place of the system's\n")
     for compiler, command, emulator in found:
         folder = tmp_path / compiler.name
         with_cmake(folder, tmp_path / "c", compiler, command, emulator)

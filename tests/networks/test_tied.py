@@ -1,5 +1,6 @@
 """`bitsynth verify --model`: a certificate is that of the file, no more and no less."""
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -72,6 +73,8 @@ def refused(net, folder, file, monkeypatch):
 def test_a_certificate_is_of_its_file(folder, file, ended):
     out, _ = ended(0, "verify", str(folder), "--no-z3", "--model", str(file))
     assert "gives the same chains, ranges, weights and C" in out
+    digest_of = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert out.splitlines()[-1].endswith(f", of net.onnx with digest {digest_of}")
 
 
 def test_another_network_is_refused(folder, ended, tmp_path):

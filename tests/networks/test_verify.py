@@ -174,3 +174,51 @@ def test_odd_numbers_are_refused_in_one_line(folder, ended, case):
     made = json.loads(text.replace(old, new))
     path.write_text(json.dumps({**made, "digest": digest(made)}))
     assert ended(code, "verify", str(folder), "--no-z3")[1].count("\n") <= 3
+
+
+def test_one_line_says_how_much_was_checked_and_of_which_file(folder, ended):
+    found = json.loads((folder / "net.certificate.json").read_text())
+    out, _ = ended(0, "verify", str(folder), "--no-z3")
+    files = len(found["files"])
+    said = f"verified  1 of 1 step, 1 kernel, {files} files, of net.certificate.json with digest {found['digest']}"
+    assert out.splitlines()[-1] == said
+    shown = json.loads(ended(0, "verify", str(folder), "--no-z3", "--json")[0])
+    assert shown["verified"] == {
+        "steps": 1,
+        "steps_proved": 1,
+        "steps_of_plain_c": 0,
+        "kernels": 1,
+        "files": files,
+        "certificate": "net.certificate.json",
+        "digest": found["digest"],
+    }
+    assert shown["further_files"] == []
+
+
+def test_files_of_no_certificate_are_named(folder, ended):
+    (folder / "notes.txt").write_text("")
+    (folder / "build").mkdir()
+    (folder / "build" / "net.o").write_text("")
+    out, _ = ended(0, "verify", str(folder), "--no-z3")
+    assert ["further", "build/net.o,", "notes.txt"] in [line.split()[:3] for line in out.splitlines()]
+    assert json.loads(ended(0, "verify", str(folder), "--no-z3", "--json")[0])["further_files"] == [
+        "build/net.o",
+        "notes.txt",
+    ]
+
+
+@pytest.mark.parametrize("name", ["string.h", "sys/types.h", "net/inner.h"])
+def test_a_header_of_no_certificate_is_refused(folder, ended, name):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("")
+    assert f"{name} is a header of no certificate here" in ended(1, "verify", str(folder), "--no-z3")[1]
+
+
+def test_another_library_in_the_folder_is_not_refused(graph, folder, ended):
+    Network(program_of(graph), reading=reading_of(graph)).emit(folder / "other", "second")
+    for path in (folder / "other").iterdir():
+        if path.name.startswith("second"):
+            (folder / path.name).write_bytes(path.read_bytes())
+        path.unlink()
+    out, _ = ended(0, "verify", str(folder / "net.certificate.json"), "--no-z3")
+    assert "second.h" in out

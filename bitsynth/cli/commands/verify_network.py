@@ -74,8 +74,10 @@ def _checked(path: Path, say: Progress, *, strict: bool) -> _Checked:
     say("files, memory, chains")
     start = time.perf_counter()
     found = read.checked(path)
-    if strict and (left := [step for step in found.steps if not step.claims]):
-        raise Refuted(f"{path}: nothing is claimed of {_called(left[0])}: {left[0].unclaimed}")
+    if strict and (left := [(_called(step), step.unclaimed) for step in found.steps if not step.claims]):
+        raise Refuted(f"{path}: nothing is claimed of {left[0][0]}: {left[0][1]}")
+    if strict and (unproved := found.unproved_aliases):
+        raise Refuted(f"{path}: nothing is claimed of {unproved[0][0]}: {unproved[0][1]}")
     return _Checked(path, found, _claims(found, time.perf_counter() - start))
 
 
@@ -166,6 +168,7 @@ def _claims(found: NetworkCertificate, spent: float) -> list[ReportLine]:
         ReportLine("memory", (memory, f"none meet; no plan takes less than {found.arena['bound']:,}")),
         ReportLine("chains", (output.count(len(found.proved), "step"), "as the network, on the whole range of sums")),
         *(ReportLine("others", (_called(step), f"nothing claimed: {step.unclaimed}")) for step in left),
+        *(ReportLine("others", (name, f"nothing claimed: {why}")) for name, why in found.unproved_aliases),
     ]
 
 

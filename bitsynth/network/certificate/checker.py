@@ -345,7 +345,8 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
     """
     by = claim["by"]
     if by == "table":
-        entries = (sums[0] - whole(claim["first"])) // whole(claim["apart"]) * whole(claim["width"]) + element
+        require(whole(claim["apart"]) > 0, "entries of a table are not apart")
+        entries = (sums[0] - whole(claim["first"])) // claim["apart"] * whole(claim["width"]) + element
         return claim["table"][:, np.uint64(entries)]  # an entry below 0 is beyond every table
     more = np.asarray(claim["factor"] * float(element - whole(claim["of_zero"])))
     require((abs(sums + 0.5) < INT32) & (abs(sums + more + 0.5) < INT32), "sums leave int32")
@@ -747,6 +748,7 @@ def check_order(given: dict[str, Any]) -> dict[str, list[int]]:
         require(step["kind"] != "layer" or bool(step["kernels"]), f"step {place} is a layer without a kernel")
         for name in step["kernels"]:
             require(name in kernels, f"it does not list the kernel {name} of step {place}")
+        require(step["kind"] in {"layer", "glue", "plain"}, f"step {place} is of no known kind")
         require(bool(step["outputs"]), f"step {place} writes nothing")
         for name in step["inputs"]:
             home = home_of(buffers, name)
@@ -774,6 +776,7 @@ def check_buffers(given: dict[str, Any], life: dict[str, list[int]]) -> None:
         edge, home = edges[buffer["edge"]], buffers[home_of(buffers, name)]
         require(0 < apart < 256 and abs(first) < INT32, f"{name} has other codes")
         bits, width = whole(buffer["bits"]), bits_of(buffer["type"])
+        require(buffer["layout"] in {"plain", "NHWC", "packed"}, f"{name} lies in no known order")
         is_packed = buffer["layout"] == "packed"
         require(0 < bits <= 8 and width == 64 if is_packed else bits == width, f"{name} has elements of other bits")
         require(whole(home["bytes"]) * 8 >= math.prod(edge["shape"]) * bits, f"{name} has too few bytes")

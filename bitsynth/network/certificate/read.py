@@ -65,6 +65,12 @@ class NetworkCertificate(msgspec.Struct, frozen=True):
     kernels: list[KernelRecord]
 
     @property
+    def unproved_aliases(self) -> list[tuple[str, str]]:
+        """The buffers whose integers mean something else than those of the memory that they are, unproved, and why."""
+        aliases = checker.regridded(self.buffers)
+        return [(name, step["unclaimed"]) for name, step in aliases.items() if step["unclaimed"]]
+
+    @property
     def proved(self) -> list[StepClaims]:
         """The steps that claim something."""
         return [step for step in self.steps if step.claims]

@@ -66,7 +66,7 @@ def certificate(
     exact = program.graph.reference == "exact"
     said = (_settled(program, _step(program, step), edges) for step in program.steps)
     steps = [undecided_less(each, buffers, edges, exact) for each in said]
-    steps = [_with_recipe(step, said) for step, said in zip(program.steps, steps, strict=True)]
+    steps = [_with_recipe(program, step, said) for step, said in zip(program.steps, steps, strict=True)]
     made = {
         "about": MARK,
         "format": FORMAT,
@@ -140,9 +140,9 @@ def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
         return {**made, "unclaimed": str(why), "claims": []}
 
 
-def _with_recipe(step: NetworkStep, made: JsonValue) -> JsonValue:
+def _with_recipe(program: NetworkProgram, step: NetworkStep, made: JsonValue) -> JsonValue:
     """Return what is said of a step, and what its C is rendered from."""
-    return {**made, "c": step_recipe(step, bool(made["claims"]))}
+    return {**made, "c": step_recipe(program, step, bool(made["claims"]))}
 
 
 def _settled(program: NetworkProgram, step: JsonValue, edges: dict[str, JsonValue]) -> JsonValue:
