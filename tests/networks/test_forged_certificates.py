@@ -87,9 +87,21 @@ def test_numbers_of_a_chain_do_not_differ_along_sums(found):
     assert failure(made)
 
 
-def test_ranges_do_not_differ_along_sums(found):
+@pytest.mark.parametrize("shape", [(1, 7), (7, 1), (2, 1, 1, 1, 1), (0,)])
+@pytest.mark.parametrize("key", ["low", "high", "scale", "zero"])
+def test_numbers_of_an_edge_broadcast_to_its_shape(found, key, shape):
     made = copy.deepcopy(found)
-    made["edges"]["zoo.quantize_1"].update(low=stored(np.zeros((1, 8), int)), high=stored(np.full((1, 8), 3)))
+    edge = made["edges"]["zoo.quantize_1"]
+    edge[key] = stored(np.broadcast_to(checker.array(edge[key]), shape))
+    assert failure(made)
+
+
+def test_ranges_do_not_differ_along_sums(found):
+    """The range of the weights' inputs is one for all columns: narrowed in one of them it is not that of the maker."""
+    made = copy.deepcopy(found)
+    high = np.full((1, 8), 3)
+    high[0, 0] = 2
+    made["edges"]["zoo.quantize_1"].update(low=stored(np.zeros((1, 8), int)), high=stored(high))
     assert failure(made)
 
 

@@ -106,13 +106,17 @@ def column(given: Any) -> Any:
     return array(given).reshape(-1, 1)
 
 
-def ends_of(edge: dict[str, Any]) -> tuple[Any, Any]:
+def ends_of(edge: dict[str, Any], *, inner: bool = False) -> tuple[Any, Any]:
     """Return the least and the greatest integer of an edge, each (channels, 1), or (1, 1) for all channels.
 
-    The edge has arrays that broadcast to its shape. They are by channel if they differ along axis 1 alone.
+    The edge has arrays that broadcast to its shape. They are by channel if they differ along axis 1 alone. Of others
+    the widest range that an element has is taken for what is read; the `inner` one, which all elements have in common,
+    for what is written: 0 to 9 and 2 to 5 are 0 to 9 to read, 2 to 5 to write.
     """
     rank, ends = len(edge["shape"]), [array(edge["low"]), array(edge["high"])]
     along = [x.size == 1 or (x.ndim >= rank - 1 > 0 and x.shape[x.ndim - rank + 1] == x.size) for x in ends]
+    if not all(along) and inner:
+        return ends[0].max().reshape(1, 1), ends[1].min().reshape(1, 1)
     if not all(along):
         return ends[0].min().reshape(1, 1), ends[1].max().reshape(1, 1)
     low, high = np.broadcast_arrays(*(x.reshape(-1, 1) for x in ends))
@@ -610,7 +614,7 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
                     claim["by"] != "sums" or task.chain.is_line(), "the chain and C's formula differ: it is no line"
                 )
                 require(is_never | proved, "the chain and C's formula differ")
-            lower, upper = ends_of(edge)
+            lower, upper = ends_of(edge, inner=True)
             require((lower <= made) & (made <= upper) | is_never, "results leave their range")
 
 
@@ -692,9 +696,11 @@ def check_ranges(given: dict[str, Any]) -> None:
         require([whole(n) >= 0 for n in edge["shape"]], f"{name} has a size below 0")
         if "low" in edge or "high" in edge:
             low, high = array(edge["low"]), array(edge["high"])
-            require(low.size and (low <= high), f"the range of {name} is empty")
+            require(low.size and high.size and (low <= high), f"the range of {name} is empty")
         if "scale" in edge:
-            scale, zero = array(edge["scale"]), array(edge["zero"])
+            scale, zero, shape = array(edge["scale"]), array(edge["zero"]), tuple(edge["shape"])
+            what = f"the numbers of {name} are of another shape than its elements"
+            require([np.broadcast_shapes(x.shape, shape) == shape for x in (low, high, scale, zero)], what)
             require(scale.size and zero.size and np.isfinite(scale) & (scale != 0), f"{name} is on no grid")
             require(np.isfinite(zero), f"{name} is on no grid")
     for name in given["inputs"]:

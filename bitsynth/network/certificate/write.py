@@ -160,16 +160,21 @@ def _settled(program: NetworkProgram, step: JsonValue, edges: dict[str, JsonValu
 def undecided_less(
     step: JsonValue, buffers: Mapping[str, JsonValue], edges: Mapping[str, JsonValue], exact: bool = True
 ) -> JsonValue:
-    """The step, without claims if some of its numbers are so near to a tie that the checker cannot tell their code.
+    """Return the step, without claims if the checker could not prove them.
 
-    Neither has it claims if its arrays have a form that the checker does not take.
+    That is so where numbers are so near to a tie that it cannot tell their code, where ranges of results differ along
+    other axes than channels, and where arrays have a form that it does not take.
     """
     if not step["claims"] or step["claims"][0]["by"] == "conversion":
         return step
     used = [buffers[name] for name in (*step["inputs"], *step["outputs"])]
-    look = checker.prove if {op["op"] for op in step["chain"]} & {*checker.CURVES} else checker.task_of
+    given = [edges[b["edge"]] for b in used]
+    has_curves = not {op["op"] for op in step["chain"]}.isdisjoint(checker.CURVES)
+    made = [edge for edge in given[len(step["inputs"]) :] if "scale" in edge]
+    is_along = any(not np.array_equal(checker.ends_of(e), checker.ends_of(e, inner=True)) for e in made)
+    look = checker.prove if has_curves or is_along else checker.task_of
     try:
-        look(step, used, [edges[b["edge"]] for b in used], exact)
+        look(step, used, given, exact)
     except AssertionError as why:
         return {**step, "claims": [], "unclaimed": f"proved where it is compiled, undecided by the checker: {why}"}
     return step
