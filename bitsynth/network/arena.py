@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bitsynth.network.program import NetworkProgram, alias_root
 
@@ -91,28 +96,33 @@ def by_size(lives: Mapping[str, Lifetime]) -> ArenaPlan:
 
 
 def _in_order(lives: Mapping[str, Lifetime], order: Iterable[str]) -> ArenaPlan:
-    offsets: dict[str, int] = {}
-    for name in order:
-        others = [n for n in offsets if lives[n].meets(lives[name])]
-        offsets[name] = _lowest(lives[name].bytes, [(offsets[n], offsets[n] + lives[n].bytes) for n in others])
-    end = max((offsets[name] + lives[name].bytes for name in offsets), default=0)
-    return ArenaPlan(offsets, lives, end)
+    names = list(order)
+    given = np.array([(lives[n].first, lives[n].last, lives[n].bytes) for n in names], np.int64).reshape(-1, 3)
+    first, last, size = given.T
+    start = np.zeros(len(names), np.int64)
+    for k in range(len(names)):
+        meets = (first[:k] <= last[k]) & (first[k] <= last[:k])
+        start[k] = _lowest(size[k], start[:k][meets], (start + size)[:k][meets])
+    end = int((start + size).max(initial=0))
+    return ArenaPlan(dict(zip(names, start.tolist(), strict=True)), lives, end)
 
 
 def lower_bound(lives: Iterable[Lifetime]) -> int:
     """The most bytes that are in use at one step: some step at which a lifetime begins."""
-    known = list(lives)
-    return max((sum(b.bytes for b in known if b.first <= a.first <= b.last) for a in known), default=0)
+    changes: Counter[int] = Counter()
+    for life in lives:
+        changes[life.first] += life.bytes
+        changes[life.last + 1] -= life.bytes
+    return max(accumulate(change for _, change in sorted(changes.items())), default=0)
 
 
-def _lowest(size: int, taken: Iterable[tuple[int, int]]) -> int:
-    """The lowest place with room for `size` bytes between what is taken from where to where."""
-    place = 0
-    for start, end in sorted(taken):
-        if place + size <= start:
-            break
-        place = max(place, end)
-    return place
+def _lowest(size: np.int64, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> np.int64:
+    """The lowest place with room for `size` bytes between what is taken, in any order, from where to where."""
+    order = np.argsort(starts)
+    # Where the room before each of them begins, and that behind the last.
+    places = np.maximum.accumulate(np.concatenate([np.zeros(1, np.int64), ends[order]]))
+    fits = places[:-1] + size <= starts[order]
+    return places[fits.argmax() if fits.any() else -1]
 
 
 def whole(size: int) -> int:

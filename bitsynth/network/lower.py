@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
+from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.names import Names
 from bitsynth.graph.types import Edge
@@ -44,7 +45,10 @@ def cover(wiring: Wiring) -> list[Region]:
 
 def _first(wiring: Wiring, node: Node, taken: set[str]) -> Region | None:
     for match in MATCHERS:
-        region = match(wiring, node)
+        try:
+            region = match(wiring, node)
+        except SpecError:  # Numbers that a layer or glue does not hold: another region, or plain C, takes the node.
+            continue
         if region is not None and not any(n.name in taken for n in region.nodes):
             return region
     return None

@@ -9,8 +9,8 @@ from math import isqrt
 
 _DIGITS = 80
 """Of functions whose values are irrational: none lies so near to a decision that these do not tell."""
-_LEAST = -10_000
-"""The exponent below which powers of e are 10 to the power of less than -4,300, as numbers of that many digits tell."""
+_FARTHEST = Fraction(10_000)
+"""The exponent beyond which powers of e are less than 10 to the power of -4,300, or more than 10 to that of 4,300."""
 _FAR = 13
 """Beyond this the error function is made by its distance from 1, of which the digits of a series leave none."""
 
@@ -26,15 +26,14 @@ def _sqrt(x: Fraction) -> Fraction:
 
 
 def _exp(x: Fraction) -> Fraction:
-    """The power of e, with as many digits of its distance from 1 for small numbers; ArithmeticError if it is too great.
+    """The power of e, with as many digits of its distance from 1 for small numbers.
 
-    Far below 0 it is as at `_LEAST`, which is as good as 0 to all but fractions of that many digits, without being 0.
+    Beyond `_FARTHEST` it is as there: without being 0 as good as 0, or greater than anything, to all but fractions of
+    thousands of digits.
     """
     if x == 0:
         return Fraction(1)
-    if x > -_LEAST:
-        raise ArithmeticError(f"the exponential of a number above {-_LEAST:,}")
-    x = max(x, Fraction(_LEAST))
+    x = min(max(x, -_FARTHEST), _FARTHEST)
     with localcontext(_context(max(0, _digits(x.denominator) - _digits(x.numerator)))):
         return Fraction(_decimal(x).exp())
 

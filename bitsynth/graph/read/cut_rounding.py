@@ -19,6 +19,8 @@ from bitsynth.graph.types import Integers, Tensor
 
 MOST_LIMIT = 1 << 31
 """Limits of integers worth a quantizer."""
+_MOST_NODES = 32
+"""Nodes between a cut and what it rounds: exporters write a few; each of a long chain of cuts looks at those before."""
 _UNDONE = {"mul": operator.truediv, "div": operator.mul, "add": operator.sub, "sub": operator.add}
 Limit = Fraction | None
 """The least or the greatest number there may be; None where there is none."""
@@ -28,7 +30,9 @@ def cut_rounding(node: FileNode, edge: str, low: float | None, high: float | Non
     """An edge cut to limits, if it has whole numbers on some scale: as codes on that scale; None of others."""
     graph, steps = node.graph, list[Node]()
     limits = _fraction(low), _fraction(high)
-    while not _is_whole_numbers(graph, edge):
+    for _ in range(_MOST_NODES):
+        if _is_whole_numbers(graph, edge):
+            break
         maker = graph.maker(edge)
         if maker is None:
             return None
@@ -39,6 +43,8 @@ def cut_rounding(node: FileNode, edge: str, low: float | None, high: float | Non
         else:
             return None
         edge = maker.inputs[0]
+    else:
+        return None
     made = _cut_to(node, edge, limits)
     for step in reversed(steps if made else []):
         made = node.add(step.op, str(made), step.inputs[1])

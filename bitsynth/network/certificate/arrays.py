@@ -14,6 +14,7 @@ from bitsynth.graph.types import Tensor
 JsonValue = Any
 """What JSON holds."""
 _MOST_PACKED = 256
+_MOST_WHOLE = 1 << 53
 
 
 def stored(numbers: Tensor) -> JsonValue:
@@ -31,10 +32,10 @@ def stored(numbers: Tensor) -> JsonValue:
 
 
 def scalar_or_stored(numbers: Tensor) -> JsonValue:
-    """One whole number as itself, anything else as an array."""
+    """One whole number that float64 holds as each other, as itself; anything else as an array."""
     numbers = np.asarray(numbers)
-    if numbers.size == 1 and float(numbers.reshape(())) == int(numbers.reshape(())):
-        return int(numbers.reshape(()))
+    if numbers.size == 1 and abs(one := float(numbers.reshape(()))) <= _MOST_WHOLE and one.is_integer():
+        return int(one)
     return stored(numbers)
 
 

@@ -35,7 +35,7 @@ def match_cone(wiring: Wiring, node: Node) -> Region | None:
 def functions_of(wiring: Wiring, source: str, first: Node) -> Iterator[Chain]:
     """The functions of an edge to which a node belongs, the longest first; their nodes as a chain has them."""
     cone = _Cone(wiring, source, first)
-    for place in reversed(range(len(cone.links))):
+    for place in reversed(range(cone.parting, len(cone.links))):
         before = cone.needed(place)
         if before is None or before[0].node is not first:
             continue
@@ -99,6 +99,12 @@ class _Cone:
         shape = edges[self.source].shape
         alike = len(own) == len(node.inputs) and all(edges[e].shape == shape for e in (*own, *node.outputs))
         return Link(node, 1, False) if alike and TABLE[node.op].kind == "elementwise" else None
+
+    @property
+    def parting(self) -> int:
+        """The place of the first node of several edges that are no constants: before it there is one way alone."""
+        ways = (sum(not self.wiring.is_constant(e) for e in link.node.inputs) for link in self.links)
+        return next((place for place, count in enumerate(ways) if count > 1), len(self.links))
 
     def needed(self, place: int) -> list[Link] | None:
         """The nodes that one takes to be made, itself the last; None if it has one way, or others read any of them."""

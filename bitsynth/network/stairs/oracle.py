@@ -28,6 +28,11 @@ class Oracle:
 
     def __init__(self, graph: Graph, chain: Chain, *, doubles: bool = False) -> None:
         self.graph, self.chain, self._doubles = graph, chain, doubles
+        read = {name for node in (*chain.aside, *chain.beside, *chain.nodes) for name in node.inputs}
+        # What the chain's own graphs begin with, of which many are made: not all constants of a large network.
+        self._least = replace(
+            graph, inputs=(), constants={n: v for n in read if (v := graph.constants.get(n)) is not None}
+        )
         self.channels = graph.edges[chain.start].shape[chain.axes[0]] if chain.varies else 1
 
     def __call__(self, points: Tensor, seconds: Tensor | None = None) -> Tensor:
@@ -59,7 +64,7 @@ class Oracle:
 
     def _of(self, count: int, starts: Sequence[str]) -> Graph:
         """The chain by itself, on edges whose first axis has so many points."""
-        chain, builder = self.chain, GraphBuilder.beginning(self.graph)
+        chain, builder = self.chain, GraphBuilder.beginning(self._least)
         builder.inputs = list(starts)
         for name in starts:
             edge = self.graph.edges[name]

@@ -220,6 +220,8 @@ def _thresholds(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
     assert wanted.elements is not None
     assert wanted.residual is not None
     centred, ratio = wanted.elements - wanted.residual.zero_point, np.broadcast_to(wanted.ratio, proof.low.shape)
+    if not (np.abs(ratio) < INT32[1]).all():
+        return None
     factors = np.stack([rounded(ratio).astype(np.int64) for rounded in (np.rint, np.floor, np.ceil)])
     tries = [counted(wanted.sums + factor * centred, wanted.codes, proof.levels) for factor in factors]
     values, rising, fits = (np.stack(parts) for parts in zip(*tries, strict=True))
