@@ -67,7 +67,7 @@ INT64 = np.array([1 << 24, (1 << 24) + 1])
 def test_requant_shift_of_numbers_of_several_types(kind, add, reference):
     """As integers compute it, whatever types the file has: parameters of floats and int64, one or one a channel."""
     x = np.arange(-64, 64).reshape(1, 2, 64)
-    graph = read(shift(np.float32([8, 7]), -add, kind, div=1 << 17), reference=reference)
+    graph = read(shift(np.array([8, 7], np.float32), -add, kind, div=1 << 17), reference=reference)
     (got,) = run(graph, {"x": x.astype(kind)}).outputs()
     want = (x * np.array([[8], [7]]) - INT64[:, None] + (1 << 16)) >> 17
     assert np.array_equal(got, want.clip(-128, 127))
@@ -103,4 +103,4 @@ def test_factors_that_are_no_integers_are_refused():
     with pytest.raises(SpecError, match=r"mul is \[1.5\]; it wants whole numbers"):
         read(shift(np.float32(1.5), np.float32(0)))
     with pytest.raises(SpecError, match=r"add of shape \(3,\) does not broadcast to \(1, 2, 64\)"):
-        read(shift(np.float32(1), np.float32([1, 2, 3])))
+        read(shift(np.float32(1), np.array([1, 2, 3], np.float32)))
