@@ -9,8 +9,9 @@ from onnx import helper
 from onnx_files import model, node
 from project_cases import CASES
 
+import bitsynth
 from bitsynth.errors import SpecError
-from bitsynth.graph import read, run
+from bitsynth.graph import InputCodes, read, run
 
 GOLDENS = Path(__file__).resolve().parents[1] / "golden" / "operators"
 PAIRS = [(project, name) for name, case in CASES.items() for project in case.projects]
@@ -47,6 +48,17 @@ def test_every_layer_of_a_network_is_deeploy_s(network_models, name):
     assert len(golden) == len(made) + 1  # the last layer's is there twice
     for edge, want in zip([*made, graph.outputs[0]], golden, strict=True):
         assert np.array_equal(values.floats(edge), want), edge
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["AnomalyDetection", "KeywordSpotting", "miniMobileNet"])
+def test_compiled_networks_give_deeploy_s_outputs(network_models, name):
+    """Their C, with the first product of codes and of floats."""
+    folder = network_models / "deeploy" / name
+    (x,), (want,) = (np.load(folder / f"{part}.npz").values() for part in ("inputs", "outputs"))
+    for codes in (InputCodes(8), None):
+        net = bitsynth.compile(folder / "network.onnx", isa="avx2", codes=codes)
+        assert np.array_equal(net(x.astype(np.float32)), want)
 
 
 def shift(mul, add, x=np.float32, **attributes):
