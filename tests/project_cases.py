@@ -239,6 +239,37 @@ _requant("200 levels, unsigned", 80, 128, *_BOTH, levels=200, signed=0)
 _requant("15 levels, unsigned", 9, 5, "quantlab", levels=15, signed=0)
 
 
+# DORY, whose networks Quantlab writes.
+
+
+def _sum(name: str, signed: tuple[int, int], **attributes: int) -> None:
+    """A sum of codes of 8 bits, one of which counts up while the other counts down three times as fast."""
+    count = np.arange(256, dtype=np.float32).reshape(1, 4, 64)
+    every: dict[str, Any] = {
+        f"{part}_{key}": value
+        for part in ("in1", "in2", "out")
+        for key, value in (("mul", 1), ("add", 0), ("shift", 0), ("n_levels", 256), ("rq", 0))
+    }
+    given = {"s": _floats(1), "z": _floats(0), "b": _floats(8), "w": _floats((-3 * count) % 256 - 128 * signed[1])}
+    nodes = [
+        node("Quant", "x s z b", "q", domain=QONNX, signed=signed[0], narrow=0),
+        node("Add", "q w", **every | attributes),
+    ]
+    case(f"Add: {name}", nodes, count - 128 * signed[0], given, "dory")
+
+
+_IN1: dict[str, int] = {"in1_mul": 300, "in1_add": 512, "in1_shift": 10, "in1_rq": 1}
+_IN2: dict[str, int] = {"in2_mul": -90, "in2_add": 100, "in2_shift": 6, "in2_rq": 1}
+_OUT: dict[str, int] = {"out_mul": 77, "out_add": -1000, "out_shift": 7, "out_rq": 1}
+for _signs in ((0, 0), (1, 0), (1, 1)):
+    _name = " and ".join(("codes without a sign", "codes with one")[sign] for sign in _signs)
+    _sum(f"{_name}, as they are", _signs)
+    _sum(f"{_name}, both rescaled", _signs, **_IN1, **_IN2)
+    _sum(f"{_name}, all rescaled", _signs, **_IN1, **_IN2, **_OUT)
+    _sum(f"{_name}, the result without a sign", _signs, **_IN1, **_OUT, out_signed=0)
+    _sum(f"{_name}, the result with a sign", _signs, **_IN2, out_signed=1)
+
+
 def of_project(name: str) -> Iterator[tuple[str, Case]]:
     """The cases that a project's code has run, with their names."""
     return ((key, found) for key, found in CASES.items() if name in found.projects)

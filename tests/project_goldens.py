@@ -8,6 +8,7 @@ needs its own packages, best in a virtual environment of its own:
     python tests/project_goldens.py quark          # amd-quark and g++; builds its custom operators
     python tests/project_goldens.py quantlab PATH  # torch; a clone of github.com/pulp-platform/quantlib
     python tests/project_goldens.py deeploy PATH   # gcc; a clone of github.com/pulp-platform/Deeploy
+    python tests/project_goldens.py dory PATH      # gcc; a clone of github.com/pulp-platform/pulp-nn-mixed
 """
 
 from __future__ import annotations
@@ -159,7 +160,54 @@ def deeploy(clone: Path | None) -> tuple[str, Runner]:
     return f"Deeploy {commit_of(clone)}, RequantShift_s32_s8_NCHW", run
 
 
-PROJECTS = {found.__name__: found for found in (qonnx, openvino, quark, quantlab, deeploy)}
+_PULP = """
+#include <stdint.h>
+#include <stdio.h>
+#define NUM_CORES 1
+#define min(a, b) ((a) < (b) ? (a) : (b))
+#define log2(x) 0
+#define clip8(x) ((x) < 0 ? 0 : (x) > 255 ? 255 : (x))
+#define clips8(x) ((x) < -128 ? -128 : (x) > 127 ? 127 : (x))
+static int pi_core_id(void) { return 0; }
+static void pi_cl_team_barrier() {}
+"""
+"""What the kernels need of their headers, for one core."""
+
+
+def dory(clone: Path | None) -> tuple[str, Runner]:
+    """The kernels of pulp-nn-mixed that DORY calls for a sum, by the types of operands and result."""
+    assert clone is not None, "dory wants the path of a clone of pulp-nn-mixed"
+    folder = Path(tempfile.mkdtemp())
+
+    def kernel(name: str) -> Any:
+        text = file_of(clone, f"XpulpV2/32bit/src/Add/{name}.c")
+        for header in ("pmsis.h", "pulp_nn_utils.h"):
+            text = text.replace(f'#include "{header}"', _PULP if header == "pmsis.h" else "")
+        options = ["gcc", "-w", "-O1", "-shared", "-fPIC", "-x", "c", "-", "-o", str(folder / f"{name}.so")]
+        subprocess.run(options, input=text, text=True, check=True)
+        return ctypes.CDLL(str(folder / f"{name}.so"))[name]
+
+    def run(case: Case) -> Any:
+        total = case.model.graph.node[1]
+        at = {a.name: onnx.helper.get_attribute_value(a) for a in total.attribute}
+        given = {t.name: onnx.numpy_helper.to_array(t) for t in case.model.graph.initializer}
+        x, w = case.feed["x"], given["w"]
+        signed = [bool(values.min() < 0) for values in (x, w)]
+        signed.append(bool(at.get("out_signed", any(signed))))
+        letters = ["ui"[sign] for sign in signed]
+        kinds = [np.int8 if sign else np.uint8 for sign in signed]
+        first, second, out = x.astype(kinds[0]), w.astype(kinds[1]), np.zeros(x.shape, kinds[2])
+        pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (first, second, out)]
+        numbers = [at[f"{part}_{key}"] for part in ("in1", "in2", "out") for key in ("mul", "add", "shift")]
+        kernel("pulp_nn_add_" + "_".join(f"{letter}8" for letter in letters))(
+            *pointers, *numbers, x.size, 1, 1, at["out_rq"]
+        )
+        return out.astype(np.float32)
+
+    return f"pulp-nn-mixed {commit_of(clone)}, pulp_nn_add", run
+
+
+PROJECTS = {found.__name__: found for found in (qonnx, openvino, quark, quantlab, deeploy, dory)}
 
 
 def main() -> None:

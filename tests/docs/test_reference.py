@@ -5,15 +5,19 @@ import tomllib
 from itertools import pairwise
 
 import msgspec
+import numpy as np
 import pytest
 from blocks import PAGES, ROOT
 from markdown_it import MarkdownIt
 from network_programs import by_hand
+from project_cases import CASES
 
 import bitsynth
 from bitsynth import device, errors, layers
 from bitsynth.bench.baselines.caps import Cap
 from bitsynth.cli import interrupts
+from bitsynth.graph.read import channels_last_nodes, qonnx_nodes
+from bitsynth.graph.read.readers import custom_operators
 from bitsynth.isa import architecture, baseline_loops, step, tables
 from bitsynth.isa.functions import FUNCTIONS
 from bitsynth.kernel import inputs, program
@@ -109,6 +113,41 @@ def test_every_table_of_an_instruction_set_is_looked_at():
 def test_every_function_of_lane_expressions():
     rows = sections("reference/isa-spec.md")["The lane expression"]
     assert {name.partition("(")[0] for name in names(rows) if "(" in name} == set(FUNCTIONS)
+
+
+OPERATORS = {
+    "QONNX and FINN": qonnx_nodes.DOMAINS,
+    "Channels last of QONNX": (channels_last_nodes.DOMAIN,),
+    "ONNX Runtime": ("com.microsoft",),
+    "Vitis AI and Quark": ("com.vai.quantize", "com.amd.quark"),
+    "OpenVINO": ("org.openvinotoolkit",),
+    "Quantlab, Deeploy and DORY": ("",),
+}
+"""The domains of operators by the headings of their tables."""
+
+
+def test_every_operator_that_is_not_of_standard_onnx():
+    """Each is in the table of its domain, with what it was compared with, or that it follows a reading."""
+    found = sections("reference/operators.md")
+    assert found.keys() == OPERATORS.keys()
+    custom = custom_operators()
+    assert sorted(d for domains in OPERATORS.values() for d in domains) == sorted(custom)
+    for heading, domains in OPERATORS.items():
+        for domain in domains:
+            assert sorted(names(found[heading][1:])) == sorted(custom[domain]), domain
+        assert all(all(row) for row in found[heading])
+
+
+def test_every_project_that_operators_were_compared_with():
+    """The page has the versions of what wrote the goldens, and every operator with a case is one of those compared."""
+    text = (DOCS / "reference" / "operators.md").read_text(encoding="utf-8")
+    for path in (ROOT / "tests" / "golden" / "operators").glob("*.npz"):
+        assert str(np.load(path)["made_by"]) in text, path
+    found = sections("reference/operators.md")
+    read = {name for rows in found.values() for row in rows for name in names([row]) if row[1].startswith("a reading")}
+    compared = {op for case in CASES.values() for op in (n.op_type for n in case.model.graph.node)}
+    rest = {name for heading, rows in found.items() if heading != "ONNX Runtime" for name in names(rows[1:])}
+    assert rest - compared <= read
 
 
 @pytest.mark.parametrize(("heading", "struct"), KERNEL_FILE.items())

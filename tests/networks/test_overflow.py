@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,22 +25,25 @@ CUT = (
 )
 
 
+def constants(bias):
+    """Scales and zero points of codes, weights and biases, and these themselves."""
+    given: dict[str, Any] = {"s": np.float32(0.5), "t": np.float32(0.25), "u": np.float32(0.125)}
+    weights = np.arange(-12, 15).reshape(3, 1, 3, 3).astype(np.int8)
+    return given | {"z": np.uint8(0), "e": np.int8(0), "w": weights, "b": np.array(bias, np.int32)}
+
+
 def convolution(*bias):
     """A QLinearConv of 3 channels, all codes of 8 bits, between float inputs and outputs."""
-    given = {"s": np.float32(0.5), "z": np.uint8(0), "t": np.float32(0.25), "e": np.int8(0)}
-    given |= {"w": np.arange(-12, 15).reshape(3, 1, 3, 3).astype(np.int8), "b": np.array(bias, np.int32)}
     nodes = [
         node("QuantizeLinear", "x s z", "q"),
         node("QLinearConv", "q s z w t e s z b", "c", name="conv1"),
         node("DequantizeLinear", "c s z"),
     ]
-    return model(nodes, {"x": (1, 1, 5, 5)}, given)
+    return model(nodes, {"x": (1, 1, 5, 5)}, constants(bias))
 
 
 def dequantized(*bias):
     """The convolution in floats of codes, weights and biases that are dequantized."""
-    given = {"s": np.float32(0.5), "z": np.uint8(0), "t": np.float32(0.25), "e": np.int8(0), "u": np.float32(0.125)}
-    given |= {"w": np.arange(-12, 15).reshape(3, 1, 3, 3).astype(np.int8), "b": np.array(bias, np.int32)}
     nodes = [
         node("QuantizeLinear", "x s z", "q"),
         node("DequantizeLinear", "q s z", "d"),
@@ -47,7 +51,7 @@ def dequantized(*bias):
         node("DequantizeLinear", "b u", "a"),
         node("Conv", "d v a"),
     ]
-    return model(nodes, {"x": (1, 1, 5, 5)}, given)
+    return model(nodes, {"x": (1, 1, 5, 5)}, constants(bias))
 
 
 def warned(made):
@@ -82,7 +86,7 @@ def test_networks_whose_sums_fit_are_not_warned_of():
 
 
 def test_integers_of_which_nothing_is_known_are_not_warned_of():
-    made = model([node("Add", "x a")], {"x": (1, 4)}, {"a": np.int32([1, 2, 3, 4])}, dtype=TensorProto.INT32)
+    made = model([node("Add", "x a")], {"x": (1, 4)}, {"a": np.array([1, 2, 3, 4], np.int32)}, dtype=TensorProto.INT32)
     assert warned(made) == []
 
 

@@ -9,8 +9,9 @@ from onnx import helper
 from onnx_files import model, node
 from project_cases import CASES
 
+import bitsynth
 from bitsynth.errors import SpecError
-from bitsynth.graph import read, run
+from bitsynth.graph import InputCodes, read, run
 
 GOLDENS = Path(__file__).resolve().parents[1] / "golden" / "operators"
 PAIRS = [(project, name) for name, case in CASES.items() for project in case.projects]
@@ -49,6 +50,17 @@ def test_every_layer_of_a_network_is_deeploy_s(network_models, name):
         assert np.array_equal(values.floats(edge), want), edge
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["AnomalyDetection", "KeywordSpotting", "miniMobileNet"])
+def test_compiled_networks_give_deeploy_s_outputs(network_models, name):
+    """Their C, with the first product of codes and of floats."""
+    folder = network_models / "deeploy" / name
+    (x,), (want,) = (np.load(folder / f"{part}.npz").values() for part in ("inputs", "outputs"))
+    for codes in (InputCodes(8), None):
+        net = bitsynth.compile(folder / "network.onnx", isa="avx2", codes=codes)
+        assert np.array_equal(net(x.astype(np.float32)), want)
+
+
 def shift(mul, add, x=np.float32, **attributes):
     """A RequantShift of two channels of type x."""
     attributes = {"div": 16, "n_levels": 256, "signed": 1} | attributes
@@ -67,7 +79,7 @@ INT64 = np.array([1 << 24, (1 << 24) + 1])
 def test_requant_shift_of_numbers_of_several_types(kind, add, reference):
     """As integers compute it, whatever types the file has: parameters of floats and int64, one or one a channel."""
     x = np.arange(-64, 64).reshape(1, 2, 64)
-    graph = read(shift(np.float32([8, 7]), -add, kind, div=1 << 17), reference=reference)
+    graph = read(shift(np.array([8, 7], np.float32), -add, kind, div=1 << 17), reference=reference)
     (got,) = run(graph, {"x": x.astype(kind)}).outputs()
     want = (x * np.array([[8], [7]]) - INT64[:, None] + (1 << 16)) >> 17
     assert np.array_equal(got, want.clip(-128, 127))
@@ -103,4 +115,4 @@ def test_factors_that_are_no_integers_are_refused():
     with pytest.raises(SpecError, match=r"mul is \[1.5\]; it wants whole numbers"):
         read(shift(np.float32(1.5), np.float32(0)))
     with pytest.raises(SpecError, match=r"add of shape \(3,\) does not broadcast to \(1, 2, 64\)"):
-        read(shift(np.float32(1), np.float32([1, 2, 3])))
+        read(shift(np.float32(1), np.array([1, 2, 3], np.float32)))

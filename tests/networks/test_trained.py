@@ -84,7 +84,9 @@ def test_cnv_is_compiled(models, monkeypatch, name):
     assert all(np.array_equal(found[e], values[e]) for e in found.keys() - {"image", *net.graph.outputs})
 
 
-FLOATS = ("dronetv3_w8a8_integerized", "espcn_subpixel_w4a4", "qkeras_qconv2d_w6a6")
+DEEPLOY = ("AnomalyDetection", "KeywordSpotting", "miniMobileNet")
+FLOATS = ("dronetv3_w8a8_integerized", "espcn_subpixel_w4a4", "qkeras_qconv2d_w6a6", *DEEPLOY)
+"""Folders of networks whose inputs no quantizer reads, or whose weights are none."""
 
 
 @pytest.mark.slow

@@ -64,35 +64,45 @@ def _aligned(node: FileNode, index: int) -> str:
 
 
 def _add(node: FileNode) -> tuple[str, ...]:
-    """Return the sum; that of a DORY network requantizes its operands first and its result, by attributes."""
-    if not any(node.get(f"{part}_rq") for part in ("in1", "in2", "out")):
+    """Return the sum; that of a DORY network, which Quantlab marks by attributes, requantizes operands and result.
+
+    DORY's kernels cut each operand as its type is, with a sign or without, and the sum to `out_n_levels`. The sum has a
+    sign if `out_signed` says so, or else if an operand has one.
+    """
+    if not any(f"{part}_rq" in node.attributes for part in ("in1", "in2", "out")):
         return _binary("add")(node)
-    operands = [_requantized(node, node.edge(k), f"in{k + 1}", _is_signed(node, k)) for k in range(2)]
+    signed = [_is_signed(node, k) for k in range(2)]
+    operands = [_requantized(node, node.edge(k), f"in{k + 1}", signed[k]) for k in range(2)]
     total = node.add("add", *operands)
-    return (_requantized(node, total, "out", bool(node.get("out_signed", 0))),)
+    has_sign = bool(node.get("out_signed", any(signed)))
+    if node.get("out_rq"):
+        return (_requantized(node, total, "out", has_sign),)
+    low, high = _levels(node, "out", has_sign)
+    return (node.add("clip", total, low=low, high=high),)
 
 
 def _is_signed(node: FileNode, index: int) -> bool:
-    """Return whether an operand of DORY's sum is cut to integers with a sign: whether its own may be below 0.
-
-    Its kernels cut each operand as the operand's type is. Of an operand whose integers are not known, `out_signed`
-    says it.
-    """
+    """Return whether an operand of DORY's sum has a sign: whether its integers may be below 0, or else `out_signed`."""
     kind = node.of(index).type
     return kind.least < 0 if isinstance(kind, Integers) else bool(node.get("out_signed", 0))
+
+
+def _levels(node: FileNode, part: str, signed: bool) -> tuple[int, int]:
+    """Return the least and the greatest integer of an operand or the result of DORY's sum."""
+    levels = int(node.get(f"{part}_n_levels", 256))
+    low = -(levels // 2) if signed else 0
+    return low, low + levels - 1
 
 
 def _requantized(node: FileNode, edge: str, part: str, signed: bool) -> str:
     """Return an operand or the result of DORY's sum: times `mul`, plus `add`, shifted right and cut to `n_levels`.
 
-    DORY's kernels round down; who exports the network has added half a step to `add` where it is to be rounded.
+    The shift rounds down: who exports the network has added half a step to `add` where it is to round.
     """
     if not node.get(f"{part}_rq"):
         return edge
     mul, add, shift = (int(node.get(f"{part}_{name}", value)) for name, value in (("mul", 1), ("add", 0), ("shift", 0)))
-    levels = int(node.get(f"{part}_n_levels", 256))
-    low = -(levels // 2) if signed else 0
-    return rescaled(node, edge, np.asarray(mul), np.asarray(add), 1 << shift, (low, low + levels - 1))
+    return rescaled(node, edge, np.asarray(mul), np.asarray(add), 1 << shift, _levels(node, part, signed))
 
 
 def rescaled(

@@ -52,6 +52,13 @@ _BY_INTEGERS = {
     *("DynamicQuantizeMatMul", "MatMulIntegerToFloat"),
 }
 """Operators that are defined by ONNX Runtime's formula where it differs from exact arithmetic."""
+_CUSTOM: dict[str, dict[str, Reader]] = {
+    "com.microsoft": {**microsoft_nodes.READERS, **fused_nodes.READERS},
+    **dict.fromkeys(qonnx_nodes.DOMAINS, _QONNX),
+    channels_last_nodes.DOMAIN: channels_last_nodes.READERS,
+    **vendor_nodes.DOMAINS,
+}
+"""Readers of operators that are not of standard ONNX, by domain and operator."""
 _VENDORS = {op for readers in vendor_nodes.DOMAINS.values() for op in readers}
 _QUANTIZERS = {
     *("QuantizeLinear", "DequantizeLinear", "RequantShift", "Floor", "Round", "Sign"),
@@ -66,15 +73,12 @@ def reader_of(op: str, domain: str) -> Reader | None:
     """What reads an operator of a domain; None if nothing does."""
     if domain in ("", "ai.onnx"):
         return _STANDARD.get(op) or _QONNX.get(op)
-    if domain == "com.microsoft":
-        return microsoft_nodes.READERS.get(op) or fused_nodes.READERS.get(op)
-    if domain in qonnx_nodes.DOMAINS:
-        return _QONNX.get(op)
-    if domain == channels_last_nodes.DOMAIN:
-        return channels_last_nodes.READERS.get(op)
-    if domain in vendor_nodes.DOMAINS:
-        return vendor_nodes.DOMAINS[domain].get(op)
-    return integer_nodes.READERS.get(op)
+    return _CUSTOM.get(domain, integer_nodes.READERS).get(op)
+
+
+def custom_operators() -> dict[str, tuple[str, ...]]:
+    """Return the names of the operators that are not of standard ONNX, by domain; "" has those of any other domain."""
+    return {domain: tuple(readers) for domain, readers in {**_CUSTOM, "": integer_nodes.READERS}.items()}
 
 
 def require_known(nodes: Sequence[Any]) -> None:
