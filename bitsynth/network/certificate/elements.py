@@ -182,10 +182,11 @@ def regridded(program: NetworkProgram, buffer: Buffer) -> JsonValue:
 
 def _is_on_grid_of(buffer: Buffer, root: Buffer) -> bool:
     """Return whether each element of memory stands for the same number by both of its names."""
-    edges = [edge_facts(b.edge, False) for b in (buffer, root)]
-    layouts = [{"layout": b.format.layout} for b in (buffer, root)]
-    pairs = (checker.elements_of(*edges, *layouts, key) for key in ("scale", "zero") if "scale" in edges[1])
-    return all(np.array_equal(*np.broadcast_arrays(own, its)) for own, its in pairs)
+    own, its = (edge_facts(b.edge, False) for b in (buffer, root))
+    lie, lies = ({"layout": b.format.layout} for b in (buffer, root))
+    if "scale" not in its:
+        return True
+    return all(np.all(a == b) for a, b in (checker.elements_of(own, its, lie, lies, key) for key in ("scale", "zero")))
 
 
 def _moved(edge: Edge, nodes: list[Node]) -> JsonValue:

@@ -117,9 +117,9 @@ def library_of(given: JsonValue, name: str, files: Mapping[str, bytes]) -> Libra
     """
     buffers = {name: _buffer(name, facts, given["edges"]) for name, facts in given["buffers"].items()}
     inputs, outputs = tuple(given["inputs"]), tuple(given["outputs"])
-    named = [tuple(buffers[name].edge.name for name in names) for names in (inputs, outputs)]
+    read, written = (tuple(buffers[name].edge.name for name in names) for names in (inputs, outputs))
     edges = {b.edge.name: b.edge for b in buffers.values()}
-    graph = Graph(given["network"], given["reference"], (), edges, {}, *named)
+    graph = Graph(given["network"], given["reference"], (), edges, {}, read, written)
     constants, steps, plain = _Constants(Weights.read(files, name)), [], 0
     for place, facts in enumerate(given["steps"]):
         step = _step(facts, graph, buffers, constants, given["isa"])
