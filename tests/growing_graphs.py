@@ -13,8 +13,9 @@ from onnx_files import QONNX, model, node
 _GRID = MappingProxyType({"s": np.float32(0.25), "z": np.float32(0), "b": np.float32(2)})
 
 
-def _quant(name: str, to: str) -> Any:
-    return node("Quant", f"{name} s z b", to, domain=QONNX, name=f"quantize_{to}", signed=0, narrow=0)
+def _quant(name: str, to: str, rounding: str = "ROUND") -> Any:
+    options = {"signed": 0, "narrow": 0, "rounding_mode": rounding}
+    return node("Quant", f"{name} s z b", to, domain=QONNX, name=f"quantize_{to}", **options)
 
 
 def _chain(op: str, inputs: str, count: int, **attributes: Any) -> list[Any]:
@@ -27,9 +28,25 @@ def _between_quantizers(nodes: list[Any], end: str, shape: tuple[int, ...] = (1,
     return model([_quant("x", "v0"), *nodes, _quant(end, "y")], {"x": shape}, {**_GRID, **constants})
 
 
+def _undecided(nodes: list[Any], end: str) -> Any:
+    """The same, rounded up: of numbers too small for float64 only fractions decide."""
+    return model([_quant("x", "v0"), *nodes, _quant(end, "y", "CEIL")], {"x": (1, 4)}, _GRID)
+
+
 def squares(count: int) -> Any:
     """v * v, over and over."""
-    return _between_quantizers(_chain("Mul", "{0} {0}", count), f"v{count}")
+    return _undecided(_chain("Mul", "{0} {0}", count), f"v{count}")
+
+
+def halves(count: int) -> Any:
+    """v * v + v * v, over and over."""
+    nodes = []
+    for k in range(count):
+        nodes += [
+            node("Mul", f"v{k} v{k}", f"m{k}", name=f"m{k}"),
+            node("Add", f"m{k} m{k}", f"v{k + 1}", name=f"a{k}"),
+        ]
+    return _undecided(nodes, f"v{count}")
 
 
 def doubles(count: int) -> Any:
@@ -321,6 +338,7 @@ FAMILIES: Mapping[str, Callable[[int], Any]] = MappingProxyType(
         each.__name__: each
         for each in (
             squares,
+            halves,
             doubles,
             real_doubles,
             real_squares,

@@ -1,0 +1,79 @@
+"""Time and memory to read, show and compile a network grow with its file, and not with its square or its paths."""
+
+import subprocess
+import sys
+import textwrap
+
+import onnx
+import pytest
+from growing_graphs import FAMILIES
+
+from bitsynth.errors import SpecError
+from bitsynth.graph import inspect, read
+from bitsynth.network.compiling import network_of
+from bitsynth.network.wiring import NetworkTarget
+from bitsynth.progress import silent
+
+SMALL, LARGE = 40, 160
+FULL = 2000
+_SECONDS, _BYTES = 60, 2 << 30
+GREW = (
+    *("clips", "constants", "diamonds", "doubles", "fan_out", "fan_out_quantized", "initializers", "outputs", "relus"),
+    *("residuals", "scaled", "squares"),
+)
+"""Families in which work grew faster than the file, and those next to them."""
+
+
+def calls(made):
+    """Calls of Python's functions, and of C's by these, until a network is compiled or refused."""
+    counted = 0
+
+    def count(frame, event, argument):
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        graph = read(made, reference="exact")
+        inspect.inspected(graph)
+        net = network_of(graph, NetworkTarget("avx2"), 1, silent, {})
+        net.files("net")
+        net.report()
+    except SpecError:
+        pass
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+@pytest.mark.parametrize("family", GREW)
+def test_work_grows_as_the_file_does(family):
+    """Four times the nodes are at most six times the calls, less those that any network takes."""
+    fixed = calls(FAMILIES[family](2))  # And what is loaded once.
+    fixed = calls(FAMILIES[family](2))
+    small, large = (calls(FAMILIES[family](size)) - fixed for size in (SMALL, LARGE))
+    assert large < 6 * max(small, 10_000)
+
+
+_COMMANDS = """
+    import resource, sys
+    resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds}))
+    resource.setrlimit(resource.RLIMIT_AS, ({bytes}, {bytes}))
+    from bitsynth.cli import main
+    sys.exit(main({argv!r}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["compile", "inspect"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_files_of_thousands_of_nodes_take_a_minute_and_two_gigabytes_at_most(tmp_path, family, command):
+    """Of processor time; they are compiled, or refused with a message."""
+    path = tmp_path / "net.onnx"
+    onnx.save(FAMILIES[family](FULL), path)
+    assert path.stat().st_size < 1 << 20
+    argv = [command, str(path), *(["--isa", "avx2", "-o", str(tmp_path / "out")] if command == "compile" else [])]
+    code = textwrap.dedent(_COMMANDS).format(seconds=_SECONDS, bytes=_BYTES, argv=argv)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 2), done.stderr[-400:]
+    assert done.returncode == 0 or done.stderr.startswith(f"error: {path}: ")
