@@ -90,7 +90,7 @@ def refusal(library):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("make", "every"), [(zoo, 11), (tail, 7)])
+@pytest.mark.parametrize(("make", "every"), [(zoo, 20), (tail, 12)])
 def test_every_field_counts_or_is_listed(make, every, tmp_path):
     """One thing changed at a time, anywhere in a certificate, its digest made anew."""
     library = emitted(make(np.random.default_rng(15)), tmp_path)
@@ -101,7 +101,7 @@ def test_every_field_counts_or_is_listed(make, every, tmp_path):
         if not refusal(library):
             accepted.append(said)
     assert [said for said in accepted if not any(re.fullmatch(p, said) for p in HARMLESS)] == []
-    assert count > 200
+    assert count > 100
     assert len(accepted) < count / 5
 
 

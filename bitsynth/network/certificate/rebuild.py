@@ -37,6 +37,7 @@ from bitsynth.network.library import NetworkText
 from bitsynth.network.library.weights import Weights
 from bitsynth.network.plain import conversion
 from bitsynth.network.program import (
+    CHANNELS_LAST,
     PACKED,
     PLAIN,
     Buffer,
@@ -47,25 +48,34 @@ from bitsynth.network.program import (
     NetworkStep,
     PlainStep,
 )
+from bitsynth.network.regions.inputs import input_step
+from bitsynth.network.stairs import Chain, Staircase
 
 _MOVES = (MaxPool2d, Resize, DepthToSpace)
 """Glue whose results are elements that it reads."""
 
 
-def step_recipe(program: NetworkProgram, step: NetworkStep, claimed: bool) -> JsonValue:
-    """Return what the C of a step is rendered from; `claimed` says whether a layer's weights are in a claim of it.
+def step_recipe(program: NetworkProgram, step: NetworkStep, claims: list[JsonValue]) -> JsonValue:
+    """Return what the C of a step is rendered from, besides its `claims`, which have a layer's weights.
 
-    Of a conversion this is nothing: its C follows from its buffers.
+    Of a conversion this is nothing: its C follows from its buffers. Of codes of the caller's floats it is the order in
+    which these lie.
     """
     if isinstance(step, LayerStep):
         plan = step.layer.plan
         made = {"spec": recipe(plan.spec), "schedule": recipe(plan.schedule), "cpu": plan.cpu}
         made |= {"epilogue": recipe(step.layer.epilogue), "image": list(step.image)}
-        return made if claimed else {**layer_sums(step), **made}
+        return made if claims else {**layer_sums(step), **made}
     if isinstance(step, GlueStep):
         return {"glue": recipe(step.glue), "image": list(step.image)}
     if is_conversion(program.graph, step, program.buffers):
         return {}
+    if isinstance(step.formula, Staircase) and claims:
+        to = program.buffers[step.outputs[0]]
+        made_of = replace(to, edge=edge_of(to.edge.name, edge_facts(to.edge, False)))
+        for order in (PLAIN, CHANNELS_LAST):
+            if _same_text(step, input_step(_stairs(claims[0], made_of), made_of.edge, order)):
+                return {"order": order}
     constants = [
         {"type": x.dtype.name, "shape": list(x.shape), "digest": _digest(np.ascontiguousarray(x).tobytes())}
         for x in step.constants
@@ -81,10 +91,27 @@ def is_conversion(graph: Graph, step: PlainStep, buffers: Mapping[str, Buffer]) 
     edge = buffers[step.inputs[0]].edge
     said = edge_of(edge.name, edge_facts(edge, False))
     source, to = (replace(buffers[name], edge=said) for name in (*step.inputs, *step.outputs))
-    made = conversion(graph, source, to)
-    same = [getattr(made, name) == getattr(step, name) for name in ("body", "scratch_bytes", "headers")]
-    pairs = zip(made.constants, step.constants, strict=False)
-    return all(same) and len(made.constants) == len(step.constants) and all(np.array_equal(a, b) for a, b in pairs)
+    return _same_text(step, conversion(graph, source, to))
+
+
+def _same_text(one: PlainStep, other: PlainStep) -> bool:
+    """Whether two steps have the same C and constants."""
+    same = [getattr(one, name) == getattr(other, name) for name in ("body", "scratch_bytes", "headers")]
+    pairs = zip(one.constants, other.constants, strict=False)
+    return all(same) and len(one.constants) == len(other.constants) and all(np.array_equal(a, b) for a, b in pairs)
+
+
+def _stairs(claim: JsonValue, made: Buffer) -> Staircase:
+    """Return the staircase that a claim of codes of the caller's floats, by thresholds, is of."""
+    operand, kind = made.format.operand, made.edge.integers
+    checker.require(operand is not None and claim["by"] == "thresholds", "codes of floats are by thresholds")
+    assert operand is not None
+    first, per_level = (kind.least - operand.offset) // operand.scale, max(1, kind.step // operand.scale)
+    values, rising = checker.array(claim["values"]), checker.array(claim["rising"]).ravel() != 0
+    thresholds = (values + rising[:, None])[:, first::per_level]
+    low, high = (np.full(len(values), end) for end in checker.PLACES)
+    none = np.zeros((*thresholds.shape, 2), np.int64)
+    return Staircase(Chain("", (), (), (), len(values) > 1), low, high, thresholds, rising, kind.least, kind.step, none)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +234,12 @@ def _step(
         return GlueStep(*names, glue, _image(own))
     if "body" not in own:
         (source,), (to,) = names[1:]
-        made = conversion(graph, buffers[source], buffers[to])
+        if "order" in own:
+            checker.require(own["order"] in {PLAIN, CHANNELS_LAST}, "floats lie in no known order")
+            text = input_step(_stairs(facts["claims"][0], buffers[to]), buffers[to].edge, own["order"])
+        else:
+            text = conversion(graph, buffers[source], buffers[to])
+        made = replace(text, nodes=nodes, inputs=(source,), outputs=(to,))
         for array in made.constants:
             constants.place(np.ascontiguousarray(array).tobytes())
         return made

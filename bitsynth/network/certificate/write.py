@@ -142,7 +142,7 @@ def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
 
 def _with_recipe(program: NetworkProgram, step: NetworkStep, made: JsonValue) -> JsonValue:
     """Return what is said of a step, and what its C is rendered from."""
-    return {**made, "c": step_recipe(program, step, bool(made["claims"]))}
+    return {**made, "c": step_recipe(program, step, made["claims"])}
 
 
 def _settled(program: NetworkProgram, step: JsonValue, edges: dict[str, JsonValue]) -> JsonValue:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from bitsynth.graph.ir import Node
-from bitsynth.graph.types import Reals
+from bitsynth.graph.types import Edge, Reals
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
 from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
 from bitsynth.network.regions.input_text import LevelCodes, input_body
@@ -96,19 +97,22 @@ class InputRegion(Region):
         return code_formats(self.wiring.graph.edges[edge], (CHANNELS_LAST,))
 
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
-        edge = self.wiring.graph.edges[self.outputs[0]]
-        (first,) = codes_of(np.array([self.stairs.least]), edge).tolist()
-        codes = LevelCodes.of(self.stairs, first, self._formulas())
-        batch, channels, *image = edge.shape
-        body = input_body(codes, (batch, math.prod(image), channels), planes=self.order == PLAIN)
         given, made = (buffers[e].name for e in (*self.inputs, *self.outputs))
-        return PlainStep(
-            self.names, (given,), (made,), body, (codes.table,), headers=("bs_exact.h",), formula=self.stairs
-        )
+        edge = self.wiring.graph.edges[self.outputs[0]]
+        return replace(input_step(self.stairs, edge, self.order), nodes=self.names, inputs=(given,), outputs=(made,))
 
-    def _formulas(self) -> tuple[RoundedLevels, ...]:
-        """Formulas of levels, if C has a loop for each."""
-        several = len(self.stairs.low)
-        if several > (_MOST_LOOPS if self.order == PLAIN else 1):
-            return ()
-        return rounded_levels(self.stairs)
+
+def input_step(stairs: Staircase, edge: Edge, order: str) -> PlainStep:
+    """Return the step, of no buffers yet, that makes codes of `edge` of float32 that lie in an `order`."""
+    (first,) = codes_of(np.array([stairs.least]), edge).tolist()
+    codes = LevelCodes.of(stairs, first, _formulas(stairs, order))
+    batch, channels, *image = edge.shape
+    body = input_body(codes, (batch, math.prod(image), channels), planes=order == PLAIN)
+    return PlainStep((), (), (), body, (codes.table,), headers=("bs_exact.h",), formula=stairs)
+
+
+def _formulas(stairs: Staircase, order: str) -> tuple[RoundedLevels, ...]:
+    """Formulas of levels, if C has a loop for each."""
+    if len(stairs.low) > (_MOST_LOOPS if order == PLAIN else 1):
+        return ()
+    return rounded_levels(stairs)
