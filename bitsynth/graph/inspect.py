@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from bitsynth.graph.float_products import FloatProduct, float_products, multiply_accumulates
 from bitsynth.graph.ir import Graph, Node
-from bitsynth.graph.operators import PRODUCTS, Site
+from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.overflow import overflows
-from bitsynth.graph.ranges import why_reals
 from bitsynth.graph.types import Edge, Integers
 
 _SUMS = (*PRODUCTS, "sum_pool", "reduce_sum")
@@ -87,6 +87,7 @@ class NodeFacts:
         weights: Those of a product with a constant; None of others.
         macs: Multiply-accumulates.
         stays_float: Why a product is computed in floats; empty if it is not.
+        change: What to change in the file, or to say of it, so that a product is not computed in floats.
         note: What a reader should know beside that.
     """
 
@@ -97,6 +98,7 @@ class NodeFacts:
     weights: WeightFacts | None
     macs: int
     stays_float: str
+    change: str
     note: str
 
 
@@ -117,6 +119,11 @@ class NetworkFacts:
         return sum(n.macs for n in self.nodes)
 
     @property
+    def float_macs(self) -> int:
+        """Multiply-accumulates of the nodes that are computed in floats."""
+        return sum(n.macs for n in self.nodes if n.stays_float)
+
+    @property
     def weights(self) -> tuple[WeightFacts, ...]:
         """The weights of all nodes."""
         return tuple(n.weights for n in self.nodes if n.weights)
@@ -125,19 +132,18 @@ class NetworkFacts:
 def inspected(graph: Graph) -> NetworkFacts:
     """The facts of a network."""
     inputs = tuple(EdgeFacts.of(graph.edges[name]) for name in graph.inputs)
-    nodes = tuple(_of_node(graph, node) for node in graph.nodes)
+    floats = {product.node: product for product in float_products(graph)}
+    nodes = tuple(_of_node(graph, node, floats.get(node.name)) for node in graph.nodes)
     return NetworkFacts(graph.name, graph.reference, inputs, nodes, graph.outputs, overflows(graph))
 
 
-def _of_node(graph: Graph, node: Node) -> NodeFacts:
+def _of_node(graph: Graph, node: Node, product: FloatProduct | None) -> NodeFacts:
     edges = graph.edges_of(node.outputs)
     weights = _weights(graph, node) if node.op in PRODUCTS else None
-    why = ""
-    if node.op in PRODUCTS and not isinstance(edges[0].type, Integers):
-        given = tuple(graph.constants.get(name) for name in node.inputs)
-        why = why_reals(Site(node, graph.edges_of(node.inputs), given, graph.reference))
+    why, change = (product.why, product.change) if product else ("", "")
     made = tuple(EdgeFacts.of(e, sums=node.op in _SUMS) for e in edges)
-    return NodeFacts(node.name, node.op, node.source, made, weights, _macs(graph, node), why, _note(graph, node))
+    macs, note = multiply_accumulates(graph, node), _note(graph, node)
+    return NodeFacts(node.name, node.op, node.source, made, weights, macs, why, change, note)
 
 
 def _weights(graph: Graph, node: Node) -> WeightFacts | None:
@@ -156,14 +162,6 @@ def _bits(dtype: str) -> int:
     return int(digits) if digits else 8
 
 
-def _macs(graph: Graph, node: Node) -> int:
-    if node.op not in PRODUCTS:
-        return 0
-    a, b = graph.edges_of(node.inputs)
-    terms = math.prod(b.shape[1:]) if node.op == "conv" else a.shape[-1]
-    return math.prod(graph.edges[node.outputs[0]].shape) * terms
-
-
 def _note(graph: Graph, node: Node) -> str:
     """What the file says that it can hardly mean."""
     if node.attributes.get("rounding") == "BIPOLAR" and (graph.makers().get(node.inputs[0]) or node).op == "relu":
@@ -178,6 +176,7 @@ def as_json(facts: NetworkFacts) -> dict[str, Any]:
     """The facts as plain values for JSON."""
     totals = {
         "macs": facts.macs,
+        "float_macs": facts.float_macs,
         "weight_bytes": sum(w.file_bytes for w in facts.weights),
         "packed_weight_bytes": sum(w.packed_bytes for w in facts.weights),
     }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bitsynth.graph.types import Integers, Shape, Tensor, compressed
+from bitsynth.graph.types import Edge, Integers, Shape, Tensor, compressed
 
 if TYPE_CHECKING:
     from bitsynth.graph.operators.site import Site
@@ -40,17 +40,16 @@ def convolved(site: Site) -> Integers | None:
     return Integers(least, most, scale)
 
 
-def why_reals(site: Site) -> str:
-    """Why a product is of real numbers, and what to change."""
+def real_factor(site: Site) -> tuple[Edge | None, str]:
+    """Find the factor for which a product is of real numbers, and say why; None if it takes both factors."""
     for edge, value in zip(site.inputs, site.given, strict=True):
         kind, what = edge.type, "weights" if value is not None else "activations"
         if not isinstance(kind, Integers):
-            advice = "quantize them" if value is not None else "put a quantizer before, or say what they are"
-            return f"{what} {edge.name} are {edge.dtype}, on no grid; {advice}"
+            return edge, f"{what} {edge.name} are {edge.dtype}, on no grid"
         if not kind.is_centred:
-            return f"zero points of {edge.name} are not whole numbers; round them"
+            return edge, f"zero points of {edge.name} are not whole numbers"
     names = " or ".join(e.name for e in site.inputs)
-    return f"scales of {names} differ along the sum; use one for all, or one an output channel"
+    return None, f"scales of {names} differ along the sum"
 
 
 def is_per_channel(bound: Tensor, rank: int) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from bitsynth.graph.float_products import FloatProduct, float_products, is_float_product, multiply_accumulates
 from bitsynth.graph.overflow import overflows
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.arena import ArenaPlan
@@ -46,10 +47,38 @@ class StepReport:
 
 
 @dataclass(frozen=True)
-class NetworkReport:
-    """A compiled network: its steps in order, bytes of buffers, the fewest that any plan has, bytes of constants.
+class ProductWork:
+    """What the multiply-accumulates of a network's products are computed by.
 
-    `warnings` are those of the file, as when it was read.
+    Args:
+        macs: All multiply-accumulates.
+        float_macs: Those of products of real numbers, which plain C computes in floats.
+        plain_macs: Those of products of integers that no layer computes, but plain C.
+        floats: The products of real numbers, the most expensive first.
+    """
+
+    macs: int = 0
+    float_macs: int = 0
+    plain_macs: int = 0
+    floats: tuple[FloatProduct, ...] = ()
+
+
+@dataclass(frozen=True)
+class NetworkReport:
+    """A compiled network.
+
+    Args:
+        name: The network's.
+        reference: The named reference.
+        isa: The instruction set it is for.
+        threads: Threads it is scheduled for.
+        steps: In order.
+        arena_bytes: Bytes of all buffers together.
+        arena_bound: The fewest bytes that any plan of these buffers needs.
+        weight_bytes: Bytes of constants.
+        cpu: The processor of the set; empty if that is not known.
+        products: What computes its products.
+        warnings: Those of the file, as when it was read.
     """
 
     name: str
@@ -61,6 +90,7 @@ class NetworkReport:
     arena_bound: int
     weight_bytes: int
     cpu: str = ""
+    products: ProductWork = ProductWork()
     warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -74,7 +104,18 @@ def report(program: NetworkProgram, plan: ArenaPlan, weight_bytes: int) -> Netwo
     steps = tuple(_step(program, step, ops) for step in program.steps)
     graph = program.graph
     names = graph.name, graph.reference, program.isa, program.threads
-    return NetworkReport(*names, steps, plan.bytes, plan.bound, weight_bytes, program.cpu, overflows(graph))
+    memory = plan.bytes, plan.bound, weight_bytes
+    return NetworkReport(*names, steps, *memory, program.cpu, _products(program), overflows(graph))
+
+
+def _products(program: NetworkProgram) -> ProductWork:
+    """Return what computes the products of a program."""
+    graph = program.graph
+    in_layers = {name for step in program.steps if isinstance(step, LayerStep) for name in step.nodes}
+    plain = [n for n in graph.nodes if n.name not in in_layers and not is_float_product(graph, n)]
+    floats = sorted(float_products(graph), key=lambda product: -product.macs)
+    every, of_integers = (sum(multiply_accumulates(graph, n) for n in nodes) for nodes in (graph.nodes, plain))
+    return ProductWork(every, sum(product.macs for product in floats), of_integers, tuple(floats))
 
 
 def _step(program: NetworkProgram, step: NetworkStep, ops: Mapping[str, str]) -> StepReport:

@@ -84,15 +84,115 @@ def test_a_peer_that_ends_is_left_out(net, made, monkeypatch):
 
 def test_random_inputs_meet_each_code_and_ties(made):
     graph = read(made)
-    (inputs,) = check.drawn(graph, 1)
-    assert inputs["x"].dtype == np.float32
-    assert set(run(graph, inputs)["q"].flat) == {0, 1, 2, 3}
-    assert ((inputs["x"] / 0.5) % 1 == 0.5).any()
+    ordinary, tied = check.drawn(graph, 2)
+    assert ordinary["x"].dtype == tied["x"].dtype == np.float32
+    assert {code for inputs in (ordinary, tied) for code in run(graph, inputs)["q"].flat} == {0, 1, 2, 3}
+    assert ((tied["x"] / 0.5) % 1 == 0.5).any()
+    assert not ((ordinary["x"] / 0.5) % 1 == 0.5).any()
+    assert [check.on_ties(graph, inputs) for inputs in (ordinary, tied)] == [False, True]
     weights = {"w": np.ones((4, 2), np.float32)}
     coded = read(model([node("MatMul", "x w")], {"x": (8, 4)}, weights), codes=InputCodes(2, 0.25, "signed"))
     (inputs,) = check.drawn(coded, 1)
     assert isinstance(coded.edges["x"].type, Integers)
     assert set(inputs["x"].flat) == {-0.5, -0.25, 0, 0.25}
+    assert not check.on_ties(coded, inputs)
+
+
+def quantized(rounding="ROUND", *, scale=0.1, bits=2, shape=(1, 4000)):
+    """A network that quantizes its input alone: QONNX's Quant of a rounding mode, or BipolarQuant."""
+    attributes = {"signed": 0, "narrow": 0, "rounding_mode": rounding}
+    quant = node("Quant", "x s z b", "y", domain=QONNX, **attributes)
+    if rounding == "BIPOLAR":
+        quant = node("BipolarQuant", "x s", "y", domain=QONNX)
+    numbers = {"s": scale, "z": 0, "b": bits}
+    return read(model([quant], {"x": shape}, {k: np.float32(v) for k, v in numbers.items()}))
+
+
+@pytest.mark.parametrize(
+    ("rounding", "ties", "others"),
+    [
+        ("ROUND", [0.05, 0.25], [0.0, 0.1, 0.35, -0.05, 0.050001]),
+        ("HALF_UP", [0.15], [0.2]),
+        ("FLOOR", [0.1, 0.3], [0.05, -0.1, 0.4]),
+        ("CEIL", [0.2], [0.15]),
+        ("BIPOLAR", [0.0], [0.1, -0.1, 0.05]),
+    ],
+)
+def test_a_tie_is_where_a_quantizer_changes_its_code(rounding, ties, others):
+    """0.1 and its multiples are rounded in float32: a number next to a tie is on it, one farther off is not."""
+    graph = quantized(rounding, shape=(1,))
+    found = {x: check.on_ties(graph, {"x": np.array([x], np.float32)}) for x in (*ties, *others)}
+    assert found == dict.fromkeys(ties, True) | dict.fromkeys(others, False)
+
+
+@pytest.mark.parametrize("rounding", ["ROUND", "FLOOR", "BIPOLAR"])
+@pytest.mark.parametrize(("scale", "bits"), [(0.1, 2), (0.003, 8), (7.0, 8)])
+def test_inputs_are_drawn_with_ties_and_without(rounding, scale, bits):
+    graph = quantized(rounding, scale=scale, bits=bits)
+    assert [check.on_ties(graph, inputs) for inputs in check.drawn(graph, 4)] == [False, True] * 2
+
+
+@pytest.fixture
+def right(made, monkeypatch):
+    """A network that does not compile, but gives what the reference does."""
+    found = bitsynth.compile(made, isa="avx2")
+
+    def trace(given):
+        values = run(found.graph, given)
+        return {"x": given["x"], **{name: values[name] for name in ("q", "y")}}
+
+    monkeypatch.setattr(found, "trace", trace)
+    return found
+
+
+def rounds_ties_up(inputs):
+    """Codes of `q` as a runtime has them that rounds ties up, where the reference rounds them to even."""
+    return np.clip(np.floor(inputs["x"] / 0.5 + 0.5), 0, 3) * 0.5
+
+
+def test_what_differs_on_ties_is_counted_apart(right, made, monkeypatch):
+    monkeypatch.setattr(comparison, "PEERS", {"onnxruntime": lambda model: lambda x: {"q": rounds_ties_up(x)}})
+    inputs = check.drawn(right.graph, 4)
+    result = check.checked(right, made, inputs)
+    q = {e.edge: e for e in result.edges}["q"]
+    wrong = [
+        np.count_nonzero(rounds_ties_up(feed) != run(right.graph, feed).floats("q"))
+        for feed in inputs
+        if check.on_ties(right.graph, feed)
+    ]
+    assert (result.inputs, result.inputs_on_ties, len(wrong)) == (4, 2, 2)
+    assert q.differ == q.on_ties == {"C": 0, "onnxruntime": sum(wrong)}
+    assert q.ordinary == {"C": 0, "onnxruntime": 0}
+    assert sum(wrong) > 0
+    assert result.first is None
+
+
+def test_a_fault_of_the_c_counts_on_ties_too(net, made):
+    tied = [feed for feed in check.drawn(net.graph, 2) if check.on_ties(net.graph, feed)]
+    first = check.checked(net, made, tied).first
+    assert (first.edge, first.differ["C"], first.ordinary["C"]) == ("y", 1, 0)
+
+
+def test_the_command_reports_ties_apart_and_ends_with_0(right, made, tmp_path, ended, monkeypatch):
+    path = tmp_path / "net.onnx"
+    onnx.save(made, path)
+    monkeypatch.setattr("bitsynth.network.compiling.compile", lambda *_, **__: right)
+    monkeypatch.setattr(comparison, "PEERS", {"onnxruntime": lambda model: lambda x: {"q": rounds_ties_up(x)}})
+    out, _ = ended(0, "check", str(path), "--count", "4")
+    lines = out.splitlines()
+    assert "onnxruntime: 0 of 40 elements differ on 2 inputs without ties" in lines
+    (ties,) = [line for line in lines if line.endswith("elements differ on 2 inputs with numbers on ties")]
+    assert ties != "onnxruntime: 0 of 40 elements differ on 2 inputs with numbers on ties"
+    assert any(line.startswith("a tie is a number halfway between two codes") for line in lines)
+    assert next(line for line in lines if line.startswith("edge")).endswith("onnxruntime on ties")
+    out, _ = ended(0, "check", str(path), "--count", "1")
+    assert "onnxruntime: 0 of 20 elements differ on 1 input" in out.splitlines()
+    assert "ties" not in out
+    found = json.loads(ended(0, "check", str(path), "--json")[0])
+    q = next(e for e in found["edges"] if e["edge"] == "q")
+    assert found["agrees"]
+    assert found["inputs_on_ties"] == 2
+    assert q["differ"] == q["on_ties"]
 
 
 def test_numbers_reach_as_far_as_what_limits_integers(rng):

@@ -16,7 +16,7 @@ from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Peers, Ro
 from bitsynth.cli.options.networks import Batch, InputBits, InputEncoding, InputScale, ModelArgument, Reference
 from bitsynth.cli.options.output import JsonFile, Plot
 from bitsynth.cli.parse import input_codes
-from bitsynth.cli.reports.network_cells import by_whom, called, shape_of
+from bitsynth.cli.reports.network_cells import by_whom, called, shape_of, slow_products
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ def _ends(found: NetworkTimes) -> list[str]:
     around = "" if shares["layer"] else f"; all but products {1 - shares['product']:.1%}"
     return [
         f"of the time: {said}{around}",
+        *slow_products(memory.products),
         f"weights {memory.weight_bytes:,} bytes, {found.float_bytes:,} in float32; arena {memory.arena_bytes:,} bytes",
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -27,7 +28,10 @@ from bitsynth.errors import Refuted
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
-    from bitsynth.network.check import EdgeCheck, NetworkCheck
+    from bitsynth.network.check import NetworkCheck
+
+_OURS = "C"
+"""The name of the compiled C among those whose results are compared."""
 
 
 def check(
@@ -48,8 +52,9 @@ def check(
 ) -> None:
     """Compile a network, run it, and count per edge the codes that differ: of its C, and of other runtimes.
 
-    All are held against the named reference; its C must be the same, else this ends with exit code 1. The others,
+    All are compared with the named reference; its C must be the same, else this ends with exit code 1. The others,
     which are ONNX Runtime without optimization, onnx.reference and qonnx where installed, may sum in another order.
+    Inputs with numbers on ties of the first quantizer, which others may round to the other code, are counted apart.
 
     With --device the network's self-test runs on a board too, for whose instruction set it is compiled.
     """
@@ -71,7 +76,7 @@ def check(
         output.write(f"the self-test is right on {answer.emulator or answer.before.title}")
     if wrong := found.first:
         raise Refuted(
-            f"{wrong.edge}: {wrong.differ['C']:,} of {wrong.elements:,} {wrong.carries} are not those of the "
+            f"{wrong.edge}: {wrong.differ[_OURS]:,} of {wrong.elements:,} {wrong.carries} are not those of the "
             f"reference {found.reference}; this is a fault of bitsynth: report it with the file"
         )
 
@@ -80,7 +85,7 @@ def _show(found: NetworkCheck, *, as_json: bool) -> None:
     if as_json:
         output.write_json(found.as_json())
         return
-    table = output.fitting(lambda gap: _table(found, gap))
+    table = output.fitting(lambda gap: _table(found, gap), lambda gap: _table(found, gap, brief=True))
     output.write(_heading(found), "", table, "", *_ends(found))
 
 
@@ -89,23 +94,59 @@ def _heading(found: NetworkCheck) -> Text:
     return Text.assemble((found.name, "bold"), said)
 
 
-def _table(found: NetworkCheck, gap: int) -> Table:
-    """A row an edge: how many of its elements differ; nothing where it was not computed, or lies in no memory."""
-    columns = ("operator", "by", "elements", *found.peers)
-    right = ("elements", *found.peers)
-    table = output.table("edge", *columns, right=right, whole=columns, gap=gap)
+def _table(found: NetworkCheck, gap: int, *, brief: bool = False) -> Table:
+    """Return a table with a row for each edge: how many of its elements differ.
+
+    Elements of other runtimes that differ on inputs with ties have columns of their own, which a brief table leaves
+    out. A cell is empty where nothing was computed, or lies in no memory.
+    """
+    apart = [] if brief else _other_runtimes(found) if found.inputs_on_ties else []
+    counts = [*found.peers, *(f"{who} on ties" for who in apart)]
+    columns = ("operator", "by", "elements", *counts)
+    table = output.table("edge", *columns, right=("elements", *counts), whole=columns, gap=gap)
     for edge in found.edges:
-        table.add_row(edge.edge, edge.op, edge.by, f"{edge.elements:,}", *(_count(edge, who) for who in found.peers))
+        shown = [edge.differ if who == _OURS else edge.ordinary for who in found.peers]
+        cells = [_count(counts, who) for counts, who in zip(shown, found.peers, strict=True)]
+        ties = [_count(edge.on_ties, who) for who in apart]
+        table.add_row(edge.edge, edge.op, edge.by, f"{edge.elements:,}", *cells, *ties)
     return table
 
 
-def _count(edge: EdgeCheck, who: str) -> str:
-    return f"{edge.differ[who]:,}" if who in edge.differ else ""
+def _other_runtimes(found: NetworkCheck) -> list[str]:
+    return [who for who in found.peers if who != _OURS]
+
+
+def _count(counts: Mapping[str, int], who: str) -> str:
+    return f"{counts[who]:,}" if who in counts else ""
 
 
 def _ends(found: NetworkCheck) -> list[str]:
-    """What the counts say, and who did not run."""
-    compared = [e for e in found.edges if "C" in e.differ]
+    """Return lines that say what the counts mean, and who did not run."""
+    compared = [e for e in found.edges if _OURS in e.differ]
     elements = sum(e.elements for e in compared)
     lines = [] if found.first else [f"C equals the reference: {elements:,} elements of {len(compared)} edges in memory"]
+    for who in _other_runtimes(found):
+        lines += _differences(found, who)
+    if any(edge.on_ties.get(who) for edge in found.edges for who in _other_runtimes(found)):
+        lines.append(
+            "a tie is a number halfway between two codes of an input's quantizer: runtimes that compute in float32 may "
+            "round it to the other code, and what follows differs too; that is a fault of neither"
+        )
     return [*lines, *(f"{name} did not run: {why}" for name, why in found.left_out.items())]
+
+
+def _differences(found: NetworkCheck, who: str) -> list[str]:
+    """Return how many elements another runtime has otherwise, on ordinary inputs and on those with ties."""
+    edges = [e for e in found.edges if who in e.differ]
+    each = sum(e.elements for e in edges) // found.inputs
+    ties, ordinary = found.inputs_on_ties, found.inputs - found.inputs_on_ties
+    lines = []
+    if ordinary:
+        differ = sum(e.ordinary[who] for e in edges)
+        on = f"on {output.count(ordinary, 'input')}{' without ties' if ties else ''}"
+        lines.append(f"{who}: {differ:,} of {ordinary * each:,} elements differ {on}")
+    if ties:
+        differ = sum(e.on_ties[who] for e in edges)
+        on = f"on {output.count(ties, 'input')} with numbers on ties"
+        lines.append(f"{who}: {differ:,} of {ties * each:,} elements differ {on}")
+    return lines

@@ -26,7 +26,7 @@ from bitsynth.cli.options.networks import (
 )
 from bitsynth.cli.options.output import Folder, Json
 from bitsynth.cli.parse import input_codes
-from bitsynth.cli.reports.network_cells import by_whom, called, shape_of
+from bitsynth.cli.reports.network_cells import by_whom, called, shape_of, slow_products
 from bitsynth.files import write_texts
 from bitsynth.printable import shown
 from bitsynth.spec.matmul import Encoding
@@ -128,6 +128,7 @@ def _ends(found: NetworkReport) -> list[str]:
     return [
         f"{by['layer']} by layers, {by['glue']} by glue, {by['plain']} by plain C; "
         f"{macs:,} MAC in layers, expected in {cycles:,} cycles",
+        *slow_products(found.products),
         f"weights {found.weight_bytes:,} bytes; arena {found.arena_bytes:,} bytes, "
         f"{found.arena_bound:,} by any plan at least",
     ]

@@ -21,7 +21,7 @@ from bitsynth.cli.options.networks import (
 )
 from bitsynth.cli.options.output import HtmlFile, Json
 from bitsynth.cli.parse import input_codes
-from bitsynth.cli.reports.network_cells import bits_of, by_whom, carries, range_of, shape_of
+from bitsynth.cli.reports.network_cells import bits_of, by_whom, carries, range_of, shape_of, share
 from bitsynth.files import replace_file
 from bitsynth.printable import one_line, shown
 from bitsynth.spec.matmul import Encoding
@@ -130,6 +130,12 @@ def _ends(facts: NetworkFacts) -> list[str]:
     """Totals, and what stays in floats."""
     packed, stored = (sum(getattr(w, k) for w in facts.weights) for k in ("packed_bytes", "file_bytes"))
     lines = [f"{facts.macs:,} MAC; weights {packed:,} bytes packed, {stored:,} in the types of the file"]
-    lines += [f"{n.node}: {n.stays_float}: computed in floats" for n in facts.nodes if n.stays_float]
+    lines += [_in_floats(facts, n) for n in facts.nodes if n.stays_float]
     lines += [f"{n.node}: {n.note}" for n in facts.nodes if n.note]
     return [one_line(line) for line in lines]
+
+
+def _in_floats(facts: NetworkFacts, node: NodeFacts) -> str:
+    """What a product in floats costs, why it is one, and what to change."""
+    cost = f"{node.macs:,} MAC, {share(node.macs, facts.macs)} of all, computed in floats"
+    return f"{node.node}: {cost}: {node.stays_float}; {node.change}"

@@ -44,7 +44,11 @@ def _finalized(value: Any) -> Any:
 
 
 def _row(node: NodeFacts, edge: EdgeFacts, became: Mapping[str, str]) -> _Row:
-    return _Row(_cells(edge, node.op, became, node), node.stays_float or node.note)
+    return _Row(_cells(edge, node.op, became, node), _note(node))
+
+
+def _note(node: NodeFacts) -> str:
+    return f"{node.stays_float}; {node.change}" if node.stays_float else node.note
 
 
 def _cells(edge: EdgeFacts, op: str, became: Mapping[str, str], node: NodeFacts | None = None) -> tuple[str, ...]:

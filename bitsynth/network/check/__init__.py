@@ -5,7 +5,7 @@ Inputs    of a file, or drawn (`data.py`)
 """
 
 from bitsynth.network.check.comparison import EdgeCheck, NetworkCheck, checked
-from bitsynth.network.check.data import drawn, given
+from bitsynth.network.check.data import drawn, given, on_ties
 from bitsynth.network.check.peers import PEERS
 
-__all__ = ["PEERS", "EdgeCheck", "NetworkCheck", "checked", "drawn", "given"]
+__all__ = ["PEERS", "EdgeCheck", "NetworkCheck", "checked", "drawn", "given", "on_ties"]

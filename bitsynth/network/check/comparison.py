@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.overflow import overflows
 from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import Integers, Tensor, is_float, numpy_type
-from bitsynth.network.check.data import Feed
+from bitsynth.network.check.data import Feed, on_ties
 from bitsynth.network.check.peers import PEERS, Executor
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress, silent
@@ -37,9 +38,10 @@ class EdgeCheck:
         edge: Its name.
         op: The operator that makes it.
         by: What computes it in C: a layer, glue or plain; empty if it is not in memory.
-        elements: How many were compared.
+        elements: How many were compared, on all inputs.
         carries: codes, or reals.
         differ: By who computed it, how many elements are not the reference's: codes, or numbers by more than rounding.
+        on_ties: Of `differ` the part on inputs with numbers on ties of the quantizers that read them.
     """
 
     edge: str
@@ -48,6 +50,12 @@ class EdgeCheck:
     elements: int
     carries: str
     differ: Mapping[str, int]
+    on_ties: Mapping[str, int]
+
+    @property
+    def ordinary(self) -> dict[str, int]:
+        """Of `differ` the part on inputs without ties."""
+        return {who: count - self.on_ties[who] for who, count in self.differ.items()}
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,7 @@ class NetworkCheck:
         edges: In order.
         left_out: Peers that did not run, and why.
         warnings: Those of the file, as when it was read.
+        inputs_on_ties: Of `inputs` those with numbers on ties of the quantizers that read them.
     """
 
     name: str
@@ -71,6 +80,7 @@ class NetworkCheck:
     edges: tuple[EdgeCheck, ...]
     left_out: Mapping[str, str]
     warnings: tuple[str, ...] = ()
+    inputs_on_ties: int = 0
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -90,17 +100,19 @@ class NetworkCheck:
 
 @dataclass
 class _Counts:
-    """Elements that differ, so far, by edge and by who computed it."""
+    """Elements that differ, so far, by edge and by who computed it: on all inputs, and on those with ties."""
 
     graph: Graph
-    differ: dict[str, dict[str, int]] = field(default_factory=dict)
+    differ: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    on_ties: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
-    def add(self, who: str, values: Evaluation, found: Mapping[str, Tensor]) -> None:
+    def add(self, who: str, values: Evaluation, found: Mapping[str, Tensor], *, ties: bool) -> None:
         for name, got in found.items():
             if name in self.graph.edges and name not in self.graph.constants:
                 off = _off if who == OURS else _off_of_peer
-                counts = self.differ.setdefault(name, {})
-                counts[who] = counts.get(who, 0) + int(np.count_nonzero(off(values, name, got)))
+                count = int(np.count_nonzero(off(values, name, got)))
+                self.differ[name][who] += count
+                self.on_ties[name][who] += count * ties
 
 
 def checked(net: Network, model: Any, inputs: Sequence[Feed], progress: Progress = silent) -> NetworkCheck:
@@ -111,22 +123,25 @@ def checked(net: Network, model: Any, inputs: Sequence[Feed], progress: Progress
         model: What it was compiled from, for the peers.
         inputs: Arrays by the name of an input.
         progress: Hears what is being done.
+
+    What differs on inputs with numbers on ties of their quantizers is counted apart too.
     """
     counts, left_out = _Counts(net.graph), dict[str, str]()
     peers = _peers(model, left_out)
+    ties = [on_ties(net.graph, given) for given in inputs]
     for k, given in enumerate(inputs):
         progress(f"input {k + 1} of {len(inputs)}")
         values = run(net.graph, {name: given[name] for name in net.graph.inputs})
-        counts.add(OURS, values, _results(net, net.trace(given)))
+        counts.add(OURS, values, _results(net, net.trace(given)), ties=ties[k])
         for name, runs in list(peers.items()):
             try:
-                counts.add(name, values, runs(given))
+                counts.add(name, values, runs(given), ties=ties[k])
             except Exception as error:
                 left_out[name] = _why(error)
                 del peers[name]
     names = net.graph.name, net.graph.reference, net.program.isa
     edges = _edges(net, counts, len(inputs), left_out)
-    return NetworkCheck(*names, len(inputs), edges, left_out, overflows(net.graph))
+    return NetworkCheck(*names, len(inputs), edges, left_out, overflows(net.graph), sum(ties))
 
 
 def _results(net: Network, trace: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -165,9 +180,12 @@ def _edges(net: Network, counts: _Counts, inputs: int, left_out: Mapping[str, st
         for name in node.outputs:
             edge = net.graph.edges[name]
             carries = "codes" if isinstance(edge.type, Integers) else "reals"
-            differ = {who: n for who, n in counts.differ.get(name, {}).items() if who not in left_out}
+            differ, on_ties = (
+                {who: n for who, n in found[name].items() if who not in left_out}
+                for found in (counts.differ, counts.on_ties)
+            )
             size = inputs * int(np.prod(edge.shape))
-            made.append(EdgeCheck(name, node.op, by.get(name, ""), size, carries, differ))
+            made.append(EdgeCheck(name, node.op, by.get(name, ""), size, carries, differ, on_ties))
     return tuple(made)
 
 

@@ -1,4 +1,9 @@
-"""Inputs to check a network on: drawn at random over what its quantizers tell apart, or read from a file."""
+"""Inputs to check a network on: drawn at random over what its quantizers tell apart, or read from a file.
+
+A number on a tie of the quantizer that reads it, halfway between two codes, is rounded by the last bit of a division.
+Runtimes that compute in floats may choose the other code there, and codes behind it follow. So inputs with such numbers
+are told apart from ordinary ones (`on_ties`).
+"""
 
 from __future__ import annotations
 
@@ -19,9 +24,20 @@ Feed = Mapping[str, Tensor]
 
 
 def drawn(graph: Graph, count: int, seed: int = 0) -> list[Feed]:
-    """As many inputs at random: all integers of an edge, or numbers around and on the ties of its quantizer."""
+    """Draw `count` inputs at random: every second one has numbers on ties of the quantizers that read them.
+
+    On a tie two runtimes may round to different codes without a fault of either; `on_ties` finds those inputs.
+    """
     rng = np.random.default_rng(seed)
-    return [{name: numbers.drawn(rng, graph, graph.edges[name]) for name in graph.inputs} for _ in range(count)]
+    return [
+        {name: numbers.drawn(rng, graph, graph.edges[name], ties=k % 2 == 1) for name in graph.inputs}
+        for k in range(count)
+    ]
+
+
+def on_ties(graph: Graph, feed: Feed) -> bool:
+    """Return whether some number of an input lies on a tie of the quantizer that reads it."""
+    return any(numbers.has_ties(graph, name, feed[name]) for name in graph.inputs)
 
 
 def given(graph: Graph, path: str | os.PathLike[str]) -> list[Feed]:

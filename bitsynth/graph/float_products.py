@@ -1,0 +1,124 @@
+"""Products that a network computes in floats: what each costs, why, and what in the file to change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.infer import inferred
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.operators import PRODUCTS, TABLE, Site
+from bitsynth.graph.ranges import real_factor
+from bitsynth.graph.types import Edge, Integers, Reals
+
+INPUT_OPTION = "--input-bits N"
+"""The option of commands that says that inputs hold codes; `codes` of `read` in Python."""
+_CODES = Integers.between(0, 1, np.float32(1 / 255))
+"""Codes to try an input with: of one bit, so that no sum leaves int32, on a scale as images have it."""
+
+
+@dataclass(frozen=True)
+class FloatProduct:
+    """A convolution or matrix product of real numbers.
+
+    Args:
+        node: Its name in the graph.
+        source: The node of the file: operator and name.
+        macs: Its multiply-accumulates.
+        why: Which of its factors carries no integers.
+        change: What to change, by the names of edges and nodes of the file.
+        input: The network's input that can be read as codes to make integers of it; empty if that does not help.
+    """
+
+    node: str
+    source: str
+    macs: int
+    why: str
+    change: str
+    input: str = ""
+
+
+def multiply_accumulates(graph: Graph, node: Node) -> int:
+    """Return how many multiply-accumulates a node is: 0 unless it is a product."""
+    if node.op not in PRODUCTS:
+        return 0
+    a, b = graph.edges_of(node.inputs)
+    terms = math.prod(b.shape[1:]) if node.op == "conv" else a.shape[-1]
+    return math.prod(graph.edges[node.outputs[0]].shape) * terms
+
+
+def is_float_product(graph: Graph, node: Node) -> bool:
+    """Return whether a node is a product of real numbers."""
+    return node.op in PRODUCTS and not isinstance(graph.edges[node.outputs[0]].type, Integers)
+
+
+def float_products(graph: Graph) -> tuple[FloatProduct, ...]:
+    """Find the products of a graph that are computed in floats, in its order."""
+    nodes = [node for node in graph.nodes if is_float_product(graph, node)]
+    if not nodes:
+        return ()
+    makers = graph.makers()
+    with_codes = {*_products_of_codes(graph)}
+    return tuple(_described(graph, node, makers, of_codes=node.name in with_codes) for node in nodes)
+
+
+def _described(graph: Graph, node: Node, makers: dict[str, Node], *, of_codes: bool) -> FloatProduct:
+    given = tuple(graph.constants.get(name) for name in node.inputs)
+    factor, why = real_factor(Site(node, graph.edges_of(node.inputs), given, graph.reference))
+    source = ""
+    if factor is None:
+        change = "use one scale for all, or one for each output channel"
+    elif isinstance(factor.type, Integers):
+        change = f"round the zero points of {_origin(graph, factor.name, makers)}"
+    elif factor.name in graph.constants:
+        change = f"quantize the weights of {node}"
+    else:
+        change = f"put a quantizer between {_origin(graph, factor.name, makers)} and {node}"
+        source = next(_real_inputs(graph, factor.name, makers), "") if of_codes else ""
+    if source:
+        change += f", or, if input {source} holds codes, say so with {INPUT_OPTION}"
+    return FloatProduct(node.name, str(node), multiply_accumulates(graph, node), why, change, source)
+
+
+def _origin(graph: Graph, edge: str, makers: dict[str, Node]) -> str:
+    """Return what computes an edge's numbers: an input, or the last node before that does more than move elements."""
+    while (made := makers.get(edge)) is not None and TABLE[made.op].kind == "move":
+        edge = made.inputs[0]
+    return str(made) if made is not None else f"input {edge}"
+
+
+def _real_inputs(graph: Graph, edge: str, makers: dict[str, Node]) -> Iterator[str]:
+    """Find the network's inputs of real numbers that an edge of real numbers is computed from, the nearest first."""
+    left, seen = [edge], {edge}
+    while left:
+        name = left.pop(0)
+        if name in graph.inputs:
+            yield name
+        before = [n for n in (makers[name].inputs if name in makers else ()) if n not in seen]
+        before = [n for n in before if isinstance(graph.edges[n].type, Reals) and n not in graph.constants]
+        seen |= {*before}
+        left += before
+
+
+def _products_of_codes(graph: Graph) -> Iterator[str]:
+    """Find products that would be of integers if inputs of real numbers held codes, by name."""
+    readers = graph.readers()
+    edges = dict(graph.edges)
+    for name in graph.inputs:
+        if isinstance(edges[name].type, Reals) and any(node.op != "quantize" for node in readers[name]):
+            edges[name] = Edge(name, edges[name].shape, edges[name].dtype, _CODES)
+    for node in graph.nodes:
+        inputs = [edges[name] for name in node.inputs]
+        if all(edge is graph.edges[edge.name] for edge in inputs):
+            continue
+        try:
+            made = inferred(node, inputs, [graph.constants.get(name) for name in node.inputs], graph.reference)
+        except SpecError:
+            continue
+        edges.update(zip(node.outputs, made, strict=True))
+        if node.op in PRODUCTS and isinstance(made[0].type, Integers):
+            yield node.name
