@@ -101,7 +101,10 @@ class _Assembly:
                 self._buffer(Buffer(edge, made.edge, made.format, alias=source.name))
                 return
             buffers[edge] = self.buffers[self._buffer(made)]
-        self.steps.append(region.step(buffers))
+        try:
+            self.steps.append(region.step(buffers))
+        except SpecError as error:
+            raise SpecError(f"{region.nodes[-1]}: {error}") from None
 
     def _chosen(self, region: Region, edge: str) -> Format:
         """The first format that the maker of an edge writes and most of its readers read."""
