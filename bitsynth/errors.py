@@ -45,6 +45,6 @@ class Undecided(BitsynthError):
 
 
 class ToolError(BitsynthError):
-    """A compiler, an emulator, a device or the file system failed."""
+    """A compiler, an emulator, a device, the file system or memory failed."""
 
     exit_code = 4

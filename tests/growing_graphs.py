@@ -14,7 +14,7 @@ _GRID = MappingProxyType({"s": np.float32(0.25), "z": np.float32(0), "b": np.flo
 
 
 def _quant(name: str, to: str, rounding: str = "ROUND") -> Any:
-    options = {"signed": 0, "narrow": 0, "rounding_mode": rounding}
+    options: dict[str, Any] = {"signed": 0, "narrow": 0, "rounding_mode": rounding}
     return node("Quant", f"{name} s z b", to, domain=QONNX, name=f"quantize_{to}", **options)
 
 

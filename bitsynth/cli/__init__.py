@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = _run(argv)
             sys.stdout.flush()
             return code
-    except (BitsynthError, OSError, KeyboardInterrupt) as error:
+    except (BitsynthError, OSError, MemoryError, KeyboardInterrupt) as error:
         return _failed(error)
 
 
@@ -93,6 +93,12 @@ def _failed(error: BaseException) -> int:
             where = f"{error.filename}: " if error.filename else ""
             output.error(f"{where}{error.strerror or error}")
             output.close_quietly()
+            return ToolError.exit_code
+        case MemoryError():
+            said = str(error) or "an array was refused"
+            output.error(
+                f"not enough memory: {said}; give inputs a smaller shape (--batch), or this process more memory"
+            )
             return ToolError.exit_code
         case _:
             output.error(str(error))

@@ -122,7 +122,8 @@ def _lowest(size: np.int64, starts: NDArray[np.int64], ends: NDArray[np.int64]) 
     # Where the room before each of them begins, and that behind the last.
     places = np.maximum.accumulate(np.concatenate([np.zeros(1, np.int64), ends[order]]))
     fits = places[:-1] + size <= starts[order]
-    return np.int64(places[fits.argmax() if fits.any() else -1])
+    found: np.int64 = places[fits.argmax() if fits.any() else -1]
+    return found
 
 
 def whole(size: int) -> int:

@@ -10,6 +10,7 @@ from graphlib import TopologicalSorter
 from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.names import Names
+from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import Edge
 from bitsynth.layers.planning import plans_kept
 from bitsynth.network.differences import distributed
@@ -23,9 +24,21 @@ from bitsynth.network.sinking import sunk
 from bitsynth.network.unread import without_unread
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
+_MOST_PRODUCTS = 4096
+"""A layer takes about 13 ms to be chosen, proved and written: this many about a minute."""
+
 
 def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
-    """The program of a graph for a target; what no kernel or glue computes is plain C."""
+    """The program of a graph for a target; what no kernel or glue computes is plain C.
+
+    SpecError for a network of more than `_MOST_PRODUCTS` products.
+    """
+    products = sum(node.op in PRODUCTS for node in graph.nodes)
+    if products > _MOST_PRODUCTS:
+        raise SpecError(
+            f"{products:,} convolutions and matrix products, more than the {_MOST_PRODUCTS:,} that are compiled "
+            "as one network; cut it in parts, and compile each"
+        )
     wiring = Wiring(without_unread(sunk(in_rows(distributed(graph)), target), target), target)
     with plans_kept():
         assembly = _Assembly(wiring, ordered(cover(wiring)))
@@ -105,7 +118,10 @@ class _Assembly:
                 self._buffer(Buffer(edge, made.edge, made.format, alias=source.name))
                 return
             buffers[edge] = self.buffers[self._buffer(made)]
-        self.steps.append(region.step(buffers))
+        try:
+            self.steps.append(region.step(buffers))
+        except SpecError as error:
+            raise SpecError(f"{region.nodes[-1]}: {error}") from None
 
     def _chosen(self, region: Region, edge: str) -> Format:
         """The first format that the maker of an edge writes and most of its readers read."""

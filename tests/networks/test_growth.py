@@ -10,6 +10,7 @@ from growing_graphs import FAMILIES
 
 from bitsynth.errors import SpecError
 from bitsynth.graph import inspect, read
+from bitsynth.network import lower
 from bitsynth.network.compiling import network_of
 from bitsynth.network.wiring import NetworkTarget
 from bitsynth.progress import silent
@@ -77,3 +78,11 @@ def test_files_of_thousands_of_nodes_take_a_minute_and_two_gigabytes_at_most(tmp
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode in (0, 2), done.stderr[-400:]
     assert done.returncode == 0 or done.stderr.startswith(f"error: {path}: ")
+
+
+def test_networks_of_too_many_products_are_refused(monkeypatch):
+    monkeypatch.setattr(lower, "_MOST_PRODUCTS", 3)
+    assert len(lower.lower(read(FAMILIES["dense"](3)), NetworkTarget("avx2")).steps) > 3
+    why = "4 convolutions and matrix products, more than the 3 that are compiled as one network; cut it in parts"
+    with pytest.raises(SpecError, match=f"^{why}"):
+        lower.lower(read(FAMILIES["dense"](4)), NetworkTarget("avx2"))

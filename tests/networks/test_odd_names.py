@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -180,6 +181,7 @@ def test_no_room_is_made_for_more_than_a_file_has(tmp_path):
     code = f"""
 import resource
 from pathlib import Path
+from typing import Any
 from bitsynth.files import read_file
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29),) * 2)
@@ -255,3 +257,45 @@ def test_advice_is_of_the_option_that_was_given(capsys, tmp_path):
     assert main(argv) == 4
     assert "BITSYNTH_CACHE" not in capsys.readouterr().err
     assert not Path(tmp_path / "file" / "out").exists()
+
+
+# What layers and glue do not hold.
+
+
+def test_residuals_whose_ratio_leaves_int32_are_no_match(rng):
+    """Sums on a scale of 2^-38 and codes on one of 2^-6: one step of the codes is 2^32 of the sums."""
+    grid: dict[str, Any] = {"domain": QONNX, "signed": 0, "narrow": 0}
+    nodes = [
+        node("Quant", "x s1 z b8", "a", **grid),
+        node("Quant", "x2 s2 z b6", "r", **grid),
+        node("MatMul", "a w", "m"),
+        node("Add", "r m", "t"),
+        node("Quant", "t s3 z b2", **grid),
+    ]
+    given = {"s1": 2.0**-38, "s2": 2.0**-6, "s3": 2.0**-20, "z": 0, "b8": 8, "b6": 6, "b2": 2}
+    constants: dict[str, Any] = {name: np.float32(number) for name, number in given.items()}
+    constants["w"] = np.array([[1, 2], [-1, 3], [2, -2]], np.float32)
+    net = compiled(model(nodes, {"x": (1, 3), "x2": (1, 2)}, constants))
+    x = {"x": rng.uniform(0, 2.0**-30, (1, 3)).astype(np.float32), "x2": np.array([[0, 1]], np.float32)}
+    assert np.array_equal(net(x), run(net.graph, x).outputs()[0])
+
+
+def test_codes_of_more_channels_than_glue_has_are_plain_c():
+    nodes = [node("Quant", "x s z b", "q", domain=QONNX, signed=0, narrow=0), node("Neg", "q", "r")]
+    nodes.append(node("Quant", "r s z b", domain=QONNX, signed=1, narrow=0))
+    net = compiled(model(nodes, {"x": (1, (1 << 24) + 1)}, GRID))
+    assert {step.kind for step in net.program.steps} == {"plain"}
+
+
+def test_memory_that_is_not_there_is_one_message(capsys, tmp_path, monkeypatch):
+    onnx.save(model([node("Relu", "x")], {"x": (1, 4)}), tmp_path / "net.onnx")
+
+    def refused(*_):
+        raise MemoryError("Unable to allocate 2.00 GiB")
+
+    monkeypatch.setattr("bitsynth.graph.inspect.inspected", refused)
+    assert main(["inspect", str(tmp_path / "net.onnx")]) == 4
+    said = (
+        "error: not enough memory: Unable to allocate 2.00 GiB; give inputs a smaller shape (--batch), or this process"
+    )
+    assert capsys.readouterr().err.startswith(said)

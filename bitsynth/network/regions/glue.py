@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 from bitsynth.graph.ir import Node
 from bitsynth.layers.glue.base import Glue
@@ -38,7 +39,9 @@ class GlueRegion(Region):
         changes: bool = True,
     ) -> None:
         self.wiring, self.nodes, self.inputs, self.outputs = wiring, nodes, inputs, nodes[-1].outputs
-        self.make, self.layouts, self.changes = make, layouts, changes
+        self.make, self.layouts, self.changes = cache(make), layouts, changes
+        # SpecError now, while another region may still take the nodes, for shapes and numbers that glue does not hold.
+        self.make(layouts[0], layouts[0])
 
     @property
     def is_alias(self) -> bool:
