@@ -19,8 +19,7 @@ from bitsynth.network.certificate import checker, digest
 from bitsynth.network.certificate.arrays import stored
 
 Certificate = dict[str, Any]
-FIRST, SECOND, JOINED, TABLED, LAST = range(1, 6)
-CODES, FIRST_OUT, SECOND_OUT = "zoo.quantize", "zoo.quantize_1", "zoo.quantize_2"
+START, FIRST, SECOND, JOINED, TABLED, LAST = range(6)
 _EMPTY = {"bits": 1, "low": 0, "step": 1, "shape": [0], "data": ""}
 
 
@@ -41,6 +40,12 @@ class Library:
     def step(self, k: int) -> Any:
         """Return a step of the certificate."""
         return self.given["steps"][k]
+
+    def made(self, k: int) -> str:
+        """Return the buffer that a step fills; its edge has the same name."""
+        name: str = self._genuine["steps"][k]["outputs"][0]
+        assert self._genuine["buffers"][name]["edge"] == name
+        return name
 
     def numbers(self, holder: dict[str, Any], key: str, change: Callable[[Any], Any]) -> None:
         """Replace an array or number by what `change` makes of a copy of it."""
@@ -215,38 +220,38 @@ def _range(x: Library, edge: str, low: int, high: int) -> None:
 
 @forgery
 def a_result_whose_range_is_reversed(x: Library) -> None:
-    _range(x, FIRST_OUT, 3, 0)
+    _range(x, x.made(FIRST), 3, 0)
 
 
 @forgery
 def an_input_without_numbers(x: Library) -> None:
     _range(x, "x", 5, 4)
-    x.step(0)["sums"].update(low=5, high=4)
-    x.numbers(x.step(0)["claims"][0], "values", lambda v: np.repeat(v[:, :1], v.shape[1], 1))
+    x.step(START)["sums"].update(low=5, high=4)
+    x.numbers(x.step(START)["claims"][0], "values", lambda v: np.repeat(v[:, :1], v.shape[1], 1))
 
 
 @forgery
 def an_input_that_is_0_alone(x: Library) -> None:
     _range(x, "x", 0, 0)
-    x.step(0)["sums"].update(low=0, high=0)
-    x.numbers(x.step(0)["claims"][0], "values", lambda v: np.where(np.arange(v.shape[1]) > 0, v // 2, v))
+    x.step(START)["sums"].update(low=0, high=0)
+    x.numbers(x.step(START)["claims"][0], "values", lambda v: np.where(np.arange(v.shape[1]) > 0, v // 2, v))
 
 
 @forgery
 def an_input_from_the_greatest_to_the_least_float(x: Library) -> None:
     _range(x, "x", *checker.PLACES[::-1])
-    x.step(0)["sums"].update(low=checker.PLACES[1], high=checker.PLACES[0])
+    x.step(START)["sums"].update(low=checker.PLACES[1], high=checker.PLACES[0])
 
 
 @forgery
 def a_second_tensor_without_integers(x: Library) -> None:
-    _range(x, CODES, 3, 0)
+    _range(x, x.made(START), 3, 0)
     x.numbers(x.step(JOINED)["claims"][0], "table", np.zeros_like)
 
 
 @forgery
 def a_range_of_no_elements(x: Library) -> None:
-    x.given["edges"][FIRST_OUT].update(low=_EMPTY, high=_EMPTY)
+    x.given["edges"][x.made(FIRST)].update(low=_EMPTY, high=_EMPTY)
 
 
 # Weights and shapes.
@@ -360,24 +365,24 @@ def no_steps(x: Library) -> None:
 
 @forgery
 def buffers_that_overlap(x: Library) -> None:
-    x.given["buffers"][FIRST_OUT]["offset"] = 0
+    x.given["buffers"][x.made(FIRST)]["offset"] = 0
 
 
 @forgery
 def buffers_that_overlap_and_have_no_bytes(x: Library) -> None:
-    x.given["buffers"][FIRST_OUT].update(offset=0, bytes=0)
-    x.given["edges"][FIRST_OUT]["shape"] = [0]
+    x.given["buffers"][x.made(FIRST)].update(offset=0, bytes=0)
+    x.given["edges"][x.made(FIRST)]["shape"] = [0]
 
 
 @forgery
 def buffers_that_overlap_and_have_no_bits(x: Library) -> None:
-    x.given["buffers"][FIRST_OUT].update(offset=0, bytes=0, bits=0)
+    x.given["buffers"][x.made(FIRST)].update(offset=0, bytes=0, bits=0)
 
 
 @forgery
 def buffers_that_overlap_and_are_said_to_be_outputs(x: Library) -> None:
-    x.given["outputs"].append(FIRST_OUT)
-    x.given["buffers"][FIRST_OUT]["offset"] = 0
+    x.given["outputs"].append(x.made(FIRST))
+    x.given["buffers"][x.made(FIRST)]["offset"] = 0
 
 
 @forgery
@@ -387,21 +392,21 @@ def a_smaller_arena(x: Library) -> None:
 
 @forgery
 def codes_whose_offset_is_no_integer(x: Library) -> None:
-    x.given["buffers"][CODES]["operand"] = [1, 0.0]
+    x.given["buffers"][x.made(START)]["operand"] = [1, 0.0]
 
 
 @forgery
 def a_step_that_reads_another_buffer(x: Library) -> None:
-    x.step(SECOND)["inputs"] = [CODES]
-    x.given["buffers"][FIRST_OUT]["life"] = [1, 1]
+    x.step(SECOND)["inputs"] = [x.made(START)]
+    x.given["buffers"][x.made(FIRST)]["life"] = [1, 1]
 
 
 def _alias(x: Library, times: float, **more: Any) -> None:
     """A second name of step 1's result, on another scale, which step 2 reads."""
     edges, buffers = x.given["edges"], x.given["buffers"]
-    edges["alias"] = copy.deepcopy(edges[FIRST_OUT])
+    edges["alias"] = copy.deepcopy(edges[x.made(FIRST)])
     x.numbers(edges["alias"], "scale", lambda scale: scale * times)
-    buffers["alias"] = {**buffers[FIRST_OUT], "edge": "alias", "alias": FIRST_OUT, **more}
+    buffers["alias"] = {**buffers[x.made(FIRST)], "edge": "alias", "alias": x.made(FIRST), **more}
     x.step(SECOND)["inputs"] = ["alias"]
 
 
@@ -415,7 +420,7 @@ def an_alias_with_twice_the_scale_and_thresholds_to_match(x: Library) -> None:
     """Sums stand for twice the numbers: half as many reach a level."""
     _alias(x, 2)
     step = x.step(SECOND)
-    chain = checker.chain_of(step, [x.given["edges"]["alias"], x.given["edges"][SECOND_OUT]], True)
+    chain = checker.chain_of(step, [x.given["edges"]["alias"], x.given["edges"][x.made(SECOND)]], True)
     sums = np.arange(-200, 201, dtype=float)[None]
     codes = chain.at(sums, np.zeros((1, 1)), step["claims"][0]["is"]).numbers
     codes = np.broadcast_to(codes, (2, codes.shape[1]))

@@ -95,6 +95,7 @@ def test_the_choice_is_that_among_networks_of_the_file(made, tmp_path, ended):
     said["files"]["net.c"] = hashlib.sha256((out / "net.c").read_bytes()).hexdigest()
     path.write_text(json.dumps({**said, "digest": digest(said)}))
     assert "files/net.c is not what" in ended(1, *given)[1]
+    assert "net.c is not the C around its networks" in ended(1, "verify", str(out), "--no-z3")[1]
 
 
 @pytest.mark.slow

@@ -437,8 +437,8 @@ def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) 
     if "weights" in of:
         weights, zero = array(of["weights"]).astype(float), edge["zero"]  # (groups, channels, inputs, window)
         require(type(zero) is int, "codes have several zero points, or none that is whole")
-        groups, _, inputs, window = weights.shape
-        require(array(edge["scale"]).size == 1 or inputs * window == window, "codes mean other integers")
+        groups, channels, inputs, window = weights.shape
+        require(array(edge["scale"]).size == 1 or channels * inputs == 1, "codes mean other integers")
         require(of["reads"] == [apart, first - zero], "codes mean other integers")
         ends = [of_inputs(x, edge, groups * inputs, first) - zero for x in (low, high)]
         if of["padded"]:
@@ -495,9 +495,9 @@ def check_shapes(step: dict[str, Any], edges: list[Any]) -> int:
     g, (batch, height, width) = of["geometry"], of["geometry"]["image"]
     require(min(groups, outputs, inputs, window) > 0, "a layer has no weights")
     require(window == g["kernel_h"] * g["kernel_w"], "weights are of another window")
-    every = given[1] if of.get("each") else groups * outputs
+    require(not of.get("each") or groups * outputs * inputs == 1, "weights are not those of every channel by itself")
+    every, read = (given[1], given[1]) if of.get("each") else (groups * outputs, groups * inputs)
     require(every in channels, "weights are of other channels than results")
-    read = given[1] if of.get("each") else groups * inputs
     padding = (-given[1] % 64) * math.prod(given[2:]) if height == width == 1 and len(given) > 2 else 0
     require(batch * height * width * read in (math.prod(given), math.prod(given) + batch * padding), "inputs differ")
     places = [
@@ -636,7 +636,7 @@ def numbers_made(chain: Chain, claim: dict[str, Any], edge: dict[str, Any], at: 
     require(chain.exact, "C may be farther off")
     numbers, _, off = chain.at(*given, claim["is"])
     own = (at - column(edge["zero"])) * column(edge["scale"]) if "scale" in edge else numbers
-    require((abs(numbers - own) <= off) & (off <= claim["off"]), "C may be farther off")
+    require((abs(numbers - own) <= off) & (off <= claim["off"]) & (claim["off"] < np.inf), "C may be farther off")
     return at if "scale" in edge else numbers
 
 
@@ -780,6 +780,8 @@ def check_buffers(given: dict[str, Any], life: dict[str, list[int]]) -> None:
     for name, buffer in buffers.items():
         (apart, first), (least, most) = map(whole, buffer["operand"]), map(whole, buffer["holds"])
         edge, home = edges[buffer["edge"]], buffers[home_of(buffers, name)]
+        for role in ("input", "output"):
+            require((buffer["role"] == role) == (name in given[role + "s"]), f"{name} is not what it is said to be")
         require(0 < apart < 256 and abs(first) < INT32, f"{name} has other codes")
         bits, width = whole(buffer["bits"]), bits_of(buffer["type"])
         require(buffer["layout"] in {"plain", "NHWC", "packed"}, f"{name} lies in no known order")

@@ -96,6 +96,8 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
         raise Unsaid(f"plain C computes real numbers of {points:,} integers: tested, not proved")
     found = said(chain, [{"by": "numbers", "is": end.name}])
     off, *ends = _reach(found, end.name, first)
+    if not np.isfinite(off):
+        raise Unsaid("plain C computes real numbers, and how far off they are is not known")
     claims = [{**claim, "off": off} for claim in found["claims"]]
     reach = [] if isinstance(made[0].edge.type, Integers) else [stored(np.full((1, 1), x)) for x in ends]
     return {**found, "claims": claims, "sums": ELEMENTS, "reach": reach}

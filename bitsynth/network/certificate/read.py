@@ -136,16 +136,21 @@ def further_files(folder: Path, listed: Collection[str]) -> list[str]:
     """Return the files in a folder, as seen from it, that are none of those `listed`, nor certificates.
 
     Refuted of a header among them, at any depth: a compiler that looks into the folder would take it for the system's
-    of that name. Those of another library in the folder, which begin with bs_ or its name, are no system's.
+    of that name. Those of another library, whose names are no system's, are none such.
     """
-    stems = [path.name.removesuffix(ENDS) for path in folder.glob(f"*{ENDS}")]
-    ours = ("bs_", *(stem for stem in stems if can_name(stem)))
-    found = sorted(str(path.relative_to(folder)) for path in islice(folder.rglob("*"), MOST_FILES) if path.is_file())
-    left = [name for name in found if name not in listed and not name.endswith(ENDS)]
-    for name in left:
-        if name.endswith(".h") and not ("/" not in name and name.startswith(ours)):
-            raise Refuted(f"{folder / name} is a header of no certificate here, which C may include; remove it")
-    return left
+    found = sorted(path.relative_to(folder) for path in islice(folder.rglob("*"), MOST_FILES) if path.is_file())
+    left = [path for path in found if str(path) not in listed and not path.name.endswith(ENDS)]
+    for path in left:
+        if path.suffix == ".h" and not _is_of_library(folder / path):
+            raise Refuted(f"{folder / path} is a header of no certificate here, which C may include; remove it")
+    return [str(path) for path in left]
+
+
+def _is_of_library(header: Path) -> bool:
+    """Whether a header is called as one of a library that has a certificate in its folder."""
+    stems = [path.name.removesuffix(ENDS) for path in header.parent.glob(f"*{ENDS}")]
+    known = [stem for stem in stems if can_name(stem)]
+    return bool(known) and header.name.startswith(("bs_", *(stem + end for stem in known for end in (".h", "_"))))
 
 
 def parsed(path: Path) -> Any:
