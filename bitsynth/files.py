@@ -147,15 +147,22 @@ def file_lock(path: Path) -> FileLock:
 
 
 @contextmanager
-def locked(path: Path, failure: Callable[[OSError], ToolError]) -> Iterator[None]:
-    """Hold the lock file `path`, which stays, as the only process; `failure` makes the error if it cannot be had."""
+def locked(path: Path, failure: Callable[[OSError], ToolError], *, wait: bool = True) -> Iterator[FileLock]:
+    """Hold the lock file `path`, which stays, as the only process and thread.
+
+    `failure` makes the error if the lock cannot be had, without `wait` also if another has it. An interrupt frees the
+    lock, whenever it comes: a thread that left its lock behind would wait for itself the next time.
+    """
     try:
         lock = file_lock(path)
-        lock.acquire()
     except OSError as error:
         raise failure(error) from error
     try:
-        yield
+        try:
+            lock.acquire(blocking=wait)
+        except OSError as error:
+            raise failure(error) from error
+        yield lock
     finally:
         lock.release()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.files import file_lock, locked
+from bitsynth.files import locked
 from bitsynth.host import features
 from bitsynth.host.placement import is_emulated
 from bitsynth.processes import tool
@@ -166,8 +166,11 @@ def _locked(folder: Path, key: str) -> Iterator[None]:
 def _sweep(folder: Path, key: str) -> None:
     """Remove parts that killed compilations left, under locks that are free or under that of `key`, which is ours."""
     for part in folder.glob(_PARTS):
-        ours = part.name[:2] == key[:2]
-        with suppress(OSError, SpecError), nullcontext() if ours else file_lock(_lock(folder, part.name)).acquire(0):
+        ours, lock = part.name[:2] == key[:2], _lock(folder, part.name)
+        with (
+            suppress(ToolError, SpecError),
+            nullcontext() if ours else locked(lock, partial(_unusable, folder), wait=False),
+        ):
             shutil.rmtree(part, ignore_errors=True)
 
 

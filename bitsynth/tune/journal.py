@@ -13,7 +13,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.files import file_lock, read_file, unwritable
+from bitsynth.files import locked, read_file, unwritable
 from bitsynth.layers.tuned.record import TuningTask
 
 ADVICE = "name another file with --study"
@@ -39,7 +39,7 @@ def opened(path: Path) -> Iterator[JournalStorage]:
     """
     try:
         _whole_bytes(path)  # Before a lock is made beside it.
-        with file_lock(Path(f"{path}.lock")) as lock:
+        with locked(Path(f"{path}.lock"), lambda error: unwritable(path, error, ADVICE)) as lock:
             whole = _whole_bytes(path)
             with _refused(path):
                 storage = JournalStorage(_File(str(path), cast(Any, lock)))

@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from bitsynth.host import features
 from bitsynth.isa import load
 from bitsynth.run.runner import runner_for
 from bitsynth.toolchain import compiler as compilers
+from bitsynth.toolchain import library
 from bitsynth.toolchain.cache import cache_folder, trusted
 
 GOOD = {"a.c": "int answer(void);\nint answer(void) { return 42; }\n"}
@@ -128,19 +130,35 @@ def test_a_damaged_library_is_compiled_again(isa, damage):
 
 def test_what_killed_compilations_left_is_swept_by_any_build_but_not_what_others_compile(isa, cache):
     """Of whatever keys: one whose lock is held is in the making. Other names are none of ours."""
-    left, live = (cache / f"{digits * 16}.part-x1" for digits in ("ab", "cd"))
+    sources = [{"a.c": GOOD["a.c"].replace("42", number)} for number in ("43", "44")]
+    built = [toolchain.compile_for(isa, source).parent for source in sources]
+    for folder in built:
+        shutil.rmtree(folder)
+    # A thread that waits for a lock of its own would wait for ever: both builds take locks of other digits.
+    used = {folder.name[:2] for folder in built}
+    abandoned, held = [digits for digits in ("ab", "bc", "cd", "de") if digits not in used][:2]
+    left, live = (cache / f"{digits * 16}.part-x1" for digits in (abandoned, held))
     other = cache / "notes.part-1"
     for folder in (left, live, other):
         folder.mkdir()
         (folder / "a.c").touch()
-    (cache / "locks").mkdir(exist_ok=True)
-    with file_lock(cache / "locks" / "cd.lock"):
-        toolchain.compile_for(isa, {"a.c": GOOD["a.c"].replace("42", "43")})
+    with file_lock(cache / "locks" / f"{held}.lock"):
+        toolchain.compile_for(isa, sources[0])
         assert not left.exists()
         assert (live / "a.c").exists()
-    toolchain.compile_for(isa, {"a.c": GOOD["a.c"].replace("42", "44")})
+    toolchain.compile_for(isa, sources[1])
     assert not live.exists()
     assert (other / "a.c").exists()
+
+
+def test_builds_of_one_lock_wait_for_each_other(isa, cache, monkeypatch):
+    """Keys share locks by their first digits: threads that compile under one take turns, and none fails."""
+    monkeypatch.setattr(library, "_lock", lambda folder, key: folder / "locks" / "one.lock")
+    sources = [{"a.c": GOOD["a.c"].replace("42", str(number))} for number in range(50, 54)]
+    with ThreadPoolExecutor(4) as pool:
+        paths = list(pool.map(partial(toolchain.compile_for, isa), sources))
+    assert all(path.is_file() for path in paths)
+    assert len(set(paths)) == 4
 
 
 def test_what_others_own_is_refused(isa, give_away):

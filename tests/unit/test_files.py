@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 import bitsynth
 from bitsynth import paths
 from bitsynth.cli import main, weights
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.files import MARK, file_lock, marked, replace_file, write_texts
+from bitsynth.files import MARK, file_lock, locked, marked, replace_file, write_texts
 from bitsynth.isa import architecture, toml
 from bitsynth.layers import array_files
 from bitsynth.layers.tuned import files as tuned_files
@@ -264,6 +265,37 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path):
         replace_file(pipe, b"text", "elsewhere")
     assert pipe.is_fifo()
     assert [*tmp_path.iterdir()] == [pipe]
+
+
+def test_an_interrupt_frees_a_lock_that_it_finds_taken(tmp_path, monkeypatch):
+    """One that comes between the taking of a lock and the block it guards, while its traceback is kept."""
+    path = tmp_path / "locks" / "lock"
+
+    def taken_and_interrupted(lock, *args, **options):
+        acquire(lock, *args, **options)
+        raise KeyboardInterrupt
+
+    acquire = FileLock.acquire
+    with monkeypatch.context() as patch:
+        patch.setattr(FileLock, "acquire", taken_and_interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept, locked(path, unwanted):
+            pass
+    with locked(path, unwanted, wait=False):
+        pass
+    assert kept.value.__traceback__
+
+
+def test_a_lock_that_another_has_is_not_waited_for(tmp_path):
+    with (
+        locked(tmp_path / "lock", unwanted),
+        pytest.raises(ToolError, match="taken"),
+        locked(tmp_path / "lock", lambda _: ToolError("taken"), wait=False),
+    ):
+        pass
+
+
+def unwanted(error):
+    pytest.fail(f"no lock: {error}")
 
 
 def test_a_lock_is_an_empty_file(tmp_path):
