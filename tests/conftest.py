@@ -38,7 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of processes compiles everything again
         where = [str(Path(__file__).parent / "include"), *filter(None, [os.environ.get("C_INCLUDE_PATH")])]
         os.environ["C_INCLUDE_PATH"] = os.pathsep.join(where)
-    settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+    settings.register_profile(
+        "any machine", max_examples=50, suppress_health_check=[HealthCheck.too_slow], deadline=None
+    )
     settings.load_profile("any machine")
     if unknown := sorted(set(REQUIRED) - set(load.names())):
         raise pytest.UsageError(f"BITSYNTH_REQUIRE_ISA: unknown {unknown}; known: {', '.join(load.names())}")

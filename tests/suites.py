@@ -11,8 +11,8 @@ HERE = {"x86_64": "avx2", "aarch64": "neon"}.get(arch(), "armv7_neon")
 """The instruction set of tests that are about none: their layers have a runtime in common, compiled once."""
 
 
-def quick(fast: Collection[Any], of: Iterable[Any]) -> list[Any]:
-    """All cases, slow but for the `fast` ones."""
+def quick(fast: Collection[Any], of: Iterable[Any], *, spread: bool = False) -> list[Any]:
+    """Return all cases, slow but for the `fast` ones; with `spread` each is a tuple of several parameters' values."""
     of = list(of)
     assert all(case in of for case in fast)
-    return [pytest.param(case, marks=() if case in fast else pytest.mark.slow) for case in of]
+    return [pytest.param(*(case if spread else (case,)), marks=() if case in fast else pytest.mark.slow) for case in of]

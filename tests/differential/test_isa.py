@@ -131,7 +131,7 @@ def one_of_each_table(isa_name):
 OUTCOMES = [
     pytest.param("avx2", "", "1 skipped", marks=pytest.mark.slow),
     ("avx2", os.devnull, "skip not allowed: tests/differential/test_isa.py::test_every_form"),
-    ("avx2, neon", "", "1 error"),
+    pytest.param("avx2, neon", "", "1 error", marks=pytest.mark.slow),
     ("z80", "", "z80"),
 ]
 

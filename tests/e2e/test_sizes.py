@@ -60,7 +60,7 @@ def packed_bytes(kernel, of_rows, count, k):
 def test_operands(kernel):
     call, name, swapped = kernel.runner.call, kernel.name, kernel.entry.kernel.swapped
 
-    @settings(max_examples=60, **QUIET)
+    @settings(max_examples=30, **QUIET)
     @given(m=SIZE, k=SIZE, n=SIZE)
     @example(m=3072, k=349_526, n=1)
     @example(m=1, k=349_526, n=3072)

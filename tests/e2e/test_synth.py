@@ -76,7 +76,7 @@ def test_claims_of_shipped_kernels_are_what_solving_again_gives(path):
     assert solved_again(entry).entry.kernel == entry.kernel
 
 
-@pytest.mark.parametrize("bits", quick([1], of=[1, 3]))
+@pytest.mark.parametrize("bits", quick([], of=[1, 3]))
 def test_the_cheapest_of_all_methods(bits):
     method = {1: "lookup", 3: "dot"}[bits]
     found = synthesize(spec("avxvnni", bits, bits)).entry

@@ -51,6 +51,7 @@ def timed():
         pytest.skip("this system is emulated, which tells no time")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("timed")
 def test_two_trials_and_one_more(command, capsys):
     assert main([*command, "--trials", "2", "--json"]) == 0

@@ -260,6 +260,7 @@ def test_depthwise_sums_that_may_leave_int32_at_borders():
         Conv2d(w, 8, 8, padding="same", image=(400, 400), **said)
 
 
+@pytest.mark.slow
 def test_memory_that_there_cannot_be(skip_isa):
     """Padding of 2 ** 15 on every side, on a machine of 32-bit addresses."""
     m, far = machine("armv7_neon", "lookup", 2, 1), (1 << 15) - 1

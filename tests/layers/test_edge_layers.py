@@ -36,7 +36,7 @@ def geometry(channels, window=(7, 7), dilation=(1, 1)):
     return Geometry(channels, 64, 1, window, (2, 2), (3,) * 4, dilation)
 
 
-@settings(max_examples=15, **QUIET)
+@settings(max_examples=8, **QUIET)
 @given(case=few_cases(EDGES))
 def test_any_layer(skip_isa, case):
     usable(case.machine, skip_isa)

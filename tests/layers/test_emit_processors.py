@@ -101,6 +101,7 @@ def test_the_processor_it_runs_on_decides(tmp_path, packed):
     choosing(tmp_path, "conv", APP, CHOICES)
 
 
+@pytest.mark.slow
 def test_the_command_takes_several(tmp_path, capsys):
     np.save(tmp_path / "w.npy", W)
     argv = [str(tmp_path / "w.npy"), "--act-bits", "1", "--w-bits", "1", "--isa", "neon", "--name", "conv"]

@@ -51,7 +51,7 @@ def run(m, count, **sizes):
 @pytest.mark.parametrize("m", [ONE, OTHER], ids=str)
 def test_some_layers(m, skip_isa):
     usable(m, skip_isa)
-    run(m, 25, epilogues=("none", "requantize", "thresholds") if m is ONE else ("none", "scale"), levels=(3,))
+    run(m, 10, epilogues=("none", "requantize", "thresholds") if m is ONE else ("none", "scale"), levels=(3,))
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def few(skip_isa):
         usable(m, skip_isa)
 
 
-@settings(max_examples=100, **QUIET)
+@settings(max_examples=40, **QUIET)
 @given(case=few_cases(FEW))
 def test_any_layer(few, case):
     check(case)
@@ -108,7 +108,7 @@ def test_sums_next_to_the_end_of_int32(skip_isa, sign):
 
 FORMS = [
     ("lookup", [{"unroll": 2, "rows": 1}], [5]),
-    ("popcount", [{"unroll": 2, "bit_axis": "outer"}], [5]),
+    pytest.param("popcount", [{"unroll": 2, "bit_axis": "outer"}], [5], marks=pytest.mark.slow),
     pytest.param("lookup", [{"unroll": 3}, {"rows": 2}], [1], marks=pytest.mark.slow),
     pytest.param("popcount", [{"unroll": 3}, {"bit_axis": "outer"}], [1], marks=pytest.mark.slow),
 ]
@@ -133,7 +133,7 @@ def test_no_schedule_changes_a_bit(few, method, others, flushes, case):
 SHARED = [(isa, channels, steps) for isa in ("avx2", "avx512") for channels in (24, 64) for steps in (1, 2, 5, 7, 13)]
 
 
-@pytest.mark.parametrize("shared", quick([("avx2", 24, 5), ("avx512", 64, 13)], of=SHARED), ids=str)
+@pytest.mark.parametrize("shared", quick([("avx2", 24, 5)], of=SHARED), ids=str)
 def test_sums_that_planes_share_end_anywhere(shared, skip_isa):
     """Every plane of a block of K starts where the block does: at the start of a segment of taps, or inside one."""
     isa, channels, steps = shared

@@ -19,6 +19,7 @@ def isa():
     return native_sets()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_layers_are_called_as_often_as_asked(isa, threads):
     found = own_float.own_float(isa, threads, ["C11", "C12"])

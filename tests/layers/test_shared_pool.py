@@ -35,7 +35,7 @@ def shared():
         yield pool
 
 
-@settings(max_examples=60, **QUIET)
+@settings(max_examples=20, **QUIET)
 @given(case=few_cases(KERNELS))
 def test_any_layer_runs_on_a_shared_pool(shared, case):
     check(replace(case, threads=shared))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from reference import check
 from solved import on_record, spec_of
+from suites import quick
 
 from bitsynth.emit.packing import packing
 from bitsynth.errors import NoKernel, SpecError, ToolError
@@ -37,8 +38,14 @@ def solved(isa, act_bits, w_bits):
     return MatmulKernel(ProvedEntry(on_record(best.kernel), options, best.claims, best.bound, others), spec)
 
 
-@pytest.mark.parametrize("axis", ["inner", "outer"])
-@pytest.mark.parametrize("config", SOLVED, ids=str)
+@pytest.mark.parametrize(
+    ("config", "axis"),
+    quick(
+        [(SOLVED[0], "inner"), (SOLVED[1], "outer")],
+        of=[(c, axis) for c in SOLVED for axis in ("inner", "outer")],
+        spread=True,
+    ),
+)
 def test_products_are_exact(config, axis, skip_isa):
     """Also of depths that end in either half of a step, on whose other half zeros lie."""
     k = solved(*config)
@@ -55,9 +62,17 @@ def test_products_are_exact(config, axis, skip_isa):
         skip_isa(config[0], str(why))
 
 
-@pytest.mark.parametrize("cpu", ["a53", "a72"])
 @pytest.mark.parametrize(
-    "window", [(1, 1, 1, "direct"), (67, 3, 2, "direct"), (200, 3, 1, "indirect"), (256, 2, 2, "im2col")]
+    ("window", "cpu"),
+    quick(
+        [((67, 3, 2, "direct"), "a53"), ((200, 3, 1, "indirect"), "a72")],
+        of=[
+            (window, cpu)
+            for window in ((1, 1, 1, "direct"), (67, 3, 2, "direct"), (200, 3, 1, "indirect"), (256, 2, 2, "im2col"))
+            for cpu in ("a53", "a72")
+        ],
+        spread=True,
+    ),
 )
 def test_layers_are_those_of_other_steps(window, cpu, skip_isa):
     channels, size, stride, gather = window

@@ -48,7 +48,7 @@ def layer(act_bits, w_bits, act="unsigned", wgt="signed", **options):
     return LayerSpec(*operands, options.pop("geometry", WINDOW), **options)
 
 
-@settings(max_examples=12, **QUIET)
+@settings(max_examples=6, **QUIET)
 @given(case=few_cases(FEW).filter(is_computed))
 def test_any_layer(skip_isa, case):
     usable(case.machine, skip_isa)

@@ -134,7 +134,7 @@ def step(domain, name, values, i, j, w):
 
 
 @pytest.mark.parametrize("w", quick([8, 32], of=WIDTHS))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_linear_values_are_the_machines(w, data):
     """Whatever the linear domain accepts is equal modulo 2**w, and within its interval."""
@@ -163,7 +163,7 @@ def holds(known, payload, machine, w):
 
 
 @pytest.mark.parametrize("w", quick([16], of=[8, 16, 32]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_linear_changes_of_width(w, data):
     known = data.draw(worlds)
@@ -192,7 +192,7 @@ def unmixed(domain, x, y, times, more, less):
     return bits.zext((x + y * times) - (y << more) + y * less, 32)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data(), times=st.integers(0, 600), more=st.integers(0, 15), less=st.integers(-3, 3))
 def test_sums_that_cancel(data, times, more, less):
     """What wrapped is widened only if what is left of it fits, and is then the number it was."""
@@ -224,7 +224,7 @@ def test_what_is_left_has_to_fit(most, more, fits):
 
 
 @pytest.mark.parametrize("w", [16, 32, 64])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_linear_split_and_join(w, data):
     known = data.draw(worlds)
@@ -237,7 +237,7 @@ def test_linear_split_and_join(w, data):
     holds(known, LINEAR.join(parts, to), known.value(payload), w)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_linear_lookup(data):
     """A table that is a sum over its index's bits is taken; any other is refused."""
@@ -287,7 +287,7 @@ def bytes_(draw, known):
 CHANGES = ["shl", "lshr", "add", "and", "or", "trunc", "zext", "sext", "split", "join", "not", "mul", "xor", "sub"]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_lanes_of_narrower_lanes(data):
     """Pieces and entries through every operation: what is accepted is what the machine gives, modulo its width."""
@@ -332,7 +332,7 @@ def changed_lane(data, name, payload, machine, w):
     return LINEAR.join([payload, payload], w), CONCRETE.join([machine, machine], w), 2 * w
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data(), first=st.integers(0, 31), size=st.integers(1, 32))
 def test_cuts(data, first, size):
     """Bits of a lane, wherever they are cut, or a refusal."""
@@ -348,7 +348,7 @@ def test_cuts(data, first, size):
     holds(known, got, value >> first & ((1 << (last - first)) - 1), last - first)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_products_of_sums(data):
     """Of bits of one position and of unknowns; anything else is refused."""
@@ -386,7 +386,7 @@ def test_a_product_of_bits_that_exclude_each_other_is_nothing():
     assert product(plane(0b1010, 0), plane(0b0101, 0)).atoms == {}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(data=st.data(), tables=st.lists(st.integers(1, (1 << ROWS) - 1), min_size=1, max_size=4))
 def test_equal_planes_add_up(data, tables):
     """Planes of one function, gated or not, are under one coefficient: sums of sums count each of them."""
@@ -408,7 +408,7 @@ TABLE = [TableEntry(PARTS, e) for e in range(16)]
 INDEX = BitField(0b11110000, 1, 0, 15)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_lookups_in_a_table_of_sums(data):
     """The parts that the index's bits select, whatever they are."""

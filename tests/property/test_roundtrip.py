@@ -106,7 +106,7 @@ def packed_columns(shape, codes):
 @pytest.mark.parametrize("side", ["rows", "columns"])
 @pytest.mark.parametrize(("config", "bit_axis"), LAYOUTS, ids=lambda x: x if isinstance(x, str) else name(x))
 @given(data=st.data())
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_packed_operands(config, bit_axis, side, data):
     """Every byte as the layout says, then the 64-bit sums of each vector's terms."""
     k = compiled(config, bit_axis)

@@ -5,6 +5,7 @@ import json
 import msgspec
 import numpy as np
 import pytest
+from suites import quick
 
 from bitsynth.cli import main
 from bitsynth.emit.elementwise import source
@@ -44,7 +45,7 @@ def packed(codes, planes):
 
 
 @pytest.mark.toolchains
-@pytest.mark.parametrize("name", ["avx2", "avx512", "neon", "armv7_neon"])
+@pytest.mark.parametrize("name", quick(["avx2", "neon"], of=["avx2", "avx512", "neon", "armv7_neon"]))
 @pytest.mark.parametrize(
     "levels", [(1,), pytest.param((3, 7, 15, 31, 63, 127, 255), marks=pytest.mark.slow)], ids=["few", "all"]
 )

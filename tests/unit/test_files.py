@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from filelock import FileLock
+from suites import quick
 
 import bitsynth
 from bitsynth import paths
@@ -47,7 +48,7 @@ def test_what_is_no_file_to_be_read(tmp_path, make, read):
         read(tmp_path / "file")
 
 
-@pytest.mark.parametrize("make", KINDS[:2])
+@pytest.mark.parametrize("make", quick(KINDS[:1], of=KINDS[:2]))
 def test_a_cache_with_what_is_no_file(tmp_path, monkeypatch, capsys, make):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     shipped = kernels.find(bitsynth.get_kernel("avx2", 2, 1).spec, "")

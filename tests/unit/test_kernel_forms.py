@@ -78,7 +78,7 @@ def test_what_cannot_be_unrolled(times):
     ),
     ids=str,
 )
-@pytest.mark.parametrize("depth", [1, 32, 33, 2000])
+@pytest.mark.parametrize("depth", [1, 33, 2000])
 def test_planes_apart_give_the_same_sums(case, depth, skip_isa):
     isa, act_bits, w_bits = case
     rng, kernel = np.random.default_rng(depth), get_kernel(isa, act_bits, w_bits, method="popcount", channels=64)

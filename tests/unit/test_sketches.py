@@ -103,6 +103,7 @@ def test_operands_change_places_with_their_function(nodes, table):
             assert table >> x & 1 == other >> sum(values[n] << j for j, n in enumerate(moved)) & 1
 
 
+@pytest.mark.slow
 def test_two_popcounts_do_not_multiply_two_by_two_planes():
     solved = compute.solve_block(gates.gate_ops(load("avx2")), 2, 2, Budget())
     assert "2x2: 2 popcounts of any functions: unsat" in solved.claims

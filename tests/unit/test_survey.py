@@ -86,6 +86,7 @@ def test_the_map_marks_where_int8_is_faster(capsys):
     assert lines[-1].endswith("not proved; `bitsynth synth` proves them.")
 
 
+@pytest.mark.slow
 def test_small_map(capsys, tmp_path):
     argv = [*SMALL, "--json", str(tmp_path / "map.json"), "--plot", str(tmp_path / "map")]
     assert main(["explore", *argv]) == 0
@@ -197,6 +198,7 @@ def test_methods_of_in_order_processors_are_compared_by_predicted_cycles():
     assert found == ["lookup", "multiply"]
 
 
+@pytest.mark.slow
 def test_in_order_processors_have_no_products_of_sums():
     found = {cpu: survey.survey("neon", cpu, [1], [1], methods=["fip"], workers=1) for cpu in ("a53", "a72")}
     assert {cpu: _methods_of(each) for cpu, each in found.items()} == {"a53": set(), "a72": {"fip"}}
