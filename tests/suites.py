@@ -1,6 +1,6 @@
 """Cases of a test that run every time, and those that the slow suite alone runs."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -16,3 +16,9 @@ def quick(fast: Collection[Any], of: Iterable[Any], *, spread: bool = False) -> 
     of = list(of)
     assert all(case in of for case in fast)
     return [pytest.param(*(case if spread else (case,)), marks=() if case in fast else pytest.mark.slow) for case in of]
+
+
+def pairs(firsts: Sequence[Any], seconds: Sequence[Any], turn: int = 0) -> list[tuple[Any, Any]]:
+    """Return pairs that have each value of both sides, as few as do; each `turn` has others, until all were had."""
+    period = max(len(firsts), len(seconds))
+    return [(a, b) for i, a in enumerate(firsts) for j, b in enumerate(seconds) if (i + j + turn) % period == 0]

@@ -7,9 +7,9 @@ import msgspec
 import numpy as np
 import pytest
 import reference
-from reference import CORE, ISAS, PATTERNS, WIDTHS, check, encodings, kernel, operand, periods
+from reference import CORE, ISAS, PATTERNS, check, encodings, kernel, operand, periods
 from solved import RUNNABLE, name
-from suites import HERE, quick
+from suites import HERE, pairs, quick
 
 import bitsynth
 from bitsynth import matmul
@@ -32,6 +32,7 @@ void some_tiles(size_t tiles, size_t segments, size_t steps, const uint8_t *a, c
 }
 """
 """Points rows to the segments of what lies one behind the other."""
+BITS = (1, 2, 3, 4)
 EACH_METHOD = [
     ("avx2", "popcount", 2, 1),
     ("avx2", "lookup", 2, 2),
@@ -44,6 +45,9 @@ EACH_METHOD = [
 OF_TWO_BITS = [c for c in RUNNABLE if c[0] == HERE and c[2:] == (2, 2)] or [c for c in RUNNABLE if c[2:] == (2, 2)]
 EACH_ONCE = encodings(2, 2)[4:-1:4]
 """Pairs that have each encoding once on either side."""
+
+IN_TURN = [(isa, widths) for k, isa in enumerate(ISAS) for widths in pairs(BITS, BITS, k) + pairs(BITS, BITS, k + 2)]
+"""Half of all pairs of widths with each set, the other half with the other: each width twice on both sides."""
 
 
 @cache
@@ -99,8 +103,10 @@ def test_encodings_of_every_method(config, pair):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", RUNNABLE, ids=name)
-def test_every_pair_of_encodings_of_every_method(config):
-    for pair in encodings(*config[2:]):
+def test_encodings_of_both_sides_of_every_method(config):
+    """Each encoding once on either side; pairs differ from method to method."""
+    acts, weights = (list(dict.fromkeys(side)) for side in zip(*encodings(*config[2:]), strict=True))
+    for pair in pairs(acts, weights, RUNNABLE.index(config)):
         k = of_method(*config, *pair)
         shape = k.entry.kernel
         for length in (1, shape.k_step + 1, 4608):
@@ -127,8 +133,7 @@ def test_all_ones_at_k_4608_in_a2w2(isa):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("widths", WIDTHS, ids=str)
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("isa", "widths"), IN_TURN, ids=str)
 def test_every_tail(isa, widths):
     k = kernel(isa, *widths)
     for length in range(1, 2 * k.entry.kernel.k_step + 2):
@@ -136,8 +141,7 @@ def test_every_tail(isa, widths):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("widths", WIDTHS, ids=str)
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("isa", "widths"), IN_TURN, ids=str)
 def test_long_k(isa, widths):
     """About each multiple of a flush period, and sampled up to 5000 and beyond one period."""
     k = kernel(isa, *widths)
@@ -150,8 +154,7 @@ def test_long_k(isa, widths):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("widths", WIDTHS, ids=str)
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("isa", "widths"), IN_TURN, ids=str)
 def test_every_tile_edge(isa, widths):
     k = kernel(isa, *widths)
     shape = k.entry.kernel

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from suites import pairs
 
 import bitsynth
 from bitsynth.errors import SpecError
@@ -17,6 +18,7 @@ from bitsynth.layers.words import pack_words
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 SETS = ("avx2", "avx512", "neon", "neon_dotprod", "armv7_neon")
+BITS = range(1, 9)
 NATIVE = [name for name in SETS if runs_natively(load(name).table)]
 ENCODINGS = ("unsigned", "signed", "bipolar", "ternary")
 
@@ -116,10 +118,12 @@ def test_random_layers_are_exact(act_bits, w_bits):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isa", SETS)
-@pytest.mark.parametrize("w_bits", range(1, 9))
-@pytest.mark.parametrize("act_bits", range(1, 9))
+@pytest.mark.parametrize(
+    ("isa", "act_bits", "w_bits"),
+    [(isa, *widths) for k, isa in enumerate(SETS) for turn in (k, k + 4) for widths in pairs(BITS, BITS, turn)],
+)
 def test_all_widths_are_exact_on_every_set(isa, act_bits, w_bits):
+    """A quarter of all pairs of widths with each set, each width on both sides twice; all pairs with some set."""
     rng = np.random.default_rng(10 * act_bits + w_bits)
     for _ in range(2 if isa in NATIVE else 1):
         check_random(rng, isa, act_bits, w_bits)

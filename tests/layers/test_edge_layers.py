@@ -44,7 +44,7 @@ def test_any_layer(skip_isa, case):
 
 
 @pytest.mark.slow
-@settings(max_examples=600, **QUIET)
+@settings(max_examples=250, **QUIET)
 @given(case=cases([*EDGES, *WIDER], most=20, deep=200))
 def test_many_layers(skip_isa, case):
     usable(case.machine, skip_isa)

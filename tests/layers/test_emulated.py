@@ -58,7 +58,7 @@ def test_some_layers(m, skip_isa):
 @pytest.mark.parametrize("m", [ONE, *MORE], ids=str)
 def test_many_layers(m, skip_isa):
     usable(m, skip_isa)
-    run(m, 150, most=6, deep=70)
+    run(m, 60, most=6, deep=70)
     check(Case(m, 1, (3, 3), (520, 2), (3, 3), patterns=("max", "min")))
 
 

@@ -56,7 +56,7 @@ def test_c_gives_what_numpy_does_on_every_architecture(isa, skip_isa):
     except bitsynth.ToolError as why:
         skip_isa(isa, str(why))
 
-    @settings(max_examples=1500 if isa.startswith("avx") else 300, **QUIET)
+    @settings(max_examples=600 if isa.startswith("avx") else 150, **QUIET)
     @given(case=cases(isa=isa))
     def each(case):
         check(case)

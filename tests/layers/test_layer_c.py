@@ -110,7 +110,7 @@ def test_buffers_of_exact_size(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("m", MACHINES, ids=str)
 def test_buffers_of_exact_size_of_many(m, tmp_path):
-    assert run_all(m, FLAGS, drawn(m, tmp_path, 400)) == []
+    assert run_all(m, FLAGS, drawn(m, tmp_path, 150)) == []
 
 
 def test_buffers_of_exact_size_with_residuals(tmp_path):
@@ -168,7 +168,7 @@ def test_no_undefined_behaviour_and_no_race(m, sanitizer, tmp_path):
     except ToolError:
         pytest.skip("the compiler has no sanitizer runtime here")
     threads = (4,) if sanitizer == "thread" else (1, 3)
-    assert run_all(m, flags, drawn(m, tmp_path, 150, threads)) == []
+    assert run_all(m, flags, drawn(m, tmp_path, 60, threads)) == []
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def test_any_layer(few, case):
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, **QUIET)
+@settings(max_examples=800, **QUIET)
 @given(case=cases(FEW, most=20, deep=200))
 def test_many_layers(few, case):
     check(case)
@@ -64,7 +64,7 @@ def test_many_layers(few, case):
 def test_every_method_width_and_encoding(m, skip_isa):
     usable(m, skip_isa)
 
-    @settings(max_examples=40, **QUIET)
+    @settings(max_examples=20, **QUIET)
     @given(case=cases([m]))
     def run(case):
         check(case)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from suites import quick
+from suites import pairs, quick
 
 import bitsynth
 from bitsynth.emit.packing import packed_rows, packing
@@ -25,6 +25,7 @@ from bitsynth.store import kernels
 EDGES = ((8, 1), (8, 2), (8, 4), (8, 8), (4, 8), (2, 8))
 WIDE = {"avx2", "avxvnni", "avx512"}
 """Sets with instructions that sum products of 16-bit lanes."""
+NATIVE = [name for name in load.names() if runs_natively(load.load(name).table)]
 ENCODINGS = [e.value for e in Encoding if {2, 4, 8} <= set(e.widths)]
 
 
@@ -106,9 +107,10 @@ def test_sums_at_the_ends_of_the_operands(isa, widths):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isa", [n for n in load.names() if runs_natively(load.load(n).table)])
-@pytest.mark.parametrize("weights", ENCODINGS)
-@pytest.mark.parametrize("acts", ENCODINGS)
+@pytest.mark.parametrize(
+    ("isa", "acts", "weights"),
+    [(isa, *pair) for k, isa in enumerate(NATIVE) for pair in pairs(ENCODINGS, ENCODINGS, k)],
+)
 def test_products_of_every_encoding(isa, acts, weights, skip_lesser):
     skip_lesser(isa)
     kernel, rng = bitsynth.get_kernel(isa, 8, 8, acts, weights), np.random.default_rng(2)
