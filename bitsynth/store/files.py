@@ -131,7 +131,7 @@ def store(place: Path, record: Record, folder: Path | None) -> Path:
     return path
 
 
-def changing(path: Path, isa: str) -> AbstractContextManager[None]:
+def changing(path: Path, isa: str) -> AbstractContextManager[object]:
     """One process at a time changes files of an instruction set; `path` is one that it wants to write."""
     return locked(paths.user_kernels() / "locks" / f"{isa}.lock", partial(unwritable, path))
 
