@@ -54,12 +54,16 @@ class Compiler:
         return f"{shlex.join(self.command)} {self.version}"
 
     def flags(self, given: Sequence[str]) -> list[str]:
-        """The flags `given`, in this compiler's spelling."""
+        """Return the flags `given`, in this compiler's spelling.
+
+        Without optimization zig checks for undefined behaviour by itself, with functions that a library does not have.
+        """
         if self.family != "zig":
             return list(given)
         rest = [f for f in given if not f.startswith("-march=")]
         march = [f.removeprefix("-march=") for f in given if f.startswith("-march=")]
-        return [f"-mcpu={_zig_cpu(self.arch, march[-1]) if march else 'baseline'}", *rest]
+        cpu = _zig_cpu(self.arch, march[-1]) if march else "baseline"
+        return [f"-mcpu={cpu}", "-fno-sanitize=undefined", *rest]
 
 
 def compilers(isa: Isa) -> list[Compiler]:

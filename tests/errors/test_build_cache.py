@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -294,7 +295,7 @@ def test_a_compiler_that_writes_nothing_is_named(isa, cache, tmp_path, body, out
         with pytest.raises(ToolError, match=rf"fakecc .* ended with exit code 0 but wrote nothing to {output}$"):
             toolchain.compile_for(isa, GOOD, compiler=compiler)
     assert sorted(p.name for p in cache.iterdir()) == before
-    fake(tmp_path, f'exec "{compilers.preferred(isa).command[0]}" "$@"')
+    fake(tmp_path, f'exec {shlex.join(compilers.preferred(isa).command)} "$@"')
     assert answer(isa, compiler=compiler) == 42
 
 
@@ -310,7 +311,7 @@ def test_a_full_disk_is_one_line(isa, tmp_path, number):
 
 def test_one_of_many_that_find_the_same_damage_compiles(isa, tmp_path):
     log = tmp_path / "log"
-    compiler = fake(tmp_path, f'echo "$@" >> {log}; exec "{compilers.preferred(isa).command[0]}" "$@"')
+    compiler = fake(tmp_path, f'echo "$@" >> {log}; exec {shlex.join(compilers.preferred(isa).command)} "$@"')
     path = toolchain.compile_for(isa, GOOD, compiler=compiler)
     path.write_bytes(b"")
     log.unlink()
@@ -325,7 +326,7 @@ def test_one_of_many_that_find_the_same_damage_compiles(isa, tmp_path):
 def test_kept_objects_are_compiled_once(isa, tmp_path):
     """Until what they include changes, or they are damaged; the library is the same as without."""
     log = tmp_path / "log"
-    compiler = fake(tmp_path, f'echo "$@" >> {log}; exec "{compilers.preferred(isa).command[0]}" "$@"')
+    compiler = fake(tmp_path, f'echo "$@" >> {log}; exec {shlex.join(compilers.preferred(isa).command)} "$@"')
     files = {
         "kept.c": '#include "one.h"\nint two(void) { return NUMBER; }\n',
         "one.h": '#include "other.h"\nint two(void);\n',

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -277,7 +278,7 @@ def test_a_killed_build_is_taken_up_again(cache, tmp_path):
     interrupted(isa, compiler, mark, signal.SIGKILL)
     assert len(list(cache.glob("*.part-*"))) == 1
     good = compilers.Compiler("slow", "gcc", (str(compiler),), isa.table.arch, "1")
-    compiler.write_text(f'#!/bin/sh\nexec "{compilers.preferred(isa).command[0]}" "$@"\n')
+    compiler.write_text(f'#!/bin/sh\nexec {shlex.join(compilers.preferred(isa).command)} "$@"\n')
     assert toolchain.compile_for(isa, GOOD, compiler=good).exists()
     assert not list(cache.glob("*.part-*"))
 
