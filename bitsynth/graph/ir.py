@@ -70,6 +70,11 @@ class Graph:
         """The edges of `outputs`, to look one up in time that does not grow with their number."""
         return frozenset(self.outputs)
 
+    @cached_property
+    def may_leave_float64(self) -> bool:
+        """Whether numbers may be greater than float64 holds: powers are, of what float32 holds."""
+        return any(node.op in ("exp", "power") for node in self.nodes)
+
     def edges_of(self, names: tuple[str, ...]) -> tuple[Edge, ...]:
         """The edges of these names."""
         return tuple(self.edges[name] for name in names)

@@ -159,8 +159,9 @@ def numpy_type(name: str) -> np.dtype[Any]:
 
 
 def cast(value: Any, dtype: str) -> Tensor:
-    """An array in a type of the file."""
-    return np.asarray(value).astype(numpy_type(dtype))
+    """Return an array in a type of the file; what is beyond a type of floats is infinite there."""
+    with np.errstate(over="ignore"):
+        return np.asarray(value).astype(numpy_type(dtype))
 
 
 def limits(dtype: str) -> tuple[int, int]:

@@ -159,6 +159,12 @@ static inline int64_t bs_modulo(int64_t a, int64_t b)
     return (a % b + b) % b;
 }
 
+/* A number, or 0 for what is infinite or none. */
+static inline double bs_finite(double x)
+{
+    return x - x == 0 ? x : 0;
+}
+
 /* Errors of sums and products (Knuth; Dekker 1971): exact unless numbers are huge or tiny. */
 
 static inline double bs_sum_error(double a, double b, double sum)

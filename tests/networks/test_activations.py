@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_files import model, node
+from onnx_files import QONNX, model, node
 
+import bitsynth
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 
@@ -98,3 +99,22 @@ def test_odd_groups_are_refused(groups, opset):
     made = model([node("GroupNormalization", "x g b", num_groups=groups)], {"x": SHAPE}, CHANNELS, opset=opset)
     with pytest.raises(SpecError, match=f"{groups} groups of 4 channels"):
         read(made)
+
+
+@pytest.mark.parametrize("rounding", ["FLOOR", "CEIL", "ROUND"])
+def test_powers_beyond_float64_have_the_greatest_code(rounding):
+    """They are infinite in C, where the rest of a pair of float64 would make them NaN, and that the least code."""
+    nodes = [
+        node("Quant", "x one z b", "q", domain=QONNX, signed=1, narrow=0),
+        node("Mul", "q k", "m"),
+        node("Exp", "m", "e"),
+        node("Mul", "e k", "f"),
+        node("Add", "f e", "g"),
+        node("Quant", "g s z b", "y", domain=QONNX, signed=1, narrow=0, rounding_mode=rounding),
+    ]
+    scales = {"one": np.float32(1), "k": np.float32(11.3), "s": np.float32(3e38)}
+    made = model(nodes, {"x": (1, 8)}, scales | {"z": np.float32(0), "b": np.float32(7)})
+    x = np.array([[63, 64, 62, 8, 7, -63, -64, 0]], np.float32)
+    values, net = run(read(made), {"x": x}), bitsynth.compile(made, isa="avx2")
+    np.testing.assert_array_equal(net(x), values.floats("y"))
+    assert (values["y"][0, :3] == 63).all()

@@ -100,7 +100,8 @@ class NodeBody:
     def writer(self, shape: Shape, order: Sequence[AxisStep] = (), *, paired: bool = False) -> Writer:
         """A writer of loops over a shape; `close` adds them."""
         loops = Loops(shape, self.constants, order=order)
-        return Writer(loops, exact=self.graph.reference == "exact", paired=paired)
+        exact, unbounded = self.graph.reference == "exact", self.graph.may_leave_float64
+        return Writer(loops, exact=exact, paired=paired, unbounded=unbounded)
 
     def close(self, writer: Writer) -> None:
         """Add the loops."""

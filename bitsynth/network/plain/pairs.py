@@ -1,7 +1,7 @@
 """Operations of pairs: a float64 and the rest that it does not hold, of real numbers of about 106 bits.
 
 Sums, products and quotients of numbers that float64 holds lose nothing that a comparison could see: the rest has the
-sign of what is left.
+sign of what is left. A number beyond float64 is infinite, and has no rest: inf - inf would make it NaN.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from bitsynth.network.plain.operations import COMPARISONS
 from bitsynth.network.plain.terms import LoopTerm
 
 _Value = Callable[[str, str], str]
-"""The name of a value of a C type, by its code."""
+"""The name of a value of a C type, by its code; of `REST`, a double that is the rest of another."""
+REST = "rest"
 _Made = tuple[str, str]
 
 
 def _normal(value: _Value, near: str, rest: str) -> _Made:
     """The pair with the rest within half a unit."""
     made = value("double", f"{near} + {rest}")
-    return made, value("double", f"{rest} - ({made} - {near})")
+    return made, value(REST, f"{rest} - ({made} - {near})")
 
 
 def _add(value: _Value, a: LoopTerm, b: LoopTerm) -> _Made:
     near = value("double", f"{a.code} + {b.code}")
-    error = value("double", f"bs_sum_error({a.code}, {b.code}, {near})")
+    error = value(REST, f"bs_sum_error({a.code}, {b.code}, {near})")
     rests = [r for r in (a.rest, b.rest) if r]
-    return _normal(value, near, value("double", " + ".join([error, *rests]))) if rests else (near, error)
+    return _normal(value, near, value(REST, " + ".join([error, *rests]))) if rests else (near, error)
 
 
 def _negative(value: _Value, a: LoopTerm) -> _Made:
@@ -40,9 +41,9 @@ def _subtract(value: _Value, a: LoopTerm, b: LoopTerm) -> _Made:
 
 def _multiply(value: _Value, a: LoopTerm, b: LoopTerm) -> _Made:
     near = value("double", f"{a.code} * {b.code}")
-    error = value("double", f"bs_product_error({a.code}, {b.code}, {near})")
+    error = value(REST, f"bs_product_error({a.code}, {b.code}, {near})")
     rests = [f"{x.code} * {y.rest}" for x, y in ((a, b), (b, a)) if y.rest]
-    return _normal(value, near, value("double", " + ".join([error, *rests]))) if rests else (near, error)
+    return _normal(value, near, value(REST, " + ".join([error, *rests]))) if rests else (near, error)
 
 
 def _divide(value: _Value, a: LoopTerm, b: LoopTerm) -> _Made:
@@ -51,7 +52,7 @@ def _divide(value: _Value, a: LoopTerm, b: LoopTerm) -> _Made:
     left = value("double", f"({a.code} - {back}) - bs_product_error({near}, {b.code}, {back})")
     parts = [left, *([a.rest] if a.rest else [])]
     total = " + ".join(parts) + (f" - {near} * {b.rest}" if b.rest else "")
-    rest = value("double", f"({total}) / {b.code}")
+    rest = value(REST, f"({total}) / {b.code}")
     return _normal(value, near, rest) if a.rest or b.rest else (near, rest)
 
 

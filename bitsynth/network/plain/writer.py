@@ -14,7 +14,7 @@ from bitsynth.graph.operators.rounding import half_even
 from bitsynth.graph.types import Tensor
 from bitsynth.network.plain.loops import Loops, aligned_steps, dense_steps
 from bitsynth.network.plain.operations import BOUNDS, COMPARISONS, OF_FLOATS, OF_INTEGERS
-from bitsynth.network.plain.pairs import OF_PAIRS
+from bitsynth.network.plain.pairs import OF_PAIRS, REST
 from bitsynth.network.plain.terms import Bounds, LoopTerm
 
 _INT32 = (-(1 << 31), (1 << 31) - 1)
@@ -36,11 +36,12 @@ class Writer:
         constants: The step's.
         exact: Whether float64 stands for real numbers.
         paired: Whether these have, beside a float64, the rest of what that does not hold.
+        unbounded: Whether numbers may be beyond float64, as powers of e are. Then rests are kept finite.
     """
 
-    def __init__(self, loops: Loops, *, exact: bool, paired: bool = False) -> None:
+    def __init__(self, loops: Loops, *, exact: bool, paired: bool = False, unbounded: bool = False) -> None:
         self.loops, self.constants = loops, loops.constants
-        self.exact, self.paired = exact, exact and paired
+        self.exact, self.paired, self.unbounded = exact, exact and paired, unbounded
 
     def constant(self, array: Tensor) -> LoopTerm:
         """A constant, of its type; of fractions one of real numbers."""
@@ -109,13 +110,19 @@ class Writer:
     def _float(self, name: str, dtype: np.dtype[Any], terms: list[LoopTerm]) -> LoopTerm:
         bounds = _bounds(name, [t.bounds or _EVERY for t in terms])
         if self.paired and dtype == REAL and name in OF_PAIRS:
-            code, rest = OF_PAIRS[name](self.loops.value, *terms)
+            code, rest = OF_PAIRS[name](self._part, *terms)
             return LoopTerm(self, dtype, code, bounds, rest)
         code = OF_FLOATS[name].format(*(t.code for t in terms), f="" if dtype == REAL else "_f")
         if name in _ROUNDED and str(dtype) in _ROUNDERS:
             code = f"{_ROUNDERS[str(dtype)]}({code})"
         kind = "int" if name in COMPARISONS else _c_name(dtype, None)
         return LoopTerm(self, dtype, self.loops.value(kind, code), bounds)
+
+    def _part(self, kind: str, code: str) -> str:
+        """Return the name of a value that a pair is made of: of a C type, or a rest."""
+        if kind != REST:
+            return self.loops.value(kind, code)
+        return self.loops.value("double", f"bs_finite({code})" if self.unbounded else code)
 
     def cast(self, term: LoopTerm, dtype: np.dtype[Any]) -> LoopTerm:
         """The number in another type, as numpy casts."""
