@@ -137,7 +137,12 @@ def test_the_example_has_a_certificate_that_holds(tmp_path):
 
 @pytest.mark.slow
 def test_mutants_are_refused_or_claim_the_same(found):
-    made = [said for k, (said, mutant) in enumerate(mutants(found)) if k % 5 == 0 and not failure(mutant)]
+    read = {
+        **found,
+        "steps": [{k: x for k, x in step.items() if k != "c"} for step in found["steps"]],
+        "buffers": {name: {k: x for k, x in b.items() if k != "codes"} for name, b in found["buffers"].items()},
+    }  # what C is rendered from is not for the checker
+    made = [said for k, (said, mutant) in enumerate(mutants(read)) if k % 5 == 0 and not failure(mutant)]
     assert [said for said in made if not is_harmless(said)] == []
     assert len(made) < 150
 

@@ -453,6 +453,7 @@ def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) 
         low, high = low[of["rows"]], high[of["rows"]]
     require([np.all(array(of[k]) == x[:, 0]) for k, x in (("low", low), ("high", high)) if k in of], "ranges differ")
     bias = column(of["bias"])
+    require("weights" in of or not bias.any(), "elements have no bias")
     low, high = low + bias, high + bias
     require(low.size > 0, "it has no sums")
     return Sums(low, high, grid if np.all((start + bias - low.min()) % grid == 0) else 1)
