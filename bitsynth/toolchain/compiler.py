@@ -56,14 +56,15 @@ class Compiler:
     def flags(self, given: Sequence[str]) -> list[str]:
         """Return the flags `given`, in this compiler's spelling.
 
-        Without optimization zig checks for undefined behaviour by itself, with functions that a library does not have.
+        Without optimization zig checks for undefined behaviour and for a stack that was written beyond its ends by
+        itself, with functions that a library does not have.
         """
         if self.family != "zig":
             return list(given)
         rest = [f for f in given if not f.startswith("-march=")]
         march = [f.removeprefix("-march=") for f in given if f.startswith("-march=")]
         cpu = _zig_cpu(self.arch, march[-1]) if march else "baseline"
-        return [f"-mcpu={cpu}", "-fno-sanitize=undefined", *rest]
+        return [f"-mcpu={cpu}", "-fno-sanitize=undefined", "-fno-stack-protector", *rest]
 
 
 def compilers(isa: Isa) -> list[Compiler]:

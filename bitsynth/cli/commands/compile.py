@@ -60,13 +60,14 @@ def compile_network(
     chooses where it runs.
     """
     from bitsynth.emit.layer import require_name
+    from bitsynth.graph.read.file import named
     from bitsynth.network import processors
     from bitsynth.network.compiling import compile
 
     codes = input_codes(input_bits, input_scale, input_encoding)
     library, cpus = name or _name(model), cpu.split(",")
     require_name(library)
-    with output.progress("compile") as say:
+    with named(model), output.progress("compile") as say:
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes}
         options |= {"isa": isa, "threads": threads, "progress": say}
         several = len(cpus) > 1

@@ -34,10 +34,12 @@ def require_onnx() -> Any:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Errors inside begin with the file's name, and show the names in it as they may be shown."""
+    """Have errors inside begin with the file's name, if they do not yet, and show the names in it as they may be."""
     try:
         yield
     except SpecError as error:
+        if str(error).startswith(f"{path}: "):
+            raise
         raise SpecError(f"{path}: {one_line(str(error))}") from None
 
 

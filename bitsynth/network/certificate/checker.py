@@ -161,6 +161,10 @@ CURVES: dict[str, Any] = {
 ROUNDED = {"floor": np.floor, "ceil": np.ceil, "round": np.rint}
 
 
+rounded_fractions = np.frompyfunc(lambda x: round(x) if isinstance(x, Fraction) or math.isfinite(x) else x, 1, 1)
+"""Round to the nearest whole number, of two the even one; nan, of which nothing is known, stays."""
+
+
 def joined(name: str, a: Value, b: Value, exact: bool, lost: float) -> Value:
     """Return a sum, a difference, the greater or the lesser number of two values.
 
@@ -229,7 +233,7 @@ def stepped(name: str, a: Value, levels: Any, exact: bool, lost: float) -> Value
         if name == "count":  # levels (channels, how many) against numbers (channels, points)
             return sum(x >= level for level in levels.T[..., None])
         if name == "round" and x.dtype == object:
-            return np.frompyfunc(round, 1, 1)(x)
+            return rounded_fractions(x)
         return ROUNDED[name](x)
 
     if not exact:
