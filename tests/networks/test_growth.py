@@ -47,7 +47,9 @@ def calls(made):
     return counted
 
 
-@pytest.mark.parametrize("family", GREW)
+@pytest.mark.parametrize(
+    "family", [family if family in GREW else pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES]
+)
 def test_work_grows_as_the_file_does(family):
     """Four times the nodes are at most six times the calls, less those that any network takes."""
     fixed = calls(FAMILIES[family](2))  # And what is loaded once.
@@ -66,8 +68,7 @@ _COMMANDS = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["compile", "inspect"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "command"), [*((family, "compile") for family in GREW), ("fan_out", "inspect")])
 def test_files_of_thousands_of_nodes_take_a_minute_and_two_gigabytes_at_most(tmp_path, family, command):
     """Of processor time; they are compiled, or refused with a message."""
     path = tmp_path / "net.onnx"
