@@ -1,4 +1,4 @@
-"""Checks the certificate of a compiled network: `python NAME_check.py [NAME.certificate.json]`. It needs numpy alone.
+"""Check the certificate of a compiled network: `python NAME_check.py [NAME.certificate.json]`. It needs numpy alone.
 
 Exit code 0: all that is claimed holds. 1: something does not. 2: the file is no certificate that can be read.
 
@@ -17,15 +17,20 @@ the network's reference. `check` verifies, in this order:
 The file says nothing of the C text itself, as that needs the compiler's sources: `bitsynth verify` compares it.
 
 How `prove` covers millions of integers with few evaluations. A layer's sums lie in a range that the weights and the
-range of the activations give. Let g be C's formula and f the chain, of one channel. g is constant between its
-thresholds. Where each operation of f rises, or each falls, with the sum, f never turns back. So if f = g at both ends
-of an interval on which g is constant, then f, which lies between its values at the ends, is the same constant inside.
-For thresholds 3 and 7 on sums from 0 to 9, these are the ends 0, 3, 4, 7, 8 and 9 (`deciding_sums`). Where f may turn
-back, or g is a table, all integers are evaluated.
+range of the activations give. Let g be C's formula and f the chain, of one channel, as functions of the sum. Both are
+monotonic: g because it counts thresholds or rounds a line, f because each of its operations is, in a direction that is
+followed from the sum to the result (`Value.rises`). So the sums fall into intervals on which g is constant. If f = g at
+both ends of such an interval, then f, which lies between its values at the ends, is the same constant inside. For
+thresholds 3 and 7 on sums from 0 to 9 the ends are 0, 3, 4, 7, 8 and 9 (`deciding_sums`). Where g is the sum itself, f
+must be a straight line (`Chain.is_line`), and two points decide. Where g is a table or may change direction, all sums
+are evaluated, and nothing is assumed of f.
 
 Numbers of the reference "exact" are real numbers. They are evaluated in float64, with a bound on the distance to the
 real number (`Value.off`). Where the bound leaves open how a number is rounded, it is evaluated again in fractions.
 Numbers of other references are evaluated in their own floats, operation by operation.
+
+What is assumed: that numpy's float32 and float64 are those of IEEE 754, rounded to nearest even, and that its sigmoid,
+tanh and erf are off by 2^-48 at most (`curved`).
 
 Arrays have axes (channels, points): a row for each channel, or one row for all, and a column for each integer that is
 looked at. AssertionError means that a claim is false; every other exception, that the certificate is malformed.
@@ -138,7 +143,8 @@ class Value(NamedTuple):
 
     Attributes:
         numbers: (channels, points), float64 or the floats of the reference, or of dtype object `Fraction`.
-        rises: Where numbers go as sums rise: 1 up or level, -1 down or level, 0 level, nan where that is not known.
+        rises: How numbers change as the sum grows, over the whole range of sums: 1 they never fall, -1 they never
+            rise, 0 they are constant, nan if none of these is known.
         off: A bound on the distance between `numbers` and the real numbers; nan where there is none.
     """
 
@@ -164,12 +170,13 @@ ROUNDED = {"floor": np.floor, "ceil": np.ceil, "round": np.rint}
 def joined(name: str, a: Value, b: Value, exact: bool, lost: float) -> Value:
     """Return a sum, a difference, the greater or the lesser number of two values.
 
-    A sum of two values that go different ways may turn back. Sums of whole numbers below 2^53 lose nothing. The greater
-    of two numbers is exact where it is the same for all real numbers within the bounds, as max(-3 +- 1, 0) is 0.
+    Its direction is that of both values, or of the one that is not constant; if they differ it is not known. Sums of
+    whole numbers below 2^53 lose nothing. The greater of two numbers is exact where it is the same for all real numbers
+    within the bounds, as max(-3 +- 1, 0) is 0.
     """
     operate = JOINED[name]
-    numbers, way = operate(a.numbers, b.numbers), -b.rises if name == "sub" else b.rises
-    rises = np.where(a.rises == 0, way, np.where((way == 0) | (a.rises == way), a.rises, np.nan))
+    numbers, b_rises = operate(a.numbers, b.numbers), -b.rises if name == "sub" else b.rises
+    rises = np.where(a.rises == 0, b_rises, np.where((b_rises == 0) | (a.rises == b_rises), a.rises, np.nan))
     if not exact:
         return Value(numbers, rises)
     off = a.off + b.off
@@ -313,7 +320,7 @@ class Chain(NamedTuple):
         return found
 
     def agrees(self, sums: Any, other: Any, name: str, wanted: Any) -> tuple[Any, Any]:
-        """Return where a value is what is `wanted` (channels, points), and where it may turn back.
+        """Return where a value is what is `wanted`, and where its direction is not known, both (channels, points).
 
         Points that float64 leaves open are evaluated in fractions, each as a channel of its own with one sum. For
         example 0.1 * 25 = 2.5 is a tie to "round": float64 gives 2.5 +- 1e-15, which may be 2 or 3; fractions decide.
@@ -343,7 +350,8 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
         lines: (x * m + k) >> FIXED_SHIFT in int32, x kept between two ends; once, or twice one after the other.
         rescale: scale * sum + bias in floats, rounded to nearest even, between two codes.
         gate: The same with a factor before it is rounded: a second line of the same value, between 0 and 1.
-        curve: scale * sum + bias in floats picks a cell of a table, and whether the cell's turn is reached an entry.
+        curve: scale * sum + bias in floats, rounded down, picks a row of a table of two columns; the second one if the
+            number is at least what `turns` has for that row.
 
     All but tables add factor * (element - of_zero) first. AssertionError if anything leaves int32.
     """
@@ -391,8 +399,9 @@ def deciding_sums(claim: dict[str, Any], low: Any, high: Any, grid: int, element
     """Return sums (channels, points) from `low` to `high` that decide whether C's formula is the chain.
 
     Of a formula that steps, these are both ends of each interval on which it is constant: for each level between its
-    first and its last code, the first sum that reaches it, found by halving, and the sum before that. Of "sums", which
-    is a straight line, both ends. Of formulas that may turn back all sums, or every `grid`-th if others cannot be.
+    first and its last code, the first sum that reaches it, found by bisection, and the sum before that. Of
+    "sums", which is a straight line, both ends. Of formulas that may change direction all sums, or every `grid`-th if
+    there are no others.
     """
     by = claim["by"]
     if by == "sums":
@@ -608,8 +617,9 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
                 made = numbers_made(task.chain, claim, edge, at, given)
             else:
                 made = buffer["operand"][1] + buffer["operand"][0] * formula(claim, at, element)
-                alike, turns = task.chain.agrees(*given, claim["is"], made)
-                proved = alike & (~turns | (claim["by"] in ("table", "gate", "curve")))  # all sums are looked at
+                is_equal, is_open = task.chain.agrees(*given, claim["is"], made)
+                # The direction matters for sums between those of `at` alone: of these formulas `at` has all sums.
+                proved = is_equal & (~is_open | (claim["by"] in ("table", "gate", "curve")))
                 require(
                     claim["by"] != "sums" or task.chain.is_line(), "the chain and C's formula differ: it is no line"
                 )
