@@ -458,7 +458,9 @@ def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) 
         is_of_codes = np.all(weights == 1) and not of["padded"]
         grid, start = (apart, (first - zero) * inputs * window) if is_of_codes else (1, 0)
     elif "rows" in of:
-        require([0 <= whole(row) < len(low) for row in of["rows"]], "it reads channels that there are not")
+        require(
+            [0 <= whole(row) < len(low) for row in of["rows"]], f"it reads one of {len(low)} channels by another number"
+        )
         low, high = low[of["rows"]], high[of["rows"]]
     require([np.all(array(of[k]) == x[:, 0]) for k, x in (("low", low), ("high", high)) if k in of], "ranges differ")
     bias = column(of["bias"])
@@ -508,7 +510,10 @@ def check_shapes(step: dict[str, Any], edges: list[Any]) -> int:
     every, read = (given[1], given[1]) if of.get("each") else (groups * outputs, groups * inputs)
     require(every in channels, "weights are of other channels than results")
     padding = (-given[1] % 64) * math.prod(given[2:]) if height == width == 1 and len(given) > 2 else 0
-    require(batch * height * width * read in (math.prod(given), math.prod(given) + batch * padding), "inputs differ")
+    require(
+        batch * height * width * read in (math.prod(given), math.prod(given) + batch * padding),
+        "it reads another image",
+    )
     places = [
         (size + g[f"pad_{before}"] + g[f"pad_{after}"] - g[f"dilation_{way}"] * (g[f"kernel_{way}"] - 1) - 1)
         // g[f"stride_{way}"]
@@ -516,7 +521,10 @@ def check_shapes(step: dict[str, Any], edges: list[Any]) -> int:
         for way, size, before, after in (("h", height, "top", "bottom"), ("w", width, "left", "right"))
     ]
     require(batch * math.prod(places) * every == sizes[0], "results are not those of the window")
-    require(of["padded"] == any(g[f"pad_{side}"] for side in ("top", "left", "bottom", "right")), "padding differs")
+    require(
+        of["padded"] == any(g[f"pad_{side}"] for side in ("top", "left", "bottom", "right")),
+        "padding is not that of the window",
+    )
     return int(every)
 
 
@@ -566,7 +574,7 @@ def task_of(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: b
     curve's table are cells.
     """
     reads, claims = len(step["inputs"]), [decoded(claim) for claim in step["claims"]]
-    require(0 < reads < 3, "it reads something else")
+    require(0 < reads < 3, f"it reads {reads} buffers; want one or two")
     sums, channels = sums_of(step, buffers[0], edges[0]), check_shapes(step, edges)
     several = {1, channels, *edges[0]["shape"][1:2]}
     require(len(sums.low) in several and len(column(step["sums"]["bias"])) in several, "sums are of other channels")
@@ -582,7 +590,7 @@ def task_of(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: b
         (edges[1], buffers[1]["operand"]) if reads > 1 else ({"shape": [], "low": 0, "high": 0}, (1, 0))
     )
     least, most = ends_of(edge)
-    require(((least - first) % apart == 0) & (least <= most), "it reads something else")
+    require(((least - first) % apart == 0) & (least <= most), "no code stands for the least integer of a second tensor")
     return Task(chain, claims, sums, (least, most), (apart, first))
 
 
@@ -736,7 +744,7 @@ def input_range(edge: dict[str, Any], codes: Any) -> tuple[int, int]:
         return 0, 1
     require(codes is not None, "an input of floats was not declared to be codes")
     half = 1 << whole(codes["bits"]) - 1
-    every = {
+    ranges = {
         "unsigned": (0, 2 * half - 1),
         "signed": (-half, half - 1),
         "bipolar": (1 - 2 * half, 2 * half - 1),
@@ -748,7 +756,7 @@ def input_range(edge: dict[str, Any], codes: Any) -> tuple[int, int]:
         scale.size > 1 or np.float32(scale) == np.float32(codes["scale"]),
         "an input is on another scale than was declared",
     )
-    return every[codes["encoding"]]
+    return ranges[codes["encoding"]]
 
 
 def check_order(given: dict[str, Any]) -> dict[str, list[int]]:
@@ -778,9 +786,9 @@ def check_order(given: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def home_of(buffers: dict[str, Any], name: str) -> str:
-    """Return the buffer whose memory one is: itself, or its alias, which has none."""
+    """Return the buffer in whose memory a buffer lies: itself, or the one that `alias` names."""
     home = buffers[name]["alias"] or name
-    require(buffers[home]["alias"] == "", f"{name} is the memory of a buffer that is another's")
+    require(buffers[home]["alias"] == "", f"{name} is an alias of {home}, which is an alias itself")
     return str(home)
 
 
@@ -791,20 +799,31 @@ def check_buffers(given: dict[str, Any], life: dict[str, list[int]]) -> None:
         (apart, first), (least, most) = map(whole, buffer["operand"]), map(whole, buffer["holds"])
         edge, home = edges[buffer["edge"]], buffers[home_of(buffers, name)]
         for role in ("input", "output"):
-            require((buffer["role"] == role) == (name in given[role + "s"]), f"{name} is not what it is said to be")
-        require(0 < apart < 256 and abs(first) < INT32, f"{name} has other codes")
+            is_listed = name in given[role + "s"]
+            require(
+                (buffer["role"] == role) == is_listed, f"{name} has the role {buffer['role']}, {role}s say otherwise"
+            )
+        what = f"codes of {name} are {apart} apart from {first} on: want 1 to 255 apart, from an int32 on"
+        require(0 < apart < 256 and abs(first) < INT32, what)
         bits, width = whole(buffer["bits"]), bits_of(buffer["type"])
-        require(buffer["layout"] in {"plain", "NHWC", "packed"}, f"{name} lies in no known order")
+        require(buffer["layout"] in {"plain", "NHWC", "packed"}, f"{name} has an unknown layout {buffer['layout']}")
         is_packed = buffer["layout"] == "packed"
-        require(0 < bits <= 8 and width == 64 if is_packed else bits == width, f"{name} has elements of other bits")
+        require(
+            0 < bits <= 8 and width == 64 if is_packed else bits == width,
+            f"{name} has elements of {bits} bits in words of {width}",
+        )
         require(whole(home["bytes"]) * 8 >= math.prod(edge["shape"]) * bits, f"{name} has too few bytes")
         if buffer["role"] == "arena" and "scale" in edge:
             require((most - least) // apart < 1 << bits, f"{name} holds more than its bits")
-        require((array(edge.get("low", least)) >= least) & (array(edge.get("high", most)) <= most), f"{name} is narrow")
+        is_held = (array(edge.get("low", least)) >= least) & (array(edge.get("high", most)) <= most)
+        require(is_held, f"{name} is too narrow for its range: its elements hold {least} to {most}")
         if buffer["alias"]:
             _check_alias(name, buffer, home, edge, edges[home["edge"]])
         else:
-            require(buffer["life"] == life.get(name), f"{name} is in use from {life.get(name)}")
+            require(
+                buffer["life"] == life.get(name),
+                f"{name} is in use from first to last step {life.get(name)}, not {buffer['life']}",
+            )
 
 
 def bits_of(kind: str) -> int:
@@ -892,16 +911,17 @@ def check(given: dict[str, Any], folder: Path) -> None:
 def regridded(buffers: dict[str, Any]) -> dict[str, Any]:
     """Return aliases on another scale than their memory, by name, each as a step that makes it of that.
 
-    The nodes of the network between them are named. A view alone gives integers the meaning that the file says; others
-    have a chain, and a claim that it leaves each integer as it is. Or it is said why there is none.
+    The nodes of the network between them are named. If they are views and reshapes, integers have the meaning that the
+    file gives them. Others have a chain and a claim that it leaves each integer as it is, or `unclaimed` says why not.
     """
     made = {}
     for name, buffer in buffers.items():
         if buffer["alias"] and "through" in buffer:
             step = {**buffer["through"], "inputs": [home_of(buffers, name)], "outputs": [name]}
             operators = {operator for _, operator in step["nodes"]}
-            is_said = bool(step["claims"]) + bool(step["unclaimed"]) + ("view" in operators <= {"view", "reshape"}) == 1
-            require(is_said, f"{name} says nothing of why its integers mean something else")
+            is_view = "view" in operators <= {"view", "reshape"}
+            has_one_reason = bool(step["claims"]) + bool(step["unclaimed"]) + is_view == 1
+            require(has_one_reason, f"{name} says nothing of why its integers mean something else")
             made[name] = step
     return made
 
