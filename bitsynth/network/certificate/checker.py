@@ -707,8 +707,8 @@ def check_files(files: dict[str, str], folder: Path) -> None:
 def check_ranges(given: dict[str, Any]) -> None:
     """Raise AssertionError unless ranges are ordered, and those of inputs are all that the caller may give.
 
-    An input of real numbers has all finite float32. One of integers has all of its type, or those that the file was
-    read with: codes of so many bits, which the same text of C compares each number with.
+    An input of real numbers has all finite float32. One of integers has all of its type, or the codes
+    that the file was read with, of `bits` bits, which the same text of C compares each number with.
     """
     for name, edge in given["edges"].items():
         require([whole(n) >= 0 for n in edge["shape"]], f"{name} has a size below 0")
