@@ -10,9 +10,9 @@ _LONG_WORD = re.compile(rf"\S{{{_MOST_WORD + 1},}}")
 
 
 def printable(text: str, kept: str = "\n\t") -> str:
-    """The text with all characters escaped that cannot be seen, unless they are `kept`.
+    """Return the text with all characters escaped that cannot be seen, unless they are `kept`.
 
-    Escaped are the beginnings of a terminal's commands, bells, returns, and marks that turn the direction of writing.
+    Escaped are the beginnings of a terminal's commands, bells, returns, and marks that change the direction of writing.
     """
     if text.isprintable():
         return text

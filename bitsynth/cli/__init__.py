@@ -95,9 +95,9 @@ def _failed(error: BaseException) -> int:
             output.close_quietly()
             return ToolError.exit_code
         case MemoryError():
-            said = str(error) or "an array was refused"
+            why = str(error) or "an allocation failed"
             output.error(
-                f"not enough memory: {said}; give inputs a smaller shape (--batch), or this process more memory"
+                f"not enough memory: {why}; give inputs a smaller shape (--batch), or this process more memory"
             )
             return ToolError.exit_code
         case _:

@@ -30,14 +30,14 @@ def overflows(graph: Graph) -> tuple[str, ...]:
     makers = graph.makers()
     found: dict[str, str] = {}
     for node in graph.nodes:
-        said = _wraps(graph, node) or _cut_bias(graph, node, makers)
-        if said:
-            found.setdefault(str(node), f"{node}: {said}")
+        warning = _wraps(graph, node) or _cut_bias(graph, node, makers)
+        if warning:
+            found.setdefault(str(node), f"{node}: {warning}")
     return tuple(found.values())
 
 
 def _wraps(graph: Graph, node: Node) -> str:
-    """Return what to say of a sum that leaves its integer type; "" of others."""
+    """Return the warning for a sum that may leave its integer type; "" for other nodes."""
     edge = graph.edges[node.outputs[0]]
     if node.op not in _RULES or edge.is_float or edge.dtype == "bool":
         return ""
@@ -66,16 +66,18 @@ def _ends(graph: Graph, name: str) -> _Ends | None:
 
 
 def _is_unknown(edge: Edge, kind: Integers) -> bool:
+    """Return whether an edge may carry any integer of its type."""
     every = whole(edge.dtype)
     return (kind.least, kind.most) == (every.least, every.most)
 
 
 def _extremes(ends: _Ends) -> tuple[Tensor, Tensor]:
+    """Return the least and the greatest of all elements."""
     return ends[0].min(), ends[1].max()
 
 
 def _cut_bias(graph: Graph, node: Node, makers: Mapping[str, Node]) -> str:
-    """Return what to say of constants at an end of int32 that are added to sums of products; "" of others."""
+    """Return the warning for a bias of a product that has elements at an end of int32; "" for other nodes."""
     if node.op != "add" or not any(name in makers and makers[name].op in PRODUCTS for name in node.inputs):
         return ""
     for name in node.inputs:

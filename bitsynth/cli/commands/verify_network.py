@@ -46,8 +46,8 @@ def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rli
         if paths != [whole]:
             _require_around(whole, checked)
     if as_json:
-        told = [{**_facts(each, z3), "verified": _verified(each, model), "further_files": further} for each in checked]
-        output.write_json({"networks": told} if len(told) > 1 else told[0])
+        facts = [{**_facts(each, z3), "verified": _verified(each, model), "further_files": further} for each in checked]
+        output.write_json({"networks": facts} if len(facts) > 1 else facts[0])
         return
     for each in checked:
         heading = [ReportLine("network", (each.path.name.removesuffix(_ENDS),), free=True)] if len(paths) > 1 else []
@@ -68,7 +68,7 @@ class _Checked:
 
 
 def _checked(path: Path, say: Progress, *, strict: bool) -> _Checked:
-    """A certificate whose claims hold; Refuted if they do not, or, if `strict`, if a step has none."""
+    """Return a certificate whose claims hold; Refuted if they do not, or, if `strict`, if a step has none."""
     from bitsynth.network.certificate import read
 
     say("files, memory, chains")
@@ -92,21 +92,21 @@ def _further_files(whole: Path, checked: list[_Checked]) -> list[str]:
 
 
 def _rendered(each: _Checked, say: Progress) -> tuple[Library, ReportLine]:
-    """Return the library that a certificate describes, after its files were compared with it, and what to say of it."""
+    """Compare the files with the library that a certificate describes; return that library and a line of the report."""
     from bitsynth.network.certificate.read import rendered
 
     say("C")
     start = time.perf_counter()
     library = rendered(each.found, each.path)
-    said = "as rendered anew from claims and kernels"
+    verdict = "as rendered anew from claims and kernels"
     if library.plain:
-        said += f"; text of {output.count(library.plain, 'step')} of plain C as it says"
+        verdict += f"; text of {output.count(library.plain, 'step')} of plain C as it says"
     what = output.count(len(library.files), "file")
-    return library, ReportLine("C", (what, said), time.perf_counter() - start)
+    return library, ReportLine("C", (what, verdict), time.perf_counter() - start)
 
 
 def _require_around(whole: Path, checked: list[_Checked]) -> None:
-    """Refuted unless the C around the libraries of several processors is what is rendered from these."""
+    """Raise Refuted unless the C around the libraries of several processors is what is rendered from these."""
     from bitsynth.network.certificate.processors import require_around
 
     require_around(whole, {each.found.cpu: each.library.text for each in checked if each.library})

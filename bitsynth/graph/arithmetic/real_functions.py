@@ -68,12 +68,12 @@ def _erf(x: Fraction) -> Fraction:
 
 
 def _digits(n: int) -> int:
-    """Decimal digits of a whole number, or one more."""
+    """Return the decimal digits of a whole number, or one more."""
     return n.bit_length() * 30103 // 100000 + 1
 
 
 def _context(more: int) -> Context:
-    """Decimals of so many digits more, and exponents of any size that fractions or their squares have."""
+    """Return a context of decimals: `more` digits than usual, exponents as large as those of fractions and squares."""
     return Context(prec=_DIGITS + more, Emax=10**6, Emin=-(10**6))
 
 

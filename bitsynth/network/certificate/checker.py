@@ -1,4 +1,4 @@
-"""Checks the certificate of a compiled network: `python NAME_check.py [NAME.certificate.json]`. It needs numpy alone.
+"""Check the certificate of a compiled network: `python NAME_check.py [NAME.certificate.json]`. It needs numpy alone.
 
 Exit code 0: all that is claimed holds. 1: something does not. 2: the file is no certificate that can be read.
 
@@ -17,15 +17,20 @@ the network's reference. `check` verifies, in this order:
 The file says nothing of the C text itself, as that needs the compiler's sources: `bitsynth verify` compares it.
 
 How `prove` covers millions of integers with few evaluations. A layer's sums lie in a range that the weights and the
-range of the activations give. Let g be C's formula and f the chain, of one channel. g is constant between its
-thresholds. Where each operation of f rises, or each falls, with the sum, f never turns back. So if f = g at both ends
-of an interval on which g is constant, then f, which lies between its values at the ends, is the same constant inside.
-For thresholds 3 and 7 on sums from 0 to 9, these are the ends 0, 3, 4, 7, 8 and 9 (`deciding_sums`). Where f may turn
-back, or g is a table, all integers are evaluated.
+range of the activations give. Let g be C's formula and f the chain, of one channel, as functions of the sum. Both are
+monotonic: g because it counts thresholds or rounds a line, f because each of its operations is, in a direction that is
+followed from the sum to the result (`Value.rises`). So the sums fall into intervals on which g is constant. If f = g at
+both ends of such an interval, then f, which lies between its values at the ends, is the same constant inside. For
+thresholds 3 and 7 on sums from 0 to 9 the ends are 0, 3, 4, 7, 8 and 9 (`deciding_sums`). Where g is the sum itself, f
+must be a straight line (`Chain.is_line`), and two points decide. Where g is a table or may change direction, all sums
+are evaluated, and nothing is assumed of f.
 
 Numbers of the reference "exact" are real numbers. They are evaluated in float64, with a bound on the distance to the
 real number (`Value.off`). Where the bound leaves open how a number is rounded, it is evaluated again in fractions.
 Numbers of other references are evaluated in their own floats, operation by operation.
+
+What is assumed: that numpy's float32 and float64 are those of IEEE 754, rounded to nearest even, and that its sigmoid,
+tanh and erf are off by 2^-48 at most (`curved`).
 
 Arrays have axes (channels, points): a row for each channel, or one row for all, and a column for each integer that is
 looked at. AssertionError means that a claim is false; every other exception, that the certificate is malformed.
@@ -138,7 +143,8 @@ class Value(NamedTuple):
 
     Attributes:
         numbers: (channels, points), float64 or the floats of the reference, or of dtype object `Fraction`.
-        rises: Where numbers go as sums rise: 1 up or level, -1 down or level, 0 level, nan where that is not known.
+        rises: How numbers change as the sum grows, over the whole range of sums: 1 they never fall, -1 they never
+            rise, 0 they are constant, nan if none of these is known.
         off: A bound on the distance between `numbers` and the real numbers; nan where there is none.
     """
 
@@ -168,12 +174,13 @@ rounded_fractions = np.frompyfunc(lambda x: round(x) if isinstance(x, Fraction) 
 def joined(name: str, a: Value, b: Value, exact: bool, lost: float) -> Value:
     """Return a sum, a difference, the greater or the lesser number of two values.
 
-    A sum of two values that go different ways may turn back. Sums of whole numbers below 2^53 lose nothing. The greater
-    of two numbers is exact where it is the same for all real numbers within the bounds, as max(-3 +- 1, 0) is 0.
+    Its direction is that of both values, or of the one that is not constant; if they differ it is not known. Sums of
+    whole numbers below 2^53 lose nothing. The greater of two numbers is exact where it is the same for all real numbers
+    within the bounds, as max(-3 +- 1, 0) is 0.
     """
     operate = JOINED[name]
-    numbers, way = operate(a.numbers, b.numbers), -b.rises if name == "sub" else b.rises
-    rises = np.where(a.rises == 0, way, np.where((way == 0) | (a.rises == way), a.rises, np.nan))
+    numbers, b_rises = operate(a.numbers, b.numbers), -b.rises if name == "sub" else b.rises
+    rises = np.where(a.rises == 0, b_rises, np.where((b_rises == 0) | (a.rises == b_rises), a.rises, np.nan))
     if not exact:
         return Value(numbers, rises)
     off = a.off + b.off
@@ -317,7 +324,7 @@ class Chain(NamedTuple):
         return found
 
     def agrees(self, sums: Any, other: Any, name: str, wanted: Any) -> tuple[Any, Any]:
-        """Return where a value is what is `wanted` (channels, points), and where it may turn back.
+        """Return where a value is what is `wanted`, and where its direction is not known, both (channels, points).
 
         Points that float64 leaves open are evaluated in fractions, each as a channel of its own with one sum. For
         example 0.1 * 25 = 2.5 is a tie to "round": float64 gives 2.5 +- 1e-15, which may be 2 or 3; fractions decide.
@@ -347,7 +354,8 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
         lines: (x * m + k) >> FIXED_SHIFT in int32, x kept between two ends; once, or twice one after the other.
         rescale: scale * sum + bias in floats, rounded to nearest even, between two codes.
         gate: The same with a factor before it is rounded: a second line of the same value, between 0 and 1.
-        curve: scale * sum + bias in floats picks a cell of a table, and whether the cell's turn is reached an entry.
+        curve: scale * sum + bias in floats, rounded down, picks a row of a table of two columns; the second one if the
+            number is at least what `turns` has for that row.
 
     All but tables add factor * (element - of_zero) first. AssertionError if anything leaves int32.
     """
@@ -395,8 +403,9 @@ def deciding_sums(claim: dict[str, Any], low: Any, high: Any, grid: int, element
     """Return sums (channels, points) from `low` to `high` that decide whether C's formula is the chain.
 
     Of a formula that steps, these are both ends of each interval on which it is constant: for each level between its
-    first and its last code, the first sum that reaches it, found by halving, and the sum before that. Of "sums", which
-    is a straight line, both ends. Of formulas that may turn back all sums, or every `grid`-th if others cannot be.
+    first and its last code, the first sum that reaches it, found by bisection, and the sum before that. Of
+    "sums", which is a straight line, both ends. Of formulas that may change direction all sums, or every `grid`-th if
+    there are no others.
     """
     by = claim["by"]
     if by == "sums":
@@ -453,7 +462,9 @@ def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) 
         is_of_codes = np.all(weights == 1) and not of["padded"]
         grid, start = (apart, (first - zero) * inputs * window) if is_of_codes else (1, 0)
     elif "rows" in of:
-        require([0 <= whole(row) < len(low) for row in of["rows"]], "it reads channels that there are not")
+        require(
+            [0 <= whole(row) < len(low) for row in of["rows"]], f"it reads one of {len(low)} channels by another number"
+        )
         low, high = low[of["rows"]], high[of["rows"]]
     require([np.all(array(of[k]) == x[:, 0]) for k, x in (("low", low), ("high", high)) if k in of], "ranges differ")
     bias = column(of["bias"])
@@ -504,7 +515,10 @@ def check_shapes(step: dict[str, Any], edges: list[Any]) -> int:
     every, read = (given[1], given[1]) if of.get("each") else (groups * outputs, groups * inputs)
     require(every in channels, "weights are of other channels than results")
     padding = (-given[1] % 64) * math.prod(given[2:]) if height == width == 1 and len(given) > 2 else 0
-    require(batch * height * width * read in (math.prod(given), math.prod(given) + batch * padding), "inputs differ")
+    require(
+        batch * height * width * read in (math.prod(given), math.prod(given) + batch * padding),
+        "it reads another image",
+    )
     places = [
         (size + g[f"pad_{before}"] + g[f"pad_{after}"] - g[f"dilation_{way}"] * (g[f"kernel_{way}"] - 1) - 1)
         // g[f"stride_{way}"]
@@ -512,7 +526,10 @@ def check_shapes(step: dict[str, Any], edges: list[Any]) -> int:
         for way, size, before, after in (("h", height, "top", "bottom"), ("w", width, "left", "right"))
     ]
     require(batch * math.prod(places) * every == sizes[0], "results are not those of the window")
-    require(of["padded"] == any(g[f"pad_{side}"] for side in ("top", "left", "bottom", "right")), "padding differs")
+    require(
+        of["padded"] == any(g[f"pad_{side}"] for side in ("top", "left", "bottom", "right")),
+        "padding is not that of the window",
+    )
     return int(every)
 
 
@@ -562,7 +579,7 @@ def task_of(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: b
     curve's table are cells.
     """
     reads, claims = len(step["inputs"]), [decoded(claim) for claim in step["claims"]]
-    require(0 < reads < 3, "it reads something else")
+    require(0 < reads < 3, f"it reads {reads} buffers; want one or two")
     sums, channels = sums_of(step, buffers[0], edges[0]), check_shapes(step, edges)
     several = {1, channels, *edges[0]["shape"][1:2]}
     require(len(sums.low) in several and len(column(step["sums"]["bias"])) in several, "sums are of other channels")
@@ -578,7 +595,7 @@ def task_of(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: b
         (edges[1], buffers[1]["operand"]) if reads > 1 else ({"shape": [], "low": 0, "high": 0}, (1, 0))
     )
     least, most = ends_of(edge)
-    require(((least - first) % apart == 0) & (least <= most), "it reads something else")
+    require(((least - first) % apart == 0) & (least <= most), "no code stands for the least integer of a second tensor")
     return Task(chain, claims, sums, (least, most), (apart, first))
 
 
@@ -613,8 +630,9 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
                 made = numbers_made(task.chain, claim, edge, at, given)
             else:
                 made = buffer["operand"][1] + buffer["operand"][0] * formula(claim, at, element)
-                alike, turns = task.chain.agrees(*given, claim["is"], made)
-                proved = alike & (~turns | (claim["by"] in ("table", "gate", "curve")))  # all sums are looked at
+                is_equal, is_open = task.chain.agrees(*given, claim["is"], made)
+                # The direction matters for sums between those of `at` alone: of these formulas `at` has all sums.
+                proved = is_equal & (~is_open | (claim["by"] in ("table", "gate", "curve")))
                 require(
                     claim["by"] != "sums" or task.chain.is_line(), "the chain and C's formula differ: it is no line"
                 )
@@ -694,8 +712,8 @@ def check_files(files: dict[str, str], folder: Path) -> None:
 def check_ranges(given: dict[str, Any]) -> None:
     """Raise AssertionError unless ranges are ordered, and those of inputs are all that the caller may give.
 
-    An input of real numbers has all finite float32. One of integers has all of its type, or those that the file was
-    read with: codes of so many bits, which the same text of C compares each number with.
+    An input of real numbers has all finite float32. One of integers has all of its type, or the codes
+    that the file was read with, of `bits` bits, which the same text of C compares each number with.
     """
     for name, edge in given["edges"].items():
         require([whole(n) >= 0 for n in edge["shape"]], f"{name} has a size below 0")
@@ -731,7 +749,7 @@ def input_range(edge: dict[str, Any], codes: Any) -> tuple[int, int]:
         return 0, 1
     require(codes is not None, "an input of floats was not declared to be codes")
     half = 1 << whole(codes["bits"]) - 1
-    every = {
+    ranges = {
         "unsigned": (0, 2 * half - 1),
         "signed": (-half, half - 1),
         "bipolar": (1 - 2 * half, 2 * half - 1),
@@ -743,7 +761,7 @@ def input_range(edge: dict[str, Any], codes: Any) -> tuple[int, int]:
         scale.size > 1 or np.float32(scale) == np.float32(codes["scale"]),
         "an input is on another scale than was declared",
     )
-    return every[codes["encoding"]]
+    return ranges[codes["encoding"]]
 
 
 def check_order(given: dict[str, Any]) -> dict[str, list[int]]:
@@ -773,9 +791,9 @@ def check_order(given: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def home_of(buffers: dict[str, Any], name: str) -> str:
-    """Return the buffer whose memory one is: itself, or its alias, which has none."""
+    """Return the buffer in whose memory a buffer lies: itself, or the one that `alias` names."""
     home = buffers[name]["alias"] or name
-    require(buffers[home]["alias"] == "", f"{name} is the memory of a buffer that is another's")
+    require(buffers[home]["alias"] == "", f"{name} is an alias of {home}, which is an alias itself")
     return str(home)
 
 
@@ -786,20 +804,31 @@ def check_buffers(given: dict[str, Any], life: dict[str, list[int]]) -> None:
         (apart, first), (least, most) = map(whole, buffer["operand"]), map(whole, buffer["holds"])
         edge, home = edges[buffer["edge"]], buffers[home_of(buffers, name)]
         for role in ("input", "output"):
-            require((buffer["role"] == role) == (name in given[role + "s"]), f"{name} is not what it is said to be")
-        require(0 < apart < 256 and abs(first) < INT32, f"{name} has other codes")
+            is_listed = name in given[role + "s"]
+            require(
+                (buffer["role"] == role) == is_listed, f"{name} has the role {buffer['role']}, {role}s say otherwise"
+            )
+        what = f"codes of {name} are {apart} apart from {first} on: want 1 to 255 apart, from an int32 on"
+        require(0 < apart < 256 and abs(first) < INT32, what)
         bits, width = whole(buffer["bits"]), bits_of(buffer["type"])
-        require(buffer["layout"] in {"plain", "NHWC", "packed"}, f"{name} lies in no known order")
+        require(buffer["layout"] in {"plain", "NHWC", "packed"}, f"{name} has an unknown layout {buffer['layout']}")
         is_packed = buffer["layout"] == "packed"
-        require(0 < bits <= 8 and width == 64 if is_packed else bits == width, f"{name} has elements of other bits")
+        require(
+            0 < bits <= 8 and width == 64 if is_packed else bits == width,
+            f"{name} has elements of {bits} bits in words of {width}",
+        )
         require(whole(home["bytes"]) * 8 >= math.prod(edge["shape"]) * bits, f"{name} has too few bytes")
         if buffer["role"] == "arena" and "scale" in edge:
             require((most - least) // apart < 1 << bits, f"{name} holds more than its bits")
-        require((array(edge.get("low", least)) >= least) & (array(edge.get("high", most)) <= most), f"{name} is narrow")
+        is_held = (array(edge.get("low", least)) >= least) & (array(edge.get("high", most)) <= most)
+        require(is_held, f"{name} is too narrow for its range: its elements hold {least} to {most}")
         if buffer["alias"]:
             _check_alias(name, buffer, home, edge, edges[home["edge"]])
         else:
-            require(buffer["life"] == life.get(name), f"{name} is in use from {life.get(name)}")
+            require(
+                buffer["life"] == life.get(name),
+                f"{name} is in use from first to last step {life.get(name)}, not {buffer['life']}",
+            )
 
 
 def bits_of(kind: str) -> int:
@@ -887,16 +916,17 @@ def check(given: dict[str, Any], folder: Path) -> None:
 def regridded(buffers: dict[str, Any]) -> dict[str, Any]:
     """Return aliases on another scale than their memory, by name, each as a step that makes it of that.
 
-    The nodes of the network between them are named. A view alone gives integers the meaning that the file says; others
-    have a chain, and a claim that it leaves each integer as it is. Or it is said why there is none.
+    The nodes of the network between them are named. If they are views and reshapes, integers have the meaning that the
+    file gives them. Others have a chain and a claim that it leaves each integer as it is, or `unclaimed` says why not.
     """
     made = {}
     for name, buffer in buffers.items():
         if buffer["alias"] and "through" in buffer:
             step = {**buffer["through"], "inputs": [home_of(buffers, name)], "outputs": [name]}
             operators = {operator for _, operator in step["nodes"]}
-            is_said = bool(step["claims"]) + bool(step["unclaimed"]) + ("view" in operators <= {"view", "reshape"}) == 1
-            require(is_said, f"{name} says nothing of why its integers mean something else")
+            is_view = "view" in operators <= {"view", "reshape"}
+            has_one_reason = bool(step["claims"]) + bool(step["unclaimed"]) + is_view == 1
+            require(has_one_reason, f"{name} says nothing of why its integers mean something else")
             made[name] = step
     return made
 

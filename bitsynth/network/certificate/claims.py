@@ -175,7 +175,7 @@ def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> Js
 
 
 def layer_sums(step: LayerStep) -> JsonValue:
-    """Return what is said of a layer's sums that the layer itself decides: weights, bias, window, what codes mean."""
+    """Return the facts of a layer's sums that the layer itself decides: weights, bias, window, what codes mean."""
     spec, weight = step.layer.plan.spec, step.layer.weight.astype(np.int64)
     geometry = spec.geometry
     return {
@@ -188,7 +188,7 @@ def layer_sums(step: LayerStep) -> JsonValue:
 
 
 def layer_formulas(layer: PackedLayer) -> list[JsonValue]:
-    """Return the formulas of a layer's results, and of the sums that it keeps beside them if it does."""
+    """Return the formulas of a layer's results, and of the sums that it keeps as well if it does."""
     return [_claim(layer), *([_kept(layer)] if kept_type(layer.epilogue) else [])]
 
 
@@ -222,7 +222,7 @@ def _require_weights(graph: Graph, product: Node, weight: Tensor) -> None:
 
 
 def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> JsonValue:
-    """Return what is said of sums of the elements of a window, of every channel by itself: products with 1."""
+    """Return the facts of sums of the elements of a window, each channel by itself: products with weights of 1."""
     spread, offset = operand_of(given)
     zero = given.edge.integers.zero.reshape(-1)
     if zero.size > 1 or range_of(given.edge)[0].size > 1:

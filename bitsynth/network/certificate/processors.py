@@ -29,7 +29,7 @@ class _Processors(msgspec.Struct, frozen=True):
 def processors_certificate(
     name: str, certificates: Mapping[str, str], files: Mapping[str, str | bytes]
 ) -> dict[str, str]:
-    """The certificate of the library `name` of processors with `certificates` among `files`, by file name.
+    """Return the certificate of the library `name` of processors with `certificates` among `files`, by file name.
 
     It has the digests of these certificates and of what lies around their folders, the C that chooses.
     """
@@ -76,7 +76,7 @@ def files_of(path: Path) -> list[str]:
 
 
 def require_around(path: Path, texts: Mapping[str, NetworkText]) -> None:
-    """Refuted unless the C around the libraries `texts` of several processors is rendered from these.
+    """Raise Refuted unless the C around the libraries `texts` of several processors is rendered from these.
 
     `path` is that of their certificate, which `certificates_of` accepted.
     """

@@ -77,7 +77,7 @@ class NetworkCertificate(msgspec.Struct, frozen=True):
 
 
 def checked(path: Path) -> NetworkCertificate:
-    """The certificate at `path`, all of it checked but for kernels.
+    """Return the certificate at `path` after all of it but the kernels was checked.
 
     Raises:
         Refuted: A claim does not hold, or a file beside it is another.
@@ -99,16 +99,20 @@ def checked(path: Path) -> NetworkCertificate:
 
 
 def _require_all(found: NetworkCertificate, path: Path) -> None:
-    """AssertionError unless it lists the library's own C and checker."""
+    """Raise AssertionError unless it lists the library's own C and checker."""
     stem = path.name.removesuffix(ENDS)
     if left := [name for name in (f"{stem}.c", f"{stem}_check.py") if name not in found.files]:
         raise AssertionError(f"it says nothing of {left[0]}")
 
 
 def rendered(found: NetworkCertificate, path: Path) -> Library:
-    """Return the library that the certificate `found` at `path`, which `checked` accepted, describes.
+    """Return the library that a certificate describes, after its files were compared with it, byte for byte.
 
-    All files beside it but for the self-test are its texts, byte for byte.
+    The self-test is not compared: its numbers are evaluated from the graph.
+
+    Args:
+        found: The certificate, as `checked` returned it.
+        path: Where it is.
 
     Raises:
         Refuted: A file, or a step's C, is another than the certificate claims.
@@ -135,8 +139,9 @@ def rendered(found: NetworkCertificate, path: Path) -> Library:
 def further_files(folder: Path, listed: Collection[str]) -> list[str]:
     """Return the files in a folder, as seen from it, that are none of those `listed`, nor certificates.
 
-    Refuted of a header among them, at any depth: a compiler that looks into the folder would take it for the system's
-    of that name. Those of another library, whose names are no system's, are none such.
+    Raises:
+        Refuted: One of them, at any depth, is a header that is not of another library: a compiler that looks into the
+            folder could include it instead of the system's header of that name.
     """
     found = sorted(path.relative_to(folder) for path in islice(folder.rglob("*"), MOST_FILES) if path.is_file())
     left = [path for path in found if str(path) not in listed and not path.name.endswith(ENDS)]
@@ -147,7 +152,7 @@ def further_files(folder: Path, listed: Collection[str]) -> list[str]:
 
 
 def _is_of_library(header: Path) -> bool:
-    """Whether a header is called as one of a library that has a certificate in its folder."""
+    """Return whether a header has the name of one of a library that has a certificate in the same folder."""
     stems = [path.name.removesuffix(ENDS) for path in header.parent.glob(f"*{ENDS}")]
     known = [stem for stem in stems if can_name(stem)]
     return bool(known) and header.name.startswith(("bs_", *(stem + end for stem in known for end in (".h", "_"))))

@@ -1,4 +1,4 @@
-"""The C library that a certificate describes, rendered anew: what the files beside it must be, byte for byte.
+"""The C library that a certificate describes, rendered anew: what the files of its folder must be, byte for byte.
 
 A certificate has of each step what its C is rendered from: of a layer its specification, schedule and epilogue, whose
 weights are those of its claim; of glue the arguments that made it; of plain C its text. From these and the kernels in
@@ -89,20 +89,20 @@ def is_conversion(graph: Graph, step: PlainStep, buffers: Mapping[str, Buffer]) 
     if step.nodes or len(step.inputs) != 1:
         return False
     edge = buffers[step.inputs[0]].edge
-    said = edge_of(edge.name, edge_facts(edge, False))
-    source, to = (replace(buffers[name], edge=said) for name in (*step.inputs, *step.outputs))
+    described = edge_of(edge.name, edge_facts(edge, False))
+    source, to = (replace(buffers[name], edge=described) for name in (*step.inputs, *step.outputs))
     return _same_text(step, conversion(graph, source, to))
 
 
 def _same_text(one: PlainStep, other: PlainStep) -> bool:
-    """Whether two steps have the same C and constants."""
+    """Return whether two steps have the same C and constants."""
     same = [getattr(one, name) == getattr(other, name) for name in ("body", "scratch_bytes", "headers")]
     pairs = zip(one.constants, other.constants, strict=False)
     return all(same) and len(one.constants) == len(other.constants) and all(np.array_equal(a, b) for a, b in pairs)
 
 
 def _stairs(claim: JsonValue, made: Buffer) -> Staircase:
-    """Return the staircase that a claim of codes of the caller's floats, by thresholds, is of."""
+    """Return the staircase of which a claim has the thresholds, from the caller's floats to codes."""
     operand, kind = made.format.operand, made.edge.integers
     checker.require(operand is not None and claim["by"] == "thresholds", "codes of floats are by thresholds")
     assert operand is not None
@@ -135,8 +135,8 @@ def library_of(given: JsonValue, name: str, files: Mapping[str, bytes]) -> Libra
     Args:
         given: The certificate, which `checker.check` accepts.
         name: That of the library.
-        files: The files of weights beside it, by name: constants of plain C are there alone, the certificate has their
-            digests.
+        files: The files of weights of its folder, by name: they alone have the constants of plain C, of which the
+            certificate has digests.
 
     Raises:
         AssertionError: A claim is of another layer, glue or kernel than the step has.
@@ -341,7 +341,7 @@ def _require_table(what: str, step: GlueStep, given: Buffer, formulas: list[Json
 
 
 def _require_elements(what: str, buffers: list[Buffer], counts: list[int]) -> None:
-    """Raise AssertionError unless buffers have so many elements in memory, words if they are packed."""
+    """Raise AssertionError unless each buffer has its count of elements in memory, of words if it is packed."""
     for buffer, count in zip(buffers, counts, strict=False):
         have = math.prod(buffer.format.elements(buffer.edge.shape))
         checker.require(have == count, f"{what} has {count} elements where {buffer.name} has {have}")

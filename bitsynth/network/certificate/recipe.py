@@ -1,7 +1,7 @@
 """Values that C is rendered from, as certificates have them: layers, epilogues and glue by the arguments they take.
 
-A recipe is JSON that `rebuilt` makes the same value of, by constructors of the classes below alone: what anybody may
-have written is checked by these as arguments of a caller are.
+A recipe is JSON from which `rebuilt` makes the same value. It calls constructors of `CLASSES` alone, which check their
+arguments, as anybody may have written the recipe.
 """
 
 from __future__ import annotations

@@ -64,9 +64,10 @@ def certificate(
     edges = {b.edge.name: edge_facts(b.edge, b.edge.name in given) for b in program.buffers.values()}
     buffers = {name: _buffer(program, plan, used, b) for name, b in program.buffers.items()}
     exact = program.graph.reference == "exact"
-    said = (_settled(program, _step(program, step), edges) for step in program.steps)
-    steps = [undecided_less(each, buffers, edges, exact) for each in said]
-    steps = [_with_recipe(program, step, said) for step, said in zip(program.steps, steps, strict=True)]
+    steps = []
+    for step in program.steps:  # in order: a step may set the range of an edge that a later one reads
+        found = undecided_less(_settled(program, _step(program, step), edges), buffers, edges, exact)
+        steps.append({**found, "c": step_recipe(program, step, found["claims"])})
     made = {
         "about": MARK,
         "format": FORMAT,
@@ -138,11 +139,6 @@ def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
         return {**made, "unclaimed": "", **_claims(program, step)}
     except Unsaid as why:
         return {**made, "unclaimed": str(why), "claims": []}
-
-
-def _with_recipe(program: NetworkProgram, step: NetworkStep, made: JsonValue) -> JsonValue:
-    """Return what is said of a step, and what its C is rendered from."""
-    return {**made, "c": step_recipe(program, step, made["claims"])}
 
 
 def _settled(program: NetworkProgram, step: JsonValue, edges: dict[str, JsonValue]) -> JsonValue:

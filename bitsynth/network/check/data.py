@@ -2,7 +2,7 @@
 
 A number on a tie of the quantizer that reads it, halfway between two codes, is rounded by the last bit of a division.
 Runtimes that compute in floats may choose the other code there, and codes behind it follow. So inputs with such numbers
-are told apart from ordinary ones (`on_ties`).
+are counted apart from ordinary ones (`on_ties`).
 """
 
 from __future__ import annotations
