@@ -167,8 +167,16 @@ CURVES: dict[str, Any] = {
 ROUNDED = {"floor": np.floor, "ceil": np.ceil, "round": np.rint}
 
 
-rounded_fractions = np.frompyfunc(lambda x: round(x) if isinstance(x, Fraction) or math.isfinite(x) else x, 1, 1)
-"""Round to the nearest whole number, of two the even one; nan, of which nothing is known, stays."""
+def _of_fractions(step: Any) -> Any:
+    """Return a function of arrays of Fraction that rounds; nan, of which nothing is known, stays."""
+    return np.frompyfunc(lambda x: step(x) if isinstance(x, Fraction) or math.isfinite(x) else x, 1, 1)
+
+
+ROUNDED_FRACTIONS = {
+    "floor": _of_fractions(math.floor),
+    "ceil": _of_fractions(math.ceil),
+    "round": _of_fractions(round),
+}
 
 
 def joined(name: str, a: Value, b: Value, exact: bool, lost: float) -> Value:
@@ -239,8 +247,8 @@ def stepped(name: str, a: Value, levels: Any, exact: bool, lost: float) -> Value
     def step(x: Any) -> Any:
         if name == "count":  # levels (channels, how many) against numbers (channels, points)
             return sum(x >= level for level in levels.T[..., None])
-        if name == "round" and x.dtype == object:
-            return rounded_fractions(x)
+        if x.dtype == object:
+            return ROUNDED_FRACTIONS[name](x)
         return ROUNDED[name](x)
 
     if not exact:
@@ -275,7 +283,27 @@ def evaluated(
 
 
 def operated(op: dict[str, Any], values: dict[str, Value], levels: Any, exact: bool, lost: float) -> Value:
-    """Return the value of one operation; arguments are those of `evaluated`, and what an operation loses."""
+    """Return the value of one operation; arguments are those of `evaluated`, and what an operation loses.
+
+    In floats, which may be infinite, operations may turn back where those of real numbers do not: 0 * inf and inf - inf
+    are nan, which "count" takes for less than each level, and -1 / 0 and 1 / 0 lie far apart. A direction is known only
+    where none of this can be between two sums at both of which it is known: a factor or divisor is finite, a divisor
+    not 0, and of two summands one is a finite constant, or both are finite.
+    """
+    made = _operated(op, values, levels, exact, lost)
+    if exact:
+        return made
+    name, a, b = op["op"], values[op["of"][0]], values[op["of"][-1]]
+    is_finite, is_known = [np.isfinite(x.numbers) for x in (a, b)], ~np.isnan(made.numbers)
+    if name in ("mul", "div"):
+        is_known = is_known & is_finite[1] & ((name == "mul") | (b.numbers != 0))
+    if name in ("add", "sub"):
+        is_known = is_known & ((is_finite[0] | (b.rises == 0)) & is_finite[1] | is_finite[0] & (a.rises == 0))
+    return made._replace(rises=np.where(is_known, made.rises, np.nan))
+
+
+def _operated(op: dict[str, Any], values: dict[str, Value], levels: Any, exact: bool, lost: float) -> Value:
+    """Return the value of one operation, its direction as it is where all numbers are finite."""
     name, a, b = op["op"], values[op["of"][0]], values[op["of"][-1]]
     if name in JOINED:
         return joined(name, a, b, exact, lost)
@@ -304,24 +332,28 @@ class Chain(NamedTuple):
     exact: bool
     constants: dict[str, Any]
 
-    def is_line(self) -> bool:
-        """Return whether the chain is a straight line of sums: where it is right at two, it is right between them.
+    def is_line(self, sums: Any, other: Any) -> bool:
+        """Return whether the chain is a straight line between `sums`: where it is right at two, it is right between.
 
-        Other references round each operation, which bends lines, but for sums of whole numbers.
+        Other references round each operation, which bends lines, but for sums of whole numbers below 2^53, at both ends
+        and so between them.
         """
         names = {op["op"] for op in self.ops}
         if self.exact or not names:
             return names <= AFFINE
-        read = {name for op in self.ops for name in op["of"]} & {*self.constants}
-        are_whole = [np.all((self.constants[name] % 1 == 0) & (abs(self.constants[name]) < INT32)) for name in read]
-        return names <= {"add", "sub"} and all(are_whole)
+        values = self.values(sums, other)
+        used = [values[name].numbers for op in self.ops for name in (*op["of"], op["is"])]
+        return names <= {"add", "sub"} and all(np.all((x % 1 == 0) & (abs(x) < WHOLE)) for x in used)
 
-    def at(self, sums: Any, other: Any, name: str) -> Value:
-        """Return what is called `name` for `sums` (channels, points) and an integer of a second tensor (1, 1)."""
+    def values(self, sums: Any, other: Any) -> dict[str, Value]:
+        """Return all values by name for `sums` (channels, points) and an integer of a second tensor (1, 1)."""
         start = {k: Value(x.reshape(-1, 1)) for k, x in self.constants.items()}
         start |= {"sum": Value(sums, 1.0), "other": Value(other)}
-        found: Value = evaluated(self.ops, start, self.exact, self.constants)[name]
-        return found
+        return evaluated(self.ops, start, self.exact, self.constants)
+
+    def at(self, sums: Any, other: Any, name: str) -> Value:
+        """Return the value called `name`; arguments are those of `values`."""
+        return self.values(sums, other)[name]
 
     def agrees(self, sums: Any, other: Any, name: str, wanted: Any) -> tuple[Any, Any]:
         """Return where a value is what is `wanted`, and where its direction is not known, both (channels, points).
@@ -368,6 +400,7 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
     require((abs(sums + 0.5) < INT32) & (abs(sums + more + 0.5) < INT32), "sums leave int32")
     if by in ("rescale", "gate", "curve"):
         return _in_floats(claim, sums, more)
+    sums = sums + more
     if by == "lines":
         for line in claim["values"]:
             low, high, factor, summand = (column(x) for x in line)
@@ -375,7 +408,6 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
             require(abs(product + 0.5) < INT32, "products leave int32")
             sums = product // (1 << FIXED_SHIFT)
         return sums
-    sums = sums + more
     if by == "thresholds":
         above = [np.where(claim["rising"], sums > t, sums < t) for t in np.array(claim["values"]).T[..., None]]
         return sum(above, np.zeros_like(sums))
@@ -387,6 +419,7 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
 def _in_floats(claim: dict[str, Any], sums: Any, more: Any) -> Any:
     """Return codes of a formula in float32 or float64, the type of the claim's scale, each operation rounded in it."""
     real, by = claim["scale"].dtype, claim["by"]
+    require(np.isfinite(claim["scale"]) & np.isfinite(claim["bias"]), "a formula has factors that are not finite")
     value = sums.astype(real) * claim["scale"] + claim["bias"] + more.astype(real)
     if by == "curve":
         place = value.clip(0, len(claim["turns"]) - 1)
@@ -451,6 +484,7 @@ def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) 
         weights, zero = array(of["weights"]).astype(float), edge["zero"]  # (groups, channels, inputs, window)
         require(type(zero) is int, "codes have several zero points, or none that is whole")
         groups, channels, inputs, window = weights.shape
+        require(weights % 1 == 0, "weights are not whole")
         require(array(edge["scale"]).size == 1 or channels * inputs == 1, "codes mean other integers")
         require(of["reads"] == [apart, first - zero], "codes mean other integers")
         ends = [of_inputs(x, edge, groups * inputs, first) - zero for x in (low, high)]
@@ -462,6 +496,7 @@ def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) 
         is_of_codes = np.all(weights == 1) and not of["padded"]
         grid, start = (apart, (first - zero) * inputs * window) if is_of_codes else (1, 0)
     elif "rows" in of:
+        require([array(edge.get(k, 0)).size == 1 for k in ("scale", "zero")], "channels it reads are on several scales")
         require(
             [0 <= whole(row) < len(low) for row in of["rows"]], f"it reads one of {len(low)} channels by another number"
         )
@@ -633,9 +668,9 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
                 is_equal, is_open = task.chain.agrees(*given, claim["is"], made)
                 # The direction matters for sums between those of `at` alone: of these formulas `at` has all sums.
                 proved = is_equal & (~is_open | (claim["by"] in ("table", "gate", "curve")))
-                require(
-                    claim["by"] != "sums" or task.chain.is_line(), "the chain and C's formula differ: it is no line"
-                )
+                if claim["by"] == "sums":  # of which `at` has both ends alone
+                    is_line = "places" not in step["sums"] and task.chain.is_line(*given)
+                    require(is_line, "the chain and C's formula differ: it is no line")
                 require(is_never | proved, "the chain and C's formula differ")
             lower, upper = ends_of(edge, inner=True)
             require((lower <= made) & (made <= upper) | is_never, "results leave their range")
@@ -675,7 +710,7 @@ def check_conversion(step: dict[str, Any], buffers: list[Any], edges: list[Any])
     mean. Of an input C finds n again: the integer nearest to number / scale + zero. It refuses numbers that are farther
     from scale * (n - zero) than two units in the last place, and integers that are not declared.
     """
-    require(len(edges) == 2 and edges[0] == edges[1], "a conversion is of one edge")
+    require(len(step["inputs"]) == 1 and len(edges) == 2 and edges[0] == edges[1], "a conversion is of one edge")
     require(not step["chain"] and not step["constants"] and step["sums"]["bias"] == 0, "a conversion has no chain")
     require(step["claims"][0]["is"] == "sum", "a conversion has no chain")
     edge = edges[0]
@@ -808,6 +843,10 @@ def check_buffers(given: dict[str, Any], life: dict[str, list[int]]) -> None:
             require(
                 (buffer["role"] == role) == is_listed, f"{name} has the role {buffer['role']}, {role}s say otherwise"
             )
+        # Nothing says how long the memory of another buffer is in use after the last step that reads it.
+        require(
+            buffer["role"] == "arena" or buffer["alias"] == "", f"{name} is an {buffer['role']} in memory of another"
+        )
         what = f"codes of {name} are {apart} apart from {first} on: want 1 to 255 apart, from an int32 on"
         require(0 < apart < 256 and abs(first) < INT32, what)
         bits, width = whole(buffer["bits"]), bits_of(buffer["type"])
@@ -819,7 +858,9 @@ def check_buffers(given: dict[str, Any], life: dict[str, list[int]]) -> None:
         )
         require(whole(home["bytes"]) * 8 >= math.prod(edge["shape"]) * bits, f"{name} has too few bytes")
         if buffer["role"] == "arena" and "scale" in edge:
-            require((most - least) // apart < 1 << bits, f"{name} holds more than its bits")
+            least_code = -(1 << bits - 1) if buffer["type"].startswith("int") and not is_packed else 0
+            is_held = least_code <= (least - first) // apart and (most - first) // apart < least_code + (1 << bits)
+            require(is_held or buffer["type"].startswith("float"), f"{name} holds more than its bits")
         is_held = (array(edge.get("low", least)) >= least) & (array(edge.get("high", most)) <= most)
         require(is_held, f"{name} is too narrow for its range: its elements hold {least} to {most}")
         if buffer["alias"]:
@@ -886,7 +927,7 @@ def check_arena(given: dict[str, Any]) -> None:
             rows.append((*map(whole, buffer["life"]), whole(buffer["offset"]), size))
     first, last, start, size = np.array(rows, object).reshape(-1, 4).T[..., None]
     both = (first <= last.T) & (first.T <= last) & (start < (start + size).T) & (start.T < start + size)
-    require(both.sum() == len(both), "two buffers in use at one step lie in the same memory")
+    require(both <= np.eye(len(both), dtype=bool), "two buffers in use at one step lie in the same memory")
     is_inside = (start == abs(start) // 64 * 64) & (start + size <= whole(given["arena"]["bytes"]))
     require(is_inside, "outside of the arena")
     bound = max([0, *(size[(first <= place) & (place <= last)].sum() for place in first.ravel())])

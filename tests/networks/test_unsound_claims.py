@@ -1,0 +1,152 @@
+"""False claims that are refused: floats that are infinite or nan, large sums, and memory that holds no element."""
+
+import copy
+
+import numpy as np
+import pytest
+from certified import certified, failure
+from certified_networks import zoo
+
+from bitsynth.network.certificate import checker
+from bitsynth.network.certificate.arrays import stored
+
+FLOATS, EXACT = False, True
+
+
+def constant(value, dtype=np.float32):
+    """One number for all channels."""
+    return stored(np.array([[value]], dtype))
+
+
+def edge(low, high):
+    """Integers from `low` to `high`, on scale 1."""
+    return {"shape": [1, 4], "type": "int32", "low": low, "high": high, "scale": 1, "zero": 0}
+
+
+def chain(text):
+    """Operations, each written as "result operation operand operand"."""
+    rows = [row.split() for row in text.split(", ")]
+    return [{"op": op, "of": of, "is": name} for name, op, *of in rows]
+
+
+def always(code):
+    """A formula that gives one code for every sum."""
+    numbers = {"scale": constant(1), "bias": constant(0), "zero": 0, "low": code, "high": code}
+    return {"by": "rescale", **numbers, "factor": 0, "of_zero": 0}
+
+
+THE_SUM = {"by": "sums", "factor": 0, "of_zero": 0}
+LINE = {"by": "lines", "values": [[-100, 100, 1 << checker.FIXED_SHIFT, 0]], "factor": 5, "of_zero": 0}
+BIG = ", ".join(["c1 add big big", *(f"c{k + 1} add c{k} c{k}" for k in range(1, 30))])
+PLACES = {"edge": {"shape": [1, 4], "type": "float32", "low": 0, "high": 1 << 25}, "sums": {"places": "float32"}}
+AT_END = float(checker.places_to_floats(np.array([[1 << 25]]))[0, 0])
+CASES = {
+    "a sign by division by 0": (
+        "v div sum zero0, w max v zero0, x min w one, y mul x two, z sub y one, f mul sum z",
+        {"one": constant(1), "two": constant(2)},
+        always(5),
+        ((-5, 5), (5, 5), FLOATS, {}),
+    ),
+    "0 times infinity": (
+        "inf mul big big, v mul sum inf, w min v one, x max w one, f count x one",
+        {"one": constant(1), "big": constant(1e30)},
+        always(1),
+        ((-5, 5), (1, 1), FLOATS, {}),
+    ),
+    "sums of whole numbers that are rounded": (
+        f"{BIG}, v add sum c30, f sub v c30",
+        {"big": constant(2**30)},
+        THE_SUM,
+        ((0, 1024), (0, 1024), FLOATS, {}),
+    ),
+    "a second tensor of large integers": (
+        "v add sum other, f sub v other",
+        {},
+        THE_SUM,
+        ((0, 8), (0, 8), FLOATS, {"other": edge(2**53 - 8, 2**53 - 8)}),
+    ),
+    "places of floats as their numbers": (
+        "f mul sum m",
+        {"m": constant((1 << 25) / AT_END, np.float64)},
+        THE_SUM,
+        ((0, 1 << 25), (0, 1 << 25), EXACT, PLACES),
+    ),
+    "an infinite scale": (
+        "v mul sum zero0, f add v five",
+        {"five": constant(5)},
+        {**always(5), "scale": constant(np.inf)},
+        ((-5, 5), (5, 5), EXACT, {}),
+    ),
+    "a line without its second tensor": ("f add sum zero0", {}, LINE, ((0, 5), (0, 5), EXACT, {"other": edge(0, 3)})),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_formula_that_is_not_the_chain_is_refused(case):
+    ops, constants, claim, ((low, high), (least, most), exact, more) = CASES[case]
+    edges = [more.get("edge", edge(low, high)), *([more["other"]] if "other" in more else []), edge(least, most)]
+    step = {"inputs": ["x", "other"][: len(edges) - 1], "outputs": ["y"], "chain": chain(ops), "constants": constants}
+    step |= {"claims": [{**claim, "is": "f"}], "sums": {"bias": 0, **more.get("sums", {})}}
+    with pytest.raises(AssertionError, match=r"chain and C.s formula differ|not finite"):
+        checker.prove(step, [{"operand": [1, 0], "role": "arena"}] * len(edges), edges, exact)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return certified(zoo(np.random.default_rng(15)))
+
+
+def test_buffers_without_elements_hide_no_overlap(found):
+    """Each of the two is in no memory, so that as few pairs overlap as there are buffers."""
+    made = copy.deepcopy(found)
+    buffers, place = made["buffers"], len(made["steps"])
+    buffers["zoo.quantize_1"]["offset"] = buffers["zoo.quantize"]["offset"]
+    source = made["steps"][-1]["inputs"][0]
+    buffers[source]["life"][1] = place
+    ends = {"low": -(1 << 31), "high": (1 << 31) - 1}
+    form = {"type": "int32", "bits": 32, "operand": [1, 0], "holds": [*ends.values()], "layout": "plain", "bytes": 0}
+    for name in ("empty", "none"):
+        made["edges"][name] = {**made["edges"][buffers[source]["edge"]], **ends, "shape": [1, 0]}
+        buffers[name] = {**buffers[source], **form, "edge": name, "life": [place, place], "offset": 0}
+    claim = {**THE_SUM, "is": "sum"}
+    step = {"inputs": [source], "outputs": ["empty", "none"], "claims": [claim, claim], "kernels": [], "kind": "plain"}
+    made["steps"].append({**step, "chain": [], "constants": {}, "unclaimed": "", "sums": {"bias": 0}})
+    assert "lie in the same memory" in failure(made)
+
+
+def test_an_output_has_memory_of_its_own(found):
+    made = copy.deepcopy(found)
+    made["buffers"]["o"] = {**made["buffers"]["zoo.quantize_1"], "alias": "zoo.quantize_1", "role": "output"}
+    made["outputs"].append("o")
+    assert "in memory of another" in failure(made)
+
+
+def test_a_conversion_reads_something(found):
+    made = copy.deepcopy(found)
+    for name in ("o", "p"):
+        made["buffers"][name] = {**made["buffers"]["y"], "life": [len(made["steps"])] * 2}
+        made["outputs"].append(name)
+    step = {"inputs": [], "outputs": ["o", "p"], "claims": [{"by": "conversion", "is": "sum"}], "sums": {"bias": 0}}
+    made["steps"].append({**step, "chain": [], "constants": {}, "kernels": [], "kind": "plain", "unclaimed": ""})
+    assert "a conversion is of one edge" in failure(made)
+
+
+def test_unsigned_bytes_hold_nothing_below_0(found):
+    made = copy.deepcopy(found)
+    made["buffers"]["zoo.quantize_1"]["holds"] = [-1, 254]
+    assert "holds more than its bits" in failure(made)
+
+
+def test_weights_are_whole(found):
+    made = copy.deepcopy(found)
+    sums = made["steps"][1]["sums"]
+    sums["weights"] = stored(checker.array(sums["weights"]) / 2.0)
+    assert "weights are not whole" in failure(made)
+
+
+def test_what_is_not_known_in_fractions_is_not_rounded():
+    """The sigmoid of -1000 lies above 0, but nearer than its bound: rounded up it is 0 or 1."""
+    ops = chain("v sigmoid sum zero0, w ceil v zero0, f round w zero0")
+    made = checker.Chain(ops, True, {"zero0": np.zeros((1, 1))})
+    is_equal, _ = made.agrees(np.array([[-1000.0]]), np.zeros((1, 1)), "f", np.array([[1.0]]))
+    assert not is_equal.any()
