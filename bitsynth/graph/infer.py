@@ -10,7 +10,9 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Edge, Reals, Tensor
 
-_MOST_ELEMENTS = 1 << 28
+_MOST_ELEMENTS, _MOST_AXES = 1 << 28, 32
+_MOST_WORK = 1 << 40
+"""Elements that windows read: a thousand times those of ResNet-50, and hours of any processor."""
 
 
 def inferred(node: Node, inputs: Sequence[Edge], given: Sequence[Tensor | None], reference: str) -> list[Edge]:
@@ -24,4 +26,13 @@ def inferred(node: Node, inputs: Sequence[Edge], given: Sequence[Tensor | None],
         raise site.fail(f"gives no integers of type {odd.dtype}; it wants floats")
     if large := next((e for e in edges if math.prod(e.shape) > _MOST_ELEMENTS), None):
         raise site.fail(f"makes a tensor of shape {large.shape}, more than {_MOST_ELEMENTS:,} elements")
+    if deep := next((e for e in edges if len(e.shape) > _MOST_AXES), None):
+        raise site.fail(f"makes a tensor of {len(deep.shape)} axes, more than {_MOST_AXES}; reshape it to fewer")
+    if (window := node.attributes.get("window")) is not None:
+        work = math.prod(edges[0].shape) * math.prod(window.kernel)
+        if work > _MOST_WORK:
+            raise site.fail(
+                f"its windows of {window.kernel} read {work:,} elements for {edges[0].shape}, more than the "
+                f"{_MOST_WORK:,} that are compiled; use smaller windows, or larger strides"
+            )
     return edges

@@ -1,14 +1,20 @@
 """False claims that are refused: floats that are infinite or nan, large sums, and memory that holds no element."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
 from certified import certified, failure
 from certified_networks import zoo
+from onnx_files import QONNX, model, node
 
+from bitsynth.graph import read
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import stored
+from bitsynth.network.lower import lower
+from bitsynth.network.run import Network
+from bitsynth.network.wiring import NetworkTarget
 
 FLOATS, EXACT = False, True
 
@@ -87,8 +93,8 @@ def test_a_formula_that_is_not_the_chain_is_refused(case):
     edges = [more.get("edge", edge(low, high)), *([more["other"]] if "other" in more else []), edge(least, most)]
     step = {"inputs": ["x", "other"][: len(edges) - 1], "outputs": ["y"], "chain": chain(ops), "constants": constants}
     step |= {"claims": [{**claim, "is": "f"}], "sums": {"bias": 0, **more.get("sums", {})}}
-    with pytest.raises(AssertionError, match=r"chain and C.s formula differ|not finite"):
-        checker.prove(step, [{"operand": [1, 0], "role": "arena"}] * len(edges), edges, exact)
+    with pytest.raises(AssertionError, match=r"chain and C.s formula differ|not finite|places are those"):
+        checker.prove(step, [{"operand": [1, 0], "role": "arena", "type": "int32"}] * len(edges), edges, exact)
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +153,49 @@ def test_weights_are_whole(found):
 def test_what_is_not_known_in_fractions_is_not_rounded():
     """The sigmoid of -1000 lies above 0, but nearer than its bound: rounded up it is 0 or 1."""
     ops = chain("v sigmoid sum zero0, w ceil v zero0, f round w zero0")
-    made = checker.Chain(ops, True, {"zero0": np.zeros((1, 1))})
+    made = checker.StepChain(ops, True, {"zero0": np.zeros((1, 1))})
     is_equal, _ = made.agrees(np.array([[-1000.0]]), np.zeros((1, 1)), "f", np.array([[1.0]]))
     assert not is_equal.any()
+
+
+@pytest.mark.parametrize("step", range(1, 5))
+@pytest.mark.parametrize("more", [{"places": "float32"}, {"other": 1}])
+def test_sums_say_what_has_a_meaning_alone(found, step, more):
+    """Places are those of the caller's floats: of other integers they would make each of them a number near 0."""
+    made = copy.deepcopy(found)
+    made["steps"][step]["sums"].update(more)
+    assert failure(made)
+
+
+@pytest.mark.parametrize("text", ["*/ static inline int evil(void) { return 0; } /*", "a53\n", "A53", "a-53"])
+@pytest.mark.parametrize("key", ["cpu", "isa", "reference"])
+def test_what_comments_show_is_a_plain_name(found, key, text):
+    assert "which is no name" in failure({**found, key: text})
+
+
+@pytest.mark.parametrize("change", [{"threads": 0}, {"threads": -1}, {"arena": {"bytes": 1 << 62, "bound": 0}}])
+def test_numbers_of_a_library_are_possible(found, change):
+    assert failure({**found, **change})
+
+
+@pytest.mark.parametrize("kind", ["int8", "int32", "bool", "float16"])
+def test_results_have_the_type_of_the_file(kind):
+    """C would give integers as they are, or cut them, where numbers on a scale are claimed."""
+    graph = read(
+        model(
+            [
+                node("Quant", "x s z b", "q", domain=QONNX, signed=1, narrow=0),
+                node("MatMul", "q w", "y"),
+            ],
+            {"x": (1, 4)},
+            {"s": np.float32(3), "z": np.float32(0), "b": np.float32(4), "w": np.eye(4, dtype=np.float32)},
+        )
+    )
+    made = json.loads(json.dumps(Network(lower(graph, NetworkTarget("avx2"))).certificate))
+    assert failure(made) == ""
+    (name,) = made["outputs"]
+    forged = copy.deepcopy(made)
+    forged["buffers"][name]["type"] = kind
+    assert failure(forged)
+    forged["edges"]["y"]["type"] = kind
+    assert failure(forged)

@@ -25,6 +25,7 @@ from bitsynth.cli.options.networks import (
 from bitsynth.cli.options.output import Json
 from bitsynth.cli.parse import input_codes
 from bitsynth.errors import Refuted
+from bitsynth.printable import shown
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
@@ -105,10 +106,10 @@ def _table(found: NetworkCheck, gap: int, *, brief: bool = False) -> Table:
     columns = ("operator", "by", "elements", *counts)
     table = output.table("edge", *columns, right=("elements", *counts), whole=columns, gap=gap)
     for edge in found.edges:
-        shown = [edge.differ if who == _OURS else edge.ordinary for who in found.peers]
-        cells = [_count(counts, who) for counts, who in zip(shown, found.peers, strict=True)]
+        counted = [edge.differ if who == _OURS else edge.ordinary for who in found.peers]
+        cells = [_count(counts, who) for counts, who in zip(counted, found.peers, strict=True)]
         ties = [_count(edge.on_ties, who) for who in apart]
-        table.add_row(edge.edge, edge.op, edge.by, f"{edge.elements:,}", *cells, *ties)
+        table.add_row(shown(edge.edge), edge.op, edge.by, f"{edge.elements:,}", *cells, *ties)
     return table
 
 

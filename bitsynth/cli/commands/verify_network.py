@@ -14,6 +14,7 @@ from rich.text import Text
 from bitsynth.cli import output
 from bitsynth.cli.report import ReportLine, print_lines
 from bitsynth.errors import Refuted, SpecError
+from bitsynth.printable import shown
 from bitsynth.progress import Progress
 
 if TYPE_CHECKING:
@@ -175,7 +176,8 @@ def _claims(found: NetworkCertificate, spent: float) -> list[ReportLine]:
 def _called(step: StepClaims) -> str:
     """The last node of a step, and how many there are before it."""
     before = len(step.nodes) - 1
-    return (step.nodes[-1][0] if step.nodes else f"conversion of {step.inputs[0]}") + (f" (+{before})" * (before > 0))
+    name = shown(step.nodes[-1][0]) if step.nodes else f"conversion of {shown(step.inputs[0])}"
+    return f"{name} (+{before})" if before > 0 else name
 
 
 def _tied(

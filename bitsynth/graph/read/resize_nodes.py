@@ -33,7 +33,7 @@ _MOST_AXES = 3
 _MOST_DIVISOR = 1 << 53
 """float64, in which constants are held, has all whole numbers up to this."""
 
-Number = Any
+Coordinate = Any
 """A coordinate or weight: a Fraction in exact arithmetic, else a numpy float."""
 
 _NEAREST: dict[str, Callable[[Fraction], int]] = {
@@ -136,7 +136,7 @@ def _neighbours(node: FileNode, axis: _Axis) -> _Neighbours:
     return _Neighbours((first, second), (a, b))
 
 
-def _weighted(reference: str, at: Number, last: int) -> tuple[int, int, Number, Number]:
+def _weighted(reference: str, at: Coordinate, last: int) -> tuple[int, int, Coordinate, Coordinate]:
     """Return the elements before and behind a coordinate, and the weight of each.
 
     ONNX Runtime moves a coordinate into the image before it takes weights, and gives the last element half twice.
@@ -217,17 +217,17 @@ def _corners(node: FileNode, neighbours: dict[int, _Neighbours]) -> list[tuple[d
     return found
 
 
-def _coordinates(node: FileNode, axis: _Axis) -> list[Number]:
+def _coordinates(node: FileNode, axis: _Axis) -> list[Coordinate]:
     """Return where in the image each element of the result lies, in the arithmetic of the reference."""
     mode = node.get("coordinate_transformation_mode", "half_pixel" if node.version >= 11 else "asymmetric")
     if node.op == "Upsample":
         mode = "asymmetric"
-    real: Callable[[Any], Number] = {"exact": Fraction, "onnxruntime": np.float32, "onnx": np.float64}[
+    real: Callable[[Any], Coordinate] = {"exact": Fraction, "onnxruntime": np.float32, "onnx": np.float64}[
         node.graph.reference
     ]
     half, by, out, size = real(0.5), real(axis.scale), axis.out, axis.size
     length = axis.scale * size if node.graph.reference == "onnx" else out
-    known: dict[str, Callable[[Number], Number]] = {
+    known: dict[str, Callable[[Coordinate], Coordinate]] = {
         "asymmetric": lambda x: x / by,
         "half_pixel": lambda x: (x + half) / by - half,
         "pytorch_half_pixel": lambda x: (x + half) / by - half if length != 1 else real(0),
@@ -239,7 +239,7 @@ def _coordinates(node: FileNode, axis: _Axis) -> list[Number]:
     return [known[mode](real(k)) for k in range(out)]
 
 
-def _symmetric(real: Callable[[Any], Number], x: Number, axis: _Axis) -> Number:
+def _symmetric(real: Callable[[Any], Coordinate], x: Coordinate, axis: _Axis) -> Coordinate:
     """Return the coordinate of half_pixel_symmetric; ONNX Runtime adds its parts in float64 (upsamplebase.h)."""
     by, size = real(axis.scale), real(axis.size)
     shift = size / real(2) * (real(1) - real(axis.out) / (by * size))

@@ -109,8 +109,9 @@ def _average_pool(node: FileNode) -> tuple[str, ...]:
 def averaged(node: FileNode, edge: str, dtype: str) -> str:
     """Means of the windows of the node's attributes, over an edge of its first input's shape and this type."""
     made = window(node, _kernel(node), ceil=bool(node.get("ceil_mode")))
+    sums = node.add("sum_pool", edge, window=made)  # which refuses windows that would take hours, also to count
     counts = _counts(made, node.shape()[2:], padded=bool(node.get("count_include_pad")))
-    return node.add("div", node.add("sum_pool", edge, window=made), node.constant(cast(counts, dtype)))
+    return node.add("div", sums, node.constant(cast(counts, dtype)))
 
 
 def _counts(made: SlidingWindow, image: Shape, *, padded: bool) -> Tensor:

@@ -19,14 +19,14 @@ The file says nothing of the C text itself, as that needs the compiler's sources
 How `prove` covers millions of integers with few evaluations. A layer's sums lie in a range that the weights and the
 range of the activations give. Let g be C's formula and f the chain, of one channel, as functions of the sum. Both are
 monotonic: g because it counts thresholds or rounds a line, f because each of its operations is, in a direction that is
-followed from the sum to the result (`Value.rises`). So the sums fall into intervals on which g is constant. If f = g at
-both ends of such an interval, then f, which lies between its values at the ends, is the same constant inside. For
+followed from the sum to the result (`Bounded.rises`). So the sums fall into intervals on which g is constant. If f = g
+at both ends of such an interval, then f, which lies between its values at the ends, is the same constant inside. For
 thresholds 3 and 7 on sums from 0 to 9 the ends are 0, 3, 4, 7, 8 and 9 (`deciding_sums`). Where g is the sum itself, f
-must be a straight line (`Chain.is_line`), and two points decide. Where g is a table or may change direction, all sums
-are evaluated, and nothing is assumed of f.
+must be a straight line (`StepChain.is_line`), and two points decide. Where g is a table or may change direction, all
+sums are evaluated, and nothing is assumed of f.
 
 Numbers of the reference "exact" are real numbers. They are evaluated in float64, with a bound on the distance to the
-real number (`Value.off`). Where the bound leaves open how a number is rounded, it is evaluated again in fractions.
+real number (`Bounded.off`). Where the bound leaves open how a number is rounded, it is evaluated again in fractions.
 Numbers of other references are evaluated in their own floats, operation by operation.
 
 What is assumed: that numpy's float32 and float64 are those of IEEE 754, rounded to nearest even, and that its sigmoid,
@@ -140,7 +140,7 @@ def decoded(claim: dict[str, Any]) -> dict[str, Any]:
 # 2. Evaluate a chain.
 
 
-class Value(NamedTuple):
+class Bounded(NamedTuple):
     """What a chain has at one of its operations, for all sums that are looked at.
 
     Attributes:
@@ -181,7 +181,7 @@ ROUNDED_FRACTIONS = {
 }
 
 
-def joined(name: str, a: Value, b: Value, exact: bool, lost: float) -> Value:
+def joined(name: str, a: Bounded, b: Bounded, exact: bool, lost: float) -> Bounded:
     """Return a sum, a difference, the greater or the lesser number of two values.
 
     Its direction is that of both values, or of the one that is not constant; if they differ it is not known. Sums of
@@ -192,16 +192,16 @@ def joined(name: str, a: Value, b: Value, exact: bool, lost: float) -> Value:
     numbers, b_rises = operate(a.numbers, b.numbers), -b.rises if name == "sub" else b.rises
     rises = np.where(a.rises == 0, b_rises, np.where((b_rises == 0) | (a.rises == b_rises), a.rises, np.nan))
     if not exact:
-        return Value(numbers, rises)
+        return Bounded(numbers, rises)
     off = a.off + b.off
     if name in ("max", "min"):
         least, most = (operate(a.numbers + sign * a.off, b.numbers + sign * b.off) for sign in (-1, 1))
-        return Value(numbers, rises, off * (least != most))
+        return Bounded(numbers, rises, off * (least != most))
     is_whole = (off == 0) & (a.numbers % 1 == 0) & (b.numbers % 1 == 0) & (abs(numbers) < WHOLE)
-    return Value(numbers, rises, off + lost * abs(numbers) * ~is_whole)
+    return Bounded(numbers, rises, off + lost * abs(numbers) * ~is_whole)
 
 
-def scaled(name: str, a: Value, b: Value, exact: bool, lost: float) -> Value:
+def scaled(name: str, a: Bounded, b: Bounded, exact: bool, lost: float) -> Bounded:
     """Return a product or a quotient.
 
     Its direction is known where the second value is a constant whose sign is: x * -2 falls where x rises. A quotient of
@@ -212,34 +212,34 @@ def scaled(name: str, a: Value, b: Value, exact: bool, lost: float) -> Value:
     has_sign = (b.rises == 0) & ((b.off == 0) | (least > 0))
     rises = np.where(has_sign, a.rises * sign, np.nan)
     if not exact:
-        return Value(numbers, rises)
+        return Bounded(numbers, rises)
     if name == "mul":
         off = abs(a.numbers) * b.off + (abs(b.numbers) + b.off) * a.off
     else:
         off = (a.off + abs(numbers) * b.off) / least.clip(0)
     if lost:  # with what a number too small for float64's usual precision loses
         off = off + lost * (abs(numbers) + 2.0**-900 * (a.numbers != 0) * (b.numbers != 0))
-    return Value(numbers, rises, off)
+    return Bounded(numbers, rises, off)
 
 
-def root(a: Value, exact: bool, lost: float) -> Value:
+def root(a: Bounded, exact: bool, lost: float) -> Bounded:
     """Return square roots. As fractions they have 50 bits, and a bound unless they are exact."""
     if not exact:
-        return Value(np.sqrt(a.numbers), a.rises)
+        return Bounded(np.sqrt(a.numbers), a.rises)
     numbers = np.sqrt(a.numbers) if lost else fractions(np.sqrt(a.numbers.astype(float)))
     rounding = lost or Fraction(LOST) * (numbers**2 != a.numbers)
-    return Value(numbers, a.rises, a.off / np.where(a.off == 0, 1, numbers) + numbers * rounding)
+    return Bounded(numbers, a.rises, a.off / np.where(a.off == 0, 1, numbers) + numbers * rounding)
 
 
-def curved(name: str, a: Value, lost: float) -> Value:
+def curved(name: str, a: Bounded, lost: float) -> Bounded:
     """Return sigmoid, tanh or erf in float64, which is assumed to be off by 8 * LOST = 2^-48 at most; exact at 0."""
     floats = CURVES[name](np.asarray(a.numbers, float)).astype(float)
     off = a.off + a.off / 7 + 8 * (lost or Fraction(LOST))
     at_zero = (a.numbers == 0) & (a.off == 0)
-    return Value(floats if lost else fractions(floats), a.rises, np.where(at_zero, 0 * a.off, off))
+    return Bounded(floats if lost else fractions(floats), a.rises, np.where(at_zero, 0 * a.off, off))
 
 
-def stepped(name: str, a: Value, levels: Any, exact: bool, lost: float) -> Value:
+def stepped(name: str, a: Bounded, levels: Any, exact: bool, lost: float) -> Bounded:
     """Return whole numbers: rounded down, up or to nearest even, or how many of a channel's levels are reached.
 
     They are exact where all real numbers within the bound give the same one, and not known elsewhere: 2.4 +- 0.01 is
@@ -254,16 +254,16 @@ def stepped(name: str, a: Value, levels: Any, exact: bool, lost: float) -> Value
         return ROUNDED[name](x)
 
     if not exact:
-        return Value(step(a.numbers), a.rises)
+        return Bounded(step(a.numbers), a.rises)
     off = a.off + lost * (1 + abs(a.numbers)) if lost else a.off
     least, most = step(a.numbers - off), step(a.numbers + off)
-    return Value(most, a.rises, np.where((least == most) & (off < np.inf), 0 * least, np.nan))
+    return Bounded(most, a.rises, np.where((least == most) & (off < np.inf), 0 * least, np.nan))
 
 
 def evaluated(
     chain: list[Any], start: dict[str, Any], exact: bool, levels: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the `Value` of every name in a chain, evaluated in order from those that are there at the `start`.
+    """Return the `Bounded` of every name in a chain, evaluated in order from those that are there at the `start`.
 
     Args:
         chain: Operations: {"op": what it does, "of": names of one or two values, "is": the name of its result}.
@@ -275,7 +275,7 @@ def evaluated(
         AssertionError: A name is there already, so that which value it stands for would depend on the order.
         KeyError: There is no such name or operation.
     """
-    values = {name: Value(*value) for name, value in start.items()}
+    values = {name: Bounded(*value) for name, value in start.items()}
     lost = LOST if exact and values["sum"].numbers.dtype != object else 0
     for op in chain:
         require(op["is"] not in values, f"two values of a chain are called {op['is']}")
@@ -284,7 +284,7 @@ def evaluated(
     return values
 
 
-def operated(op: dict[str, Any], values: dict[str, Value], levels: Any, exact: bool, lost: float) -> Value:
+def operated(op: dict[str, Any], values: dict[str, Bounded], levels: Any, exact: bool, lost: float) -> Bounded:
     """Return the value of one operation; arguments are those of `evaluated`, and what an operation loses.
 
     In floats, which may be infinite, operations may turn back where those of real numbers do not: 0 * inf and inf - inf
@@ -304,7 +304,7 @@ def operated(op: dict[str, Any], values: dict[str, Value], levels: Any, exact: b
     return made._replace(rises=np.where(is_known, made.rises, np.nan))
 
 
-def _operated(op: dict[str, Any], values: dict[str, Value], levels: Any, exact: bool, lost: float) -> Value:
+def _operated(op: dict[str, Any], values: dict[str, Bounded], levels: Any, exact: bool, lost: float) -> Bounded:
     """Return the value of one operation, its direction as it is where all numbers are finite."""
     name, a, b = op["op"], values[op["of"][0]], values[op["of"][-1]]
     if name in JOINED:
@@ -316,11 +316,11 @@ def _operated(op: dict[str, Any], values: dict[str, Value], levels: Any, exact: 
     if name in CURVES and exact:
         return curved(name, a, lost)
     if name == "type":
-        return a if exact else Value(a.numbers.astype(f"<f{whole(op['bytes'])}"), a.rises)
+        return a if exact else Bounded(a.numbers.astype(f"<f{whole(op['bytes'])}"), a.rises)
     return stepped(name, a, levels, exact, lost)
 
 
-class Chain(NamedTuple):
+class StepChain(NamedTuple):
     """The chain of a step, and what it has besides sums.
 
     Attributes:
@@ -347,13 +347,13 @@ class Chain(NamedTuple):
         used = [values[name].numbers for op in self.ops for name in (*op["of"], op["is"])]
         return names <= {"add", "sub"} and all(np.all((x % 1 == 0) & (abs(x) < WHOLE)) for x in used)
 
-    def values(self, sums: Any, other: Any) -> dict[str, Value]:
+    def values(self, sums: Any, other: Any) -> dict[str, Bounded]:
         """Return all values by name for `sums` (channels, points) and an integer of a second tensor (1, 1)."""
-        start = {k: Value(x.reshape(-1, 1)) for k, x in self.constants.items()}
-        start |= {"sum": Value(sums, 1.0), "other": Value(other)}
+        start = {k: Bounded(x.reshape(-1, 1)) for k, x in self.constants.items()}
+        start |= {"sum": Bounded(sums, 1.0), "other": Bounded(other)}
         return evaluated(self.ops, start, self.exact, self.constants)
 
-    def at(self, sums: Any, other: Any, name: str) -> Value:
+    def at(self, sums: Any, other: Any, name: str) -> Bounded:
         """Return the value called `name`; arguments are those of `values`."""
         return self.values(sums, other)[name]
 
@@ -462,7 +462,7 @@ def deciding_sums(claim: dict[str, Any], low: Any, high: Any, grid: int, element
 # 4. The sums that a step can have.
 
 
-class Sums(NamedTuple):
+class SumRange(NamedTuple):
     """The integers that a step's formula is given.
 
     Attributes:
@@ -475,7 +475,12 @@ class Sums(NamedTuple):
     grid: int
 
 
-def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) -> Sums:
+_OF_ELEMENTS = {"bias", "low", "high", "rows", "places"}
+_OF_PRODUCTS = {"weights", "padded", "reads", "bias", "geometry", "each", "scale", "low", "high"}
+"""What may be said of sums that are elements of what is read, and of sums of products."""
+
+
+def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) -> SumRange:
     """Return the range of a step's sums: of products with weights, or of elements of the edge if it has no weights.
 
     For example weights [2, -1] on activations from 0 to 3 give sums from -3 to 6. They must be on one scale: where
@@ -484,6 +489,8 @@ def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) 
     of, (apart, first) = step["sums"], buffer["operand"]
     low, high = ends_of(edge)
     grid, start = apart, first
+    known = _OF_PRODUCTS if "weights" in of else _OF_ELEMENTS
+    require({*of} <= known, f"it says {', '.join(sorted({*of} - known))} of sums, which has no meaning")
     if "weights" in of:
         weights, zero = array(of["weights"]).astype(float), edge["zero"]  # (groups, channels, inputs, window)
         require(type(zero) is int, "codes have several zero points, or none that is whole")
@@ -499,7 +506,11 @@ def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) 
         low, high = (f(*products).sum((2, 3)).reshape(-1, 1).astype(int) for f in (np.minimum, np.maximum))
         is_of_codes = np.all(weights == 1) and not of["padded"]
         grid, start = (apart, (first - zero) * inputs * window) if is_of_codes else (1, 0)
-    elif "rows" in of:
+    else:
+        has_places = "places" in of
+        is_float = "scale" not in edge and (buffer["role"], buffer["type"], edge["type"]) == ("input", *["float32"] * 2)
+        require(not has_places or is_float, "places are those of the caller's float32 numbers alone")
+    if "weights" not in of and "rows" in of:
         require([array(edge.get(k, 0)).size == 1 for k in ("scale", "zero")], "channels it reads are on several scales")
         require(
             [0 <= whole(row) < len(low) for row in of["rows"]], f"it reads one of {len(low)} channels by another number"
@@ -510,7 +521,7 @@ def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) 
     require("weights" in of or not bias.any(), "elements have no bias")
     low, high = low + bias, high + bias
     require(low.size > 0, "it has no sums")
-    return Sums(low, high, grid if np.all((start + bias - low.min()) % grid == 0) else 1)
+    return SumRange(low, high, grid if np.all((start + bias - low.min()) % grid == 0) else 1)
 
 
 def of_inputs(ends: Any, edge: dict[str, Any], inputs: int, idle: int) -> Any:
@@ -586,14 +597,14 @@ class Task(NamedTuple):
         codes: How far apart its integers are, and which one code 0 stands for.
     """
 
-    chain: Chain
+    chain: StepChain
     claims: list[dict[str, Any]]
-    sums: Sums
+    sums: SumRange
     other: tuple[Any, Any]
     codes: tuple[int, int]
 
 
-def chain_of(step: dict[str, Any], edges: list[Any], exact: bool) -> Chain:
+def chain_of(step: dict[str, Any], edges: list[Any], exact: bool) -> StepChain:
     """Return a step's chain with its constants, all finite but for limits that max and min keep to."""
     read, ops = enumerate(edges[: len(step["inputs"])]), step["chain"]
     grids = {f"{k}{i}": column(edge.get(k, 1)) * 1.0 for i, edge in read for k in ("scale", "zero")}
@@ -608,7 +619,7 @@ def chain_of(step: dict[str, Any], edges: list[Any], exact: bool) -> Chain:
     for name, x in constants.items():
         finite = np.isfinite(x) | (name in limits - others) & ~np.isnan(x)
         require(finite, f"the constant {name} is not finite")
-    return Chain(ops, exact, constants)
+    return StepChain(ops, exact, constants)
 
 
 def task_of(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: bool) -> Task:
@@ -666,6 +677,10 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
             shown = places_to_floats(at) if "places" in step["sums"] else at - column(step["sums"]["bias"])
             given = shown * (np.ones((1, 1)) if exact else 1.0), np.full((1, 1), float(integer))
             if claim["by"] == "numbers":
+                types = {edge["type"]} if "scale" in edge else {edge["type"], "float64"}
+                require(
+                    buffer["role"] != "output" or buffer["type"] in types, "a result has another type than the file's"
+                )
                 made = numbers_made(task.chain, claim, edge, at, given)
             else:
                 made = buffer["operand"][1] + buffer["operand"][0] * formula(claim, at, element)
@@ -690,12 +705,16 @@ def check_grid(of: dict[str, Any], read: dict[str, Any], made: dict[str, Any]) -
         require(same, "elements mean something else")
 
 
-def numbers_made(chain: Chain, claim: dict[str, Any], edge: dict[str, Any], at: Any, given: tuple[Any, Any]) -> Any:
+def numbers_made(chain: StepChain, claim: dict[str, Any], edge: dict[str, Any], at: Any, given: tuple[Any, Any]) -> Any:
     """Return the real numbers that C computes in float64, if they are as near to the chain's as is claimed.
 
     An edge with a scale has integers, `at`, which the caller gets as scale * (n - zero): these are returned then.
     """
     require(chain.exact, "C may be farther off")
+    if "scale" in edge and edge["type"] not in EPSILONS:  # the caller gets integers, as they are
+        low, high = input_range(edge, None)
+        is_whole = [np.all(array(edge["scale"]) == 1), np.all((low <= at) & (at <= high))]
+        require(is_whole, "integers of a result are on a scale, or leave their type")
     numbers, _, off = chain.at(*given, claim["is"])
     own = (at - column(edge["zero"])) * column(edge["scale"]) if "scale" in edge else numbers
     require((abs(numbers - own) <= off) & (off <= claim["off"]) & (claim["off"] < np.inf), "C may be farther off")
@@ -718,6 +737,9 @@ def check_conversion(step: dict[str, Any], buffers: list[Any], edges: list[Any])
     require(not step["chain"] and not step["constants"] and step["sums"]["bias"] == 0, "a conversion has no chain")
     require(step["claims"][0]["is"] == "sum", "a conversion has no chain")
     edge = edges[0]
+    for buffer in buffers:
+        is_of_file = buffer["role"] == "arena" or (buffer["type"], buffer["layout"]) == (edge["type"], "plain")
+        require(is_of_file, "a conversion reads or gives another form than the file's")
     if buffers[0]["role"] != "input":
         require(buffers[1]["role"] == "output", "a conversion is to or from the caller's numbers")
         return
@@ -739,6 +761,17 @@ def check_digest(given: dict[str, Any]) -> None:
     """Raise AssertionError unless the certificate's own digest is that of all the rest of it."""
     rest = json.dumps({**given, "digest": ""}, sort_keys=True, separators=(",", ":")).encode()
     require(given["digest"] == hashlib.sha256(rest).hexdigest(), "the certificate was changed")
+
+
+def check_header(given: dict[str, Any]) -> None:
+    """Raise AssertionError unless what comments of the C show are plain names, and numbers are those of a library."""
+    for key in ("isa", "cpu", "reference"):
+        require(re.fullmatch(r"[a-z0-9_]*", given[key]) is not None, f"{key} is {given[key]!r}, which is no name")
+    require(given["reference"] in {"exact", "onnxruntime", "onnx"}, f"there is no reference {given['reference']}")
+    require(0 < whole(given["threads"]) < INT32, f"it is for {given['threads']} threads")
+    require(0 <= whole(given["arena"]["bytes"]) < WHOLE, f"its arena has {given['arena']['bytes']} bytes")
+    for key in ("inputs", "outputs"):
+        require(len(set(given[key])) == len(given[key]), f"one of its {key} is listed twice")
 
 
 def check_files(files: dict[str, str], folder: Path) -> None:
@@ -842,6 +875,7 @@ def check_buffers(given: dict[str, Any], life: dict[str, list[int]]) -> None:
     for name, buffer in buffers.items():
         (apart, first), (least, most) = map(whole, buffer["operand"]), map(whole, buffer["holds"])
         edge, home = edges[buffer["edge"]], buffers[home_of(buffers, name)]
+        require(buffer["role"] in {"arena", "input", "output"}, f"{name} has an unknown role {buffer['role']}")
         for role in ("input", "output"):
             is_listed = name in given[role + "s"]
             require(
@@ -943,6 +977,7 @@ def check(given: dict[str, Any], folder: Path) -> None:
     check_digest(given)
     if given["format"] != FORMAT:
         raise ValueError(f"a certificate of format {given['format']}, not {FORMAT}")
+    check_header(given)
     check_files(given["files"], folder)
     check_ranges(given)
     life = check_order(given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,7 +91,8 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
     chain.start("sum", first)
     walk(chain, [node for node in program.graph.nodes if node.name in step.nodes])
     end, points = chain.number(made[0].edge.name), first.integers.most - first.integers.least + 1
-    if points * first.shape[1 if len(first.shape) > 1 else 0] * (1 + len(chain.ops)) >= checker.MOST >> 1:
+    channels = first.shape[1] if len(first.shape) > 1 else math.prod(first.shape)
+    if points * channels * (1 + len(chain.ops)) >= checker.MOST >> 1:
         if not step.nodes:
             return conversion_claims(program, step)
         raise Unsaid(f"plain C computes real numbers of {points:,} integers: tested, not proved")

@@ -67,6 +67,12 @@ def _parts(edge: Edge, array: Tensor) -> list[Tensor]:
     cut = array.ndim == len(edge.shape) and array.ndim > 0 and array.shape[1:] == edge.shape[1:]
     if array.shape != edge.shape and (not cut or not len(array) or len(array) % batch):
         raise SpecError(f"{edge.name} has shape {array.shape}; it wants {edge.shape}, or more along the first axis")
+    if (
+        not is_float(str(array.dtype))
+        and array.dtype.kind not in "biu"
+        and not array.dtype.name.startswith(("int", "uint"))
+    ):
+        raise SpecError(f"{edge.name} has values of type {array.dtype}; it wants numbers of {edge.dtype}")
     if is_float(edge.dtype) != is_float(str(array.dtype)) and not is_float(edge.dtype):
         raise SpecError(f"{edge.name} has numbers of {array.dtype}; it wants {edge.dtype}")
     made = array.astype(edge.dtype) if is_float(edge.dtype) else array
