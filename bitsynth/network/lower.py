@@ -25,7 +25,7 @@ from bitsynth.network.unread import without_unread
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 _MOST_PRODUCTS = 4096
-"""A layer takes about 13 ms to be chosen, proved and written: this many about a minute."""
+"""A layer, or one of glue, takes about 13 ms to be chosen, proved and written: this many about a minute."""
 
 
 def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
@@ -86,6 +86,8 @@ class _Assembly:
     """The buffer that has an edge in a format."""
     readers: dict[str, list[Region]] = field(init=False)
     """The regions that read each edge."""
+    made: int = 0
+    """Steps that are layers or glue."""
     names: Names = field(init=False)
     """The source of names of buffers: the first buffer of an edge has the edge's name, the others have new ones."""
 
@@ -122,6 +124,12 @@ class _Assembly:
             self.steps.append(region.step(buffers))
         except SpecError as error:
             raise SpecError(f"{region.nodes[-1]}: {error}") from None
+        self.made += self.steps[-1].kind != "plain"
+        if self.made > _MOST_PRODUCTS:
+            raise SpecError(
+                f"more than {_MOST_PRODUCTS:,} layers and glue, {region.nodes[-1]} among them, are not compiled as one "
+                "network; cut it in parts, and compile each"
+            )
 
     def _chosen(self, region: Region, edge: str) -> Format:
         """The first format that the maker of an edge writes and most of its readers read."""

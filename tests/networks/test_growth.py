@@ -4,14 +4,16 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import onnx
 import pytest
 from growing_graphs import FAMILIES
+from onnx_files import QONNX, model, node
 
 from bitsynth.errors import SpecError
-from bitsynth.graph import inspect, read
+from bitsynth.graph import inspect, read, run
 from bitsynth.network import lower
-from bitsynth.network.compiling import network_of
+from bitsynth.network.compiling import compile, network_of
 from bitsynth.network.wiring import NetworkTarget
 from bitsynth.progress import silent
 
@@ -87,3 +89,36 @@ def test_networks_of_too_many_products_are_refused(monkeypatch):
     why = "4 convolutions and matrix products, more than the 3 that are compiled as one network; cut it in parts"
     with pytest.raises(SpecError, match=f"^{why}"):
         lower.lower(read(FAMILIES["dense"](4)), NetworkTarget("avx2"))
+
+
+def test_networks_of_too_much_glue_are_refused(monkeypatch):
+    """Each choice is a table of pairs of codes."""
+    nodes = [node("Quant", "x s z b", "c0", domain=QONNX, signed=0, narrow=0)]
+    for k in range(6):
+        nodes += [node("Greater", f"c0 t{k}", f"g{k}"), node("Where", f"g{k} v{k} c{k}", f"c{k + 1}")]
+    constants = {f"{name}{k}": np.float32(k * 3 + 1) for k in range(6) for name in "tv"}
+    made = model(
+        [*nodes, node("Quant", "c6 s z b", "y", domain=QONNX, signed=0, narrow=0)],
+        {"x": (1, 4)},
+        {**constants, "s": np.float32(1), "z": np.float32(0), "b": np.float32(8)},
+    )
+    monkeypatch.setattr(lower, "_MOST_PRODUCTS", 0)
+    with pytest.raises(SpecError, match=r"more than 0 layers and glue, .* among them, are not compiled as one network"):
+        lower.lower(read(made), NetworkTarget("avx2"))
+
+
+def test_thresholds_of_very_many_channels_are_plain_c(monkeypatch, rng):
+    """They are not searched one by one, which would take minutes; the codes are the same."""
+    scale = rng.uniform(0.1, 1, (1, 40, 1, 1)).astype(np.float32)
+    nodes = [node("Quant", "x s z b", "q", domain=QONNX, signed=0, narrow=0), node("Mul", "q s", "m")]
+    nodes.append(node("Quant", "m s z b", "y", domain=QONNX, signed=0, narrow=0))
+    made = model(nodes, {"x": (1, 40, 1, 1)}, {"s": scale, "z": np.float32(0), "b": np.float32(8)})
+    x = rng.uniform(0, 300, (1, 40, 1, 1)).astype(np.float32) * scale
+    first = compile(made, isa="avx2")
+    monkeypatch.setattr(sys.modules["bitsynth.network.stairs.staircase"], "_MOST_THRESHOLDS", 40 * 255 - 1)
+    second = compile(made, isa="avx2")
+    formulas = [getattr(net.program.steps[0], "formula", None) for net in (first, second)]
+    assert formulas[0] is not None
+    assert formulas[1] is None
+    np.testing.assert_array_equal(first(x), run(first.graph, {"x": x}).floats("y"))
+    np.testing.assert_array_equal(second(x), first(x))

@@ -24,6 +24,10 @@ INFINITE = 0x7F800000
 """The bits of the least float32 above all that are finite."""
 
 
+_MOST_THRESHOLDS = 1 << 22
+"""Of all channels: each takes some 7 us to be found and proved, so that all of them take half a minute at most."""
+
+
 @dataclass(frozen=True, eq=False)
 class Staircase:
     """A chain, exactly, on elements of its start from `low` to `high` (channels,), which are 1 if all are alike.
@@ -74,7 +78,9 @@ class Staircase:
 
 
 def staircase(graph: Graph, chain: Chain, *, doubles: bool = False, beyond: float = float("inf")) -> Staircase | None:
-    """The staircase of a chain over the range of its start, integers or finite floats; None if it is none.
+    """Return the staircase of a chain over the range of its start, integers or finite floats.
+
+    None if the chain is none, or if its channels have more than `_MOST_THRESHOLDS` together.
 
     Floats are float32, or float64 if they are `doubles`, of a size below `beyond`. Where the chain makes one integer
     alone, it has a single level that is never reached.
@@ -85,6 +91,8 @@ def staircase(graph: Graph, chain: Chain, *, doubles: bool = False, beyond: floa
     floats = double_of if doubles else float_of
     numbers = _same if isinstance(graph.edges[chain.start].type, Integers) else floats
     m = max(1, (kind.most - kind.least) // kind.step)
+    if m * len(low) > _MOST_THRESHOLDS:
+        return None
 
     def levels(elements: Tensor) -> Tensor:
         found: Tensor = (oracle(numbers(elements)) - kind.least) // kind.step
