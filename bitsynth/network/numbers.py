@@ -64,7 +64,7 @@ def has_ties(graph: Graph, edge: str, numbers: Tensor) -> bool:
     if quantizer is None or isinstance(graph.edges[edge].type, Integers):
         return False
     low, high, zero, scale = (quantizer.attributes[k] for k in ("low", "high", "zero", "scale"))
-    steps = numbers.astype(np.float64) / scale
+    steps = np.where(np.isfinite(numbers), numbers, 0).astype(np.float64) / scale
     places = steps + zero
     tie = _tie(quantizer)
     nearest = np.zeros_like(places) if _is_sign(quantizer) else np.rint(places - tie) + tie

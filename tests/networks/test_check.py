@@ -261,3 +261,14 @@ def test_what_differs_ends_with_1(made, net, tmp_path, ended, monkeypatch):
     monkeypatch.setattr("bitsynth.network.compiling.compile", lambda *_, **__: net)
     _, err = ended(1, "check", str(path), "--count", "1")
     assert "error: y: 1 of 12 codes are not those of the reference exact" in err
+
+
+@pytest.mark.parametrize("array", [np.full((1, 1, 4, 5), "x"), np.zeros((1, 1, 4, 5), np.complex64)])
+def test_data_are_numbers(made, tmp_path, array):
+    np.savez(tmp_path / "d.npz", x=array)
+    with pytest.raises(SpecError, match=f"x has values of type {array.dtype}; it wants numbers of float32"):
+        check.given(read(made), tmp_path / "d.npz")
+
+
+def test_infinite_numbers_lie_on_no_tie(made):
+    assert not numbers.has_ties(read(made), "x", np.full((1, 1, 4, 5), -np.inf))
