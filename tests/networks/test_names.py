@@ -21,6 +21,9 @@ FIRST = int(os.environ.get("BITSYNTH_FIRST_SEED", "0"))
 BATCH = 48
 """Networks in a library."""
 
+pytestmark = pytest.mark.filterwarnings("ignore::bitsynth.errors.BitsynthWarning")
+"""Biases are drawn at the ends of int32, too."""
+
 
 def networks(seeds):
     """Compile random networks whose edges have names that the product makes for the network as it was drawn."""

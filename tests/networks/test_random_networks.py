@@ -23,6 +23,9 @@ COUNT = {"avx2": 24, "avx512": 12, "neon": 3, "armv7_neon": 3}
 BATCH = 48
 """Networks in a library."""
 
+pytestmark = pytest.mark.filterwarnings("ignore::bitsynth.errors.BitsynthWarning")
+"""Biases are drawn at the ends of int32, too."""
+
 OPTIMIZED = 10
 """Of libraries each so manieth is compiled as users do."""
 
