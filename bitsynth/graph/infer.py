@@ -10,7 +10,8 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Edge, Reals, Tensor
 
-_MOST_ELEMENTS, _MOST_AXES = 1 << 28, 32
+MOST_ELEMENTS, MOST_AXES = 1 << 28, 32
+"""Of a tensor: what numpy broadcasts has 32 axes at most."""
 _MOST_WORK = 1 << 40
 """Elements that windows read: a thousand times those of ResNet-50, and hours of any processor."""
 
@@ -24,10 +25,10 @@ def inferred(node: Node, inputs: Sequence[Edge], given: Sequence[Tensor | None],
     edges = row.infer(site)
     if odd := next((e for e in edges if isinstance(e.type, Reals) and not e.is_float), None):
         raise site.fail(f"gives no integers of type {odd.dtype}; it wants floats")
-    if large := next((e for e in edges if math.prod(e.shape) > _MOST_ELEMENTS), None):
-        raise site.fail(f"makes a tensor of shape {large.shape}, more than {_MOST_ELEMENTS:,} elements")
-    if deep := next((e for e in edges if len(e.shape) > _MOST_AXES), None):
-        raise site.fail(f"makes a tensor of {len(deep.shape)} axes, more than {_MOST_AXES}; reshape it to fewer")
+    if large := next((e for e in edges if math.prod(e.shape) > MOST_ELEMENTS), None):
+        raise site.fail(f"makes a tensor of shape {large.shape}, more than {MOST_ELEMENTS:,} elements")
+    if deep := next((e for e in edges if len(e.shape) > MOST_AXES), None):
+        raise site.fail(f"makes a tensor of {len(deep.shape)} axes, more than {MOST_AXES}; reshape it to fewer")
     if (window := node.attributes.get("window")) is not None:
         work = math.prod(edges[0].shape) * math.prod(window.kernel)
         if work > _MOST_WORK:

@@ -16,6 +16,7 @@ import numpy as np
 from bitsynth.errors import BitsynthWarning, SpecError
 from bitsynth.graph.arithmetic import REFERENCES
 from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.infer import MOST_AXES, MOST_ELEMENTS
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.overflow import overflows
 from bitsynth.graph.passes.divisors import sunk
@@ -34,7 +35,6 @@ from bitsynth.graph.read.source import FileNode
 from bitsynth.graph.read.tensors import array_of, dtype_of, known
 from bitsynth.graph.types import EdgeType, Reals, Shape, is_float, whole
 
-_MOST_ELEMENTS, _MOST_AXES = 1 << 28, 32
 _NEWEST = 28
 """The newest version of the standard operators whose definitions readers follow."""
 
@@ -114,10 +114,10 @@ class _Import:
                 how = "fix the batch with --batch N" if k == 0 else "export the network with fixed sizes"
                 raise SpecError(f"input {name}: axis {k} is {what}; {how}")
             sizes.append(size)
-        if len(sizes) > _MOST_AXES:
-            raise SpecError(f"input {name} has {len(sizes)} axes, more than {_MOST_AXES}; reshape it to fewer")
-        if np.prod([float(n) for n in sizes]) > _MOST_ELEMENTS:
-            raise SpecError(f"input {name}: shape {tuple(sizes)} has more than {_MOST_ELEMENTS:,} elements")
+        if len(sizes) > MOST_AXES:
+            raise SpecError(f"input {name} has {len(sizes)} axes, more than {MOST_AXES}; reshape it to fewer")
+        if np.prod([float(n) for n in sizes]) > MOST_ELEMENTS:
+            raise SpecError(f"input {name}: shape {tuple(sizes)} has more than {MOST_ELEMENTS:,} elements")
         return tuple(sizes)
 
     def _node(self, node: Any, versions: dict[str, int]) -> None:
