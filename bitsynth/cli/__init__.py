@@ -96,9 +96,7 @@ def _failed(error: BaseException) -> int:
             return ToolError.exit_code
         case MemoryError():
             why = str(error) or "an allocation failed"
-            output.error(
-                f"not enough memory: {why}; give inputs a smaller shape (--batch), or this process more memory"
-            )
+            output.error(f"not enough memory: {why}; give inputs a smaller shape, or this process more memory")
             return ToolError.exit_code
         case _:
             output.error(str(error))

@@ -49,13 +49,14 @@ class Session:
         """Read facts, then the folder; ToolError if they do not come."""
         with lease.limited(ANSWER_SECONDS):
             left = MOST_BYTES
+            lines: list[str] = []
             while line := lease.stdout.readline(left):
                 left -= len(line)
                 text = line.decode(errors="replace").rstrip("\n")
                 if text.startswith(_READY):
-                    self.folder = text.removeprefix(_READY)
+                    self.folder, self.facts = text.removeprefix(_READY), "".join(lines)
                     return
-                self.facts += f"{text}\n"
+                lines.append(f"{text}\n")
             if not left:
                 raise self.ssh.babbled(MOST_BYTES)
             raise self._failure(lease.wait(), lease.stderr.read(MOST_BYTES).decode(errors="replace"))

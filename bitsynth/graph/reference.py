@@ -5,7 +5,8 @@ It knows the table of operators and nothing of passes, layers or C.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,14 +42,7 @@ class Evaluation(Mapping[str, Any]):
 
     def floats(self, name: str) -> Tensor:
         """The numbers on an edge, rounded to its type of the file; integers of an integer type as they are."""
-        edge, value = self.graph.edges[name], self.by_name[name]
-        if isinstance(edge.type, Integers) and not edge.is_float:
-            made = value - edge.type.zero.astype(np.int64)
-            return arithmetic_of("onnx").typed(made, edge.dtype)  # type: ignore[no-any-return]
-        number = arithmetic_of(self.graph.reference).number(value, edge)
-        if isinstance(number, Interval):
-            number = (number.low + number.high) / 2
-        return arithmetic_of("onnx").typed(number, edge.dtype)  # type: ignore[no-any-return]
+        return floats(self.graph, name, self.by_name[name])
 
     def outputs(self) -> tuple[Tensor, ...]:
         """The numbers on each output of the network."""
@@ -60,18 +54,76 @@ def run(graph: Graph, inputs: Mapping[str, Tensor]) -> Evaluation:
 
     SpecError for inputs that are missing, of another shape, or not on an input's grid.
     """
+    return Evaluation(graph, dict(stream(graph, inputs)))
+
+
+def stream(graph: Graph, inputs: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
+    """Yield each edge with its value, as `run` has them, in an order in which nodes can run.
+
+    A value is dropped after the last node that may read it, so that memory is that of the edges alive at once.
+    SpecError as of `run`; MemoryError that names the node.
+    """
     if unknown := sorted(set(inputs) - set(graph.inputs)):
         raise SpecError(f"no input {', '.join(unknown)}; the network's are {', '.join(graph.inputs)}")
     values: dict[str, Any] = dict(graph.constants)
+    yield from values.items()
     for name in graph.inputs:
         if name not in inputs:
             raise SpecError(f"input {name} is missing")
-        values[name] = _given(graph, name, np.asarray(inputs[name]))
+        with _fitting(f"input {name}", graph, [name]):
+            values[name] = _given(graph, name, np.asarray(inputs[name]))
+        yield name, values[name]
     exact = Exactly(graph, values, graph.makers())
-    for node in graph.nodes:
-        made = evaluate(node, graph, values, exact)
-        values.update(zip(node.outputs, made, strict=True))
-    return Evaluation(graph, values)
+    unread = _unread_after(graph)
+    for place, node in enumerate(graph.nodes):
+        with _fitting(str(node), graph, node.outputs):
+            made = dict(zip(node.outputs, evaluate(node, graph, values, exact), strict=True))
+        values.update(made)
+        yield from made.items()
+        for name in unread.get(place, ()):
+            values.pop(name, None)
+
+
+@contextmanager
+def _fitting(what: str, graph: Graph, names: Sequence[str]) -> Iterator[None]:
+    """Name `what` needs memory for the edges `names` if there is too little."""
+    try:
+        yield
+    except MemoryError:
+        shapes = ", ".join(str(graph.edges[name].shape) for name in names)
+        raise MemoryError(f"{what}: the reference's values of shape {shapes} do not fit") from None
+
+
+def _unread_after(graph: Graph) -> dict[int, list[str]]:
+    """Find for each node, by its place, the edges that no later node reads.
+
+    A number that exact arithmetic leaves open is computed again from the inputs of its node, so these are alive as
+    long as the number is: in `x -> Mul -> y -> Quant`, where y is real, x is read until after Quant.
+    """
+    last: dict[str, int] = {}
+    for place in reversed(range(len(graph.nodes))):
+        node = graph.nodes[place]
+        again = [
+            last[name] for name in node.outputs if name in last and not isinstance(graph.edges[name].type, Integers)
+        ]
+        for name in node.inputs:
+            last[name] = max([last.get(name, place), *again])
+    unread: dict[int, list[str]] = {}
+    for name, place in last.items():
+        unread.setdefault(place, []).append(name)
+    return unread
+
+
+def floats(graph: Graph, name: str, value: Any) -> Tensor:
+    """Return the numbers of a value of the edge `name`, rounded to its type of the file; integers as they are."""
+    edge = graph.edges[name]
+    if isinstance(edge.type, Integers) and not edge.is_float:
+        made = value - edge.type.zero.astype(np.int64)
+        return arithmetic_of("onnx").typed(made, edge.dtype)  # type: ignore[no-any-return]
+    number = arithmetic_of(graph.reference).number(value, edge)
+    if isinstance(number, Interval):
+        number = (number.low + number.high) / 2
+    return arithmetic_of("onnx").typed(number, edge.dtype)  # type: ignore[no-any-return]
 
 
 def enclosure(graph: Graph, inputs: Mapping[str, Interval], end: str) -> Interval:

@@ -124,6 +124,8 @@ class _Assembly:
             self.steps.append(region.step(buffers))
         except SpecError as error:
             raise SpecError(f"{region.nodes[-1]}: {error}") from None
+        except MemoryError as error:
+            raise MemoryError(f"{region.nodes[-1]}: {error}") from None
         self.made += self.steps[-1].kind != "plain"
         if self.made > _MOST_PRODUCTS:
             raise SpecError(

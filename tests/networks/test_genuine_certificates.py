@@ -21,6 +21,8 @@ KINDS = {
     10022: "ranges along an axis that a reshape joins with the batch",
     10271: "a transpose of ranges that differ along the axis it moves to channels",
     10604: "ranges of single elements, by one name of memory alone",
+    21485: "real numbers of integers whose scales differ by column, behind a batch norm by channel",
+    22500: "a table of every second integer",
     10064: "sums of integers with a bias in a reference of floats",
 }
 """Seeds of networks whose certificates were once refused, and what they have."""

@@ -83,6 +83,21 @@ def test_files_of_thousands_of_nodes_take_a_minute_and_two_gigabytes_at_most(tmp
     assert done.returncode == 0 or done.stderr.startswith(f"error: {path}: ")
 
 
+@pytest.mark.parametrize(("elements", "says"), [(1 << 24, ""), (1 << 26, "input x: the reference's values of shape")])
+def test_large_activations_are_compiled_or_their_node_is_named(tmp_path, elements, says):
+    """Memory is that of the edges alive at once, however many nodes there are; with less the node is named."""
+    nodes = [node("Quant", "x s z b", "q", domain=QONNX, signed=1, narrow=0), node("Relu", "q", "v0")]
+    nodes += [node("Neg", f"v{k}", f"v{k + 1}", name=f"n{k}") for k in range(4)]
+    grid = {"s": np.float32(1), "z": np.float32(0), "b": np.float32(2)}
+    path = tmp_path / "net.onnx"
+    onnx.save(model([*nodes, node("Relu", "v4")], {"x": (1, elements >> 10, 1, 1 << 10)}, grid), path)
+    argv = ["compile", str(path), "--isa", "avx2", "-o", str(tmp_path / "out")]
+    code = textwrap.dedent(_COMMANDS).format(seconds=_SECONDS, bytes=5 * (1 << 28), argv=argv)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == (4 if says else 0), done.stderr[-400:]
+    assert says in done.stderr
+
+
 def test_networks_of_too_many_products_are_refused(monkeypatch):
     monkeypatch.setattr(lower, "_MOST_PRODUCTS", 3)
     assert len(lower.lower(read(FAMILIES["dense"](3)), NetworkTarget("avx2")).steps) > 3

@@ -97,6 +97,17 @@ def test_a_formula_that_is_not_the_chain_is_refused(case):
         checker.prove(step, [{"operand": [1, 0], "role": "arena", "type": "int32"}] * len(edges), edges, exact)
 
 
+@pytest.mark.parametrize("key", ["scale", "zero"])
+def test_scales_of_columns_are_none_of_channels(key):
+    """As numbers of channels they would prove a chain that multiplies each channel, where elements differ by column."""
+    by_column = {**edge(0, 3), "shape": [1, 2, 2], key: stored(np.array([[[1.0, 2.0]]]))}
+    step = {"inputs": ["x"], "outputs": ["y"], "chain": chain("f mul sum scale0, g sub f zero0"), "constants": {}}
+    step |= {"claims": [{**THE_SUM, "is": "g"}], "sums": {"bias": 0}}
+    buffers = [{"operand": [1, 0], "role": "arena", "type": "int32"}] * 2
+    with pytest.raises(AssertionError, match="differ along other axes than channels"):
+        checker.prove(step, buffers, [by_column, by_column], EXACT)
+
+
 @pytest.fixture(scope="module")
 def found():
     return certified(zoo(np.random.default_rng(15)))

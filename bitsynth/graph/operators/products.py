@@ -13,6 +13,9 @@ from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.ranges import convolved, multiplied
 from bitsynth.graph.types import INT32, Edge, Integers, Reals, Shape, Tensor
 
+_MOST_WINDOWS = 1 << 18
+"""Elements of windows that are written out at once: 2 MB of float64, which stay in the cache."""
+
 
 def _window(site: Site) -> SlidingWindow:
     found: SlidingWindow = site["window"]
@@ -62,12 +65,15 @@ def _result(site: Site, made: Quantity) -> list[Any]:
 
 def _columns(site: Site, image: Tensor) -> Tensor:
     """The windows of an image, (N, groups, pixels, elements)."""
-    window, out = _window(site), site.outputs[0].shape[2:]
+    return _windows(site, image).reshape(image.shape[0], site["groups"], int(np.prod(site.outputs[0].shape[2:])), -1)
+
+
+def _windows(site: Site, image: Tensor) -> Tensor:
+    """The windows of an image, (N, groups, *out, channels, *kernel), which share its memory."""
+    window, axes = _window(site), len(site.outputs[0].shape) - 2
     found = window.of(image, _zero_of(image))
-    found = found.reshape(image.shape[0], site["groups"], -1, *out, *window.kernel)
-    axes = len(out)
-    order = (0, 1, *range(3, 3 + axes), 2, *range(3 + axes, 3 + 2 * axes))
-    return found.transpose(order).reshape(image.shape[0], site["groups"], int(np.prod(out)), -1)
+    by_group = found.reshape(found.shape[0], site["groups"], -1, *found.shape[2:])
+    return by_group.transpose(0, 1, *range(3, 3 + axes), 2, *range(3 + axes, 3 + 2 * axes))
 
 
 def _rows(site: Site, weights: Tensor) -> Tensor:
@@ -78,9 +84,29 @@ def _rows(site: Site, weights: Tensor) -> Tensor:
 
 def _convolve(site: Site, *values: Any) -> list[Any]:
     at, (x, w) = _factors(site, values)
+    if isinstance(site.outputs[0].type, Integers):
+        return _result(site, _convolve_integers(site, x, w))
     maths = at.maths
     made = maths.matmul(maths.move(lambda a: _columns(site, a), x), maths.move(lambda a: _rows(site, a), w))
     return _result(site, maths.move(lambda a: a.transpose(0, 1, 3, 2).reshape(site.outputs[0].shape), made))
+
+
+def _convolve_integers(site: Site, image: Tensor, weights: Tensor) -> Tensor:
+    """Convolve integers in floats that hold them, whatever the order of additions, in parts of bounded memory."""
+    rows = _rows(site, weights)
+    made = np.empty((image.shape[0], site["groups"], rows.shape[-1], *site.outputs[0].shape[2:]), image.dtype)
+    parts = [(_windows(site, image), np.moveaxis(made, 2, -1))]
+    pixels = range(2, made.ndim - 1)
+    while parts:
+        windows, sums = parts.pop()
+        longest = max((0, *pixels), key=lambda axis: windows.shape[axis])
+        if windows.size > _MOST_WINDOWS and windows.shape[longest] > 1:
+            halves = (np.array_split(x, 2, longest) for x in (windows, sums))
+            parts += zip(*halves, strict=True)
+        else:
+            columns = windows.reshape(*windows.shape[:2], -1, rows.shape[-2])
+            sums[...] = (columns @ rows).reshape(sums.shape)
+    return made.reshape(site.outputs[0].shape)
 
 
 def _zero_of(array: Tensor) -> Any:

@@ -69,9 +69,14 @@ class ChainWriter:
         return self.graph.reference == "exact"
 
     def start(self, name: str, edge: Edge, number: int = 0) -> None:
-        """Begin with the integers of an edge, called `name`, or its numbers; of inputs it is that of a `number`."""
+        """Begin with the integers of an edge, called `name`, or its numbers; of inputs it is that of a `number`.
+
+        Unsaid if scales or zero points differ along other axes than channels.
+        """
         made = ChainValue(name, edge.dtype)
         if isinstance(edge.type, Integers):
+            for numbers in (edge.type.scale, edge.type.zero):
+                _column(numbers, *self.place)
             grid = tuple(ChainValue(f"{k}{number}", is_constant=True) for k in ("scale", "zero"))
             made = ChainValue(name, edge=edge, place=self.place, grid=grid)
         self.edges[edge.name] = made

@@ -120,14 +120,20 @@ def ends_of(edge: dict[str, Any], *, inner: bool = False) -> tuple[Any, Any]:
     the widest range that an element has is taken for what is read; the `inner` one, which all elements have in common,
     for what is written: 0 to 9 and 2 to 5 are 0 to 9 to read, 2 to 5 to write.
     """
-    rank, ends = len(edge["shape"]), [array(edge["low"]), array(edge["high"])]
-    along = [x.size == 1 or (x.ndim >= rank - 1 > 0 and x.shape[x.ndim - rank + 1] == x.size) for x in ends]
+    ends = [array(edge["low"]), array(edge["high"])]
+    along = [is_by_channel(x, edge) for x in ends]
     if not all(along) and inner:
         return ends[0].max().reshape(1, 1), ends[1].min().reshape(1, 1)
     if not all(along):
         return ends[0].min().reshape(1, 1), ends[1].max().reshape(1, 1)
     low, high = np.broadcast_arrays(*(x.reshape(-1, 1) for x in ends))
     return low, high
+
+
+def is_by_channel(numbers: Any, edge: dict[str, Any]) -> bool:
+    """Return whether numbers that broadcast to the shape of an edge are one for all, or differ along axis 1 alone."""
+    rank = len(edge["shape"])
+    return bool(numbers.size == 1 or (numbers.ndim >= rank - 1 > 0 and numbers.shape[1 - rank] == numbers.size))
 
 
 def decoded(claim: dict[str, Any]) -> dict[str, Any]:
@@ -606,8 +612,12 @@ class Task(NamedTuple):
 
 def chain_of(step: dict[str, Any], edges: list[Any], exact: bool) -> StepChain:
     """Return a step's chain with its constants, all finite but for limits that max and min keep to."""
-    read, ops = enumerate(edges[: len(step["inputs"])]), step["chain"]
-    grids = {f"{k}{i}": column(edge.get(k, 1)) * 1.0 for i, edge in read for k in ("scale", "zero")}
+    ops, grids = step["chain"], {}
+    for i, edge in enumerate(edges[: len(step["inputs"])]):
+        for k in ("scale", "zero"):
+            given = array(edge.get(k, 1))
+            require(is_by_channel(given, edge), "scales or zero points differ along other axes than channels")
+            grids[f"{k}{i}"] = given.reshape(-1, 1) * 1.0
     names = {*step["constants"], *grids, "sum", "other"}
     require(len(names) == len(step["constants"]) + len(grids) + 2, "a constant has the name of another value")
     constants: dict[str, Any] = {k: np.atleast_2d(array(x) * 1.0) for k, x in step["constants"].items()} | grids
@@ -716,6 +726,8 @@ def numbers_made(chain: StepChain, claim: dict[str, Any], edge: dict[str, Any], 
         is_whole = [np.all(array(edge["scale"]) == 1), np.all((low <= at) & (at <= high))]
         require(is_whole, "integers of a result are on a scale, or leave their type")
     numbers, _, off = chain.at(*given, claim["is"])
+    along = [is_by_channel(array(edge.get(k, 1)), edge) for k in ("scale", "zero")]
+    require(along, "scales or zero points differ along other axes than channels")
     own = (at - column(edge["zero"])) * column(edge["scale"]) if "scale" in edge else numbers
     require((abs(numbers - own) <= off) & (off <= claim["off"]) & (claim["off"] < np.inf), "C may be farther off")
     return at if "scale" in edge else numbers

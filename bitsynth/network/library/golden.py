@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.graph import run
+from bitsynth.graph.reference import floats, stream
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.numbers import every
 from bitsynth.network.program import Buffer, NetworkProgram
@@ -18,6 +18,8 @@ NUMBERS = 256
 """Numbers that the elements of an input are taken from."""
 MOST_SHOWN = 1 << 12
 """Elements of an output that are compared one by one, the first."""
+_BLOCK = 1 << 16
+"""Words that are mixed at once: they stay in the cache."""
 _GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
@@ -49,42 +51,60 @@ class Golden:
         }
 
     @cached_property
-    def _values(self) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-        """Edges with integers, and the numbers of outputs."""
-        graph = self.program.graph
-        if self.edges is not None:
-            return self.edges, self.edges
-        found = run(graph, self.inputs)
-        integers = {n: found[n] for n, e in graph.edges.items() if isinstance(e.type, Integers) and n in found}
-        return integers, {name: found.floats(name) for name in graph.outputs}
+    def _found(self) -> tuple[dict[str, int], dict[str, Tensor]]:
+        """The digest of each tested buffer and the first elements of each output, by name, of one run."""
+        graph, digests, outputs = self.program.graph, {}, {}
+        tested: dict[str, list[Buffer]] = {}
+        for _, buffer in self._tested():
+            tested.setdefault(buffer.edge.name, []).append(buffer)
+        for name, value in stream(graph, self.inputs) if self.edges is None else self.edges.items():
+            for buffer in tested.get(name, ()):
+                digests[buffer.name] = digest(buffer.format.write(value).view(np.uint8))
+            if name in graph.outputs:
+                made = floats(graph, name, value) if self.edges is None else value
+                outputs[name] = made.reshape(-1)[:MOST_SHOWN].copy()
+        return digests, outputs
+
+    def _tested(self) -> Iterator[tuple[int, Buffer]]:
+        """Of each step the buffers of integers it fills."""
+        for place, step in enumerate(self.program.steps):
+            for buffer in (self.program.buffers[name] for name in step.outputs):
+                if buffer.role == "arena" and isinstance(buffer.edge.type, Integers):
+                    yield place, buffer
 
     def digests(self) -> Iterator[tuple[int, Buffer, int]]:
         """Of each step the buffers of integers it fills, and the digests of what then lies there."""
-        integers, _ = self._values
-        for place, step in enumerate(self.program.steps):
-            for buffer in (self.program.buffers[name] for name in step.outputs):
-                if buffer.role == "arena" and isinstance(buffer.edge.type, Integers) and buffer.edge.name in integers:
-                    memory = buffer.format.write(integers[buffer.edge.name])
-                    yield place, buffer, digest(memory.view(np.uint8))
+        digests, _ = self._found
+        for place, buffer in self._tested():
+            if buffer.name in digests:
+                yield place, buffer, digests[buffer.name]
 
     def outputs(self) -> list[Tensor]:
         """The first elements of each output."""
-        _, numbers = self._values
-        return [numbers[name].reshape(-1)[:MOST_SHOWN] for name in self.program.graph.outputs]
+        _, outputs = self._found
+        return [outputs[name] for name in self.program.graph.outputs]
 
 
-def choices(count: int, stream: int) -> NDArray[np.int64]:
+def choices(count: int, stream: int) -> NDArray[np.uint8]:
     """Pseudorandom places among `NUMBERS`, those that C makes of a stream's elements."""
-    made = _mixed(_counted(count, stream << 32)) & np.uint64(NUMBERS - 1)
-    return made.astype(np.int64)
+    made = np.empty(count, np.uint8)
+    for first in range(0, count, _BLOCK):
+        part = made[first : first + _BLOCK]
+        part[...] = _mixed(_counted(part.size, (stream << 32) + first)) & np.uint64(NUMBERS - 1)
+    return made
 
 
 def digest(memory: NDArray[np.uint8]) -> int:
     """The sum of mixed words and their places, as C makes it; behind the last byte are zeros."""
-    words = np.zeros(-(-memory.size // 8) * 8, np.uint8)
-    words[: memory.size] = memory
-    with np.errstate(over="ignore"):
-        return int(_mixed(words.view("<u8") + _counted(words.size // 8, 0)).sum(dtype=np.uint64))
+    total = np.uint64(0)
+    for first in range(0, memory.size, 8 * _BLOCK):
+        part = memory[first : first + 8 * _BLOCK]
+        words = np.zeros(-(-part.size // 8) * 8, np.uint8)
+        words[: part.size] = part
+        with np.errstate(over="ignore"):
+            mixed = _mixed(words.view("<u8") + _counted(words.size // 8, first // 8))
+            total += mixed.sum(dtype=np.uint64)
+    return int(total)
 
 
 def _counted(count: int, first: int) -> NDArray[np.uint64]:

@@ -33,11 +33,9 @@ def layouts_of(graph: Graph, start: str, end: str) -> tuple[str, ...]:
 
 
 def function(graph: Graph, chain: Chain, integers: Tensor) -> Tensor:
-    """The integers (1 or channels, integers) that a chain makes of those; of such as never come, anything."""
+    """Return the integers (1 or channels, integers) that a chain gives for `integers`; anything outside its range."""
     low, high = ranges(graph, chain)
-    step = graph.edges[chain.start].integers.step
-    points = low + (integers[:, None].clip(low, high) - low) // step * step
-    found, places = np.unique(points, axis=0, return_inverse=True)
+    found, places = np.unique(integers[:, None].clip(low, high), axis=0, return_inverse=True)
     return Oracle(graph, chain)(found)[places.reshape(-1)].T
 
 

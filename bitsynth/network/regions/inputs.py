@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from bitsynth.graph.ir import Node
-from bitsynth.graph.types import Edge, Reals
+from bitsynth.graph.types import Edge, Reals, Tensor
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
 from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
 from bitsynth.network.regions.input_text import LevelCodes, input_body
@@ -63,16 +63,20 @@ def _order(wiring: Wiring, source: str, moves: tuple[Node, ...], end: str) -> st
     """Whether the caller's numbers lie as codes do, channels last, or in planes of channels; None if in other order."""
     graph = wiring.graph
     given, made = graph.edges[source].shape, graph.edges[end].shape
-    places = np.arange(math.prod(given)).reshape(given)
+    places = np.arange(math.prod(given), dtype=np.int32).reshape(given)
     for node in moves:
         attributes = node.attributes
         places = places.reshape(attributes["sizes"]) if node.op == "reshape" else places.transpose(attributes["order"])
     if len(made) < 2:
         return None
-    last = np.moveaxis(places.reshape(made), 1, -1).reshape(-1)
-    if (np.diff(last) == 1).all():
-        return CHANNELS_LAST
-    return PLAIN if (places.reshape(-1)[:-1] < places.reshape(-1)[1:]).all() else None
+    places = places.reshape(made)
+    return CHANNELS_LAST if _is_rising(np.moveaxis(places, 1, -1)) else PLAIN if _is_rising(places) else None
+
+
+def _is_rising(places: Tensor) -> bool:
+    """Return whether each of some different numbers is greater than the one before it."""
+    row = places.reshape(-1)
+    return bool((row[:-1] < row[1:]).all())
 
 
 class InputRegion(Region):

@@ -156,7 +156,7 @@ def _evaluated(graph: Graph, join: Join, points: Sequence[Tensor]) -> Tensor | N
         if not kind.has_one_grid:
             return None
         shape = _column(edge.shape, values.size)
-        alike = Integers.between(kind.least, kind.most, kind.scale.min(), kind.zero.min(), kind.step)
+        alike = Integers.between(kind.least, kind.most, kind.scale.min(), kind.zero.min())
         builder.input(name, shape, edge.dtype, alike)
         given[name] = values.clip(kind.least, kind.most).reshape(shape)
     try:

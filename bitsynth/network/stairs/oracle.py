@@ -90,15 +90,18 @@ class Oracle:
         return (count, *sizes[1:])
 
     def _type(self, edge: Edge, axis: int) -> EdgeType:
-        """The type of an edge, for all channels alike if there is one."""
+        """Return the type of an edge, for all channels alike if there is one.
+
+        Integers between those that occur belong to it: formulas and tables of C have a value for them, too.
+        """
         kind = edge.type
         if not isinstance(kind, Integers):
             return kind
         if self.channels == 1:
-            return Integers.between(kind.least, kind.most, kind.scale.min(), kind.zero.min(), kind.step)
+            return Integers.between(kind.least, kind.most, kind.scale.min(), kind.zero.min())
         low, high = (over_channels(bound, edge, axis, least) for bound, least in ((kind.low, True), (kind.high, False)))
         shape = [-1 if k == axis else 1 for k in range(len(edge.shape))]
-        return replace(kind, low=compressed(low.reshape(shape)), high=compressed(high.reshape(shape)))
+        return replace(kind, low=compressed(low.reshape(shape)), high=compressed(high.reshape(shape)), step=1)
 
 
 def over_channels(bound: Tensor, edge: Edge, axis: int, least: bool) -> Tensor:
