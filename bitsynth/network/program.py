@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.graph.ir import Graph
+from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 from bitsynth.layers.glue.base import Glue
 from bitsynth.layers.packed import PackedLayer
@@ -197,6 +198,15 @@ class NetworkProgram:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     cpu: str = ""
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """The place of each node of the graph, by name."""
+        return {node.name: place for place, node in enumerate(self.graph.nodes)}
+
+    def nodes_of(self, step: NetworkStep) -> list[Node]:
+        """Return the nodes of the graph that a step computes, in an order in which they can run."""
+        return [self.graph.nodes[place] for place in sorted(self._places[name] for name in step.nodes)]
 
 
 def alias_root(buffers: Mapping[str, Buffer], name: str) -> str:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -210,3 +211,12 @@ def test_results_have_the_type_of_the_file(kind):
     assert failure(forged)
     forged["edges"]["y"]["type"] = kind
     assert failure(forged)
+
+
+def test_numbers_beyond_floats_are_refused():
+    """A fraction that is not known exactly, of more digits than floats have, is no chain that is proved."""
+    big = np.array([[Fraction(10) ** 200]])
+    start = {"sum": (np.array([[Fraction(1, 2)]]), 0.0, Fraction(1, 4)), "big": (big, 0.0, Fraction(0))}
+    ops = chain("r round sum, a mul r big, b add a big, c mul b big, f max c big")
+    with pytest.raises(AssertionError, match="of a chain is beyond floats"):
+        checker.evaluated(ops, start, True)

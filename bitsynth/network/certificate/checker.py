@@ -238,9 +238,12 @@ def root(a: Bounded, exact: bool, lost: float) -> Bounded:
 
 
 def curved(name: str, a: Bounded, lost: float) -> Bounded:
-    """Return sigmoid, tanh or erf in float64, which is assumed to be off by 8 * LOST = 2^-48 at most; exact at 0."""
+    """Return sigmoid, tanh or erf in float64, which is assumed to be off by 8 * LOST = 2^-48 at most; exact at 0.
+
+    Their slope is below 8 / 7, and they lie between -1 and 1, so that two of their numbers are 2 apart at most.
+    """
     floats = CURVES[name](np.asarray(a.numbers, float)).astype(float)
-    off = a.off + a.off / 7 + 8 * (lost or Fraction(LOST))
+    off = np.minimum(a.off + a.off / 7, 2) + 8 * (lost or Fraction(LOST))
     at_zero = (a.numbers == 0) & (a.off == 0)
     return Bounded(floats if lost else fractions(floats), a.rises, np.where(at_zero, 0 * a.off, off))
 
@@ -278,7 +281,8 @@ def evaluated(
         levels: Constants (channels, levels) by name, of which "count" says how many are reached.
 
     Raises:
-        AssertionError: A name is there already, so that which value it stands for would depend on the order.
+        AssertionError: A name is there already, so that which value it stands for would depend on the order; or a
+            fraction that is not known exactly is beyond floats.
         KeyError: There is no such name or operation.
     """
     values = {name: Bounded(*value) for name, value in start.items()}
@@ -286,7 +290,10 @@ def evaluated(
     for op in chain:
         require(op["is"] not in values, f"two values of a chain are called {op['is']}")
         with np.errstate(all="ignore"):  # what leaves floats is infinite or nan, and no code
-            values[op["is"]] = operated(op, values, (levels or {}).get(op["of"][-1]), exact, lost)
+            try:
+                values[op["is"]] = operated(op, values, (levels or {}).get(op["of"][-1]), exact, lost)
+            except OverflowError:
+                raise AssertionError(f"{op['is']} of a chain is beyond floats") from None
     return values
 
 

@@ -41,7 +41,7 @@ ELEMENTS: JsonValue = {"bias": 0}
 
 def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
     """The sums of a layer, the chain behind them, and the claims; Unsaid if the checker cannot tell."""
-    nodes = [node for node in program.graph.nodes if node.name in step.nodes]
+    nodes = program.nodes_of(step)
     product = next((node for node in nodes if node.op in PRODUCTS), None)
     if product is None:
         raise Unsaid("the graph has no product that it computes")
@@ -69,7 +69,7 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
 def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
     """The same of glue with a table."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
-    nodes = [node for node in program.graph.nodes if node.name in step.nodes]
+    nodes = program.nodes_of(step)
     glue, first = step.glue, given[0]
     if isinstance(glue, Lookup | PairLookup):
         rank = len(first.edge.shape)

@@ -72,7 +72,7 @@ def _chain(program: NetworkProgram, step: PlainStep, given: Sequence[Buffer]) ->
     chain = ChainWriter(program.graph, (len(given[0].edge.shape), 1))
     for k, (name, buffer) in enumerate(zip(("sum", "other"), given, strict=False)):
         chain.start(name, buffer.edge, k)
-    walk(chain, [node for node in program.graph.nodes if node.name in step.nodes])
+    walk(chain, program.nodes_of(step))
     return chain
 
 
@@ -89,7 +89,7 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
     first = given[0].edge
     chain = ChainWriter(program.graph, (len(first.shape), 1 if len(first.shape) > 1 else -1))
     chain.start("sum", first)
-    walk(chain, [node for node in program.graph.nodes if node.name in step.nodes])
+    walk(chain, program.nodes_of(step))
     end, points = chain.number(made[0].edge.name), first.integers.most - first.integers.least + 1
     channels = first.shape[1] if len(first.shape) > 1 else math.prod(first.shape)
     if points * channels * (1 + len(chain.ops)) >= checker.MOST >> 1:
@@ -136,7 +136,7 @@ def conversion_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
 
 def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     """Elements that are moved, or the greatest of some: each is one of the input, and means the same."""
-    nodes = [node for node in program.graph.nodes if node.name in step.nodes]
+    nodes = program.nodes_of(step)
     if left := [node.op for node in nodes if node.op not in _MOVES]:
         raise Unsaid(f"plain C computes {left[0]}: tested, not proved")
     if len(step.inputs) != 1:

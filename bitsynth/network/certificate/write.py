@@ -125,8 +125,8 @@ def _lines(value: JsonValue) -> str:
 
 
 def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
-    ops = {node.name: node.op for node in program.graph.nodes}
-    nodes = [[name, ops.get(name, "conversion")] for name in step.nodes]
+    ops = {node.name: node.op for node in program.nodes_of(step)}
+    nodes = [[name, ops[name]] for name in step.nodes]
     kernels = [record.name for record in records_of(step)]
     made = {
         "kind": step.kind,
