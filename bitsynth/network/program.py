@@ -18,9 +18,9 @@ from bitsynth.layers.words import pack_words, packed_words, unpack_words
 from bitsynth.spec.matmul import MatmulOperand
 
 if TYPE_CHECKING:
-    from bitsynth.network.stairs.curves import Curve
-    from bitsynth.network.stairs.lines import Line
-    from bitsynth.network.stairs.staircase import Staircase
+    from bitsynth.network.formulas.curves import Curve
+    from bitsynth.network.formulas.lines import Line
+    from bitsynth.network.formulas.step_functions import Staircase
 
 PLAIN, CHANNELS_LAST, PACKED = "plain", "NHWC", "packed"
 

@@ -10,9 +10,9 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
+from bitsynth.network.formulas import Chain, Staircase, chain_from, staircase
+from bitsynth.network.formulas.doubles import real_staircase
 from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.stairs import Chain, Staircase, chain_from, staircase
-from bitsynth.network.stairs.doubles import real_staircase
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 _MOVES = ("reshape", "transpose", "depth_to_space", "space_to_depth", "resize")

@@ -11,8 +11,8 @@ from onnx_files import model, node
 from bitsynth.graph import read, run
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers
+from bitsynth.network.formulas import Oracle, alike, chain_from, gated_line, gated_rescale
 from bitsynth.network.operands import activations
-from bitsynth.network.stairs import Oracle, alike, chain_from, gated_line, gated_rescale
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 CHANNELS = 5

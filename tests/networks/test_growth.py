@@ -130,7 +130,7 @@ def test_thresholds_of_very_many_channels_are_plain_c(monkeypatch, rng):
     made = model(nodes, {"x": (1, 40, 1, 1)}, {"s": scale, "z": np.float32(0), "b": np.float32(8)})
     x = rng.uniform(0, 300, (1, 40, 1, 1)).astype(np.float32) * scale
     first = compile(made, isa="avx2")
-    monkeypatch.setattr(sys.modules["bitsynth.network.stairs.staircase"], "_MOST_THRESHOLDS", 40 * 255 - 1)
+    monkeypatch.setattr(sys.modules["bitsynth.network.formulas.step_functions"], "_MOST_THRESHOLDS", 40 * 255 - 1)
     second = compile(made, isa="avx2")
     formulas = [getattr(net.program.steps[0], "formula", None) for net in (first, second)]
     assert formulas[0] is not None

@@ -12,9 +12,9 @@ from network_batches import compiled_together, numbers, same
 import bitsynth
 from bitsynth.graph import read, run
 from bitsynth.layers.epilogues import FixedPoint
+from bitsynth.network.formulas import chain_from, fixed_point_of, staircase
 from bitsynth.network.operands import activations
 from bitsynth.network.program import LayerStep
-from bitsynth.network.stairs import chain_from, fixed_point_of, staircase
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 

@@ -8,13 +8,13 @@ from bitsynth.graph import read
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers, Reals
 from bitsynth.layers.epilogues import Rescale, Thresholds
+from bitsynth.network.formulas import Oracle, Paired, chain_from, cheapest, joined_chain, staircase
+from bitsynth.network.formulas.chain import link_of
+from bitsynth.network.formulas.forms import FEW_LEVELS
+from bitsynth.network.formulas.lines import line_of
+from bitsynth.network.formulas.paired_lines import paired_line
+from bitsynth.network.formulas.step_functions import float_of, places
 from bitsynth.network.operands import activations
-from bitsynth.network.stairs import Oracle, Paired, chain_from, cheapest, joined_chain, staircase
-from bitsynth.network.stairs.chain import link_of
-from bitsynth.network.stairs.forms import FEW_LEVELS
-from bitsynth.network.stairs.lines import line_of
-from bitsynth.network.stairs.paired_lines import paired_line
-from bitsynth.network.stairs.staircase import float_of, places
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 CHANNELS = 6

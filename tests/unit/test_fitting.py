@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bitsynth.network.stairs.fitting import Lines
+from bitsynth.network.formulas.fitting import Lines
 
 
 def _lines(seed: int) -> Lines:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bitsynth.graph.types import Tensor
-from bitsynth.network.stairs.search import turns
+from bitsynth.network.formulas.search import turns
 
 
 class _Levels:

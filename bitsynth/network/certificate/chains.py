@@ -11,7 +11,7 @@ import numpy as np
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge, Integers, Tensor, whole
 from bitsynth.network.certificate.arrays import JsonValue, stored
-from bitsynth.network.stairs.chain import moved_axis
+from bitsynth.network.formulas.chain import moved_axis
 
 
 class Unsaid(Exception):

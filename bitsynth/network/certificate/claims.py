@@ -29,9 +29,9 @@ from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
 from bitsynth.network.certificate.chains import ChainWriter, Unsaid
 from bitsynth.network.certificate.edges import MOST_PLACE, range_of
+from bitsynth.network.formulas.step_functions import Staircase
+from bitsynth.network.formulas.thresholds import passed
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep
-from bitsynth.network.stairs.staircase import Staircase
-from bitsynth.network.stairs.thresholds import passed
 
 _MOST_SUMS = 1 << 25
 """Operations on all sums, all of whose results the checker holds at once."""

@@ -9,7 +9,7 @@ import numpy as np
 from bitsynth.graph.types import Edge, Integers, Reals, Tensor
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored
-from bitsynth.network.stairs.staircase import INFINITE
+from bitsynth.network.formulas.step_functions import INFINITE
 
 MOST_PLACE = INFINITE - 1
 """The place of the greatest float32 in the order of these, counted from 0."""

@@ -24,9 +24,9 @@ from bitsynth.network.certificate.claims import (
 )
 from bitsynth.network.certificate.edges import edge_facts, range_of
 from bitsynth.network.certificate.rebuild import is_conversion
+from bitsynth.network.formulas.curves import Curve
+from bitsynth.network.formulas.lines import Line
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep, alias_root
-from bitsynth.network.stairs.curves import Curve
-from bitsynth.network.stairs.lines import Line
 
 _POINTS = 1 << 11
 """Integers whose numbers are made at once: those of some channels lie in near caches."""

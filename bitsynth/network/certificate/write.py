@@ -32,6 +32,9 @@ from bitsynth.network.certificate.elements import (
 from bitsynth.network.certificate.kernels import records_of
 from bitsynth.network.certificate.rebuild import step_recipe
 from bitsynth.network.certificate.recipe import recipe
+from bitsynth.network.formulas.curves import Curve
+from bitsynth.network.formulas.lines import Line
+from bitsynth.network.formulas.step_functions import Staircase
 from bitsynth.network.program import (
     PACKED,
     Buffer,
@@ -41,9 +44,6 @@ from bitsynth.network.program import (
     NetworkStep,
     alias_root,
 )
-from bitsynth.network.stairs.curves import Curve
-from bitsynth.network.stairs.lines import Line
-from bitsynth.network.stairs.staircase import Staircase
 
 FORMAT = checker.FORMAT
 ENDS = ".certificate.json"

@@ -19,15 +19,15 @@ from bitsynth.graph.names import Names
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import INT32, Edge, Tensor
 from bitsynth.isa.load import names
+from bitsynth.network.formulas import Chain, Paired, Staircase, chain_from, joined_chain, paired_form, staircase
+from bitsynth.network.formulas.forms import wanted_codes
+from bitsynth.network.formulas.rescaling import rescaling_of, with_integers_alone
 from bitsynth.network.patterns import floats, layers, others
 from bitsynth.network.patterns.layers import PatternForm
 from bitsynth.network.patterns.writer import PatternWriter, refusal
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.lines import residual_operand
 from bitsynth.network.regions.product import Product, product_of
-from bitsynth.network.stairs import Chain, Paired, Staircase, chain_from, joined_chain, paired_form, staircase
-from bitsynth.network.stairs.forms import wanted_codes
-from bitsynth.network.stairs.rescaling import rescaling_of, with_integers_alone
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 

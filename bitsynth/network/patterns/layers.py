@@ -10,9 +10,9 @@ import numpy as np
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32, Edge, Tensor
 from bitsynth.layers.epilogues import Rescale
+from bitsynth.network.formulas import EpilogueForm
 from bitsynth.network.patterns.writer import PatternWriter, refusal
 from bitsynth.network.regions.product import Product
-from bitsynth.network.stairs import EpilogueForm
 from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 

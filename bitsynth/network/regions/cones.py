@@ -9,11 +9,11 @@ from heapq import heappop, heappush
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
+from bitsynth.network.formulas.chain import Chain, Link, chain_of, fits_axis, link_of, links_from
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.functions import layouts_of
 from bitsynth.network.regions.lookup import looked_up
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs.chain import Chain, Link, chain_of, fits_axis, link_of, links_from
 from bitsynth.network.wiring import Wiring
 
 _MOST = 64

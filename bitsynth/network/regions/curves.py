@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from bitsynth.graph.ir import Node
+from bitsynth.network.formulas.chain import Chain, chain_from
+from bitsynth.network.formulas.curves import Curve, curve_of
 from bitsynth.network.program import Buffer, NetworkStep, PlainStep
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.cones import functions_of
 from bitsynth.network.regions.region import Region
 from bitsynth.network.regions.sums import SumsRegion, has_channels, repeats
-from bitsynth.network.stairs.chain import Chain, chain_from
-from bitsynth.network.stairs.curves import Curve, curve_of
 from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 

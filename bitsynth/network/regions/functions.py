@@ -8,10 +8,10 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Tensor
+from bitsynth.network.formulas.chain import Chain, chain_of, links_from
+from bitsynth.network.formulas.oracle import Oracle
+from bitsynth.network.formulas.step_functions import ranges
 from bitsynth.network.regions.codes import kept_layouts, operand_of
-from bitsynth.network.stairs.chain import Chain, chain_of, links_from
-from bitsynth.network.stairs.oracle import Oracle
-from bitsynth.network.stairs.staircase import ranges
 from bitsynth.network.wiring import Wiring
 
 

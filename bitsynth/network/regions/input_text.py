@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitsynth.graph.types import Tensor
+from bitsynth.network.formulas.step_functions import Staircase, float_of
 from bitsynth.network.regions.rounding import RoundedLevels
-from bitsynth.network.stairs.staircase import Staircase, float_of
 
 _FEW, _SOME = 3, 16
 """Levels that are counted at once: always, and where no formula is known."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Reals, Tensor
+from bitsynth.network.formulas import Chain, Staircase, chain_of, links_from, staircase
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
 from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
 from bitsynth.network.regions.input_text import LevelCodes, input_body
 from bitsynth.network.regions.region import Region
 from bitsynth.network.regions.rounding import RoundedLevels, rounded_levels
-from bitsynth.network.stairs import Chain, Staircase, chain_of, links_from, staircase
 from bitsynth.network.wiring import Wiring
 
 _MOVES = ("reshape", "transpose")

@@ -16,12 +16,12 @@ from bitsynth.graph.operators import TABLE
 from bitsynth.graph.reference import run
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 from bitsynth.layers.glue import Glue, PairLookup, Quantization
+from bitsynth.network.formulas import links_from
 from bitsynth.network.program import CHANNELS_LAST
 from bitsynth.network.regions.codes import codes_of, operand_of, quantization_of
 from bitsynth.network.regions.functions import chains, code_values
 from bitsynth.network.regions.glue import GlueRegion
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs import links_from
 from bitsynth.network.wiring import Wiring
 
 

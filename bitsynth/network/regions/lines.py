@@ -9,15 +9,15 @@ import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32
+from bitsynth.network.formulas import Chain, Paired, chain_from, joined_chain, staircase_of
+from bitsynth.network.formulas.gates import gated_line
+from bitsynth.network.formulas.lines import Line, line_of
+from bitsynth.network.formulas.paired_lines import GUARD, guarded_line, paired_line
 from bitsynth.network.plain import region as plain_region
 from bitsynth.network.program import Buffer, Format, NetworkStep, PlainStep
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.region import Region
 from bitsynth.network.regions.sums import SumsRegion, has_channels, repeats, sums_maker
-from bitsynth.network.stairs import Chain, Paired, chain_from, joined_chain, staircase_of
-from bitsynth.network.stairs.gates import gated_line
-from bitsynth.network.stairs.lines import Line, line_of
-from bitsynth.network.stairs.paired_lines import GUARD, guarded_line, paired_line
 from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 

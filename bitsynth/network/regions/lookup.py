@@ -7,11 +7,11 @@ from typing import Any
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.layers.glue import Lookup
+from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.regions.codes import codes_of, operand_of, quantization_of
 from bitsynth.network.regions.functions import chains, code_values, function, layouts_of
 from bitsynth.network.regions.glue import GlueRegion
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs.chain import Chain
 from bitsynth.network.wiring import Wiring
 
 

@@ -12,11 +12,11 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Edge, Shape, Tensor
 from bitsynth.layers.glue import MaxPool2d, SumLookup
+from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.regions.codes import codes_of, operand_of, quantization_of
 from bitsynth.network.regions.functions import chains, code_values, function, layouts_of
 from bitsynth.network.regions.glue import GlueRegion
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs.chain import Chain
 from bitsynth.network.wiring import Wiring
 from bitsynth.spec.glue import MOST_SUMS
 

@@ -9,6 +9,21 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32, Edge, Integers
 from bitsynth.layers.epilogues import Epilogue
 from bitsynth.layers.packed import PackedLayer
+from bitsynth.network.formulas import (
+    Chain,
+    EpilogueForm,
+    Paired,
+    chain_from,
+    cheapest,
+    fixed_point_of,
+    gated_rescale,
+    joined_chain,
+    paired_form,
+    parted,
+    staircase_of,
+)
+from bitsynth.network.formulas.forms import is_long
+from bitsynth.network.formulas.lines import line_of
 from bitsynth.network.program import (
     CHANNELS_LAST,
     PACKED,
@@ -23,21 +38,6 @@ from bitsynth.network.regions.lines import residual_operand
 from bitsynth.network.regions.product import Product, product_of
 from bitsynth.network.regions.product_layer import LayerMaker, maker_of
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs import (
-    Chain,
-    EpilogueForm,
-    Paired,
-    chain_from,
-    cheapest,
-    fixed_point_of,
-    gated_rescale,
-    joined_chain,
-    paired_form,
-    parted,
-    staircase_of,
-)
-from bitsynth.network.stairs.forms import is_long
-from bitsynth.network.stairs.lines import line_of
 from bitsynth.network.wiring import Wiring
 
 

@@ -15,6 +15,8 @@ import numpy as np
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.names import Names
 from bitsynth.graph.types import Edge, Reals, Tensor
+from bitsynth.network.formulas import Staircase
+from bitsynth.network.formulas.doubles import double_thresholds, real_staircase
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, PlainStep, caller_format
 from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
@@ -23,8 +25,6 @@ from bitsynth.network.regions.functions import chains
 from bitsynth.network.regions.real_sums import RealSums, real_sums
 from bitsynth.network.regions.real_text import BLOCK, RealBody
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs import Staircase
-from bitsynth.network.stairs.doubles import double_thresholds, real_staircase
 from bitsynth.network.wiring import Wiring
 
 _NO_ATTRIBUTES: MappingProxyType[str, Any] = MappingProxyType({})

@@ -11,11 +11,11 @@ from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers, Tensor
+from bitsynth.network.formulas import Staircase, chain_from
+from bitsynth.network.formulas.doubles import double_thresholds, real_staircase
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, plain_format
 from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs import Staircase, chain_from
-from bitsynth.network.stairs.doubles import double_thresholds, real_staircase
 from bitsynth.network.wiring import Wiring
 
 _MOST_LEVELS = 31

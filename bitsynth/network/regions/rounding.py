@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.types import Tensor
-from bitsynth.network.stairs.staircase import Staircase, float_of
+from bitsynth.network.formulas.step_functions import Staircase, float_of
 
 _MAGIC = {"float": 1.5 * 2**23, "double": 1.5 * 2**52}
 """Added to a number of few digits they leave it rounded half to even."""

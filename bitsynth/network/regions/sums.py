@@ -7,9 +7,9 @@ import math
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import INT32, Integers, Shape
+from bitsynth.network.formulas import Chain
 from bitsynth.network.program import CHANNELS_LAST, Format
 from bitsynth.network.regions.region import Region
-from bitsynth.network.stairs import Chain
 from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 

@@ -13,14 +13,14 @@ from region_cases import Small
 import bitsynth
 from bitsynth.errors import ToolError
 from bitsynth.graph import run
+from bitsynth.network.formulas import Oracle, chain_from
+from bitsynth.network.formulas.curves import Curve, curve_of
+from bitsynth.network.formulas.turning import CodesOf, turning_of
 from bitsynth.network.program import Buffer, NetworkProgram, PlainStep
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.cones import functions_of
 from bitsynth.network.regions.curves import CurveRegion
 from bitsynth.network.run import Network
-from bitsynth.network.stairs import Oracle, chain_from
-from bitsynth.network.stairs.curves import Curve, curve_of
-from bitsynth.network.stairs.turning import CodesOf, turning_of
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 CHANNELS, END = 6, 900

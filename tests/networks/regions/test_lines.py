@@ -5,12 +5,12 @@ import pytest
 from region_cases import Small, values_of
 
 from bitsynth.graph import run
+from bitsynth.network.formulas import chain_from, staircase
+from bitsynth.network.formulas.lines import line_of
 from bitsynth.network.program import Buffer, NetworkProgram
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.lines import LineRegion
 from bitsynth.network.run import Network
-from bitsynth.network.stairs import chain_from, staircase
-from bitsynth.network.stairs.lines import line_of
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 TARGET = NetworkTarget("avx2")

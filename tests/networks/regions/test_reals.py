@@ -8,9 +8,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bitsynth.graph import read, run
 from bitsynth.network.compiling import compile
+from bitsynth.network.formulas import Oracle, chain_from, staircase
 from bitsynth.network.lower import cover
 from bitsynth.network.regions.reals import RealsRegion, _numbers
-from bitsynth.network.stairs import Oracle, chain_from, staircase
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 CHANNELS = 5

@@ -6,8 +6,8 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Tensor
-from bitsynth.network.stairs.chain import Chain
-from bitsynth.network.stairs.staircase import Staircase, double_of, staircase
+from bitsynth.network.formulas.chain import Chain
+from bitsynth.network.formulas.step_functions import Staircase, double_of, staircase
 
 _BEYOND = float(1 << 36)
 """Size of numbers from which integers of a chain without limits may be too great for int64."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bitsynth.graph.types import Tensor
-from bitsynth.network.stairs.oracle import Oracle
+from bitsynth.network.formulas.oracle import Oracle
 
 IntegerBounds = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Integers (points, channels) between which those of all elements from the first to the second lie."""

@@ -14,8 +14,8 @@ import numpy as np
 from bitsynth.graph.arithmetic.intervals import Intervals, interval
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Tensor
-from bitsynth.network.stairs.lines import Line
-from bitsynth.network.stairs.pairs import Paired, PairProof
+from bitsynth.network.formulas.lines import Line
+from bitsynth.network.formulas.pairs import Paired, PairProof
 
 _AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
 _OFF = 1e-9

@@ -18,13 +18,13 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import INT32, Integers, Tensor
 from bitsynth.layers.epilogues import Thresholds
 from bitsynth.layers.epilogues.residual import Residual
-from bitsynth.network.stairs.chain import Chain
-from bitsynth.network.stairs.forms import FEW_LEVELS, EpilogueForm, zero_code
-from bitsynth.network.stairs.oracle import Oracle, over_channels
-from bitsynth.network.stairs.rescaling import Wanted, rescaling_of
-from bitsynth.network.stairs.search import turns
-from bitsynth.network.stairs.staircase import ranges
-from bitsynth.network.stairs.thresholds import counted
+from bitsynth.network.formulas.chain import Chain
+from bitsynth.network.formulas.forms import FEW_LEVELS, EpilogueForm, zero_code
+from bitsynth.network.formulas.oracle import Oracle, over_channels
+from bitsynth.network.formulas.rescaling import Wanted, rescaling_of
+from bitsynth.network.formulas.search import turns
+from bitsynth.network.formulas.step_functions import ranges
+from bitsynth.network.formulas.thresholds import counted
 from bitsynth.spec.matmul import MatmulOperand
 
 _MOST_POINTS = 600_000

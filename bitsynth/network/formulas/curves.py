@@ -16,10 +16,10 @@ from bitsynth.graph.arithmetic import arithmetic_of
 from bitsynth.graph.arithmetic.intervals import interval
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import INT32, Integers, Tensor
-from bitsynth.network.stairs.chain import Chain
-from bitsynth.network.stairs.oracle import Oracle
-from bitsynth.network.stairs.staircase import ranges
-from bitsynth.network.stairs.turning import CodesOf, turning_of
+from bitsynth.network.formulas.chain import Chain
+from bitsynth.network.formulas.oracle import Oracle
+from bitsynth.network.formulas.step_functions import ranges
+from bitsynth.network.formulas.turning import CodesOf, turning_of
 from bitsynth.spec.matmul import MatmulOperand
 
 _AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")

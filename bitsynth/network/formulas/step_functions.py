@@ -13,9 +13,9 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers, Tensor
-from bitsynth.network.stairs.chain import Chain
-from bitsynth.network.stairs.oracle import Oracle, over_channels
-from bitsynth.network.stairs.search import turns
+from bitsynth.network.formulas.chain import Chain
+from bitsynth.network.formulas.oracle import Oracle, over_channels
+from bitsynth.network.formulas.search import turns
 from bitsynth.network.wiring import Wiring
 
 _HUGE = 2.0**400

@@ -13,7 +13,7 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.reference import Evaluation, enclosure, run
 from bitsynth.graph.types import Edge, EdgeType, Integers, Shape, Tensor, compressed
-from bitsynth.network.stairs.chain import Chain
+from bitsynth.network.formulas.chain import Chain
 
 _MOST_POINTS = 1 << 18
 """Elements evaluated at once."""

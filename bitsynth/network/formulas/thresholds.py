@@ -6,7 +6,7 @@ import numpy as np
 
 from bitsynth.graph.types import INT32, Tensor
 from bitsynth.layers.epilogues import Thresholds
-from bitsynth.network.stairs.staircase import Staircase
+from bitsynth.network.formulas.step_functions import Staircase
 from bitsynth.spec.matmul import MatmulOperand
 
 MOST_LEVELS = 255

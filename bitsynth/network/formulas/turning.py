@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitsynth.graph.types import Tensor
-from bitsynth.network.stairs.oracle import Oracle
+from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.spec.matmul import MatmulOperand
 
 _EVEN, _BY_SIZE = 1 << 11, 1 << 10

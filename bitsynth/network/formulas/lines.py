@@ -11,9 +11,9 @@ import numpy as np
 
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.layers.epilogues.gating import GateLine, gated, gated_bounds
-from bitsynth.network.stairs.forms import wanted_codes
-from bitsynth.network.stairs.rescaling import Wanted
-from bitsynth.network.stairs.staircase import Staircase
+from bitsynth.network.formulas.forms import wanted_codes
+from bitsynth.network.formulas.rescaling import Wanted
+from bitsynth.network.formulas.step_functions import Staircase
 from bitsynth.spec.matmul import MatmulOperand
 
 

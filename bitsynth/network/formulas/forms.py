@@ -8,9 +8,9 @@ import numpy as np
 
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.layers.epilogues import FixedPoint, Rescale, Thresholds
-from bitsynth.network.stairs.rescaling import Wanted, rescaling_of
-from bitsynth.network.stairs.staircase import Staircase
-from bitsynth.network.stairs.thresholds import thresholds_of
+from bitsynth.network.formulas.rescaling import Wanted, rescaling_of
+from bitsynth.network.formulas.step_functions import Staircase
+from bitsynth.network.formulas.thresholds import thresholds_of
 from bitsynth.spec.matmul import MatmulOperand
 
 FEW_LEVELS = 3

@@ -13,9 +13,9 @@ import numpy as np
 from bitsynth.errors import SpecError
 from bitsynth.graph.types import INT32, Tensor
 from bitsynth.layers.epilogues import FixedLine, FixedPoint
-from bitsynth.network.stairs.chain import Chain, parted
-from bitsynth.network.stairs.fitting import Lines
-from bitsynth.network.stairs.staircase import Staircase, staircase_of
+from bitsynth.network.formulas.chain import Chain, parted
+from bitsynth.network.formulas.fitting import Lines
+from bitsynth.network.formulas.step_functions import Staircase, staircase_of
 from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 from bitsynth.spec.rescaling import FIXED_SHIFT

@@ -13,7 +13,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.types import Tensor
 from bitsynth.layers.epilogues import Rescale
 from bitsynth.layers.epilogues.residual import Residual
-from bitsynth.network.stairs.fitting import Lines
+from bitsynth.network.formulas.fitting import Lines
 from bitsynth.spec.matmul import MatmulOperand
 
 _COLUMNS = 64

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
-from bitsynth.network.stairs.chain import Chain, Link, chain_of, link_of, links_from, up_to_codes
+from bitsynth.network.formulas.chain import Chain, Link, chain_of, link_of, links_from, up_to_codes
 from bitsynth.network.wiring import Wiring
 
 _JOINTS = ("add", "sub")

@@ -17,12 +17,12 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import INT32, Shape, Tensor
 from bitsynth.layers.epilogues import Rescale
-from bitsynth.network.stairs.alike import IntegerBounds, alike
-from bitsynth.network.stairs.chain import Chain
-from bitsynth.network.stairs.forms import zero_code
-from bitsynth.network.stairs.lines import Line
-from bitsynth.network.stairs.oracle import Oracle
-from bitsynth.network.stairs.staircase import ranges
+from bitsynth.network.formulas.alike import IntegerBounds, alike
+from bitsynth.network.formulas.chain import Chain
+from bitsynth.network.formulas.forms import zero_code
+from bitsynth.network.formulas.lines import Line
+from bitsynth.network.formulas.oracle import Oracle
+from bitsynth.network.formulas.step_functions import ranges
 from bitsynth.spec.matmul import MatmulOperand
 
 _Form = TypeVar("_Form", Rescale, Line)
