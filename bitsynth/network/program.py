@@ -20,7 +20,7 @@ from bitsynth.spec.matmul import MatmulOperand
 if TYPE_CHECKING:
     from bitsynth.network.formulas.curves import Curve
     from bitsynth.network.formulas.lines import Line
-    from bitsynth.network.formulas.step_functions import Staircase
+    from bitsynth.network.formulas.step_functions import StepFunction
 
 PLAIN, CHANNELS_LAST, PACKED = "plain", "NHWC", "packed"
 
@@ -154,7 +154,7 @@ class PlainStep:
     It sees `in0`, `in1` ... and `out0` ..., restrict pointers to the buffers' elements, `k0` ..., pointers to
     `constants`, and `scratch`, a `void *` to `scratch_bytes` bytes aligned to 64. `headers` of the runtime are included
     before. It may return a status of `bs_layer.h`, such as BS_CODES, which ends the run; at its end it need not
-    return. `formula` says what it computes of float32 numbers, or of sums: a staircase, line or curve.
+    return. `formula` says what it computes of float32 numbers, or of sums: a step function, line or curve.
     """
 
     kind: ClassVar[str] = "plain"
@@ -165,7 +165,7 @@ class PlainStep:
     constants: tuple[NDArray[Any], ...] = ()
     scratch_bytes: int = 0
     headers: tuple[str, ...] = ()
-    formula: Staircase | Line | Curve | None = None
+    formula: StepFunction | Line | Curve | None = None
 
 
 NetworkStep = LayerStep | GlueStep | PlainStep

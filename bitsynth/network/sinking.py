@@ -10,8 +10,8 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
-from bitsynth.network.formulas import Chain, Staircase, chain_from, staircase
-from bitsynth.network.formulas.doubles import real_staircase
+from bitsynth.network.formulas import Chain, StepFunction, chain_from, find_step_function
+from bitsynth.network.formulas.doubles import find_real_step_function
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
@@ -91,15 +91,15 @@ def _after_maximum(wiring: Wiring, node: Node) -> tuple[Node, ...]:
     chain = chain_from(wiring, node.outputs[0])
     if chain is None or chain.aside or any(TABLE[n.op].kind == "move" for n in chain.nodes):
         return ()
-    found = _stairs(wiring.graph, chain)
+    found = _step_function(wiring.graph, chain)
     return chain.nodes if found is not None and found.rising.all() else ()
 
 
-def _stairs(graph: Graph, chain: Chain) -> Staircase | None:
-    """The staircase of a chain from integers, or real numbers; of floats, which may be none, None."""
+def _step_function(graph: Graph, chain: Chain) -> StepFunction | None:
+    """The step function of a chain from integers, or real numbers; of floats, which may be none, None."""
     if isinstance(graph.edges[chain.start].type, Integers):
-        return staircase(graph, chain)
-    return real_staircase(graph, chain) if graph.reference == "exact" else None
+        return find_step_function(graph, chain)
+    return find_real_step_function(graph, chain) if graph.reference == "exact" else None
 
 
 def _turned(builder: GraphBuilder, node: Node, chain: tuple[Node, ...]) -> None:

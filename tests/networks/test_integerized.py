@@ -12,7 +12,7 @@ from network_batches import compiled_together, numbers, same
 import bitsynth
 from bitsynth.graph import read, run
 from bitsynth.layers.epilogues import FixedPoint
-from bitsynth.network.formulas import chain_from, fixed_point_of, staircase
+from bitsynth.network.formulas import chain_from, find_step_function, fixed_point_of
 from bitsynth.network.operands import activations
 from bitsynth.network.program import LayerStep
 from bitsynth.network.wiring import NetworkTarget, Wiring
@@ -44,11 +44,11 @@ def test_lines_are_the_chain_on_the_whole_range(graph, ends):
     kind = graph.edges[ends].integers
     made = fixed_point_of(wiring, chain, next(activations(kind)))
     assert (made.then is not None) == (ends == "ta")
-    stairs = staircase(graph, chain)
-    most = int(max(-stairs.low.min(), stairs.high.max()))
-    sums = np.clip(np.linspace(-most, most, 60_001).astype(np.int64)[:, None], stairs.low, stairs.high)
-    sums = np.concatenate([sums, stairs.points()])
-    np.testing.assert_array_equal(made.reference(sums.astype(np.int32)), stairs.at(sums))
+    step_function = find_step_function(graph, chain)
+    most = int(max(-step_function.low.min(), step_function.high.max()))
+    sums = np.clip(np.linspace(-most, most, 60_001).astype(np.int64)[:, None], step_function.low, step_function.high)
+    sums = np.concatenate([sums, step_function.points()])
+    np.testing.assert_array_equal(made.reference(sums.astype(np.int32)), step_function.at(sums))
 
 
 EMULATED = [pytest.param(name, marks=pytest.mark.slow) for name in ("neon", "armv7_neon")]

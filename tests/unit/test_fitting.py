@@ -1,4 +1,4 @@
-"""Lines through staircases: the best factor against many tried, and how far factors may go."""
+"""Lines through step functions: the best factor against many tried, and how far factors may go."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
 from bitsynth.network.certificate.chains import ChainWriter, Unsaid
 from bitsynth.network.certificate.edges import MOST_PLACE, range_of
-from bitsynth.network.formulas.step_functions import Staircase
+from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.formulas.thresholds import passed
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep
 
@@ -100,15 +100,15 @@ def table_formula(glue: Lookup | PairLookup | SumLookup, operand: list[int], sum
     return {"by": "table", "table": stored(table), "first": start, "apart": apart, "width": width}
 
 
-def input_claims(program: NetworkProgram, step: PlainStep, stairs: Staircase) -> JsonValue:
+def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFunction) -> JsonValue:
     """The same of float32 numbers of the caller: sums are their places in the order of these."""
-    start = program.graph.edges[stairs.chain.start]
-    chain = ChainWriter(program.graph, (len(start.shape), stairs.chain.axes[0]))
+    start = program.graph.edges[step_function.chain.start]
+    chain = ChainWriter(program.graph, (len(start.shape), step_function.chain.axes[0]))
     chain.start("sum", start)
-    walk(chain, stairs.chain.nodes)
+    walk(chain, step_function.chain.nodes)
     made = program.buffers[step.outputs[0]]
     assert made.format.operand is not None
-    values, rising = passed(stairs, made.format.operand), stairs.rising.astype(np.int64)[:, None]
+    values, rising = passed(step_function, made.format.operand), step_function.rising.astype(np.int64)[:, None]
     shown = {"values": stored(values), "rising": stored(rising)}
     claim = {"by": "thresholds", **shown, "factor": stored(np.zeros((1, 1), np.int64)), "of_zero": 0}
     sums = {"places": "float32", "bias": 0, "low": -MOST_PLACE, "high": MOST_PLACE}

@@ -34,7 +34,7 @@ from bitsynth.network.certificate.rebuild import step_recipe
 from bitsynth.network.certificate.recipe import recipe
 from bitsynth.network.formulas.curves import Curve
 from bitsynth.network.formulas.lines import Line
-from bitsynth.network.formulas.step_functions import Staircase
+from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.program import (
     PACKED,
     Buffer,
@@ -192,7 +192,7 @@ def _claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
 
 
 _OF_FORMULAS: dict[type, Callable[..., JsonValue]] = {
-    Staircase: input_claims,
+    StepFunction: input_claims,
     Line: line_claims,
     Curve: curve_claims,
 }

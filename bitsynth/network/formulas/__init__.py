@@ -1,4 +1,4 @@
-"""Staircases: elementwise chains to the codes of a quantizer as thresholds, proved with the reference as the oracle."""
+"""Formulas that give the codes of an elementwise chain, found by search and proved with the reference interpreter."""
 
 from bitsynth.network.formulas.alike import alike
 from bitsynth.network.formulas.chain import Chain, chain_from, chain_of, links_from, parted
@@ -8,18 +8,19 @@ from bitsynth.network.formulas.gates import gated_line, gated_rescale
 from bitsynth.network.formulas.joining import joined_chain
 from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.network.formulas.pairs import Paired, paired_form
-from bitsynth.network.formulas.step_functions import Staircase, staircase, staircase_of
+from bitsynth.network.formulas.step_functions import StepFunction, find_step_function, step_function_of
 
 __all__ = [
     "Chain",
     "EpilogueForm",
     "Oracle",
     "Paired",
-    "Staircase",
+    "StepFunction",
     "alike",
     "chain_from",
     "chain_of",
     "cheapest",
+    "find_step_function",
     "fixed_point_of",
     "gated_line",
     "gated_rescale",
@@ -27,6 +28,5 @@ __all__ = [
     "links_from",
     "paired_form",
     "parted",
-    "staircase",
-    "staircase_of",
+    "step_function_of",
 ]

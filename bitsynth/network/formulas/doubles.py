@@ -1,4 +1,4 @@
-"""Staircases of real numbers in float64."""
+"""Step functions of real numbers in float64."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import numpy as np
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Tensor
 from bitsynth.network.formulas.chain import Chain
-from bitsynth.network.formulas.step_functions import Staircase, double_of, staircase
+from bitsynth.network.formulas.step_functions import StepFunction, double_of, find_step_function
 
 _BEYOND = float(1 << 36)
 """Size of numbers from which integers of a chain without limits may be too great for int64."""
 
 
-def real_staircase(graph: Graph, chain: Chain) -> Staircase | None:
-    """The staircase of a chain of real numbers in float64; None if there is none.
+def find_real_step_function(graph: Graph, chain: Chain) -> StepFunction | None:
+    """The step function of a chain of real numbers in float64; None if there is none.
 
     Of a chain whose integers grow without limit before they are cut, the least and the greatest level must be reached
     by numbers of a size that int64 holds after it.
     """
     if chain.is_limited:
-        return staircase(graph, chain, doubles=True)
-    made = staircase(graph, chain, doubles=True, beyond=_BEYOND)
+        return find_step_function(graph, chain, doubles=True)
+    made = find_step_function(graph, chain, doubles=True, beyond=_BEYOND)
     if made is None:
         return None
     inside = (made.thresholds > made.low[:, None]) & (made.thresholds <= made.high[:, None])
     return made if inside.all() else None
 
 
-def double_thresholds(stairs: Staircase) -> Tensor:
+def double_thresholds(step_function: StepFunction) -> Tensor:
     """The float64 (channels, levels) from which levels are reached, or lost; infinite where always or never."""
-    turns, low, high = stairs.thresholds, stairs.low[:, None], stairs.high[:, None]
+    turns, low, high = step_function.thresholds, step_function.low[:, None], step_function.high[:, None]
     made: Tensor = np.where(turns <= low, -np.inf, np.where(turns > high, np.inf, double_of(turns)))
     return made

@@ -1,4 +1,4 @@
-"""Straight lines through a staircase: factors and summands whose rounded values are given codes."""
+"""Straight lines through a step function: factors and summands whose rounded values are given codes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Staircases as lines of 32 bits, one or two after each other, found in integers and proved at the points that decide.
+"""Step functions as one or two lines of 32 bits, found in integers and proved at the points that decide.
 
 Integerized networks make codes of sums by multipliers and shifts, and codes of these again before they add them. A line
-whose products are rounded down never turns back, so that what agrees where a staircase steps agrees everywhere.
+whose products are rounded down never turns back, so that what agrees where a step function steps agrees everywhere.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bitsynth.graph.types import INT32, Tensor
 from bitsynth.layers.epilogues import FixedLine, FixedPoint
 from bitsynth.network.formulas.chain import Chain, parted
 from bitsynth.network.formulas.fitting import Lines
-from bitsynth.network.formulas.step_functions import Staircase, staircase_of
+from bitsynth.network.formulas.step_functions import StepFunction, step_function_of
 from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 from bitsynth.spec.rescaling import FIXED_SHIFT
@@ -30,8 +30,8 @@ _MOST_PRODUCT = 1 << 52
 def fixed_point_of(wiring: Wiring, chain: Chain, operand: MatmulOperand) -> FixedPoint | None:
     """The epilogue that gives codes of `operand` for the chain's integers: of one line, or of two; None without."""
     for parts in _parts(wiring, chain):
-        stairs = [staircase_of(wiring, part) for part in parts]
-        if found := _through([x for x in stairs if x is not None], len(parts), operand):
+        step_function = [step_function_of(wiring, part) for part in parts]
+        if found := _through([x for x in step_function if x is not None], len(parts), operand):
             return found
     return None
 
@@ -42,13 +42,15 @@ def _parts(wiring: Wiring, chain: Chain) -> Iterator[tuple[Chain, ...]]:
     yield from (parts for parts in parted(wiring, chain) if not parts[1].varies)
 
 
-def _through(stairs: Sequence[Staircase], count: int, operand: MatmulOperand) -> FixedPoint | None:
-    """The lines through staircases, if there are all of them, each of what the one before makes."""
-    if len(stairs) < count or stairs[0].low.min() <= INT32[0] or stairs[0].high.max() >= INT32[1]:
+def _through(step_function: Sequence[StepFunction], count: int, operand: MatmulOperand) -> FixedPoint | None:
+    """The lines through step functions, if there are all of them, each of what the one before makes."""
+    if len(step_function) < count or step_function[0].low.min() <= INT32[0] or step_function[0].high.max() >= INT32[1]:
         return None
-    least, most = _window(stairs[0])
-    ends = (least, most), *((x.low, x.high) for x in stairs[1:])
-    lines = [_line(x, *e, operand if x is stairs[-1] else None) for x, e in zip(stairs, ends, strict=True)]
+    least, most = _window(step_function[0])
+    ends = (least, most), *((x.low, x.high) for x in step_function[1:])
+    lines = [
+        _line(x, *e, operand if x is step_function[-1] else None) for x, e in zip(step_function, ends, strict=True)
+    ]
     found = [x for x in lines if x is not None]
     if len(found) < count:
         return None
@@ -58,20 +60,20 @@ def _through(stairs: Sequence[Staircase], count: int, operand: MatmulOperand) ->
         return None
 
 
-def _window(stairs: Staircase) -> tuple[Tensor, Tensor]:
+def _window(step_function: StepFunction) -> tuple[Tensor, Tensor]:
     """The last element of the integer that the least one has, the first of that of the greatest (channels,)."""
-    points = stairs.points()
-    made, (first, last) = stairs.at(points), stairs.at(np.stack([stairs.low, stairs.high]))
-    least = np.where(made == first, points, stairs.low).max(0)
-    most = np.where(made == last, points, stairs.high).min(0)
+    points = step_function.points()
+    made, (first, last) = step_function.at(points), step_function.at(np.stack([step_function.low, step_function.high]))
+    least = np.where(made == first, points, step_function.low).max(0)
+    most = np.where(made == last, points, step_function.high).min(0)
     constant = first == last
-    return np.where(constant, stairs.low, least), np.where(constant, stairs.low, most)
+    return np.where(constant, step_function.low, least), np.where(constant, step_function.low, most)
 
 
-def _line(stairs: Staircase, least: Tensor, most: Tensor, operand: MatmulOperand | None) -> FixedLine | None:
-    """The line of elements from `least` to `most` that gives the staircase's integers, or codes of an operand."""
-    elements = np.clip(stairs.points(), least, most)
-    wanted = stairs.at(elements)
+def _line(step_function: StepFunction, least: Tensor, most: Tensor, operand: MatmulOperand | None) -> FixedLine | None:
+    """The line of elements from `least` to `most` that gives the step function's integers, or codes of an operand."""
+    elements = np.clip(step_function.points(), least, most)
+    wanted = step_function.at(elements)
     if operand is not None:
         wanted = (wanted - operand.offset) // operand.scale
     best = Lines(elements.astype(np.float64), wanted, (int(wanted.min()) - 1, int(wanted.max()) + 1)).best

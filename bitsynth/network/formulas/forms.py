@@ -1,4 +1,4 @@
-"""The cheapest epilogue that is the same as a staircase: few thresholds, float32, many thresholds."""
+"""The cheapest epilogue that is the same as a step function: few thresholds, float32, many thresholds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.layers.epilogues import FixedPoint, Rescale, Thresholds
 from bitsynth.network.formulas.rescaling import Wanted, rescaling_of
-from bitsynth.network.formulas.step_functions import Staircase
+from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.formulas.thresholds import thresholds_of
 from bitsynth.spec.matmul import MatmulOperand
 
@@ -27,12 +27,12 @@ class EpilogueForm:
     bias: Tensor = field(default_factory=lambda: np.zeros(1, np.int64))
 
 
-def cheapest(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> EpilogueForm | None:
-    """The form that gives codes of `operand` for the staircase's integers, of type `kind`; None if none is proved."""
-    counted = thresholds_of(stairs, operand)
+def cheapest(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> EpilogueForm | None:
+    """Return the form that gives the codes of a step function whose integers have the type `kind`; None if unproved."""
+    counted = thresholds_of(step_function, operand)
     if counted is not None and counted.codes[1] <= FEW_LEVELS:
         return EpilogueForm(counted)
-    found = rescaling_of(wanted := wanted_codes(stairs, operand, kind))
+    found = rescaling_of(wanted := wanted_codes(step_function, operand, kind))
     if found is None:
         return EpilogueForm(counted) if counted is not None else None
     return EpilogueForm(found.epilogue(wanted), found.shift)
@@ -43,32 +43,32 @@ def is_long(form: EpilogueForm) -> bool:
     return isinstance(form.epilogue, Thresholds) and form.epilogue.codes[1] > _MANY_LEVELS
 
 
-def wanted_codes(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Wanted:
-    """The codes of a staircase at the points that decide (Lemma 3: a rounded line is monotone, too), found once."""
+def wanted_codes(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Wanted:
+    """The codes of a step function at the points that decide (Lemma 3: a rounded line is monotone, too), found once."""
     key = wanted_codes, operand, kind
-    if key not in stairs.known:
-        stairs.known[key] = _wanted(stairs, operand, kind)
-    made: Wanted = stairs.known[key]
+    if key not in step_function.known:
+        step_function.known[key] = _wanted(step_function, operand, kind)
+    made: Wanted = step_function.known[key]
     return made
 
 
-def _wanted(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Wanted:
-    points = stairs.points()
-    codes = (stairs.at(points) - operand.offset) // operand.scale
-    limits, written = (int(codes.min()), int(codes.max())), _written(stairs)
-    zero = stairs.chain.nodes[-1].attributes.get("zero", kind.zero)
+def _wanted(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Wanted:
+    points = step_function.points()
+    codes = (step_function.at(points) - operand.offset) // operand.scale
+    limits, written = (int(codes.min()), int(codes.max())), _written(step_function)
+    zero = step_function.chain.nodes[-1].attributes.get("zero", kind.zero)
     return Wanted(points, codes, operand, limits, zero_code(np.asarray(zero), operand), written=written)
 
 
-def _written(stairs: Staircase) -> Tensor | None:
+def _written(step_function: StepFunction) -> Tensor | None:
     """The factor of float32 that a chain of one requantization multiplies sums by (channels,)."""
-    node = stairs.chain.nodes[-1]
-    if node.op != "requantize" or len(stairs.chain.nodes) > 1:
+    node = step_function.chain.nodes[-1]
+    if node.op != "requantize" or len(step_function.chain.nodes) > 1:
         return None
     first, second, over = node.attributes["factors"]
     with np.errstate(all="ignore"):
         factor = np.asarray(first * second / over).astype(np.float32).reshape(-1)
-    return factor if factor.size == len(stairs.low) else np.broadcast_to(factor[:1], stairs.low.shape)
+    return factor if factor.size == len(step_function.low) else np.broadcast_to(factor[:1], step_function.low.shape)
 
 
 def zero_code(zero: Tensor, operand: MatmulOperand) -> int:

@@ -13,7 +13,7 @@ from bitsynth.graph.types import Integers, Tensor
 from bitsynth.layers.epilogues.gating import GateLine, gated, gated_bounds
 from bitsynth.network.formulas.forms import wanted_codes
 from bitsynth.network.formulas.rescaling import Wanted
-from bitsynth.network.formulas.step_functions import Staircase
+from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.spec.matmul import MatmulOperand
 
 
@@ -67,12 +67,12 @@ class Line:
         return replace(self, factor=np.tile(self.factor, times), summand=np.tile(self.summand, times), ratio=ratio)
 
 
-def line_of(stairs: Staircase, operand: MatmulOperand, kind: Integers) -> Line | None:
-    """The line of a staircase, sought once; None if none is found that is the same at the points that decide."""
+def line_of(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Line | None:
+    """The line of a step function, sought once; None if none is found that is the same at the points that decide."""
     key = line_of, operand, kind
-    if key not in stairs.known:
-        stairs.known[key] = _line(wanted_codes(stairs, operand, kind))
-    made: Line | None = stairs.known[key]
+    if key not in step_function.known:
+        step_function.known[key] = _line(wanted_codes(step_function, operand, kind))
+    made: Line | None = step_function.known[key]
     return made
 
 

@@ -1,6 +1,6 @@
 """Epilogues with a residual that are the same as a chain of two operands, proved for every element of the second.
 
-For each of these the chain is a staircase of sums, and so is an epilogue: they are the same if they agree where the
+For each of these the chain is a step function of sums, and so is an epilogue: they are the same if they agree where the
 epilogue's levels turn.
 """
 
@@ -32,7 +32,7 @@ _MOST_POINTS = 600_000
 _ROUNDS = 6
 """Times that a formula is laid through points, and those that it misses are added."""
 _FIRST = 5
-"""Elements of the residual through whose staircases it is laid first."""
+"""Elements of the residual through whose step functions it is laid first."""
 _MOST_ADDED = 1 << 12
 _ROUNDED = 2.0**-23
 """Of values: what float32 may round away."""

@@ -1,4 +1,4 @@
-"""Staircases as the float32 formula of `Rescale`: found by trying, proved at the points that decide."""
+"""Step functions as the float32 formula of `Rescale`: found by trying, proved at the points that decide."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _MOST_THRESHOLDS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class Staircase:
+class StepFunction:
     """A chain, exactly, on elements of its start from `low` to `high` (channels,), which are 1 if all are alike.
 
     An element `a` gets the integer least + step * (levels k with a >= thresholds[k]), of a channel that is not rising
@@ -77,8 +77,10 @@ class Staircase:
         return np.asarray(self.least + self.step * np.where(self.rising, reached, self.levels - reached))
 
 
-def staircase(graph: Graph, chain: Chain, *, doubles: bool = False, beyond: float = float("inf")) -> Staircase | None:
-    """Return the staircase of a chain over the range of its start, integers or finite floats.
+def find_step_function(
+    graph: Graph, chain: Chain, *, doubles: bool = False, beyond: float = float("inf")
+) -> StepFunction | None:
+    """Return the step function of a chain over the range of its start, integers or finite floats.
 
     None if the chain is none, or if its channels have more than `_MOST_THRESHOLDS` together.
 
@@ -101,18 +103,18 @@ def staircase(graph: Graph, chain: Chain, *, doubles: bool = False, beyond: floa
     thresholds, rising = turns(levels, low, high, m)
     inside = np.clip(np.stack([thresholds - 1, thresholds]), low, high)
     proof = levels(inside.reshape(-1, len(low))).reshape(inside.shape)
-    made = Staircase(
+    made = StepFunction(
         chain, low, high, thresholds.T, rising, kind.least, kind.step, np.ascontiguousarray(proof.transpose(2, 1, 0))
     )
     return made if _is_proved(made) else None
 
 
-def staircase_of(wiring: Wiring, chain: Chain) -> Staircase | None:
-    """The staircase of a chain of the graph, found once."""
-    key = staircase_of, chain.start, chain.names, chain.axes
+def step_function_of(wiring: Wiring, chain: Chain) -> StepFunction | None:
+    """The step function of a chain of the graph, found once."""
+    key = step_function_of, chain.start, chain.names, chain.axes
     if key not in wiring.known:
-        wiring.known[key] = staircase(wiring.graph, chain)
-    made: Staircase | None = wiring.known[key]
+        wiring.known[key] = find_step_function(wiring.graph, chain)
+    made: StepFunction | None = wiring.known[key]
     return made
 
 
@@ -129,8 +131,8 @@ def ranges(graph: Graph, chain: Chain, infinite: int = INFINITE) -> tuple[Tensor
     return (low, high) if chain.varies else (low.min(keepdims=True), high.max(keepdims=True))
 
 
-def _is_proved(made: Staircase) -> bool:
-    """Whether the levels at each threshold - 1 and threshold, which the chain gave, are those of the staircase."""
+def _is_proved(made: StepFunction) -> bool:
+    """Whether the levels at each threshold - 1 and threshold, which the chain gave, are those of the step function."""
     t = made.thresholds.T
     inside = np.clip(np.stack([t - 1, t]), made.low, made.high)
     said = (made.at(inside.reshape(-1, len(made.low))) - made.least) // made.step

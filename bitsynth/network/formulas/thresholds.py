@@ -1,4 +1,4 @@
-"""Staircases as thresholds of a layer."""
+"""Step functions as thresholds of a layer."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import numpy as np
 
 from bitsynth.graph.types import INT32, Tensor
 from bitsynth.layers.epilogues import Thresholds
-from bitsynth.network.formulas.step_functions import Staircase
+from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.spec.matmul import MatmulOperand
 
 MOST_LEVELS = 255
 
 
-def thresholds_of(stairs: Staircase, operand: MatmulOperand) -> Thresholds | None:
+def thresholds_of(step_function: StepFunction, operand: MatmulOperand) -> Thresholds | None:
     """The thresholds of int32 sums whose number is the code of `operand`; None if they do not fit a layer."""
-    found = passed(stairs, operand)
-    inside = stairs.low.min() > INT32[0] and stairs.high.max() < INT32[1]
+    found = passed(step_function, operand)
+    inside = step_function.low.min() > INT32[0] and step_function.high.max() < INT32[1]
     if not inside or not 1 <= found.shape[1] <= MOST_LEVELS:
         return None
-    return Thresholds(ascending(found), stairs.rising)
+    return Thresholds(ascending(found), step_function.rising)
 
 
-def passed(stairs: Staircase, operand: MatmulOperand) -> Tensor:
+def passed(step_function: StepFunction, operand: MatmulOperand) -> Tensor:
     """The numbers (channels, codes) above which, of falling channels below which, an element is, one for each code."""
-    first, per_level = (stairs.least - operand.offset) // operand.scale, stairs.step // operand.scale
-    always = np.where(stairs.rising, stairs.low, stairs.high + 1)[:, None]
-    turns = np.concatenate([np.repeat(always, first, 1), np.repeat(stairs.thresholds, per_level, 1)], axis=1)
-    made: Tensor = turns - stairs.rising[:, None]
+    first, per_level = (step_function.least - operand.offset) // operand.scale, step_function.step // operand.scale
+    always = np.where(step_function.rising, step_function.low, step_function.high + 1)[:, None]
+    turns = np.concatenate([np.repeat(always, first, 1), np.repeat(step_function.thresholds, per_level, 1)], axis=1)
+    made: Tensor = turns - step_function.rising[:, None]
     return made
 
 

@@ -19,7 +19,15 @@ from bitsynth.graph.names import Names
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import INT32, Edge, Tensor
 from bitsynth.isa.load import names
-from bitsynth.network.formulas import Chain, Paired, Staircase, chain_from, joined_chain, paired_form, staircase
+from bitsynth.network.formulas import (
+    Chain,
+    Paired,
+    StepFunction,
+    chain_from,
+    find_step_function,
+    joined_chain,
+    paired_form,
+)
 from bitsynth.network.formulas.forms import wanted_codes
 from bitsynth.network.formulas.rescaling import rescaling_of, with_integers_alone
 from bitsynth.network.patterns import floats, layers, others
@@ -116,11 +124,11 @@ def _form(wiring: Wiring, chain: Chain, weights: Tensor | None = None) -> Patter
     a float is added.
     """
     edge = wiring.graph.edges[chain.end]
-    operand, stairs = operand_of(edge), staircase(wiring.graph, chain)
-    if operand is None or stairs is None or any(node.op == "transpose" for node in chain.nodes):
+    operand, step_function = operand_of(edge), find_step_function(wiring.graph, chain)
+    if operand is None or step_function is None or any(node.op == "transpose" for node in chain.nodes):
         return None
-    wanted = wanted_codes(stairs, operand, edge.integers)
-    for gain in dict.fromkeys((1, _most_gain(stairs, weights))):
+    wanted = wanted_codes(step_function, operand, edge.integers)
+    for gain in dict.fromkeys((1, _most_gain(step_function, weights))):
         multiple = replace(wanted, sums=wanted.sums * gain)
         if (found := with_integers_alone(multiple)) is not None:
             return PatternForm(found.epilogue(multiple), found.shift, gain)
@@ -128,11 +136,11 @@ def _form(wiring: Wiring, chain: Chain, weights: Tensor | None = None) -> Patter
     return PatternForm(found.epilogue(wanted), found.shift) if found else None
 
 
-def _most_gain(stairs: Staircase, weights: Tensor | None) -> int:
+def _most_gain(step_function: StepFunction, weights: Tensor | None) -> int:
     """The greatest multiple of weights that int8 holds, doubled as those of bipolar codes are, and its sums int32."""
     if weights is None:
         return 1
-    sums = max(int(np.abs(end).max()) for end in (stairs.low, stairs.high))
+    sums = max(int(np.abs(end).max()) for end in (step_function.low, step_function.high))
     return max(1, min(127 // max(1, 2 * int(np.abs(weights).max())), INT32[1] // max(1, 4 * sums)))
 
 

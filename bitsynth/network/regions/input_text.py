@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitsynth.graph.types import Tensor
-from bitsynth.network.formulas.step_functions import Staircase, float_of
+from bitsynth.network.formulas.step_functions import StepFunction, float_of
 from bitsynth.network.regions.rounding import RoundedLevels
 
 _FEW, _SOME = 3, 16
@@ -34,11 +34,11 @@ class LevelCodes:
     formulas: tuple[RoundedLevels, ...] = ()
 
     @classmethod
-    def of(cls, stairs: Staircase, first: int, formulas: tuple[RoundedLevels, ...] = ()) -> LevelCodes:
-        """Those of a staircase whose channels all rise or all fall, from the code of its least integer."""
-        rising, numbers = bool(stairs.rising[0]), float_of(stairs.thresholds)
-        reached = np.where(stairs.thresholds == stairs.low[:, None], -np.inf, numbers).astype(np.float32)
-        ends = (first, first + stairs.levels)
+    def of(cls, step_function: StepFunction, first: int, formulas: tuple[RoundedLevels, ...] = ()) -> LevelCodes:
+        """Those of a step function whose channels all rise or all fall, from the code of its least integer."""
+        rising, numbers = bool(step_function.rising[0]), float_of(step_function.thresholds)
+        reached = np.where(step_function.thresholds == step_function.low[:, None], -np.inf, numbers).astype(np.float32)
+        ends = (first, first + step_function.levels)
         return cls(*(ends if rising else ends[::-1]), np.sort(reached, axis=1), formulas)
 
     @property

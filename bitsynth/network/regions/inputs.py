@@ -10,7 +10,7 @@ import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Reals, Tensor
-from bitsynth.network.formulas import Chain, Staircase, chain_of, links_from, staircase
+from bitsynth.network.formulas import Chain, StepFunction, chain_of, find_step_function, links_from
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
 from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
 from bitsynth.network.regions.input_text import LevelCodes, input_body
@@ -53,10 +53,10 @@ def _moves(wiring: Wiring, node: Node | None) -> tuple[Node, ...]:
 
 def _made(wiring: Wiring, source: str, moves: tuple[Node, ...], chain: Chain) -> Region | None:
     order = _order(wiring, source, moves, chain.end)
-    stairs = staircase(wiring.graph, chain) if order and chain.is_limited else None
-    if order is None or stairs is None or len(set(stairs.rising.tolist())) > 1:
+    step_function = find_step_function(wiring.graph, chain) if order and chain.is_limited else None
+    if order is None or step_function is None or len(set(step_function.rising.tolist())) > 1:
         return None
-    return InputRegion(wiring, source, (*moves, *chain.nodes), stairs, order)
+    return InputRegion(wiring, source, (*moves, *chain.nodes), step_function, order)
 
 
 def _order(wiring: Wiring, source: str, moves: tuple[Node, ...], end: str) -> str | None:
@@ -80,19 +80,21 @@ def _is_rising(places: Tensor) -> bool:
 
 
 class InputRegion(Region):
-    """Codes of the caller's numbers, by a staircase.
+    """Codes of the caller's numbers, by a step function.
 
     Args:
         wiring: The graph.
         source: The input.
         nodes: Moves and the chain.
-        stairs: What the chain makes.
+        step_function: What the chain makes.
         order: How numbers lie: channels last, or plain as the result's axes are.
     """
 
-    def __init__(self, wiring: Wiring, source: str, nodes: tuple[Node, ...], stairs: Staircase, order: str) -> None:
+    def __init__(
+        self, wiring: Wiring, source: str, nodes: tuple[Node, ...], step_function: StepFunction, order: str
+    ) -> None:
         self.wiring, self.nodes, self.inputs, self.outputs = wiring, nodes, (source,), nodes[-1].outputs
-        self.stairs, self.order = stairs, order
+        self.step_function, self.order = step_function, order
 
     def reads(self, edge: str) -> tuple[Format, ...]:
         return (caller_format(self.wiring.graph.edges[edge]),)
@@ -103,20 +105,22 @@ class InputRegion(Region):
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
         given, made = (buffers[e].name for e in (*self.inputs, *self.outputs))
         edge = self.wiring.graph.edges[self.outputs[0]]
-        return replace(input_step(self.stairs, edge, self.order), nodes=self.names, inputs=(given,), outputs=(made,))
+        return replace(
+            input_step(self.step_function, edge, self.order), nodes=self.names, inputs=(given,), outputs=(made,)
+        )
 
 
-def input_step(stairs: Staircase, edge: Edge, order: str) -> PlainStep:
+def input_step(step_function: StepFunction, edge: Edge, order: str) -> PlainStep:
     """Return the step, of no buffers yet, that makes codes of `edge` of float32 that lie in an `order`."""
-    (first,) = codes_of(np.array([stairs.least]), edge).tolist()
-    codes = LevelCodes.of(stairs, first, _formulas(stairs, order))
+    (first,) = codes_of(np.array([step_function.least]), edge).tolist()
+    codes = LevelCodes.of(step_function, first, _formulas(step_function, order))
     batch, channels, *image = edge.shape
     body = input_body(codes, (batch, math.prod(image), channels), planes=order == PLAIN)
-    return PlainStep((), (), (), body, (codes.table,), headers=("bs_exact.h",), formula=stairs)
+    return PlainStep((), (), (), body, (codes.table,), headers=("bs_exact.h",), formula=step_function)
 
 
-def _formulas(stairs: Staircase, order: str) -> tuple[RoundedLevels, ...]:
+def _formulas(step_function: StepFunction, order: str) -> tuple[RoundedLevels, ...]:
     """Formulas of levels, if C has a loop for each."""
-    if len(stairs.low) > (_MOST_LOOPS if order == PLAIN else 1):
+    if len(step_function.low) > (_MOST_LOOPS if order == PLAIN else 1):
         return ()
-    return rounded_levels(stairs)
+    return rounded_levels(step_function)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32
-from bitsynth.network.formulas import Chain, Paired, chain_from, joined_chain, staircase_of
+from bitsynth.network.formulas import Chain, Paired, chain_from, joined_chain, step_function_of
 from bitsynth.network.formulas.gates import gated_line
 from bitsynth.network.formulas.lines import Line, line_of
 from bitsynth.network.formulas.paired_lines import GUARD, guarded_line, paired_line
@@ -38,8 +38,8 @@ def _single(wiring: Wiring, source: str) -> Region | None:
     operand = _operand(wiring, chain)
     if chain is None or operand is None:
         return None
-    stairs = staircase_of(wiring, chain)
-    line = line_of(stairs, operand, wiring.graph.edges[chain.end].integers) if stairs else None
+    step_function = step_function_of(wiring, chain)
+    line = line_of(step_function, operand, wiring.graph.edges[chain.end].integers) if step_function else None
     return LineRegion(wiring, chain, line, operand, None) if line else None
 
 

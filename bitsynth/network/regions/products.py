@@ -20,7 +20,7 @@ from bitsynth.network.formulas import (
     joined_chain,
     paired_form,
     parted,
-    staircase_of,
+    step_function_of,
 )
 from bitsynth.network.formulas.forms import is_long
 from bitsynth.network.formulas.lines import line_of
@@ -42,7 +42,7 @@ from bitsynth.network.wiring import Wiring
 
 
 def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
-    """A product and the elementwise chain to the codes of a quantizer, if that is a staircase."""
+    """A product and the elementwise chain to the codes of a quantizer, if that is a step function."""
     product = product_of(wiring, node)
     whole = chain_from(wiring, product.end, product.axis) if product else None
     if product is None or whole is None:
@@ -70,10 +70,10 @@ def _with_form(wiring: Wiring, product: Product, whole: Chain) -> tuple[Chain, E
 
 def _form(wiring: Wiring, chain: Chain) -> EpilogueForm | None:
     """What gives a chain's codes behind the sums."""
-    stairs, operand = staircase_of(wiring, chain), operand_of(wiring.graph.edges[chain.end])
-    if operand is None or stairs is None:
+    step_function, operand = step_function_of(wiring, chain), operand_of(wiring.graph.edges[chain.end])
+    if operand is None or step_function is None:
         return None
-    form = cheapest(stairs, operand, wiring.graph.edges[chain.end].integers)
+    form = cheapest(step_function, operand, wiring.graph.edges[chain.end].integers)
     if form is not None and not is_long(form):
         return form
     fixed = fixed_point_of(wiring, chain, operand)
@@ -82,9 +82,11 @@ def _form(wiring: Wiring, chain: Chain) -> EpilogueForm | None:
 
 def _has_line(wiring: Wiring, chain: Chain) -> bool:
     """Whether a step of its own gives a chain's codes by a line of float64, which is sooner than many thresholds."""
-    edge, stairs = wiring.graph.edges[chain.end], staircase_of(wiring, chain)
+    edge, step_function = wiring.graph.edges[chain.end], step_function_of(wiring, chain)
     operand = operand_of(edge)
-    return stairs is not None and operand is not None and line_of(stairs, operand, edge.integers) is not None
+    return (
+        step_function is not None and operand is not None and line_of(step_function, operand, edge.integers) is not None
+    )
 
 
 def product_with_gate(wiring: Wiring, node: Node) -> Region | None:

@@ -15,8 +15,8 @@ import numpy as np
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.names import Names
 from bitsynth.graph.types import Edge, Reals, Tensor
-from bitsynth.network.formulas import Staircase
-from bitsynth.network.formulas.doubles import double_thresholds, real_staircase
+from bitsynth.network.formulas import StepFunction
+from bitsynth.network.formulas.doubles import double_thresholds, find_real_step_function
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, PlainStep, caller_format
 from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
@@ -42,17 +42,17 @@ def _decided(wiring: Wiring, sums: RealSums) -> Region | None:
     scaled = Wiring(_of_sums(wiring.graph, sums, start, names), wiring.target)
     found = chains(scaled, start, monotone=True)
     chain = next((c for c in found if operand_of(scaled.graph.edges[c.end]) and not c.aside), None)
-    stairs = real_staircase(scaled.graph, chain) if chain else None
-    if chain is None or stairs is None:
+    step_function = find_real_step_function(scaled.graph, chain) if chain else None
+    if chain is None or step_function is None:
         return None
     rows = sums.weights.reshape(len(sums.weights), -1)
-    thresholds = np.sort(double_thresholds(stairs), axis=1)
+    thresholds = np.sort(double_thresholds(step_function), axis=1)
     thresholds = np.broadcast_to(thresholds, (len(rows), thresholds.shape[1]))
     lines = level_lines(thresholds, rows)
     if lines is None:
         return None
     nodes = (*sums.nodes, *(n for n in chain.nodes if n in wiring.graph.nodes))
-    return RealConvolution(wiring, nodes, sums, stairs, DecidedSums(thresholds, lines))
+    return RealConvolution(wiring, nodes, sums, step_function, DecidedSums(thresholds, lines))
 
 
 def _of_sums(graph: Graph, sums: RealSums, start: str, names: Names) -> Graph:
@@ -89,14 +89,20 @@ class RealConvolution(Region):
         wiring: The graph.
         nodes: What is computed.
         sums: The sums of products.
-        stairs: What the chain makes of them.
+        step_function: What the chain makes of them.
         decided: How levels are decided.
     """
 
     def __init__(
-        self, wiring: Wiring, nodes: tuple[Node, ...], sums: RealSums, stairs: Staircase, decided: DecidedSums
+        self, wiring: Wiring, nodes: tuple[Node, ...], sums: RealSums, step_function: StepFunction, decided: DecidedSums
     ) -> None:
-        self.wiring, self.nodes, self.sums, self.stairs, self.decided = wiring, nodes, sums, stairs, decided
+        self.wiring, self.nodes, self.sums, self.step_function, self.decided = (
+            wiring,
+            nodes,
+            sums,
+            step_function,
+            decided,
+        )
         self.inputs, self.outputs = (sums.source,), nodes[-1].outputs
 
     def reads(self, edge: str) -> tuple[Format, ...]:
@@ -121,9 +127,9 @@ class RealConvolution(Region):
 
     def _lines(self, edge: Edge, room: int) -> tuple[Tensor, Tensor]:
         """Lines of levels with the code of no threshold and the way codes go, a row each; margins."""
-        (first,) = codes_of(np.array([self.stairs.least]), edge).tolist()
-        rising = np.broadcast_to(self.stairs.rising, len(self.sums.weights))
-        codes = np.stack([np.where(rising, first, first + self.stairs.levels), np.where(rising, 1, -1)], 1)
+        (first,) = codes_of(np.array([self.step_function.least]), edge).tolist()
+        rising = np.broadcast_to(self.step_function.rising, len(self.sums.weights))
+        codes = np.stack([np.where(rising, first, first + self.step_function.levels), np.where(rising, 1, -1)], 1)
         lines = np.concatenate([self.decided.lines.lines, codes], 1)
         return _filled(lines, room).T.astype(np.float32), _filled(self.decided.lines.margins, room)
 

@@ -11,8 +11,8 @@ from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers, Tensor
-from bitsynth.network.formulas import Staircase, chain_from
-from bitsynth.network.formulas.doubles import double_thresholds, real_staircase
+from bitsynth.network.formulas import StepFunction, chain_from
+from bitsynth.network.formulas.doubles import double_thresholds, find_real_step_function
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, plain_format
 from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
 from bitsynth.network.regions.region import Region
@@ -40,8 +40,8 @@ def match_reals(wiring: Wiring, node: Node) -> Region | None:
         return None
     if graph.edges[start].shape != graph.edges[chain.end].shape:
         return None
-    stairs = real_staircase(graph, chain)
-    return RealsRegion(wiring, stairs) if stairs else None
+    step_function = find_real_step_function(graph, chain)
+    return RealsRegion(wiring, step_function) if step_function else None
 
 
 def _gains_by_pairs(maker: Node) -> bool:
@@ -50,16 +50,16 @@ def _gains_by_pairs(maker: Node) -> bool:
 
 
 class RealsRegion(Region):
-    """Codes of real numbers by a staircase.
+    """Codes of real numbers by a step function.
 
     Args:
         wiring: The graph.
-        stairs: What the chain makes of float64.
+        step_function: What the chain makes of float64.
     """
 
-    def __init__(self, wiring: Wiring, stairs: Staircase) -> None:
-        chain = stairs.chain
-        self.wiring, self.stairs, self.nodes = wiring, stairs, chain.nodes
+    def __init__(self, wiring: Wiring, step_function: StepFunction) -> None:
+        chain = step_function.chain
+        self.wiring, self.step_function, self.nodes = wiring, step_function, chain.nodes
         self.inputs, self.outputs = (chain.start,), (chain.end,)
 
     def reads(self, edge: str) -> tuple[Format, ...]:
@@ -71,22 +71,24 @@ class RealsRegion(Region):
 
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
         edge, given = self.wiring.graph.edges[self.outputs[0]], buffers[self.inputs[0]]
-        first, second = codes_of(self.stairs.least + np.array([0, self.stairs.step]), edge).tolist()
+        first, second = codes_of(self.step_function.least + np.array([0, self.step_function.step]), edge).tolist()
         batch, channels, *image = edge.shape
         planes = given.format.layout == PLAIN
-        body = _body((batch, channels, math.prod(image)), self.stairs.levels, (first, second - first), planes=planes)
-        signs = np.where(self.stairs.rising, 1.0, -1.0)
-        constants = [np.broadcast_to(x, (channels, *x.shape[1:])) for x in (_numbers(self.stairs), signs)]
+        body = _body(
+            (batch, channels, math.prod(image)), self.step_function.levels, (first, second - first), planes=planes
+        )
+        signs = np.where(self.step_function.rising, 1.0, -1.0)
+        constants = [np.broadcast_to(x, (channels, *x.shape[1:])) for x in (_numbers(self.step_function), signs)]
         made = buffers[self.outputs[0]].name
         arrays = tuple(np.ascontiguousarray(x) for x in constants)
         return PlainStep(self.names, (given.name,), (made,), body, arrays, channels * _BLOCK if planes else 0)
 
 
-def _numbers(stairs: Staircase) -> Tensor:
+def _numbers(step_function: StepFunction) -> Tensor:
     """Thresholds (channels, levels) that numbers, negated where the chain falls, reach for each level."""
-    reached = double_thresholds(stairs)
+    reached = double_thresholds(step_function)
     falling = np.where(np.isinf(reached), -reached, np.nextafter(-reached, np.inf))
-    made: Tensor = np.where(stairs.rising[:, None], reached, falling)
+    made: Tensor = np.where(step_function.rising[:, None], reached, falling)
     return made
 
 

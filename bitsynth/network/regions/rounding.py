@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.types import Tensor
-from bitsynth.network.formulas.step_functions import Staircase, float_of
+from bitsynth.network.formulas.step_functions import StepFunction, float_of
 
 _MAGIC = {"float": 1.5 * 2**23, "double": 1.5 * 2**52}
 """Added to a number of few digits they leave it rounded half to even."""
@@ -76,28 +76,28 @@ class RoundedLevels:
         return f"({float(value).hex()}{'f' if self.ctype == 'float' else ''})"
 
 
-def rounded_levels(stairs: Staircase) -> tuple[RoundedLevels, ...]:
+def rounded_levels(step_function: StepFunction) -> tuple[RoundedLevels, ...]:
     """The formulas of levels, where these fall of those lost, one a channel; none if not equal at every threshold.
 
     They rise, as each of their operations does: what holds at a threshold and before it holds on the whole range.
     """
-    points = stairs.points()
-    numbers, levels = float_of(points), (stairs.at(points) - stairs.least) // stairs.step
-    levels = np.where(stairs.rising, levels, stairs.levels - levels)
+    points = step_function.points()
+    numbers, levels = float_of(points), (step_function.at(points) - step_function.least) // step_function.step
+    levels = np.where(step_function.rising, levels, step_function.levels - levels)
     found = []
-    for channel in range(len(stairs.low)):
+    for channel in range(len(step_function.low)):
         x, want = numbers[:, channel], levels[:, channel]
-        formula = next((made for made in _candidates(stairs, channel) if (made(x) == want).all()), None)
+        formula = next((made for made in _candidates(step_function, channel) if (made(x) == want).all()), None)
         if formula is None:
             return ()
         found.append(formula)
     return tuple(found)
 
 
-def _candidates(stairs: Staircase, channel: int) -> Iterator[RoundedLevels]:
+def _candidates(step_function: StepFunction, channel: int) -> Iterator[RoundedLevels]:
     """Formulas of levels about as far apart as the thresholds, the cheapest first."""
-    thresholds = np.sort(stairs.thresholds[channel])
-    inside = (thresholds > stairs.low[channel]) & (thresholds <= stairs.high[channel])
+    thresholds = np.sort(step_function.thresholds[channel])
+    inside = (thresholds > step_function.low[channel]) & (thresholds <= step_function.high[channel])
     (levels,) = inside.nonzero()
     if len(levels) < 2:
         return
@@ -108,12 +108,12 @@ def _candidates(stairs: Staircase, channel: int) -> Iterator[RoundedLevels]:
     scales, low = _neighbours(np.float32(apart)), round(origin / apart)
     if abs(low) < _MOST_LOW:
         for ctype, scale in product(("float", "double"), scales):
-            yield RoundedLevels(ctype, 0.0, _reciprocal(scale, ctype), False, low, stairs.levels)
+            yield RoundedLevels(ctype, 0.0, _reciprocal(scale, ctype), False, low, step_function.levels)
         for ctype, scale in product(("float", "double"), scales):
-            yield RoundedLevels(ctype, 0.0, scale, True, low, stairs.levels)
+            yield RoundedLevels(ctype, 0.0, scale, True, low, step_function.levels)
     half = apart / 2
     for start, parity in product((origin, float(np.float32(origin)), round(origin / half) * half), (0, 1)):
-        yield RoundedLevels("double", start - parity * apart, 1 / apart, False, parity, stairs.levels)
+        yield RoundedLevels("double", start - parity * apart, 1 / apart, False, parity, step_function.levels)
 
 
 def _line(at: Tensor, below: Tensor, above: Tensor) -> tuple[float, float]:

@@ -82,9 +82,9 @@ def networks(reference, cases):
 
 def near_turns(region, shape, rng):
     """Numbers at thresholds, beside them, and anywhere."""
-    stairs = region.stairs
-    beside = stairs.thresholds + rng.integers(-1, 2, stairs.thresholds.shape)
-    turns = float_of(beside.clip(stairs.low[:, None], stairs.high[:, None])).reshape(-1)
+    step_function = region.step_function
+    beside = step_function.thresholds + rng.integers(-1, 2, step_function.thresholds.shape)
+    turns = float_of(beside.clip(step_function.low[:, None], step_function.high[:, None])).reshape(-1)
     anywhere = rng.normal(scale=np.abs(turns[np.abs(turns) < 1e30]).max() + 1e-9, size=shape)
     return np.where(rng.random(shape) < 0.7, rng.choice(turns, shape), floats(anywhere)).astype(np.float32)
 

@@ -5,7 +5,7 @@ import pytest
 from region_cases import Small, values_of
 
 from bitsynth.graph import run
-from bitsynth.network.formulas import chain_from, staircase
+from bitsynth.network.formulas import chain_from, find_step_function
 from bitsynth.network.formulas.lines import line_of
 from bitsynth.network.program import Buffer, NetworkProgram
 from bitsynth.network.regions.codes import operand_of
@@ -26,7 +26,7 @@ def line_region(factors, zero, bits):
     chain = chain_from(wiring, "x")
     edge = graph.edges[chain.end]
     operand = operand_of(edge)
-    line = line_of(staircase(graph, chain), operand, edge.integers)
+    line = line_of(find_step_function(graph, chain), operand, edge.integers)
     return graph, LineRegion(wiring, chain, line, operand, None)
 
 

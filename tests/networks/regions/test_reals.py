@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bitsynth.graph import read, run
 from bitsynth.network.compiling import compile
-from bitsynth.network.formulas import Oracle, chain_from, staircase
+from bitsynth.network.formulas import Oracle, chain_from, find_step_function
 from bitsynth.network.lower import cover
 from bitsynth.network.regions.reals import RealsRegion, _numbers
 from bitsynth.network.wiring import NetworkTarget, Wiring
@@ -45,14 +45,14 @@ def model(rng):
 def test_levels_are_those_of_the_chain(model, rng):
     graph = read(model)
     (region,) = (r for r in cover(Wiring(graph, NetworkTarget("avx2"))) if isinstance(r, RealsRegion))
-    stairs = region.stairs
-    assert set(stairs.rising.tolist()) == {True, False}
-    numbers = _numbers(stairs)
-    signs = np.where(stairs.rising, 1.0, -1.0)
+    step_function = region.step_function
+    assert set(step_function.rising.tolist()) == {True, False}
+    numbers = _numbers(step_function)
+    signs = np.where(step_function.rising, 1.0, -1.0)
     at = np.where(np.isfinite(numbers), numbers * signs[:, None], 0).T
     points = np.concatenate([at, np.nextafter(at, np.inf), np.nextafter(at, -np.inf), rng.normal(size=(9, CHANNELS))])
-    made = stairs.least + ((points * signs)[..., None] >= numbers).sum(-1)
-    np.testing.assert_array_equal(made, Oracle(graph, stairs.chain, doubles=True)(points))
+    made = step_function.least + ((points * signs)[..., None] >= numbers).sum(-1)
+    np.testing.assert_array_equal(made, Oracle(graph, step_function.chain, doubles=True)(points))
 
 
 @pytest.mark.slow
@@ -94,8 +94,11 @@ def test_the_greatest_numbers_do_not_hide_where_levels_turn(end):
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 3, 4, 4)) for n in "xy")
     held = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
     graph = read(helper.make_model(helper.make_graph(nodes, "net", [x], [y], held)))
-    stairs = staircase(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "n"), doubles=True)
-    assert ((stairs.thresholds > stairs.low[:, None]) & (stairs.thresholds <= stairs.high[:, None])).all()
+    step_function = find_step_function(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "n"), doubles=True)
+    assert (
+        (step_function.thresholds > step_function.low[:, None])
+        & (step_function.thresholds <= step_function.high[:, None])
+    ).all()
 
 
 def test_what_float64_does_not_tell_is_left_to_pairs():

@@ -1,4 +1,4 @@
-"""Staircases are what the reference makes of every element of a range, and of floats where they turn."""
+"""Step functions are what the reference makes of every element of a range, and of floats where they turn."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from bitsynth.graph import read
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers, Reals
 from bitsynth.layers.epilogues import Rescale, Thresholds
-from bitsynth.network.formulas import Oracle, Paired, chain_from, cheapest, joined_chain, staircase
+from bitsynth.network.formulas import Oracle, Paired, chain_from, cheapest, find_step_function, joined_chain
 from bitsynth.network.formulas.chain import link_of
 from bitsynth.network.formulas.forms import FEW_LEVELS
 from bitsynth.network.formulas.lines import line_of
@@ -40,11 +40,11 @@ def _normed(reference, kind, low=0, high=15):
 
 @pytest.mark.parametrize("reference", ["exact", "onnxruntime"])
 @pytest.mark.parametrize(("low", "high"), [(0, 15), (0, 1), (-8, 7), (0, 255)])
-def test_a_staircase_is_the_reference_on_the_whole_range(reference, low, high):
+def test_a_step_function_is_the_reference_on_the_whole_range(reference, low, high):
     ends = np.arange(-90, -84)[None, :, None, None]
     graph = _normed(reference, Integers.between(ends, -2 * ends, 0.11), low, high)
     chain = chain_from(Wiring(graph, NetworkTarget("avx2")), "x")
-    made = staircase(graph, chain)
+    made = find_step_function(graph, chain)
     assert made.rising.any()
     assert not made.rising.all()
     every = np.clip(np.arange(-90, 181)[:, None], made.low, made.high)
@@ -52,10 +52,10 @@ def test_a_staircase_is_the_reference_on_the_whole_range(reference, low, high):
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 3), (0, 15), (0, 1), (-8, 7), (0, 200), (-128, 127)])
-def test_the_form_that_is_found_is_the_staircase_on_the_whole_range(low, high):
+def test_the_form_that_is_found_is_the_step_function_on_the_whole_range(low, high):
     ends = np.arange(-90, -84)[None, :, None, None] * 8
     graph = _normed("exact", Integers.between(ends, -2 * ends, 0.0137), low, high)
-    made = staircase(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x"))
+    made = find_step_function(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x"))
     kind = graph.edges["codes"].integers
     operand = next(activations(kind))
     form = cheapest(made, operand, kind)
@@ -68,7 +68,7 @@ def test_the_form_that_is_found_is_the_staircase_on_the_whole_range(low, high):
 def test_levels_of_float32_turn_where_the_reference_says():
     graph = _normed("exact", Reals())
     chain = chain_from(Wiring(graph, NetworkTarget("avx2")), "x")
-    made = staircase(graph, chain)
+    made = find_step_function(graph, chain)
     near = np.clip(made.thresholds.T[None] + np.arange(-3, 4)[:, None, None], made.low, made.high).reshape(-1, CHANNELS)
     np.testing.assert_array_equal(made.at(near), Oracle(graph, chain)(float_of(near)))
 
@@ -84,7 +84,7 @@ def test_channels_that_are_alike_are_one():
     builder = GraphBuilder("chain", "exact")
     x = builder.input("x", (1, CHANNELS, 2, 2), "float32", Integers.between(-50, 50, 0.25))
     graph = builder.build((_quantized(builder, x, 0, 3, 1.0),))
-    made = staircase(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x"))
+    made = find_step_function(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x"))
     assert made.thresholds.tolist() == [[3, 6, 11]]
 
 
@@ -96,10 +96,10 @@ def test_what_differs_by_pixel_is_no_chain():
     assert chain_from(Wiring(graph, NetworkTarget("avx2")), "x") is None
 
 
-def test_a_line_of_float64_is_the_staircase_on_the_whole_range():
+def test_a_line_of_float64_is_the_step_function_on_the_whole_range():
     ends = np.arange(-90, -84)[None, :, None, None] * 8
     graph = _normed("exact", Integers.between(ends, -2 * ends, 0.0137), -128, 127)
-    made = staircase(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x"))
+    made = find_step_function(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x"))
     kind = graph.edges["codes"].integers
     operand = next(activations(kind))
     every = np.clip(np.arange(-720, 1441)[:, None], made.low, made.high)
