@@ -7,10 +7,10 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers
 from bitsynth.network.arena import planned
 from bitsynth.network.certificate import certificate, checker, digest
+from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.lower import cover, ordered
 from bitsynth.network.program import Buffer, NetworkProgram
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 def reading_of(graph: Graph) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def certified(graph: Graph, isa: str = "avx2") -> dict[str, Any]:
 
 def program_of(graph: Graph, isa: str = "avx2") -> NetworkProgram:
     """A graph's regions, from its inputs to its outputs, with no conversions around."""
-    regions = ordered(cover(Wiring(graph, NetworkTarget(isa))))
+    regions = ordered(cover(DefUse(graph, NetworkTarget(isa))))
     buffers: dict[str, Buffer] = {}
     for region in regions:
         reads = {e: region.reads(e)[0] for e in region.inputs if e not in buffers}

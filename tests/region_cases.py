@@ -11,10 +11,10 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers
 from bitsynth.layers.glue.library import instruction_set
+from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.program import Buffer, GlueStep, NetworkProgram
 from bitsynth.network.regions.region import Region
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 class Small(GraphBuilder):
@@ -41,7 +41,7 @@ class Small(GraphBuilder):
 
 def matched(graph: Graph, match: Callable[..., Region | None], node: int = 0) -> Region | None:
     """The region that begins with a node."""
-    return match(Wiring(graph, NetworkTarget(instruction_set("auto"))), graph.nodes[node])
+    return match(DefUse(graph, NetworkTarget(instruction_set("auto"))), graph.nodes[node])
 
 
 def values_of(graph: Graph, rng: np.random.Generator) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from bitsynth.graph.read import read
 from bitsynth.host.sets import widest
 from bitsynth.layers.candidates import cpu_for, require_cpu
 from bitsynth.layers.pool import Pool, pool_of
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget
 from bitsynth.progress import Progress, silent
 
 

@@ -13,6 +13,7 @@ from bitsynth.graph.names import Names
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import Edge
 from bitsynth.layers.planning import plans_kept
+from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.differences import distributed
 from bitsynth.network.plain import conversion, filled, plain_regions
 from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
@@ -22,7 +23,6 @@ from bitsynth.network.regions.region import Region
 from bitsynth.network.rows import in_rows
 from bitsynth.network.sinking import sunk
 from bitsynth.network.unread import without_unread
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 _MOST_PRODUCTS = 4096
 """A layer, or one of glue, takes about 13 ms to be chosen, proved and written: this many about a minute."""
@@ -39,27 +39,27 @@ def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
             f"{products:,} convolutions and matrix products, more than the {_MOST_PRODUCTS:,} that are compiled "
             "as one network; cut it in parts, and compile each"
         )
-    wiring = Wiring(without_unread(sunk(in_rows(distributed(graph)), target), target), target)
+    def_use = DefUse(without_unread(sunk(in_rows(distributed(graph)), target), target), target)
     with plans_kept():
-        assembly = _Assembly(wiring, ordered(cover(wiring)))
+        assembly = _Assembly(def_use, ordered(cover(def_use)))
         return assembly.program()
 
 
-def cover(wiring: Wiring) -> list[Region]:
+def cover(def_use: DefUse) -> list[Region]:
     """Regions that have each node of the graph once: of the matchers the first that takes it, else plain C."""
     taken: set[str] = set()
     made: list[Region] = []
-    for node in wiring.graph.nodes:
-        if node.name not in taken and (region := _first(wiring, node, taken)):
+    for node in def_use.graph.nodes:
+        if node.name not in taken and (region := _first(def_use, node, taken)):
             taken |= {n.name for n in region.nodes}
             made.append(region)
-    return made + plain_regions(wiring, [n for n in wiring.graph.nodes if n.name not in taken])
+    return made + plain_regions(def_use, [n for n in def_use.graph.nodes if n.name not in taken])
 
 
-def _first(wiring: Wiring, node: Node, taken: set[str]) -> Region | None:
+def _first(def_use: DefUse, node: Node, taken: set[str]) -> Region | None:
     for match in MATCHERS:
         try:
-            region = match(wiring, node)
+            region = match(def_use, node)
         except SpecError:  # Numbers that a layer or glue does not hold: another region, or plain C, takes the node.
             continue
         if region is not None and not any(n.name in taken for n in region.nodes):
@@ -78,7 +78,7 @@ def ordered(regions: Iterable[Region]) -> list[Region]:
 class _Assembly:
     """A program in the making."""
 
-    wiring: Wiring
+    def_use: DefUse
     regions: list[Region]
     buffers: dict[str, Buffer] = field(default_factory=dict)
     steps: list[NetworkStep] = field(default_factory=list)
@@ -92,24 +92,24 @@ class _Assembly:
     """The source of names of buffers: the first buffer of an edge has the edge's name, the others have new ones."""
 
     def __post_init__(self) -> None:
-        self.names = Names(self.wiring.graph.edges, self.wiring.graph.file_names)
+        self.names = Names(self.def_use.graph.edges, self.def_use.graph.file_names)
         self.readers = defaultdict(list)
         for region in self.regions:
             for edge in dict.fromkeys(region.inputs):
                 self.readers[edge].append(region)
 
     def program(self) -> NetworkProgram:
-        graph = self.wiring.graph
+        graph = self.def_use.graph
         inputs = tuple(self._give(name) for name in graph.inputs)
         for region in self.regions:
             self._add(region)
         outputs = tuple(self._deliver(name, k) for k, name in enumerate(graph.outputs))
-        target, steps = self.wiring.target, tuple(self.steps)
+        target, steps = self.def_use.target, tuple(self.steps)
         return NetworkProgram(graph, target.isa, target.threads, steps, self.buffers, inputs, outputs, target.cpu)
 
     def _give(self, edge: str) -> str:
         """The buffer of an input of the network."""
-        return self._buffer(Buffer(edge, self.wiring.graph.edges[edge], caller_format(self._edge(edge)), "input"))
+        return self._buffer(Buffer(edge, self.def_use.graph.edges[edge], caller_format(self._edge(edge)), "input"))
 
     def _add(self, region: Region) -> None:
         buffers = {e: self.buffers[self._in_format(e, region.reads(e))] for e in region.inputs}
@@ -136,7 +136,7 @@ class _Assembly:
     def _chosen(self, region: Region, edge: str) -> Format:
         """The first format that the maker of an edge writes and most of its readers read."""
         asked = Counter(f for other in self.readers[edge] for f in set(other.reads(edge)))
-        if edge in self.wiring.graph.output_set and not self.wiring.carries_integers(edge):
+        if edge in self.def_use.graph.output_set and not self.def_use.carries_integers(edge):
             asked[caller_format(self._edge(edge))] += 1
         return max(region.writes(edge), key=lambda f: asked[f])
 
@@ -147,13 +147,13 @@ class _Assembly:
                 return self.at[edge, form]
         source = self.buffers[edge]
         name = self._buffer(Buffer(self.names.make(f"{edge}.copy"), source.edge, wanted[0]))
-        self.steps.append(conversion(self.wiring.graph, source, self.buffers[name]))
+        self.steps.append(conversion(self.def_use.graph, source, self.buffers[name]))
         return name
 
     def _is_as_computed(self, name: str) -> bool:
         """Whether a buffer has the edge's integers: what the caller gives are numbers in the file's type."""
         buffer = self.buffers[name]
-        return buffer.role == "arena" or not self.wiring.carries_integers(buffer.edge.name)
+        return buffer.role == "arena" or not self.def_use.carries_integers(buffer.edge.name)
 
     def _deliver(self, edge: str, place: int) -> str:
         """The buffer of an output of the network, which the last step fills."""
@@ -161,12 +161,12 @@ class _Assembly:
             self.names.make(f"{edge}.out{place}"), self._edge(edge), caller_format(self._edge(edge)), "output"
         )
         name = self._buffer(made)
-        graph, to = self.wiring.graph, self.buffers[name]
+        graph, to = self.def_use.graph, self.buffers[name]
         self.steps.append(filled(graph, to) if edge in graph.constants else conversion(graph, self.buffers[edge], to))
         return name
 
     def _edge(self, name: str) -> Edge:
-        return self.wiring.graph.edges[name]
+        return self.def_use.graph.edges[name]
 
     def _buffer(self, buffer: Buffer) -> str:
         self.buffers[buffer.name] = buffer

@@ -29,8 +29,8 @@ from bitsynth.layers.glue.programs import called
 from bitsynth.network.arena import planned
 from bitsynth.network.certificate import certificate, checker
 from bitsynth.network.certificate.arrays import stored
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
-from bitsynth.network.wiring import NetworkTarget
 
 
 @pytest.mark.parametrize("reference", ["exact", "onnxruntime", "onnx"])

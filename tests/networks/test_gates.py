@@ -11,9 +11,9 @@ from onnx_files import model, node
 from bitsynth.graph import read, run
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers
+from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, alike, chain_from, gated_line, gated_rescale
 from bitsynth.network.operands import activations
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 CHANNELS = 5
 END = 700
@@ -38,7 +38,7 @@ def swished(gains, biases, grid, scale, reference="exact", activation="hard_swis
         "out_zero": np.float64(0),
     }
     graph = builder.build((builder.add("quantize", made, name="codes", **about, **steps),))
-    return graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x", monotone=False)
+    return graph, chain_from(DefUse(graph, NetworkTarget("avx2")), "x", monotone=False)
 
 
 def integers(operand, codes):

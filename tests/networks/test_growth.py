@@ -14,7 +14,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph import inspect, read, run
 from bitsynth.network import lower
 from bitsynth.network.compiling import compile, network_of
-from bitsynth.network.wiring import NetworkTarget
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.progress import silent
 
 SMALL, LARGE = 40, 160

@@ -12,10 +12,10 @@ from network_batches import compiled_together, numbers, same
 import bitsynth
 from bitsynth.graph import read, run
 from bitsynth.layers.epilogues import FixedPoint
+from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import chain_from, find_step_function, fixed_point_of
 from bitsynth.network.operands import activations
 from bitsynth.network.program import LayerStep
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +34,15 @@ def layer_claims(found):
 
 @pytest.mark.parametrize("ends", ["ra", "ta"])
 def test_lines_are_the_chain_on_the_whole_range(graph, ends):
-    wiring = Wiring(graph, NetworkTarget("avx2"))
-    chain = chain_from(wiring, "ca")
+    def_use = DefUse(graph, NetworkTarget("avx2"))
+    chain = chain_from(def_use, "ca")
     assert chain.end == "ta"
     if ends == "ra":
         edges = {n.outputs[0]: k for k, n in enumerate(chain.nodes)}
         nodes = chain.nodes[: edges["ra"] + 1]
         chain = type(chain)(chain.start, nodes, chain.aside, chain.axes[: len(nodes) + 1], chain.varies)
     kind = graph.edges[ends].integers
-    made = fixed_point_of(wiring, chain, next(activations(kind)))
+    made = fixed_point_of(def_use, chain, next(activations(kind)))
     assert (made.then is not None) == (ends == "ta")
     step_function = find_step_function(graph, chain)
     most = int(max(-step_function.low.min(), step_function.high.max()))

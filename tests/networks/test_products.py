@@ -10,12 +10,12 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Integers
 from bitsynth.layers.layer import compile as compile_layer
+from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.lower import cover, lower
 from bitsynth.network.program import Buffer, Format, LayerStep
 from bitsynth.network.regions.lines import GuardedLineRegion
 from bitsynth.network.regions.products import ProductRegion
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 def _codes(builder, edge, low=0, high=3, scale=0.3, step=1):
@@ -64,7 +64,7 @@ def _check(rng, graph, nodes):
 
 
 def _region(graph, nodes):
-    regions = cover(Wiring(graph, NetworkTarget("avx2")))
+    regions = cover(DefUse(graph, NetworkTarget("avx2")))
     assert [(type(r), len(r.nodes)) for r in regions] == [(ProductRegion, nodes)]
     return regions[0]
 
@@ -186,7 +186,7 @@ def _block(rng, out_type, high=3, scale=0.93):
 def test_a_residual_is_part_of_the_epilogue(rng, shortcut):
     graph = _block(rng, shortcut)
     values = _values(rng, graph)
-    regions = cover(Wiring(graph, NetworkTarget("avx2")))
+    regions = cover(DefUse(graph, NetworkTarget("avx2")))
     assert [len(r.nodes) for r in regions] == ([5] if shortcut == "codes" else [6, 1])
     region = regions[0]
     assert isinstance(region, ProductRegion)
@@ -218,7 +218,7 @@ def test_two_wide_sums_are_a_line_with_a_guard(rng, gain):
         sums = builder.add("conv", x, weights, window=point, groups=1, name=name)
         made.append(builder.add("mul", sums, builder.constant(np.full((6, 1, 1), gain, np.float32))))
     graph = builder.build((_codes(builder, builder.add("relu", builder.add("add", *made)), 0, 255, 1.0),))
-    assert any(isinstance(region, GuardedLineRegion) for region in cover(Wiring(graph, NetworkTarget("avx2"))))
+    assert any(isinstance(region, GuardedLineRegion) for region in cover(DefUse(graph, NetworkTarget("avx2"))))
     net, given = Network(lower(graph, NetworkTarget("avx2"))), rng.integers(0, 256, graph.edges["x"].shape)
     want = run(graph, {"x": given})
     both = (want["sums"] + want["shortcut"]) * gain

@@ -8,6 +8,7 @@ from bitsynth.graph import read
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers, Reals
 from bitsynth.layers.epilogues import Rescale, Thresholds
+from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, Paired, chain_from, cheapest, find_step_function, joined_chain
 from bitsynth.network.formulas.chain import link_of
 from bitsynth.network.formulas.forms import FEW_LEVELS
@@ -15,7 +16,6 @@ from bitsynth.network.formulas.lines import line_of
 from bitsynth.network.formulas.paired_lines import paired_line
 from bitsynth.network.formulas.step_functions import float_of, places
 from bitsynth.network.operands import activations
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 CHANNELS = 6
 
@@ -43,7 +43,7 @@ def _normed(reference, kind, low=0, high=15):
 def test_a_step_function_is_the_reference_on_the_whole_range(reference, low, high):
     ends = np.arange(-90, -84)[None, :, None, None]
     graph = _normed(reference, Integers.between(ends, -2 * ends, 0.11), low, high)
-    chain = chain_from(Wiring(graph, NetworkTarget("avx2")), "x")
+    chain = chain_from(DefUse(graph, NetworkTarget("avx2")), "x")
     made = find_step_function(graph, chain)
     assert made.rising.any()
     assert not made.rising.all()
@@ -55,7 +55,7 @@ def test_a_step_function_is_the_reference_on_the_whole_range(reference, low, hig
 def test_the_form_that_is_found_is_the_step_function_on_the_whole_range(low, high):
     ends = np.arange(-90, -84)[None, :, None, None] * 8
     graph = _normed("exact", Integers.between(ends, -2 * ends, 0.0137), low, high)
-    made = find_step_function(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x"))
+    made = find_step_function(graph, chain_from(DefUse(graph, NetworkTarget("avx2")), "x"))
     kind = graph.edges["codes"].integers
     operand = next(activations(kind))
     form = cheapest(made, operand, kind)
@@ -67,7 +67,7 @@ def test_the_form_that_is_found_is_the_step_function_on_the_whole_range(low, hig
 
 def test_levels_of_float32_turn_where_the_reference_says():
     graph = _normed("exact", Reals())
-    chain = chain_from(Wiring(graph, NetworkTarget("avx2")), "x")
+    chain = chain_from(DefUse(graph, NetworkTarget("avx2")), "x")
     made = find_step_function(graph, chain)
     near = np.clip(made.thresholds.T[None] + np.arange(-3, 4)[:, None, None], made.low, made.high).reshape(-1, CHANNELS)
     np.testing.assert_array_equal(made.at(near), Oracle(graph, chain)(float_of(near)))
@@ -84,7 +84,7 @@ def test_channels_that_are_alike_are_one():
     builder = GraphBuilder("chain", "exact")
     x = builder.input("x", (1, CHANNELS, 2, 2), "float32", Integers.between(-50, 50, 0.25))
     graph = builder.build((_quantized(builder, x, 0, 3, 1.0),))
-    made = find_step_function(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x"))
+    made = find_step_function(graph, chain_from(DefUse(graph, NetworkTarget("avx2")), "x"))
     assert made.thresholds.tolist() == [[3, 6, 11]]
 
 
@@ -93,13 +93,13 @@ def test_what_differs_by_pixel_is_no_chain():
     x = builder.input("x", (1, CHANNELS, 2, 2), "float32", Integers.between(-50, 50, 0.25))
     more = builder.add("add", x, builder.constant(np.array([[0.1, 0.2], [0.3, 0.4]], np.float32)))
     graph = builder.build((_quantized(builder, more, 0, 3, 1.0),))
-    assert chain_from(Wiring(graph, NetworkTarget("avx2")), "x") is None
+    assert chain_from(DefUse(graph, NetworkTarget("avx2")), "x") is None
 
 
 def test_a_line_of_float64_is_the_step_function_on_the_whole_range():
     ends = np.arange(-90, -84)[None, :, None, None] * 8
     graph = _normed("exact", Integers.between(ends, -2 * ends, 0.0137), -128, 127)
-    made = find_step_function(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x"))
+    made = find_step_function(graph, chain_from(DefUse(graph, NetworkTarget("avx2")), "x"))
     kind = graph.edges["codes"].integers
     operand = next(activations(kind))
     every = np.clip(np.arange(-720, 1441)[:, None], made.low, made.high)
@@ -116,8 +116,8 @@ def test_a_line_of_two_operands_is_the_reference_on_all_pairs(scale):
     gains = builder.constant(np.array([1, -1, 2, 0.5, 0.3, -3], np.float32).reshape(1, -1, 1, 1))
     both = builder.add("add", builder.add("mul", x, gains), y)
     graph = builder.build((_quantized(builder, builder.add("relu", both), 0, 63, scale),))
-    wiring = Wiring(graph, NetworkTarget("avx2"))
-    chain = joined_chain(wiring, "x", 1, graph.nodes[0])
+    def_use = DefUse(graph, NetworkTarget("avx2"))
+    chain = joined_chain(def_use, "x", 1, graph.nodes[0])
     operands = [next(activations(graph.edges[name].integers)) for name in ("codes", "y")]
     line = paired_line(Paired(graph, chain, *operands))
     sums, elements = (np.repeat(a.reshape(-1, 1), CHANNELS, 1) for a in np.meshgrid(np.arange(-70, 91), np.arange(16)))
@@ -127,7 +127,7 @@ def test_a_line_of_two_operands_is_the_reference_on_all_pairs(scale):
 def test_thresholds_along_another_axis_end_a_chain():
     graph = read(RandomGraph(9105).model)
     node = next(n for n in graph.nodes if n.op == "multi_threshold" and len(n.attributes["thresholds"]) > 1)
-    wiring = Wiring(graph, NetworkTarget("avx2"))
+    def_use = DefUse(graph, NetworkTarget("avx2"))
     edge, axis = node.inputs[0], node.attributes["axis"]
-    assert link_of(wiring, node, edge, axis) is not None
-    assert link_of(wiring, node, edge, axis + 2) is None
+    assert link_of(def_use, node, edge, axis) is not None
+    assert link_of(def_use, node, edge, axis + 2) is None

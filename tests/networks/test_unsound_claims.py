@@ -12,9 +12,9 @@ from onnx_files import QONNX, model, node
 from bitsynth.graph import read
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import stored
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget
 
 FLOATS, EXACT = False, True
 

@@ -76,7 +76,7 @@ def _lowered(graph: Graph, isa: str, say: Progress) -> NetworkReport:
     """What the network becomes on an instruction set."""
     from bitsynth.host.sets import widest
     from bitsynth.network.compiling import network_of
-    from bitsynth.network.wiring import NetworkTarget
+    from bitsynth.network.def_use import NetworkTarget
 
     target = NetworkTarget(widest(isa))
     return network_of(graph, target, target.threads, say, {}).report()

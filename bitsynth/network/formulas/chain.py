@@ -15,7 +15,7 @@ from bitsynth.graph.types import Edge, Integers, Shape, whole
 from bitsynth.spec.matmul import MAX_BITS
 
 if TYPE_CHECKING:
-    from bitsynth.network.wiring import Wiring
+    from bitsynth.network.def_use import DefUse
 
 _EITHER = ("add", "sub", "mul", "max", "min")
 """Rows that are monotone in their second operand too."""
@@ -65,7 +65,7 @@ class Chain:
         return tuple(node.name for node in (*self.beside, *self.nodes))
 
 
-def chain_from(wiring: Wiring, start: str, axis: int = 1, *, monotone: bool = True) -> Chain | None:
+def chain_from(def_use: DefUse, start: str, axis: int = 1, *, monotone: bool = True) -> Chain | None:
     """The chain of single readers that begins with an edge whose channels lie along `axis`, if there is one.
 
     If it need not be `monotone`, nodes may be any functions of an element.
@@ -73,36 +73,36 @@ def chain_from(wiring: Wiring, start: str, axis: int = 1, *, monotone: bool = Tr
     Of the edges of integers it comes past it ends with the one of fewest bits, of these the last. Integers that stay
     what they are are none.
     """
-    taken = up_to_codes(wiring, links_from(wiring, start, axis, monotone=monotone))
+    taken = up_to_codes(def_use, links_from(def_use, start, axis, monotone=monotone))
     if not taken:
         return None
-    kind, ops = wiring.graph.edges[start].type, [link.node.op for link in taken]
+    kind, ops = def_use.graph.edges[start].type, [link.node.op for link in taken]
     if not isinstance(kind, Integers) and any(op in _UNLIMITED for op in ops):
         return None
     if (
         isinstance(kind, Integers)
-        and _code_bits(wiring, taken[-1].node) >= kind.bits
+        and _code_bits(def_use, taken[-1].node) >= kind.bits
         and all(TABLE[op].kind != "step" for op in ops)
     ):
         return None
-    return chain_of(wiring, start, taken, axis)
+    return chain_of(def_use, start, taken, axis)
 
 
-def up_to_codes(wiring: Wiring, links: Sequence[Link]) -> Sequence[Link]:
+def up_to_codes(def_use: DefUse, links: Sequence[Link]) -> Sequence[Link]:
     """Links up to the last of those that make the fewest bits; none if these are more than codes have."""
-    bits = [_code_bits(wiring, link.node) for link in links]
+    bits = [_code_bits(def_use, link.node) for link in links]
     fewest = min(bits, default=MAX_BITS + 1)
     return links[: len(bits) - bits[::-1].index(fewest)] if fewest <= MAX_BITS else ()
 
 
-def parted(wiring: Wiring, chain: Chain) -> Iterator[tuple[Chain, Chain]]:
+def parted(def_use: DefUse, chain: Chain) -> Iterator[tuple[Chain, Chain]]:
     """What a chain without a second edge does before, and behind, each edge of codes that it passes."""
-    links = links_from(wiring, chain.start, chain.axes[0], chain.nodes[0])[: len(chain.nodes)]
+    links = links_from(def_use, chain.start, chain.axes[0], chain.nodes[0])[: len(chain.nodes)]
     for k in range(1, len(links)):
-        edge = wiring.graph.edges[links[k - 1].node.outputs[0]]
+        edge = def_use.graph.edges[links[k - 1].node.outputs[0]]
         if isinstance(edge.type, Integers) and edge.type.bits <= MAX_BITS:
-            before = chain_of(wiring, chain.start, links[:k], chain.axes[0])
-            yield before, chain_of(wiring, edge.name, links[k:], links[k - 1].axis)
+            before = chain_of(def_use, chain.start, links[:k], chain.axes[0])
+            yield before, chain_of(def_use, edge.name, links[k:], links[k - 1].axis)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Link:
 
 
 def links_from(
-    wiring: Wiring,
+    def_use: DefUse,
     start: str,
     axis: int = 1,
     first: Node | None = None,
@@ -129,37 +129,37 @@ def links_from(
     Of an edge with several readers the `first` is said. Reshapes that make other channels of elements are links too
     where channels are alike, if `mixing` is allowed.
     """
-    node = first or wiring.only_reader(start)
-    if not fits_axis(wiring.graph.edges[start], axis):
+    node = first or def_use.only_reader(start)
+    if not fits_axis(def_use.graph.edges[start], axis):
         return []
     if not mixing:
-        return _onward(wiring, start, axis, node, monotone)
+        return _onward(def_use, start, axis, node, monotone)
     found: list[Link] = []
-    edge, at, varies, mixed = start, axis, _varies_type(wiring.graph.edges[start]), False
+    edge, at, varies, mixed = start, axis, _varies_type(def_use.graph.edges[start]), False
     while node is not None:
-        link = link_of(wiring, node, edge, at, monotone=monotone)
+        link = link_of(def_use, node, edge, at, monotone=monotone)
         if link is None and not varies:
-            link, mixed = _mixing(wiring, node), True
+            link, mixed = _mixing(def_use, node), True
         if link is None or (link.varies and mixed):
             break
         found.append(link)
         varies, edge, at = varies or link.varies, node.outputs[0], link.axis
-        node = wiring.only_reader(edge)
+        node = def_use.only_reader(edge)
     return found
 
 
-def _onward(wiring: Wiring, edge: str, axis: int, node: Node | None, monotone: bool) -> list[Link]:
+def _onward(def_use: DefUse, edge: str, axis: int, node: Node | None, monotone: bool) -> list[Link]:
     """Links from a node on: those behind it may be known, as each node of a long chain asks for them.
 
     What is known of a node is its link and what is known of the next one; None if it is no link.
     """
-    known, passed = wiring.known, list[tuple[Any, Link | None]]()
+    known, passed = def_use.known, list[tuple[Any, Link | None]]()
     while node is not None and (key := ("link", edge, axis, node.name, monotone)) not in known:
-        passed.append((key, link := link_of(wiring, node, edge, axis, monotone=monotone)))
+        passed.append((key, link := link_of(def_use, node, edge, axis, monotone=monotone)))
         if link is None:
             break
         edge, axis = node.outputs[0], link.axis
-        node = wiring.only_reader(edge)
+        node = def_use.only_reader(edge)
     found = known.get(key) if node else None
     for key, link in reversed(passed):
         found = known[key] = (link, found) if link else None
@@ -170,22 +170,22 @@ def _onward(wiring: Wiring, edge: str, axis: int, node: Node | None, monotone: b
     return links
 
 
-def _mixing(wiring: Wiring, node: Node) -> Link | None:
-    axes = len(wiring.graph.edges[node.outputs[0]].shape)
+def _mixing(def_use: DefUse, node: Node) -> Link | None:
+    axes = len(def_use.graph.edges[node.outputs[0]].shape)
     return Link(node, 1, False) if node.op == "reshape" and axes > 1 else None
 
 
-def chain_of(wiring: Wiring, start: str, links: Sequence[Link], axis: int = 1) -> Chain:
+def chain_of(def_use: DefUse, start: str, links: Sequence[Link], axis: int = 1) -> Chain:
     """The chain of links, at least one, of an edge."""
     aside = tuple(dict.fromkeys(n for link in links for n in link.aside))
     axes = (axis, *(link.axis for link in links))
-    varies = any(link.varies for link in links) or _varies_type(wiring.graph.edges[start])
+    varies = any(link.varies for link in links) or _varies_type(def_use.graph.edges[start])
     return Chain(start, tuple(link.node for link in links), aside, axes, varies)
 
 
-def link_of(wiring: Wiring, node: Node, edge: str, axis: int, *, monotone: bool = True) -> Link | None:
+def link_of(def_use: DefUse, node: Node, edge: str, axis: int, *, monotone: bool = True) -> Link | None:
     """A node that reads `edge` as a link of a chain, of a `monotone` one if that is wanted; None if it is none."""
-    row, graph = TABLE[node.op], wiring.graph
+    row, graph = TABLE[node.op], def_use.graph
     made = graph.edges[node.outputs[0]]
     if node.op == "reshape":
         to = moved_axis(graph.edges[edge].shape, made.shape, axis)
@@ -203,7 +203,7 @@ def link_of(wiring: Wiring, node: Node, edge: str, axis: int, *, monotone: bool 
     )
     if len(others) + 1 != len(node.inputs) or (monotone and falls_out) or elsewhere:
         return None
-    aside = [makers_of_constant(wiring, name) for name in others]
+    aside = [makers_of_constant(def_use, name) for name in others]
     along = [_along(graph.edges[name].shape, made.shape, axis) for name in others]
     along += [_attribute_along(key, value, made.shape, axis) for key, value in node.attributes.items()]
     if any(a is None for a in aside) or any(a is None for a in along):
@@ -231,18 +231,18 @@ def moved_axis(before: Shape, after: Shape, axis: int) -> int | None:
     return next((k for k in places if k > 0), None)
 
 
-def makers_of_constant(wiring: Wiring, edge: str) -> tuple[Node, ...] | None:
+def makers_of_constant(def_use: DefUse, edge: str) -> tuple[Node, ...] | None:
     """The nodes that make an edge of constants alone, in order; None if it depends on an input of the network."""
-    if edge in wiring.varying:
+    if edge in def_use.varying:
         return None
     found: dict[str, Node] = {}
     open_ones = [edge]
     while open_ones:
-        maker = wiring.makers.get(open_ones.pop())
+        maker = def_use.makers.get(open_ones.pop())
         if maker is not None and maker.name not in found:
             found[maker.name] = maker
             open_ones += maker.inputs
-    return tuple(sorted(found.values(), key=lambda node: wiring.order[node.name]))
+    return tuple(sorted(found.values(), key=lambda node: def_use.order[node.name]))
 
 
 def _along(shape: Shape, whole: Shape, axis: int) -> bool | None:
@@ -280,7 +280,7 @@ def _varies_type(edge: Edge) -> bool:
     return isinstance(kind, Integers) and not kind.has_one_grid
 
 
-def _code_bits(wiring: Wiring, node: Node) -> int:
+def _code_bits(def_use: DefUse, node: Node) -> int:
     """Bits of the integers that a node makes; more than codes have if it makes none."""
-    kind = wiring.graph.edges[node.outputs[0]].type
+    kind = def_use.graph.edges[node.outputs[0]].type
     return kind.bits if isinstance(kind, Integers) else MAX_BITS + 1

@@ -13,10 +13,10 @@ import numpy as np
 from bitsynth.errors import SpecError
 from bitsynth.graph.types import INT32, Tensor
 from bitsynth.layers.epilogues import FixedLine, FixedPoint
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, parted
 from bitsynth.network.formulas.fitting import Lines
 from bitsynth.network.formulas.step_functions import StepFunction, step_function_of
-from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 from bitsynth.spec.rescaling import FIXED_SHIFT
 
@@ -27,19 +27,19 @@ _MOST_PRODUCT = 1 << 52
 """Products that float64 holds with what is added, in which the checker of certificates has them."""
 
 
-def fixed_point_of(wiring: Wiring, chain: Chain, operand: MatmulOperand) -> FixedPoint | None:
+def fixed_point_of(def_use: DefUse, chain: Chain, operand: MatmulOperand) -> FixedPoint | None:
     """The epilogue that gives codes of `operand` for the chain's integers: of one line, or of two; None without."""
-    for parts in _parts(wiring, chain):
-        step_function = [step_function_of(wiring, part) for part in parts]
+    for parts in _parts(def_use, chain):
+        step_function = [step_function_of(def_use, part) for part in parts]
         if found := _through([x for x in step_function if x is not None], len(parts), operand):
             return found
     return None
 
 
-def _parts(wiring: Wiring, chain: Chain) -> Iterator[tuple[Chain, ...]]:
+def _parts(def_use: DefUse, chain: Chain) -> Iterator[tuple[Chain, ...]]:
     """The chain, then what is before and behind codes that it passes, if channels are alike behind."""
     yield (chain,)
-    yield from (parts for parts in parted(wiring, chain) if not parts[1].varies)
+    yield from (parts for parts in parted(def_use, chain) if not parts[1].varies)
 
 
 def _through(step_function: Sequence[StepFunction], count: int, operand: MatmulOperand) -> FixedPoint | None:

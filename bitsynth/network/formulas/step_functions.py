@@ -13,10 +13,10 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers, Tensor
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.oracle import Oracle, over_channels
 from bitsynth.network.formulas.search import turns
-from bitsynth.network.wiring import Wiring
 
 _HUGE = 2.0**400
 """A size that no sum of products of float32 reaches, and that the reference can scale and square."""
@@ -109,12 +109,12 @@ def find_step_function(
     return made if _is_proved(made) else None
 
 
-def step_function_of(wiring: Wiring, chain: Chain) -> StepFunction | None:
+def step_function_of(def_use: DefUse, chain: Chain) -> StepFunction | None:
     """The step function of a chain of the graph, found once."""
     key = step_function_of, chain.start, chain.names, chain.axes
-    if key not in wiring.known:
-        wiring.known[key] = find_step_function(wiring.graph, chain)
-    made: StepFunction | None = wiring.known[key]
+    if key not in def_use.known:
+        def_use.known[key] = find_step_function(def_use.graph, chain)
+    made: StepFunction | None = def_use.known[key]
     return made
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32, Edge, Tensor
 from bitsynth.layers.epilogues import Rescale
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import EpilogueForm
 from bitsynth.network.patterns.writer import PatternWriter, refusal
 from bitsynth.network.regions.product import Product
-from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 
 
@@ -32,7 +32,7 @@ class PatternForm:
         return cls(form.epilogue, form.bias)
 
 
-def write_sums(writer: PatternWriter, wiring: Wiring, product: Product, form: PatternForm | None) -> str:
+def write_sums(writer: PatternWriter, def_use: DefUse, product: Product, form: PatternForm | None) -> str:
     """ConvInteger or MatMulInteger, and Add of the bias in int32; the sums' name, the network's without a form."""
     output, gain = ("", form.gain) if form else (product.end, 1)
     node = product.nodes[-1] if product.nodes[-1].op != "add" else product.nodes[-2]
@@ -46,13 +46,13 @@ def write_sums(writer: PatternWriter, wiring: Wiring, product: Product, form: Pa
     bias = product.bias * gain + first + (form.bias if form else 0)
     if bias.min() < INT32[0] or bias.max() > INT32[1]:
         raise refusal(node, "its bias is beyond int32")
-    given = [product.start, writer.constant(_as_written(wiring, node, weight), "int8"), writer.constant(zero, "uint8")]
+    given = [product.start, writer.constant(_as_written(def_use, node, weight), "int8"), writer.constant(zero, "uint8")]
     biased = bool(bias.any())
     name, attributes = ("MatMulInteger", {}) if node.op == "matmul" else ("ConvInteger", _window(node))
     sums = writer.node(name, given, "" if biased else output, **attributes)
     if not biased:
         return sums
-    shape = wiring.graph.edges[product.end].shape
+    shape = def_use.graph.edges[product.end].shape
     return writer.node("Add", [sums, writer.constant(along(bias, product.axis, len(shape)), "int32")], output)
 
 
@@ -98,8 +98,8 @@ def _weights(node: Node, product: Product, operand: MatmulOperand, gain: int) ->
     return weight, gain * product.weight.reshape(len(weight), -1).sum(1) * (operand.offset - product.zero_point)
 
 
-def _as_written(wiring: Wiring, node: Node, weight: Tensor) -> Tensor:
-    shape = wiring.graph.edges[node.inputs[1]].shape
+def _as_written(def_use: DefUse, node: Node, weight: Tensor) -> Tensor:
+    shape = def_use.graph.edges[node.inputs[1]].shape
     return weight.T if node.op == "matmul" else weight.reshape(shape)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Integers
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.plain.body import NodeBody
 from bitsynth.network.plain.memory import BufferAccess
 from bitsynth.network.plain.table import GENERATORS
@@ -19,7 +20,6 @@ from bitsynth.network.program import (
     plain_format,
 )
 from bitsynth.network.regions.region import Region
-from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MAX_BITS, MatmulOperand
 
 _ALIASES = ("reshape", "view")
@@ -28,16 +28,16 @@ _ALIASES = ("reshape", "view")
 class PlainRegion(Region):
     """A node, or several of which all after the first are done element by element."""
 
-    def __init__(self, wiring: Wiring, *nodes: Node) -> None:
-        self.wiring, self.nodes, self.outputs = wiring, nodes, nodes[-1].outputs
+    def __init__(self, def_use: DefUse, *nodes: Node) -> None:
+        self.def_use, self.nodes, self.outputs = def_use, nodes, nodes[-1].outputs
         made = {e for n in nodes for e in n.outputs}
         read = dict.fromkeys(e for n in nodes for e in n.inputs)
-        self.inputs = tuple(e for e in read if e not in made and not wiring.is_constant(e))
+        self.inputs = tuple(e for e in read if e not in made and not def_use.is_constant(e))
 
     def reads(self, edge: str) -> tuple[Format, ...]:
         found = self._formats(edge)
-        is_given = edge in self.wiring.graph.inputs and not self.wiring.carries_integers(edge)
-        return (*found, caller_format(self.wiring.graph.edges[edge])) if is_given else found
+        is_given = edge in self.def_use.graph.inputs and not self.def_use.carries_integers(edge)
+        return (*found, caller_format(self.def_use.graph.edges[edge])) if is_given else found
 
     def writes(self, edge: str) -> tuple[Format, ...]:
         return self._formats(edge)
@@ -47,8 +47,8 @@ class PlainRegion(Region):
         return len(self.nodes) == 1 and self.nodes[0].op in _ALIASES
 
     def _formats(self, name: str) -> tuple[Format, ...]:
-        edge = self.wiring.graph.edges[name]
-        found = [plain_format(edge, self.wiring.graph.reference, layout) for layout in _layouts(edge)]
+        edge = self.def_use.graph.edges[name]
+        found = [plain_format(edge, self.def_use.graph.reference, layout) for layout in _layouts(edge)]
         kind = edge.type
         if isinstance(kind, Integers) and kind.bits <= MAX_BITS:
             operand = MatmulOperand(kind.bits, kind.encoding)
@@ -58,7 +58,7 @@ class PlainRegion(Region):
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
         memories = {e: BufferAccess.of(f"in{k}", buffers[e]) for k, e in enumerate(self.inputs)}
         memories |= {e: BufferAccess.of(f"out{k}", buffers[e]) for k, e in enumerate(self.outputs)}
-        body = NodeBody(self.wiring.graph, self.nodes, memories)
+        body = NodeBody(self.def_use.graph, self.nodes, memories)
         GENERATORS[body.node.op](body)
         return PlainStep(
             self.names,

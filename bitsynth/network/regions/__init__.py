@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitsynth.graph.ir import Node
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.regions.cones import match_cone
 from bitsynth.network.regions.curves import match_curve
 from bitsynth.network.regions.inputs import match_input
@@ -22,9 +23,8 @@ from bitsynth.network.regions.products import (
 from bitsynth.network.regions.real_convolutions import match_real_convolution
 from bitsynth.network.regions.reals import match_reals
 from bitsynth.network.regions.region import Region
-from bitsynth.network.wiring import Wiring
 
-Matcher = Callable[[Wiring, Node], Region | None]
+Matcher = Callable[[DefUse, Node], Region | None]
 """The region that begins with a node, if there is one of its kind; its nodes are later in the graph, but for that."""
 
 MATCHERS: tuple[Matcher, ...] = (

@@ -9,12 +9,12 @@ from heapq import heappop, heappush
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, Link, chain_of, fits_axis, link_of, links_from
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.functions import layouts_of
 from bitsynth.network.regions.lookup import looked_up
 from bitsynth.network.regions.region import Region
-from bitsynth.network.wiring import Wiring
 
 _MOST = 64
 """Nodes of a function: an activation that is written out has a dozen."""
@@ -22,29 +22,29 @@ _MOST_READERS = 4 * _MOST
 """Nodes that are looked at for it: an edge may have thousands of readers."""
 
 
-def match_cone(wiring: Wiring, node: Node) -> Region | None:
+def match_cone(def_use: DefUse, node: Node) -> Region | None:
     """The longest function from codes to codes that begins with a node, and is no chain."""
-    source, graph = wiring.only_source(node), wiring.graph
+    source, graph = def_use.only_source(node), def_use.graph
     if source is None or operand_of(graph.edges[source]) is None or not fits_axis(graph.edges[source], 1):
         return None
-    functions = functions_of(wiring, source, node)
+    functions = functions_of(def_use, source, node)
     found = next((chain for chain in functions if layouts_of(graph, source, chain.end)), None)
-    return looked_up(wiring, found) if found else None
+    return looked_up(def_use, found) if found else None
 
 
-def functions_of(wiring: Wiring, source: str, first: Node) -> Iterator[Chain]:
+def functions_of(def_use: DefUse, source: str, first: Node) -> Iterator[Chain]:
     """The functions of an edge to which a node belongs, the longest first; their nodes as a chain has them."""
-    cone = _Cone(wiring, source, first)
+    cone = _Cone(def_use, source, first)
     for place in reversed(range(cone.parting, len(cone.links))):
         before = cone.needed(place)
         if before is None or before[0].node is not first:
             continue
         end = before[-1].node.outputs[0]
-        varies = chain_of(wiring, source, before).varies
-        after = [] if varies else links_from(wiring, end, 1, monotone=False, mixing=True)
+        varies = chain_of(def_use, source, before).varies
+        after = [] if varies else links_from(def_use, end, 1, monotone=False, mixing=True)
         for count in range(len(after), -1, -1):
-            chain = chain_of(wiring, source, [*before, *after[:count]])
-            if chain.axes[-1] == 1 and operand_of(wiring.graph.edges[chain.end]):
+            chain = chain_of(def_use, source, [*before, *after[:count]])
+            if chain.axes[-1] == 1 and operand_of(def_use.graph.edges[chain.end]):
                 yield chain
 
 
@@ -57,14 +57,14 @@ class _Cone:
         makers: The place of each in that, by the edge that it makes.
     """
 
-    wiring: Wiring
+    def_use: DefUse
     source: str
     first: Node
     links: list[Link] = field(default_factory=list)
     makers: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        order, readers = self.wiring.order, self.wiring.readers
+        order, readers = self.def_use.order, self.def_use.readers
         first = order[self.first.name]
         # Of each edge the place of its next reader in the graph, which of its readers that is, and the edge.
         open_ones: list[tuple[int, int, str]] = []
@@ -79,7 +79,7 @@ class _Cone:
                 break
             place, which, edge = heappop(open_ones)
             open_next(edge, which + 1)
-            node = self.wiring.graph.nodes[place]
+            node = self.def_use.graph.nodes[place]
             link = None if node.outputs[0] in self.makers else self._link(node)
             if link:
                 self.makers[node.outputs[0]] = len(self.links)
@@ -90,12 +90,12 @@ class _Cone:
 
     def _link(self, node: Node) -> Link | None:
         """A node of what is in the cone and of constants; None if it reads anything else."""
-        edges = self.wiring.graph.edges
+        edges = self.def_use.graph.edges
         own = [e for e in node.inputs if e == self.source or e in self.makers]
         if node.op == "reshape" or len(node.outputs) > 1:
             return None
         if len(own) == 1:
-            return link_of(self.wiring, node, own[0], 1, monotone=False)
+            return link_of(self.def_use, node, own[0], 1, monotone=False)
         shape = edges[self.source].shape
         alike = len(own) == len(node.inputs) and all(edges[e].shape == shape for e in (*own, *node.outputs))
         return Link(node, 1, False) if alike and TABLE[node.op].kind == "elementwise" else None
@@ -103,7 +103,7 @@ class _Cone:
     @property
     def parting(self) -> int:
         """The place of the first node of several edges that are no constants: before it there is one way alone."""
-        ways = (sum(not self.wiring.is_constant(e) for e in link.node.inputs) for link in self.links)
+        ways = (sum(not self.def_use.is_constant(e) for e in link.node.inputs) for link in self.links)
         return next((place for place, count in enumerate(ways) if count > 1), len(self.links))
 
     def needed(self, place: int) -> list[Link] | None:
@@ -113,10 +113,10 @@ class _Cone:
             if k in found:
                 found |= {self.makers[e] for e in self.links[k].node.inputs if e in self.makers}
         nodes = [self.links[k].node for k in sorted(found)]
-        graph, names = self.wiring.graph, {node.name for node in nodes}
+        graph, names = self.def_use.graph, {node.name for node in nodes}
         for node in nodes[:-1]:
-            readers = {reader.name for reader in self.wiring.readers[node.outputs[0]]}
+            readers = {reader.name for reader in self.def_use.readers[node.outputs[0]]}
             if not readers <= names or node.outputs[0] in graph.output_set:
                 return None
-        parts = any(sum(not self.wiring.is_constant(e) for e in node.inputs) > 1 for node in nodes)
+        parts = any(sum(not self.def_use.is_constant(e) for e in node.inputs) > 1 for node in nodes)
         return [self.links[k] for k in sorted(found)] if parts else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from bitsynth.graph.ir import Node
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, chain_from
 from bitsynth.network.formulas.curves import Curve, curve_of
 from bitsynth.network.program import Buffer, NetworkStep, PlainStep
@@ -14,42 +15,41 @@ from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.cones import functions_of
 from bitsynth.network.regions.region import Region
 from bitsynth.network.regions.sums import SumsRegion, has_channels, repeats
-from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 
 
-def match_curve(wiring: Wiring, node: Node) -> Region | None:
+def match_curve(def_use: DefUse, node: Node) -> Region | None:
     """The function of sums that begins with a node and ends in codes, its ways parting or not."""
-    source = wiring.only_source(node)
-    if source is None or not has_channels(wiring, source) or wiring.graph.reference != "exact":
+    source = def_use.only_source(node)
+    if source is None or not has_channels(def_use, source) or def_use.graph.reference != "exact":
         return None
-    for chain in _functions(wiring, source, node):
-        operand = operand_of(wiring.graph.edges[chain.end])
-        curve = curve_of(wiring.graph, chain, operand) if operand else None
+    for chain in _functions(def_use, source, node):
+        operand = operand_of(def_use.graph.edges[chain.end])
+        curve = curve_of(def_use.graph, chain, operand) if operand else None
         if operand and curve:
-            return CurveRegion(wiring, chain, curve, operand)
+            return CurveRegion(def_use, chain, curve, operand)
     return None
 
 
-def _functions(wiring: Wiring, source: str, node: Node) -> Iterator[Chain]:
+def _functions(def_use: DefUse, source: str, node: Node) -> Iterator[Chain]:
     """The longest function whose ways part, and the chain."""
-    shape = wiring.graph.edges[source].shape
-    cone = next(functions_of(wiring, source, node), None)
-    chain = chain_from(wiring, source, monotone=False)
+    shape = def_use.graph.edges[source].shape
+    cone = next(functions_of(def_use, source, node), None)
+    chain = chain_from(def_use, source, monotone=False)
     found = (x for x in (cone, chain) if x and x.axes[-1] == 1)
-    return (x for x in found if wiring.graph.edges[x.end].shape[:2] == shape[:2])
+    return (x for x in found if def_use.graph.edges[x.end].shape[:2] == shape[:2])
 
 
 class CurveRegion(SumsRegion):
     """A curve of each channel."""
 
-    def __init__(self, wiring: Wiring, chain: Chain, curve: Curve, operand: MatmulOperand) -> None:
-        super().__init__(wiring, chain, operand)
+    def __init__(self, def_use: DefUse, chain: Chain, curve: Curve, operand: MatmulOperand) -> None:
+        super().__init__(def_use, chain, operand)
         self.curve = curve
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
         """Plain C: places of a row of elements, then their codes."""
-        shape = self.wiring.graph.edges[self.chain.start].shape
+        shape = self.def_use.graph.edges[self.chain.start].shape
         several, times = repeats(shape)
         curve = self.curve.of(shape[1]).repeated(several)
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))

@@ -8,22 +8,22 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Tensor
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, chain_of, links_from
 from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.network.formulas.step_functions import ranges
 from bitsynth.network.regions.codes import kept_layouts, operand_of
-from bitsynth.network.wiring import Wiring
 
 
-def chains(wiring: Wiring, start: str, first: Node | None = None, *, monotone: bool = False) -> Iterator[Chain]:
+def chains(def_use: DefUse, start: str, first: Node | None = None, *, monotone: bool = False) -> Iterator[Chain]:
     """The chains that begin with an edge, and with one of its readers if that is said, the longest first.
 
     Their reshapes leave every code in its place in one layout at least.
     """
-    links = links_from(wiring, start, 1, first, monotone=monotone, mixing=True)
+    links = links_from(def_use, start, 1, first, monotone=monotone, mixing=True)
     for count in range(len(links), 0, -1):
-        chain = chain_of(wiring, start, links[:count])
-        if chain.axes[-1] == 1 and layouts_of(wiring.graph, chain.start, chain.end):
+        chain = chain_of(def_use, start, links[:count])
+        if chain.axes[-1] == 1 and layouts_of(def_use.graph, chain.start, chain.end):
             yield chain
 
 

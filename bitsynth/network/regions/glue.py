@@ -7,10 +7,10 @@ from functools import cache
 
 from bitsynth.graph.ir import Node
 from bitsynth.layers.glue.base import Glue
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.program import Buffer, Format, GlueStep
 from bitsynth.network.regions.codes import GLUE_LAYOUTS, code_formats, image_of
 from bitsynth.network.regions.region import Region
-from bitsynth.network.wiring import Wiring
 
 Make = Callable[[str, str], Glue]
 """The layer that reads one layout and gives another."""
@@ -20,7 +20,7 @@ class GlueRegion(Region):
     """Nodes that are a layer of glue, from edges of codes to one.
 
     Args:
-        wiring: The graph.
+        def_use: The graph.
         nodes: In order; the last one makes the result.
         inputs: Edges it reads.
         make: The layer for a layout of inputs and one of results.
@@ -30,7 +30,7 @@ class GlueRegion(Region):
 
     def __init__(
         self,
-        wiring: Wiring,
+        def_use: DefUse,
         nodes: tuple[Node, ...],
         inputs: tuple[str, ...],
         make: Make,
@@ -38,7 +38,7 @@ class GlueRegion(Region):
         *,
         changes: bool = True,
     ) -> None:
-        self.wiring, self.nodes, self.inputs, self.outputs = wiring, nodes, inputs, nodes[-1].outputs
+        self.def_use, self.nodes, self.inputs, self.outputs = def_use, nodes, inputs, nodes[-1].outputs
         self.make, self.layouts, self.changes = cache(make), layouts, changes
         # SpecError now, while another region may still take the nodes, for shapes and numbers that glue does not hold.
         self.make(layouts[0], layouts[0])
@@ -48,10 +48,10 @@ class GlueRegion(Region):
         return not self.changes
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        return code_formats(self.wiring.graph.edges[edge], self.layouts)
+        return code_formats(self.def_use.graph.edges[edge], self.layouts)
 
     def writes(self, edge: str) -> tuple[Format, ...]:
-        return code_formats(self.wiring.graph.edges[edge], self.layouts)
+        return code_formats(self.def_use.graph.edges[edge], self.layouts)
 
     def step(self, buffers: Mapping[str, Buffer]) -> GlueStep:
         given, made = [buffers[e] for e in self.inputs], buffers[self.outputs[0]]

@@ -10,58 +10,58 @@ import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Reals, Tensor
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain, StepFunction, chain_of, find_step_function, links_from
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
 from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
 from bitsynth.network.regions.input_text import LevelCodes, input_body
 from bitsynth.network.regions.region import Region
 from bitsynth.network.regions.rounding import RoundedLevels, rounded_levels
-from bitsynth.network.wiring import Wiring
 
 _MOVES = ("reshape", "transpose")
 _MOST_LOOPS = 8
 """Planes of a formula each."""
 
 
-def match_input(wiring: Wiring, node: Node) -> Region | None:
+def match_input(def_use: DefUse, node: Node) -> Region | None:
     """Moves of an input of the network, and the monotone chain to codes behind them."""
-    graph = wiring.graph
-    source = wiring.only_source(node)
+    graph = def_use.graph
+    source = def_use.only_source(node)
     if source not in graph.inputs or graph.edges[source].dtype != "float32":
         return None
     if not isinstance(graph.edges[source].type, Reals):
         return None
-    moves = _moves(wiring, node)
+    moves = _moves(def_use, node)
     start = moves[-1].outputs[0] if moves else source
-    links = links_from(wiring, start, 1, None if moves else node, mixing=True)
+    links = links_from(def_use, start, 1, None if moves else node, mixing=True)
     for count in range(len(links), 0, -1):
         if operand_of(graph.edges[links[count - 1].node.outputs[0]]):
-            chain = chain_of(wiring, start, links[:count])
+            chain = chain_of(def_use, start, links[:count])
             if chain.axes[-1] == 1 or not chain.varies:
-                return _made(wiring, source, moves, chain)
+                return _made(def_use, source, moves, chain)
     return None
 
 
-def _moves(wiring: Wiring, node: Node | None) -> tuple[Node, ...]:
+def _moves(def_use: DefUse, node: Node | None) -> tuple[Node, ...]:
     """Moves one after another, the first of which is a node."""
     found: list[Node] = []
     while node is not None and node.op in _MOVES:
         found.append(node)
-        node = wiring.only_reader(node.outputs[0])
+        node = def_use.only_reader(node.outputs[0])
     return tuple(found)
 
 
-def _made(wiring: Wiring, source: str, moves: tuple[Node, ...], chain: Chain) -> Region | None:
-    order = _order(wiring, source, moves, chain.end)
-    step_function = find_step_function(wiring.graph, chain) if order and chain.is_limited else None
+def _made(def_use: DefUse, source: str, moves: tuple[Node, ...], chain: Chain) -> Region | None:
+    order = _order(def_use, source, moves, chain.end)
+    step_function = find_step_function(def_use.graph, chain) if order and chain.is_limited else None
     if order is None or step_function is None or len(set(step_function.rising.tolist())) > 1:
         return None
-    return InputRegion(wiring, source, (*moves, *chain.nodes), step_function, order)
+    return InputRegion(def_use, source, (*moves, *chain.nodes), step_function, order)
 
 
-def _order(wiring: Wiring, source: str, moves: tuple[Node, ...], end: str) -> str | None:
+def _order(def_use: DefUse, source: str, moves: tuple[Node, ...], end: str) -> str | None:
     """Whether the caller's numbers lie as codes do, channels last, or in planes of channels; None if in other order."""
-    graph = wiring.graph
+    graph = def_use.graph
     given, made = graph.edges[source].shape, graph.edges[end].shape
     places = np.arange(math.prod(given), dtype=np.int32).reshape(given)
     for node in moves:
@@ -83,7 +83,7 @@ class InputRegion(Region):
     """Codes of the caller's numbers, by a step function.
 
     Args:
-        wiring: The graph.
+        def_use: The graph.
         source: The input.
         nodes: Moves and the chain.
         step_function: What the chain makes.
@@ -91,20 +91,20 @@ class InputRegion(Region):
     """
 
     def __init__(
-        self, wiring: Wiring, source: str, nodes: tuple[Node, ...], step_function: StepFunction, order: str
+        self, def_use: DefUse, source: str, nodes: tuple[Node, ...], step_function: StepFunction, order: str
     ) -> None:
-        self.wiring, self.nodes, self.inputs, self.outputs = wiring, nodes, (source,), nodes[-1].outputs
+        self.def_use, self.nodes, self.inputs, self.outputs = def_use, nodes, (source,), nodes[-1].outputs
         self.step_function, self.order = step_function, order
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        return (caller_format(self.wiring.graph.edges[edge]),)
+        return (caller_format(self.def_use.graph.edges[edge]),)
 
     def writes(self, edge: str) -> tuple[Format, ...]:
-        return code_formats(self.wiring.graph.edges[edge], (CHANNELS_LAST,))
+        return code_formats(self.def_use.graph.edges[edge], (CHANNELS_LAST,))
 
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
         given, made = (buffers[e].name for e in (*self.inputs, *self.outputs))
-        edge = self.wiring.graph.edges[self.outputs[0]]
+        edge = self.def_use.graph.edges[self.outputs[0]]
         return replace(
             input_step(self.step_function, edge, self.order), nodes=self.names, inputs=(given,), outputs=(made,)
         )

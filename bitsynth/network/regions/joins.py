@@ -16,13 +16,13 @@ from bitsynth.graph.operators import TABLE
 from bitsynth.graph.reference import run
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 from bitsynth.layers.glue import Glue, PairLookup, Quantization
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import links_from
 from bitsynth.network.program import CHANNELS_LAST
 from bitsynth.network.regions.codes import codes_of, operand_of, quantization_of
 from bitsynth.network.regions.functions import chains, code_values
 from bitsynth.network.regions.glue import GlueRegion
 from bitsynth.network.regions.region import Region
-from bitsynth.network.wiring import Wiring
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,83 +40,83 @@ class Join:
     end: str
 
 
-def match_join(wiring: Wiring, node: Node) -> Region | None:
+def match_join(def_use: DefUse, node: Node) -> Region | None:
     """A join that begins with a node, and with chains before and after it the widest."""
-    joins = (join for join in _joins(wiring, node) if node in join.nodes)
-    return next((region for join in joins if (region := _made(wiring, join))), None)
+    joins = (join for join in _joins(def_use, node) if node in join.nodes)
+    return next((region for join in joins if (region := _made(def_use, join))), None)
 
 
-def match_near_join(wiring: Wiring, node: Node) -> Region | None:
+def match_near_join(def_use: DefUse, node: Node) -> Region | None:
     """A node of two edges of codes, with the chain after it."""
-    if any(operand_of(wiring.graph.edges[e]) is None for e in _varying(wiring, node)):
+    if any(operand_of(def_use.graph.edges[e]) is None for e in _varying(def_use, node)):
         return None
-    return next((region for join in _ended(wiring, node, {}) if (region := _made(wiring, join))), None)
+    return next((region for join in _ended(def_use, node, {}) if (region := _made(def_use, join))), None)
 
 
-def _joins(wiring: Wiring, node: Node) -> Iterator[Join]:
+def _joins(def_use: DefUse, node: Node) -> Iterator[Join]:
     """The joins to which the chain that begins with a node leads, the longest first."""
-    source, at = wiring.only_source(node), node
+    source, at = def_use.only_source(node), node
     if source is not None:
-        links = links_from(wiring, source, 1, node, monotone=False)
-        reader = wiring.only_reader(links[-1].node.outputs[0]) if links else None
+        links = links_from(def_use, source, 1, node, monotone=False)
+        reader = def_use.only_reader(links[-1].node.outputs[0]) if links else None
         if reader is None:
             return
         at = reader
-    given = _varying(wiring, at)
+    given = _varying(def_use, at)
     if len(given) == 2:
-        yield from _ended(wiring, at, {e: _before(wiring, e, node) for e in given})
+        yield from _ended(def_use, at, {e: _before(def_use, e, node) for e in given})
 
 
-def _varying(wiring: Wiring, node: Node) -> tuple[str, ...]:
+def _varying(def_use: DefUse, node: Node) -> tuple[str, ...]:
     """The edges of a node that are no constants."""
-    return tuple(dict.fromkeys(e for e in node.inputs if not wiring.is_constant(e)))
+    return tuple(dict.fromkeys(e for e in node.inputs if not def_use.is_constant(e)))
 
 
-def _before(wiring: Wiring, edge: str, first: Node) -> tuple[Node, ...]:
+def _before(def_use: DefUse, edge: str, first: Node) -> tuple[Node, ...]:
     """Nodes that make an edge of codes farthest before it, none of which comes before the `first`; last ones first."""
-    order = wiring.order
+    order = def_use.order
     nodes: list[Node] = []
     found: tuple[Node, ...] = ()
     at = edge
-    while (maker := wiring.makers.get(at)) and order[maker.name] >= order[first.name]:
-        source = wiring.only_source(maker)
-        if source is None or wiring.only_reader(at) is None or not _is_link(wiring, maker, source):
+    while (maker := def_use.makers.get(at)) and order[maker.name] >= order[first.name]:
+        source = def_use.only_source(maker)
+        if source is None or def_use.only_reader(at) is None or not _is_link(def_use, maker, source):
             break
         nodes.append(maker)
         at = source
-        if operand_of(wiring.graph.edges[at]):
+        if operand_of(def_use.graph.edges[at]):
             found = tuple(nodes)
     return found
 
 
-def _is_link(wiring: Wiring, node: Node, source: str) -> bool:
-    found = links_from(wiring, source, 1, node, monotone=False)
+def _is_link(def_use: DefUse, node: Node, source: str) -> bool:
+    found = links_from(def_use, source, 1, node, monotone=False)
     return bool(found) and found[0].node is node and not found[0].varies
 
 
-def _ended(wiring: Wiring, node: Node, before: dict[str, tuple[Node, ...]]) -> Iterator[Join]:
+def _ended(def_use: DefUse, node: Node, before: dict[str, tuple[Node, ...]]) -> Iterator[Join]:
     """Joins by a node of two inputs, with the chains before it and one after, the longest first, that give codes."""
-    edges = wiring.graph.edges
-    given = _varying(wiring, node)
+    edges = def_use.graph.edges
+    given = _varying(def_use, node)
     if len(given) != 2 or TABLE[node.op].kind not in ("elementwise", "step") or len(node.outputs) > 1:
         return
     (made,) = node.outputs
     if len(edges[made].shape) < 2:
         return
-    starts = tuple(dict.fromkeys(wiring.only_source(before[e][-1]) or e if before.get(e) else e for e in given))
+    starts = tuple(dict.fromkeys(def_use.only_source(before[e][-1]) or e if before.get(e) else e for e in given))
     if len(starts) != 2 or any(operand_of(edges[e]) is None or edges[e].shape != edges[made].shape for e in starts):
         return
     nodes = (*(n for e in given for n in reversed(before.get(e, ()))), node)
-    for chain in chains(wiring, made):
+    for chain in chains(def_use, made):
         if operand_of(edges[chain.end]) and not chain.varies:
             yield Join((*nodes, *chain.nodes), starts, chain.end)
     if operand_of(edges[made]):
         yield Join(nodes, starts, made)
 
 
-def _made(wiring: Wiring, join: Join) -> Region | None:
+def _made(def_use: DefUse, join: Join) -> Region | None:
     """The region of a join; None if pixels or channels differ in it."""
-    graph, target = wiring.graph, wiring.target
+    graph, target = def_use.graph, def_use.target
     starts, end = graph.edges_of(join.starts), graph.edges[join.end]
     values = [code_values(graph, name) for name in join.starts]
     made = _evaluated(graph, join, np.meshgrid(*values, indexing="ij"))
@@ -130,8 +130,8 @@ def _made(wiring: Wiring, join: Join) -> Region | None:
         kinds = [scaled_quantization(e) for e in (*starts, end)]
         return PairLookup(channels, table, *kinds, come=(first, second), **layouts)
 
-    nodes = tuple(sorted(join.nodes, key=lambda node: wiring.order[node.name]))
-    return GlueRegion(wiring, nodes, join.starts, make, (CHANNELS_LAST,))
+    nodes = tuple(sorted(join.nodes, key=lambda node: def_use.order[node.name]))
+    return GlueRegion(def_use, nodes, join.starts, make, (CHANNELS_LAST,))
 
 
 def scaled_quantization(edge: Edge) -> Quantization:

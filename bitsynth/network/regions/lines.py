@@ -9,6 +9,7 @@ import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain, Paired, chain_from, joined_chain, step_function_of
 from bitsynth.network.formulas.gates import gated_line
 from bitsynth.network.formulas.lines import Line, line_of
@@ -18,66 +19,65 @@ from bitsynth.network.program import Buffer, Format, NetworkStep, PlainStep
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.region import Region
 from bitsynth.network.regions.sums import SumsRegion, has_channels, repeats, sums_maker
-from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 
 _MOST_WHOLE = 2.0**30
 """Values below it can be rounded before they are cut."""
 
 
-def match_line(wiring: Wiring, node: Node) -> Region | None:
+def match_line(def_use: DefUse, node: Node) -> Region | None:
     """The chain from sums to codes that begins with a node, with another edge of codes or sums that joins it."""
-    source = wiring.only_source(node)
-    if source is None or not has_channels(wiring, source):
+    source = def_use.only_source(node)
+    if source is None or not has_channels(def_use, source):
         return None
-    return _single(wiring, source) or _gated(wiring, source) or _joined(wiring, source, node)
+    return _single(def_use, source) or _gated(def_use, source) or _joined(def_use, source, node)
 
 
-def _single(wiring: Wiring, source: str) -> Region | None:
-    chain = chain_from(wiring, source)
-    operand = _operand(wiring, chain)
+def _single(def_use: DefUse, source: str) -> Region | None:
+    chain = chain_from(def_use, source)
+    operand = _operand(def_use, chain)
     if chain is None or operand is None:
         return None
-    step_function = step_function_of(wiring, chain)
-    line = line_of(step_function, operand, wiring.graph.edges[chain.end].integers) if step_function else None
-    return LineRegion(wiring, chain, line, operand, None) if line else None
+    step_function = step_function_of(def_use, chain)
+    line = line_of(step_function, operand, def_use.graph.edges[chain.end].integers) if step_function else None
+    return LineRegion(def_use, chain, line, operand, None) if line else None
 
 
-def _gated(wiring: Wiring, source: str) -> Region | None:
-    chain = chain_from(wiring, source, monotone=False)
-    operand = _operand(wiring, chain)
+def _gated(def_use: DefUse, source: str) -> Region | None:
+    chain = chain_from(def_use, source, monotone=False)
+    operand = _operand(def_use, chain)
     if chain is None or operand is None:
         return None
-    line = gated_line(wiring.graph, chain, operand)
-    return LineRegion(wiring, chain, line, operand, None) if line else None
+    line = gated_line(def_use.graph, chain, operand)
+    return LineRegion(def_use, chain, line, operand, None) if line else None
 
 
-def _joined(wiring: Wiring, source: str, node: Node) -> Region | None:
-    chain = joined_chain(wiring, source, 1, node)
-    operand = _operand(wiring, chain)
+def _joined(def_use: DefUse, source: str, node: Node) -> Region | None:
+    chain = joined_chain(def_use, source, 1, node)
+    operand = _operand(def_use, chain)
     if chain is None or operand is None:
         return None
-    second = residual_operand(wiring, chain.second)
-    paired = Paired(wiring.graph, chain, operand, second)
+    second = residual_operand(def_use, chain.second)
+    paired = Paired(def_use.graph, chain, operand, second)
     if line := paired_line(paired):
-        return LineRegion(wiring, chain, line, operand, second)
+        return LineRegion(def_use, chain, line, operand, second)
     guarded = guarded_line(paired)
-    return GuardedLineRegion(wiring, chain, guarded, operand, second) if guarded else None
+    return GuardedLineRegion(def_use, chain, guarded, operand, second) if guarded else None
 
 
-def _operand(wiring: Wiring, chain: Chain | None) -> MatmulOperand | None:
+def _operand(def_use: DefUse, chain: Chain | None) -> MatmulOperand | None:
     """What the chain's end has codes for; None if there is no chain, no codes, or elements change their places."""
-    return operand_of(wiring.graph.edges[chain.end]) if chain and _stays(wiring, chain) else None
+    return operand_of(def_use.graph.edges[chain.end]) if chain and _stays(def_use, chain) else None
 
 
-def residual_operand(wiring: Wiring, edge: str) -> MatmulOperand | None:
+def residual_operand(def_use: DefUse, edge: str) -> MatmulOperand | None:
     """The operand of an edge's codes; None if it has sums, as layers give them in int32."""
-    return None if sums_maker(wiring, edge) else operand_of(wiring.graph.edges[edge])
+    return None if sums_maker(def_use, edge) else operand_of(def_use.graph.edges[edge])
 
 
-def _stays(wiring: Wiring, chain: Chain) -> bool:
+def _stays(def_use: DefUse, chain: Chain) -> bool:
     """Whether elements at the end lie as those at the start do."""
-    first, last = (wiring.graph.edges[name].shape for name in (chain.start, chain.end))
+    first, last = (def_use.graph.edges[name].shape for name in (chain.start, chain.end))
     return chain.axes[-1] == 1 and first[:2] == last[:2]
 
 
@@ -85,9 +85,9 @@ class LineRegion(SumsRegion):
     """A line of float64 for each channel."""
 
     def __init__(
-        self, wiring: Wiring, chain: Chain, line: Line, operand: MatmulOperand, second: MatmulOperand | None
+        self, def_use: DefUse, chain: Chain, line: Line, operand: MatmulOperand, second: MatmulOperand | None
     ) -> None:
-        super().__init__(wiring, chain, operand)
+        super().__init__(def_use, chain, operand)
         self.line, self.second = line, second
 
     def reads(self, edge: str) -> tuple[Format, ...]:
@@ -99,7 +99,7 @@ class LineRegion(SumsRegion):
     @property
     def repeated(self) -> tuple[Line, int]:
         """The lines of channels, of several pixels if channels are few, and how often they are gone through."""
-        shape = self.wiring.graph.edges[self.chain.start].shape
+        shape = self.def_use.graph.edges[self.chain.start].shape
         several, times = repeats(shape)
         return self.line.of(shape[1]).repeated(several), times
 
@@ -111,14 +111,14 @@ class LineRegion(SumsRegion):
         fits = self._most < _MOST_WHOLE
         body = _body_of_rows(line, pixels) if fits else _body(line, pixels, LineNames())
         constants = tuple(np.ascontiguousarray(k) for k in numbers)
-        formula = self.line.of(self.wiring.graph.edges[self.chain.start].shape[1])
+        formula = self.line.of(self.def_use.graph.edges[self.chain.start].shape[1])
         room = 4 * len(line.factor) if fits else 0
         return PlainStep(self.names, inputs, outputs, body, constants, room, formula=formula)
 
     @property
     def _most(self) -> float:
         """The greatest size of a value, of either sign, before it is cut."""
-        kind, line = self.wiring.graph.edges[self.chain.start].integers, self.line
+        kind, line = self.def_use.graph.edges[self.chain.start].integers, self.line
         values = max(abs(kind.least), abs(kind.most)) * np.abs(line.factor) + np.abs(line.summand)
         if line.ratio is not None:
             values = values + (self.second.codes[-1] if self.second else -INT32[0]) * np.abs(line.ratio)
@@ -129,10 +129,10 @@ class GuardedLineRegion(LineRegion):
     """A line of float64 that leaves tensors with values near to a half to the nodes' plain C."""
 
     def __init__(
-        self, wiring: Wiring, chain: Chain, line: Line, operand: MatmulOperand, second: MatmulOperand | None
+        self, def_use: DefUse, chain: Chain, line: Line, operand: MatmulOperand, second: MatmulOperand | None
     ) -> None:
-        super().__init__(wiring, chain, line, operand, second)
-        self.plain = plain_region.PlainRegion(wiring, *sorted(self.nodes, key=lambda node: wiring.order[node.name]))
+        super().__init__(def_use, chain, line, operand, second)
+        self.plain = plain_region.PlainRegion(def_use, *sorted(self.nodes, key=lambda node: def_use.order[node.name]))
         self.inputs = self.plain.inputs
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:

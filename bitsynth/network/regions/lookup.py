@@ -7,37 +7,37 @@ from typing import Any
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.layers.glue import Lookup
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.regions.codes import codes_of, operand_of, quantization_of
 from bitsynth.network.regions.functions import chains, code_values, function, layouts_of
 from bitsynth.network.regions.glue import GlueRegion
 from bitsynth.network.regions.region import Region
-from bitsynth.network.wiring import Wiring
 
 
-def match_lookup(wiring: Wiring, node: Node) -> Region | None:
+def match_lookup(def_use: DefUse, node: Node) -> Region | None:
     """The longest chain from codes to codes that begins with a node."""
-    edges = wiring.graph.edges
-    source = wiring.only_source(node)
+    edges = def_use.graph.edges
+    source = def_use.only_source(node)
     if source is None or operand_of(edges[source]) is None:
         return None
-    found = next((looked_up(wiring, c) for c in chains(wiring, source, node) if operand_of(edges[c.end])), None)
-    return None if found and found.is_alias and _is_of_products(wiring, source) else found
+    found = next((looked_up(def_use, c) for c in chains(def_use, source, node) if operand_of(edges[c.end])), None)
+    return None if found and found.is_alias and _is_of_products(def_use, source) else found
 
 
-def _is_of_products(wiring: Wiring, edge: str) -> bool:
+def _is_of_products(def_use: DefUse, edge: str) -> bool:
     """Whether an edge has sums, which lie as integers and not as codes."""
-    maker = wiring.makers.get(edge)
+    maker = def_use.makers.get(edge)
     return maker is not None and maker.op in PRODUCTS
 
 
-def looked_up(wiring: Wiring, chain: Chain) -> Region:
+def looked_up(def_use: DefUse, chain: Chain) -> Region:
     """The region of a chain from codes to codes."""
-    graph = wiring.graph
+    graph = def_use.graph
     source, made = graph.edges[chain.start], graph.edges[chain.end]
     values = code_values(graph, chain.start)
     table, last = codes_of(function(graph, chain, values), made), quantization_of(made)
-    options: dict[str, Any] = {"out_bits": last.bits, "out_encoding": last.encoding, "isa": wiring.target.isa}
+    options: dict[str, Any] = {"out_bits": last.bits, "out_encoding": last.encoding, "isa": def_use.target.isa}
 
     def make(layout: str, out_layout: str) -> Lookup:
         read = quantization_of(source)
@@ -45,4 +45,4 @@ def looked_up(wiring: Wiring, chain: Chain) -> Region:
 
     changes = operand_of(source) != operand_of(made) or bool((table != codes_of(values, source)).any())
     layouts = layouts_of(graph, chain.start, chain.end)
-    return GlueRegion(wiring, chain.nodes, (chain.start,), make, layouts, changes=changes)
+    return GlueRegion(def_use, chain.nodes, (chain.start,), make, layouts, changes=changes)

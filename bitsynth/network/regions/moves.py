@@ -12,34 +12,34 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Tensor
 from bitsynth.layers.glue import Concatenate, DepthToSpace, Glue, Pad2d, Resize
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.program import CHANNELS_LAST
 from bitsynth.network.regions.codes import operand_of, quantization_of
 from bitsynth.network.regions.glue import GlueRegion
 from bitsynth.network.regions.region import Region
-from bitsynth.network.wiring import Wiring
 
 _MOST_INPUTS = 4
 
 
-def match_move(wiring: Wiring, node: Node) -> Region | None:
+def match_move(def_use: DefUse, node: Node) -> Region | None:
     """A move of codes as a layer of glue, on images and lines."""
-    edges = wiring.graph.edges_of((*node.inputs, *node.outputs))
+    edges = def_use.graph.edges_of((*node.inputs, *node.outputs))
     if node.op not in _MAKERS or not all(operand_of(e) and 2 <= len(e.shape) <= 4 for e in edges):
         return None
-    if any(wiring.is_constant(e) for e in node.inputs) or len(set(node.inputs)) < len(node.inputs):
+    if any(def_use.is_constant(e) for e in node.inputs) or len(set(node.inputs)) < len(node.inputs):
         return None
     make: _Make | None = _MAKERS[node.op](node, list(edges[:-1]), edges[-1])
     if make is None:
         return None
 
     def of_layouts(layout: str, out_layout: str) -> Glue:
-        return make(layout=layout, isa=wiring.target.isa)
+        return make(layout=layout, isa=def_use.target.isa)
 
     try:
         of_layouts(CHANNELS_LAST, CHANNELS_LAST)
     except SpecError:
         return None
-    return GlueRegion(wiring, (node,), node.inputs, of_layouts, (CHANNELS_LAST,))
+    return GlueRegion(def_use, (node,), node.inputs, of_layouts, (CHANNELS_LAST,))
 
 
 _Make = Callable[..., Glue]

@@ -12,83 +12,83 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Edge, Shape, Tensor
 from bitsynth.layers.glue import MaxPool2d, SumLookup
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.regions.codes import codes_of, operand_of, quantization_of
 from bitsynth.network.regions.functions import chains, code_values, function, layouts_of
 from bitsynth.network.regions.glue import GlueRegion
 from bitsynth.network.regions.region import Region
-from bitsynth.network.wiring import Wiring
 from bitsynth.spec.glue import MOST_SUMS
 
 Pads = tuple[tuple[int, int], ...]
 
 
-def match_pool(wiring: Wiring, node: Node) -> Region | None:
+def match_pool(def_use: DefUse, node: Node) -> Region | None:
     """A pool of an edge of codes, which makes codes."""
-    if node.op not in _MATCHERS or operand_of(wiring.graph.edges[node.inputs[0]]) is None:
+    if node.op not in _MATCHERS or operand_of(def_use.graph.edges[node.inputs[0]]) is None:
         return None
-    return _MATCHERS[node.op](wiring, node)
+    return _MATCHERS[node.op](def_use, node)
 
 
-def _maxima(wiring: Wiring, node: Node) -> Region | None:
+def _maxima(def_use: DefUse, node: Node) -> Region | None:
     """The greatest codes of windows, which are those of the greatest integers."""
-    source, made = wiring.graph.edges_of((*node.inputs, *node.outputs))
+    source, made = def_use.graph.edges_of((*node.inputs, *node.outputs))
     operand, window = operand_of(source), node.attributes["window"]
     pads = _pads(window, source.shape[2:])
     if operand != operand_of(made) or not 3 <= len(source.shape) <= 4 or pads is None:
         return None
-    options: dict[str, Any] = {**_slides(window), "padding": _edges(pads), "isa": wiring.target.isa}
+    options: dict[str, Any] = {**_slides(window), "padding": _edges(pads), "isa": def_use.target.isa}
     codes = quantization_of(source)
 
     def make(layout: str, out_layout: str) -> MaxPool2d:
         kernel = _plane(window.kernel)
         return MaxPool2d(source.shape[1], codes, kernel, layout=layout, out_layout=out_layout, **options)
 
-    return GlueRegion(wiring, (node,), node.inputs, make)
+    return GlueRegion(def_use, (node,), node.inputs, make)
 
 
-def _sums(wiring: Wiring, node: Node) -> Region | None:
+def _sums(def_use: DefUse, node: Node) -> Region | None:
     """Codes of sums of windows, or of all pixels, and of what elementwise nodes make of them."""
-    source = wiring.graph.edges[node.inputs[0]]
+    source = def_use.graph.edges[node.inputs[0]]
     window = node.attributes["window"] if node.op == "sum_pool" else _whole(node, source.shape)
-    if window is None or not 3 <= len(source.shape) <= 4 or not wiring.carries_integers(node.outputs[0]):
+    if window is None or not 3 <= len(source.shape) <= 4 or not def_use.carries_integers(node.outputs[0]):
         return None
     pads = _pads(window, source.shape[2:])
     if pads is None or any(map(any, pads)) or source.integers.zero.size > 1:
         return None
-    if math.prod(window.kernel) * len(code_values(wiring.graph, source.name)) > MOST_SUMS:
+    if math.prod(window.kernel) * len(code_values(def_use.graph, source.name)) > MOST_SUMS:
         return None
-    ends = (c for c in (*chains(wiring, node.outputs[0]), None) if operand_of(_end(wiring, node, c)))
-    found = (_summed(wiring, node, window, chain) for chain in ends)
+    ends = (c for c in (*chains(def_use, node.outputs[0]), None) if operand_of(_end(def_use, node, c)))
+    found = (_summed(def_use, node, window, chain) for chain in ends)
     return next((region for region in found if region), None)
 
 
-def _end(wiring: Wiring, node: Node, chain: Chain | None) -> Edge:
+def _end(def_use: DefUse, node: Node, chain: Chain | None) -> Edge:
     """What a chain after a node makes, or without one the node."""
-    return wiring.graph.edges[chain.end if chain else node.outputs[0]]
+    return def_use.graph.edges[chain.end if chain else node.outputs[0]]
 
 
-def _summed(wiring: Wiring, node: Node, window: SlidingWindow, chain: Chain | None) -> Region | None:
+def _summed(def_use: DefUse, node: Node, window: SlidingWindow, chain: Chain | None) -> Region | None:
     """The region of a pool of sums and a chain after it; None if channels differ in that."""
-    source, made = wiring.graph.edges[node.inputs[0]], _end(wiring, node, chain)
-    sums = _sums_of(wiring, node, math.prod(window.kernel))
-    table = function(wiring.graph, chain, sums) if chain else sums[None]
+    source, made = def_use.graph.edges[node.inputs[0]], _end(def_use, node, chain)
+    sums = _sums_of(def_use, node, math.prod(window.kernel))
+    table = function(def_use.graph, chain, sums) if chain else sums[None]
     if len(table) > 1:
         return None
     codes = codes_of(table[0], made)
     kinds, kernel = (quantization_of(source), quantization_of(made)), _plane(window.kernel)
-    options: dict[str, Any] = {**_slides(window), "isa": wiring.target.isa}
+    options: dict[str, Any] = {**_slides(window), "isa": def_use.target.isa}
 
     def make(layout: str, out_layout: str) -> SumLookup:
         return SumLookup(source.shape[1], codes, *kinds, kernel, layout=layout, out_layout=out_layout, **options)
 
     nodes = (node, *(chain.nodes if chain else ()))
-    return GlueRegion(wiring, nodes, node.inputs, make, layouts_of(wiring.graph, node.outputs[0], made.name))
+    return GlueRegion(def_use, nodes, node.inputs, make, layouts_of(def_use.graph, node.outputs[0], made.name))
 
 
-def _sums_of(wiring: Wiring, node: Node, pixels: int) -> Tensor:
+def _sums_of(def_use: DefUse, node: Node, pixels: int) -> Tensor:
     """The sum for each sum of codes of so many pixels."""
-    kind, values = wiring.graph.edges[node.inputs[0]].integers, code_values(wiring.graph, node.inputs[0])
+    kind, values = def_use.graph.edges[node.inputs[0]].integers, code_values(def_use.graph, node.inputs[0])
     least, apart = int(values[0]) - int(kind.zero.reshape(())), int(values[1]) - int(values[0])
     made: Tensor = pixels * least + apart * np.arange(pixels * (len(values) - 1) + 1)
     return made

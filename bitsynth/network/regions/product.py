@@ -12,8 +12,8 @@ import numpy as np
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32, Edge, Integers, Tensor
 from bitsynth.layers.flatten import FlatImage
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.program import CHANNELS_LAST, PLAIN
-from bitsynth.network.wiring import Wiring
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,31 +47,31 @@ class Product:
     layout: str = CHANNELS_LAST
 
 
-def product_of(wiring: Wiring, node: Node) -> Product | None:
+def product_of(def_use: DefUse, node: Node) -> Product | None:
     """The product that begins with a node: with the flattening of an image before it, or a bias of integers after."""
-    flat = _flattening(wiring, node)
-    at = wiring.only_reader(node.outputs[0]) if flat else node
-    if at is None or at.op not in _MAKERS or not _is_of_constants(wiring, at):
+    flat = _flattening(def_use, node)
+    at = def_use.only_reader(node.outputs[0]) if flat else node
+    if at is None or at.op not in _MAKERS or not _is_of_constants(def_use, at):
         return None
-    made = _MAKERS[at.op](wiring, at)
+    made = _MAKERS[at.op](def_use, at)
     if made is None:
         return None
     if flat:
         made = replace(made, nodes=(node, *made.nodes), start=node.inputs[0], flatten=flat)
-    return _with_bias(wiring, made)
+    return _with_bias(def_use, made)
 
 
-def _is_of_constants(wiring: Wiring, node: Node) -> bool:
+def _is_of_constants(def_use: DefUse, node: Node) -> bool:
     """Whether activations and sums are integers, and weights constants of such, with one zero point for activations."""
-    x, w, sums = (wiring.graph.edges[name].type for name in (*node.inputs, *node.outputs))
+    x, w, sums = (def_use.graph.edges[name].type for name in (*node.inputs, *node.outputs))
     if not (isinstance(x, Integers) and isinstance(w, Integers) and isinstance(sums, Integers)):
         return False
-    return wiring.is_constant(node.inputs[1]) and not wiring.is_constant(node.inputs[0]) and x.zero.size == 1
+    return def_use.is_constant(node.inputs[1]) and not def_use.is_constant(node.inputs[0]) and x.zero.size == 1
 
 
-def _weights(wiring: Wiring, name: str) -> Tensor:
+def _weights(def_use: DefUse, name: str) -> Tensor:
     """Constants without their zero points."""
-    made: Tensor = (wiring.graph.constants[name] - wiring.graph.edges[name].integers.zero).astype(np.int64)
+    made: Tensor = (def_use.graph.constants[name] - def_use.graph.edges[name].integers.zero).astype(np.int64)
     return made
 
 
@@ -79,15 +79,15 @@ def _zero_point(edge: Edge) -> int:
     return int(edge.integers.zero.reshape(-1)[0])
 
 
-def _convolution(wiring: Wiring, node: Node) -> Product | None:
+def _convolution(def_use: DefUse, node: Node) -> Product | None:
     """A convolution of images, or of lines, which are images of height 1."""
-    x = wiring.graph.edges[node.inputs[0]]
+    x = def_use.graph.edges[node.inputs[0]]
     window, axes = node.attributes["window"], len(x.shape) - 2
     if axes not in (1, 2) or window.ceil:
         return None
     lead = (1,) * (2 - axes)
     none = (0,) * (2 - axes)
-    weight = _weights(wiring, node.inputs[1])
+    weight = _weights(def_use, node.inputs[1])
     around = (*none, *window.begins, *none, *window.ends)
     sizes = {
         "stride": (*lead, *window.strides),
@@ -109,44 +109,44 @@ def _convolution(wiring: Wiring, node: Node) -> Product | None:
     )
 
 
-def _dense(wiring: Wiring, node: Node) -> Product | None:
+def _dense(def_use: DefUse, node: Node) -> Product | None:
     """A matrix product whose second factor is one matrix."""
-    x, w = wiring.graph.edges_of(node.inputs)
+    x, w = def_use.graph.edges_of(node.inputs)
     if len(w.shape) != 2 or len(x.shape) < 2:
         return None
     axis, rows = len(x.shape) - 1, math.prod(x.shape[:-1])
     layout = CHANNELS_LAST if axis == 1 else PLAIN
-    weight = _weights(wiring, w.name).T
+    weight = _weights(def_use, w.name).T
     return Product((node,), x.name, node.outputs[0], axis, weight, _zero_point(x), (1, 1, rows), layout=layout)
 
 
 _MAKERS = {"conv": _convolution, "matmul": _dense}
 
 
-def _flattening(wiring: Wiring, node: Node) -> FlatImage | None:
+def _flattening(def_use: DefUse, node: Node) -> FlatImage | None:
     """The image that a reshape of (N, C, H, W) makes features of."""
     if node.op != "reshape":
         return None
-    before, after = (wiring.graph.edges[n].shape for n in (node.inputs[0], node.outputs[0]))
+    before, after = (def_use.graph.edges[n].shape for n in (node.inputs[0], node.outputs[0]))
     if not 3 <= len(before) <= 4 or len(after) != 2 or before[0] != after[0]:
         return None
     height, width = before[2:] if len(before) == 4 else (1, before[2])
     return FlatImage(height, width, before[1])
 
 
-def _with_bias(wiring: Wiring, product: Product) -> Product:
+def _with_bias(def_use: DefUse, product: Product) -> Product:
     """The product with a following sum of its sums and integers on their scale."""
-    node = wiring.only_reader(product.end)
+    node = def_use.only_reader(product.end)
     if node is None or node.op != "add":
         return product
     (other,) = [name for name in node.inputs if name != product.end] or [""]
-    kind, sums = (wiring.graph.edges[name].type for name in (node.outputs[0], product.end))
-    if not wiring.is_constant(other) or not isinstance(kind, Integers) or not isinstance(sums, Integers):
+    kind, sums = (def_use.graph.edges[name].type for name in (node.outputs[0], product.end))
+    if not def_use.is_constant(other) or not isinstance(kind, Integers) or not isinstance(sums, Integers):
         return product
-    more, value = wiring.graph.edges[other].type, wiring.graph.constants[other]
-    shape = wiring.graph.edges[node.outputs[0]].shape
+    more, value = def_use.graph.edges[other].type, def_use.graph.constants[other]
+    shape = def_use.graph.edges[node.outputs[0]].shape
     first = len(shape) - value.ndim
-    if not isinstance(more, Integers) or not sums.same_grid(more) or shape != wiring.graph.edges[product.end].shape:
+    if not isinstance(more, Integers) or not sums.same_grid(more) or shape != def_use.graph.edges[product.end].shape:
         return product
     if any(n != 1 and k + first != product.axis for k, n in enumerate(value.shape)):
         return product

@@ -11,11 +11,11 @@ from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.dense import Dense
 from bitsynth.layers.epilogues import Epilogue, gives_codes
 from bitsynth.layers.packed import PackedLayer
+from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.operands import activations, weights
 from bitsynth.network.program import CHANNELS_LAST, PACKED, PLAIN
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.product import Product
-from bitsynth.network.wiring import NetworkTarget, Wiring
 from bitsynth.spec.matmul import MatmulOperand
 
 
@@ -83,13 +83,13 @@ class LayerMaker:
         return gives_codes(self.epilogue) and self.codes is not None and self.epilogue.bits == self.codes.bits
 
 
-def maker_of(wiring: Wiring, product: Product, epilogue: Epilogue | None, end: str) -> LayerMaker | None:
+def maker_of(def_use: DefUse, product: Product, epilogue: Epilogue | None, end: str) -> LayerMaker | None:
     """The layer of a product by the narrowest operands that a kernel is known for; None if there is no such."""
-    edges = wiring.graph.edges
+    edges = def_use.graph.edges
     codes = operand_of(edges[end]) if epilogue else None
     for act in activations(edges[product.start].integers):
         for wgt in weights(product.weight):
-            maker = LayerMaker(product, wiring.target, act, wgt, epilogue, codes)
+            maker = LayerMaker(product, def_use.target, act, wgt, epilogue, codes)
             if maker.is_known:
                 return maker
     return None

@@ -9,6 +9,7 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32, Edge, Integers
 from bitsynth.layers.epilogues import Epilogue
 from bitsynth.layers.packed import PackedLayer
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import (
     Chain,
     EpilogueForm,
@@ -38,85 +39,84 @@ from bitsynth.network.regions.lines import residual_operand
 from bitsynth.network.regions.product import Product, product_of
 from bitsynth.network.regions.product_layer import LayerMaker, maker_of
 from bitsynth.network.regions.region import Region
-from bitsynth.network.wiring import Wiring
 
 
-def product_with_codes(wiring: Wiring, node: Node) -> Region | None:
+def product_with_codes(def_use: DefUse, node: Node) -> Region | None:
     """A product and the elementwise chain to the codes of a quantizer, if that is a step function."""
-    product = product_of(wiring, node)
-    whole = chain_from(wiring, product.end, product.axis) if product else None
+    product = product_of(def_use, node)
+    whole = chain_from(def_use, product.end, product.axis) if product else None
     if product is None or whole is None:
         return None
-    chain, form = _with_form(wiring, product, whole)
-    if form is None or (is_long(form) and _has_line(wiring, chain)):
+    chain, form = _with_form(def_use, product, whole)
+    if form is None or (is_long(form) and _has_line(def_use, chain)):
         return None
-    nodes = (*product.nodes, *owned(wiring, product.nodes[0], chain))
-    return _made(wiring, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
+    nodes = (*product.nodes, *owned(def_use, product.nodes[0], chain))
+    return _made(def_use, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
 
 
-def _with_form(wiring: Wiring, product: Product, whole: Chain) -> tuple[Chain, EpilogueForm | None]:
+def _with_form(def_use: DefUse, product: Product, whole: Chain) -> tuple[Chain, EpilogueForm | None]:
     """The chain, or what of it ends with the last codes that are made quickly behind the sums, and what makes them.
 
     If none are, the whole chain; nothing makes its codes if elements move, or no form is proved.
     """
     first: EpilogueForm | None = None
-    for chain in (whole, *reversed([before for before, _ in parted(wiring, whole)])):
-        form = _form(wiring, chain) if _stays(wiring, product, chain) else None
+    for chain in (whole, *reversed([before for before, _ in parted(def_use, whole)])):
+        form = _form(def_use, chain) if _stays(def_use, product, chain) else None
         if form is not None and not is_long(form):
             return chain, form
         first = form if chain is whole else first
     return whole, first
 
 
-def _form(wiring: Wiring, chain: Chain) -> EpilogueForm | None:
+def _form(def_use: DefUse, chain: Chain) -> EpilogueForm | None:
     """What gives a chain's codes behind the sums."""
-    step_function, operand = step_function_of(wiring, chain), operand_of(wiring.graph.edges[chain.end])
+    step_function, operand = step_function_of(def_use, chain), operand_of(def_use.graph.edges[chain.end])
     if operand is None or step_function is None:
         return None
-    form = cheapest(step_function, operand, wiring.graph.edges[chain.end].integers)
+    form = cheapest(step_function, operand, def_use.graph.edges[chain.end].integers)
     if form is not None and not is_long(form):
         return form
-    fixed = fixed_point_of(wiring, chain, operand)
+    fixed = fixed_point_of(def_use, chain, operand)
     return EpilogueForm(fixed) if fixed else form
 
 
-def _has_line(wiring: Wiring, chain: Chain) -> bool:
+def _has_line(def_use: DefUse, chain: Chain) -> bool:
     """Whether a step of its own gives a chain's codes by a line of float64, which is sooner than many thresholds."""
-    edge, step_function = wiring.graph.edges[chain.end], step_function_of(wiring, chain)
+    edge, step_function = def_use.graph.edges[chain.end], step_function_of(def_use, chain)
     operand = operand_of(edge)
     return (
         step_function is not None and operand is not None and line_of(step_function, operand, edge.integers) is not None
     )
 
 
-def product_with_gate(wiring: Wiring, node: Node) -> Region | None:
+def product_with_gate(def_use: DefUse, node: Node) -> Region | None:
     """A product and the chain through hard swish to the codes of a quantizer."""
-    product = product_of(wiring, node)
-    chain = chain_from(wiring, product.end, product.axis, monotone=False) if product else None
-    if product is None or chain is None or not _stays(wiring, product, chain):
+    product = product_of(def_use, node)
+    chain = chain_from(def_use, product.end, product.axis, monotone=False) if product else None
+    if product is None or chain is None or not _stays(def_use, product, chain):
         return None
-    operand = operand_of(wiring.graph.edges[chain.end])
-    epilogue = gated_rescale(wiring.graph, chain, operand) if operand else None
+    operand = operand_of(def_use.graph.edges[chain.end])
+    epilogue = gated_rescale(def_use.graph, chain, operand) if operand else None
     if epilogue is None:
         return None
-    return _made(wiring, product, (*product.nodes, *owned(wiring, product.nodes[0], chain)), epilogue)
+    return _made(def_use, product, (*product.nodes, *owned(def_use, product.nodes[0], chain)), epilogue)
 
 
-def product_with_residual(wiring: Wiring, node: Node) -> Region | None:
+def product_with_residual(def_use: DefUse, node: Node) -> Region | None:
     """A product, another edge that is added to it, and the chain to the codes of a quantizer, if one layer does it."""
-    product = product_of(wiring, node)
-    chain = joined_chain(wiring, product.end, product.axis, node) if product else None
-    if product is None or chain is None or not _stays(wiring, product, chain):
+    product = product_of(def_use, node)
+    chain = joined_chain(def_use, product.end, product.axis, node) if product else None
+    if product is None or chain is None or not _stays(def_use, product, chain):
         return None
-    edges = wiring.graph.edges
-    operand, second = operand_of(edges[chain.end]), residual_operand(wiring, chain.second)
+    edges = def_use.graph.edges
+    operand, second = operand_of(edges[chain.end]), residual_operand(def_use, chain.second)
     if operand is None or not _within_int32(edges[chain.second]):
         return None
-    form = paired_form(Paired(wiring.graph, chain, operand, second))
+    form = paired_form(Paired(def_use.graph, chain, operand, second))
     if form is None:
         return None
-    nodes = (*product.nodes, *owned(wiring, node, chain))
-    return _made(wiring, replace(product, bias=product.bias + form.bias), nodes, form.epilogue, chain.second)
+    nodes = (*product.nodes, *owned(def_use, node, chain))
+    return _made(def_use, replace(product, bias=product.bias + form.bias), nodes, form.epilogue, chain.second)
 
 
 def _within_int32(edge: Edge) -> bool:
@@ -124,27 +124,27 @@ def _within_int32(edge: Edge) -> bool:
     return isinstance(kind, Integers) and INT32[0] <= kind.least and kind.most <= INT32[1]
 
 
-def product_of_sums(wiring: Wiring, node: Node) -> Region | None:
+def product_of_sums(def_use: DefUse, node: Node) -> Region | None:
     """A product alone, whose results are its sums."""
-    product = product_of(wiring, node)
-    return _made(wiring, product, product.nodes, None) if product else None
+    product = product_of(def_use, node)
+    return _made(def_use, product, product.nodes, None) if product else None
 
 
-def owned(wiring: Wiring, first: Node, chain: Chain) -> tuple[Node, ...]:
+def owned(def_use: DefUse, first: Node, chain: Chain) -> tuple[Node, ...]:
     """The nodes of a chain, those aside among them that come after the first of the region and serve it alone."""
     kept = set(chain.names)
     aside: list[Node] = []
     for node in reversed(chain.aside):
-        serves = all(reader.name in kept for reader in wiring.readers[node.outputs[0]])
-        if serves and wiring.order[node.name] > wiring.order[first.name]:
+        serves = all(reader.name in kept for reader in def_use.readers[node.outputs[0]])
+        if serves and def_use.order[node.name] > def_use.order[first.name]:
             kept.add(node.name)
             aside.insert(0, node)
     return (*aside, *chain.beside, *chain.nodes)
 
 
-def _stays(wiring: Wiring, product: Product, chain: Chain) -> bool:
+def _stays(def_use: DefUse, product: Product, chain: Chain) -> bool:
     """Whether elements at the end lie as the sums do: each image's pixels in order, channels beside each other."""
-    first, last = (wiring.graph.edges[name].shape for name in (chain.start, chain.end))
+    first, last = (def_use.graph.edges[name].shape for name in (chain.start, chain.end))
     axis = chain.axes[-1]
     if product.layout == PLAIN:
         return axis == len(last) - 1
@@ -152,26 +152,26 @@ def _stays(wiring: Wiring, product: Product, chain: Chain) -> bool:
 
 
 def _made(
-    wiring: Wiring, product: Product, nodes: tuple[Node, ...], epilogue: Epilogue | None, residual: str = ""
+    def_use: DefUse, product: Product, nodes: tuple[Node, ...], epilogue: Epilogue | None, residual: str = ""
 ) -> Region | None:
-    maker = maker_of(wiring, product, epilogue, nodes[-1].outputs[0])
-    return ProductRegion(wiring, product, nodes, maker, residual) if maker else None
+    maker = maker_of(def_use, product, epilogue, nodes[-1].outputs[0])
+    return ProductRegion(def_use, product, nodes, maker, residual) if maker else None
 
 
 class ProductRegion(Region):
     """A layer."""
 
     def __init__(
-        self, wiring: Wiring, product: Product, nodes: tuple[Node, ...], maker: LayerMaker, residual: str = ""
+        self, def_use: DefUse, product: Product, nodes: tuple[Node, ...], maker: LayerMaker, residual: str = ""
     ) -> None:
-        self.wiring, self.product, self.nodes, self.maker, self.residual = wiring, product, nodes, maker, residual
+        self.def_use, self.product, self.nodes, self.maker, self.residual = def_use, product, nodes, maker, residual
         self.inputs = tuple(dict.fromkeys((product.start, *filter(None, (residual,)))))
         self.outputs = (nodes[-1].outputs[0],)
 
     def reads(self, edge: str) -> tuple[Format, ...]:
         """Codes, in bytes or words, which take layers as long; of a residual bytes, or sums."""
         if edge == self.residual:
-            operand = residual_operand(self.wiring, edge)
+            operand = residual_operand(self.def_use, edge)
             own = self.maker.act if edge == self.product.start else operand
             return (Format.codes(own, self.product.layout) if own else Format("int32", None, self.product.layout),)
         layouts = (PLAIN,) if self.product.layout == PLAIN else (CHANNELS_LAST, PACKED)

@@ -15,6 +15,7 @@ import numpy as np
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.names import Names
 from bitsynth.graph.types import Edge, Reals, Tensor
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import StepFunction
 from bitsynth.network.formulas.doubles import double_thresholds, find_real_step_function
 from bitsynth.network.plain.planes import ImagePlanes
@@ -25,21 +26,20 @@ from bitsynth.network.regions.functions import chains
 from bitsynth.network.regions.real_sums import RealSums, real_sums
 from bitsynth.network.regions.real_text import BLOCK, RealBody
 from bitsynth.network.regions.region import Region
-from bitsynth.network.wiring import Wiring
 
 _NO_ATTRIBUTES: MappingProxyType[str, Any] = MappingProxyType({})
 
 
-def match_real_convolution(wiring: Wiring, node: Node) -> Region | None:
+def match_real_convolution(def_use: DefUse, node: Node) -> Region | None:
     """Convolutions of an input of the network, without groups, and the monotone chain to codes."""
-    sums = real_sums(wiring, node)
-    return _decided(wiring, sums) if sums else None
+    sums = real_sums(def_use, node)
+    return _decided(def_use, sums) if sums else None
 
 
-def _decided(wiring: Wiring, sums: RealSums) -> Region | None:
-    names = Names(wiring.graph.edges, wiring.graph.file_names)
+def _decided(def_use: DefUse, sums: RealSums) -> Region | None:
+    names = Names(def_use.graph.edges, def_use.graph.file_names)
     start = names.make(f"{sums.end}.sums")
-    scaled = Wiring(_of_sums(wiring.graph, sums, start, names), wiring.target)
+    scaled = DefUse(_of_sums(def_use.graph, sums, start, names), def_use.target)
     found = chains(scaled, start, monotone=True)
     chain = next((c for c in found if operand_of(scaled.graph.edges[c.end]) and not c.aside), None)
     step_function = find_real_step_function(scaled.graph, chain) if chain else None
@@ -51,8 +51,8 @@ def _decided(wiring: Wiring, sums: RealSums) -> Region | None:
     lines = level_lines(thresholds, rows)
     if lines is None:
         return None
-    nodes = (*sums.nodes, *(n for n in chain.nodes if n in wiring.graph.nodes))
-    return RealConvolution(wiring, nodes, sums, step_function, DecidedSums(thresholds, lines))
+    nodes = (*sums.nodes, *(n for n in chain.nodes if n in def_use.graph.nodes))
+    return RealConvolution(def_use, nodes, sums, step_function, DecidedSums(thresholds, lines))
 
 
 def _of_sums(graph: Graph, sums: RealSums, start: str, names: Names) -> Graph:
@@ -86,7 +86,7 @@ class RealConvolution(Region):
     """Convolutions of float32 and the codes of their sums.
 
     Args:
-        wiring: The graph.
+        def_use: The graph.
         nodes: What is computed.
         sums: The sums of products.
         step_function: What the chain makes of them.
@@ -94,10 +94,15 @@ class RealConvolution(Region):
     """
 
     def __init__(
-        self, wiring: Wiring, nodes: tuple[Node, ...], sums: RealSums, step_function: StepFunction, decided: DecidedSums
+        self,
+        def_use: DefUse,
+        nodes: tuple[Node, ...],
+        sums: RealSums,
+        step_function: StepFunction,
+        decided: DecidedSums,
     ) -> None:
-        self.wiring, self.nodes, self.sums, self.step_function, self.decided = (
-            wiring,
+        self.def_use, self.nodes, self.sums, self.step_function, self.decided = (
+            def_use,
             nodes,
             sums,
             step_function,
@@ -106,10 +111,10 @@ class RealConvolution(Region):
         self.inputs, self.outputs = (sums.source,), nodes[-1].outputs
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        return (caller_format(self.wiring.graph.edges[edge]),)
+        return (caller_format(self.def_use.graph.edges[edge]),)
 
     def writes(self, edge: str) -> tuple[Format, ...]:
-        return code_formats(self.wiring.graph.edges[edge], (CHANNELS_LAST,))
+        return code_formats(self.def_use.graph.edges[edge], (CHANNELS_LAST,))
 
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
         given, made = buffers[self.inputs[0]], buffers[self.outputs[0]]

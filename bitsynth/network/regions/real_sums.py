@@ -12,7 +12,7 @@ from bitsynth.graph.arithmetic import Fractions
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Integers, Reals, Shape, Tensor
-from bitsynth.network.wiring import Wiring
+from bitsynth.network.def_use import DefUse
 
 _MOST_WEIGHT = 1 << 24
 
@@ -47,22 +47,22 @@ class RealSums:
         return self.weights.size * math.prod(self.window.out(self.shape[2:]))
 
 
-def real_sums(wiring: Wiring, node: Node) -> RealSums | None:
+def real_sums(def_use: DefUse, node: Node) -> RealSums | None:
     """The sums that begin with a convolution, or a reshape before it, in exact arithmetic; None if there are none."""
-    made = _first(wiring, node) if wiring.graph.reference == "exact" else None
-    while made and (more := _more(wiring, made)):
+    made = _first(def_use, node) if def_use.graph.reference == "exact" else None
+    while made and (more := _more(def_use, made)):
         made = more
     return made
 
 
-def _first(wiring: Wiring, node: Node) -> RealSums | None:
+def _first(def_use: DefUse, node: Node) -> RealSums | None:
     """A convolution of an input, or of what a reshape makes of it."""
-    edges, moves = wiring.graph.edges, (node,) if node.op == "reshape" else ()
-    conv = wiring.only_reader(node.outputs[0]) if moves else node
+    edges, moves = def_use.graph.edges, (node,) if node.op == "reshape" else ()
+    conv = def_use.only_reader(node.outputs[0]) if moves else node
     source = edges[node.inputs[0]] if node.inputs else None
-    if conv is None or not source or source.name not in wiring.graph.inputs or source.dtype != "float32":
+    if conv is None or not source or source.name not in def_use.graph.inputs or source.dtype != "float32":
         return None
-    factors = _factors(wiring, conv)
+    factors = _factors(def_use, conv)
     if factors is None or not isinstance(source.type, Reals) or min(conv.attributes["window"].begins) < 0:
         return None
     weights, scales = factors
@@ -70,10 +70,10 @@ def _first(wiring: Wiring, node: Node) -> RealSums | None:
     return RealSums((*moves, conv), source.name, shape, conv.outputs[0], window, weights, scales, np.zeros(len(scales)))
 
 
-def _factors(wiring: Wiring, node: Node) -> tuple[Tensor, Tensor] | None:
+def _factors(def_use: DefUse, node: Node) -> tuple[Tensor, Tensor] | None:
     """Weights of a convolution that float32 holds, and what each output channel's are times; None if there are none."""
-    graph = wiring.graph
-    if node.op != "conv" or node.attributes["groups"] != 1 or not wiring.is_constant(node.inputs[1]):
+    graph = def_use.graph
+    if node.op != "conv" or node.attributes["groups"] != 1 or not def_use.is_constant(node.inputs[1]):
         return None
     x, edge = graph.edges_of(node.inputs)
     if len(x.shape) > 4 or x.name in graph.constants:
@@ -88,20 +88,20 @@ def _factors(wiring: Wiring, node: Node) -> tuple[Tensor, Tensor] | None:
     return whole, np.broadcast_to(kind.scale.reshape(-1), (len(value),))
 
 
-def _more(wiring: Wiring, sums: RealSums) -> RealSums | None:
+def _more(def_use: DefUse, sums: RealSums) -> RealSums | None:
     """The sums of a convolution behind, and of numbers added between; None if it is not one with those before."""
-    after = wiring.only_reader(sums.end)
+    after = def_use.only_reader(sums.end)
     between = (after,) if after and after.op == "add" else ()
-    node = wiring.only_reader(after.outputs[0]) if after and between else after
-    factors = _factors(wiring, node) if node else None
+    node = def_use.only_reader(after.outputs[0]) if after and between else after
+    factors = _factors(def_use, node) if node else None
     if node is None or factors is None or len(set(sums.scales.tolist())) > 1:
         return None
     window = node.attributes["window"]
-    added = _added(wiring.graph, sums, between)
+    added = _added(def_use.graph, sums, between)
     if any(window.begins) or any(window.ends) or window.ceil or sums.window.ceil or added is None:
         return None
     both = _composed(sums, window, *factors, added)
-    apart = sums.macs + factors[0].size * math.prod(wiring.graph.edges[node.outputs[0]].shape[2:])
+    apart = sums.macs + factors[0].size * math.prod(def_use.graph.edges[node.outputs[0]].shape[2:])
     if both is None or both.macs > apart:
         return None
     return replace(both, nodes=(*sums.nodes, *between, node), end=node.outputs[0])

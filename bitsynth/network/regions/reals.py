@@ -11,12 +11,12 @@ from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers, Tensor
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import StepFunction, chain_from
 from bitsynth.network.formulas.doubles import double_thresholds, find_real_step_function
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, plain_format
 from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
 from bitsynth.network.regions.region import Region
-from bitsynth.network.wiring import Wiring
 
 _MOST_LEVELS = 31
 """That are compared one by one; of more a formula is quicker."""
@@ -24,15 +24,15 @@ _BLOCK = 128
 """Pixels whose codes are interleaved at a time."""
 
 
-def match_reals(wiring: Wiring, node: Node) -> Region | None:
+def match_reals(def_use: DefUse, node: Node) -> Region | None:
     """A chain from real numbers in float64, as exact arithmetic has them, to codes of few levels."""
-    graph, (start, *_) = wiring.graph, (*node.inputs, "")
-    if graph.reference != "exact" or start not in wiring.makers or isinstance(graph.edges[start].type, Integers):
+    graph, (start, *_) = def_use.graph, (*node.inputs, "")
+    if graph.reference != "exact" or start not in def_use.makers or isinstance(graph.edges[start].type, Integers):
         return None
-    pairs = _gains_by_pairs(wiring.makers[start])
-    if pairs or wiring.only_reader(start) is not node or len(graph.edges[start].shape) < 2:
+    pairs = _gains_by_pairs(def_use.makers[start])
+    if pairs or def_use.only_reader(start) is not node or len(graph.edges[start].shape) < 2:
         return None
-    chain = chain_from(wiring, start)
+    chain = chain_from(def_use, start)
     if chain is None or not operand_of(graph.edges[chain.end]) or chain.axes[-1] != 1:
         return None
     kind = graph.edges[chain.end].integers
@@ -41,7 +41,7 @@ def match_reals(wiring: Wiring, node: Node) -> Region | None:
     if graph.edges[start].shape != graph.edges[chain.end].shape:
         return None
     step_function = find_real_step_function(graph, chain)
-    return RealsRegion(wiring, step_function) if step_function else None
+    return RealsRegion(def_use, step_function) if step_function else None
 
 
 def _gains_by_pairs(maker: Node) -> bool:
@@ -53,24 +53,24 @@ class RealsRegion(Region):
     """Codes of real numbers by a step function.
 
     Args:
-        wiring: The graph.
+        def_use: The graph.
         step_function: What the chain makes of float64.
     """
 
-    def __init__(self, wiring: Wiring, step_function: StepFunction) -> None:
+    def __init__(self, def_use: DefUse, step_function: StepFunction) -> None:
         chain = step_function.chain
-        self.wiring, self.step_function, self.nodes = wiring, step_function, chain.nodes
+        self.def_use, self.step_function, self.nodes = def_use, step_function, chain.nodes
         self.inputs, self.outputs = (chain.start,), (chain.end,)
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        found, reference = self.wiring.graph.edges[edge], self.wiring.graph.reference
+        found, reference = self.def_use.graph.edges[edge], self.def_use.graph.reference
         return tuple(plain_format(found, reference, layout) for layout in (PLAIN, CHANNELS_LAST))
 
     def writes(self, edge: str) -> tuple[Format, ...]:
-        return code_formats(self.wiring.graph.edges[edge], (CHANNELS_LAST,))
+        return code_formats(self.def_use.graph.edges[edge], (CHANNELS_LAST,))
 
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
-        edge, given = self.wiring.graph.edges[self.outputs[0]], buffers[self.inputs[0]]
+        edge, given = self.def_use.graph.edges[self.outputs[0]], buffers[self.inputs[0]]
         first, second = codes_of(self.step_function.least + np.array([0, self.step_function.step]), edge).tolist()
         batch, channels, *image = edge.shape
         planes = given.format.layout == PLAIN

@@ -7,37 +7,37 @@ import math
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import INT32, Integers, Shape
+from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain
 from bitsynth.network.program import CHANNELS_LAST, Format
 from bitsynth.network.regions.region import Region
-from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 
 _IN_A_LOOP = 64
 """Elements for which the beginning and the end of a loop in vectors take little of its time."""
 
 
-def has_channels(wiring: Wiring, edge: str) -> bool:
+def has_channels(def_use: DefUse, edge: str) -> bool:
     """Whether an edge has sums of int32, of images, rows or heads, along axis 1."""
-    kind, maker = wiring.graph.edges[edge].type, sums_maker(wiring, edge)
+    kind, maker = def_use.graph.edges[edge].type, sums_maker(def_use, edge)
     inside = isinstance(kind, Integers) and INT32[0] < kind.least and kind.most < INT32[1]
-    return inside and maker is not None and (maker.op == "conv" or len(wiring.graph.edges[edge].shape) in (2, 4))
+    return inside and maker is not None and (maker.op == "conv" or len(def_use.graph.edges[edge].shape) in (2, 4))
 
 
-def sums_maker(wiring: Wiring, edge: str) -> Node | None:
+def sums_maker(def_use: DefUse, edge: str) -> Node | None:
     """The product whose sums an edge has, with or without integers added; None if it has others."""
-    maker = wiring.makers.get(edge)
-    source = wiring.only_source(maker) if maker is not None and maker.op == "add" else None
-    if source is not None and wiring.carries_integers(edge):
-        maker = wiring.makers.get(source)
+    maker = def_use.makers.get(edge)
+    source = def_use.only_source(maker) if maker is not None and maker.op == "add" else None
+    if source is not None and def_use.carries_integers(edge):
+        maker = def_use.makers.get(source)
     return maker if maker is not None and maker.op in PRODUCTS else None
 
 
 class SumsRegion(Region):
     """A chain from sums to codes, element by element."""
 
-    def __init__(self, wiring: Wiring, chain: Chain, operand: MatmulOperand) -> None:
-        self.wiring, self.chain, self.operand = wiring, chain, operand
+    def __init__(self, def_use: DefUse, chain: Chain, operand: MatmulOperand) -> None:
+        self.def_use, self.chain, self.operand = def_use, chain, operand
         self.nodes = (*chain.beside, *chain.nodes)
         self.inputs = (chain.start, *filter(None, (chain.second,)))
         self.outputs = (chain.end,)

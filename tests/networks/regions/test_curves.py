@@ -13,6 +13,7 @@ from region_cases import Small
 import bitsynth
 from bitsynth.errors import ToolError
 from bitsynth.graph import run
+from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, chain_from
 from bitsynth.network.formulas.curves import Curve, curve_of
 from bitsynth.network.formulas.turning import CodesOf, turning_of
@@ -21,7 +22,6 @@ from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.cones import functions_of
 from bitsynth.network.regions.curves import CurveRegion
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 CHANNELS, END = 6, 900
 SHAPE = (2, CHANNELS, 3, 5)
@@ -38,8 +38,8 @@ def bent(gains, biases, grid, scale=STEP, function="sigmoid", reference="exact")
     line = small.add("add", small.add("mul", x, gain), bias)
     made = small.add("mul", line, small.add(function, line))
     graph = small.build((small.quantized(made, scale, float(zero), low, high),))
-    wiring = Wiring(graph, NetworkTarget("avx2"))
-    return wiring, next(functions_of(wiring, "x", graph.nodes[0])), operand_of(graph.edges[graph.outputs[0]])
+    def_use = DefUse(graph, NetworkTarget("avx2"))
+    return def_use, next(functions_of(def_use, "x", graph.nodes[0])), operand_of(graph.edges[graph.outputs[0]])
 
 
 numbers = st.sampled_from([0.0, 0.5, -0.25, 1.0]) | st.floats(-4, 4, width=32)
@@ -52,10 +52,10 @@ functions = st.sampled_from(["sigmoid", "tanh"])
 @given(lists, lists, st.sampled_from(GRIDS), scales, functions)
 def test_what_is_found_is_the_reference_for_every_sum(gains, biases, grid, scale, function):
     """Falling channels, ties at 0 and channels without a line on purpose."""
-    wiring, chain, operand = bent(gains, biases, grid, scale, function)
+    def_use, chain, operand = bent(gains, biases, grid, scale, function)
     every = np.repeat(np.arange(-END, END + 1)[:, None], CHANNELS, 1)
-    if found := curve_of(wiring.graph, chain, operand):
-        wanted = Oracle(wiring.graph, chain)(every)
+    if found := curve_of(def_use.graph, chain, operand):
+        wanted = Oracle(def_use.graph, chain)(every)
         np.testing.assert_array_equal(operand.offset + operand.scale * found.codes(every), wanted)
 
 
@@ -63,14 +63,14 @@ def test_what_is_found_is_the_reference_for_every_sum(gains, biases, grid, scale
 @pytest.mark.parametrize("function", ["sigmoid", "tanh"])
 def test_curves_are_found_at_every_width(rng, grid, function):
     gains, biases = rng.uniform(0.4, 2, CHANNELS), rng.normal(size=CHANNELS)
-    wiring, chain, operand = bent(gains, biases, grid, function=function)
-    assert curve_of(wiring.graph, chain, operand) is not None
+    def_use, chain, operand = bent(gains, biases, grid, function=function)
+    assert curve_of(def_use.graph, chain, operand) is not None
 
 
 def test_c_is_the_reference(rng):
-    wiring, chain, operand = bent(rng.uniform(-2, 2, CHANNELS), rng.normal(size=CHANNELS), GRIDS[0])
-    graph = wiring.graph
-    region = CurveRegion(wiring, chain, curve_of(graph, chain, operand), operand)
+    def_use, chain, operand = bent(rng.uniform(-2, 2, CHANNELS), rng.normal(size=CHANNELS), GRIDS[0])
+    graph = def_use.graph
+    region = CurveRegion(def_use, chain, curve_of(graph, chain, operand), operand)
     made = Buffer(chain.end, graph.edges[chain.end], region.writes(chain.end)[0], "output")
     buffers = {"x": Buffer("x", graph.edges["x"], region.reads("x")[0], "input"), chain.end: made}
     net = Network(NetworkProgram(graph, "avx2", 1, (region.step(buffers),), buffers, ("x",), (chain.end,)))
@@ -80,9 +80,9 @@ def test_c_is_the_reference(rng):
 
 
 def test_a_turn_in_a_wrong_place_is_refused():
-    wiring, chain, operand = bent(np.ones(CHANNELS), np.zeros(CHANNELS), GRIDS[0])
+    def_use, chain, operand = bent(np.ones(CHANNELS), np.zeros(CHANNELS), GRIDS[0])
     behind = replace(chain, start=chain.nodes[1].outputs[0], nodes=chain.nodes[2:], axes=chain.axes[2:], varies=False)
-    found = turning_of(CodesOf(Oracle(wiring.graph, behind, doubles=True), operand), -7.0, 7.0)
+    found = turning_of(CodesOf(Oracle(def_use.graph, behind, doubles=True), operand), -7.0, 7.0)
     assert found.turns.size > 100
     assert found.holds(1e-7)
     for k in (0, found.turns.size // 2, -1):
@@ -95,8 +95,8 @@ def test_a_turn_in_a_wrong_place_is_refused():
 
 @pytest.mark.parametrize("reference", ["onnxruntime", "onnx"])
 def test_float32_has_no_curve(reference):
-    wiring, chain, operand = bent([1.0] * CHANNELS, [0.0] * CHANNELS, GRIDS[0], reference=reference)
-    assert curve_of(wiring.graph, chain, operand) is None
+    def_use, chain, operand = bent([1.0] * CHANNELS, [0.0] * CHANNELS, GRIDS[0], reference=reference)
+    assert curve_of(def_use.graph, chain, operand) is None
 
 
 def test_a_function_that_differs_between_channels_has_no_curve():
@@ -104,7 +104,7 @@ def test_a_function_that_differs_between_channels_has_no_curve():
     line = small.add("add", small.codes("x", SHAPE, -END, END, 1 / 128), small.constant(np.float32(0.3)))
     gains = small.constant(np.arange(1, 7, dtype=np.float32).reshape(1, -1, 1, 1))
     graph = small.build((small.quantized(small.add("mul", small.add("tanh", line), gains), 0.05, 128.0),))
-    chain = chain_from(Wiring(graph, NetworkTarget("avx2")), "x", monotone=False)
+    chain = chain_from(DefUse(graph, NetworkTarget("avx2")), "x", monotone=False)
     assert curve_of(graph, chain, operand_of(graph.edges[graph.outputs[0]])) is None
 
 

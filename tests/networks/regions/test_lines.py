@@ -5,13 +5,13 @@ import pytest
 from region_cases import Small, values_of
 
 from bitsynth.graph import run
+from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import chain_from, find_step_function
 from bitsynth.network.formulas.lines import line_of
 from bitsynth.network.program import Buffer, NetworkProgram
 from bitsynth.network.regions.codes import operand_of
 from bitsynth.network.regions.lines import LineRegion
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 TARGET = NetworkTarget("avx2")
 
@@ -22,12 +22,12 @@ def line_region(factors, zero, bits):
     sums = small.codes("x", (2, 6, 3, 5), -(1 << bits), 1 << bits)
     scaled = small.add("mul", sums, small.constant(np.array(factors, np.float32).reshape(-1, 1, 1)))
     graph = small.build((small.quantized(scaled, 0.37, float(zero)),))
-    wiring = Wiring(graph, TARGET)
-    chain = chain_from(wiring, "x")
+    def_use = DefUse(graph, TARGET)
+    chain = chain_from(def_use, "x")
     edge = graph.edges[chain.end]
     operand = operand_of(edge)
     line = line_of(find_step_function(graph, chain), operand, edge.integers)
-    return graph, LineRegion(wiring, chain, line, operand, None)
+    return graph, LineRegion(def_use, chain, line, operand, None)
 
 
 @pytest.mark.parametrize("zero", [0, 128])

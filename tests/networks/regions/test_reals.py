@@ -8,10 +8,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bitsynth.graph import read, run
 from bitsynth.network.compiling import compile
+from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, chain_from, find_step_function
 from bitsynth.network.lower import cover
 from bitsynth.network.regions.reals import RealsRegion, _numbers
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 CHANNELS = 5
 DOMAIN = "qonnx.custom_op.general"
@@ -44,7 +44,7 @@ def model(rng):
 
 def test_levels_are_those_of_the_chain(model, rng):
     graph = read(model)
-    (region,) = (r for r in cover(Wiring(graph, NetworkTarget("avx2"))) if isinstance(r, RealsRegion))
+    (region,) = (r for r in cover(DefUse(graph, NetworkTarget("avx2"))) if isinstance(r, RealsRegion))
     step_function = region.step_function
     assert set(step_function.rising.tolist()) == {True, False}
     numbers = _numbers(step_function)
@@ -94,7 +94,7 @@ def test_the_greatest_numbers_do_not_hide_where_levels_turn(end):
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 3, 4, 4)) for n in "xy")
     held = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
     graph = read(helper.make_model(helper.make_graph(nodes, "net", [x], [y], held)))
-    step_function = find_step_function(graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "n"), doubles=True)
+    step_function = find_step_function(graph, chain_from(DefUse(graph, NetworkTarget("avx2")), "n"), doubles=True)
     assert (
         (step_function.thresholds > step_function.low[:, None])
         & (step_function.thresholds <= step_function.high[:, None])

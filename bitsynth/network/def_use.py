@@ -25,7 +25,7 @@ class NetworkTarget:
 
 
 @dataclass(frozen=True, eq=False)
-class Wiring:
+class DefUse:
     """A graph with who reads and makes each edge, looked up once."""
 
     graph: Graph
