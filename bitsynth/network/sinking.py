@@ -89,7 +89,7 @@ def _size(value: Any) -> int:
 def _after_maximum(def_use: DefUse, node: Node) -> tuple[Node, ...]:
     """The nodes of a chain that rises in every channel."""
     chain = chain_from(def_use, node.outputs[0])
-    if chain is None or chain.aside or any(TABLE[n.op].kind == "move" for n in chain.nodes):
+    if chain is None or chain.constant_nodes or any(TABLE[n.op].kind == "move" for n in chain.nodes):
         return ()
     found = _step_function(def_use.graph, chain)
     return chain.nodes if found is not None and found.rising.all() else ()

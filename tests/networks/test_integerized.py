@@ -40,7 +40,7 @@ def test_lines_are_the_chain_on_the_whole_range(graph, ends):
     if ends == "ra":
         edges = {n.outputs[0]: k for k, n in enumerate(chain.nodes)}
         nodes = chain.nodes[: edges["ra"] + 1]
-        chain = type(chain)(chain.start, nodes, chain.aside, chain.axes[: len(nodes) + 1], chain.varies)
+        chain = type(chain)(chain.start, nodes, chain.constant_nodes, chain.axes[: len(nodes) + 1], chain.varies)
     kind = graph.edges[ends].integers
     made = fixed_point_of(def_use, chain, next(activations(kind)))
     assert (made.then is not None) == (ends == "ta")

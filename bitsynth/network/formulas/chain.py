@@ -33,21 +33,21 @@ class Chain:
 
     Args:
         start: The edge whose elements they take.
-        nodes: In order; what they read besides are constants, or is made of such by `aside`.
-        aside: Nodes that read nothing but constants.
+        nodes: In order; what they read besides are constants, or is made of such by `constant_nodes`.
+        constant_nodes: Nodes that read nothing but constants.
         axes: The axis of channels of the first edge, then of what each node makes.
         varies: Whether channels differ.
         second: Another edge whose elements come in, at the same places; empty if there is none.
-        beside: The nodes, in order, that those pass before they meet the others in one of `nodes`.
+        second_path: The nodes, in order, on the path of `second`, up to the node of `nodes` where both paths join.
     """
 
     start: str
     nodes: tuple[Node, ...]
-    aside: tuple[Node, ...]
+    constant_nodes: tuple[Node, ...]
     axes: tuple[int, ...]
     varies: bool
     second: str = ""
-    beside: tuple[Node, ...] = ()
+    second_path: tuple[Node, ...] = ()
 
     @property
     def end(self) -> str:
@@ -62,7 +62,7 @@ class Chain:
     @property
     def names(self) -> tuple[str, ...]:
         """The nodes by name."""
-        return tuple(node.name for node in (*self.beside, *self.nodes))
+        return tuple(node.name for node in (*self.second_path, *self.nodes))
 
 
 def chain_from(def_use: DefUse, start: str, axis: int = 1, *, monotone: bool = True) -> Chain | None:
@@ -112,7 +112,7 @@ class Link:
     node: Node
     axis: int
     varies: bool
-    aside: tuple[Node, ...] = ()
+    constant_nodes: tuple[Node, ...] = ()
 
 
 def links_from(
@@ -177,10 +177,10 @@ def _mixing(def_use: DefUse, node: Node) -> Link | None:
 
 def chain_of(def_use: DefUse, start: str, links: Sequence[Link], axis: int = 1) -> Chain:
     """The chain of links, at least one, of an edge."""
-    aside = tuple(dict.fromkeys(n for link in links for n in link.aside))
+    constant_nodes = tuple(dict.fromkeys(n for link in links for n in link.constant_nodes))
     axes = (axis, *(link.axis for link in links))
     varies = any(link.varies for link in links) or _varies_type(def_use.graph.edges[start])
-    return Chain(start, tuple(link.node for link in links), aside, axes, varies)
+    return Chain(start, tuple(link.node for link in links), constant_nodes, axes, varies)
 
 
 def link_of(def_use: DefUse, node: Node, edge: str, axis: int, *, monotone: bool = True) -> Link | None:
@@ -203,12 +203,12 @@ def link_of(def_use: DefUse, node: Node, edge: str, axis: int, *, monotone: bool
     )
     if len(others) + 1 != len(node.inputs) or (monotone and falls_out) or elsewhere:
         return None
-    aside = [makers_of_constant(def_use, name) for name in others]
+    constant_nodes = [makers_of_constant(def_use, name) for name in others]
     along = [_along(graph.edges[name].shape, made.shape, axis) for name in others]
     along += [_attribute_along(key, value, made.shape, axis) for key, value in node.attributes.items()]
-    if any(a is None for a in aside) or any(a is None for a in along):
+    if any(a is None for a in constant_nodes) or any(a is None for a in along):
         return None
-    return Link(node, axis, any(along), tuple(n for made_by in aside for n in made_by or ()))
+    return Link(node, axis, any(along), tuple(n for made_by in constant_nodes for n in made_by or ()))
 
 
 def _may_wrap(graph: Graph, node: Node) -> bool:

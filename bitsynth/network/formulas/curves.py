@@ -129,9 +129,9 @@ def _straight(graph: Graph, chain: Chain) -> int:
 def _is_alike(graph: Graph, chain: Chain, straight: int) -> bool:
     """Whether the nodes behind the line are one function of real numbers for all channels."""
     behind = chain.nodes[straight:]
-    made = {e for node in (*chain.nodes, *chain.aside) for e in node.outputs} | {chain.start}
+    made = {e for node in (*chain.nodes, *chain.constant_nodes) for e in node.outputs} | {chain.start}
     sizes = [graph.edges[e].shape for node in behind for e in node.inputs if e not in made]
-    sizes += [graph.edges[e].shape for node in chain.aside for e in node.outputs]
+    sizes += [graph.edges[e].shape for node in chain.constant_nodes for e in node.outputs]
     sizes += [np.shape(value) for node in behind for value in node.attributes.values()]
     is_real = straight > 0 and not isinstance(graph.edges[chain.nodes[straight - 1].outputs[0]].type, Integers)
     return is_real and all(np.prod(shape, dtype=int) <= 1 for shape in sizes)

@@ -27,11 +27,17 @@ def joined_chain(def_use: DefUse, start: str, axis: int, first: Node) -> Chain |
     after = up_to_codes(def_use, links_from(def_use, joint.outputs[0], axis))
     if way is None or not after:
         return None
-    second, beside = way
+    second, second_path = way
     chain = chain_of(def_use, start, [*before, Link(joint, axis, False), *after], axis)
-    others = chain_of(def_use, second, beside, axis)
-    aside = tuple(dict.fromkeys((*chain.aside, *others.aside)))
-    return replace(chain, aside=aside, varies=chain.varies or others.varies, second=second, beside=others.nodes)
+    others = chain_of(def_use, second, second_path, axis)
+    constant_nodes = tuple(dict.fromkeys((*chain.constant_nodes, *others.constant_nodes)))
+    return replace(
+        chain,
+        constant_nodes=constant_nodes,
+        varies=chain.varies or others.varies,
+        second=second,
+        second_path=others.nodes,
+    )
 
 
 def _joins(def_use: DefUse, node: Node, edge: str) -> bool:

@@ -28,7 +28,7 @@ class Oracle:
 
     def __init__(self, graph: Graph, chain: Chain, *, doubles: bool = False) -> None:
         self.graph, self.chain, self._doubles = graph, chain, doubles
-        read = {name for node in (*chain.aside, *chain.beside, *chain.nodes) for name in node.inputs}
+        read = {name for node in (*chain.constant_nodes, *chain.second_path, *chain.nodes) for name in node.inputs}
         # What the chain's own graphs begin with, of which many are made: not all constants of a large network.
         self._least = replace(
             graph, inputs=(), constants={n: v for n in read if (v := graph.constants.get(n)) is not None}
@@ -71,7 +71,7 @@ class Oracle:
             shape = self._shape(edge, chain.axes[0], count)
             dtype = "float64" if self._doubles else edge.dtype
             builder.edges[name] = replace(edge, shape=shape, dtype=dtype, type=self._type(edge, chain.axes[0]))
-        for node in (*chain.aside, *chain.beside):
+        for node in (*chain.constant_nodes, *chain.second_path):
             builder.repeat(node)
         for node, axis in zip(chain.nodes, chain.axes[1:], strict=True):
             builder.repeat(self._resized(node, axis, count))

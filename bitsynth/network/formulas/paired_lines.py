@@ -64,7 +64,7 @@ def guarded_line(paired: Paired) -> Line | None:
 def _quantizer(paired: Paired) -> tuple[str, Node, bool] | None:
     """The edge of values before they are rounded, the node that rounds, and whether a ReLU is between."""
     nodes = list(paired.chain.nodes)
-    before = [n for n in (*paired.chain.beside, *nodes[:-1]) if n.op not in _AFFINE]
+    before = [n for n in (*paired.chain.second_path, *nodes[:-1]) if n.op not in _AFFINE]
     last = nodes[-1]
     if last.op != "quantize" or last.attributes["rounding"] not in ("ROUND", "HALF_EVEN"):
         return None

@@ -203,7 +203,7 @@ def _wrong(proof: PairProof, elements: Tensor, form: EpilogueForm) -> tuple[Tens
 
 
 def _ends(chain: Chain) -> tuple[str, ...]:
-    return (chain.beside[-1].outputs[0] if chain.beside else chain.second,)
+    return (chain.second_path[-1].outputs[0] if chain.second_path else chain.second,)
 
 
 def _rescaled(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:

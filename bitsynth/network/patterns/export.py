@@ -167,7 +167,7 @@ def _codes(def_use: DefUse, product: Product, taken: set[str]) -> _Part | None:
         layers.write_codes(writer, sums, ends, held, product.axis, beside)
 
     inputs = (product.start, *([second] if second else []))
-    return _Part((*product.nodes, *chain.beside, *chain.nodes), inputs, end.name, write)
+    return _Part((*product.nodes, *chain.second_path, *chain.nodes), inputs, end.name, write)
 
 
 def _sums(def_use: DefUse, product: Product) -> _Part:

@@ -131,15 +131,15 @@ def product_of_sums(def_use: DefUse, node: Node) -> Region | None:
 
 
 def owned(def_use: DefUse, first: Node, chain: Chain) -> tuple[Node, ...]:
-    """The nodes of a chain, those aside among them that come after the first of the region and serve it alone."""
+    """The nodes of a chain, with its constant nodes that lie after `first` in the graph and serve it alone."""
     kept = set(chain.names)
-    aside: list[Node] = []
-    for node in reversed(chain.aside):
+    constant_nodes: list[Node] = []
+    for node in reversed(chain.constant_nodes):
         serves = all(reader.name in kept for reader in def_use.readers[node.outputs[0]])
         if serves and def_use.order[node.name] > def_use.order[first.name]:
             kept.add(node.name)
-            aside.insert(0, node)
-    return (*aside, *chain.beside, *chain.nodes)
+            constant_nodes.insert(0, node)
+    return (*constant_nodes, *chain.second_path, *chain.nodes)
 
 
 def _stays(def_use: DefUse, product: Product, chain: Chain) -> bool:

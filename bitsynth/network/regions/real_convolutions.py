@@ -41,7 +41,7 @@ def _decided(def_use: DefUse, sums: RealSums) -> Region | None:
     start = names.make(f"{sums.end}.sums")
     scaled = DefUse(_of_sums(def_use.graph, sums, start, names), def_use.target)
     found = chains(scaled, start, monotone=True)
-    chain = next((c for c in found if operand_of(scaled.graph.edges[c.end]) and not c.aside), None)
+    chain = next((c for c in found if operand_of(scaled.graph.edges[c.end]) and not c.constant_nodes), None)
     step_function = find_real_step_function(scaled.graph, chain) if chain else None
     if chain is None or step_function is None:
         return None

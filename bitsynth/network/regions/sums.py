@@ -38,7 +38,7 @@ class SumsRegion(Region):
 
     def __init__(self, def_use: DefUse, chain: Chain, operand: MatmulOperand) -> None:
         self.def_use, self.chain, self.operand = def_use, chain, operand
-        self.nodes = (*chain.beside, *chain.nodes)
+        self.nodes = (*chain.second_path, *chain.nodes)
         self.inputs = (chain.start, *filter(None, (chain.second,)))
         self.outputs = (chain.end,)
 
