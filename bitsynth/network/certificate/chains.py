@@ -14,7 +14,7 @@ from bitsynth.network.certificate.arrays import JsonValue, stored
 from bitsynth.network.formulas.chain import moved_axis
 
 
-class Unsaid(Exception):
+class Unsupported(Exception):
     """The checker's table has no operations for something: nothing is claimed of it."""
 
 
@@ -71,7 +71,7 @@ class ChainWriter:
     def start(self, name: str, edge: Edge, number: int = 0) -> None:
         """Begin with the integers of an edge, called `name`, or its numbers; of inputs it is that of a `number`.
 
-        Unsaid if scales or zero points differ along other axes than channels.
+        Unsupported if scales or zero points differ along other axes than channels.
         """
         made = ChainValue(name, edge.dtype)
         if isinstance(edge.type, Integers):
@@ -86,17 +86,17 @@ class ChainWriter:
         scales = np.ones(()) if weights is None else weights.integers.scale, given.integers.scale, sums.integers.scale
         own, read, made = (x.astype(np.float64).reshape(-1, 1) for x in scales)
         if {len(own), len(read)} - {1, max(len(own), len(read))} or set(np.ravel(own * read)) != set(np.ravel(made)):
-            raise Unsaid("sums are on another scale than products")
+            raise Unsupported("sums are on another scale than products")
         scale, results = ChainValue("scale0", is_constant=True), sums.shape[self.place[1]]
         if len(read) > 1 and len(read) != results:  # a group reads a channel and gives several results
             if len(made) != results:
-                raise Unsaid("scales of what is read differ along other axes than channels")
+                raise Unsupported("scales of what is read differ along other axes than channels")
             scale, own = self.constant(sums.integers.scale), np.ones((1, 1))
         self.factor = own
         self.edges[sums.name] = ChainValue("sum", edge=sums, place=self.place, grid=(scale,))
 
     def add(self, node: Node) -> None:
-        """What a node makes of edges that are there or constant; Unsaid if the checker knows no such operation."""
+        """What a node makes of edges that are there or constant; Unsupported if the checker knows no such operation."""
         from bitsynth.network.certificate.operations import OPERATIONS
 
         made = self.graph.edges[node.outputs[0]]
@@ -104,7 +104,7 @@ class ChainWriter:
             self._reshape(self.graph.edges[node.inputs[0]], made)
             return
         if node.op not in OPERATIONS or len(node.outputs) != 1:
-            raise Unsaid(f"{node.op} is none of the checker's operations")
+            raise Unsupported(f"{node.op} is none of the checker's operations")
         self.edges[made.name] = OPERATIONS[node.op](self, node)
 
     def _reshape(self, before: Edge, made: Edge) -> None:
@@ -147,7 +147,7 @@ class ChainWriter:
         """What an edge has; of a constant its value, a number a channel or one for all."""
         if edge not in self.edges:
             if edge not in self.graph.constants:
-                raise Unsaid(f"{edge} is computed by another step")
+                raise Unsupported(f"{edge} is computed by another step")
             found = self.graph.edges[edge]
             made = self.constant(self.graph.constants[edge])
             kind = found if isinstance(found.type, Integers) else None
@@ -158,9 +158,9 @@ class ChainWriter:
         """A constant that broadcasts to the edge at hand, or one of another place: a number a channel or for all."""
         made = _column(np.asarray(array), *(place or self.place))
         if made.dtype.kind not in "iuf" or made.dtype.itemsize > 8:
-            raise Unsaid(f"constants of {made.dtype}")
+            raise Unsupported(f"constants of {made.dtype}")
         if made.dtype.kind != "f" and np.any(np.abs(made.astype(object)) > _MOST_WHOLE):
-            raise Unsaid("constants of more than 53 bits")
+            raise Unsupported("constants of more than 53 bits")
         text = stored(made)
         name = next((n for n, other in self.constants.items() if other == text), f"k{len(self.constants)}")
         self.constants[name] = text
@@ -185,7 +185,7 @@ class ChainWriter:
         if self.exact or value.dtype == dtype:
             return ChainValue(value.name, value.dtype, value.is_constant)
         if dtype not in ("float16", "float32", "float64"):
-            raise Unsaid(f"numbers of {dtype}")
+            raise Unsupported(f"numbers of {dtype}")
         made = self.op("type", value, bytes=np.dtype(dtype).itemsize)
         return ChainValue(made.name, dtype, made.is_constant)
 
@@ -196,7 +196,7 @@ def _column(array: Tensor, rank: int, axis: int) -> Tensor:
         return array.reshape(1, 1)
     axes = [k for k, n in enumerate(array.shape) if n > 1]
     if axis < 0 or len(axes) > 1 or array.ndim - axes[0] != rank - axis:
-        raise Unsaid("constants differ along other axes than channels")
+        raise Unsupported("constants differ along other axes than channels")
     return array.reshape(-1, 1)
 
 

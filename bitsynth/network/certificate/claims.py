@@ -27,7 +27,7 @@ from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
-from bitsynth.network.certificate.chains import ChainWriter, Unsaid
+from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.edges import MOST_PLACE, range_of
 from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.formulas.thresholds import passed
@@ -40,11 +40,11 @@ ELEMENTS: JsonValue = {"bias": 0}
 
 
 def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
-    """The sums of a layer, the chain behind them, and the claims; Unsaid if the checker cannot tell."""
+    """The sums of a layer, the chain behind them, and the claims; Unsupported if the checker cannot tell."""
     nodes = [node for node in program.graph.nodes if node.name in step.nodes]
     product = next((node for node in nodes if node.op in PRODUCTS), None)
     if product is None:
-        raise Unsaid("the graph has no product that it computes")
+        raise Unsupported("the graph has no product that it computes")
     sums = program.graph.edges[product.outputs[0]]
     chain = ChainWriter(program.graph, (len(sums.shape), 1 if product.op == "conv" else len(sums.shape) - 1))
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
@@ -132,19 +132,19 @@ def walk(chain: ChainWriter, nodes: Sequence[Node]) -> None:
 
 
 def require_few(made: JsonValue, levels: tuple[int, int], channels: int, given: Sequence[Buffer]) -> None:
-    """Unsaid if the checker would evaluate a chain too often."""
+    """Unsupported if the checker would evaluate a chain too often."""
     kinds = [b.edge.integers for b in given[1:]]
     elements = math.prod(kind.most - kind.least + 1 for kind in kinds)
     points = elements * channels * (2 * (levels[1] - levels[0]) + 2)
     if points * (1 + len(made["chain"])) >= checker.MOST >> 1:
-        raise Unsaid(f"a chain of {len(made['chain'])} operations has {points:,} points to check")
+        raise Unsupported(f"a chain of {len(made['chain'])} operations has {points:,} points to check")
 
 
 def require_few_sums(made: JsonValue, low: Tensor, high: Tensor, channels: int) -> None:
-    """Unsaid if the checker would evaluate a chain that may turn back at too many sums."""
+    """Unsupported if the checker would evaluate a chain that may turn back at too many sums."""
     points = (int(high.max()) - int(low.min()) + 1) * channels
     if points * (1 + len(made["chain"])) >= _MOST_SUMS:
-        raise Unsaid(f"the chain turns back, and has {points:,} sums to check: proved where it is compiled")
+        raise Unsupported(f"the chain turns back, and has {points:,} sums to check: proved where it is compiled")
 
 
 def gate_facts(gate: GateLine | None, real: type) -> dict[str, JsonValue]:
@@ -196,7 +196,7 @@ def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[T
     """Return the least and greatest sum for each channel of weights (channels, inputs of a group, window).
 
     Raises:
-        Unsaid: The range of what is read differs along other axes than channels, or is not that of whole numbers.
+        Unsupported: The range of what is read differs along other axes than channels, or is not that of whole numbers.
     """
     facts = {"shape": given.edge.shape}
     inputs, zero = groups * weight.shape[1], int(given.edge.integers.zero.reshape(-1)[0])
@@ -206,19 +206,19 @@ def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[T
             for end in range_of(given.edge)
         ]
     except AssertionError as why:
-        raise Unsaid(f"products of what is read: {why}") from None
+        raise Unsupported(f"products of what is read: {why}") from None
     low, high = (np.minimum(ends[0], 0), np.maximum(ends[1], 0)) if padded else ends
     return sums_between(weight, low, high, groups)
 
 
 def _require_weights(graph: Graph, product: Node, weight: Tensor) -> None:
-    """Unsaid unless a layer's weights are the network's, in another order along a sum at most."""
+    """Unsupported unless a layer's weights are the network's, in another order along a sum at most."""
     name = product.inputs[1]
     value = graph.constants[name] - graph.edges[name].integers.zero.astype(np.int64)
     rows = value.reshape(len(weight), -1) if product.op == "conv" else value.T
     own = weight.reshape(len(weight), -1)
     if not np.array_equal(rows, own) and not np.array_equal(np.sort(rows, axis=1), np.sort(own, axis=1)):
-        raise Unsaid("the layer's weights stand for other integers than the network's")
+        raise Unsupported("the layer's weights stand for other integers than the network's")
 
 
 def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> JsonValue:
@@ -226,7 +226,7 @@ def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> JsonValue:
     spread, offset = operand_of(given)
     zero = given.edge.integers.zero.reshape(-1)
     if zero.size > 1 or range_of(given.edge)[0].size > 1:
-        raise Unsaid("channels of a pool differ in zero points or range")
+        raise Unsupported("channels of a pool differ in zero points or range")
     ones = np.ones((1, 1, 1, math.prod(glue.geometry.kernel)), np.int64)
     low, high = _bounds(given, ones[0], 1, False)
     reads = [spread, offset - int(zero[0])]
@@ -258,7 +258,7 @@ def _claim(layer: PackedLayer) -> JsonValue:
         return {**gate_facts(epilogue.gate, np.float32), **numbers, **codes, **_second(epilogue, channels)}
     if isinstance(epilogue, FixedPoint):
         return {"by": "lines", "values": _lines(epilogue, channels), **_second(epilogue, channels)}
-    raise Unsaid("results are floats")
+    raise Unsupported("results are floats")
 
 
 def _lines(epilogue: FixedPoint, channels: int) -> list[JsonValue]:
@@ -281,5 +281,5 @@ def _kept(layer: PackedLayer) -> JsonValue:
     """The formula of the sums that a layer keeps."""
     epilogue = layer.epilogue
     if not isinstance(epilogue, Thresholds):
-        raise Unsaid("kept sums are floats")
+        raise Unsupported("kept sums are floats")
     return {"by": "sums", **_second(epilogue, len(layer.codes))}

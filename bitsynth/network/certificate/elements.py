@@ -12,7 +12,7 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Integers
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, stored
-from bitsynth.network.certificate.chains import ChainWriter, Unsaid
+from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.claims import (
     ELEMENTS,
     gate_facts,
@@ -83,7 +83,7 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
     """
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     if len(given) != 1 or not isinstance(given[0].edge.type, Integers):
-        raise Unsaid("plain C computes real numbers: tested, not proved")
+        raise Unsupported("plain C computes real numbers: tested, not proved")
     if program.graph.reference != "exact":
         return conversion_claims(program, step)
     first = given[0].edge
@@ -95,11 +95,11 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
     if points * channels * (1 + len(chain.ops)) >= checker.MOST >> 1:
         if not step.nodes:
             return conversion_claims(program, step)
-        raise Unsaid(f"plain C computes real numbers of {points:,} integers: tested, not proved")
+        raise Unsupported(f"plain C computes real numbers of {points:,} integers: tested, not proved")
     found = said(chain, [{"by": "numbers", "is": end.name}])
     off, *ends = _reach(found, end.name, first)
     if not np.isfinite(off):
-        raise Unsaid("plain C computes real numbers, and how far off they are is not known")
+        raise Unsupported("plain C computes real numbers, and how far off they are is not known")
     claims = [{**claim, "off": off} for claim in found["claims"]]
     reach = [] if isinstance(made[0].edge.type, Integers) else [stored(np.full((1, 1), x)) for x in ends]
     return {**found, "claims": claims, "sums": ELEMENTS, "reach": reach}
@@ -124,13 +124,13 @@ def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, floa
 def conversion_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
     """Return the claim that a step gives an edge's integers as the caller's numbers, or these as its integers.
 
-    Unsaid if the step does more, or if its C does not follow from what a certificate says of its buffers.
+    Unsupported if the step does more, or if its C does not follow from what a certificate says of its buffers.
     """
     edge = program.buffers[step.inputs[0]].edge
     if not is_conversion(program.graph, step, program.buffers):
-        raise Unsaid("plain C computes real numbers: tested, not proved")
+        raise Unsupported("plain C computes real numbers: tested, not proved")
     if edge.is_float and edge.dtype not in checker.EPSILONS:
-        raise Unsaid(f"the checker knows no numbers of {edge.dtype}")
+        raise Unsupported(f"the checker knows no numbers of {edge.dtype}")
     return {"constants": {}, "chain": [], "claims": [{"by": "conversion", "is": "sum"}], "sums": ELEMENTS}
 
 
@@ -138,12 +138,12 @@ def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     """Elements that are moved, or the greatest of some: each is one of the input, and means the same."""
     nodes = [node for node in program.graph.nodes if node.name in step.nodes]
     if left := [node.op for node in nodes if node.op not in _MOVES]:
-        raise Unsaid(f"plain C computes {left[0]}: tested, not proved")
+        raise Unsupported(f"plain C computes {left[0]}: tested, not proved")
     if len(step.inputs) != 1:
-        raise Unsaid("what is moved comes from several edges")
+        raise Unsupported("what is moved comes from several edges")
     given, made = (program.buffers[names[0]] for names in (step.inputs, step.outputs))
     if _facts(given) != _facts(made):
-        raise Unsaid("elements are on another grid than those they are moved from")
+        raise Unsupported("elements are on another grid than those they are moved from")
     claim = {**_kept(made), "is": "sum"}
     return {"constants": {}, "chain": [], "claims": [claim], "sums": _moved(given.edge, nodes)}
 
@@ -179,7 +179,7 @@ def regridded(program: NetworkProgram, buffer: Buffer) -> JsonValue:
     try:
         walk(chain, nodes)
         made |= said(chain, [{**_kept(buffer), "is": chain.integers(buffer.edge.name)}])
-    except Unsaid as why:
+    except Unsupported as why:
         return {**made, "unclaimed": str(why)}
     return {**made, "sums": ELEMENTS}
 
@@ -198,11 +198,11 @@ def _moved(edge: Edge, nodes: list[Node]) -> JsonValue:
     if not isinstance(edge.type, Integers) or all(end.size == 1 for end in (edge.type.low, edge.type.high)):
         return ELEMENTS
     if all(end.size == 1 for end in range_of(edge)):
-        raise Unsaid("ranges differ along other axes than channels")
+        raise Unsupported("ranges differ along other axes than channels")
     if not nodes or all(node.op == "max_pool" for node in nodes):
         return ELEMENTS
     if len(nodes) > 1 or nodes[0].op != "gather" or nodes[0].attributes["axis"] != 1:
-        raise Unsaid("channels that differ in range are moved")
+        raise Unsupported("channels that differ in range are moved")
     return {**ELEMENTS, "rows": np.ravel(nodes[0].attributes["places"]).tolist()}
 
 
@@ -212,6 +212,6 @@ def _facts(buffer: Buffer) -> JsonValue:
     if not isinstance(edge.type, Integers):
         return None
     if buffer.role != "arena" and (edge.is_float or edge.type.zero.any()):
-        raise Unsaid("integers become numbers")
+        raise Unsupported("integers become numbers")
     shown = edge_facts(edge, False)
     return [*(checker.array(shown[k]).ravel().tolist() for k in ("scale", "zero")), operand_of(buffer)]

@@ -10,7 +10,7 @@ import numpy as np
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Integers
 from bitsynth.network.certificate.arrays import stored
-from bitsynth.network.certificate.chains import ChainValue, ChainWriter, Rule, Unsaid, may_wrap
+from bitsynth.network.certificate.chains import ChainValue, ChainWriter, Rule, Unsupported, may_wrap
 from bitsynth.network.certificate.checker import CURVES
 
 
@@ -26,7 +26,7 @@ def _binary(name: str) -> Rule:
     def rule(chain: ChainWriter, node: Node) -> ChainValue:
         made = chain.graph.edges[node.outputs[0]]
         if not made.is_float and (may_wrap(made) or name == "div"):
-            raise Unsaid(f"{node.op} of {made.dtype} may wrap or be cut off")
+            raise Unsupported(f"{node.op} of {made.dtype} may wrap or be cut off")
         a, b = (chain.number(edge) for edge in node.inputs)
         return _typed(chain, node, chain.op(name, a, b))
 
@@ -95,7 +95,7 @@ def _root(chain: ChainWriter, node: Node) -> ChainValue:
 def _cast(chain: ChainWriter, node: Node) -> ChainValue:
     made, given = chain.graph.edges[node.outputs[0]], chain.graph.edges[node.inputs[0]]
     if not made.is_float and (given.is_float or may_wrap(made)):
-        raise Unsaid(f"a cast from {given.dtype} to {made.dtype}")
+        raise Unsupported(f"a cast from {given.dtype} to {made.dtype}")
     a = chain.number(node.inputs[0])
     return chain.typed(a, made.dtype) if made.is_float else a
 
@@ -117,7 +117,7 @@ def _batch_norm(chain: ChainWriter, node: Node) -> ChainValue:
 
 def _curved(chain: ChainWriter, node: Node) -> ChainValue:
     if not chain.exact:
-        raise Unsaid(f"{node.op} is as the reference computes it in floats")
+        raise Unsupported(f"{node.op} is as the reference computes it in floats")
     return chain.op(node.op, chain.number(node.inputs[0]))
 
 
@@ -244,7 +244,7 @@ def _count(chain: ChainWriter, node: Node) -> ChainValue:
     at, a = node.attributes, chain.number(node.inputs[0])
     rows = at["thresholds"]
     if len(rows) > 1 and at["axis"] != chain.place[1]:
-        raise Unsaid("thresholds differ along another axis than channels")
+        raise Unsupported("thresholds differ along another axis than channels")
     name = f"k{len(chain.constants)}"
     chain.constants[name] = stored(np.asarray(rows))
     levels = ChainValue(name, rows.dtype.name, True)

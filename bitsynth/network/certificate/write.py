@@ -18,7 +18,7 @@ from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.network.arena import ArenaPlan, uses
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue
-from bitsynth.network.certificate.chains import Unsaid
+from bitsynth.network.certificate.chains import Unsupported
 from bitsynth.network.certificate.claims import glue_claims, input_claims, layer_claims
 from bitsynth.network.certificate.edges import edge_facts
 from bitsynth.network.certificate.elements import (
@@ -137,7 +137,7 @@ def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     }
     try:
         return {**made, "unclaimed": "", **_claims(program, step)}
-    except Unsaid as why:
+    except Unsupported as why:
         return {**made, "unclaimed": str(why), "claims": []}
 
 
