@@ -13,7 +13,7 @@ from bitsynth.graph.types import Integers
 from bitsynth.layers.glue.library import instruction_set
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.program import Buffer, GlueStep, NetworkProgram
-from bitsynth.network.regions.region import Region
+from bitsynth.network.fusion.group import Region
 from bitsynth.network.run import Network
 
 

@@ -17,9 +17,9 @@ from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.differences import distributed
 from bitsynth.network.plain import conversion, filled, plain_regions
 from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
-from bitsynth.network.regions import MATCHERS
-from bitsynth.network.regions.codes import kept_layouts
-from bitsynth.network.regions.region import Region
+from bitsynth.network.fusion import MATCHERS
+from bitsynth.network.fusion.codes import kept_layouts
+from bitsynth.network.fusion.group import Region
 from bitsynth.network.rows import in_rows
 from bitsynth.network.sinking import sunk
 from bitsynth.network.unread import without_unread

@@ -13,7 +13,7 @@ from bitsynth.graph.types import Integers
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Chain, StepFunction, chain_from, find_step_function
 from bitsynth.network.formulas.doubles import find_real_step_function
-from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.fusion.codes import operand_of
 
 _MOVES = ("reshape", "transpose", "depth_to_space", "space_to_depth", "resize")
 """Moves that lose no element and add none but copies."""

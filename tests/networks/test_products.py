@@ -13,8 +13,8 @@ from bitsynth.layers.layer import compile as compile_layer
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.lower import cover, lower
 from bitsynth.network.program import Buffer, Format, LayerStep
-from bitsynth.network.regions.lines import GuardedLineRegion
-from bitsynth.network.regions.products import ProductRegion
+from bitsynth.network.fusion.affine import GuardedLineRegion
+from bitsynth.network.fusion.products import ProductRegion
 from bitsynth.network.run import Network
 
 

@@ -49,7 +49,7 @@ from bitsynth.network.program import (
     NetworkStep,
     PlainStep,
 )
-from bitsynth.network.regions.inputs import input_step
+from bitsynth.network.fusion.inputs import input_step
 
 _MOVES = (MaxPool2d, Resize, DepthToSpace)
 """Glue whose results are elements that it reads."""

@@ -10,7 +10,7 @@ from bitsynth.graph.reference import run
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.patterns.writer import PatternWriter
-from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.fusion.codes import operand_of
 
 _FUNCTIONS = {
     "add": "Add",

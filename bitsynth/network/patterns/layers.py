@@ -13,7 +13,7 @@ from bitsynth.layers.epilogues import Rescale
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import EpilogueForm
 from bitsynth.network.patterns.writer import PatternWriter, refusal
-from bitsynth.network.regions.product import Product
+from bitsynth.network.fusion.product import Product
 from bitsynth.spec.matmul import MatmulOperand
 
 

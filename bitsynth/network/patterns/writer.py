@@ -12,7 +12,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Node
 from bitsynth.graph.names import Names
 from bitsynth.graph.types import Edge, Integers, Tensor
-from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.fusion.codes import operand_of
 from bitsynth.spec.matmul import MatmulOperand
 
 _OPSET, _IR = 13, 8

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.plain.region import PlainRegion
-from bitsynth.network.regions.region import Region
+from bitsynth.network.plain.group import PlainRegion
+from bitsynth.network.fusion.group import Region
 
 _EACH = ("elementwise", "step")
 _BEFORE = ("product", "pool", "reduction")

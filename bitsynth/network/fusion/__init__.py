@@ -6,23 +6,23 @@ from collections.abc import Callable
 
 from bitsynth.graph.ir import Node
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.regions.cones import match_cone
-from bitsynth.network.regions.curves import match_curve
-from bitsynth.network.regions.inputs import match_input
-from bitsynth.network.regions.joins import match_join, match_near_join
-from bitsynth.network.regions.lines import match_line
-from bitsynth.network.regions.lookup import match_lookup
-from bitsynth.network.regions.moves import match_move
-from bitsynth.network.regions.pools import match_pool
-from bitsynth.network.regions.products import (
+from bitsynth.network.fusion.cones import match_cone
+from bitsynth.network.fusion.curves import match_curve
+from bitsynth.network.fusion.inputs import match_input
+from bitsynth.network.fusion.pair_tables import match_join, match_near_join
+from bitsynth.network.fusion.affine import match_line
+from bitsynth.network.fusion.lookup import match_lookup
+from bitsynth.network.fusion.moves import match_move
+from bitsynth.network.fusion.pools import match_pool
+from bitsynth.network.fusion.products import (
     product_of_sums,
     product_with_codes,
     product_with_gate,
     product_with_residual,
 )
-from bitsynth.network.regions.real_convolutions import match_real_convolution
-from bitsynth.network.regions.reals import match_reals
-from bitsynth.network.regions.region import Region
+from bitsynth.network.fusion.real_convolutions import match_real_convolution
+from bitsynth.network.fusion.reals import match_reals
+from bitsynth.network.fusion.group import Region
 
 Matcher = Callable[[DefUse, Node], Region | None]
 """The region that begins with a node, if there is one of its kind; its nodes are later in the graph, but for that."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from region_cases import Small, agree, matched, whole
 
-from bitsynth.network.regions.lookup import match_lookup
+from bitsynth.network.fusion.lookup import match_lookup
 
 GRIDS = [(0, 3, 1), (-128, 127, 1), (-7, 7, 1), (-1, 1, 2), (-7, 7, 2), (-2, 26, 2), (0, 200, 1), (-1, 1, 1)]
 FUNCTIONS: dict[str, Any] = {

@@ -11,10 +11,10 @@ from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, chain_from
 from bitsynth.network.formulas.curves import Curve, curve_of
 from bitsynth.network.program import Buffer, NetworkStep, PlainStep
-from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.regions.cones import functions_of
-from bitsynth.network.regions.region import Region
-from bitsynth.network.regions.sums import SumsRegion, has_channels, repeats
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.fusion.cones import functions_of
+from bitsynth.network.fusion.group import Region
+from bitsynth.network.fusion.sums import SumsRegion, has_channels, repeats
 from bitsynth.spec.matmul import MatmulOperand
 
 

@@ -11,7 +11,7 @@ from bitsynth.network.compiling import compile
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, chain_from, find_step_function
 from bitsynth.network.lower import cover
-from bitsynth.network.regions.reals import RealsRegion, _numbers
+from bitsynth.network.fusion.reals import RealsRegion, _numbers
 
 CHANNELS = 5
 DOMAIN = "qonnx.custom_op.general"

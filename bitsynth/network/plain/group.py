@@ -19,7 +19,7 @@ from bitsynth.network.program import (
     caller_format,
     plain_format,
 )
-from bitsynth.network.regions.region import Region
+from bitsynth.network.fusion.group import Region
 from bitsynth.spec.matmul import MAX_BITS, MatmulOperand
 
 _ALIASES = ("reshape", "view")

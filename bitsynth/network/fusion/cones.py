@@ -11,10 +11,10 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, Link, chain_of, fits_axis, link_of, links_from
-from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.regions.functions import layouts_of
-from bitsynth.network.regions.lookup import looked_up
-from bitsynth.network.regions.region import Region
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.fusion.functions import layouts_of
+from bitsynth.network.fusion.lookup import looked_up
+from bitsynth.network.fusion.group import Region
 
 _MOST = 64
 """Nodes of a function: an activation that is written out has a dozen."""

@@ -9,8 +9,8 @@ from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import chain_from, find_step_function
 from bitsynth.network.formulas.lines import line_of
 from bitsynth.network.program import Buffer, NetworkProgram
-from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.regions.lines import LineRegion
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.fusion.affine import LineRegion
 from bitsynth.network.run import Network
 
 TARGET = NetworkTarget("avx2")

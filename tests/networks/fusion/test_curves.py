@@ -18,9 +18,9 @@ from bitsynth.network.formulas import Oracle, chain_from
 from bitsynth.network.formulas.curves import Curve, curve_of
 from bitsynth.network.formulas.turning import CodesOf, turning_of
 from bitsynth.network.program import Buffer, NetworkProgram, PlainStep
-from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.regions.cones import functions_of
-from bitsynth.network.regions.curves import CurveRegion
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.fusion.cones import functions_of
+from bitsynth.network.fusion.curves import CurveRegion
 from bitsynth.network.run import Network
 
 CHANNELS, END = 6, 900

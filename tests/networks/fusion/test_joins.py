@@ -10,8 +10,8 @@ from region_cases import Small, matched, whole
 
 from bitsynth.layers.glue import PairLookup
 from bitsynth.layers.glue.programs import called
-from bitsynth.network.regions.glue import GlueRegion
-from bitsynth.network.regions.joins import match_join, match_near_join
+from bitsynth.network.fusion.glue import GlueRegion
+from bitsynth.network.fusion.pair_tables import match_join, match_near_join
 
 GRIDS = [(0, 3, 1), (-128, 127, 1), (-7, 7, 1), (-1, 1, 2), (0, 200, 1), (-1, 1, 1)]
 

@@ -19,10 +19,10 @@ from bitsynth.layers.glue import Glue, PairLookup, Quantization
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import links_from
 from bitsynth.network.program import CHANNELS_LAST
-from bitsynth.network.regions.codes import codes_of, operand_of, quantization_of
-from bitsynth.network.regions.functions import chains, code_values
-from bitsynth.network.regions.glue import GlueRegion
-from bitsynth.network.regions.region import Region
+from bitsynth.network.fusion.codes import codes_of, operand_of, quantization_of
+from bitsynth.network.fusion.functions import chains, code_values
+from bitsynth.network.fusion.glue import GlueRegion
+from bitsynth.network.fusion.group import Region
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,10 +13,10 @@ from bitsynth.graph.types import Edge, Reals, Tensor
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain, StepFunction, chain_of, find_step_function, links_from
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
-from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
-from bitsynth.network.regions.input_text import LevelCodes, input_body
-from bitsynth.network.regions.region import Region
-from bitsynth.network.regions.rounding import RoundedLevels, rounded_levels
+from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
+from bitsynth.network.fusion.input_text import LevelCodes, input_body
+from bitsynth.network.fusion.group import Region
+from bitsynth.network.fusion.rounding import RoundedLevels, rounded_levels
 
 _MOVES = ("reshape", "transpose")
 _MOST_LOOPS = 8

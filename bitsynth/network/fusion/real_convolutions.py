@@ -20,12 +20,12 @@ from bitsynth.network.formulas import StepFunction
 from bitsynth.network.formulas.doubles import double_thresholds, find_real_step_function
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, PlainStep, caller_format
-from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
-from bitsynth.network.regions.decisions import LevelLines, level_lines
-from bitsynth.network.regions.functions import chains
-from bitsynth.network.regions.real_sums import RealSums, real_sums
-from bitsynth.network.regions.real_text import BLOCK, RealBody
-from bitsynth.network.regions.region import Region
+from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
+from bitsynth.network.fusion.real_levels import LevelLines, level_lines
+from bitsynth.network.fusion.functions import chains
+from bitsynth.network.fusion.real_sums import RealSums, real_sums
+from bitsynth.network.fusion.real_text import BLOCK, RealBody
+from bitsynth.network.fusion.group import Region
 
 _NO_ATTRIBUTES: MappingProxyType[str, Any] = MappingProxyType({})
 

@@ -14,9 +14,9 @@ from bitsynth.graph.types import Edge, Tensor
 from bitsynth.layers.glue import Concatenate, DepthToSpace, Glue, Pad2d, Resize
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.program import CHANNELS_LAST
-from bitsynth.network.regions.codes import operand_of, quantization_of
-from bitsynth.network.regions.glue import GlueRegion
-from bitsynth.network.regions.region import Region
+from bitsynth.network.fusion.codes import operand_of, quantization_of
+from bitsynth.network.fusion.glue import GlueRegion
+from bitsynth.network.fusion.group import Region
 
 _MOST_INPUTS = 4
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from region_cases import Small, agree, matched, whole
 
-from bitsynth.network.regions import cones
-from bitsynth.network.regions.cones import match_cone
+from bitsynth.network.fusion import cones
+from bitsynth.network.fusion.cones import match_cone
 
 REFERENCES = ["exact", "onnxruntime", "onnx"]
 

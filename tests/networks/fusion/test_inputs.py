@@ -9,7 +9,7 @@ from region_cases import Small, matched, run_plain
 from bitsynth.graph import run
 from bitsynth.graph.types import Reals
 from bitsynth.network.formulas.step_functions import float_of
-from bitsynth.network.regions.inputs import InputRegion, match_input
+from bitsynth.network.fusion.inputs import InputRegion, match_input
 
 
 def floats(values: Any) -> Any:

@@ -9,8 +9,8 @@ from region_cases import Small, matched, run_plain
 from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Reals
-from bitsynth.network.regions.decisions import level_lines
-from bitsynth.network.regions.real_convolutions import RealConvolution, match_real_convolution
+from bitsynth.network.fusion.real_levels import level_lines
+from bitsynth.network.fusion.real_convolutions import RealConvolution, match_real_convolution
 
 
 def window(kernel: Any, strides: Any, pads: Any) -> SlidingWindow:

@@ -14,11 +14,11 @@ from bitsynth.network.formulas import Chain, Paired, chain_from, joined_chain, s
 from bitsynth.network.formulas.gates import gated_line
 from bitsynth.network.formulas.lines import Line, line_of
 from bitsynth.network.formulas.paired_lines import GUARD, guarded_line, paired_line
-from bitsynth.network.plain import region as plain_region
+from bitsynth.network.plain import group as plain_group
 from bitsynth.network.program import Buffer, Format, NetworkStep, PlainStep
-from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.regions.region import Region
-from bitsynth.network.regions.sums import SumsRegion, has_channels, repeats, sums_maker
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.fusion.group import Region
+from bitsynth.network.fusion.sums import SumsRegion, has_channels, repeats, sums_maker
 from bitsynth.spec.matmul import MatmulOperand
 
 _MOST_WHOLE = 2.0**30

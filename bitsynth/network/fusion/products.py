@@ -34,11 +34,11 @@ from bitsynth.network.program import (
     LayerStep,
     NetworkStep,
 )
-from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.regions.lines import residual_operand
-from bitsynth.network.regions.product import Product, product_of
-from bitsynth.network.regions.product_layer import LayerMaker, maker_of
-from bitsynth.network.regions.region import Region
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.fusion.affine import residual_operand
+from bitsynth.network.fusion.product import Product, product_of
+from bitsynth.network.fusion.product_layer import LayerMaker, maker_of
+from bitsynth.network.fusion.group import Region
 
 
 def product_with_codes(def_use: DefUse, node: Node) -> Region | None:

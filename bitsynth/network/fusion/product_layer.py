@@ -14,8 +14,8 @@ from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.operands import activations, weights
 from bitsynth.network.program import CHANNELS_LAST, PACKED, PLAIN
-from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.regions.product import Product
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.fusion.product import Product
 from bitsynth.spec.matmul import MatmulOperand
 
 

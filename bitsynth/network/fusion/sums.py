@@ -10,7 +10,7 @@ from bitsynth.graph.types import INT32, Integers, Shape
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain
 from bitsynth.network.program import CHANNELS_LAST, Format
-from bitsynth.network.regions.region import Region
+from bitsynth.network.fusion.group import Region
 from bitsynth.spec.matmul import MatmulOperand
 
 _IN_A_LOOP = 64

@@ -12,7 +12,7 @@ from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, chain_of, links_from
 from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.network.formulas.step_functions import ranges
-from bitsynth.network.regions.codes import kept_layouts, operand_of
+from bitsynth.network.fusion.codes import kept_layouts, operand_of
 
 
 def chains(def_use: DefUse, start: str, first: Node | None = None, *, monotone: bool = False) -> Iterator[Chain]:

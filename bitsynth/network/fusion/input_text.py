@@ -9,7 +9,7 @@ import numpy as np
 
 from bitsynth.graph.types import Tensor
 from bitsynth.network.formulas.step_functions import StepFunction, float_of
-from bitsynth.network.regions.rounding import RoundedLevels
+from bitsynth.network.fusion.rounding import RoundedLevels
 
 _FEW, _SOME = 3, 16
 """Levels that are counted at once: always, and where no formula is known."""

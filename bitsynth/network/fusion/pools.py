@@ -14,10 +14,10 @@ from bitsynth.graph.types import Edge, Shape, Tensor
 from bitsynth.layers.glue import MaxPool2d, SumLookup
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain
-from bitsynth.network.regions.codes import codes_of, operand_of, quantization_of
-from bitsynth.network.regions.functions import chains, code_values, function, layouts_of
-from bitsynth.network.regions.glue import GlueRegion
-from bitsynth.network.regions.region import Region
+from bitsynth.network.fusion.codes import codes_of, operand_of, quantization_of
+from bitsynth.network.fusion.functions import chains, code_values, function, layouts_of
+from bitsynth.network.fusion.glue import GlueRegion
+from bitsynth.network.fusion.group import Region
 from bitsynth.spec.glue import MOST_SUMS
 
 Pads = tuple[tuple[int, int], ...]

@@ -15,8 +15,8 @@ from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import StepFunction, chain_from
 from bitsynth.network.formulas.doubles import double_thresholds, find_real_step_function
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, plain_format
-from bitsynth.network.regions.codes import code_formats, codes_of, operand_of
-from bitsynth.network.regions.region import Region
+from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
+from bitsynth.network.fusion.group import Region
 
 _MOST_LEVELS = 31
 """That are compared one by one; of more a formula is quicker."""

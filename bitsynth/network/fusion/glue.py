@@ -9,8 +9,8 @@ from bitsynth.graph.ir import Node
 from bitsynth.layers.glue.base import Glue
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.program import Buffer, Format, GlueStep
-from bitsynth.network.regions.codes import GLUE_LAYOUTS, code_formats, image_of
-from bitsynth.network.regions.region import Region
+from bitsynth.network.fusion.codes import GLUE_LAYOUTS, code_formats, image_of
+from bitsynth.network.fusion.group import Region
 
 Make = Callable[[str, str], Glue]
 """The layer that reads one layout and gives another."""
