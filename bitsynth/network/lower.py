@@ -1,4 +1,4 @@
-"""Lowering: a graph is covered by regions, edges between them get formats, and regions become steps."""
+"""Lowering: a graph is covered by groups, edges between them get formats, and groups become steps."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bitsynth.graph.types import Edge
 from bitsynth.layers.planning import plans_kept
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.differences import distributed
-from bitsynth.network.plain import conversion, filled, plain_regions
-from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
 from bitsynth.network.fusion import MATCHERS
 from bitsynth.network.fusion.codes import kept_layouts
-from bitsynth.network.fusion.group import Region
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.plain import conversion, filled, plain_groups
+from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
 from bitsynth.network.rows import in_rows
 from bitsynth.network.sinking import sunk
 from bitsynth.network.unread import without_unread
@@ -45,32 +45,32 @@ def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
         return assembly.program()
 
 
-def cover(def_use: DefUse) -> list[Region]:
-    """Regions that have each node of the graph once: of the matchers the first that takes it, else plain C."""
+def cover(def_use: DefUse) -> list[FusionGroup]:
+    """Fusion groups that have each node of the graph once: of the matchers the first that takes it, else plain C."""
     taken: set[str] = set()
-    made: list[Region] = []
+    made: list[FusionGroup] = []
     for node in def_use.graph.nodes:
-        if node.name not in taken and (region := _first(def_use, node, taken)):
-            taken |= {n.name for n in region.nodes}
-            made.append(region)
-    return made + plain_regions(def_use, [n for n in def_use.graph.nodes if n.name not in taken])
+        if node.name not in taken and (group := _first(def_use, node, taken)):
+            taken |= {n.name for n in group.nodes}
+            made.append(group)
+    return made + plain_groups(def_use, [n for n in def_use.graph.nodes if n.name not in taken])
 
 
-def _first(def_use: DefUse, node: Node, taken: set[str]) -> Region | None:
+def _first(def_use: DefUse, node: Node, taken: set[str]) -> FusionGroup | None:
     for match in MATCHERS:
         try:
-            region = match(def_use, node)
-        except SpecError:  # Numbers that a layer or glue does not hold: another region, or plain C, takes the node.
+            group = match(def_use, node)
+        except SpecError:  # Numbers that a layer or glue does not hold: another group, or plain C, takes the node.
             continue
-        if region is not None and not any(n.name in taken for n in region.nodes):
-            return region
+        if group is not None and not any(n.name in taken for n in group.nodes):
+            return group
     return None
 
 
-def ordered(regions: Iterable[Region]) -> list[Region]:
-    """Regions after those whose edges they read."""
-    makers = {edge: region for region in regions for edge in region.outputs}
-    needs = {region: {makers[e] for e in region.inputs if e in makers} for region in makers.values()}
+def ordered(groups: Iterable[FusionGroup]) -> list[FusionGroup]:
+    """Fusion groups after those whose edges they read."""
+    makers = {edge: group for group in groups for edge in group.outputs}
+    needs = {group: {makers[e] for e in group.inputs if e in makers} for group in makers.values()}
     return list(TopologicalSorter(needs).static_order())
 
 
@@ -79,13 +79,13 @@ class _Assembly:
     """A program in the making."""
 
     def_use: DefUse
-    regions: list[Region]
+    groups: list[FusionGroup]
     buffers: dict[str, Buffer] = field(default_factory=dict)
     steps: list[NetworkStep] = field(default_factory=list)
     at: dict[tuple[str, Format], str] = field(default_factory=dict)
     """The buffer that has an edge in a format."""
-    readers: dict[str, list[Region]] = field(init=False)
-    """The regions that read each edge."""
+    readers: dict[str, list[FusionGroup]] = field(init=False)
+    """The groups that read each edge."""
     made: int = 0
     """Steps that are layers or glue."""
     names: Names = field(init=False)
@@ -94,15 +94,15 @@ class _Assembly:
     def __post_init__(self) -> None:
         self.names = Names(self.def_use.graph.edges, self.def_use.graph.file_names)
         self.readers = defaultdict(list)
-        for region in self.regions:
-            for edge in dict.fromkeys(region.inputs):
-                self.readers[edge].append(region)
+        for group in self.groups:
+            for edge in dict.fromkeys(group.inputs):
+                self.readers[edge].append(group)
 
     def program(self) -> NetworkProgram:
         graph = self.def_use.graph
         inputs = tuple(self._give(name) for name in graph.inputs)
-        for region in self.regions:
-            self._add(region)
+        for group in self.groups:
+            self._add(group)
         outputs = tuple(self._deliver(name, k) for k, name in enumerate(graph.outputs))
         target, steps = self.def_use.target, tuple(self.steps)
         return NetworkProgram(graph, target.isa, target.threads, steps, self.buffers, inputs, outputs, target.cpu)
@@ -111,34 +111,34 @@ class _Assembly:
         """The buffer of an input of the network."""
         return self._buffer(Buffer(edge, self.def_use.graph.edges[edge], caller_format(self._edge(edge)), "input"))
 
-    def _add(self, region: Region) -> None:
-        buffers = {e: self.buffers[self._in_format(e, region.reads(e))] for e in region.inputs}
-        for edge in region.outputs:
-            made = Buffer(edge, self._edge(edge), self._chosen(region, edge))
-            source = buffers[region.inputs[0]] if region.inputs else made
-            if region.is_alias and source.format == made.format and _is_one_memory(source, made):
+    def _add(self, group: FusionGroup) -> None:
+        buffers = {e: self.buffers[self._in_format(e, group.reads(e))] for e in group.inputs}
+        for edge in group.outputs:
+            made = Buffer(edge, self._edge(edge), self._chosen(group, edge))
+            source = buffers[group.inputs[0]] if group.inputs else made
+            if group.is_alias and source.format == made.format and _is_one_memory(source, made):
                 self._buffer(Buffer(edge, made.edge, made.format, alias=source.name))
                 return
             buffers[edge] = self.buffers[self._buffer(made)]
         try:
-            self.steps.append(region.step(buffers))
+            self.steps.append(group.step(buffers))
         except SpecError as error:
-            raise SpecError(f"{region.nodes[-1]}: {error}") from None
+            raise SpecError(f"{group.nodes[-1]}: {error}") from None
         except MemoryError as error:
-            raise MemoryError(f"{region.nodes[-1]}: {error}") from None
+            raise MemoryError(f"{group.nodes[-1]}: {error}") from None
         self.made += self.steps[-1].kind != "plain"
         if self.made > _MOST_PRODUCTS:
             raise SpecError(
-                f"more than {_MOST_PRODUCTS:,} layers and glue, {region.nodes[-1]} among them, are not compiled as one "
+                f"more than {_MOST_PRODUCTS:,} layers and glue, {group.nodes[-1]} among them, are not compiled as one "
                 "network; cut it in parts, and compile each"
             )
 
-    def _chosen(self, region: Region, edge: str) -> Format:
+    def _chosen(self, group: FusionGroup, edge: str) -> Format:
         """The first format that the maker of an edge writes and most of its readers read."""
         asked = Counter(f for other in self.readers[edge] for f in set(other.reads(edge)))
         if edge in self.def_use.graph.output_set and not self.def_use.carries_integers(edge):
             asked[caller_format(self._edge(edge))] += 1
-        return max(region.writes(edge), key=lambda f: asked[f])
+        return max(group.writes(edge), key=lambda f: asked[f])
 
     def _in_format(self, edge: str, wanted: tuple[Format, ...]) -> str:
         """The buffer that has an edge in one of the wanted formats: converted if there is none."""

@@ -34,6 +34,7 @@ from bitsynth.network.certificate.edges import edge_facts, edge_of
 from bitsynth.network.certificate.kernels import records_of
 from bitsynth.network.certificate.recipe import rebuilt, recipe
 from bitsynth.network.formulas import Chain, StepFunction
+from bitsynth.network.fusion.inputs import input_step
 from bitsynth.network.library import NetworkText
 from bitsynth.network.library.weights import Weights
 from bitsynth.network.plain import conversion
@@ -49,7 +50,6 @@ from bitsynth.network.program import (
     NetworkStep,
     PlainStep,
 )
-from bitsynth.network.fusion.inputs import input_step
 
 _MOVES = (MaxPool2d, Resize, DepthToSpace)
 """Glue whose results are elements that it reads."""

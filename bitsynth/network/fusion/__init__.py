@@ -1,4 +1,4 @@
-"""Regions, a kind a file: which nodes one step computes together. `MATCHERS` has them, the widest first."""
+"""Fusion groups, a kind a file: which nodes one step computes together. `MATCHERS` has them, the widest first."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from bitsynth.graph.ir import Node
 from bitsynth.network.def_use import DefUse
+from bitsynth.network.fusion.affine import match_line
 from bitsynth.network.fusion.cones import match_cone
 from bitsynth.network.fusion.curves import match_curve
+from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.fusion.inputs import match_input
-from bitsynth.network.fusion.pair_tables import match_join, match_near_join
-from bitsynth.network.fusion.affine import match_line
 from bitsynth.network.fusion.lookup import match_lookup
 from bitsynth.network.fusion.moves import match_move
+from bitsynth.network.fusion.pair_tables import match_join, match_near_join
 from bitsynth.network.fusion.pools import match_pool
 from bitsynth.network.fusion.products import (
     product_of_sums,
@@ -22,10 +23,9 @@ from bitsynth.network.fusion.products import (
 )
 from bitsynth.network.fusion.real_convolutions import match_real_convolution
 from bitsynth.network.fusion.reals import match_reals
-from bitsynth.network.fusion.group import Region
 
-Matcher = Callable[[DefUse, Node], Region | None]
-"""The region that begins with a node, if there is one of its kind; its nodes are later in the graph, but for that."""
+Matcher = Callable[[DefUse, Node], FusionGroup | None]
+"""The group that begins with a node, if there is one of its kind; its nodes are later in the graph, but for that."""
 
 MATCHERS: tuple[Matcher, ...] = (
     product_with_codes,

@@ -14,18 +14,18 @@ from bitsynth.network.formulas import Chain, Paired, chain_from, joined_chain, s
 from bitsynth.network.formulas.gates import gated_line
 from bitsynth.network.formulas.lines import Line, line_of
 from bitsynth.network.formulas.paired_lines import GUARD, guarded_line, paired_line
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.fusion.sums import SumsGroup, has_channels, repeats, sums_maker
 from bitsynth.network.plain import group as plain_group
 from bitsynth.network.program import Buffer, Format, NetworkStep, PlainStep
-from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.fusion.group import Region
-from bitsynth.network.fusion.sums import SumsRegion, has_channels, repeats, sums_maker
 from bitsynth.spec.matmul import MatmulOperand
 
 _MOST_WHOLE = 2.0**30
 """Values below it can be rounded before they are cut."""
 
 
-def match_line(def_use: DefUse, node: Node) -> Region | None:
+def match_line(def_use: DefUse, node: Node) -> FusionGroup | None:
     """The chain from sums to codes that begins with a node, with another edge of codes or sums that joins it."""
     source = def_use.only_source(node)
     if source is None or not has_channels(def_use, source):
@@ -33,26 +33,26 @@ def match_line(def_use: DefUse, node: Node) -> Region | None:
     return _single(def_use, source) or _gated(def_use, source) or _joined(def_use, source, node)
 
 
-def _single(def_use: DefUse, source: str) -> Region | None:
+def _single(def_use: DefUse, source: str) -> FusionGroup | None:
     chain = chain_from(def_use, source)
     operand = _operand(def_use, chain)
     if chain is None or operand is None:
         return None
     step_function = step_function_of(def_use, chain)
     line = line_of(step_function, operand, def_use.graph.edges[chain.end].integers) if step_function else None
-    return LineRegion(def_use, chain, line, operand, None) if line else None
+    return LineGroup(def_use, chain, line, operand, None) if line else None
 
 
-def _gated(def_use: DefUse, source: str) -> Region | None:
+def _gated(def_use: DefUse, source: str) -> FusionGroup | None:
     chain = chain_from(def_use, source, monotone=False)
     operand = _operand(def_use, chain)
     if chain is None or operand is None:
         return None
     line = gated_line(def_use.graph, chain, operand)
-    return LineRegion(def_use, chain, line, operand, None) if line else None
+    return LineGroup(def_use, chain, line, operand, None) if line else None
 
 
-def _joined(def_use: DefUse, source: str, node: Node) -> Region | None:
+def _joined(def_use: DefUse, source: str, node: Node) -> FusionGroup | None:
     chain = joined_chain(def_use, source, 1, node)
     operand = _operand(def_use, chain)
     if chain is None or operand is None:
@@ -60,9 +60,9 @@ def _joined(def_use: DefUse, source: str, node: Node) -> Region | None:
     second = residual_operand(def_use, chain.second)
     paired = Paired(def_use.graph, chain, operand, second)
     if line := paired_line(paired):
-        return LineRegion(def_use, chain, line, operand, second)
+        return LineGroup(def_use, chain, line, operand, second)
     guarded = guarded_line(paired)
-    return GuardedLineRegion(def_use, chain, guarded, operand, second) if guarded else None
+    return GuardedLineGroup(def_use, chain, guarded, operand, second) if guarded else None
 
 
 def _operand(def_use: DefUse, chain: Chain | None) -> MatmulOperand | None:
@@ -81,7 +81,7 @@ def _stays(def_use: DefUse, chain: Chain) -> bool:
     return chain.axes[-1] == 1 and first[:2] == last[:2]
 
 
-class LineRegion(SumsRegion):
+class LineGroup(SumsGroup):
     """A line of float64 for each channel."""
 
     def __init__(
@@ -125,14 +125,14 @@ class LineRegion(SumsRegion):
         return float(values.max())
 
 
-class GuardedLineRegion(LineRegion):
+class GuardedLineGroup(LineGroup):
     """A line of float64 that leaves tensors with values near to a half to the nodes' plain C."""
 
     def __init__(
         self, def_use: DefUse, chain: Chain, line: Line, operand: MatmulOperand, second: MatmulOperand | None
     ) -> None:
         super().__init__(def_use, chain, line, operand, second)
-        self.plain = plain_region.PlainRegion(def_use, *sorted(self.nodes, key=lambda node: def_use.order[node.name]))
+        self.plain = plain_group.PlainGroup(def_use, *sorted(self.nodes, key=lambda node: def_use.order[node.name]))
         self.inputs = self.plain.inputs
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:

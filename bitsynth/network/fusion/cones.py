@@ -13,8 +13,8 @@ from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, Link, chain_of, fits_axis, link_of, links_from
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.functions import layouts_of
+from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.fusion.lookup import looked_up
-from bitsynth.network.fusion.group import Region
 
 _MOST = 64
 """Nodes of a function: an activation that is written out has a dozen."""
@@ -22,7 +22,7 @@ _MOST_READERS = 4 * _MOST
 """Nodes that are looked at for it: an edge may have thousands of readers."""
 
 
-def match_cone(def_use: DefUse, node: Node) -> Region | None:
+def match_cone(def_use: DefUse, node: Node) -> FusionGroup | None:
     """The longest function from codes to codes that begins with a node, and is no chain."""
     source, graph = def_use.only_source(node), def_use.graph
     if source is None or operand_of(graph.edges[source]) is None or not fits_axis(graph.edges[source], 1):

@@ -10,15 +10,15 @@ from bitsynth.graph.ir import Node
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, chain_from
 from bitsynth.network.formulas.curves import Curve, curve_of
-from bitsynth.network.program import Buffer, NetworkStep, PlainStep
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.cones import functions_of
-from bitsynth.network.fusion.group import Region
-from bitsynth.network.fusion.sums import SumsRegion, has_channels, repeats
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.fusion.sums import SumsGroup, has_channels, repeats
+from bitsynth.network.program import Buffer, NetworkStep, PlainStep
 from bitsynth.spec.matmul import MatmulOperand
 
 
-def match_curve(def_use: DefUse, node: Node) -> Region | None:
+def match_curve(def_use: DefUse, node: Node) -> FusionGroup | None:
     """The function of sums that begins with a node and ends in codes, its ways parting or not."""
     source = def_use.only_source(node)
     if source is None or not has_channels(def_use, source) or def_use.graph.reference != "exact":
@@ -27,7 +27,7 @@ def match_curve(def_use: DefUse, node: Node) -> Region | None:
         operand = operand_of(def_use.graph.edges[chain.end])
         curve = curve_of(def_use.graph, chain, operand) if operand else None
         if operand and curve:
-            return CurveRegion(def_use, chain, curve, operand)
+            return CurveGroup(def_use, chain, curve, operand)
     return None
 
 
@@ -40,7 +40,7 @@ def _functions(def_use: DefUse, source: str, node: Node) -> Iterator[Chain]:
     return (x for x in found if def_use.graph.edges[x.end].shape[:2] == shape[:2])
 
 
-class CurveRegion(SumsRegion):
+class CurveGroup(SumsGroup):
     """A curve of each channel."""
 
     def __init__(self, def_use: DefUse, chain: Chain, curve: Curve, operand: MatmulOperand) -> None:

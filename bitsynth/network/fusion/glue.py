@@ -1,4 +1,4 @@
-"""Regions that are a layer of glue on codes."""
+"""Fusion groups that are a layer of glue on codes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from functools import cache
 from bitsynth.graph.ir import Node
 from bitsynth.layers.glue.base import Glue
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.program import Buffer, Format, GlueStep
 from bitsynth.network.fusion.codes import GLUE_LAYOUTS, code_formats, image_of
-from bitsynth.network.fusion.group import Region
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.program import Buffer, Format, GlueStep
 
 Make = Callable[[str, str], Glue]
 """The layer that reads one layout and gives another."""
 
 
-class GlueRegion(Region):
+class GlueGroup(FusionGroup):
     """Nodes that are a layer of glue, from edges of codes to one.
 
     Args:
@@ -40,7 +40,7 @@ class GlueRegion(Region):
     ) -> None:
         self.def_use, self.nodes, self.inputs, self.outputs = def_use, nodes, inputs, nodes[-1].outputs
         self.make, self.layouts, self.changes = cache(make), layouts, changes
-        # SpecError now, while another region may still take the nodes, for shapes and numbers that glue does not hold.
+        # SpecError now, while another group may still take the nodes, for shapes and numbers that glue does not hold.
         self.make(layouts[0], layouts[0])
 
     @property

@@ -1,4 +1,4 @@
-"""Regions: nodes of a graph that one step computes together, and the formats they can read and write."""
+"""Fusion groups: nodes of a graph that one step computes together, and the formats they can read and write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bitsynth.graph.ir import Node
 from bitsynth.network.program import Buffer, Format, NetworkStep
 
 
-class Region(ABC):
+class FusionGroup(ABC):
     """Nodes that one step computes.
 
     Attributes:

@@ -12,18 +12,18 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Reals, Tensor
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain, StepFunction, chain_of, find_step_function, links_from
-from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
 from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
+from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.fusion.input_text import LevelCodes, input_body
-from bitsynth.network.fusion.group import Region
 from bitsynth.network.fusion.rounding import RoundedLevels, rounded_levels
+from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
 
 _MOVES = ("reshape", "transpose")
 _MOST_LOOPS = 8
 """Planes of a formula each."""
 
 
-def match_input(def_use: DefUse, node: Node) -> Region | None:
+def match_input(def_use: DefUse, node: Node) -> FusionGroup | None:
     """Moves of an input of the network, and the monotone chain to codes behind them."""
     graph = def_use.graph
     source = def_use.only_source(node)
@@ -51,12 +51,12 @@ def _moves(def_use: DefUse, node: Node | None) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def _made(def_use: DefUse, source: str, moves: tuple[Node, ...], chain: Chain) -> Region | None:
+def _made(def_use: DefUse, source: str, moves: tuple[Node, ...], chain: Chain) -> FusionGroup | None:
     order = _order(def_use, source, moves, chain.end)
     step_function = find_step_function(def_use.graph, chain) if order and chain.is_limited else None
     if order is None or step_function is None or len(set(step_function.rising.tolist())) > 1:
         return None
-    return InputRegion(def_use, source, (*moves, *chain.nodes), step_function, order)
+    return InputGroup(def_use, source, (*moves, *chain.nodes), step_function, order)
 
 
 def _order(def_use: DefUse, source: str, moves: tuple[Node, ...], end: str) -> str | None:
@@ -79,7 +79,7 @@ def _is_rising(places: Tensor) -> bool:
     return bool((row[:-1] < row[1:]).all())
 
 
-class InputRegion(Region):
+class InputGroup(FusionGroup):
     """Codes of the caller's numbers, by a step function.
 
     Args:

@@ -11,11 +11,11 @@ from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.fusion.codes import codes_of, operand_of, quantization_of
 from bitsynth.network.fusion.functions import chains, code_values, function, layouts_of
-from bitsynth.network.fusion.glue import GlueRegion
-from bitsynth.network.fusion.group import Region
+from bitsynth.network.fusion.glue import GlueGroup
+from bitsynth.network.fusion.group import FusionGroup
 
 
-def match_lookup(def_use: DefUse, node: Node) -> Region | None:
+def match_lookup(def_use: DefUse, node: Node) -> FusionGroup | None:
     """The longest chain from codes to codes that begins with a node."""
     edges = def_use.graph.edges
     source = def_use.only_source(node)
@@ -31,8 +31,8 @@ def _is_of_products(def_use: DefUse, edge: str) -> bool:
     return maker is not None and maker.op in PRODUCTS
 
 
-def looked_up(def_use: DefUse, chain: Chain) -> Region:
-    """The region of a chain from codes to codes."""
+def looked_up(def_use: DefUse, chain: Chain) -> FusionGroup:
+    """The group of a chain from codes to codes."""
     graph = def_use.graph
     source, made = graph.edges[chain.start], graph.edges[chain.end]
     values = code_values(graph, chain.start)
@@ -45,4 +45,4 @@ def looked_up(def_use: DefUse, chain: Chain) -> Region:
 
     changes = operand_of(source) != operand_of(made) or bool((table != codes_of(values, source)).any())
     layouts = layouts_of(graph, chain.start, chain.end)
-    return GlueRegion(def_use, chain.nodes, (chain.start,), make, layouts, changes=changes)
+    return GlueGroup(def_use, chain.nodes, (chain.start,), make, layouts, changes=changes)

@@ -13,15 +13,15 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Tensor
 from bitsynth.layers.glue import Concatenate, DepthToSpace, Glue, Pad2d, Resize
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.program import CHANNELS_LAST
 from bitsynth.network.fusion.codes import operand_of, quantization_of
-from bitsynth.network.fusion.glue import GlueRegion
-from bitsynth.network.fusion.group import Region
+from bitsynth.network.fusion.glue import GlueGroup
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.program import CHANNELS_LAST
 
 _MOST_INPUTS = 4
 
 
-def match_move(def_use: DefUse, node: Node) -> Region | None:
+def match_move(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A move of codes as a layer of glue, on images and lines."""
     edges = def_use.graph.edges_of((*node.inputs, *node.outputs))
     if node.op not in _MAKERS or not all(operand_of(e) and 2 <= len(e.shape) <= 4 for e in edges):
@@ -39,7 +39,7 @@ def match_move(def_use: DefUse, node: Node) -> Region | None:
         of_layouts(CHANNELS_LAST, CHANNELS_LAST)
     except SpecError:
         return None
-    return GlueRegion(def_use, (node,), node.inputs, of_layouts, (CHANNELS_LAST,))
+    return GlueGroup(def_use, (node,), node.inputs, of_layouts, (CHANNELS_LAST,))
 
 
 _Make = Callable[..., Glue]

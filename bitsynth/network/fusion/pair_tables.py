@@ -18,11 +18,11 @@ from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 from bitsynth.layers.glue import Glue, PairLookup, Quantization
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import links_from
-from bitsynth.network.program import CHANNELS_LAST
 from bitsynth.network.fusion.codes import codes_of, operand_of, quantization_of
 from bitsynth.network.fusion.functions import chains, code_values
-from bitsynth.network.fusion.glue import GlueRegion
-from bitsynth.network.fusion.group import Region
+from bitsynth.network.fusion.glue import GlueGroup
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.program import CHANNELS_LAST
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,17 +40,17 @@ class Join:
     end: str
 
 
-def match_join(def_use: DefUse, node: Node) -> Region | None:
+def match_join(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A join that begins with a node, and with chains before and after it the widest."""
     joins = (join for join in _joins(def_use, node) if node in join.nodes)
-    return next((region for join in joins if (region := _made(def_use, join))), None)
+    return next((group for join in joins if (group := _made(def_use, join))), None)
 
 
-def match_near_join(def_use: DefUse, node: Node) -> Region | None:
+def match_near_join(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A node of two edges of codes, with the chain after it."""
     if any(operand_of(def_use.graph.edges[e]) is None for e in _varying(def_use, node)):
         return None
-    return next((region for join in _ended(def_use, node, {}) if (region := _made(def_use, join))), None)
+    return next((group for join in _ended(def_use, node, {}) if (group := _made(def_use, join))), None)
 
 
 def _joins(def_use: DefUse, node: Node) -> Iterator[Join]:
@@ -114,8 +114,8 @@ def _ended(def_use: DefUse, node: Node, before: dict[str, tuple[Node, ...]]) -> 
         yield Join(nodes, starts, made)
 
 
-def _made(def_use: DefUse, join: Join) -> Region | None:
-    """The region of a join; None if pixels or channels differ in it."""
+def _made(def_use: DefUse, join: Join) -> FusionGroup | None:
+    """The group of a join; None if pixels or channels differ in it."""
     graph, target = def_use.graph, def_use.target
     starts, end = graph.edges_of(join.starts), graph.edges[join.end]
     values = [code_values(graph, name) for name in join.starts]
@@ -131,7 +131,7 @@ def _made(def_use: DefUse, join: Join) -> Region | None:
         return PairLookup(channels, table, *kinds, come=(first, second), **layouts)
 
     nodes = tuple(sorted(join.nodes, key=lambda node: def_use.order[node.name]))
-    return GlueRegion(def_use, nodes, join.starts, make, (CHANNELS_LAST,))
+    return GlueGroup(def_use, nodes, join.starts, make, (CHANNELS_LAST,))
 
 
 def scaled_quantization(edge: Edge) -> Quantization:

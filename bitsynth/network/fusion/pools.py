@@ -16,21 +16,21 @@ from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.fusion.codes import codes_of, operand_of, quantization_of
 from bitsynth.network.fusion.functions import chains, code_values, function, layouts_of
-from bitsynth.network.fusion.glue import GlueRegion
-from bitsynth.network.fusion.group import Region
+from bitsynth.network.fusion.glue import GlueGroup
+from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.spec.glue import MOST_SUMS
 
 Pads = tuple[tuple[int, int], ...]
 
 
-def match_pool(def_use: DefUse, node: Node) -> Region | None:
+def match_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A pool of an edge of codes, which makes codes."""
     if node.op not in _MATCHERS or operand_of(def_use.graph.edges[node.inputs[0]]) is None:
         return None
     return _MATCHERS[node.op](def_use, node)
 
 
-def _maxima(def_use: DefUse, node: Node) -> Region | None:
+def _maxima(def_use: DefUse, node: Node) -> FusionGroup | None:
     """The greatest codes of windows, which are those of the greatest integers."""
     source, made = def_use.graph.edges_of((*node.inputs, *node.outputs))
     operand, window = operand_of(source), node.attributes["window"]
@@ -44,10 +44,10 @@ def _maxima(def_use: DefUse, node: Node) -> Region | None:
         kernel = _plane(window.kernel)
         return MaxPool2d(source.shape[1], codes, kernel, layout=layout, out_layout=out_layout, **options)
 
-    return GlueRegion(def_use, (node,), node.inputs, make)
+    return GlueGroup(def_use, (node,), node.inputs, make)
 
 
-def _sums(def_use: DefUse, node: Node) -> Region | None:
+def _sums(def_use: DefUse, node: Node) -> FusionGroup | None:
     """Codes of sums of windows, or of all pixels, and of what elementwise nodes make of them."""
     source = def_use.graph.edges[node.inputs[0]]
     window = node.attributes["window"] if node.op == "sum_pool" else _whole(node, source.shape)
@@ -60,7 +60,7 @@ def _sums(def_use: DefUse, node: Node) -> Region | None:
         return None
     ends = (c for c in (*chains(def_use, node.outputs[0]), None) if operand_of(_end(def_use, node, c)))
     found = (_summed(def_use, node, window, chain) for chain in ends)
-    return next((region for region in found if region), None)
+    return next((group for group in found if group), None)
 
 
 def _end(def_use: DefUse, node: Node, chain: Chain | None) -> Edge:
@@ -68,8 +68,8 @@ def _end(def_use: DefUse, node: Node, chain: Chain | None) -> Edge:
     return def_use.graph.edges[chain.end if chain else node.outputs[0]]
 
 
-def _summed(def_use: DefUse, node: Node, window: SlidingWindow, chain: Chain | None) -> Region | None:
-    """The region of a pool of sums and a chain after it; None if channels differ in that."""
+def _summed(def_use: DefUse, node: Node, window: SlidingWindow, chain: Chain | None) -> FusionGroup | None:
+    """The group of a pool of sums and a chain after it; None if channels differ in that."""
     source, made = def_use.graph.edges[node.inputs[0]], _end(def_use, node, chain)
     sums = _sums_of(def_use, node, math.prod(window.kernel))
     table = function(def_use.graph, chain, sums) if chain else sums[None]
@@ -83,7 +83,7 @@ def _summed(def_use: DefUse, node: Node, window: SlidingWindow, chain: Chain | N
         return SumLookup(source.shape[1], codes, *kinds, kernel, layout=layout, out_layout=out_layout, **options)
 
     nodes = (node, *(chain.nodes if chain else ()))
-    return GlueRegion(def_use, nodes, node.inputs, make, layouts_of(def_use.graph, node.outputs[0], made.name))
+    return GlueGroup(def_use, nodes, node.inputs, make, layouts_of(def_use.graph, node.outputs[0], made.name))
 
 
 def _sums_of(def_use: DefUse, node: Node, pixels: int) -> Tensor:

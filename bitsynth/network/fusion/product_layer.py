@@ -12,10 +12,10 @@ from bitsynth.layers.dense import Dense
 from bitsynth.layers.epilogues import Epilogue, gives_codes
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.operands import activations, weights
-from bitsynth.network.program import CHANNELS_LAST, PACKED, PLAIN
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.product import Product
+from bitsynth.network.operands import activations, weights
+from bitsynth.network.program import CHANNELS_LAST, PACKED, PLAIN
 from bitsynth.spec.matmul import MatmulOperand
 
 

@@ -1,4 +1,4 @@
-"""Regions of layers: a product with constant weights, and the chain to codes that follows it, in one step."""
+"""Fusion groups of layers: a product with constant weights, and the chain to codes that follows it, in one step."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ from bitsynth.network.formulas import (
 )
 from bitsynth.network.formulas.forms import is_long
 from bitsynth.network.formulas.lines import line_of
+from bitsynth.network.fusion.affine import residual_operand
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.fusion.product import Product, product_of
+from bitsynth.network.fusion.product_layer import LayerMaker, maker_of
 from bitsynth.network.program import (
     CHANNELS_LAST,
     PACKED,
@@ -34,14 +39,9 @@ from bitsynth.network.program import (
     LayerStep,
     NetworkStep,
 )
-from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.fusion.affine import residual_operand
-from bitsynth.network.fusion.product import Product, product_of
-from bitsynth.network.fusion.product_layer import LayerMaker, maker_of
-from bitsynth.network.fusion.group import Region
 
 
-def product_with_codes(def_use: DefUse, node: Node) -> Region | None:
+def product_with_codes(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A product and the elementwise chain to the codes of a quantizer, if that is a step function."""
     product = product_of(def_use, node)
     whole = chain_from(def_use, product.end, product.axis) if product else None
@@ -89,7 +89,7 @@ def _has_line(def_use: DefUse, chain: Chain) -> bool:
     )
 
 
-def product_with_gate(def_use: DefUse, node: Node) -> Region | None:
+def product_with_gate(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A product and the chain through hard swish to the codes of a quantizer."""
     product = product_of(def_use, node)
     chain = chain_from(def_use, product.end, product.axis, monotone=False) if product else None
@@ -102,7 +102,7 @@ def product_with_gate(def_use: DefUse, node: Node) -> Region | None:
     return _made(def_use, product, (*product.nodes, *owned(def_use, product.nodes[0], chain)), epilogue)
 
 
-def product_with_residual(def_use: DefUse, node: Node) -> Region | None:
+def product_with_residual(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A product, another edge that is added to it, and the chain to the codes of a quantizer, if one layer does it."""
     product = product_of(def_use, node)
     chain = joined_chain(def_use, product.end, product.axis, node) if product else None
@@ -124,7 +124,7 @@ def _within_int32(edge: Edge) -> bool:
     return isinstance(kind, Integers) and INT32[0] <= kind.least and kind.most <= INT32[1]
 
 
-def product_of_sums(def_use: DefUse, node: Node) -> Region | None:
+def product_of_sums(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A product alone, whose results are its sums."""
     product = product_of(def_use, node)
     return _made(def_use, product, product.nodes, None) if product else None
@@ -153,12 +153,12 @@ def _stays(def_use: DefUse, product: Product, chain: Chain) -> bool:
 
 def _made(
     def_use: DefUse, product: Product, nodes: tuple[Node, ...], epilogue: Epilogue | None, residual: str = ""
-) -> Region | None:
+) -> FusionGroup | None:
     maker = maker_of(def_use, product, epilogue, nodes[-1].outputs[0])
-    return ProductRegion(def_use, product, nodes, maker, residual) if maker else None
+    return ProductGroup(def_use, product, nodes, maker, residual) if maker else None
 
 
-class ProductRegion(Region):
+class ProductGroup(FusionGroup):
     """A layer."""
 
     def __init__(

@@ -18,25 +18,25 @@ from bitsynth.graph.types import Edge, Reals, Tensor
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import StepFunction
 from bitsynth.network.formulas.doubles import double_thresholds, find_real_step_function
-from bitsynth.network.plain.planes import ImagePlanes
-from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, PlainStep, caller_format
 from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
-from bitsynth.network.fusion.real_levels import LevelLines, level_lines
 from bitsynth.network.fusion.functions import chains
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.fusion.real_levels import LevelLines, level_lines
 from bitsynth.network.fusion.real_sums import RealSums, real_sums
 from bitsynth.network.fusion.real_text import BLOCK, RealBody
-from bitsynth.network.fusion.group import Region
+from bitsynth.network.plain.planes import ImagePlanes
+from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, PlainStep, caller_format
 
 _NO_ATTRIBUTES: MappingProxyType[str, Any] = MappingProxyType({})
 
 
-def match_real_convolution(def_use: DefUse, node: Node) -> Region | None:
+def match_real_convolution(def_use: DefUse, node: Node) -> FusionGroup | None:
     """Convolutions of an input of the network, without groups, and the monotone chain to codes."""
     sums = real_sums(def_use, node)
     return _decided(def_use, sums) if sums else None
 
 
-def _decided(def_use: DefUse, sums: RealSums) -> Region | None:
+def _decided(def_use: DefUse, sums: RealSums) -> FusionGroup | None:
     names = Names(def_use.graph.edges, def_use.graph.file_names)
     start = names.make(f"{sums.end}.sums")
     scaled = DefUse(_of_sums(def_use.graph, sums, start, names), def_use.target)
@@ -82,7 +82,7 @@ class DecidedSums:
     lines: LevelLines
 
 
-class RealConvolution(Region):
+class RealConvolution(FusionGroup):
     """Convolutions of float32 and the codes of their sums.
 
     Args:

@@ -14,9 +14,9 @@ from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import StepFunction, chain_from
 from bitsynth.network.formulas.doubles import double_thresholds, find_real_step_function
-from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, plain_format
 from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
-from bitsynth.network.fusion.group import Region
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, plain_format
 
 _MOST_LEVELS = 31
 """That are compared one by one; of more a formula is quicker."""
@@ -24,7 +24,7 @@ _BLOCK = 128
 """Pixels whose codes are interleaved at a time."""
 
 
-def match_reals(def_use: DefUse, node: Node) -> Region | None:
+def match_reals(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A chain from real numbers in float64, as exact arithmetic has them, to codes of few levels."""
     graph, (start, *_) = def_use.graph, (*node.inputs, "")
     if graph.reference != "exact" or start not in def_use.makers or isinstance(graph.edges[start].type, Integers):
@@ -41,7 +41,7 @@ def match_reals(def_use: DefUse, node: Node) -> Region | None:
     if graph.edges[start].shape != graph.edges[chain.end].shape:
         return None
     step_function = find_real_step_function(graph, chain)
-    return RealsRegion(def_use, step_function) if step_function else None
+    return RealsGroup(def_use, step_function) if step_function else None
 
 
 def _gains_by_pairs(maker: Node) -> bool:
@@ -49,7 +49,7 @@ def _gains_by_pairs(maker: Node) -> bool:
     return TABLE[maker.op].kind == "elementwise" and maker.op not in FUNCTIONS
 
 
-class RealsRegion(Region):
+class RealsGroup(FusionGroup):
     """Codes of real numbers by a step function.
 
     Args:

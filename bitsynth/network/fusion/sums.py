@@ -9,8 +9,8 @@ from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import INT32, Integers, Shape
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain
+from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.program import CHANNELS_LAST, Format
-from bitsynth.network.fusion.group import Region
 from bitsynth.spec.matmul import MatmulOperand
 
 _IN_A_LOOP = 64
@@ -33,7 +33,7 @@ def sums_maker(def_use: DefUse, edge: str) -> Node | None:
     return maker if maker is not None and maker.op in PRODUCTS else None
 
 
-class SumsRegion(Region):
+class SumsGroup(FusionGroup):
     """A chain from sums to codes, element by element."""
 
     def __init__(self, def_use: DefUse, chain: Chain, operand: MatmulOperand) -> None:

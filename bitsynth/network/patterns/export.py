@@ -31,12 +31,12 @@ from bitsynth.network.formulas import (
 )
 from bitsynth.network.formulas.forms import wanted_codes
 from bitsynth.network.formulas.rescaling import rescaling_of, with_integers_alone
+from bitsynth.network.fusion.affine import residual_operand
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.fusion.product import Product, product_of
 from bitsynth.network.patterns import floats, layers, others
 from bitsynth.network.patterns.layers import PatternForm
 from bitsynth.network.patterns.writer import PatternWriter, refusal
-from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.fusion.affine import residual_operand
-from bitsynth.network.fusion.product import Product, product_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.reference import run
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.patterns.writer import PatternWriter
 from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.patterns.writer import PatternWriter
 
 _FUNCTIONS = {
     "add": "Add",

@@ -9,9 +9,9 @@ import numpy as np
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Integers
 from bitsynth.network.def_use import DefUse
+from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.patterns import floats
 from bitsynth.network.patterns.writer import PatternWriter, refusal
-from bitsynth.network.fusion.codes import operand_of
 
 Write = Callable[[PatternWriter], None]
 

@@ -7,23 +7,23 @@ from collections.abc import Iterable, Sequence
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.plain.group import PlainRegion
-from bitsynth.network.fusion.group import Region
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.plain.group import PlainGroup
 
 _EACH = ("elementwise", "step")
 _BEFORE = ("product", "pool", "reduction")
 
 
-def plain_regions(def_use: DefUse, nodes: Sequence[Node]) -> list[Region]:
-    """Regions that have each of the nodes once: the last first, with as many before it as its loop can do."""
+def plain_groups(def_use: DefUse, nodes: Sequence[Node]) -> list[FusionGroup]:
+    """Fusion groups that have each of the nodes once: the last first, with as many before it as its loop can do."""
     left = {node.name: node for node in nodes}
-    made: list[Region] = []
+    made: list[FusionGroup] = []
     for node in reversed(nodes):
         if node.name in left:
             group = _group(def_use, node, left)
             for other in group:
                 del left[other.name]
-            made.append(PlainRegion(def_use, *group))
+            made.append(PlainGroup(def_use, *group))
     return made[::-1]
 
 

@@ -1,4 +1,4 @@
-"""The region of a node in plain C, whatever it is, and of those after it that are done element by element."""
+"""The group of a node in plain C, whatever it is, and of those after it that are done element by element."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Integers
 from bitsynth.network.def_use import DefUse
+from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.plain.body import NodeBody
 from bitsynth.network.plain.memory import BufferAccess
 from bitsynth.network.plain.table import GENERATORS
@@ -19,13 +20,12 @@ from bitsynth.network.program import (
     caller_format,
     plain_format,
 )
-from bitsynth.network.fusion.group import Region
 from bitsynth.spec.matmul import MAX_BITS, MatmulOperand
 
 _ALIASES = ("reshape", "view")
 
 
-class PlainRegion(Region):
+class PlainGroup(FusionGroup):
     """A node, or several of which all after the first are done element by element."""
 
     def __init__(self, def_use: DefUse, *nodes: Node) -> None:

@@ -69,8 +69,8 @@ FUNCTIONS = [silu, quantized_silu, hard_swish, gelu, gelu_by_tanh, square, behin
 def test_a_table(rng, reference, function):
     small = Small(reference)
     graph = small.build((small.quantized(function(small, x_of(small)), 0.021, 7.0),))
-    region = whole(graph, match_cone, rng)
-    assert region.inputs == ("x",)
+    group = whole(graph, match_cone, rng)
+    assert group.inputs == ("x",)
 
 
 def test_a_function_a_channel(rng):
@@ -97,10 +97,10 @@ def test_the_longest_that_others_do_not_read(rng):
     codes = small.quantized(silu(small, x), 0.03, 9.0)
     again = small.quantized(silu(small, codes), 0.02, 11.0)
     graph = small.build((again, small.add("add", codes, again), small.add("exp", x)))
-    region = matched(graph, match_cone)
-    agree(graph, region, rng)
-    assert region
-    assert region.outputs == (codes,)
+    group = matched(graph, match_cone)
+    agree(graph, group, rng)
+    assert group
+    assert group.outputs == (codes,)
 
 
 REFUSED: dict[str, Any] = {
@@ -121,10 +121,10 @@ def test_scales_of_several_places(rng, places, moves):
     made = square(small, small.codes("x", (1, 3, 4, 4), -4, 3, 2.0 ** np.arange(math.prod(places)).reshape(places)))
     made = small.add("reshape", made, sizes=(1, 48)) if moves else made
     graph = small.build((small.quantized(made, 2.1),))
-    region = matched(graph, match_cone)
-    assert (region is not None) == (places[1] > 1 and not moves)
-    if region:
-        agree(graph, region, rng)
+    group = matched(graph, match_cone)
+    assert (group is not None) == (places[1] > 1 and not moves)
+    if group:
+        agree(graph, group, rng)
 
 
 @pytest.mark.parametrize("name", REFUSED)

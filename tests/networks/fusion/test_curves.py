@@ -17,10 +17,10 @@ from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, chain_from
 from bitsynth.network.formulas.curves import Curve, curve_of
 from bitsynth.network.formulas.turning import CodesOf, turning_of
-from bitsynth.network.program import Buffer, NetworkProgram, PlainStep
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.cones import functions_of
-from bitsynth.network.fusion.curves import CurveRegion
+from bitsynth.network.fusion.curves import CurveGroup
+from bitsynth.network.program import Buffer, NetworkProgram, PlainStep
 from bitsynth.network.run import Network
 
 CHANNELS, END = 6, 900
@@ -70,10 +70,10 @@ def test_curves_are_found_at_every_width(rng, grid, function):
 def test_c_is_the_reference(rng):
     def_use, chain, operand = bent(rng.uniform(-2, 2, CHANNELS), rng.normal(size=CHANNELS), GRIDS[0])
     graph = def_use.graph
-    region = CurveRegion(def_use, chain, curve_of(graph, chain, operand), operand)
-    made = Buffer(chain.end, graph.edges[chain.end], region.writes(chain.end)[0], "output")
-    buffers = {"x": Buffer("x", graph.edges["x"], region.reads("x")[0], "input"), chain.end: made}
-    net = Network(NetworkProgram(graph, "avx2", 1, (region.step(buffers),), buffers, ("x",), (chain.end,)))
+    group = CurveGroup(def_use, chain, curve_of(graph, chain, operand), operand)
+    made = Buffer(chain.end, graph.edges[chain.end], group.writes(chain.end)[0], "output")
+    buffers = {"x": Buffer("x", graph.edges["x"], group.reads("x")[0], "input"), chain.end: made}
+    net = Network(NetworkProgram(graph, "avx2", 1, (group.step(buffers),), buffers, ("x",), (chain.end,)))
     for x in (rng.integers(-END, END + 1, SHAPE), np.full(SHAPE, END), np.full(SHAPE, -END)):
         got = net({"x": buffers["x"].format.write(x).reshape(SHAPE)})
         np.testing.assert_array_equal(made.read(np.asarray(got).reshape(-1)), run(graph, {"x": x})[chain.end])

@@ -9,7 +9,7 @@ from region_cases import Small, matched, run_plain
 from bitsynth.graph import run
 from bitsynth.graph.types import Reals
 from bitsynth.network.formulas.step_functions import float_of
-from bitsynth.network.fusion.inputs import InputRegion, match_input
+from bitsynth.network.fusion.inputs import InputGroup, match_input
 
 
 def floats(values: Any) -> Any:
@@ -80,9 +80,9 @@ def networks(reference, cases):
     return small.build(tuple(made))
 
 
-def near_turns(region, shape, rng):
+def near_turns(group, shape, rng):
     """Numbers at thresholds, beside them, and anywhere."""
-    step_function = region.step_function
+    step_function = group.step_function
     beside = step_function.thresholds + rng.integers(-1, 2, step_function.thresholds.shape)
     turns = float_of(beside.clip(step_function.low[:, None], step_function.high[:, None])).reshape(-1)
     anywhere = rng.normal(scale=np.abs(turns[np.abs(turns) < 1e30]).max() + 1e-9, size=shape)
@@ -96,12 +96,12 @@ def near_turns(region, shape, rng):
 def test_codes_of_numbers(rng, reference, cases):
     graph = networks(reference, cases)
     found = [matched(graph, match_input, k) for k, node in enumerate(graph.nodes) if node.inputs[0] in graph.inputs]
-    regions = [region for region in found if isinstance(region, InputRegion)]
-    assert sum(len(region.nodes) for region in regions) == len(graph.nodes)
-    x = {r.inputs[0]: near_turns(r, graph.edges[r.inputs[0]].shape, rng) for r in regions}
-    want, got = run(graph, x), run_plain(graph, regions, x)
-    for region in regions:
-        np.testing.assert_array_equal(got[region.outputs[0]], want[region.outputs[0]], str(region.inputs))
+    groups = [group for group in found if isinstance(group, InputGroup)]
+    assert sum(len(group.nodes) for group in groups) == len(graph.nodes)
+    x = {r.inputs[0]: near_turns(r, graph.edges[r.inputs[0]].shape, rng) for r in groups}
+    want, got = run(graph, x), run_plain(graph, groups, x)
+    for group in groups:
+        np.testing.assert_array_equal(got[group.outputs[0]], want[group.outputs[0]], str(group.inputs))
 
 
 def _refused(make):

@@ -10,7 +10,7 @@ from region_cases import Small, matched, whole
 
 from bitsynth.layers.glue import PairLookup
 from bitsynth.layers.glue.programs import called
-from bitsynth.network.fusion.glue import GlueRegion
+from bitsynth.network.fusion.glue import GlueGroup
 from bitsynth.network.fusion.pair_tables import match_join, match_near_join
 
 GRIDS = [(0, 3, 1), (-128, 127, 1), (-7, 7, 1), (-1, 1, 2), (0, 200, 1), (-1, 1, 1)]
@@ -48,8 +48,8 @@ def test_with_chains_before_it(rng):
     x, y = (small.codes(n, (1, 3, 4, 4), 0, 255) for n in "xy")
     added = small.add("add", scaled(small, x, 0.4), scaled(small, y, 0.57))
     graph = small.build((small.quantized(added, 2.0, 0.0, 0, 127),))
-    region = whole(graph, match_join, rng)
-    assert region.inputs == ("x", "y")
+    group = whole(graph, match_join, rng)
+    assert group.inputs == ("x", "y")
     near = matched(graph, match_near_join, 6)
     assert near
     assert len(near.nodes) == 2
@@ -60,9 +60,9 @@ def test_a_sum_of_codes_of_which_not_all_come_is_no_table(rng):
     small = Small()
     x, y = (small.codes(n, (1, 3, 4, 4), 0, most) for n, most in (("x", 129), ("y", 119)))
     graph = small.build((small.add("add", x, y),))
-    region = whole(graph, match_near_join, rng)
-    assert isinstance(region, GlueRegion)
-    glue = region.make("NHWC", "NHWC")
+    group = whole(graph, match_near_join, rng)
+    assert isinstance(group, GlueGroup)
+    glue = group.make("NHWC", "NHWC")
     assert [p.spec.name for p in called("avx2", glue.constants)] == ["weighted16"]
     assert isinstance(glue, PairLookup)
     np.testing.assert_array_equal(glue.pairs[:130, :120], np.add.outer(np.arange(130), np.arange(120)))

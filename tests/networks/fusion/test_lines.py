@@ -8,15 +8,15 @@ from bitsynth.graph import run
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import chain_from, find_step_function
 from bitsynth.network.formulas.lines import line_of
-from bitsynth.network.program import Buffer, NetworkProgram
+from bitsynth.network.fusion.affine import LineGroup
 from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.fusion.affine import LineRegion
+from bitsynth.network.program import Buffer, NetworkProgram
 from bitsynth.network.run import Network
 
 TARGET = NetworkTarget("avx2")
 
 
-def line_region(factors, zero, bits):
+def affine_group(factors, zero, bits):
     """Sums of 6 channels and so many bits times factors, as codes from 0 to 255."""
     small = Small()
     sums = small.codes("x", (2, 6, 3, 5), -(1 << bits), 1 << bits)
@@ -27,7 +27,7 @@ def line_region(factors, zero, bits):
     edge = graph.edges[chain.end]
     operand = operand_of(edge)
     line = line_of(find_step_function(graph, chain), operand, edge.integers)
-    return graph, LineRegion(def_use, chain, line, operand, None)
+    return graph, LineGroup(def_use, chain, line, operand, None)
 
 
 @pytest.mark.parametrize("zero", [0, 128])
@@ -35,13 +35,13 @@ def line_region(factors, zero, bits):
     ("most", "bits", "whole"), [(1e-4, 20, True), (1e-5, 23, True), (3e3, 20, True), (3e3, 30, False)]
 )
 def test_codes_are_the_references_wherever_values_are_cut(rng, most, bits, whole, zero):
-    graph, region = line_region(most * rng.uniform(-1, 1, 6), zero, bits)
-    (given,), (made,) = region.inputs, region.outputs
+    graph, group = affine_group(most * rng.uniform(-1, 1, 6), zero, bits)
+    (given,), (made,) = group.inputs, group.outputs
     shape = graph.edges[given].shape
-    source = Buffer(given, graph.edges[given], region.reads(given)[0], "input")
-    out = Buffer(made, graph.edges[made], region.writes(made)[0], "output")
+    source = Buffer(given, graph.edges[given], group.reads(given)[0], "input")
+    out = Buffer(made, graph.edges[made], group.writes(made)[0], "output")
     buffers = {given: source, made: out}
-    step = region.step(buffers)
+    step = group.step(buffers)
     assert (step.scratch_bytes > 0) == whole
     net = Network(NetworkProgram(graph, "avx2", 1, (step,), buffers, (given,), (made,)))
     x = np.where(rng.integers(0, 2, shape), values_of(graph, rng)[given], rng.integers(-40, 41, shape))

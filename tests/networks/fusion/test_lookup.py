@@ -78,10 +78,10 @@ def test_the_longest_chain_that_gives_codes(rng):
     small, codes = activated("exact", "tanh", GRIDS[1], (1, 3, 4, 4))
     again = small.quantized(codes, 0.4, 1.0, 0, 7)
     graph = small.build((small.add("exp", again),))
-    region = matched(graph, match_lookup)
-    agree(graph, region, rng)
-    assert region
-    assert region.outputs == (again,)
+    group = matched(graph, match_lookup)
+    agree(graph, group, rng)
+    assert group
+    assert group.outputs == (again,)
 
 
 @pytest.mark.parametrize(("low", "high", "alias"), [(0, 7, True), (0, 5, True), (-8, 7, False), (0, 7.5, False)])
@@ -92,10 +92,10 @@ def test_what_changes_nothing_is_the_same_memory(rng, low, high, alias):
     made = small.add("relu", small.add("mul", x, small.constant(floats(2.0))))
     made = made if high in (5, 7) else small.quantized(made, 2.0, 0.0, 0, 7)
     graph = small.build((small.add("reshape", made, sizes=(1, 6)),))
-    region = matched(graph, match_lookup)
-    agree(graph, region, rng)
-    assert region
-    assert region.is_alias == alias
+    group = matched(graph, match_lookup)
+    agree(graph, group, rng)
+    assert group
+    assert group.is_alias == alias
 
 
 REFUSED = {

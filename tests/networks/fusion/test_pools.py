@@ -58,10 +58,10 @@ def test_means_of_images(rng, reference):
     mean = small.add("div", small.add("reduce_sum", x, axes=(2, 3)), small.constant(np.float32(49)))
     flat = small.add("reshape", small.quantized(mean, 0.7, 100.0), sizes=(2, 5))
     graph = small.build((flat,))
-    region = matched(graph, match_pool)
-    agree(graph, region, rng)
-    assert region
-    assert len(region.nodes) == len(graph.nodes)
+    group = matched(graph, match_pool)
+    agree(graph, group, rng)
+    assert group
+    assert len(group.nodes) == len(graph.nodes)
 
 
 def test_sums_that_are_codes(rng):
@@ -70,10 +70,10 @@ def test_sums_that_are_codes(rng):
     x = small.codes("x", (1, 64, 4, 4), 0, 3, 0.2)
     mean = small.add("div", small.add("reduce_sum", x, axes=(2, 3)), small.constant(np.float32(16)))
     graph = small.build((small.add("reshape", mean, sizes=(1, 64)),))
-    region = matched(graph, match_pool)
-    agree(graph, region, rng)
-    assert region
-    assert len(region.nodes) == len(graph.nodes)
+    group = matched(graph, match_pool)
+    agree(graph, group, rng)
+    assert group
+    assert len(group.nodes) == len(graph.nodes)
 
 
 def test_signals(rng):

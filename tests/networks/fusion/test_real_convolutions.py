@@ -9,8 +9,8 @@ from region_cases import Small, matched, run_plain
 from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Reals
-from bitsynth.network.fusion.real_levels import level_lines
 from bitsynth.network.fusion.real_convolutions import RealConvolution, match_real_convolution
+from bitsynth.network.fusion.real_levels import level_lines
 
 
 def window(kernel: Any, strides: Any, pads: Any) -> SlidingWindow:
@@ -68,26 +68,26 @@ def test_codes_of_sums(rng, cases):
     outputs = tuple(convolved(small, name, rng, options) for name, options in CASES.items() if name in cases)
     graph = small.build(outputs)
     found = [matched(graph, match_real_convolution, k) for k, n in enumerate(graph.nodes) if n.op == "conv"]
-    regions = [region for region in found if isinstance(region, RealConvolution)]
-    assert {e for region in regions for e in region.inputs} == set(cases)
+    groups = [group for group in found if isinstance(group, RealConvolution)]
+    assert {e for group in groups for e in group.inputs} == set(cases)
     drawn = {name: rng.normal(size=graph.edges[name].shape) * 4 for name in graph.inputs}
     x = {n: np.where(rng.random(v.shape) < 0.8, np.rint(v * 4) / 4, v).astype(np.float32) for n, v in drawn.items()}
-    want, got = run(graph, x), run_plain(graph, regions, x)
-    for region in regions:
-        np.testing.assert_array_equal(got[region.outputs[0]], want[region.outputs[0]], str(region.inputs))
+    want, got = run(graph, x), run_plain(graph, groups, x)
+    for group in groups:
+        np.testing.assert_array_equal(got[group.outputs[0]], want[group.outputs[0]], str(group.inputs))
 
 
 def test_convolutions_that_are_one(rng):
     """One behind another, with nothing but numbers added between, is one with the products of their weights."""
     small = Small()
     graph = small.build(tuple(convolved_twice(small, name, rng, options) for name, options in BEHIND.items()))
-    regions = [region for k in range(len(graph.nodes)) if (region := matched(graph, match_real_convolution, k))]
-    assert [[n.op for n in r.nodes][:3] for r in regions if r.inputs[0] in BEHIND] == [["conv", "add", "conv"]] * 2
+    groups = [group for k in range(len(graph.nodes)) if (group := matched(graph, match_real_convolution, k))]
+    assert [[n.op for n in r.nodes][:3] for r in groups if r.inputs[0] in BEHIND] == [["conv", "add", "conv"]] * 2
     x = {n: (np.rint(rng.normal(size=graph.edges[n].shape) * 16) / 4).astype(np.float32) for n in graph.inputs}
-    want, got = run(graph, x), run_plain(graph, regions, x)
-    for region in regions:
-        np.testing.assert_array_equal(got[region.outputs[0]], want[region.outputs[0]], str(region.inputs))
-        assert len(np.unique(want[region.outputs[0]])) > 4
+    want, got = run(graph, x), run_plain(graph, groups, x)
+    for group in groups:
+        np.testing.assert_array_equal(got[group.outputs[0]], want[group.outputs[0]], str(group.inputs))
+        assert len(np.unique(want[group.outputs[0]])) > 4
 
 
 def test_lines_of_thresholds():

@@ -10,8 +10,8 @@ from bitsynth.graph import read, run
 from bitsynth.network.compiling import compile
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, chain_from, find_step_function
+from bitsynth.network.fusion.reals import RealsGroup, _numbers
 from bitsynth.network.lower import cover
-from bitsynth.network.fusion.reals import RealsRegion, _numbers
 
 CHANNELS = 5
 DOMAIN = "qonnx.custom_op.general"
@@ -44,8 +44,8 @@ def model(rng):
 
 def test_levels_are_those_of_the_chain(model, rng):
     graph = read(model)
-    (region,) = (r for r in cover(DefUse(graph, NetworkTarget("avx2"))) if isinstance(r, RealsRegion))
-    step_function = region.step_function
+    (group,) = (r for r in cover(DefUse(graph, NetworkTarget("avx2"))) if isinstance(r, RealsGroup))
+    step_function = group.step_function
     assert set(step_function.rising.tolist()) == {True, False}
     numbers = _numbers(step_function)
     signs = np.where(step_function.rising, 1.0, -1.0)
