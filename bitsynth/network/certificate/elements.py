@@ -59,7 +59,7 @@ def curve_claims(program: NetworkProgram, step: PlainStep, curve: Curve) -> Json
     """The chain behind sums whose codes C takes from a table of turns."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain = _chain(program, step, given)
-    numbers = {"scale": curve.factor[:, None], "bias": curve.summand[:, None], "turns": curve.turns}
+    numbers = {"scale": curve.factor[:, None], "bias": curve.summand[:, None], "turns": curve.breakpoints}
     numbers |= {"table": curve.table, "factor": np.zeros((1, 1), np.int64)}
     claim = {"by": "curve", "of_zero": 0, **{name: stored(array) for name, array in numbers.items()}}
     found = said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])

@@ -1,4 +1,4 @@
-"""Whether a formula and a chain that turns back are the same on the whole range of sums, by intervals and by points.
+"""Proof that a formula equals a chain that is not monotone, for every accumulator, by intervals and by points.
 
 On an interval of sums both lie between integers that interval arithmetic gives. Where these are one and the same that
 is proved; where they are apart the formula is wrong; what is left is divided, and short intervals are gone through.

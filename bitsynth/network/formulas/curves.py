@@ -1,7 +1,7 @@
-"""Chains that bend, as x * sigmoid(x) between sums and codes, by a table of turns that all channels share.
+"""Chains that bend, as x * sigmoid(x) between sums and codes, by a table of breakpoints that all channels share.
 
-A sum becomes a place u = a * s + b, in float64, on an axis of cells 1 wide. In a cell the code turns once at the most:
-it is one before the cell's turn, another from there on. Between turns the code is proved by intervals, for all real
+A sum becomes a place u = a * s + b, in float64, on an axis of cells 1 wide. A cell has one breakpoint at most:
+the code is one before it, another from there on. Between breakpoints the code is proved by intervals, for all real
 numbers at once; of sums so near to a turn that float64 could take the wrong side the reference is asked.
 """
 
@@ -17,9 +17,9 @@ from bitsynth.graph.arithmetic.intervals import interval
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import INT32, Integers, Tensor
 from bitsynth.network.formulas.chain import Chain
+from bitsynth.network.formulas.code_breakpoints import CodesOf, find_code_breakpoints
 from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.network.formulas.step_functions import ranges
-from bitsynth.network.formulas.turning import CodesOf, turning_of
 from bitsynth.spec.matmul import MatmulOperand
 
 _AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
@@ -38,20 +38,20 @@ class Curve:
     Args:
         factor: (channels,), of sums.
         summand: Likewise; their sum is the place, kept within the axis.
-        turns: (cells,), the place in each cell from which the second code holds; infinite if there is none.
+        breakpoints: (cells,), the place in each cell from which the second code holds; infinite if there is none.
         table: (cells, 2), codes before and from the turn.
     """
 
     factor: Tensor
     summand: Tensor
-    turns: Tensor
+    breakpoints: Tensor
     table: Tensor
 
     def codes(self, sums: Tensor) -> Tensor:
         """The codes of sums (points, channels), as C computes them."""
-        place = (sums * self.factor + self.summand).clip(0.0, len(self.turns) - 1.0)
+        place = (sums * self.factor + self.summand).clip(0.0, len(self.breakpoints) - 1.0)
         cell = place.astype(np.int64)
-        return np.asarray(self.table[cell, (place >= self.turns[cell]).astype(np.int64)].astype(np.int64))
+        return np.asarray(self.table[cell, (place >= self.breakpoints[cell]).astype(np.int64)].astype(np.int64))
 
     def of(self, channels: int) -> Curve:
         """The same with a line for each of so many channels."""
@@ -85,29 +85,29 @@ def _proved(oracle: Oracle, straight: int, operand: MatmulOperand, sums: tuple[T
     ends, off = (x.reshape(2, -1) for x in ((found.low + found.high) / 2, found.high - found.low))
     behind = replace(chain, start=edge.name, nodes=chain.nodes[straight:], axes=chain.axes[straight:], varies=False)
     codes = CodesOf(Oracle(graph, behind, doubles=True), operand)
-    turning = turning_of(codes, float(ends.min()), float(ends.max()))
-    axis = next((a for cells in _CELLS if (a := _axis(turning.turns, cells)).is_alone), None)
+    code_breakpoints = find_code_breakpoints(codes, float(ends.min()), float(ends.max()))
+    axis = next((a for cells in _CELLS if (a := _axis(code_breakpoints.breakpoints, cells)).is_alone), None)
     if axis is None:
         return None
     slope = (ends[1] - ends[0]) / np.maximum(high - low, 1)
-    table = turning.made[np.stack([axis.before, axis.behind], 1)].astype(np.uint8)
+    table = code_breakpoints.made[np.stack([axis.before, axis.behind], 1)].astype(np.uint8)
     curve = Curve(slope * axis.scale, axis.place(ends[0] - slope * low), axis.places, table)
     size = np.abs(curve.factor) * np.maximum(np.abs(low), np.abs(high)) + np.abs(curve.summand) + axis.cells
-    if max(size.max() * _ROUNDED, off.max() * axis.scale) > GUARD / 8 or not turning.holds(GUARD / axis.scale):
+    if max(size.max() * _ROUNDED, off.max() * axis.scale) > GUARD / 8 or not code_breakpoints.holds(GUARD / axis.scale):
         return None
-    asked = _near_turns(curve, low, high)
+    asked = _near_breakpoints(curve, low, high)
     if asked is None:
         return None
     return curve if (oracle(asked) == operand.offset + operand.scale * curve.codes(asked)).all() else None
 
 
-def _near_turns(curve: Curve, low: Tensor, high: Tensor) -> Tensor | None:
-    """Sums (points, channels) nearest to turns, and both ends; None if several sums are near to one turn."""
+def _near_breakpoints(curve: Curve, low: Tensor, high: Tensor) -> Tensor | None:
+    """Sums (points, channels) nearest to breakpoints, and both ends; None if several are near to one breakpoint."""
     alive = high > low
     if (np.abs(curve.factor[alive]) < 4 * GUARD).any():
         return None
     factor = np.where(alive, curve.factor, 1.0)
-    exact = (curve.turns[np.isfinite(curve.turns)][:, None] - curve.summand) / factor
+    exact = (curve.breakpoints[np.isfinite(curve.breakpoints)][:, None] - curve.summand) / factor
     nearest = np.rint(exact)
     near = (np.abs(exact - nearest) * np.abs(factor) < 2 * GUARD) & (nearest >= low) & (nearest <= high)
     asked = np.where(near, nearest, low).astype(np.int64)
@@ -139,11 +139,11 @@ def _is_alike(graph: Graph, chain: Chain, straight: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Axis:
-    """Cells, with turns between the first and the last one.
+    """Cells, with breakpoints between the first and the last one.
 
     Attributes:
         places: (cells,), the turn in each cell, the first of several; infinite if there is none.
-        before: How many turns are before each cell.
+        before: How many breakpoints are before each cell.
         behind: How many are before its end.
     """
 
@@ -164,12 +164,12 @@ class _Axis:
         return (numbers - self.start) * self.scale + 1
 
 
-def _axis(turns: Tensor, cells: int) -> _Axis:
+def _axis(breakpoints: Tensor, cells: int) -> _Axis:
     """So many cells from the first turn to the last one."""
-    start = float(turns[0]) if turns.size else 0.0
-    wide = float(turns[-1]) - start if turns.size > 1 else 0.0
+    start = float(breakpoints[0]) if breakpoints.size else 0.0
+    wide = float(breakpoints[-1]) - start if breakpoints.size > 1 else 0.0
     scale = (cells - 3) / wide if wide else 1.0
-    where = (turns - start) * scale + 1
+    where = (breakpoints - start) * scale + 1
     ends = np.searchsorted(where.astype(np.int64), np.arange(cells + 1))
     has = ends[:-1] < ends[1:]
     places = np.where(has, np.append(where, np.inf)[ends[:-1]], np.inf)

@@ -30,6 +30,6 @@ def find_real_step_function(graph: Graph, chain: Chain) -> StepFunction | None:
 
 def double_thresholds(step_function: StepFunction) -> Tensor:
     """The float64 (channels, levels) from which levels are reached, or lost; infinite where always or never."""
-    turns, low, high = step_function.thresholds, step_function.low[:, None], step_function.high[:, None]
-    made: Tensor = np.where(turns <= low, -np.inf, np.where(turns > high, np.inf, double_of(turns)))
+    breakpoints, low, high = step_function.thresholds, step_function.low[:, None], step_function.high[:, None]
+    made: Tensor = np.where(breakpoints <= low, -np.inf, np.where(breakpoints > high, np.inf, double_of(breakpoints)))
     return made

@@ -22,7 +22,7 @@ from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.forms import FEW_LEVELS, EpilogueForm, zero_code
 from bitsynth.network.formulas.oracle import Oracle, over_channels
 from bitsynth.network.formulas.rescaling import Wanted, rescaling_of
-from bitsynth.network.formulas.search import turns
+from bitsynth.network.formulas.search import find_breakpoints
 from bitsynth.network.formulas.step_functions import ranges
 from bitsynth.network.formulas.thresholds import counted
 from bitsynth.spec.matmul import MatmulOperand
@@ -121,18 +121,20 @@ class PairProof:
         """Where the levels of `codes`, a function of sums and elements, turn, for each of these elements."""
         count, channels = len(elements), len(self.low)
         every = np.clip(np.repeat(elements, channels), np.tile(self.least, count), np.tile(self.most, count))
-        found = self._turns(every[:channels], codes)
+        found = self._breakpoints(every[:channels], codes)
         if count > 1:
             # Of each further element levels turn about as much sooner as its part of a sum is greater.
             rest = every[channels:].reshape(-1, channels)
             sooner = np.rint(self.ratio * (rest - every[:channels])).clip(*INT32).astype(np.int64)
             near = found[:, None] - sooner
-            found = np.hstack([found, self._turns(rest.reshape(-1), codes, near.reshape(len(found), -1))])
+            found = np.hstack([found, self._breakpoints(rest.reshape(-1), codes, near.reshape(len(found), -1))])
         low, high = np.tile(self.low, count), np.tile(self.high, count)
         sums = np.clip(np.concatenate([found - 1, found, low[None], high[None]]), low, high)
         return sums.reshape(-1, channels), np.broadcast_to(every, sums.shape).reshape(-1, channels)
 
-    def _turns(self, every: Tensor, codes: Callable[[Tensor, Tensor], Tensor], near: Tensor | None = None) -> Tensor:
+    def _breakpoints(
+        self, every: Tensor, codes: Callable[[Tensor, Tensor], Tensor], near: Tensor | None = None
+    ) -> Tensor:
         """Where levels (levels, elements x channels) turn for an element a channel, of one element after another."""
         channels = len(self.low)
 
@@ -141,7 +143,7 @@ class PairProof:
             return codes(sums.reshape(-1, channels), wide).reshape(sums.shape)
 
         count = len(every) // channels
-        return turns(levels, np.tile(self.low, count), np.tile(self.high, count), self.levels, near)[0]
+        return find_breakpoints(levels, np.tile(self.low, count), np.tile(self.high, count), self.levels, near)[0]
 
 
 def paired_form(paired: Paired, *, floats: bool = False) -> EpilogueForm | None:
@@ -188,7 +190,7 @@ def _wanted(proof: PairProof, elements: Tensor) -> Wanted:
 
 
 def _wrong(proof: PairProof, elements: Tensor, form: EpilogueForm) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums, elements and codes of the chain (points, channels) where the epilogue turns and differs in a channel."""
+    """Sums, elements and codes of the chain (points, channels) at breakpoints of the epilogue where a channel differs."""
     residual = form.epilogue.residual
     assert residual is not None
     kind = residual.type

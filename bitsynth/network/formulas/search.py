@@ -21,7 +21,9 @@ _ROWS = 64
 """Rows of elements whose levels take little longer than those of one."""
 
 
-def turns(levels: Levels, low: Tensor, high: Tensor, m: int, near: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def find_breakpoints(
+    levels: Levels, low: Tensor, high: Tensor, m: int, near: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The first elements (m, channels) at which each level is reached, or lost where levels fall; and where they rise.
 
     Levels are monotone from `low` to `high` (channels,). An element past the end stands for none. They are found sooner

@@ -16,7 +16,7 @@ from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.oracle import Oracle, over_channels
-from bitsynth.network.formulas.search import turns
+from bitsynth.network.formulas.search import find_breakpoints
 
 _HUGE = 2.0**400
 """A size that no sum of products of float32 reaches, and that the reference can scale and square."""
@@ -72,8 +72,8 @@ class StepFunction:
     def at(self, elements: Tensor) -> Tensor:
         """The integers of elements (points, channels)."""
         every = np.broadcast_to(elements, np.broadcast_shapes(elements.shape, self.low.shape))
-        turns = np.broadcast_to(np.sort(self.thresholds, axis=1), (every.shape[1], self.levels))
-        reached = np.stack([np.searchsorted(t, x, "right") for t, x in zip(turns, every.T, strict=True)], axis=1)
+        breakpoints = np.broadcast_to(np.sort(self.thresholds, axis=1), (every.shape[1], self.levels))
+        reached = np.stack([np.searchsorted(t, x, "right") for t, x in zip(breakpoints, every.T, strict=True)], axis=1)
         return np.asarray(self.least + self.step * np.where(self.rising, reached, self.levels - reached))
 
 
@@ -100,7 +100,7 @@ def find_step_function(
         found: Tensor = (oracle(numbers(elements)) - kind.least) // kind.step
         return found
 
-    thresholds, rising = turns(levels, low, high, m)
+    thresholds, rising = find_breakpoints(levels, low, high, m)
     inside = np.clip(np.stack([thresholds - 1, thresholds]), low, high)
     proof = levels(inside.reshape(-1, len(low))).reshape(inside.shape)
     made = StepFunction(

@@ -25,8 +25,10 @@ def passed(step_function: StepFunction, operand: MatmulOperand) -> Tensor:
     """The numbers (channels, codes) above which, of falling channels below which, an element is, one for each code."""
     first, per_level = (step_function.least - operand.offset) // operand.scale, step_function.step // operand.scale
     always = np.where(step_function.rising, step_function.low, step_function.high + 1)[:, None]
-    turns = np.concatenate([np.repeat(always, first, 1), np.repeat(step_function.thresholds, per_level, 1)], axis=1)
-    made: Tensor = turns - step_function.rising[:, None]
+    breakpoints = np.concatenate(
+        [np.repeat(always, first, 1), np.repeat(step_function.thresholds, per_level, 1)], axis=1
+    )
+    made: Tensor = breakpoints - step_function.rising[:, None]
     return made
 
 

@@ -1,4 +1,4 @@
-"""Functions of sums that bend, up to codes, as a table of turns: plain C of a line and two loads an element."""
+"""Functions of sums that bend, up to codes, as a table of breakpoints: plain C of a line and two loads an element."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class CurveGroup(SumsGroup):
         several, times = repeats(shape)
         curve = self.curve.of(shape[1]).repeated(several)
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
-        arrays = curve.factor, curve.summand, curve.turns, curve.table
+        arrays = curve.factor, curve.summand, curve.breakpoints, curve.table
         constants = tuple(np.ascontiguousarray(x) for x in arrays)
         channels = len(curve.factor)
-        body = _body(channels, times, len(curve.turns))
+        body = _body(channels, times, len(curve.breakpoints))
         return PlainStep(self.names, inputs, outputs, body, constants, 8 * channels, formula=self.curve)
 
 

@@ -49,11 +49,11 @@ def level_lines(thresholds: Tensor, weights: Tensor) -> LevelLines | None:
 def _line(thresholds: Tensor, weights: Tensor) -> tuple[list[float], list[float]] | None:
     """Slope, start, low and high of a channel, and its margins."""
     low, high = int((thresholds <= -_FAR).sum()), int((thresholds < _FAR).sum())
-    turns, halves = thresholds[low:high], np.arange(low, high) + 0.5
+    breakpoints, halves = thresholds[low:high], np.arange(low, high) + 0.5
     total, terms = float(np.abs(weights).sum()), weights.size
-    slope, start = _through(turns, halves, total) if len(turns) else (0.0, float(low))
+    slope, start = _through(breakpoints, halves, total) if len(breakpoints) else (0.0, float(low))
     slope, start = float(np.float32(slope)), float(np.float32(start))
-    off = float(np.abs(turns * slope + start - halves).max(initial=0.0))
+    off = float(np.abs(breakpoints * slope + start - halves).max(initial=0.0))
     if not off <= _MOST_OFF or not np.isfinite([slope, start]).all() or slope < 0:
         return None
     sums = _UNIT * (terms + 2) / (1 - _UNIT * (terms + 2))
@@ -62,9 +62,9 @@ def _line(thresholds: Tensor, weights: Tensor) -> tuple[list[float], list[float]
     return [slope, start, low, high], [_AMPLE * per_size, _AMPLE * fixed]
 
 
-def _through(turns: Tensor, halves: Tensor, total: float) -> tuple[float, float]:
+def _through(breakpoints: Tensor, halves: Tensor, total: float) -> tuple[float, float]:
     """Slope and start of the line through the first and last of thresholds; of one, any that is not steep."""
-    rise, run = float(halves[-1] - halves[0]), float(turns[-1] - turns[0])
+    rise, run = float(halves[-1] - halves[0]), float(breakpoints[-1] - breakpoints[0])
     slope = rise / run if run > 0 else 1 / max(total, 1e-30)
-    above = halves - slope * turns
+    above = halves - slope * breakpoints
     return slope, float(above.min() + above.max()) / 2

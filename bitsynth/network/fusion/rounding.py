@@ -101,8 +101,8 @@ def _candidates(step_function: StepFunction, channel: int) -> Iterator[RoundedLe
     (levels,) = inside.nonzero()
     if len(levels) < 2:
         return
-    turns = thresholds[inside]
-    apart, origin = _line(levels + 0.5, *(float_of(t).astype(np.float64) for t in (turns - 1, turns)))
+    breakpoints = thresholds[inside]
+    apart, origin = _line(levels + 0.5, *(float_of(t).astype(np.float64) for t in (breakpoints - 1, breakpoints)))
     if not apart > 0:
         return
     scales, low = _neighbours(np.float32(apart)), round(origin / apart)

@@ -1,4 +1,4 @@
-"""Tables of turns behind sums: codes of the reference for every sum, or there is no table."""
+"""Tables of breakpoints behind sums: codes of the reference for every sum, or there is no table."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,8 +15,8 @@ from bitsynth.errors import ToolError
 from bitsynth.graph import run
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, chain_from
+from bitsynth.network.formulas.code_breakpoints import CodesOf, find_code_breakpoints
 from bitsynth.network.formulas.curves import Curve, curve_of
-from bitsynth.network.formulas.turning import CodesOf, turning_of
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.cones import functions_of
 from bitsynth.network.fusion.curves import CurveGroup
@@ -82,14 +82,14 @@ def test_c_is_the_reference(rng):
 def test_a_turn_in_a_wrong_place_is_refused():
     def_use, chain, operand = bent(np.ones(CHANNELS), np.zeros(CHANNELS), GRIDS[0])
     behind = replace(chain, start=chain.nodes[1].outputs[0], nodes=chain.nodes[2:], axes=chain.axes[2:], varies=False)
-    found = turning_of(CodesOf(Oracle(def_use.graph, behind, doubles=True), operand), -7.0, 7.0)
-    assert found.turns.size > 100
+    found = find_code_breakpoints(CodesOf(Oracle(def_use.graph, behind, doubles=True), operand), -7.0, 7.0)
+    assert found.breakpoints.size > 100
     assert found.holds(1e-7)
-    for k in (0, found.turns.size // 2, -1):
-        turns, made = found.turns.copy(), found.made.copy()
-        turns[k] += 1e-5
+    for k in (0, found.breakpoints.size // 2, -1):
+        breakpoints, made = found.breakpoints.copy(), found.made.copy()
+        breakpoints[k] += 1e-5
         made[k] += 1
-        assert not replace(found, turns=turns).holds(1e-7)
+        assert not replace(found, breakpoints=breakpoints).holds(1e-7)
         assert not replace(found, made=made).holds(1e-7)
 
 

@@ -84,9 +84,9 @@ def near_turns(group, shape, rng):
     """Numbers at thresholds, beside them, and anywhere."""
     step_function = group.step_function
     beside = step_function.thresholds + rng.integers(-1, 2, step_function.thresholds.shape)
-    turns = float_of(beside.clip(step_function.low[:, None], step_function.high[:, None])).reshape(-1)
-    anywhere = rng.normal(scale=np.abs(turns[np.abs(turns) < 1e30]).max() + 1e-9, size=shape)
-    return np.where(rng.random(shape) < 0.7, rng.choice(turns, shape), floats(anywhere)).astype(np.float32)
+    breakpoints = float_of(beside.clip(step_function.low[:, None], step_function.high[:, None])).reshape(-1)
+    anywhere = rng.normal(scale=np.abs(breakpoints[np.abs(breakpoints) < 1e30]).max() + 1e-9, size=shape)
+    return np.where(rng.random(shape) < 0.7, rng.choice(breakpoints, shape), floats(anywhere)).astype(np.float32)
 
 
 @pytest.mark.parametrize(

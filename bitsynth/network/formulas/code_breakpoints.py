@@ -1,4 +1,4 @@
-"""Where a function of real numbers to codes turns, proved between its turns by intervals."""
+"""Breakpoints of a function from real numbers to codes, proved between the breakpoints by interval arithmetic."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.spec.matmul import MatmulOperand
 
 _EVEN, _BY_SIZE = 1 << 11, 1 << 10
-"""Numbers among which turns are looked for: as far apart from each other, and by their size."""
+"""Numbers among which breakpoints are looked for: as far apart from each other, and by their size."""
 _NARROW = 2.0**-42
-"""Of the greatest number: how near turns are found."""
+"""Of the greatest number: how near breakpoints are found."""
 _PARTS, _ROUNDS = 8, 24
 """How many parts intervals are divided into, and how often."""
 _MOST_OPEN = 1 << 17
@@ -41,23 +41,23 @@ class CodesOf:
 
 
 @dataclass(frozen=True, eq=False)
-class Turning:
+class CodeBreakpoints:
     """Where codes of real numbers from `low` to `high` turn.
 
     Attributes:
-        turns: The numbers, ascending.
+        breakpoints: The numbers, ascending.
         made: The codes before, between and behind them: one more.
     """
 
     codes: CodesOf
     low: float
     high: float
-    turns: Tensor
+    breakpoints: Tensor
     made: Tensor
 
     def holds(self, guard: float) -> bool:
-        """Whether codes are `made` for all numbers farther than `guard` from turns; open parts are divided."""
-        ends = np.concatenate([[self.low - guard], self.turns, [self.high + guard]])
+        """Whether codes are `made` for all numbers farther than `guard` from breakpoints; open parts are divided."""
+        ends = np.concatenate([[self.low - guard], self.breakpoints, [self.high + guard]])
         first, last, wanted = ends[:-1] + guard, ends[1:] - guard, self.made
         if (first >= last).any():
             return False
@@ -74,7 +74,7 @@ class Turning:
         return False
 
 
-def turning_of(codes: CodesOf, low: float, high: float) -> Turning:
+def find_code_breakpoints(codes: CodesOf, low: float, high: float) -> CodeBreakpoints:
     """Turns, by halving the room between numbers of other codes; what lies between is found with them."""
     size = max(abs(low), abs(high))
     by_size = np.geomspace(size * 2.0**-30, size, _BY_SIZE) if size else np.zeros(1)
@@ -90,4 +90,4 @@ def turning_of(codes: CodesOf, low: float, high: float) -> Turning:
         ends = (first, middle), (middle, last), (one, between), (between, other)
         first, last, one, other = (np.concatenate(pair) for pair in ends)
     order = np.argsort(first)
-    return Turning(codes, low, high, ((first + last) / 2)[order], np.concatenate([made[:1], other[order]]))
+    return CodeBreakpoints(codes, low, high, ((first + last) / 2)[order], np.concatenate([made[:1], other[order]]))
