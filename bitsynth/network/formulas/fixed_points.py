@@ -1,7 +1,7 @@
 """Step functions as one or two lines of 32 bits, found in integers and proved at the points that decide.
 
-Integerized networks make codes of sums by multipliers and shifts, and codes of these again before they add them. A line
-whose products are rounded down is monotone, so that what agrees at the breakpoints of a step function agrees everywhere.
+Integerized networks make codes of sums by multipliers and shifts, and codes of these again before they add them. An
+affine formula that rounds down is monotone: if it agrees at the breakpoints of a step function, it agrees everywhere.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def _wanted(proof: PairProof, elements: Tensor) -> Wanted:
 
 
 def _wrong(proof: PairProof, elements: Tensor, form: EpilogueForm) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums, elements and codes of the chain (points, channels) at breakpoints of the epilogue where a channel differs."""
+    """Return the accumulators, elements and codes (points, channels) at which the epilogue is wrong in a channel."""
     residual = form.epilogue.residual
     assert residual is not None
     kind = residual.type
