@@ -18,8 +18,8 @@ from bitsynth.layers.words import pack_words, packed_words, unpack_words
 from bitsynth.spec.matmul import MatmulOperand
 
 if TYPE_CHECKING:
+    from bitsynth.network.formulas.affine import AffineFormula
     from bitsynth.network.formulas.curves import Curve
-    from bitsynth.network.formulas.lines import Line
     from bitsynth.network.formulas.step_functions import StepFunction
 
 PLAIN, CHANNELS_LAST, PACKED = "plain", "NHWC", "packed"
@@ -165,7 +165,7 @@ class PlainStep:
     constants: tuple[NDArray[Any], ...] = ()
     scratch_bytes: int = 0
     headers: tuple[str, ...] = ()
-    formula: StepFunction | Line | Curve | None = None
+    formula: StepFunction | AffineFormula | Curve | None = None
 
 
 NetworkStep = LayerStep | GlueStep | PlainStep

@@ -12,7 +12,7 @@ from bitsynth.graph import read, run
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.formulas import Oracle, alike, chain_from, gated_line, gated_rescale
+from bitsynth.network.formulas import Oracle, alike, chain_from, find_gated_affine, find_gated_rescale
 from bitsynth.network.operands import activations
 
 CHANNELS = 5
@@ -79,9 +79,9 @@ def test_what_is_found_is_the_reference_on_the_whole_range(gain, bias, grid, sca
     operand = next(activations(graph.edges["codes"].integers))
     every = np.repeat(np.arange(-END, END + 1)[:, None], CHANNELS, 1)
     wanted = Oracle(graph, chain)(every)
-    if found := gated_rescale(graph, chain, operand):
+    if found := find_gated_rescale(graph, chain, operand):
         np.testing.assert_array_equal(integers(operand, found.reference(every)), wanted)
-    if line := gated_line(graph, chain, operand):
+    if line := find_gated_affine(graph, chain, operand):
         np.testing.assert_array_equal(integers(operand, line.codes(every)), wanted)
 
 
@@ -90,13 +90,13 @@ def test_hard_swish_is_found_at_every_width(grid):
     gain, bias = np.linspace(-0.9, 1.1, CHANNELS), np.linspace(-1, 1, CHANNELS)
     graph, chain = swished(gain, bias, grid, 8 / (grid[1] - grid[0]))
     operand = next(activations(graph.edges["codes"].integers))
-    assert gated_rescale(graph, chain, operand) is not None
-    assert gated_line(graph, chain, operand) is not None
+    assert find_gated_rescale(graph, chain, operand) is not None
+    assert find_gated_affine(graph, chain, operand) is not None
 
 
 def test_another_function_has_no_gate():
     graph, chain = swished([1.0] * 5, [0.0] * 5, (-8, 7), 0.25, activation="tanh")
-    assert gated_rescale(graph, chain, next(activations(graph.edges["codes"].integers))) is None
+    assert find_gated_rescale(graph, chain, next(activations(graph.edges["codes"].integers))) is None
 
 
 def test_a_formula_that_is_wrong_at_one_sum_is_refused():
@@ -115,4 +115,4 @@ def test_a_formula_that_is_wrong_at_one_sum_is_refused():
 
 def test_a_factor_of_0_behind_a_gate_is_refused_without_a_warning():
     graph, chain = swished([1.0] * 5, [0.0] * 5, (-8, 7), 0.25, many=0.0)
-    assert gated_rescale(graph, chain, next(activations(graph.edges["codes"].integers))) is None
+    assert find_gated_rescale(graph, chain, next(activations(graph.edges["codes"].integers))) is None

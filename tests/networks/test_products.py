@@ -11,7 +11,7 @@ from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Integers
 from bitsynth.layers.layer import compile as compile_layer
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.fusion.affine import GuardedLineGroup
+from bitsynth.network.fusion.affine import GuardedAffineGroup
 from bitsynth.network.fusion.products import ProductGroup
 from bitsynth.network.lower import cover, lower
 from bitsynth.network.program import Buffer, Format, LayerStep
@@ -218,7 +218,7 @@ def test_two_wide_sums_are_a_line_with_a_guard(rng, gain):
         sums = builder.add("conv", x, weights, window=point, groups=1, name=name)
         made.append(builder.add("mul", sums, builder.constant(np.full((6, 1, 1), gain, np.float32))))
     graph = builder.build((_codes(builder, builder.add("relu", builder.add("add", *made)), 0, 255, 1.0),))
-    assert any(isinstance(group, GuardedLineGroup) for group in cover(DefUse(graph, NetworkTarget("avx2"))))
+    assert any(isinstance(group, GuardedAffineGroup) for group in cover(DefUse(graph, NetworkTarget("avx2"))))
     net, given = Network(lower(graph, NetworkTarget("avx2"))), rng.integers(0, 256, graph.edges["x"].shape)
     want = run(graph, {"x": given})
     both = (want["sums"] + want["shortcut"]) * gain

@@ -10,10 +10,10 @@ from bitsynth.graph.types import Integers, Reals
 from bitsynth.layers.epilogues import Rescale, Thresholds
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, Paired, chain_from, cheapest, find_step_function, joined_chain
+from bitsynth.network.formulas.affine import find_affine
 from bitsynth.network.formulas.chain import link_of
 from bitsynth.network.formulas.forms import FEW_LEVELS
-from bitsynth.network.formulas.lines import line_of
-from bitsynth.network.formulas.paired_lines import paired_line
+from bitsynth.network.formulas.paired_affine import find_paired_affine
 from bitsynth.network.formulas.step_functions import float_of, places
 from bitsynth.network.operands import activations
 
@@ -103,7 +103,7 @@ def test_a_line_of_float64_is_the_step_function_on_the_whole_range():
     kind = graph.edges["codes"].integers
     operand = next(activations(kind))
     every = np.clip(np.arange(-720, 1441)[:, None], made.low, made.high)
-    codes = line_of(made, operand, kind).codes(every)
+    codes = find_affine(made, operand, kind).codes(every)
     np.testing.assert_array_equal(codes * operand.scale + operand.offset, made.at(every))
 
 
@@ -119,7 +119,7 @@ def test_a_line_of_two_operands_is_the_reference_on_all_pairs(scale):
     def_use = DefUse(graph, NetworkTarget("avx2"))
     chain = joined_chain(def_use, "x", 1, graph.nodes[0])
     operands = [next(activations(graph.edges[name].integers)) for name in ("codes", "y")]
-    line = paired_line(Paired(graph, chain, *operands))
+    line = find_paired_affine(Paired(graph, chain, *operands))
     sums, elements = (np.repeat(a.reshape(-1, 1), CHANNELS, 1) for a in np.meshgrid(np.arange(-70, 91), np.arange(16)))
     np.testing.assert_array_equal(line.codes(sums, elements), Oracle(graph, chain)(sums, elements))
 

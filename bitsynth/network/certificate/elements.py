@@ -24,8 +24,8 @@ from bitsynth.network.certificate.claims import (
 )
 from bitsynth.network.certificate.edges import edge_facts, range_of
 from bitsynth.network.certificate.rebuild import is_conversion
+from bitsynth.network.formulas.affine import AffineFormula
 from bitsynth.network.formulas.curves import Curve
-from bitsynth.network.formulas.lines import Line
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep, alias_root
 
 _POINTS = 1 << 11
@@ -33,25 +33,25 @@ _POINTS = 1 << 11
 _MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to_depth", "max_pool", "resize"}
 
 
-def line_claims(program: NetworkProgram, step: PlainStep, line: Line) -> JsonValue:
+def affine_claims(program: NetworkProgram, step: PlainStep, affine: AffineFormula) -> JsonValue:
     """The chain behind sums that C computes as a line of float64 and rounds."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain = _chain(program, step, given)
-    ratio = np.zeros(1, np.int64) if line.ratio is None else line.ratio
-    numbers = {"scale": line.factor, "bias": line.summand, "factor": ratio}
+    ratio = np.zeros(1, np.int64) if affine.ratio is None else affine.ratio
+    numbers = {"scale": affine.factor, "bias": affine.summand, "factor": ratio}
     claim = {
-        **gate_facts(line.gate, np.float64),
-        "zero": line.zero,
-        "low": line.limits[0],
-        "high": line.limits[1],
+        **gate_facts(affine.gate, np.float64),
+        "zero": affine.zero,
+        "low": affine.limits[0],
+        "high": affine.limits[1],
         "of_zero": 0,
         **{name: stored(array[:, None]) for name, array in numbers.items()},
     }
     found = said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
-    if line.gate is None:
-        require_few(found, line.limits, len(line.factor), given)
+    if affine.gate is None:
+        require_few(found, affine.limits, len(affine.factor), given)
     else:
-        require_few_sums(found, *range_of(given[0].edge), len(line.factor))
+        require_few_sums(found, *range_of(given[0].edge), len(affine.factor))
     return {**found, "sums": ELEMENTS}
 
 

@@ -22,18 +22,18 @@ from bitsynth.network.certificate.chains import Unsupported
 from bitsynth.network.certificate.claims import glue_claims, input_claims, layer_claims
 from bitsynth.network.certificate.edges import edge_facts
 from bitsynth.network.certificate.elements import (
+    affine_claims,
     carried_claims,
     conversion_claims,
     curve_claims,
-    line_claims,
     number_claims,
     regridded,
 )
 from bitsynth.network.certificate.kernels import records_of
 from bitsynth.network.certificate.rebuild import step_recipe
 from bitsynth.network.certificate.recipe import recipe
+from bitsynth.network.formulas.affine import AffineFormula
 from bitsynth.network.formulas.curves import Curve
-from bitsynth.network.formulas.lines import Line
 from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.program import (
     PACKED,
@@ -193,7 +193,7 @@ def _claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
 
 _OF_FORMULAS: dict[type, Callable[..., JsonValue]] = {
     StepFunction: input_claims,
-    Line: line_claims,
+    AffineFormula: affine_claims,
     Curve: curve_claims,
 }
 """What is claimed of plain C, by what it computes."""

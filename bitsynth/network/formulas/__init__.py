@@ -4,7 +4,7 @@ from bitsynth.network.formulas.alike import alike
 from bitsynth.network.formulas.chain import Chain, chain_from, chain_of, links_from, parted
 from bitsynth.network.formulas.fixed_points import fixed_point_of
 from bitsynth.network.formulas.forms import EpilogueForm, cheapest
-from bitsynth.network.formulas.gates import gated_line, gated_rescale
+from bitsynth.network.formulas.gates import find_gated_affine, find_gated_rescale
 from bitsynth.network.formulas.joining import joined_chain
 from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.network.formulas.pairs import Paired, paired_form
@@ -20,10 +20,10 @@ __all__ = [
     "chain_from",
     "chain_of",
     "cheapest",
+    "find_gated_affine",
+    "find_gated_rescale",
     "find_step_function",
     "fixed_point_of",
-    "gated_line",
-    "gated_rescale",
     "joined_chain",
     "links_from",
     "paired_form",

@@ -63,7 +63,7 @@ class Curve:
         return replace(self, factor=np.tile(self.factor, times), summand=np.tile(self.summand, times))
 
 
-def curve_of(graph: Graph, chain: Chain, operand: MatmulOperand) -> Curve | None:
+def find_curve(graph: Graph, chain: Chain, operand: MatmulOperand) -> Curve | None:
     """The curve that gives codes of `operand` for all sums of a chain; None if none is proved."""
     low, high = ranges(graph, chain)
     straight = _straight(graph, chain)

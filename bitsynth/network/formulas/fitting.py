@@ -22,7 +22,7 @@ _BEYOND, _MOST_FACTORS = 4, 128
 
 
 @dataclass(frozen=True, eq=False)
-class Lines:
+class AffineFit:
     """For elements (points, channels) the codes that factor * element + summand is to be rounded to.
 
     The least and the greatest code there are, `ends`, are what is beyond them too.

@@ -15,7 +15,7 @@ from bitsynth.graph.types import INT32, Tensor
 from bitsynth.layers.epilogues import FixedLine, FixedPoint
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, parted
-from bitsynth.network.formulas.fitting import Lines
+from bitsynth.network.formulas.fitting import AffineFit
 from bitsynth.network.formulas.step_functions import StepFunction, step_function_of
 from bitsynth.spec.matmul import MatmulOperand
 from bitsynth.spec.rescaling import FIXED_SHIFT
@@ -76,7 +76,7 @@ def _line(step_function: StepFunction, least: Tensor, most: Tensor, operand: Mat
     wanted = step_function.at(elements)
     if operand is not None:
         wanted = (wanted - operand.offset) // operand.scale
-    best = Lines(elements.astype(np.float64), wanted, (int(wanted.min()) - 1, int(wanted.max()) + 1)).best
+    best = AffineFit(elements.astype(np.float64), wanted, (int(wanted.min()) - 1, int(wanted.max()) + 1)).best
     nearest = np.rint(best * (1 << FIXED_SHIFT)).clip(INT32[0] + 1, INT32[1] - 1).astype(np.int64)
     tries = [(multiplier, *_summands(elements, wanted, multiplier)) for multiplier in (nearest + k for k in _NEAR)]
     multipliers, lows, highs = (np.stack(parts) for parts in zip(*tries, strict=True))

@@ -17,15 +17,15 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import INT32, Shape, Tensor
 from bitsynth.layers.epilogues import Rescale
+from bitsynth.network.formulas.affine import AffineFormula
 from bitsynth.network.formulas.alike import IntegerBounds, alike
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.forms import zero_code
-from bitsynth.network.formulas.lines import Line
 from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.network.formulas.step_functions import ranges
 from bitsynth.spec.matmul import MatmulOperand
 
-_Form = TypeVar("_Form", Rescale, Line)
+_Form = TypeVar("_Form", Rescale, AffineFormula)
 _NEAR = sorted(product(range(-2, 3), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))[:9]
 """Units in the last place by which factors and summands are moved where those of float32 that are found are wrong."""
 _MOST_WRONG = 0.25
@@ -34,48 +34,50 @@ _ALIKE = 1e-9
 """Parts by which the gates of channels, computed in float64, may differ."""
 
 
-def gated_rescale(graph: Graph, chain: Chain, operand: MatmulOperand) -> Rescale | None:
+def find_gated_rescale(graph: Graph, chain: Chain, operand: MatmulOperand) -> Rescale | None:
     """The epilogue that gives codes of `operand` for all sums of a chain through hard swish; None if none is proved."""
     return _found(graph, chain, operand, partial(_rescale, operand.bits))
 
 
-def gated_line(graph: Graph, chain: Chain, operand: MatmulOperand) -> Line | None:
+def find_gated_affine(graph: Graph, chain: Chain, operand: MatmulOperand) -> AffineFormula | None:
     """The same as a line of float64 with a gate."""
     return _found(graph, chain, operand, _line)
 
 
-def _rescale(bits: int, line: Line, near: Tensor) -> Rescale:
+def _rescale(bits: int, affine: AffineFormula, near: Tensor) -> Rescale:
     """A line in float32, its factors and summands moved by units in the last place (2, channels)."""
-    factor, summand = _moved(line, near, np.float32)
-    low, high = line.limits
-    return Rescale(factor, bits, line.zero, low=low, high=high, bias=summand, gate=line.gate)
+    factor, summand = _moved(affine, near, np.float32)
+    low, high = affine.limits
+    return Rescale(factor, bits, affine.zero, low=low, high=high, bias=summand, gate=affine.gate)
 
 
-def _line(line: Line, near: Tensor) -> Line:
+def _line(affine: AffineFormula, near: Tensor) -> AffineFormula:
     """The same in float64."""
-    factor, summand = _moved(line, near, np.float64)
-    return replace(line, factor=factor, summand=summand)
+    factor, summand = _moved(affine, near, np.float64)
+    return replace(affine, factor=factor, summand=summand)
 
 
-def _moved(line: Line, near: Tensor, real: type) -> list[Tensor]:
-    given: list[Tensor] = [x.astype(real) for x in (line.factor, line.summand)]
+def _moved(affine: AffineFormula, near: Tensor, real: type) -> list[Tensor]:
+    given: list[Tensor] = [x.astype(real) for x in (affine.factor, affine.summand)]
     return [x + units.astype(real) * np.spacing(np.abs(x)) for x, units in zip(given, near, strict=True)]
 
 
-def _found(graph: Graph, chain: Chain, operand: MatmulOperand, make: Callable[[Line, Tensor], _Form]) -> _Form | None:
+def _found(
+    graph: Graph, chain: Chain, operand: MatmulOperand, make: Callable[[AffineFormula, Tensor], _Form]
+) -> _Form | None:
     node = next((n for n in chain.nodes if n.op == "hard_swish"), None)
     low, high = ranges(graph, chain)
     if node is None or graph.reference != "exact" or low.min() <= INT32[0] or high.max() >= INT32[1]:
         return None
     oracle = Oracle(graph, chain)
     try:
-        line = _through_ends(oracle, node, operand, np.stack([low, high]))
-        return _proved(oracle, partial(make, line), operand, (low, high)) if line else None
+        affine = _through_ends(oracle, node, operand, np.stack([low, high]))
+        return _proved(oracle, partial(make, affine), operand, (low, high)) if affine else None
     except SpecError:
         return None
 
 
-def _through_ends(oracle: Oracle, node: Node, operand: MatmulOperand, ends: Tensor) -> Line | None:
+def _through_ends(oracle: Oracle, node: Node, operand: MatmulOperand, ends: Tensor) -> AffineFormula | None:
     """What the ends (2, channels) of the range tell of a chain that is a line before hard swish, and a factor after it.
 
     The line is in codes; None if factors differ, as channels would have gates of their own.
@@ -94,7 +96,7 @@ def _through_ends(oracle: Oracle, node: Node, operand: MatmulOperand, ends: Tens
     summand, zero = (before[0] - slope * ends[0]) * codes, zero_code(kind.zero, operand)
     least, most = (int(x) for x in operand.encode(np.array([kind.least, kind.most]), chain.end))
     gate = float(node.attributes["alpha"] / codes[0]), 0.5
-    return Line(slope * codes, summand, zero, (least, most), gate=gate)
+    return AffineFormula(slope * codes, summand, zero, (least, most), gate=gate)
 
 
 def _numbers(values: Evaluation, name: str, shape: Shape) -> Tensor:

@@ -210,8 +210,8 @@ def _ends(chain: Chain) -> tuple[str, ...]:
 
 def _rescaled(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
     """The float32 formula."""
-    lines = wanted.lines
-    if lines.room(lines.best).min() < proof.levels * _ROUNDED:
+    fit = wanted.fit
+    if fit.room(fit.best).min() < proof.levels * _ROUNDED:
         return None
     found = rescaling_of(wanted)
     return EpilogueForm(found.epilogue(wanted), found.shift) if found else None

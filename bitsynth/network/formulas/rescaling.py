@@ -13,7 +13,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.types import Tensor
 from bitsynth.layers.epilogues import Rescale
 from bitsynth.layers.epilogues.residual import Residual
-from bitsynth.network.formulas.fitting import Lines
+from bitsynth.network.formulas.fitting import AffineFit
 from bitsynth.spec.matmul import MatmulOperand
 
 _COLUMNS = 64
@@ -53,12 +53,12 @@ class Wanted:
     written: Tensor | None = None
 
     @cached_property
-    def lines(self) -> Lines:
+    def fit(self) -> AffineFit:
         """The line that values must follow, from the zero point."""
         x = self.sums.astype(np.float64)
         if self.elements is not None and self.residual:
             x = x + self.ratio * (self.elements - self.residual.zero_point)
-        return Lines(x, self.codes - self.zero, (self.limits[0] - self.zero, self.limits[1] - self.zero))
+        return AffineFit(x, self.codes - self.zero, (self.limits[0] - self.zero, self.limits[1] - self.zero))
 
     @property
     def typed_elements(self) -> Tensor | None:
@@ -124,7 +124,7 @@ class Rescaling:
 
 def rescaling_of(wanted: Wanted) -> Rescaling | None:
     """The formula that gives all codes, without a summand if it can, of shifted sums if it must; None if none does."""
-    room = wanted.lines.room(wanted.lines.best)
+    room = wanted.fit.room(wanted.fit.best)
     if room.min() < -_NO_ROOM * (1 + wanted.limits[1]):
         return None
     plans = (_alone, _with_zero, _with_summand, _shifted)[: 4 if wanted.elements is None else 3]
@@ -150,7 +150,7 @@ def _factors(wanted: Wanted) -> Iterator[Tensor]:
     """Factors that need no summand, that of the network first."""
     if wanted.written is not None:
         yield wanted.written.copy()
-    yield from wanted.lines.factors_alone()
+    yield from wanted.fit.factors_alone()
 
 
 def _with_zero(wanted: Wanted) -> Tries:
@@ -163,20 +163,20 @@ def _with_zero(wanted: Wanted) -> Tries:
 
 def _with_summand(wanted: Wanted) -> Tries:
     """Factors and summands."""
-    lines = wanted.lines
-    for factor in lines.factors():
+    fit = wanted.fit
+    for factor in fit.factors():
         single = factor.astype(np.float32)
-        for summand in lines.summands(single.astype(np.float64)):
+        for summand in fit.summands(single.astype(np.float64)):
             yield Rescaling(single, summand.astype(np.float32), np.zeros(factor.shape, np.int64), wanted.zero)
 
 
 def _biased(wanted: Wanted) -> Tries:
     """Factors of sums to which integers are added that come nearest to what would be added behind."""
     yield from _alone(wanted)
-    lines = wanted.lines
-    for factor in lines.factors():
+    fit = wanted.fit
+    for factor in fit.factors():
         single = factor.astype(np.float32)
-        for summand in lines.summands(single.astype(np.float64)):
+        for summand in fit.summands(single.astype(np.float64)):
             nearest = np.rint(summand / np.where(single == 0, 1, single)).clip(-(1 << 30), 1 << 30).astype(np.int64)
             for more in (0, 1, -1):
                 yield Rescaling(single, None, nearest + more, wanted.zero)
@@ -186,11 +186,11 @@ def _shifted(wanted: Wanted) -> Tries:
     """The same of sums whose middle is brought near 0, where float32 is finest."""
     middle = (wanted.limits[0] + wanted.limits[1] + 1) // 2
     centred = replace(wanted, zero=middle)
-    best = next(centred.lines.factors())
-    summand = next(centred.lines.summands(best))
+    best = next(centred.fit.factors())
+    summand = next(centred.fit.summands(best))
     start = np.rint(summand / np.where(best == 0, 1, best)).clip(-(1 << 30), 1 << 30).astype(np.int64)
     factor = best.astype(np.float32)
-    summands = [*centred.lines.summands(factor.astype(np.float64))]
+    summands = [*centred.fit.summands(factor.astype(np.float64))]
     for k in range(_SHIFTS):
         shift = start + (k // 2 if k % 2 else -(k // 2))
         for part in summands:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bitsynth.graph.ir import Node
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.fusion.affine import match_line
+from bitsynth.network.fusion.affine import match_affine
 from bitsynth.network.fusion.cones import match_cone
 from bitsynth.network.fusion.curves import match_curve
 from bitsynth.network.fusion.group import FusionGroup
@@ -32,7 +32,7 @@ MATCHERS: tuple[Matcher, ...] = (
     product_with_gate,
     product_with_residual,
     product_of_sums,
-    match_line,
+    match_affine,
     match_curve,
     match_input,
     match_real_convolution,

@@ -11,9 +11,9 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain, Paired, chain_from, joined_chain, step_function_of
-from bitsynth.network.formulas.gates import gated_line
-from bitsynth.network.formulas.lines import Line, line_of
-from bitsynth.network.formulas.paired_lines import GUARD, guarded_line, paired_line
+from bitsynth.network.formulas.affine import AffineFormula, find_affine
+from bitsynth.network.formulas.gates import find_gated_affine
+from bitsynth.network.formulas.paired_affine import GUARD, find_guarded_affine, find_paired_affine
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.fusion.sums import SumsGroup, has_channels, repeats, sums_maker
@@ -25,7 +25,7 @@ _MOST_WHOLE = 2.0**30
 """Values below it can be rounded before they are cut."""
 
 
-def match_line(def_use: DefUse, node: Node) -> FusionGroup | None:
+def match_affine(def_use: DefUse, node: Node) -> FusionGroup | None:
     """The chain from sums to codes that begins with a node, with another edge of codes or sums that joins it."""
     source = def_use.only_source(node)
     if source is None or not has_channels(def_use, source):
@@ -39,8 +39,8 @@ def _single(def_use: DefUse, source: str) -> FusionGroup | None:
     if chain is None or operand is None:
         return None
     step_function = step_function_of(def_use, chain)
-    line = line_of(step_function, operand, def_use.graph.edges[chain.end].integers) if step_function else None
-    return LineGroup(def_use, chain, line, operand, None) if line else None
+    affine = find_affine(step_function, operand, def_use.graph.edges[chain.end].integers) if step_function else None
+    return AffineGroup(def_use, chain, affine, operand, None) if affine else None
 
 
 def _gated(def_use: DefUse, source: str) -> FusionGroup | None:
@@ -48,8 +48,8 @@ def _gated(def_use: DefUse, source: str) -> FusionGroup | None:
     operand = _operand(def_use, chain)
     if chain is None or operand is None:
         return None
-    line = gated_line(def_use.graph, chain, operand)
-    return LineGroup(def_use, chain, line, operand, None) if line else None
+    affine = find_gated_affine(def_use.graph, chain, operand)
+    return AffineGroup(def_use, chain, affine, operand, None) if affine else None
 
 
 def _joined(def_use: DefUse, source: str, node: Node) -> FusionGroup | None:
@@ -59,10 +59,10 @@ def _joined(def_use: DefUse, source: str, node: Node) -> FusionGroup | None:
         return None
     second = residual_operand(def_use, chain.second)
     paired = Paired(def_use.graph, chain, operand, second)
-    if line := paired_line(paired):
-        return LineGroup(def_use, chain, line, operand, second)
-    guarded = guarded_line(paired)
-    return GuardedLineGroup(def_use, chain, guarded, operand, second) if guarded else None
+    if affine := find_paired_affine(paired):
+        return AffineGroup(def_use, chain, affine, operand, second)
+    guarded = find_guarded_affine(paired)
+    return GuardedAffineGroup(def_use, chain, guarded, operand, second) if guarded else None
 
 
 def _operand(def_use: DefUse, chain: Chain | None) -> MatmulOperand | None:
@@ -81,14 +81,14 @@ def _stays(def_use: DefUse, chain: Chain) -> bool:
     return chain.axes[-1] == 1 and first[:2] == last[:2]
 
 
-class LineGroup(SumsGroup):
+class AffineGroup(SumsGroup):
     """A line of float64 for each channel."""
 
     def __init__(
-        self, def_use: DefUse, chain: Chain, line: Line, operand: MatmulOperand, second: MatmulOperand | None
+        self, def_use: DefUse, chain: Chain, affine: AffineFormula, operand: MatmulOperand, second: MatmulOperand | None
     ) -> None:
         super().__init__(def_use, chain, operand)
-        self.line, self.second = line, second
+        self.affine, self.second = affine, second
 
     def reads(self, edge: str) -> tuple[Format, ...]:
         """Sums, and codes of the second edge unless it has sums too; channels last."""
@@ -97,57 +97,57 @@ class LineGroup(SumsGroup):
         return super().reads(edge)
 
     @property
-    def repeated(self) -> tuple[Line, int]:
+    def repeated(self) -> tuple[AffineFormula, int]:
         """The lines of channels, of several pixels if channels are few, and how often they are gone through."""
         shape = self.def_use.graph.edges[self.chain.start].shape
         several, times = repeats(shape)
-        return self.line.of(shape[1]).repeated(several), times
+        return self.affine.of(shape[1]).repeated(several), times
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
         """Plain C."""
-        line, pixels = self.repeated
-        numbers = [line.factor, line.summand, *([] if line.ratio is None else [line.ratio])]
+        affine, pixels = self.repeated
+        numbers = [affine.factor, affine.summand, *([] if affine.ratio is None else [affine.ratio])]
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
         fits = self._most < _MOST_WHOLE
-        body = _body_of_rows(line, pixels) if fits else _body(line, pixels, LineNames())
+        body = _body_of_rows(affine, pixels) if fits else _body(affine, pixels, AffineNames())
         constants = tuple(np.ascontiguousarray(k) for k in numbers)
-        formula = self.line.of(self.def_use.graph.edges[self.chain.start].shape[1])
-        room = 4 * len(line.factor) if fits else 0
+        formula = self.affine.of(self.def_use.graph.edges[self.chain.start].shape[1])
+        room = 4 * len(affine.factor) if fits else 0
         return PlainStep(self.names, inputs, outputs, body, constants, room, formula=formula)
 
     @property
     def _most(self) -> float:
         """The greatest size of a value, of either sign, before it is cut."""
-        kind, line = self.def_use.graph.edges[self.chain.start].integers, self.line
-        values = max(abs(kind.least), abs(kind.most)) * np.abs(line.factor) + np.abs(line.summand)
-        if line.ratio is not None:
-            values = values + (self.second.codes[-1] if self.second else -INT32[0]) * np.abs(line.ratio)
+        kind, affine = self.def_use.graph.edges[self.chain.start].integers, self.affine
+        values = max(abs(kind.least), abs(kind.most)) * np.abs(affine.factor) + np.abs(affine.summand)
+        if affine.ratio is not None:
+            values = values + (self.second.codes[-1] if self.second else -INT32[0]) * np.abs(affine.ratio)
         return float(values.max())
 
 
-class GuardedLineGroup(LineGroup):
+class GuardedAffineGroup(AffineGroup):
     """A line of float64 that leaves tensors with values near to a half to the nodes' plain C."""
 
     def __init__(
-        self, def_use: DefUse, chain: Chain, line: Line, operand: MatmulOperand, second: MatmulOperand | None
+        self, def_use: DefUse, chain: Chain, affine: AffineFormula, operand: MatmulOperand, second: MatmulOperand | None
     ) -> None:
-        super().__init__(def_use, chain, line, operand, second)
+        super().__init__(def_use, chain, affine, operand, second)
         self.plain = plain_group.PlainGroup(def_use, *sorted(self.nodes, key=lambda node: def_use.order[node.name]))
         self.inputs = self.plain.inputs
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
         """Plain C, of a line and of what decides if that does not."""
-        plain, (line, pixels) = self.plain.step(buffers), self.repeated
-        assert line.ratio is not None
+        plain, (affine, pixels) = self.plain.step(buffers), self.repeated
+        assert affine.ratio is not None
         sums, second = (self.inputs.index(e) for e in (self.chain.start, self.chain.second))
-        names = LineNames(sums, second, len(plain.constants), GUARD)
-        body = _body(line, pixels, names)
-        added = (np.ascontiguousarray(k) for k in (line.factor, line.summand, line.ratio))
+        names = AffineNames(sums, second, len(plain.constants), GUARD)
+        body = _body(affine, pixels, names)
+        added = (np.ascontiguousarray(k) for k in (affine.factor, affine.summand, affine.ratio))
         return replace(plain, body=f"{body}{plain.body}", constants=(*plain.constants, *added))
 
 
 @dataclass(frozen=True)
-class LineNames:
+class AffineNames:
     """What C has of a line: inputs of sums and of the second edge, its first constant, and its guard if it has one."""
 
     sums: int = 0
@@ -156,65 +156,65 @@ class LineNames:
     guard: float = 0.0
 
 
-def _body(line: Line, pixels: int, names: LineNames) -> str:
+def _body(affine: AffineFormula, pixels: int, names: AffineNames) -> str:
     """The loops, behind which C ends if no element was open."""
     lines = (
         *(["int32_t open_ones = 0;"] if names.guard else []),
         f"for (size_t i = 0; i < {pixels}; ++i)",
-        f"for (size_t c = 0; c < {len(line.factor)}; ++c)",
+        f"for (size_t c = 0; c < {len(affine.factor)}; ++c)",
         "{",
-        f"const size_t at = i * {len(line.factor)} + c;",
-        *_element(line, names),
+        f"const size_t at = i * {len(affine.factor)} + c;",
+        *_element(affine, names),
         "}",
         *(["if (!open_ones)", "return BS_OK;"] if names.guard else []),
     )
     return "\n".join(lines) + "\n"
 
 
-def _body_of_rows(line: Line, pixels: int) -> str:
+def _body_of_rows(affine: AffineFormula, pixels: int) -> str:
     """The same of values that int32 holds, cut as such: a row of them is kept, as compilers pack integers best."""
-    each = f"for (size_t c = 0; c < {len(line.factor)}; ++c)"
-    low, high = line.limits
+    each = f"for (size_t c = 0; c < {len(affine.factor)}; ++c)"
+    low, high = affine.limits
     lines = (
         "int32_t *restrict const row = scratch;",
         f"for (size_t i = 0; i < {pixels}; ++i) {{",
         f"{each} {{",
-        f"const size_t at = i * {len(line.factor)} + c;",
-        *_value(line, LineNames()),
+        f"const size_t at = i * {len(affine.factor)} + c;",
+        *_value(affine, AffineNames()),
         "row[c] = (int32_t)whole;",
         "}",
         f"{each} {{",
-        f"int32_t code = row[c] + {line.zero};",
+        f"int32_t code = row[c] + {affine.zero};",
         f"code = code < {low} ? {low} : code;",
         f"code = code > {high} ? {high} : code;",
-        f"out0[i * {len(line.factor)} + c] = (uint8_t)code;",
+        f"out0[i * {len(affine.factor)} + c] = (uint8_t)code;",
         "}",
         "}",
     )
     return "\n".join(lines) + "\n"
 
 
-def _element(line: Line, names: LineNames) -> Iterator[str]:
+def _element(affine: AffineFormula, names: AffineNames) -> Iterator[str]:
     """One element, its value cut before it is rounded."""
-    low, high = (end - line.zero for end in line.limits)
-    yield from _value(line, names, f"v = v < {low}.0 ? {low}.0 : v;", f"v = v > {high}.0 ? {high}.0 : v;")
+    low, high = (end - affine.zero for end in affine.limits)
+    yield from _value(affine, names, f"v = v < {low}.0 ? {low}.0 : v;", f"v = v > {high}.0 ? {high}.0 : v;")
     if names.guard:
         yield "const double off = v - whole;"
         yield f"open_ones |= !((off < 0 ? -off : off) <= {0.5 - names.guard!r});"
-    yield f"out0[at] = (uint8_t)((int32_t)whole + {line.zero});"
+    yield f"out0[at] = (uint8_t)((int32_t)whole + {affine.zero});"
 
 
-def _value(line: Line, names: LineNames, *cut: str) -> Iterator[str]:
+def _value(affine: AffineFormula, names: AffineNames, *cut: str) -> Iterator[str]:
     """A value: each operation is rounded by itself, to integers by a number whose last place is 1."""
     factor, summand, ratio = (f"k{names.constant + i}[c]" for i in range(3))
     yield f"double v = (double)in{names.sums}[at] * {factor};"
     yield f"v += {summand};"
-    if line.ratio is not None:
+    if affine.ratio is not None:
         yield f"const double e = (double)in{names.second}[at] * {ratio};"
         yield "v += e;"
-    if line.gate is not None:
-        yield f"double gate = v * {line.gate[0].hex()};"
-        yield f"gate += {line.gate[1].hex()};"
+    if affine.gate is not None:
+        yield f"double gate = v * {affine.gate[0].hex()};"
+        yield f"gate += {affine.gate[1].hex()};"
         yield "gate = gate < 0 ? 0 : gate;"
         yield "gate = gate > 1 ? 1 : gate;"
         yield "v *= gate;"

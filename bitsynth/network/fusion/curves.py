@@ -9,7 +9,7 @@ import numpy as np
 from bitsynth.graph.ir import Node
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, chain_from
-from bitsynth.network.formulas.curves import Curve, curve_of
+from bitsynth.network.formulas.curves import Curve, find_curve
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.cones import functions_of
 from bitsynth.network.fusion.group import FusionGroup
@@ -25,7 +25,7 @@ def match_curve(def_use: DefUse, node: Node) -> FusionGroup | None:
         return None
     for chain in _functions(def_use, source, node):
         operand = operand_of(def_use.graph.edges[chain.end])
-        curve = curve_of(def_use.graph, chain, operand) if operand else None
+        curve = find_curve(def_use.graph, chain, operand) if operand else None
         if operand and curve:
             return CurveGroup(def_use, chain, curve, operand)
     return None

@@ -16,15 +16,15 @@ from bitsynth.network.formulas import (
     Paired,
     chain_from,
     cheapest,
+    find_gated_rescale,
     fixed_point_of,
-    gated_rescale,
     joined_chain,
     paired_form,
     parted,
     step_function_of,
 )
+from bitsynth.network.formulas.affine import find_affine
 from bitsynth.network.formulas.forms import is_long
-from bitsynth.network.formulas.lines import line_of
 from bitsynth.network.fusion.affine import residual_operand
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.group import FusionGroup
@@ -48,7 +48,7 @@ def product_with_codes(def_use: DefUse, node: Node) -> FusionGroup | None:
     if product is None or whole is None:
         return None
     chain, form = _with_form(def_use, product, whole)
-    if form is None or (is_long(form) and _has_line(def_use, chain)):
+    if form is None or (is_long(form) and _has_affine(def_use, chain)):
         return None
     nodes = (*product.nodes, *owned(def_use, product.nodes[0], chain))
     return _made(def_use, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
@@ -80,12 +80,14 @@ def _form(def_use: DefUse, chain: Chain) -> EpilogueForm | None:
     return EpilogueForm(fixed) if fixed else form
 
 
-def _has_line(def_use: DefUse, chain: Chain) -> bool:
+def _has_affine(def_use: DefUse, chain: Chain) -> bool:
     """Whether a step of its own gives a chain's codes by a line of float64, which is sooner than many thresholds."""
     edge, step_function = def_use.graph.edges[chain.end], step_function_of(def_use, chain)
     operand = operand_of(edge)
     return (
-        step_function is not None and operand is not None and line_of(step_function, operand, edge.integers) is not None
+        step_function is not None
+        and operand is not None
+        and find_affine(step_function, operand, edge.integers) is not None
     )
 
 
@@ -96,7 +98,7 @@ def product_with_gate(def_use: DefUse, node: Node) -> FusionGroup | None:
     if product is None or chain is None or not _stays(def_use, product, chain):
         return None
     operand = operand_of(def_use.graph.edges[chain.end])
-    epilogue = gated_rescale(def_use.graph, chain, operand) if operand else None
+    epilogue = find_gated_rescale(def_use.graph, chain, operand) if operand else None
     if epilogue is None:
         return None
     return _made(def_use, product, (*product.nodes, *owned(def_use, product.nodes[0], chain)), epilogue)

@@ -21,7 +21,7 @@ from bitsynth.network.formulas.doubles import double_thresholds, find_real_step_
 from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
 from bitsynth.network.fusion.functions import chains
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.fusion.real_levels import LevelLines, level_lines
+from bitsynth.network.fusion.real_levels import LevelFormulas, fit_level_formulas
 from bitsynth.network.fusion.real_sums import RealSums, real_sums
 from bitsynth.network.fusion.real_text import BLOCK, RealBody
 from bitsynth.network.plain.planes import ImagePlanes
@@ -48,11 +48,11 @@ def _decided(def_use: DefUse, sums: RealSums) -> FusionGroup | None:
     rows = sums.weights.reshape(len(sums.weights), -1)
     thresholds = np.sort(double_thresholds(step_function), axis=1)
     thresholds = np.broadcast_to(thresholds, (len(rows), thresholds.shape[1]))
-    lines = level_lines(thresholds, rows)
-    if lines is None:
+    formulas = fit_level_formulas(thresholds, rows)
+    if formulas is None:
         return None
     nodes = (*sums.nodes, *(n for n in chain.nodes if n in def_use.graph.nodes))
-    return RealConvolution(def_use, nodes, sums, step_function, DecidedSums(thresholds, lines))
+    return RealConvolution(def_use, nodes, sums, step_function, DecidedSums(thresholds, formulas))
 
 
 def _of_sums(graph: Graph, sums: RealSums, start: str, names: Names) -> Graph:
@@ -79,7 +79,7 @@ class DecidedSums:
     """Ascending thresholds of sums (channels, levels), and their lines."""
 
     thresholds: Tensor
-    lines: LevelLines
+    formulas: LevelFormulas
 
 
 class RealConvolution(FusionGroup):
@@ -131,12 +131,12 @@ class RealConvolution(FusionGroup):
         return rows.reshape(-1, BLOCK, rows.shape[1]).swapaxes(1, 2).astype(np.float32)
 
     def _lines(self, edge: Edge, room: int) -> tuple[Tensor, Tensor]:
-        """Lines of levels with the code of no threshold and the way codes go, a row each; margins."""
+        """Formulas of levels with the code of no threshold and the way codes go, a row each; margins."""
         (first,) = codes_of(np.array([self.step_function.least]), edge).tolist()
         rising = np.broadcast_to(self.step_function.rising, len(self.sums.weights))
         codes = np.stack([np.where(rising, first, first + self.step_function.levels), np.where(rising, 1, -1)], 1)
-        lines = np.concatenate([self.decided.lines.lines, codes], 1)
-        return _filled(lines, room).T.astype(np.float32), _filled(self.decided.lines.margins, room)
+        lines = np.concatenate([self.decided.formulas.rows, codes], 1)
+        return _filled(lines, room).T.astype(np.float32), _filled(self.decided.formulas.margins, room)
 
 
 def _filled(rows: Tensor, count: int) -> Tensor:

@@ -21,29 +21,29 @@ _MOST_OFF = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class LevelLines:
-    """Lines of channels: about as many thresholds are reached by a sum s as s * slope + start, cut to low and high.
+class LevelFormulas:
+    """Formulas of channels: about as many thresholds are reached by a sum s as s * slope + start, cut to low and high.
 
     It is exactly so many, rounded, where that is no nearer to a half than margin[0] * m + margin[1], and s the sum in
     float32 of products of weights and numbers no greater than m, in any order, each rounded or fused.
 
     Args:
-        lines: Slope, start, low and high (channels, 4), float32.
+        rows: Slope, start, low and high (channels, 4), float32.
         margins: (channels, 2), float64.
     """
 
-    lines: Tensor
+    rows: Tensor
     margins: Tensor
 
 
-def level_lines(thresholds: Tensor, weights: Tensor) -> LevelLines | None:
+def fit_level_formulas(thresholds: Tensor, weights: Tensor) -> LevelFormulas | None:
     """The lines of ascending thresholds (channels, levels) for weights (channels, terms); None if one is no line."""
     made = [_line(t, w) for t, w in zip(thresholds, weights, strict=True)]
     found = [m for m in made if m is not None]
     if len(found) < len(made):
         return None
     lines, margins = zip(*found, strict=True)
-    return LevelLines(np.array(lines, np.float32), np.array(margins, np.float64))
+    return LevelFormulas(np.array(lines, np.float32), np.array(margins, np.float64))
 
 
 def _line(thresholds: Tensor, weights: Tensor) -> tuple[list[float], list[float]] | None:

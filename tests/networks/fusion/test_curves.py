@@ -16,7 +16,7 @@ from bitsynth.graph import run
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, chain_from
 from bitsynth.network.formulas.code_breakpoints import CodesOf, find_code_breakpoints
-from bitsynth.network.formulas.curves import Curve, curve_of
+from bitsynth.network.formulas.curves import Curve, find_curve
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.cones import functions_of
 from bitsynth.network.fusion.curves import CurveGroup
@@ -54,7 +54,7 @@ def test_what_is_found_is_the_reference_for_every_sum(gains, biases, grid, scale
     """Falling channels, ties at 0 and channels without a line on purpose."""
     def_use, chain, operand = bent(gains, biases, grid, scale, function)
     every = np.repeat(np.arange(-END, END + 1)[:, None], CHANNELS, 1)
-    if found := curve_of(def_use.graph, chain, operand):
+    if found := find_curve(def_use.graph, chain, operand):
         wanted = Oracle(def_use.graph, chain)(every)
         np.testing.assert_array_equal(operand.offset + operand.scale * found.codes(every), wanted)
 
@@ -64,13 +64,13 @@ def test_what_is_found_is_the_reference_for_every_sum(gains, biases, grid, scale
 def test_curves_are_found_at_every_width(rng, grid, function):
     gains, biases = rng.uniform(0.4, 2, CHANNELS), rng.normal(size=CHANNELS)
     def_use, chain, operand = bent(gains, biases, grid, function=function)
-    assert curve_of(def_use.graph, chain, operand) is not None
+    assert find_curve(def_use.graph, chain, operand) is not None
 
 
 def test_c_is_the_reference(rng):
     def_use, chain, operand = bent(rng.uniform(-2, 2, CHANNELS), rng.normal(size=CHANNELS), GRIDS[0])
     graph = def_use.graph
-    group = CurveGroup(def_use, chain, curve_of(graph, chain, operand), operand)
+    group = CurveGroup(def_use, chain, find_curve(graph, chain, operand), operand)
     made = Buffer(chain.end, graph.edges[chain.end], group.writes(chain.end)[0], "output")
     buffers = {"x": Buffer("x", graph.edges["x"], group.reads("x")[0], "input"), chain.end: made}
     net = Network(NetworkProgram(graph, "avx2", 1, (group.step(buffers),), buffers, ("x",), (chain.end,)))
@@ -96,7 +96,7 @@ def test_a_turn_in_a_wrong_place_is_refused():
 @pytest.mark.parametrize("reference", ["onnxruntime", "onnx"])
 def test_float32_has_no_curve(reference):
     def_use, chain, operand = bent([1.0] * CHANNELS, [0.0] * CHANNELS, GRIDS[0], reference=reference)
-    assert curve_of(def_use.graph, chain, operand) is None
+    assert find_curve(def_use.graph, chain, operand) is None
 
 
 def test_a_function_that_differs_between_channels_has_no_curve():
@@ -105,7 +105,7 @@ def test_a_function_that_differs_between_channels_has_no_curve():
     gains = small.constant(np.arange(1, 7, dtype=np.float32).reshape(1, -1, 1, 1))
     graph = small.build((small.quantized(small.add("mul", small.add("tanh", line), gains), 0.05, 128.0),))
     chain = chain_from(DefUse(graph, NetworkTarget("avx2")), "x", monotone=False)
-    assert curve_of(graph, chain, operand_of(graph.edges[graph.outputs[0]])) is None
+    assert find_curve(graph, chain, operand_of(graph.edges[graph.outputs[0]])) is None
 
 
 def silu_net(rng, signed):

@@ -10,7 +10,7 @@ from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Reals
 from bitsynth.network.fusion.real_convolutions import RealConvolution, match_real_convolution
-from bitsynth.network.fusion.real_levels import level_lines
+from bitsynth.network.fusion.real_levels import fit_level_formulas
 
 
 def window(kernel: Any, strides: Any, pads: Any) -> SlidingWindow:
@@ -93,12 +93,12 @@ def test_convolutions_that_are_one(rng):
 def test_lines_of_thresholds():
     """The margin covers what a sum in float32 may be off by; what is no line is refused."""
     weights = np.ones((1, 50))
-    lines = level_lines(np.array([[-np.inf, 1.5, 3.5, 5.5, np.inf]]), weights)
-    assert lines is not None
-    np.testing.assert_allclose(lines.lines, [[0.5, 0.75, 1, 4]])
-    assert lines.margins[0, 0] >= 0.5 * 50 * 51 * 2**-24
-    assert level_lines(np.array([[1.0, 3.5, 4.0]]), weights) is None
-    far = level_lines(np.array([[-1e50, 1.5, 3.5, 1e40]]), weights)
+    formulas = fit_level_formulas(np.array([[-np.inf, 1.5, 3.5, 5.5, np.inf]]), weights)
+    assert formulas is not None
+    np.testing.assert_allclose(formulas.rows, [[0.5, 0.75, 1, 4]])
+    assert formulas.margins[0, 0] >= 0.5 * 50 * 51 * 2**-24
+    assert fit_level_formulas(np.array([[1.0, 3.5, 4.0]]), weights) is None
+    far = fit_level_formulas(np.array([[-1e50, 1.5, 3.5, 1e40]]), weights)
     assert far is not None
-    np.testing.assert_allclose(far.lines[0, 2:], [1, 3])
+    np.testing.assert_allclose(far.rows[0, 2:], [1, 3])
     assert far.margins[0, 0] * 2.0**98 > 0.5

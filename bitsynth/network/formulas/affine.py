@@ -18,7 +18,7 @@ from bitsynth.spec.matmul import MatmulOperand
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class AffineFormula:
     """A line of float64 for each channel, or one for all.
 
     Args:
@@ -54,33 +54,33 @@ class Line:
         low, high = (float(end - self.zero) for end in self.limits)
         return np.asarray(np.rint(values.clip(low, high)).astype(np.int64) + self.zero)
 
-    def of(self, channels: int) -> Line:
+    def of(self, channels: int) -> AffineFormula:
         """The same with a line for each of so many channels."""
         every = [None if x is None else np.broadcast_to(x, channels) for x in (self.factor, self.summand, self.ratio)]
         assert every[0] is not None
         assert every[1] is not None
         return replace(self, factor=every[0], summand=every[1], ratio=every[2])
 
-    def repeated(self, times: int) -> Line:
+    def repeated(self, times: int) -> AffineFormula:
         """The same for channels so many times behind each other."""
         ratio = None if self.ratio is None else np.tile(self.ratio, times)
         return replace(self, factor=np.tile(self.factor, times), summand=np.tile(self.summand, times), ratio=ratio)
 
 
-def line_of(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Line | None:
+def find_affine(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> AffineFormula | None:
     """The line of a step function, sought once; None if none is found that is the same at the points that decide."""
-    key = line_of, operand, kind
+    key = find_affine, operand, kind
     if key not in step_function.known:
         step_function.known[key] = _line(wanted_codes(step_function, operand, kind))
-    made: Line | None = step_function.known[key]
+    made: AffineFormula | None = step_function.known[key]
     return made
 
 
-def _line(wanted: Wanted) -> Line | None:
-    for factor in wanted.lines.factors():
+def _line(wanted: Wanted) -> AffineFormula | None:
+    for factor in wanted.fit.factors():
         for tried in (factor, factor.astype(np.float32).astype(np.float64)):
-            for summand in wanted.lines.summands(tried):
-                line = Line(tried, summand, wanted.zero, wanted.limits)
-                if (line.codes(wanted.sums) == wanted.codes).all():
-                    return line
+            for summand in wanted.fit.summands(tried):
+                affine = AffineFormula(tried, summand, wanted.zero, wanted.limits)
+                if (affine.codes(wanted.sums) == wanted.codes).all():
+                    return affine
     return None

@@ -1,4 +1,4 @@
-"""Lines of float64 for chains of two operands, where there are too many pairs to ask the reference about each.
+"""Affine formulas of float64 for chains of two operands, where there are too many pairs to ask the reference about each.
 
 Before the quantizer such a chain is affine, in real arithmetic, and float64 is off by 1e-13. Codes can differ from the
 exact ones only where values lie that near to a half, which integers hit rarely: the reference is asked about these.
@@ -14,7 +14,7 @@ import numpy as np
 from bitsynth.graph.arithmetic.intervals import Intervals, interval
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Tensor
-from bitsynth.network.formulas.lines import Line
+from bitsynth.network.formulas.affine import AffineFormula
 from bitsynth.network.formulas.pairs import Paired, PairProof
 
 _AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
@@ -30,21 +30,21 @@ _AT_ONCE = 1 << 22
 _SAMPLE = 64
 
 
-def paired_line(paired: Paired) -> Line | None:
+def find_paired_affine(paired: Paired) -> AffineFormula | None:
     """The line that is the same as a chain on all sums and elements of the second edge; None if none is proved."""
     ends = _quantizer(paired)
     if ends is None or paired.graph.reference != "exact" or paired.operand.scale != 1:
         return None
     proof = PairProof(paired)
-    line = _line(proof, *ends)
-    if line is None or (asked := _near_halves(proof, line)) is None:
+    affine = _line(proof, *ends)
+    if affine is None or (asked := _near_halves(proof, affine)) is None:
         return None
     sums, elements = asked
-    same = line.codes(sums, elements) == proof.codes(sums, elements)
-    return line if same.all() else None
+    same = affine.codes(sums, elements) == proof.codes(sums, elements)
+    return affine if same.all() else None
 
 
-def guarded_line(paired: Paired) -> Line | None:
+def find_guarded_affine(paired: Paired) -> AffineFormula | None:
     """The line of a chain, which decides codes but where values lie within `GUARD` of a half; None if there is none.
 
     Three corners of a range hold it to the chain within 4 * _OFF / 64 everywhere between, float64 within as much.
@@ -53,12 +53,12 @@ def guarded_line(paired: Paired) -> Line | None:
     if ends is None or paired.graph.reference != "exact" or paired.operand.scale != 1:
         return None
     proof = PairProof(paired)
-    line = _line(proof, *ends)
-    if line is None or line.ratio is None:
+    affine = _line(proof, *ends)
+    if affine is None or affine.ratio is None:
         return None
     sums, seconds = (np.abs(np.stack(pair)).max(0) for pair in ((proof.low, proof.high), (proof.least, proof.most)))
-    parts = np.abs(line.factor) * sums, np.abs(line.summand), np.abs(line.ratio) * seconds
-    return line if max(part.max() for part in parts) < _LARGEST else None
+    parts = np.abs(affine.factor) * sums, np.abs(affine.summand), np.abs(affine.ratio) * seconds
+    return affine if max(part.max() for part in parts) < _LARGEST else None
 
 
 def _quantizer(paired: Paired) -> tuple[str, Node, bool] | None:
@@ -75,7 +75,7 @@ def _quantizer(paired: Paired) -> tuple[str, Node, bool] | None:
     return (nodes[-2] if before else last).inputs[0], last, bool(before)
 
 
-def _line(proof: PairProof, edge: str, node: Node, relu: bool) -> Line | None:
+def _line(proof: PairProof, edge: str, node: Node, relu: bool) -> AffineFormula | None:
     """The line by the numbers at three corners of the range."""
     zero, scale = (float(np.asarray(node.attributes[key]).reshape(())) for key in ("zero", "scale"))
     low, high, first, last = proof.low, proof.high, proof.least, proof.most
@@ -93,17 +93,17 @@ def _line(proof: PairProof, edge: str, node: Node, relu: bool) -> Line | None:
     offset = proof.paired.operand.offset
     least = max(int(node.attributes["low"]), round(zero)) if relu else int(node.attributes["low"])
     limits = least - offset, int(node.attributes["high"]) - offset
-    return Line(factor, start - factor * low - ratio * first, round(zero) - offset, limits, ratio)
+    return AffineFormula(factor, start - factor * low - ratio * first, round(zero) - offset, limits, ratio)
 
 
-def _near_halves(proof: PairProof, line: Line) -> tuple[Tensor, Tensor] | None:
+def _near_halves(proof: PairProof, affine: AffineFormula) -> tuple[Tensor, Tensor] | None:
     """Sums and elements (points, channels) whose values are near a half, and some others; None if they are too many."""
     elements, channels = proof.paired.elements, len(proof.low)
-    halves = np.arange(*line.limits) + 0.5 - line.zero
+    halves = np.arange(*affine.limits) + 0.5 - affine.zero
     if len(elements) * len(halves) * channels > _MOST_PAIRS:
         return None
     found = [list[_Point]() for _ in range(channels)]
-    for channel, point in _points(proof, line, elements, halves):
+    for channel, point in _points(proof, affine, elements, halves):
         found[channel].append(point)
         if len(found[channel]) > _MOST_ASKED:
             return None
@@ -124,15 +124,15 @@ class _Point:
     element: int
 
 
-def _points(proof: PairProof, line: Line, elements: Tensor, halves: Tensor) -> Iterator[tuple[int, _Point]]:
+def _points(proof: PairProof, affine: AffineFormula, elements: Tensor, halves: Tensor) -> Iterator[tuple[int, _Point]]:
     """Points whose values are near halves, with their channel."""
-    assert line.ratio is not None
+    assert affine.ratio is not None
     many = max(1, _AT_ONCE // (len(halves) * len(proof.low)))
     for k in range(0, len(elements), many):
         some = elements[k : k + many][:, None, None]
-        exact = (halves[:, None] - line.summand - line.ratio * some) / line.factor
+        exact = (halves[:, None] - affine.summand - affine.ratio * some) / affine.factor
         sums = np.rint(exact)
-        near = (np.abs(exact - sums) * np.abs(line.factor) < _OFF) & (sums >= proof.low) & (sums <= proof.high)
+        near = (np.abs(exact - sums) * np.abs(affine.factor) < _OFF) & (sums >= proof.low) & (sums <= proof.high)
         near &= (some >= proof.least) & (some <= proof.most)
         for e, h, c in np.argwhere(near):
             yield int(c), _Point(int(sums[e, h, c]), int(some[e, 0, 0]))

@@ -1,4 +1,4 @@
-"""Lines of float64 behind sums: codes of the reference, of values that int32 holds and of wider ones."""
+"""Affine formulas of float64 behind sums: codes of the reference, of values that int32 holds and of wider ones."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from region_cases import Small, values_of
 from bitsynth.graph import run
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import chain_from, find_step_function
-from bitsynth.network.formulas.lines import line_of
-from bitsynth.network.fusion.affine import LineGroup
+from bitsynth.network.formulas.affine import find_affine
+from bitsynth.network.fusion.affine import AffineGroup
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.program import Buffer, NetworkProgram
 from bitsynth.network.run import Network
@@ -26,8 +26,8 @@ def affine_group(factors, zero, bits):
     chain = chain_from(def_use, "x")
     edge = graph.edges[chain.end]
     operand = operand_of(edge)
-    line = line_of(find_step_function(graph, chain), operand, edge.integers)
-    return graph, LineGroup(def_use, chain, line, operand, None)
+    line = find_affine(find_step_function(graph, chain), operand, edge.integers)
+    return graph, AffineGroup(def_use, chain, line, operand, None)
 
 
 @pytest.mark.parametrize("zero", [0, 128])
