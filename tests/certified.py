@@ -8,7 +8,7 @@ from bitsynth.graph.types import Integers
 from bitsynth.network.arena import planned
 from bitsynth.network.certificate import certificate, checker, digest
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.lower import cover, ordered
+from bitsynth.network.lower import cover, sort_groups
 from bitsynth.network.program import Buffer, NetworkProgram
 from bitsynth.network.run import Network
 
@@ -30,7 +30,7 @@ def certified(graph: Graph, isa: str = "avx2") -> dict[str, Any]:
 
 def program_of(graph: Graph, isa: str = "avx2") -> NetworkProgram:
     """A graph's groups, from its inputs to its outputs, with no conversions around."""
-    groups = ordered(cover(DefUse(graph, NetworkTarget(isa))))
+    groups = sort_groups(cover(DefUse(graph, NetworkTarget(isa))))
     buffers: dict[str, Buffer] = {}
     for group in groups:
         reads = {e: group.reads(e)[0] for e in group.inputs if e not in buffers}

@@ -41,7 +41,7 @@ def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
         )
     def_use = DefUse(without_unread(sunk(in_rows(distributed(graph)), target), target), target)
     with plans_kept():
-        assembly = _Assembly(def_use, ordered(cover(def_use)))
+        assembly = _Assembly(def_use, sort_groups(cover(def_use)))
         return assembly.program()
 
 
@@ -67,7 +67,7 @@ def _first(def_use: DefUse, node: Node, taken: set[str]) -> FusionGroup | None:
     return None
 
 
-def ordered(groups: Iterable[FusionGroup]) -> list[FusionGroup]:
+def sort_groups(groups: Iterable[FusionGroup]) -> list[FusionGroup]:
     """Fusion groups after those whose edges they read."""
     makers = {edge: group for group in groups for edge in group.outputs}
     needs = {group: {makers[e] for e in group.inputs if e in makers} for group in makers.values()}

@@ -11,7 +11,7 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.formulas import Chain, StepFunction, chain_from, find_step_function
+from bitsynth.network.formulas import Chain, StepFunction, find_chain, find_step_function
 from bitsynth.network.formulas.doubles import find_real_step_function
 from bitsynth.network.fusion.codes import operand_of
 
@@ -88,7 +88,7 @@ def _size(value: Any) -> int:
 
 def _after_maximum(def_use: DefUse, node: Node) -> tuple[Node, ...]:
     """The nodes of a chain that rises in every channel."""
-    chain = chain_from(def_use, node.outputs[0])
+    chain = find_chain(def_use, node.outputs[0])
     if chain is None or chain.constant_nodes or any(TABLE[n.op].kind == "move" for n in chain.nodes):
         return ()
     found = _step_function(def_use.graph, chain)

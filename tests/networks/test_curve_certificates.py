@@ -129,7 +129,7 @@ def test_bounds_hold_wherever_the_number_may_be(name, x, off):
     for made in (np.float64(x), Fraction(x)):
         kind = object if isinstance(made, Fraction) else float
         given = {"sum": (np.array([[made]], kind), 1.0, np.array([[off if kind is float else Fraction(off)]], kind))}
-        y, up, far = checker.evaluated(chain, given, True)["y"]
+        y, up, far = checker.evaluate(chain, given, True)["y"]
         assert up == 1.0
         for end in (x - off, x, x + off):
             assert abs(float(y[0, 0]) - exact[name](end)) <= float(far[0, 0])
@@ -138,7 +138,7 @@ def test_bounds_hold_wherever_the_number_may_be(name, x, off):
 def test_functions_are_exact_at_0():
     for name, value in (("sigmoid", 0.5), ("tanh", 0), ("erf", 0)):
         for zero in (np.zeros((1, 1)), np.array([[Fraction(0)]])):
-            y, _, off = checker.evaluated(
+            y, _, off = checker.evaluate(
                 [{"op": name, "of": ["sum"], "is": "y"}], {"sum": (zero, 1.0, 0 * zero)}, True
             )["y"]
             assert (y == value).all()

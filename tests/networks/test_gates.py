@@ -12,7 +12,7 @@ from bitsynth.graph import read, run
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.formulas import Oracle, alike, chain_from, find_gated_affine, find_gated_rescale
+from bitsynth.network.formulas import Oracle, find_chain, find_gated_affine, find_gated_rescale, prove_equal
 from bitsynth.network.operands import activations
 
 CHANNELS = 5
@@ -38,7 +38,7 @@ def swished(gains, biases, grid, scale, reference="exact", activation="hard_swis
         "out_zero": np.float64(0),
     }
     graph = builder.build((builder.add("quantize", made, name="codes", **about, **steps),))
-    return graph, chain_from(DefUse(graph, NetworkTarget("avx2")), "x", monotone=False)
+    return graph, find_chain(DefUse(graph, NetworkTarget("avx2")), "x", monotone=False)
 
 
 def integers(operand, codes):
@@ -109,8 +109,8 @@ def test_a_formula_that_is_wrong_at_one_sum_is_refused():
         there = (first == wrong) & (last == wrong)
         return least + there, most + ((first <= wrong) & (wrong <= last))
 
-    assert alike(oracle, oracle.bounds, *ends).all()
-    assert not alike(oracle, off, *ends).any()
+    assert prove_equal(oracle, oracle.bounds, *ends).all()
+    assert not prove_equal(oracle, off, *ends).any()
 
 
 def test_a_factor_of_0_behind_a_gate_is_refused_without_a_warning():

@@ -13,7 +13,7 @@ import bitsynth
 from bitsynth.graph import read, run
 from bitsynth.layers.epilogues import FixedPoint
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.formulas import chain_from, find_step_function, fixed_point_of
+from bitsynth.network.formulas import find_chain, find_fixed_point, find_step_function
 from bitsynth.network.operands import activations
 from bitsynth.network.program import LayerStep
 
@@ -35,14 +35,14 @@ def layer_claims(found):
 @pytest.mark.parametrize("ends", ["ra", "ta"])
 def test_lines_are_the_chain_on_the_whole_range(graph, ends):
     def_use = DefUse(graph, NetworkTarget("avx2"))
-    chain = chain_from(def_use, "ca")
+    chain = find_chain(def_use, "ca")
     assert chain.end == "ta"
     if ends == "ra":
         edges = {n.outputs[0]: k for k, n in enumerate(chain.nodes)}
         nodes = chain.nodes[: edges["ra"] + 1]
         chain = type(chain)(chain.start, nodes, chain.constant_nodes, chain.axes[: len(nodes) + 1], chain.varies)
     kind = graph.edges[ends].integers
-    made = fixed_point_of(def_use, chain, next(activations(kind)))
+    made = find_fixed_point(def_use, chain, next(activations(kind)))
     assert (made.then is not None) == (ends == "ta")
     step_function = find_step_function(graph, chain)
     most = int(max(-step_function.low.min(), step_function.high.max()))

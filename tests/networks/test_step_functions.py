@@ -9,9 +9,16 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers, Reals
 from bitsynth.layers.epilogues import Rescale, Thresholds
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.formulas import Oracle, Paired, chain_from, cheapest, find_step_function, joined_chain
+from bitsynth.network.formulas import (
+    Oracle,
+    Paired,
+    find_chain,
+    find_cheapest_form,
+    find_joined_chain,
+    find_step_function,
+)
 from bitsynth.network.formulas.affine import find_affine
-from bitsynth.network.formulas.chain import link_of
+from bitsynth.network.formulas.chain import make_link
 from bitsynth.network.formulas.forms import FEW_LEVELS
 from bitsynth.network.formulas.paired_affine import find_paired_affine
 from bitsynth.network.formulas.step_functions import float_of, places
@@ -43,7 +50,7 @@ def _normed(reference, kind, low=0, high=15):
 def test_a_step_function_is_the_reference_on_the_whole_range(reference, low, high):
     ends = np.arange(-90, -84)[None, :, None, None]
     graph = _normed(reference, Integers.between(ends, -2 * ends, 0.11), low, high)
-    chain = chain_from(DefUse(graph, NetworkTarget("avx2")), "x")
+    chain = find_chain(DefUse(graph, NetworkTarget("avx2")), "x")
     made = find_step_function(graph, chain)
     assert made.rising.any()
     assert not made.rising.all()
@@ -55,10 +62,10 @@ def test_a_step_function_is_the_reference_on_the_whole_range(reference, low, hig
 def test_the_form_that_is_found_is_the_step_function_on_the_whole_range(low, high):
     ends = np.arange(-90, -84)[None, :, None, None] * 8
     graph = _normed("exact", Integers.between(ends, -2 * ends, 0.0137), low, high)
-    made = find_step_function(graph, chain_from(DefUse(graph, NetworkTarget("avx2")), "x"))
+    made = find_step_function(graph, find_chain(DefUse(graph, NetworkTarget("avx2")), "x"))
     kind = graph.edges["codes"].integers
     operand = next(activations(kind))
-    form = cheapest(made, operand, kind)
+    form = find_cheapest_form(made, operand, kind)
     assert isinstance(form.epilogue, Rescale if high - low > FEW_LEVELS else Thresholds)
     every = np.clip(np.arange(-720, 1441)[:, None], made.low, made.high)
     codes = form.epilogue.reference(every + form.bias).astype(np.int64)
@@ -67,7 +74,7 @@ def test_the_form_that_is_found_is_the_step_function_on_the_whole_range(low, hig
 
 def test_levels_of_float32_turn_where_the_reference_says():
     graph = _normed("exact", Reals())
-    chain = chain_from(DefUse(graph, NetworkTarget("avx2")), "x")
+    chain = find_chain(DefUse(graph, NetworkTarget("avx2")), "x")
     made = find_step_function(graph, chain)
     near = np.clip(made.thresholds.T[None] + np.arange(-3, 4)[:, None, None], made.low, made.high).reshape(-1, CHANNELS)
     np.testing.assert_array_equal(made.at(near), Oracle(graph, chain)(float_of(near)))
@@ -84,7 +91,7 @@ def test_channels_that_are_alike_are_one():
     builder = GraphBuilder("chain", "exact")
     x = builder.input("x", (1, CHANNELS, 2, 2), "float32", Integers.between(-50, 50, 0.25))
     graph = builder.build((_quantized(builder, x, 0, 3, 1.0),))
-    made = find_step_function(graph, chain_from(DefUse(graph, NetworkTarget("avx2")), "x"))
+    made = find_step_function(graph, find_chain(DefUse(graph, NetworkTarget("avx2")), "x"))
     assert made.thresholds.tolist() == [[3, 6, 11]]
 
 
@@ -93,13 +100,13 @@ def test_what_differs_by_pixel_is_no_chain():
     x = builder.input("x", (1, CHANNELS, 2, 2), "float32", Integers.between(-50, 50, 0.25))
     more = builder.add("add", x, builder.constant(np.array([[0.1, 0.2], [0.3, 0.4]], np.float32)))
     graph = builder.build((_quantized(builder, more, 0, 3, 1.0),))
-    assert chain_from(DefUse(graph, NetworkTarget("avx2")), "x") is None
+    assert find_chain(DefUse(graph, NetworkTarget("avx2")), "x") is None
 
 
 def test_a_line_of_float64_is_the_step_function_on_the_whole_range():
     ends = np.arange(-90, -84)[None, :, None, None] * 8
     graph = _normed("exact", Integers.between(ends, -2 * ends, 0.0137), -128, 127)
-    made = find_step_function(graph, chain_from(DefUse(graph, NetworkTarget("avx2")), "x"))
+    made = find_step_function(graph, find_chain(DefUse(graph, NetworkTarget("avx2")), "x"))
     kind = graph.edges["codes"].integers
     operand = next(activations(kind))
     every = np.clip(np.arange(-720, 1441)[:, None], made.low, made.high)
@@ -117,7 +124,7 @@ def test_a_line_of_two_operands_is_the_reference_on_all_pairs(scale):
     both = builder.add("add", builder.add("mul", x, gains), y)
     graph = builder.build((_quantized(builder, builder.add("relu", both), 0, 63, scale),))
     def_use = DefUse(graph, NetworkTarget("avx2"))
-    chain = joined_chain(def_use, "x", 1, graph.nodes[0])
+    chain = find_joined_chain(def_use, "x", 1, graph.nodes[0])
     operands = [next(activations(graph.edges[name].integers)) for name in ("codes", "y")]
     line = find_paired_affine(Paired(graph, chain, *operands))
     sums, elements = (np.repeat(a.reshape(-1, 1), CHANNELS, 1) for a in np.meshgrid(np.arange(-70, 91), np.arange(16)))
@@ -129,5 +136,5 @@ def test_thresholds_along_another_axis_end_a_chain():
     node = next(n for n in graph.nodes if n.op == "multi_threshold" and len(n.attributes["thresholds"]) > 1)
     def_use = DefUse(graph, NetworkTarget("avx2"))
     edge, axis = node.inputs[0], node.attributes["axis"]
-    assert link_of(def_use, node, edge, axis) is not None
-    assert link_of(def_use, node, edge, axis + 2) is None
+    assert make_link(def_use, node, edge, axis) is not None
+    assert make_link(def_use, node, edge, axis + 2) is None

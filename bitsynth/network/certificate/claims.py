@@ -30,7 +30,7 @@ from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, sto
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.edges import MOST_PLACE, range_of
 from bitsynth.network.formulas.step_functions import StepFunction
-from bitsynth.network.formulas.thresholds import passed
+from bitsynth.network.formulas.thresholds import level_ends
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep
 
 _MOST_SUMS = 1 << 25
@@ -108,7 +108,7 @@ def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFu
     walk(chain, step_function.chain.nodes)
     made = program.buffers[step.outputs[0]]
     assert made.format.operand is not None
-    values, rising = passed(step_function, made.format.operand), step_function.rising.astype(np.int64)[:, None]
+    values, rising = level_ends(step_function, made.format.operand), step_function.rising.astype(np.int64)[:, None]
     shown = {"values": stored(values), "rising": stored(rising)}
     claim = {"by": "thresholds", **shown, "factor": stored(np.zeros((1, 1), np.int64)), "of_zero": 0}
     sums = {"places": "float32", "bias": 0, "low": -MOST_PLACE, "high": MOST_PLACE}
@@ -202,7 +202,7 @@ def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[T
     inputs, zero = groups * weight.shape[1], int(given.edge.integers.zero.reshape(-1)[0])
     try:
         ends = [
-            checker.of_inputs(np.reshape(end, (-1, 1)), facts, inputs, operand_of(given)[1]) - zero
+            checker.spread_over_inputs(np.reshape(end, (-1, 1)), facts, inputs, operand_of(given)[1]) - zero
             for end in range_of(given.edge)
         ]
     except AssertionError as why:

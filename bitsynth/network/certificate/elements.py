@@ -115,7 +115,7 @@ def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, floa
     reached = []
     for start in range(least, end, _POINTS):
         at["sum"] = np.arange(start, min(start + _POINTS, end), dtype=np.float64)[None], 1.0, 0.0
-        numbers, _, off = checker.evaluated(found["chain"], at, True, numbers_of)[name]
+        numbers, _, off = checker.evaluate(found["chain"], at, True, numbers_of)[name]
         reached.append((float(np.max(off)), float(numbers.min()), float(numbers.max())))
     offs, lows, highs = zip(*reached, strict=True)
     return float(np.max(offs)), min(lows), max(highs)

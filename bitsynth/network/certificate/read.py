@@ -67,7 +67,7 @@ class NetworkCertificate(msgspec.Struct, frozen=True):
     @property
     def unproved_aliases(self) -> list[tuple[str, str]]:
         """The buffers whose integers mean something else than those of the memory that they are, unproved, and why."""
-        aliases = checker.regridded(self.buffers)
+        aliases = checker.regrid_aliases(self.buffers)
         return [(name, step["unclaimed"]) for name, step in aliases.items() if step["unclaimed"]]
 
     @property

@@ -168,7 +168,7 @@ def undecided_less(
     has_curves = not {op["op"] for op in step["chain"]}.isdisjoint(checker.CURVES)
     made = [edge for edge in given[len(step["inputs"]) :] if "scale" in edge]
     is_along = any(not np.array_equal(checker.ends_of(e), checker.ends_of(e, inner=True)) for e in made)
-    look = checker.prove if has_curves or is_along else checker.task_of
+    look = checker.prove if has_curves or is_along else checker.make_task
     try:
         look(step, used, given, exact)
     except AssertionError as why:

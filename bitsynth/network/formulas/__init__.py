@@ -1,13 +1,13 @@
 """Formulas that give the codes of an elementwise chain, found by search and proved with the reference interpreter."""
 
-from bitsynth.network.formulas.alike import alike
-from bitsynth.network.formulas.chain import Chain, chain_from, chain_of, links_from, parted
-from bitsynth.network.formulas.fixed_points import fixed_point_of
-from bitsynth.network.formulas.forms import EpilogueForm, cheapest
+from bitsynth.network.formulas.alike import prove_equal
+from bitsynth.network.formulas.chain import Chain, find_chain, find_links, make_chain, split_at_codes
+from bitsynth.network.formulas.fixed_points import find_fixed_point
+from bitsynth.network.formulas.forms import EpilogueForm, find_cheapest_form
 from bitsynth.network.formulas.gates import find_gated_affine, find_gated_rescale
-from bitsynth.network.formulas.joining import joined_chain
+from bitsynth.network.formulas.joining import find_joined_chain
 from bitsynth.network.formulas.oracle import Oracle
-from bitsynth.network.formulas.pairs import Paired, paired_form
+from bitsynth.network.formulas.pairs import Paired, find_paired_form
 from bitsynth.network.formulas.step_functions import StepFunction, find_step_function, step_function_of
 
 __all__ = [
@@ -16,17 +16,17 @@ __all__ = [
     "Oracle",
     "Paired",
     "StepFunction",
-    "alike",
-    "chain_from",
-    "chain_of",
-    "cheapest",
+    "find_chain",
+    "find_cheapest_form",
+    "find_fixed_point",
     "find_gated_affine",
     "find_gated_rescale",
+    "find_joined_chain",
+    "find_links",
+    "find_paired_form",
     "find_step_function",
-    "fixed_point_of",
-    "joined_chain",
-    "links_from",
-    "paired_form",
-    "parted",
+    "make_chain",
+    "prove_equal",
+    "split_at_codes",
     "step_function_of",
 ]

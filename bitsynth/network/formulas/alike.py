@@ -21,7 +21,7 @@ _MOST = 1 << 21
 """Intervals that are looked at, at once."""
 
 
-def alike(oracle: Oracle, formula: IntegerBounds, low: Tensor, high: Tensor) -> Tensor:
+def prove_equal(oracle: Oracle, formula: IntegerBounds, low: Tensor, high: Tensor) -> Tensor:
     """For each channel (channels,) whether the formula gives the oracle's integers from `low` to `high` (channels,).
 
     SpecError for a chain that has no bounds.

@@ -65,7 +65,7 @@ class Chain:
         return tuple(node.name for node in (*self.second_path, *self.nodes))
 
 
-def chain_from(def_use: DefUse, start: str, axis: int = 1, *, monotone: bool = True) -> Chain | None:
+def find_chain(def_use: DefUse, start: str, axis: int = 1, *, monotone: bool = True) -> Chain | None:
     """The chain of single readers that begins with an edge whose channels lie along `axis`, if there is one.
 
     If it need not be `monotone`, nodes may be any functions of an element.
@@ -73,7 +73,7 @@ def chain_from(def_use: DefUse, start: str, axis: int = 1, *, monotone: bool = T
     Of the edges of integers it comes past it ends with the one of fewest bits, of these the last. Integers that stay
     what they are are none.
     """
-    taken = up_to_codes(def_use, links_from(def_use, start, axis, monotone=monotone))
+    taken = cut_at_codes(def_use, find_links(def_use, start, axis, monotone=monotone))
     if not taken:
         return None
     kind, ops = def_use.graph.edges[start].type, [link.node.op for link in taken]
@@ -85,24 +85,24 @@ def chain_from(def_use: DefUse, start: str, axis: int = 1, *, monotone: bool = T
         and all(TABLE[op].kind != "step" for op in ops)
     ):
         return None
-    return chain_of(def_use, start, taken, axis)
+    return make_chain(def_use, start, taken, axis)
 
 
-def up_to_codes(def_use: DefUse, links: Sequence[Link]) -> Sequence[Link]:
+def cut_at_codes(def_use: DefUse, links: Sequence[Link]) -> Sequence[Link]:
     """Links up to the last of those that make the fewest bits; none if these are more than codes have."""
     bits = [_code_bits(def_use, link.node) for link in links]
     fewest = min(bits, default=MAX_BITS + 1)
     return links[: len(bits) - bits[::-1].index(fewest)] if fewest <= MAX_BITS else ()
 
 
-def parted(def_use: DefUse, chain: Chain) -> Iterator[tuple[Chain, Chain]]:
+def split_at_codes(def_use: DefUse, chain: Chain) -> Iterator[tuple[Chain, Chain]]:
     """What a chain without a second edge does before, and behind, each edge of codes that it passes."""
-    links = links_from(def_use, chain.start, chain.axes[0], chain.nodes[0])[: len(chain.nodes)]
+    links = find_links(def_use, chain.start, chain.axes[0], chain.nodes[0])[: len(chain.nodes)]
     for k in range(1, len(links)):
         edge = def_use.graph.edges[links[k - 1].node.outputs[0]]
         if isinstance(edge.type, Integers) and edge.type.bits <= MAX_BITS:
-            before = chain_of(def_use, chain.start, links[:k], chain.axes[0])
-            yield before, chain_of(def_use, edge.name, links[k:], links[k - 1].axis)
+            before = make_chain(def_use, chain.start, links[:k], chain.axes[0])
+            yield before, make_chain(def_use, edge.name, links[k:], links[k - 1].axis)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Link:
     constant_nodes: tuple[Node, ...] = ()
 
 
-def links_from(
+def find_links(
     def_use: DefUse,
     start: str,
     axis: int = 1,
@@ -137,7 +137,7 @@ def links_from(
     found: list[Link] = []
     edge, at, varies, mixed = start, axis, _varies_type(def_use.graph.edges[start]), False
     while node is not None:
-        link = link_of(def_use, node, edge, at, monotone=monotone)
+        link = make_link(def_use, node, edge, at, monotone=monotone)
         if link is None and not varies:
             link, mixed = _mixing(def_use, node), True
         if link is None or (link.varies and mixed):
@@ -155,7 +155,7 @@ def _onward(def_use: DefUse, edge: str, axis: int, node: Node | None, monotone: 
     """
     known, passed = def_use.known, list[tuple[Any, Link | None]]()
     while node is not None and (key := ("link", edge, axis, node.name, monotone)) not in known:
-        passed.append((key, link := link_of(def_use, node, edge, axis, monotone=monotone)))
+        passed.append((key, link := make_link(def_use, node, edge, axis, monotone=monotone)))
         if link is None:
             break
         edge, axis = node.outputs[0], link.axis
@@ -175,7 +175,7 @@ def _mixing(def_use: DefUse, node: Node) -> Link | None:
     return Link(node, 1, False) if node.op == "reshape" and axes > 1 else None
 
 
-def chain_of(def_use: DefUse, start: str, links: Sequence[Link], axis: int = 1) -> Chain:
+def make_chain(def_use: DefUse, start: str, links: Sequence[Link], axis: int = 1) -> Chain:
     """The chain of links, at least one, of an edge."""
     constant_nodes = tuple(dict.fromkeys(n for link in links for n in link.constant_nodes))
     axes = (axis, *(link.axis for link in links))
@@ -183,7 +183,7 @@ def chain_of(def_use: DefUse, start: str, links: Sequence[Link], axis: int = 1) 
     return Chain(start, tuple(link.node for link in links), constant_nodes, axes, varies)
 
 
-def link_of(def_use: DefUse, node: Node, edge: str, axis: int, *, monotone: bool = True) -> Link | None:
+def make_link(def_use: DefUse, node: Node, edge: str, axis: int, *, monotone: bool = True) -> Link | None:
     """A node that reads `edge` as a link of a chain, of a `monotone` one if that is wanted; None if it is none."""
     row, graph = TABLE[node.op], def_use.graph
     made = graph.edges[node.outputs[0]]

@@ -14,7 +14,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.types import INT32, Tensor
 from bitsynth.layers.epilogues import FixedLine, FixedPoint
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.formulas.chain import Chain, parted
+from bitsynth.network.formulas.chain import Chain, split_at_codes
 from bitsynth.network.formulas.fitting import AffineFit
 from bitsynth.network.formulas.step_functions import StepFunction, step_function_of
 from bitsynth.spec.matmul import MatmulOperand
@@ -27,7 +27,7 @@ _MOST_PRODUCT = 1 << 52
 """Products that float64 holds with what is added, in which the checker of certificates has them."""
 
 
-def fixed_point_of(def_use: DefUse, chain: Chain, operand: MatmulOperand) -> FixedPoint | None:
+def find_fixed_point(def_use: DefUse, chain: Chain, operand: MatmulOperand) -> FixedPoint | None:
     """The epilogue that gives codes of `operand` for the chain's integers: of one line, or of two; None without."""
     for parts in _parts(def_use, chain):
         step_function = [step_function_of(def_use, part) for part in parts]
@@ -39,7 +39,7 @@ def fixed_point_of(def_use: DefUse, chain: Chain, operand: MatmulOperand) -> Fix
 def _parts(def_use: DefUse, chain: Chain) -> Iterator[tuple[Chain, ...]]:
     """The chain, then what is before and behind codes that it passes, if channels are alike behind."""
     yield (chain,)
-    yield from (parts for parts in parted(def_use, chain) if not parts[1].varies)
+    yield from (parts for parts in split_at_codes(def_use, chain) if not parts[1].varies)
 
 
 def _through(step_function: Sequence[StepFunction], count: int, operand: MatmulOperand) -> FixedPoint | None:

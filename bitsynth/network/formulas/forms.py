@@ -8,9 +8,9 @@ import numpy as np
 
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.layers.epilogues import FixedPoint, Rescale, Thresholds
-from bitsynth.network.formulas.rescaling import Wanted, rescaling_of
+from bitsynth.network.formulas.rescaling import Wanted, find_rescaling
 from bitsynth.network.formulas.step_functions import StepFunction
-from bitsynth.network.formulas.thresholds import thresholds_of
+from bitsynth.network.formulas.thresholds import make_thresholds
 from bitsynth.spec.matmul import MatmulOperand
 
 FEW_LEVELS = 3
@@ -27,12 +27,12 @@ class EpilogueForm:
     bias: Tensor = field(default_factory=lambda: np.zeros(1, np.int64))
 
 
-def cheapest(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> EpilogueForm | None:
+def find_cheapest_form(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> EpilogueForm | None:
     """Return the form that gives the codes of a step function whose integers have the type `kind`; None if unproved."""
-    counted = thresholds_of(step_function, operand)
+    counted = make_thresholds(step_function, operand)
     if counted is not None and counted.codes[1] <= FEW_LEVELS:
         return EpilogueForm(counted)
-    found = rescaling_of(wanted := wanted_codes(step_function, operand, kind))
+    found = find_rescaling(wanted := wanted_codes(step_function, operand, kind))
     if found is None:
         return EpilogueForm(counted) if counted is not None else None
     return EpilogueForm(found.epilogue(wanted), found.shift)

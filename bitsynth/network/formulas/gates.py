@@ -18,7 +18,7 @@ from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import INT32, Shape, Tensor
 from bitsynth.layers.epilogues import Rescale
 from bitsynth.network.formulas.affine import AffineFormula
-from bitsynth.network.formulas.alike import IntegerBounds, alike
+from bitsynth.network.formulas.alike import IntegerBounds, prove_equal
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.forms import zero_code
 from bitsynth.network.formulas.oracle import Oracle
@@ -119,7 +119,7 @@ def _proved(
             least, most = (operand.offset + operand.scale * x.astype(np.int64) for x in bounds(first, last))
             return least, most
 
-        wrong = ~alike(oracle, integers, low, np.where(missing, high, low))
+        wrong = ~prove_equal(oracle, integers, low, np.where(missing, high, low))
         kept, missing = np.where(missing, tried, kept), missing & wrong
         if not missing.any():
             return make(kept)

@@ -7,29 +7,29 @@ from dataclasses import replace
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.formulas.chain import Chain, Link, chain_of, link_of, links_from, up_to_codes
+from bitsynth.network.formulas.chain import Chain, Link, cut_at_codes, find_links, make_chain, make_link
 
 _JOINTS = ("add", "sub")
 
 
-def joined_chain(def_use: DefUse, start: str, axis: int, first: Node) -> Chain | None:
+def find_joined_chain(def_use: DefUse, start: str, axis: int, first: Node) -> Chain | None:
     """The chain of an edge that another one joins, up to its first codes; None if there is none such.
 
     Nodes that the other edge's elements pass are part of it where they come after `first` in the graph.
     """
-    before = links_from(def_use, start, axis)
+    before = find_links(def_use, start, axis)
     edge = before[-1].node.outputs[0] if before else start
     joint = def_use.only_reader(edge)
     if joint is None or any(link.axis != axis or _steps(link) for link in before) or not _joins(def_use, joint, edge):
         return None
     (other,) = (name for name in joint.inputs if name != edge)
     way = _way_of(def_use, other, axis, first)
-    after = up_to_codes(def_use, links_from(def_use, joint.outputs[0], axis))
+    after = cut_at_codes(def_use, find_links(def_use, joint.outputs[0], axis))
     if way is None or not after:
         return None
     second, second_path = way
-    chain = chain_of(def_use, start, [*before, Link(joint, axis, False), *after], axis)
-    others = chain_of(def_use, second, second_path, axis)
+    chain = make_chain(def_use, start, [*before, Link(joint, axis, False), *after], axis)
+    others = make_chain(def_use, second, second_path, axis)
     constant_nodes = tuple(dict.fromkeys((*chain.constant_nodes, *others.constant_nodes)))
     return replace(
         chain,
@@ -61,7 +61,7 @@ def _way_of(def_use: DefUse, edge: str, axis: int, first: Node) -> tuple[str, li
         if maker is None or def_use.only_reader(edge) is None or def_use.order[maker.name] < def_use.order[first.name]:
             return found
         source = def_use.only_source(maker)
-        link = link_of(def_use, maker, source, axis, monotone=False) if source else None
+        link = make_link(def_use, maker, source, axis, monotone=False) if source else None
         if source is None or link is None or maker.op == "reshape" or _steps(link):
             return found
         links.insert(0, link)

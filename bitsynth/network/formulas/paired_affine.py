@@ -1,4 +1,4 @@
-"""Affine formulas of float64 for chains of two operands, where there are too many pairs to ask the reference about each.
+"""Affine formulas in float64 for chains of two operands that have too many pairs to ask the reference about each.
 
 Before the quantizer such a chain is affine, in real arithmetic, and float64 is off by 1e-13. Codes can differ from the
 exact ones only where values lie that near to a half, which integers hit rarely: the reference is asked about these.

@@ -21,10 +21,10 @@ from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.forms import FEW_LEVELS, EpilogueForm, zero_code
 from bitsynth.network.formulas.oracle import Oracle, over_channels
-from bitsynth.network.formulas.rescaling import Wanted, rescaling_of
+from bitsynth.network.formulas.rescaling import Wanted, find_rescaling
 from bitsynth.network.formulas.search import find_breakpoints
 from bitsynth.network.formulas.step_functions import ranges
-from bitsynth.network.formulas.thresholds import counted
+from bitsynth.network.formulas.thresholds import fit_thresholds
 from bitsynth.spec.matmul import MatmulOperand
 
 _MOST_POINTS = 600_000
@@ -146,7 +146,7 @@ class PairProof:
         return find_breakpoints(levels, np.tile(self.low, count), np.tile(self.high, count), self.levels, near)[0]
 
 
-def paired_form(paired: Paired, *, floats: bool = False) -> EpilogueForm | None:
+def find_paired_form(paired: Paired, *, floats: bool = False) -> EpilogueForm | None:
     """The epilogue with a residual that is the same as the chain on all sums and elements; None if none is proved.
 
     No thresholds if it is to have `floats`.
@@ -213,7 +213,7 @@ def _rescaled(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
     fit = wanted.fit
     if fit.room(fit.best).min() < proof.levels * _ROUNDED:
         return None
-    found = rescaling_of(wanted)
+    found = find_rescaling(wanted)
     return EpilogueForm(found.epilogue(wanted), found.shift) if found else None
 
 
@@ -225,7 +225,7 @@ def _thresholds(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
     if not (np.abs(ratio) < INT32[1]).all():
         return None
     factors = np.stack([rounded(ratio).astype(np.int64) for rounded in (np.rint, np.floor, np.ceil)])
-    tries = [counted(wanted.sums + factor * centred, wanted.codes, proof.levels) for factor in factors]
+    tries = [fit_thresholds(wanted.sums + factor * centred, wanted.codes, proof.levels) for factor in factors]
     values, rising, fits = (np.stack(parts) for parts in zip(*tries, strict=True))
     if not fits.any(0).all():
         return None

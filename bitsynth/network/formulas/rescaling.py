@@ -122,7 +122,7 @@ class Rescaling:
         return np.asarray((made == wanted.codes).all(0))
 
 
-def rescaling_of(wanted: Wanted) -> Rescaling | None:
+def find_rescaling(wanted: Wanted) -> Rescaling | None:
     """The formula that gives all codes, without a summand if it can, of shifted sums if it must; None if none does."""
     room = wanted.fit.room(wanted.fit.best)
     if room.min() < -_NO_ROOM * (1 + wanted.limits[1]):
@@ -132,7 +132,7 @@ def rescaling_of(wanted: Wanted) -> Rescaling | None:
     return next((found for plan in plans if _first(hardest, plan) and (found := _first(wanted, plan))), None)
 
 
-def with_integers_alone(wanted: Wanted) -> Rescaling | None:
+def find_integer_rescaling(wanted: Wanted) -> Rescaling | None:
     """The same, with integers added to sums and no summand."""
     return _first(wanted, _biased)
 

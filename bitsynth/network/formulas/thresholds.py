@@ -12,16 +12,16 @@ from bitsynth.spec.matmul import MatmulOperand
 MOST_LEVELS = 255
 
 
-def thresholds_of(step_function: StepFunction, operand: MatmulOperand) -> Thresholds | None:
+def make_thresholds(step_function: StepFunction, operand: MatmulOperand) -> Thresholds | None:
     """The thresholds of int32 sums whose number is the code of `operand`; None if they do not fit a layer."""
-    found = passed(step_function, operand)
+    found = level_ends(step_function, operand)
     inside = step_function.low.min() > INT32[0] and step_function.high.max() < INT32[1]
     if not inside or not 1 <= found.shape[1] <= MOST_LEVELS:
         return None
-    return Thresholds(ascending(found), step_function.rising)
+    return Thresholds(sort_rows(found), step_function.rising)
 
 
-def passed(step_function: StepFunction, operand: MatmulOperand) -> Tensor:
+def level_ends(step_function: StepFunction, operand: MatmulOperand) -> Tensor:
     """The numbers (channels, codes) above which, of falling channels below which, an element is, one for each code."""
     first, per_level = (step_function.least - operand.offset) // operand.scale, step_function.step // operand.scale
     always = np.where(step_function.rising, step_function.low, step_function.high + 1)[:, None]
@@ -32,12 +32,12 @@ def passed(step_function: StepFunction, operand: MatmulOperand) -> Tensor:
     return made
 
 
-def ascending(values: Tensor) -> Tensor:
+def sort_rows(values: Tensor) -> Tensor:
     """Each channel's numbers in order."""
     return np.sort(values, axis=1).astype(np.int32)
 
 
-def counted(values: Tensor, codes: Tensor, levels: int) -> tuple[Tensor, Tensor, Tensor]:
+def fit_thresholds(values: Tensor, codes: Tensor, levels: int) -> tuple[Tensor, Tensor, Tensor]:
     """Thresholds (channels, levels) of values (points, channels) whose number is the code; rising; where they fit.
 
     Where codes fall with values, those above a value count.
@@ -51,4 +51,4 @@ def counted(values: Tensor, codes: Tensor, levels: int) -> tuple[Tensor, Tensor,
         down = np.where(reached, INT32[1], values).min(0), np.where(reached, values, INT32[0]).max(0)
         found.append(np.where(rising, up[0], down[0]))
         fits &= np.where(rising, up[0] < up[1], down[0] > down[1])
-    return ascending(np.stack(found, 1)), rising, fits
+    return sort_rows(np.stack(found, 1)), rising, fits

@@ -16,10 +16,10 @@ from bitsynth.network.fusion.moves import match_move
 from bitsynth.network.fusion.pair_tables import match_join, match_near_join
 from bitsynth.network.fusion.pools import match_pool
 from bitsynth.network.fusion.products import (
-    product_of_sums,
-    product_with_codes,
-    product_with_gate,
-    product_with_residual,
+    match_product,
+    match_product_to_codes,
+    match_product_with_gate,
+    match_product_with_residual,
 )
 from bitsynth.network.fusion.real_convolutions import match_real_convolution
 from bitsynth.network.fusion.reals import match_reals
@@ -28,10 +28,10 @@ Matcher = Callable[[DefUse, Node], FusionGroup | None]
 """The group that begins with a node, if there is one of its kind; its nodes are later in the graph, but for that."""
 
 MATCHERS: tuple[Matcher, ...] = (
-    product_with_codes,
-    product_with_gate,
-    product_with_residual,
-    product_of_sums,
+    match_product_to_codes,
+    match_product_with_gate,
+    match_product_with_residual,
+    match_product,
     match_affine,
     match_curve,
     match_input,

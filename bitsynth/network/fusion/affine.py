@@ -10,7 +10,7 @@ import numpy as np
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.formulas import Chain, Paired, chain_from, joined_chain, step_function_of
+from bitsynth.network.formulas import Chain, Paired, find_chain, find_joined_chain, step_function_of
 from bitsynth.network.formulas.affine import AffineFormula, find_affine
 from bitsynth.network.formulas.gates import find_gated_affine
 from bitsynth.network.formulas.paired_affine import GUARD, find_guarded_affine, find_paired_affine
@@ -34,7 +34,7 @@ def match_affine(def_use: DefUse, node: Node) -> FusionGroup | None:
 
 
 def _single(def_use: DefUse, source: str) -> FusionGroup | None:
-    chain = chain_from(def_use, source)
+    chain = find_chain(def_use, source)
     operand = _operand(def_use, chain)
     if chain is None or operand is None:
         return None
@@ -44,7 +44,7 @@ def _single(def_use: DefUse, source: str) -> FusionGroup | None:
 
 
 def _gated(def_use: DefUse, source: str) -> FusionGroup | None:
-    chain = chain_from(def_use, source, monotone=False)
+    chain = find_chain(def_use, source, monotone=False)
     operand = _operand(def_use, chain)
     if chain is None or operand is None:
         return None
@@ -53,7 +53,7 @@ def _gated(def_use: DefUse, source: str) -> FusionGroup | None:
 
 
 def _joined(def_use: DefUse, source: str, node: Node) -> FusionGroup | None:
-    chain = joined_chain(def_use, source, 1, node)
+    chain = find_joined_chain(def_use, source, 1, node)
     operand = _operand(def_use, chain)
     if chain is None or operand is None:
         return None

@@ -10,11 +10,11 @@ from heapq import heappop, heappush
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.formulas.chain import Chain, Link, chain_of, fits_axis, link_of, links_from
+from bitsynth.network.formulas.chain import Chain, Link, find_links, fits_axis, make_chain, make_link
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.functions import layouts_of
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.fusion.lookup import looked_up
+from bitsynth.network.fusion.lookup import make_lookup
 
 _MOST = 64
 """Nodes of a function: an activation that is written out has a dozen."""
@@ -27,12 +27,12 @@ def match_cone(def_use: DefUse, node: Node) -> FusionGroup | None:
     source, graph = def_use.only_source(node), def_use.graph
     if source is None or operand_of(graph.edges[source]) is None or not fits_axis(graph.edges[source], 1):
         return None
-    functions = functions_of(def_use, source, node)
+    functions = find_forks(def_use, source, node)
     found = next((chain for chain in functions if layouts_of(graph, source, chain.end)), None)
-    return looked_up(def_use, found) if found else None
+    return make_lookup(def_use, found) if found else None
 
 
-def functions_of(def_use: DefUse, source: str, first: Node) -> Iterator[Chain]:
+def find_forks(def_use: DefUse, source: str, first: Node) -> Iterator[Chain]:
     """The functions of an edge to which a node belongs, the longest first; their nodes as a chain has them."""
     cone = _Cone(def_use, source, first)
     for place in reversed(range(cone.parting, len(cone.links))):
@@ -40,10 +40,10 @@ def functions_of(def_use: DefUse, source: str, first: Node) -> Iterator[Chain]:
         if before is None or before[0].node is not first:
             continue
         end = before[-1].node.outputs[0]
-        varies = chain_of(def_use, source, before).varies
-        after = [] if varies else links_from(def_use, end, 1, monotone=False, mixing=True)
+        varies = make_chain(def_use, source, before).varies
+        after = [] if varies else find_links(def_use, end, 1, monotone=False, mixing=True)
         for count in range(len(after), -1, -1):
-            chain = chain_of(def_use, source, [*before, *after[:count]])
+            chain = make_chain(def_use, source, [*before, *after[:count]])
             if chain.axes[-1] == 1 and operand_of(def_use.graph.edges[chain.end]):
                 yield chain
 
@@ -95,7 +95,7 @@ class _Cone:
         if node.op == "reshape" or len(node.outputs) > 1:
             return None
         if len(own) == 1:
-            return link_of(self.def_use, node, own[0], 1, monotone=False)
+            return make_link(self.def_use, node, own[0], 1, monotone=False)
         shape = edges[self.source].shape
         alike = len(own) == len(node.inputs) and all(edges[e].shape == shape for e in (*own, *node.outputs))
         return Link(node, 1, False) if alike and TABLE[node.op].kind == "elementwise" else None

@@ -8,10 +8,10 @@ import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.formulas.chain import Chain, chain_from
+from bitsynth.network.formulas.chain import Chain, find_chain
 from bitsynth.network.formulas.curves import Curve, find_curve
 from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.fusion.cones import functions_of
+from bitsynth.network.fusion.cones import find_forks
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.fusion.sums import SumsGroup, has_channels, repeats
 from bitsynth.network.program import Buffer, NetworkStep, PlainStep
@@ -34,8 +34,8 @@ def match_curve(def_use: DefUse, node: Node) -> FusionGroup | None:
 def _functions(def_use: DefUse, source: str, node: Node) -> Iterator[Chain]:
     """The longest function whose ways part, and the chain."""
     shape = def_use.graph.edges[source].shape
-    cone = next(functions_of(def_use, source, node), None)
-    chain = chain_from(def_use, source, monotone=False)
+    cone = next(find_forks(def_use, source, node), None)
+    chain = find_chain(def_use, source, monotone=False)
     found = (x for x in (cone, chain) if x and x.axes[-1] == 1)
     return (x for x in found if def_use.graph.edges[x.end].shape[:2] == shape[:2])
 

@@ -11,11 +11,11 @@ import numpy as np
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Reals, Tensor
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.formulas import Chain, StepFunction, chain_of, find_step_function, links_from
+from bitsynth.network.formulas import Chain, StepFunction, find_links, find_step_function, make_chain
 from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.fusion.input_text import LevelCodes, input_body
-from bitsynth.network.fusion.rounding import RoundedLevels, rounded_levels
+from bitsynth.network.fusion.rounding import RoundedLevels, fit_rounded_levels
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
 
 _MOVES = ("reshape", "transpose")
@@ -33,10 +33,10 @@ def match_input(def_use: DefUse, node: Node) -> FusionGroup | None:
         return None
     moves = _moves(def_use, node)
     start = moves[-1].outputs[0] if moves else source
-    links = links_from(def_use, start, 1, None if moves else node, mixing=True)
+    links = find_links(def_use, start, 1, None if moves else node, mixing=True)
     for count in range(len(links), 0, -1):
         if operand_of(graph.edges[links[count - 1].node.outputs[0]]):
-            chain = chain_of(def_use, start, links[:count])
+            chain = make_chain(def_use, start, links[:count])
             if chain.axes[-1] == 1 or not chain.varies:
                 return _made(def_use, source, moves, chain)
     return None
@@ -123,4 +123,4 @@ def _formulas(step_function: StepFunction, order: str) -> tuple[RoundedLevels, .
     """Formulas of levels, if C has a loop for each."""
     if len(step_function.low) > (_MOST_LOOPS if order == PLAIN else 1):
         return ()
-    return rounded_levels(step_function)
+    return fit_rounded_levels(step_function)

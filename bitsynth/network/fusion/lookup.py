@@ -10,7 +10,7 @@ from bitsynth.layers.glue import Lookup
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.fusion.codes import codes_of, operand_of, quantization_of
-from bitsynth.network.fusion.functions import chains, code_values, function, layouts_of
+from bitsynth.network.fusion.functions import code_values, evaluate_codes, find_chains, layouts_of
 from bitsynth.network.fusion.glue import GlueGroup
 from bitsynth.network.fusion.group import FusionGroup
 
@@ -21,7 +21,9 @@ def match_lookup(def_use: DefUse, node: Node) -> FusionGroup | None:
     source = def_use.only_source(node)
     if source is None or operand_of(edges[source]) is None:
         return None
-    found = next((looked_up(def_use, c) for c in chains(def_use, source, node) if operand_of(edges[c.end])), None)
+    found = next(
+        (make_lookup(def_use, c) for c in find_chains(def_use, source, node) if operand_of(edges[c.end])), None
+    )
     return None if found and found.is_alias and _is_of_products(def_use, source) else found
 
 
@@ -31,12 +33,12 @@ def _is_of_products(def_use: DefUse, edge: str) -> bool:
     return maker is not None and maker.op in PRODUCTS
 
 
-def looked_up(def_use: DefUse, chain: Chain) -> FusionGroup:
+def make_lookup(def_use: DefUse, chain: Chain) -> FusionGroup:
     """The group of a chain from codes to codes."""
     graph = def_use.graph
     source, made = graph.edges[chain.start], graph.edges[chain.end]
     values = code_values(graph, chain.start)
-    table, last = codes_of(function(graph, chain, values), made), quantization_of(made)
+    table, last = codes_of(evaluate_codes(graph, chain, values), made), quantization_of(made)
     options: dict[str, Any] = {"out_bits": last.bits, "out_encoding": last.encoding, "isa": def_use.target.isa}
 
     def make(layout: str, out_layout: str) -> Lookup:

@@ -17,9 +17,9 @@ from bitsynth.graph.reference import run
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 from bitsynth.layers.glue import Glue, PairLookup, Quantization
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.formulas import links_from
+from bitsynth.network.formulas import find_links
 from bitsynth.network.fusion.codes import codes_of, operand_of, quantization_of
-from bitsynth.network.fusion.functions import chains, code_values
+from bitsynth.network.fusion.functions import code_values, find_chains
 from bitsynth.network.fusion.glue import GlueGroup
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.program import CHANNELS_LAST
@@ -57,7 +57,7 @@ def _joins(def_use: DefUse, node: Node) -> Iterator[Join]:
     """The joins to which the chain that begins with a node leads, the longest first."""
     source, at = def_use.only_source(node), node
     if source is not None:
-        links = links_from(def_use, source, 1, node, monotone=False)
+        links = find_links(def_use, source, 1, node, monotone=False)
         reader = def_use.only_reader(links[-1].node.outputs[0]) if links else None
         if reader is None:
             return
@@ -90,7 +90,7 @@ def _before(def_use: DefUse, edge: str, first: Node) -> tuple[Node, ...]:
 
 
 def _is_link(def_use: DefUse, node: Node, source: str) -> bool:
-    found = links_from(def_use, source, 1, node, monotone=False)
+    found = find_links(def_use, source, 1, node, monotone=False)
     return bool(found) and found[0].node is node and not found[0].varies
 
 
@@ -107,7 +107,7 @@ def _ended(def_use: DefUse, node: Node, before: dict[str, tuple[Node, ...]]) -> 
     if len(starts) != 2 or any(operand_of(edges[e]) is None or edges[e].shape != edges[made].shape for e in starts):
         return
     nodes = (*(n for e in given for n in reversed(before.get(e, ()))), node)
-    for chain in chains(def_use, made):
+    for chain in find_chains(def_use, made):
         if operand_of(edges[chain.end]) and not chain.varies:
             yield Join((*nodes, *chain.nodes), starts, chain.end)
     if operand_of(edges[made]):

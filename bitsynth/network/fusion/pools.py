@@ -15,7 +15,7 @@ from bitsynth.layers.glue import MaxPool2d, SumLookup
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.fusion.codes import codes_of, operand_of, quantization_of
-from bitsynth.network.fusion.functions import chains, code_values, function, layouts_of
+from bitsynth.network.fusion.functions import code_values, evaluate_codes, find_chains, layouts_of
 from bitsynth.network.fusion.glue import GlueGroup
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.spec.glue import MOST_SUMS
@@ -58,7 +58,7 @@ def _sums(def_use: DefUse, node: Node) -> FusionGroup | None:
         return None
     if math.prod(window.kernel) * len(code_values(def_use.graph, source.name)) > MOST_SUMS:
         return None
-    ends = (c for c in (*chains(def_use, node.outputs[0]), None) if operand_of(_end(def_use, node, c)))
+    ends = (c for c in (*find_chains(def_use, node.outputs[0]), None) if operand_of(_end(def_use, node, c)))
     found = (_summed(def_use, node, window, chain) for chain in ends)
     return next((group for group in found if group), None)
 
@@ -72,7 +72,7 @@ def _summed(def_use: DefUse, node: Node, window: SlidingWindow, chain: Chain | N
     """The group of a pool of sums and a chain after it; None if channels differ in that."""
     source, made = def_use.graph.edges[node.inputs[0]], _end(def_use, node, chain)
     sums = _sums_of(def_use, node, math.prod(window.kernel))
-    table = function(def_use.graph, chain, sums) if chain else sums[None]
+    table = evaluate_codes(def_use.graph, chain, sums) if chain else sums[None]
     if len(table) > 1:
         return None
     codes = codes_of(table[0], made)

@@ -47,7 +47,7 @@ class Product:
     layout: str = CHANNELS_LAST
 
 
-def product_of(def_use: DefUse, node: Node) -> Product | None:
+def find_product(def_use: DefUse, node: Node) -> Product | None:
     """The product that begins with a node: with the flattening of an image before it, or a bias of integers after."""
     flat = _flattening(def_use, node)
     at = def_use.only_reader(node.outputs[0]) if flat else node

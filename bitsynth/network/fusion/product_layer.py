@@ -83,7 +83,7 @@ class LayerMaker:
         return gives_codes(self.epilogue) and self.codes is not None and self.epilogue.bits == self.codes.bits
 
 
-def maker_of(def_use: DefUse, product: Product, epilogue: Epilogue | None, end: str) -> LayerMaker | None:
+def find_layer_maker(def_use: DefUse, product: Product, epilogue: Epilogue | None, end: str) -> LayerMaker | None:
     """The layer of a product by the narrowest operands that a kernel is known for; None if there is no such."""
     edges = def_use.graph.edges
     codes = operand_of(edges[end]) if epilogue else None

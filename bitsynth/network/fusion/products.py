@@ -14,13 +14,13 @@ from bitsynth.network.formulas import (
     Chain,
     EpilogueForm,
     Paired,
-    chain_from,
-    cheapest,
+    find_chain,
+    find_cheapest_form,
+    find_fixed_point,
     find_gated_rescale,
-    fixed_point_of,
-    joined_chain,
-    paired_form,
-    parted,
+    find_joined_chain,
+    find_paired_form,
+    split_at_codes,
     step_function_of,
 )
 from bitsynth.network.formulas.affine import find_affine
@@ -28,8 +28,8 @@ from bitsynth.network.formulas.forms import is_long
 from bitsynth.network.fusion.affine import residual_operand
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.fusion.product import Product, product_of
-from bitsynth.network.fusion.product_layer import LayerMaker, maker_of
+from bitsynth.network.fusion.product import Product, find_product
+from bitsynth.network.fusion.product_layer import LayerMaker, find_layer_maker
 from bitsynth.network.program import (
     CHANNELS_LAST,
     PACKED,
@@ -41,16 +41,16 @@ from bitsynth.network.program import (
 )
 
 
-def product_with_codes(def_use: DefUse, node: Node) -> FusionGroup | None:
+def match_product_to_codes(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A product and the elementwise chain to the codes of a quantizer, if that is a step function."""
-    product = product_of(def_use, node)
-    whole = chain_from(def_use, product.end, product.axis) if product else None
+    product = find_product(def_use, node)
+    whole = find_chain(def_use, product.end, product.axis) if product else None
     if product is None or whole is None:
         return None
     chain, form = _with_form(def_use, product, whole)
     if form is None or (is_long(form) and _has_affine(def_use, chain)):
         return None
-    nodes = (*product.nodes, *owned(def_use, product.nodes[0], chain))
+    nodes = (*product.nodes, *collect_chain_nodes(def_use, product.nodes[0], chain))
     return _made(def_use, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
 
 
@@ -60,7 +60,7 @@ def _with_form(def_use: DefUse, product: Product, whole: Chain) -> tuple[Chain, 
     If none are, the whole chain; nothing makes its codes if elements move, or no form is proved.
     """
     first: EpilogueForm | None = None
-    for chain in (whole, *reversed([before for before, _ in parted(def_use, whole)])):
+    for chain in (whole, *reversed([before for before, _ in split_at_codes(def_use, whole)])):
         form = _form(def_use, chain) if _stays(def_use, product, chain) else None
         if form is not None and not is_long(form):
             return chain, form
@@ -73,10 +73,10 @@ def _form(def_use: DefUse, chain: Chain) -> EpilogueForm | None:
     step_function, operand = step_function_of(def_use, chain), operand_of(def_use.graph.edges[chain.end])
     if operand is None or step_function is None:
         return None
-    form = cheapest(step_function, operand, def_use.graph.edges[chain.end].integers)
+    form = find_cheapest_form(step_function, operand, def_use.graph.edges[chain.end].integers)
     if form is not None and not is_long(form):
         return form
-    fixed = fixed_point_of(def_use, chain, operand)
+    fixed = find_fixed_point(def_use, chain, operand)
     return EpilogueForm(fixed) if fixed else form
 
 
@@ -91,33 +91,33 @@ def _has_affine(def_use: DefUse, chain: Chain) -> bool:
     )
 
 
-def product_with_gate(def_use: DefUse, node: Node) -> FusionGroup | None:
+def match_product_with_gate(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A product and the chain through hard swish to the codes of a quantizer."""
-    product = product_of(def_use, node)
-    chain = chain_from(def_use, product.end, product.axis, monotone=False) if product else None
+    product = find_product(def_use, node)
+    chain = find_chain(def_use, product.end, product.axis, monotone=False) if product else None
     if product is None or chain is None or not _stays(def_use, product, chain):
         return None
     operand = operand_of(def_use.graph.edges[chain.end])
     epilogue = find_gated_rescale(def_use.graph, chain, operand) if operand else None
     if epilogue is None:
         return None
-    return _made(def_use, product, (*product.nodes, *owned(def_use, product.nodes[0], chain)), epilogue)
+    return _made(def_use, product, (*product.nodes, *collect_chain_nodes(def_use, product.nodes[0], chain)), epilogue)
 
 
-def product_with_residual(def_use: DefUse, node: Node) -> FusionGroup | None:
+def match_product_with_residual(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A product, another edge that is added to it, and the chain to the codes of a quantizer, if one layer does it."""
-    product = product_of(def_use, node)
-    chain = joined_chain(def_use, product.end, product.axis, node) if product else None
+    product = find_product(def_use, node)
+    chain = find_joined_chain(def_use, product.end, product.axis, node) if product else None
     if product is None or chain is None or not _stays(def_use, product, chain):
         return None
     edges = def_use.graph.edges
     operand, second = operand_of(edges[chain.end]), residual_operand(def_use, chain.second)
     if operand is None or not _within_int32(edges[chain.second]):
         return None
-    form = paired_form(Paired(def_use.graph, chain, operand, second))
+    form = find_paired_form(Paired(def_use.graph, chain, operand, second))
     if form is None:
         return None
-    nodes = (*product.nodes, *owned(def_use, node, chain))
+    nodes = (*product.nodes, *collect_chain_nodes(def_use, node, chain))
     return _made(def_use, replace(product, bias=product.bias + form.bias), nodes, form.epilogue, chain.second)
 
 
@@ -126,13 +126,13 @@ def _within_int32(edge: Edge) -> bool:
     return isinstance(kind, Integers) and INT32[0] <= kind.least and kind.most <= INT32[1]
 
 
-def product_of_sums(def_use: DefUse, node: Node) -> FusionGroup | None:
+def match_product(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A product alone, whose results are its sums."""
-    product = product_of(def_use, node)
+    product = find_product(def_use, node)
     return _made(def_use, product, product.nodes, None) if product else None
 
 
-def owned(def_use: DefUse, first: Node, chain: Chain) -> tuple[Node, ...]:
+def collect_chain_nodes(def_use: DefUse, first: Node, chain: Chain) -> tuple[Node, ...]:
     """The nodes of a chain, with its constant nodes that lie after `first` in the graph and serve it alone."""
     kept = set(chain.names)
     constant_nodes: list[Node] = []
@@ -156,7 +156,7 @@ def _stays(def_use: DefUse, product: Product, chain: Chain) -> bool:
 def _made(
     def_use: DefUse, product: Product, nodes: tuple[Node, ...], epilogue: Epilogue | None, residual: str = ""
 ) -> FusionGroup | None:
-    maker = maker_of(def_use, product, epilogue, nodes[-1].outputs[0])
+    maker = find_layer_maker(def_use, product, epilogue, nodes[-1].outputs[0])
     return ProductGroup(def_use, product, nodes, maker, residual) if maker else None
 
 

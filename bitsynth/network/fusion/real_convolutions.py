@@ -19,10 +19,10 @@ from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import StepFunction
 from bitsynth.network.formulas.doubles import double_thresholds, find_real_step_function
 from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
-from bitsynth.network.fusion.functions import chains
+from bitsynth.network.fusion.functions import find_chains
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.fusion.real_levels import LevelFormulas, fit_level_formulas
-from bitsynth.network.fusion.real_sums import RealSums, real_sums
+from bitsynth.network.fusion.real_sums import RealSums, find_real_sums
 from bitsynth.network.fusion.real_text import BLOCK, RealBody
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, PlainStep, caller_format
@@ -32,7 +32,7 @@ _NO_ATTRIBUTES: MappingProxyType[str, Any] = MappingProxyType({})
 
 def match_real_convolution(def_use: DefUse, node: Node) -> FusionGroup | None:
     """Convolutions of an input of the network, without groups, and the monotone chain to codes."""
-    sums = real_sums(def_use, node)
+    sums = find_real_sums(def_use, node)
     return _decided(def_use, sums) if sums else None
 
 
@@ -40,7 +40,7 @@ def _decided(def_use: DefUse, sums: RealSums) -> FusionGroup | None:
     names = Names(def_use.graph.edges, def_use.graph.file_names)
     start = names.make(f"{sums.end}.sums")
     scaled = DefUse(_of_sums(def_use.graph, sums, start, names), def_use.target)
-    found = chains(scaled, start, monotone=True)
+    found = find_chains(scaled, start, monotone=True)
     chain = next((c for c in found if operand_of(scaled.graph.edges[c.end]) and not c.constant_nodes), None)
     step_function = find_real_step_function(scaled.graph, chain) if chain else None
     if chain is None or step_function is None:

@@ -47,7 +47,7 @@ class RealSums:
         return self.weights.size * math.prod(self.window.out(self.shape[2:]))
 
 
-def real_sums(def_use: DefUse, node: Node) -> RealSums | None:
+def find_real_sums(def_use: DefUse, node: Node) -> RealSums | None:
     """The sums that begin with a convolution, or a reshape before it, in exact arithmetic; None if there are none."""
     made = _first(def_use, node) if def_use.graph.reference == "exact" else None
     while made and (more := _more(def_use, made)):

@@ -12,7 +12,7 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.formulas import StepFunction, chain_from
+from bitsynth.network.formulas import StepFunction, find_chain
 from bitsynth.network.formulas.doubles import double_thresholds, find_real_step_function
 from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
 from bitsynth.network.fusion.group import FusionGroup
@@ -32,7 +32,7 @@ def match_reals(def_use: DefUse, node: Node) -> FusionGroup | None:
     pairs = _gains_by_pairs(def_use.makers[start])
     if pairs or def_use.only_reader(start) is not node or len(graph.edges[start].shape) < 2:
         return None
-    chain = chain_from(def_use, start)
+    chain = find_chain(def_use, start)
     if chain is None or not operand_of(graph.edges[chain.end]) or chain.axes[-1] != 1:
         return None
     kind = graph.edges[chain.end].integers

@@ -76,7 +76,7 @@ class RoundedLevels:
         return f"({float(value).hex()}{'f' if self.ctype == 'float' else ''})"
 
 
-def rounded_levels(step_function: StepFunction) -> tuple[RoundedLevels, ...]:
+def fit_rounded_levels(step_function: StepFunction) -> tuple[RoundedLevels, ...]:
     """The formulas of levels, where these fall of those lost, one a channel; none if not equal at every threshold.
 
     They rise, as each of their operations does: what holds at a threshold and before it holds on the whole range.

@@ -24,16 +24,16 @@ from bitsynth.network.formulas import (
     Chain,
     Paired,
     StepFunction,
-    chain_from,
+    find_chain,
+    find_joined_chain,
+    find_paired_form,
     find_step_function,
-    joined_chain,
-    paired_form,
 )
 from bitsynth.network.formulas.forms import wanted_codes
-from bitsynth.network.formulas.rescaling import rescaling_of, with_integers_alone
+from bitsynth.network.formulas.rescaling import find_integer_rescaling, find_rescaling
 from bitsynth.network.fusion.affine import residual_operand
 from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.fusion.product import Product, product_of
+from bitsynth.network.fusion.product import Product, find_product
 from bitsynth.network.patterns import floats, layers, others
 from bitsynth.network.patterns.layers import PatternForm
 from bitsynth.network.patterns.writer import PatternWriter, refusal
@@ -101,13 +101,13 @@ def _given(def_use: DefUse, name: str) -> tuple[Edge, tuple[Node, ...]]:
 
 def _part(def_use: DefUse, node: Node, taken: set[str]) -> _Part:
     """What begins with a node; SpecError if that has no pattern."""
-    product = product_of(def_use, node)
+    product = find_product(def_use, node)
     if product is not None and product.flatten is not None:
         product = None  # the reshape by itself, then the product
     if product is not None:
         return _codes(def_use, product, taken) or _sums(def_use, product)
     (first, *_) = (*(e for e in node.inputs if not def_use.is_constant(e)), "")
-    chain = chain_from(def_use, first) if first and def_use.carries_integers(first) else None
+    chain = find_chain(def_use, first) if first and def_use.carries_integers(first) else None
     stays = chain is not None and all(others.keeps(def_use, n) for n in chain.nodes)
     if chain and not stays and chain.nodes[0] is node and (form := _form(def_use, chain)):
         return _rescaled(def_use, chain, form)
@@ -130,9 +130,9 @@ def _form(def_use: DefUse, chain: Chain, weights: Tensor | None = None) -> Patte
     wanted = wanted_codes(step_function, operand, edge.integers)
     for gain in dict.fromkeys((1, _most_gain(step_function, weights))):
         multiple = replace(wanted, sums=wanted.sums * gain)
-        if (found := with_integers_alone(multiple)) is not None:
+        if (found := find_integer_rescaling(multiple)) is not None:
             return PatternForm(found.epilogue(multiple), found.shift, gain)
-    found = rescaling_of(wanted)
+    found = find_rescaling(wanted)
     return PatternForm(found.epilogue(wanted), found.shift) if found else None
 
 
@@ -147,15 +147,15 @@ def _most_gain(step_function: StepFunction, weights: Tensor | None) -> int:
 def _codes(def_use: DefUse, product: Product, taken: set[str]) -> _Part | None:
     """A product and its chain to codes, with a residual if there is one."""
     edges, second = def_use.graph.edges, ""
-    chain = chain_from(def_use, product.end, product.axis)
+    chain = find_chain(def_use, product.end, product.axis)
     form = _form(def_use, chain, product.weight) if chain else None
     if form is None:
-        chain = joined_chain(def_use, product.end, product.axis, product.nodes[0])
+        chain = find_joined_chain(def_use, product.end, product.axis, product.nodes[0])
         if chain is None or taken & {*chain.names} or (operand := operand_of(edges[chain.end])) is None:
             return None
         second = chain.second
         paired = Paired(def_use.graph, chain, operand, residual_operand(def_use, second))
-        joined = paired_form(paired, floats=True)
+        joined = find_paired_form(paired, floats=True)
         form = PatternForm.of(joined) if joined else None
     if chain is None or form is None:
         return None

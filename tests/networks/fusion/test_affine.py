@@ -6,7 +6,7 @@ from region_cases import Small, values_of
 
 from bitsynth.graph import run
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.formulas import chain_from, find_step_function
+from bitsynth.network.formulas import find_chain, find_step_function
 from bitsynth.network.formulas.affine import find_affine
 from bitsynth.network.fusion.affine import AffineGroup
 from bitsynth.network.fusion.codes import operand_of
@@ -23,7 +23,7 @@ def affine_group(factors, zero, bits):
     scaled = small.add("mul", sums, small.constant(np.array(factors, np.float32).reshape(-1, 1, 1)))
     graph = small.build((small.quantized(scaled, 0.37, float(zero)),))
     def_use = DefUse(graph, TARGET)
-    chain = chain_from(def_use, "x")
+    chain = find_chain(def_use, "x")
     edge = graph.edges[chain.end]
     operand = operand_of(edge)
     line = find_affine(find_step_function(graph, chain), operand, edge.integers)

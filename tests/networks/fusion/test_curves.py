@@ -14,11 +14,11 @@ import bitsynth
 from bitsynth.errors import ToolError
 from bitsynth.graph import run
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.formulas import Oracle, chain_from
+from bitsynth.network.formulas import Oracle, find_chain
 from bitsynth.network.formulas.code_breakpoints import CodesOf, find_code_breakpoints
 from bitsynth.network.formulas.curves import Curve, find_curve
 from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.fusion.cones import functions_of
+from bitsynth.network.fusion.cones import find_forks
 from bitsynth.network.fusion.curves import CurveGroup
 from bitsynth.network.program import Buffer, NetworkProgram, PlainStep
 from bitsynth.network.run import Network
@@ -39,7 +39,7 @@ def bent(gains, biases, grid, scale=STEP, function="sigmoid", reference="exact")
     made = small.add("mul", line, small.add(function, line))
     graph = small.build((small.quantized(made, scale, float(zero), low, high),))
     def_use = DefUse(graph, NetworkTarget("avx2"))
-    return def_use, next(functions_of(def_use, "x", graph.nodes[0])), operand_of(graph.edges[graph.outputs[0]])
+    return def_use, next(find_forks(def_use, "x", graph.nodes[0])), operand_of(graph.edges[graph.outputs[0]])
 
 
 numbers = st.sampled_from([0.0, 0.5, -0.25, 1.0]) | st.floats(-4, 4, width=32)
@@ -104,7 +104,7 @@ def test_a_function_that_differs_between_channels_has_no_curve():
     line = small.add("add", small.codes("x", SHAPE, -END, END, 1 / 128), small.constant(np.float32(0.3)))
     gains = small.constant(np.arange(1, 7, dtype=np.float32).reshape(1, -1, 1, 1))
     graph = small.build((small.quantized(small.add("mul", small.add("tanh", line), gains), 0.05, 128.0),))
-    chain = chain_from(DefUse(graph, NetworkTarget("avx2")), "x", monotone=False)
+    chain = find_chain(DefUse(graph, NetworkTarget("avx2")), "x", monotone=False)
     assert find_curve(graph, chain, operand_of(graph.edges[graph.outputs[0]])) is None
 
 

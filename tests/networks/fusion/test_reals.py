@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from bitsynth.graph import read, run
 from bitsynth.network.compiling import compile
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.formulas import Oracle, chain_from, find_step_function
+from bitsynth.network.formulas import Oracle, find_chain, find_step_function
 from bitsynth.network.fusion.reals import RealsGroup, _numbers
 from bitsynth.network.lower import cover
 
@@ -94,7 +94,7 @@ def test_the_greatest_numbers_do_not_hide_where_levels_turn(end):
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 3, 4, 4)) for n in "xy")
     held = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
     graph = read(helper.make_model(helper.make_graph(nodes, "net", [x], [y], held)))
-    step_function = find_step_function(graph, chain_from(DefUse(graph, NetworkTarget("avx2")), "n"), doubles=True)
+    step_function = find_step_function(graph, find_chain(DefUse(graph, NetworkTarget("avx2")), "n"), doubles=True)
     assert (
         (step_function.thresholds > step_function.low[:, None])
         & (step_function.thresholds <= step_function.high[:, None])
