@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bitsynth.network.program import NetworkProgram, alias_root
 
 ALIGN = 64
-_EXCHANGES, _STEPS = 300, 1 << 21
+_MAX_EXCHANGES, _MAX_STEPS = 300, 1 << 21
 """Orders that are tried, and about how many pairs of buffers may be looked at for it."""
 
 
@@ -82,7 +82,7 @@ def by_size(lives: Mapping[str, Lifetime]) -> ArenaPlan:
     """
     order = sorted(lives, key=lambda n: -lives[n].bytes)
     best, bound, dice = _in_order(lives, order), lower_bound(lives.values()), Random(0)
-    for _ in range(min(_EXCHANGES, _STEPS // max(1, len(order)) ** 2)):
+    for _ in range(min(_MAX_EXCHANGES, _MAX_STEPS // max(1, len(order)) ** 2)):
         if best.bytes == bound:
             break
         i, j = (dice.randrange(len(order)) for _ in range(2))

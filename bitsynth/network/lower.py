@@ -24,19 +24,19 @@ from bitsynth.network.rows import in_rows
 from bitsynth.network.sinking import sunk
 from bitsynth.network.unread import without_unread
 
-_MOST_PRODUCTS = 4096
+_MAX_PRODUCTS = 4096
 """A layer, or one of glue, takes about 13 ms to be chosen, proved and written: this many about a minute."""
 
 
 def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
     """The program of a graph for a target; what no kernel or glue computes is plain C.
 
-    SpecError for a network of more than `_MOST_PRODUCTS` products.
+    SpecError for a network of more than `_MAX_PRODUCTS` products.
     """
     products = sum(node.op in PRODUCTS for node in graph.nodes)
-    if products > _MOST_PRODUCTS:
+    if products > _MAX_PRODUCTS:
         raise SpecError(
-            f"{products:,} convolutions and matrix products, more than the {_MOST_PRODUCTS:,} that are compiled "
+            f"{products:,} convolutions and matrix products, more than the {_MAX_PRODUCTS:,} that are compiled "
             "as one network; cut it in parts, and compile each"
         )
     def_use = DefUse(without_unread(sunk(in_rows(distributed(graph)), target), target), target)
@@ -50,13 +50,13 @@ def cover(def_use: DefUse) -> list[FusionGroup]:
     taken: set[str] = set()
     made: list[FusionGroup] = []
     for node in def_use.graph.nodes:
-        if node.name not in taken and (group := _first(def_use, node, taken)):
+        if node.name not in taken and (group := _match_first(def_use, node, taken)):
             taken |= {n.name for n in group.nodes}
             made.append(group)
     return made + plain_groups(def_use, [n for n in def_use.graph.nodes if n.name not in taken])
 
 
-def _first(def_use: DefUse, node: Node, taken: set[str]) -> FusionGroup | None:
+def _match_first(def_use: DefUse, node: Node, taken: set[str]) -> FusionGroup | None:
     for match in MATCHERS:
         try:
             group = match(def_use, node)
@@ -127,9 +127,9 @@ class _Assembly:
         except MemoryError as error:
             raise MemoryError(f"{group.nodes[-1]}: {error}") from None
         self.made += self.steps[-1].kind != "plain"
-        if self.made > _MOST_PRODUCTS:
+        if self.made > _MAX_PRODUCTS:
             raise SpecError(
-                f"more than {_MOST_PRODUCTS:,} layers and glue, {group.nodes[-1]} among them, are not compiled as one "
+                f"more than {_MAX_PRODUCTS:,} layers and glue, {group.nodes[-1]} among them, are not compiled as one "
                 "network; cut it in parts, and compile each"
             )
 

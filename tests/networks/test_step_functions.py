@@ -19,7 +19,7 @@ from bitsynth.network.formulas import (
 )
 from bitsynth.network.formulas.affine import find_affine
 from bitsynth.network.formulas.chain import make_link
-from bitsynth.network.formulas.forms import FEW_LEVELS
+from bitsynth.network.formulas.forms import MAX_CHEAP_THRESHOLDS
 from bitsynth.network.formulas.paired_affine import find_paired_affine
 from bitsynth.network.formulas.step_functions import float_of, places
 from bitsynth.network.operands import activations
@@ -66,7 +66,7 @@ def test_the_form_that_is_found_is_the_step_function_on_the_whole_range(low, hig
     kind = graph.edges["codes"].integers
     operand = next(activations(kind))
     form = find_cheapest_form(made, operand, kind)
-    assert isinstance(form.epilogue, Rescale if high - low > FEW_LEVELS else Thresholds)
+    assert isinstance(form.epilogue, Rescale if high - low > MAX_CHEAP_THRESHOLDS else Thresholds)
     every = np.clip(np.arange(-720, 1441)[:, None], made.low, made.high)
     codes = form.epilogue.reference(every + form.bias).astype(np.int64)
     np.testing.assert_array_equal(codes * operand.scale + operand.offset, made.at(every))

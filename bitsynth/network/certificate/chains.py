@@ -19,7 +19,7 @@ class Unsupported(Exception):
 
 
 Place = tuple[int, int]
-_MOST_WHOLE = 1 << 53
+_MAX_WHOLE = 1 << 53
 """float64, in which the checker has them, holds all integers up to this."""
 
 
@@ -159,7 +159,7 @@ class ChainWriter:
         made = _column(np.asarray(array), *(place or self.place))
         if made.dtype.kind not in "iuf" or made.dtype.itemsize > 8:
             raise Unsupported(f"constants of {made.dtype}")
-        if made.dtype.kind != "f" and np.any(np.abs(made.astype(object)) > _MOST_WHOLE):
+        if made.dtype.kind != "f" and np.any(np.abs(made.astype(object)) > _MAX_WHOLE):
             raise Unsupported("constants of more than 53 bits")
         text = stored(made)
         name = next((n for n, other in self.constants.items() if other == text), f"k{len(self.constants)}")

@@ -49,10 +49,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 FORMAT = 2
-MOST = 1 << 29
+MAX_POINTS = 1 << 29
 """Evaluated operations at most, so that a forged certificate cannot keep the checker busy for hours."""
-MOST_FRACTIONS = MOST >> 4
-MOST_FRACTIONS_OF_CURVES = 1 << 20
+MAX_FRACTIONS = MAX_POINTS >> 4
+MAX_CURVE_FRACTIONS = 1 << 20
 """Fractions make a curve no more exact but at 0: many open points are not decided by them, and take minutes."""
 LOST = 2.0**-51
 """Four times what an operation of float64 loses, relative to its result."""
@@ -377,7 +377,7 @@ class StepChain(NamedTuple):
         rows, points = is_open.nonzero()
         if rows.size:
             has_curve = not {op["op"] for op in self.ops}.isdisjoint(CURVES)
-            most = MOST_FRACTIONS_OF_CURVES if has_curve else MOST_FRACTIONS
+            most = MAX_CURVE_FRACTIONS if has_curve else MAX_FRACTIONS
             require(rows.size * (1 + len(self.ops)) < most, "there is too much to check in fractions")
             real = self._replace(constants={k: fractions(x[rows % len(x)]) for k, x in self.constants.items()})
             found = real.at(fractions(sums[rows % len(sums), points])[:, None], fractions(other), name)
@@ -456,7 +456,7 @@ def find_deciding_sums(claim: dict[str, Any], low: Any, high: Any, grid: int, el
     if by == "sums":
         return np.c_[low, high]
     if by in ("table", "gate", "curve", "numbers"):
-        require(int(high.max()) - int(low.min()) < MOST, "there is too much to check")
+        require(int(high.max()) - int(low.min()) < MAX_POINTS, "there is too much to check")
         return np.arange(low.min(), high.max() + 1, grid)[None]
     start, end, low, high = np.broadcast_arrays(
         evaluate_formula(claim, low, element), evaluate_formula(claim, high, element), low, high
@@ -677,13 +677,13 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
         return
     task, reads, points = make_task(step, buffers, edges, exact), len(step["inputs"]), 0
     (least, most), (apart, first), (low, high, grid) = task.other, task.codes, task.sums
-    require(int(most.max()) - int(least.min()) < MOST, "there is too much to check")
+    require(int(most.max()) - int(least.min()) < MAX_POINTS, "there is too much to check")
     for integer in range(least.min(), most.max() + 1, apart):
         element = (integer - first) // apart
         for claim, buffer, edge in zip(task.claims, buffers[reads:], edges[reads:], strict=True):
             at = find_deciding_sums(claim, low, high, grid, element)
             points += at.size * (1 + len(step["chain"]))
-            require(points < MOST, "there is too much to check")
+            require(points < MAX_POINTS, "there is too much to check")
             # Anything may be made of sums that a channel never has, and of integers that the second tensor never has.
             is_never = (integer < least) | (integer > most) | (at < low) | (at > high)
             if claim["is"] == "sum" and claim["by"] != "numbers":
@@ -763,7 +763,7 @@ def check_conversion(step: dict[str, Any], buffers: list[Any], edges: list[Any])
         return
     scale, zero = column(edge["scale"]).astype(float), column(edge["zero"]).astype(float)
     low, high = ends_of(edge)
-    require(int(high.max()) - int(low.min()) < MOST >> 8, "there is too much to check")
+    require(int(high.max()) - int(low.min()) < MAX_POINTS >> 8, "there is too much to check")
     integers = np.arange(low.min(), high.max() + 1, whole(edge.get("step", 1)))[None]
     real = (integers - zero) * scale
     numbers = real.astype(edge["type"]).astype(float)

@@ -28,12 +28,12 @@ from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
-from bitsynth.network.certificate.edges import MOST_PLACE, range_of
+from bitsynth.network.certificate.edges import MAX_PLACE, range_of
 from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.formulas.thresholds import level_ends
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep
 
-_MOST_SUMS = 1 << 25
+_MAX_SUMS = 1 << 25
 """Operations on all sums, all of whose results the checker holds at once."""
 ELEMENTS: JsonValue = {"bias": 0}
 """Instead of sums the elements of an edge, whose range is there."""
@@ -111,7 +111,7 @@ def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFu
     values, rising = level_ends(step_function, made.format.operand), step_function.rising.astype(np.int64)[:, None]
     shown = {"values": stored(values), "rising": stored(rising)}
     claim = {"by": "thresholds", **shown, "factor": stored(np.zeros((1, 1), np.int64)), "of_zero": 0}
-    sums = {"places": "float32", "bias": 0, "low": -MOST_PLACE, "high": MOST_PLACE}
+    sums = {"places": "float32", "bias": 0, "low": -MAX_PLACE, "high": MAX_PLACE}
     return {**said(chain, [{**claim, "is": chain.integers(made.edge.name)}]), "sums": sums}
 
 
@@ -136,14 +136,14 @@ def require_few(made: JsonValue, levels: tuple[int, int], channels: int, given: 
     kinds = [b.edge.integers for b in given[1:]]
     elements = math.prod(kind.most - kind.least + 1 for kind in kinds)
     points = elements * channels * (2 * (levels[1] - levels[0]) + 2)
-    if points * (1 + len(made["chain"])) >= checker.MOST >> 1:
+    if points * (1 + len(made["chain"])) >= checker.MAX_POINTS >> 1:
         raise Unsupported(f"a chain of {len(made['chain'])} operations has {points:,} points to check")
 
 
 def require_few_sums(made: JsonValue, low: Tensor, high: Tensor, channels: int) -> None:
     """Unsupported if the checker would evaluate a chain that may turn back at too many sums."""
     points = (int(high.max()) - int(low.min()) + 1) * channels
-    if points * (1 + len(made["chain"])) >= _MOST_SUMS:
+    if points * (1 + len(made["chain"])) >= _MAX_SUMS:
         raise Unsupported(f"the chain turns back, and has {points:,} sums to check: proved where it is compiled")
 
 

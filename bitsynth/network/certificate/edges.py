@@ -9,9 +9,9 @@ import numpy as np
 from bitsynth.graph.types import Edge, Integers, Reals, Tensor
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored
-from bitsynth.network.formulas.step_functions import INFINITE
+from bitsynth.network.formulas.step_functions import INFINITE_PLACE
 
-MOST_PLACE = INFINITE - 1
+MAX_PLACE = INFINITE_PLACE - 1
 """The place of the greatest float32 in the order of these, counted from 0."""
 
 
@@ -35,7 +35,7 @@ def edge_facts(edge: Edge, is_input: bool) -> JsonValue:
     """
     shown: dict[str, Any] = {"shape": list(edge.shape), "type": edge.dtype}
     if not isinstance(edge.type, Integers):
-        return {**shown, "low": -MOST_PLACE, "high": MOST_PLACE} if is_input else shown
+        return {**shown, "low": -MAX_PLACE, "high": MAX_PLACE} if is_input else shown
     kind = edge.type
     arrays = {"low": kind.low, "high": kind.high, "scale": kind.scale, "zero": kind.zero}
     step = {"step": kind.step} if kind.step > 1 else {}

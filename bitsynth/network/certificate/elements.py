@@ -28,7 +28,7 @@ from bitsynth.network.formulas.affine import AffineFormula
 from bitsynth.network.formulas.curves import Curve
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep, alias_root
 
-_POINTS = 1 << 11
+_MIN_POINTS = 1 << 11
 """Integers whose numbers are made at once: those of some channels lie in near caches."""
 _MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to_depth", "max_pool", "resize"}
 
@@ -92,7 +92,7 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
     walk(chain, [node for node in program.graph.nodes if node.name in step.nodes])
     end, points = chain.number(made[0].edge.name), first.integers.most - first.integers.least + 1
     channels = first.shape[1] if len(first.shape) > 1 else math.prod(first.shape)
-    if points * channels * (1 + len(chain.ops)) >= checker.MOST >> 1:
+    if points * channels * (1 + len(chain.ops)) >= checker.MAX_POINTS >> 1:
         if not step.nodes:
             return conversion_claims(program, step)
         raise Unsupported(f"plain C computes real numbers of {points:,} integers: tested, not proved")
@@ -113,8 +113,8 @@ def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, floa
     at: dict[str, Any] = {k: (x, 0.0, 0.0) for k, x in numbers_of.items()}
     least, end = first.integers.least, first.integers.most + 1
     reached = []
-    for start in range(least, end, _POINTS):
-        at["sum"] = np.arange(start, min(start + _POINTS, end), dtype=np.float64)[None], 1.0, 0.0
+    for start in range(least, end, _MIN_POINTS):
+        at["sum"] = np.arange(start, min(start + _MIN_POINTS, end), dtype=np.float64)[None], 1.0, 0.0
         numbers, _, off = checker.evaluate(found["chain"], at, True, numbers_of)[name]
         reached.append((float(np.max(off)), float(numbers.min()), float(numbers.max())))
     offs, lows, highs = zip(*reached, strict=True)

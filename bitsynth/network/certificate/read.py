@@ -20,9 +20,9 @@ from bitsynth.network.certificate.kernels import KernelRecord
 from bitsynth.network.certificate.rebuild import Library, library_of, require_files
 from bitsynth.network.certificate.write import ENDS, FORMAT
 
-MOST_WEIGHTS = 1 << 32
+MAX_WEIGHTS = 1 << 32
 """Bytes of a file of weights that is read."""
-MOST_FILES = 1 << 16
+MAX_FILES = 1 << 16
 """Files of a folder that are looked at."""
 REMEDY = "compile the network again"
 
@@ -121,7 +121,7 @@ def rendered(found: NetworkCertificate, path: Path) -> Library:
     """
     stem = path.name.removesuffix(ENDS)
     try:
-        weights = {name: read_file(path.parent / name, MOST_WEIGHTS) for name in found.files if "_weights." in name}
+        weights = {name: read_file(path.parent / name, MAX_WEIGHTS) for name in found.files if "_weights." in name}
         library = library_of(parsed(path), stem, weights)
         require_files(library, found.files)
     except AssertionError as why:
@@ -143,7 +143,7 @@ def further_files(folder: Path, listed: Collection[str]) -> list[str]:
         Refuted: One of them, at any depth, is a header that is not of another library: a compiler that looks into the
             folder could include it instead of the system's header of that name.
     """
-    found = sorted(path.relative_to(folder) for path in islice(folder.rglob("*"), MOST_FILES) if path.is_file())
+    found = sorted(path.relative_to(folder) for path in islice(folder.rglob("*"), MAX_FILES) if path.is_file())
     left = [path for path in found if str(path) not in listed and not path.name.endswith(ENDS)]
     for path in left:
         if path.suffix == ".h" and not _is_of_library(folder / path):

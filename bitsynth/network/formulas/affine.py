@@ -71,12 +71,12 @@ def find_affine(step_function: StepFunction, operand: MatmulOperand, kind: Integ
     """The line of a step function, sought once; None if none is found that is the same at the points that decide."""
     key = find_affine, operand, kind
     if key not in step_function.known:
-        step_function.known[key] = _line(wanted_codes(step_function, operand, kind))
+        step_function.known[key] = _fit_affine(wanted_codes(step_function, operand, kind))
     made: AffineFormula | None = step_function.known[key]
     return made
 
 
-def _line(wanted: Wanted) -> AffineFormula | None:
+def _fit_affine(wanted: Wanted) -> AffineFormula | None:
     for factor in wanted.fit.factors():
         for tried in (factor, factor.astype(np.float32).astype(np.float64)):
             for summand in wanted.fit.summands(tried):

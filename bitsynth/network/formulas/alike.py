@@ -15,9 +15,9 @@ from bitsynth.network.formulas.oracle import Oracle
 
 IntegerBounds = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Integers (points, channels) between which those of all elements from the first to the second lie."""
-_PARTS, _SHORT = 8, 4
+_SPLIT_PARTS, _SHORT_INTERVAL = 8, 4
 """How many parts an interval is divided into; how many elements are gone through."""
-_MOST = 1 << 21
+_MAX_INTERVALS = 1 << 21
 """Intervals that are looked at, at once."""
 
 
@@ -28,30 +28,30 @@ def prove_equal(oracle: Oracle, formula: IntegerBounds, low: Tensor, high: Tenso
     """
     right = np.ones(low.shape, bool)
     first, last = low[None], high[None]
-    while first.size and (last - first).max() >= _SHORT:
-        first, last = _divided(first, last)
-        if first.size > _MOST:
+    while first.size and (last - first).max() >= _SHORT_INTERVAL:
+        first, last = _divide(first, last)
+        if first.size > _MAX_INTERVALS:
             return np.zeros(low.shape, bool)
         (least, most), (lowest, highest) = formula(first, last), oracle.bounds(first, last)
         same = (least == most) & (lowest == highest) & (least == lowest)
         right &= ~((most < lowest) | (highest < least)).any(0)
-        first, last = _packed(first, last, ~same & right)
+        first, last = _pack(first, last, ~same & right)
     if not first.size:
         return right
-    points = np.minimum(first + np.arange(_SHORT)[:, None, None], last).reshape(-1, low.size)
+    points = np.minimum(first + np.arange(_SHORT_INTERVAL)[:, None, None], last).reshape(-1, low.size)
     found: Tensor = right & (oracle(points) == formula(points, points)[0]).all(0)
     return found
 
 
-def _divided(first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+def _divide(first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
     """The parts of intervals."""
-    width, part = last - first + 1, np.arange(_PARTS)[:, None, None]
-    begin = first + width * part // _PARTS
-    end = np.maximum(first + width * (part + 1) // _PARTS - 1, begin)
+    width, part = last - first + 1, np.arange(_SPLIT_PARTS)[:, None, None]
+    begin = first + width * part // _SPLIT_PARTS
+    end = np.maximum(first + width * (part + 1) // _SPLIT_PARTS - 1, begin)
     return begin.reshape(-1, first.shape[1]), end.reshape(-1, first.shape[1])
 
 
-def _packed(first: Tensor, last: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+def _pack(first: Tensor, last: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
     """The intervals that are left, and of channels with fewer than others the first element of one again."""
     rows = np.argsort(~left, axis=0, kind="stable")[: left.sum(0).max()]
     first, last, left = (np.take_along_axis(x, rows, 0) for x in (first, last, left))

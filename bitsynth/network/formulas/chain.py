@@ -17,9 +17,9 @@ from bitsynth.spec.matmul import MAX_BITS
 if TYPE_CHECKING:
     from bitsynth.network.def_use import DefUse
 
-_EITHER = ("add", "sub", "mul", "max", "min")
+_MONOTONE_IN_BOTH = ("add", "sub", "mul", "max", "min")
 """Rows that are monotone in their second operand too."""
-_UNLIMITED = ("round",)
+_UNBOUNDED = ("round",)
 """Rows whose integers may be too great for int64 where their operand is any float."""
 _PER_CHANNEL = ("thresholds",)
 """Attributes whose first axis are channels."""
@@ -57,7 +57,7 @@ class Chain:
     @property
     def is_limited(self) -> bool:
         """Whether it makes integers of int64 of any number."""
-        return not any(node.op in _UNLIMITED for node in self.nodes)
+        return not any(node.op in _UNBOUNDED for node in self.nodes)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def find_chain(def_use: DefUse, start: str, axis: int = 1, *, monotone: bool = T
     if not taken:
         return None
     kind, ops = def_use.graph.edges[start].type, [link.node.op for link in taken]
-    if not isinstance(kind, Integers) and any(op in _UNLIMITED for op in ops):
+    if not isinstance(kind, Integers) and any(op in _UNBOUNDED for op in ops):
         return None
     if (
         isinstance(kind, Integers)
@@ -133,13 +133,13 @@ def find_links(
     if not fits_axis(def_use.graph.edges[start], axis):
         return []
     if not mixing:
-        return _onward(def_use, start, axis, node, monotone)
+        return _find_links_onward(def_use, start, axis, node, monotone)
     found: list[Link] = []
     edge, at, varies, mixed = start, axis, _varies_type(def_use.graph.edges[start]), False
     while node is not None:
         link = make_link(def_use, node, edge, at, monotone=monotone)
         if link is None and not varies:
-            link, mixed = _mixing(def_use, node), True
+            link, mixed = _make_mixing_link(def_use, node), True
         if link is None or (link.varies and mixed):
             break
         found.append(link)
@@ -148,7 +148,7 @@ def find_links(
     return found
 
 
-def _onward(def_use: DefUse, edge: str, axis: int, node: Node | None, monotone: bool) -> list[Link]:
+def _find_links_onward(def_use: DefUse, edge: str, axis: int, node: Node | None, monotone: bool) -> list[Link]:
     """Links from a node on: those behind it may be known, as each node of a long chain asks for them.
 
     What is known of a node is its link and what is known of the next one; None if it is no link.
@@ -170,7 +170,7 @@ def _onward(def_use: DefUse, edge: str, axis: int, node: Node | None, monotone: 
     return links
 
 
-def _mixing(def_use: DefUse, node: Node) -> Link | None:
+def _make_mixing_link(def_use: DefUse, node: Node) -> Link | None:
     axes = len(def_use.graph.edges[node.outputs[0]].shape)
     return Link(node, 1, False) if node.op == "reshape" and axes > 1 else None
 
@@ -197,7 +197,7 @@ def make_link(def_use: DefUse, node: Node, edge: str, axis: int, *, monotone: bo
     ):
         return None
     others = [name for name in node.inputs if name != edge]
-    falls_out = node.inputs[0] != edge and node.op not in _EITHER
+    falls_out = node.inputs[0] != edge and node.op not in _MONOTONE_IN_BOTH
     elsewhere = (
         node.op == "multi_threshold" and len(node.attributes["thresholds"]) > 1 and node.attributes["axis"] != axis
     )

@@ -10,13 +10,13 @@ from bitsynth.graph.types import Tensor
 from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.spec.matmul import MatmulOperand
 
-_EVEN, _BY_SIZE = 1 << 11, 1 << 10
+_EVEN_SAMPLES, _SCALED_SAMPLES = 1 << 11, 1 << 10
 """Numbers among which breakpoints are looked for: as far apart from each other, and by their size."""
-_NARROW = 2.0**-42
+_BREAKPOINT_WIDTH = 2.0**-42
 """Of the greatest number: how near breakpoints are found."""
-_PARTS, _ROUNDS = 8, 24
+_INTERVAL_PARTS, _MAX_DIVISIONS = 8, 24
 """How many parts intervals are divided into, and how often."""
-_MOST_OPEN = 1 << 17
+_MAX_OPEN_INTERVALS = 1 << 17
 """Open parts at once: of functions that come near to a tie and stay there, as tanh does, each leaves some."""
 
 
@@ -61,29 +61,29 @@ class CodeBreakpoints:
         first, last, wanted = ends[:-1] + guard, ends[1:] - guard, self.made
         if (first >= last).any():
             return False
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_DIVISIONS):
             least, most = self.codes.bounds(first, last)
             left = (least != wanted) | (most != wanted)
-            if ((most < wanted) | (least > wanted)).any() or left.sum() > _MOST_OPEN:
+            if ((most < wanted) | (least > wanted)).any() or left.sum() > _MAX_OPEN_INTERVALS:
                 return False
             if not left.any():
                 return True
-            cuts = np.linspace(first[left], last[left], _PARTS + 1)
+            cuts = np.linspace(first[left], last[left], _INTERVAL_PARTS + 1)
             first, last = cuts[:-1].reshape(-1), cuts[1:].reshape(-1)
-            wanted = np.tile(wanted[left], _PARTS)
+            wanted = np.tile(wanted[left], _INTERVAL_PARTS)
         return False
 
 
 def find_code_breakpoints(codes: CodesOf, low: float, high: float) -> CodeBreakpoints:
     """Turns, by halving the room between numbers of other codes; what lies between is found with them."""
     size = max(abs(low), abs(high))
-    by_size = np.geomspace(size * 2.0**-30, size, _BY_SIZE) if size else np.zeros(1)
-    numbers = np.unique(np.concatenate([np.linspace(low, high, _EVEN), by_size, -by_size]).clip(low, high))
+    by_size = np.geomspace(size * 2.0**-30, size, _SCALED_SAMPLES) if size else np.zeros(1)
+    numbers = np.unique(np.concatenate([np.linspace(low, high, _EVEN_SAMPLES), by_size, -by_size]).clip(low, high))
     made = codes(numbers)
     first, last, one, other = numbers[:-1], numbers[1:], made[:-1], made[1:]
     while True:
         first, last, one, other = (x[one != other] for x in (first, last, one, other))
-        if not first.size or (last - first).max() <= size * _NARROW:
+        if not first.size or (last - first).max() <= size * _BREAKPOINT_WIDTH:
             break
         middle = (first + last) / 2
         between = codes(middle)

@@ -23,11 +23,11 @@ from bitsynth.network.formulas.step_functions import ranges
 from bitsynth.spec.matmul import MatmulOperand
 
 _AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
-_CELLS = (256, 512, 1024, 2048, 4096)
+_TABLE_SIZES = (256, 512, 1024, 2048, 4096)
 """Tables that are tried, the smallest first."""
 GUARD = 1e-6
 """Cells from a turn within which the reference is asked."""
-_ROUNDED = 2.0**-48
+_FLOAT64_ERROR = 2.0**-48
 """Of the size of a place: what float64 may be off by, far more than it is."""
 
 
@@ -66,34 +66,40 @@ class Curve:
 def find_curve(graph: Graph, chain: Chain, operand: MatmulOperand) -> Curve | None:
     """The curve that gives codes of `operand` for all sums of a chain; None if none is proved."""
     low, high = ranges(graph, chain)
-    straight = _straight(graph, chain)
+    affine_nodes = _count_affine_nodes(graph, chain)
     if graph.reference != "exact" or low.min() <= INT32[0] or high.max() >= INT32[1]:
         return None
-    if straight == len(chain.nodes) or not _is_alike(graph, chain, straight):
+    if affine_nodes == len(chain.nodes) or not _is_shared_by_channels(graph, chain, affine_nodes):
         return None
     try:
-        return _proved(Oracle(graph, chain), straight, operand, (low, high))
+        return _prove_curve(Oracle(graph, chain), affine_nodes, operand, (low, high))
     except SpecError:
         return None
 
 
-def _proved(oracle: Oracle, straight: int, operand: MatmulOperand, sums: tuple[Tensor, Tensor]) -> Curve | None:
+def _prove_curve(
+    oracle: Oracle, affine_nodes: int, operand: MatmulOperand, sums: tuple[Tensor, Tensor]
+) -> Curve | None:
     """The curve through what the nodes behind a line make of its numbers; None if it is not proved."""
     graph, chain, (low, high) = oracle.graph, oracle.chain, sums
-    edge = graph.edges[chain.nodes[straight - 1].outputs[0]]
+    edge = graph.edges[chain.nodes[affine_nodes - 1].outputs[0]]
     found = interval(arithmetic_of("exact").number(oracle.values([np.stack(sums)])[edge.name], edge))
     ends, off = (x.reshape(2, -1) for x in ((found.low + found.high) / 2, found.high - found.low))
-    behind = replace(chain, start=edge.name, nodes=chain.nodes[straight:], axes=chain.axes[straight:], varies=False)
+    behind = replace(
+        chain, start=edge.name, nodes=chain.nodes[affine_nodes:], axes=chain.axes[affine_nodes:], varies=False
+    )
     codes = CodesOf(Oracle(graph, behind, doubles=True), operand)
     code_breakpoints = find_code_breakpoints(codes, float(ends.min()), float(ends.max()))
-    axis = next((a for cells in _CELLS if (a := _axis(code_breakpoints.breakpoints, cells)).is_alone), None)
+    axis = next((a for cells in _TABLE_SIZES if (a := _make_axis(code_breakpoints.breakpoints, cells)).is_alone), None)
     if axis is None:
         return None
     slope = (ends[1] - ends[0]) / np.maximum(high - low, 1)
     table = code_breakpoints.made[np.stack([axis.before, axis.behind], 1)].astype(np.uint8)
     curve = Curve(slope * axis.scale, axis.place(ends[0] - slope * low), axis.places, table)
     size = np.abs(curve.factor) * np.maximum(np.abs(low), np.abs(high)) + np.abs(curve.summand) + axis.cells
-    if max(size.max() * _ROUNDED, off.max() * axis.scale) > GUARD / 8 or not code_breakpoints.holds(GUARD / axis.scale):
+    if max(size.max() * _FLOAT64_ERROR, off.max() * axis.scale) > GUARD / 8 or not code_breakpoints.holds(
+        GUARD / axis.scale
+    ):
         return None
     asked = _near_breakpoints(curve, low, high)
     if asked is None:
@@ -114,7 +120,7 @@ def _near_breakpoints(curve: Curve, low: Tensor, high: Tensor) -> Tensor | None:
     return np.concatenate([asked[near.any(1)], low[None], high[None]])
 
 
-def _straight(graph: Graph, chain: Chain) -> int:
+def _count_affine_nodes(graph: Graph, chain: Chain) -> int:
     """How many nodes at the beginning of a chain make a line of its elements, each of the one before alone."""
     edge, count = chain.start, 0
     for node in chain.nodes:
@@ -126,14 +132,14 @@ def _straight(graph: Graph, chain: Chain) -> int:
     return count
 
 
-def _is_alike(graph: Graph, chain: Chain, straight: int) -> bool:
+def _is_shared_by_channels(graph: Graph, chain: Chain, affine_nodes: int) -> bool:
     """Whether the nodes behind the line are one function of real numbers for all channels."""
-    behind = chain.nodes[straight:]
+    behind = chain.nodes[affine_nodes:]
     made = {e for node in (*chain.nodes, *chain.constant_nodes) for e in node.outputs} | {chain.start}
     sizes = [graph.edges[e].shape for node in behind for e in node.inputs if e not in made]
     sizes += [graph.edges[e].shape for node in chain.constant_nodes for e in node.outputs]
     sizes += [np.shape(value) for node in behind for value in node.attributes.values()]
-    is_real = straight > 0 and not isinstance(graph.edges[chain.nodes[straight - 1].outputs[0]].type, Integers)
+    is_real = affine_nodes > 0 and not isinstance(graph.edges[chain.nodes[affine_nodes - 1].outputs[0]].type, Integers)
     return is_real and all(np.prod(shape, dtype=int) <= 1 for shape in sizes)
 
 
@@ -164,7 +170,7 @@ class _Axis:
         return (numbers - self.start) * self.scale + 1
 
 
-def _axis(breakpoints: Tensor, cells: int) -> _Axis:
+def _make_axis(breakpoints: Tensor, cells: int) -> _Axis:
     """So many cells from the first turn to the last one."""
     start = float(breakpoints[0]) if breakpoints.size else 0.0
     wide = float(breakpoints[-1]) - start if breakpoints.size > 1 else 0.0

@@ -9,7 +9,7 @@ from bitsynth.graph.types import Tensor
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.step_functions import StepFunction, double_of, find_step_function
 
-_BEYOND = float(1 << 36)
+_MAX_UNBOUNDED_INPUT = float(1 << 36)
 """Size of numbers from which integers of a chain without limits may be too great for int64."""
 
 
@@ -21,7 +21,7 @@ def find_real_step_function(graph: Graph, chain: Chain) -> StepFunction | None:
     """
     if chain.is_limited:
         return find_step_function(graph, chain, doubles=True)
-    made = find_step_function(graph, chain, doubles=True, beyond=_BEYOND)
+    made = find_step_function(graph, chain, doubles=True, beyond=_MAX_UNBOUNDED_INPUT)
     if made is None:
         return None
     inside = (made.thresholds > made.low[:, None]) & (made.thresholds <= made.high[:, None])

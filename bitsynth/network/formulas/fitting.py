@@ -10,14 +10,14 @@ import numpy as np
 
 from bitsynth.graph.types import Tensor
 
-_STEPS = 60
+_MAX_TANGENT_STEPS = 60
 """The most steps to a factor; few are taken."""
-_AROUND = (0.0, 0.3, -0.3, 0.6, -0.6, 0.15, -0.15, 0.45, -0.45, 0.8, -0.8)
+_ROOM_FRACTIONS = (0.0, 0.3, -0.3, 0.6, -0.6, 0.15, -0.15, 0.45, -0.45, 0.8, -0.8)
 """Where in the room that is left factors and summands are tried: parts of the way from its middle to its ends."""
 
-_NEAR = 1e-12
+_SAME_ROOM = 1e-12
 """Of a code: rooms so alike are the same."""
-_BEYOND, _MOST_FACTORS = 4, 128
+_EXTRA_FACTORS, _MAX_FACTORS = 4, 128
 """Factors of float32 that are tried past the ends of their room, as products are rounded; and on each side."""
 
 
@@ -67,12 +67,12 @@ class AffineFit:
     def factors(self) -> Iterator[Tensor]:
         """Factors (channels,) that leave room for summands, that with the most first."""
         best, (low, high) = self.best, self._ends
-        for part in _AROUND:
+        for part in _ROOM_FRACTIONS:
             yield best + part * np.where(part > 0, high - best, best - low)
 
     def summands(self, factor: Tensor) -> Iterator[Tensor]:
         """Summands (channels,) for a factor, from the middle of the room."""
-        yield from _within(*self.band(factor))
+        yield from _spread_within(*self.band(factor))
 
     def factors_alone(self) -> Iterator[Tensor]:
         """Factors of float32 (channels,) that need no summand, from the middle of their room to a little beyond."""
@@ -81,8 +81,8 @@ class AffineFit:
         first, last = _ends(np.minimum(one, other).max(0), np.maximum(one, other).min(0))
         middle = ((first + last) / 2).astype(np.float32)
         unit = np.spacing(np.abs(middle)).astype(np.float64)
-        steps = np.ceil(np.maximum(last - first, 0) / 2 / unit) + _BEYOND
-        for k in range(2 * int(min(steps.max(), _MOST_FACTORS)) + 1):
+        steps = np.ceil(np.maximum(last - first, 0) / 2 / unit) + _EXTRA_FACTORS
+        for k in range(2 * int(min(steps.max(), _MAX_FACTORS)) + 1):
             part = (k + 1) // 2 * (1 if k % 2 else -1)
             yield (middle + np.clip(part, -steps, steps) * unit).astype(np.float32)
 
@@ -92,12 +92,12 @@ class AffineFit:
         end = self._slope() * 2
         low, high = np.minimum(end, 0), np.maximum(end, 0)
         (at_low, up), (at_high, down) = self._tangent(low), self._tangent(high)
-        for _ in range(_STEPS):
+        for _ in range(_MAX_TANGENT_STEPS):
             apart = (up > 0) & (down < 0)
             meet = (at_high - at_low + up * low - down * high) / np.where(apart, up - down, 1)
             middle = np.where(apart, meet, np.where(up > 0, high, low)).clip(low, high)
             room, slope = self._tangent(middle)
-            done = ~apart | (room >= at_low + up * (middle - low) - _NEAR) | (slope == 0)
+            done = ~apart | (room >= at_low + up * (middle - low) - _SAME_ROOM) | (slope == 0)
             low, high = np.where(done | (slope > 0), middle, low), np.where(done | (slope < 0), middle, high)
             at_low, up = np.where(done | (slope > 0), room, at_low), np.where(done | (slope > 0), slope, up)
             at_high, down = np.where(done | (slope < 0), room, at_high), np.where(done | (slope < 0), slope, down)
@@ -122,9 +122,9 @@ class AffineFit:
     def _last(self, best: Tensor, side: int) -> Tensor:
         """The farthest factor on one side of the best that leaves room, about: tangents outside come nearer to it."""
         found = best + side * np.abs(best) / 2
-        for _ in range(_STEPS):
+        for _ in range(_MAX_TANGENT_STEPS):
             room, slope = self._tangent(found)
-            wanting = (room < -_NEAR) & (side * slope < 0)
+            wanting = (room < -_SAME_ROOM) & (side * slope < 0)
             if not wanting.any():
                 break
             nearer = found - room / np.where(wanting, slope, 1)
@@ -133,10 +133,10 @@ class AffineFit:
         return np.asarray(found)
 
 
-def _within(low: Tensor, high: Tensor) -> Iterator[Tensor]:
+def _spread_within(low: Tensor, high: Tensor) -> Iterator[Tensor]:
     """Numbers from `low` to `high`, from the middle; 1 wide where an end is open."""
     first, last = _ends(low, high)
-    for part in _AROUND:
+    for part in _ROOM_FRACTIONS:
         yield (first + last) / 2 + part * (last - first) / 2
 
 

@@ -20,36 +20,36 @@ from bitsynth.network.formulas.step_functions import StepFunction, step_function
 from bitsynth.spec.matmul import MatmulOperand
 from bitsynth.spec.rescaling import FIXED_SHIFT
 
-_NEAR = (0, 1, -1)
+_MULTIPLIER_OFFSETS = (0, 1, -1)
 """Multipliers that are tried, from that nearest to the line with the most room."""
 
-_MOST_PRODUCT = 1 << 52
+_MAX_PRODUCT = 1 << 52
 """Products that float64 holds with what is added, in which the checker of certificates has them."""
 
 
 def find_fixed_point(def_use: DefUse, chain: Chain, operand: MatmulOperand) -> FixedPoint | None:
     """The epilogue that gives codes of `operand` for the chain's integers: of one line, or of two; None without."""
-    for parts in _parts(def_use, chain):
+    for parts in _split(def_use, chain):
         step_function = [step_function_of(def_use, part) for part in parts]
-        if found := _through([x for x in step_function if x is not None], len(parts), operand):
+        if found := _fit_all([x for x in step_function if x is not None], len(parts), operand):
             return found
     return None
 
 
-def _parts(def_use: DefUse, chain: Chain) -> Iterator[tuple[Chain, ...]]:
+def _split(def_use: DefUse, chain: Chain) -> Iterator[tuple[Chain, ...]]:
     """The chain, then what is before and behind codes that it passes, if channels are alike behind."""
     yield (chain,)
     yield from (parts for parts in split_at_codes(def_use, chain) if not parts[1].varies)
 
 
-def _through(step_function: Sequence[StepFunction], count: int, operand: MatmulOperand) -> FixedPoint | None:
+def _fit_all(step_function: Sequence[StepFunction], count: int, operand: MatmulOperand) -> FixedPoint | None:
     """The lines through step functions, if there are all of them, each of what the one before makes."""
     if len(step_function) < count or step_function[0].low.min() <= INT32[0] or step_function[0].high.max() >= INT32[1]:
         return None
-    least, most = _window(step_function[0])
+    least, most = _constant_ends(step_function[0])
     ends = (least, most), *((x.low, x.high) for x in step_function[1:])
     lines = [
-        _line(x, *e, operand if x is step_function[-1] else None) for x, e in zip(step_function, ends, strict=True)
+        _fit_line(x, *e, operand if x is step_function[-1] else None) for x, e in zip(step_function, ends, strict=True)
     ]
     found = [x for x in lines if x is not None]
     if len(found) < count:
@@ -60,7 +60,7 @@ def _through(step_function: Sequence[StepFunction], count: int, operand: MatmulO
         return None
 
 
-def _window(step_function: StepFunction) -> tuple[Tensor, Tensor]:
+def _constant_ends(step_function: StepFunction) -> tuple[Tensor, Tensor]:
     """The last element of the integer that the least one has, the first of that of the greatest (channels,)."""
     points = step_function.points()
     made, (first, last) = step_function.at(points), step_function.at(np.stack([step_function.low, step_function.high]))
@@ -70,7 +70,9 @@ def _window(step_function: StepFunction) -> tuple[Tensor, Tensor]:
     return np.where(constant, step_function.low, least), np.where(constant, step_function.low, most)
 
 
-def _line(step_function: StepFunction, least: Tensor, most: Tensor, operand: MatmulOperand | None) -> FixedLine | None:
+def _fit_line(
+    step_function: StepFunction, least: Tensor, most: Tensor, operand: MatmulOperand | None
+) -> FixedLine | None:
     """The line of elements from `least` to `most` that gives the step function's integers, or codes of an operand."""
     elements = np.clip(step_function.points(), least, most)
     wanted = step_function.at(elements)
@@ -78,16 +80,19 @@ def _line(step_function: StepFunction, least: Tensor, most: Tensor, operand: Mat
         wanted = (wanted - operand.offset) // operand.scale
     best = AffineFit(elements.astype(np.float64), wanted, (int(wanted.min()) - 1, int(wanted.max()) + 1)).best
     nearest = np.rint(best * (1 << FIXED_SHIFT)).clip(INT32[0] + 1, INT32[1] - 1).astype(np.int64)
-    tries = [(multiplier, *_summands(elements, wanted, multiplier)) for multiplier in (nearest + k for k in _NEAR)]
+    tries = [
+        (multiplier, *_summand_bounds(elements, wanted, multiplier))
+        for multiplier in (nearest + k for k in _MULTIPLIER_OFFSETS)
+    ]
     multipliers, lows, highs = (np.stack(parts) for parts in zip(*tries, strict=True))
-    fits = (lows <= highs) & (np.abs(multipliers) * np.abs(elements).max(0) < _MOST_PRODUCT)
+    fits = (lows <= highs) & (np.abs(multipliers) * np.abs(elements).max(0) < _MAX_PRODUCT)
     if not fits.any(0).all():
         return None
     taken = fits.argmax(0), np.arange(fits.shape[1])
     return FixedLine(multipliers[taken], (lows[taken] + highs[taken]) >> 1)
 
 
-def _summands(elements: Tensor, wanted: Tensor, multiplier: Tensor) -> tuple[Tensor, Tensor]:
+def _summand_bounds(elements: Tensor, wanted: Tensor, multiplier: Tensor) -> tuple[Tensor, Tensor]:
     """The least and the greatest summand (channels,) with which products give what is wanted, rounded down."""
     products = elements * multiplier
     low = (wanted << FIXED_SHIFT) - products

@@ -13,9 +13,9 @@ from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.formulas.thresholds import make_thresholds
 from bitsynth.spec.matmul import MatmulOperand
 
-FEW_LEVELS = 3
+MAX_CHEAP_THRESHOLDS = 3
 """Thresholds that cost no more than float32 does; 7 cost as much where all channels rise, and twice where some fall."""
-_MANY_LEVELS = 15
+_MAX_SHORT_THRESHOLDS = 15
 """Thresholds that take no longer than a line of float64 behind the sums."""
 
 
@@ -30,7 +30,7 @@ class EpilogueForm:
 def find_cheapest_form(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> EpilogueForm | None:
     """Return the form that gives the codes of a step function whose integers have the type `kind`; None if unproved."""
     counted = make_thresholds(step_function, operand)
-    if counted is not None and counted.codes[1] <= FEW_LEVELS:
+    if counted is not None and counted.codes[1] <= MAX_CHEAP_THRESHOLDS:
         return EpilogueForm(counted)
     found = find_rescaling(wanted := wanted_codes(step_function, operand, kind))
     if found is None:
@@ -40,27 +40,27 @@ def find_cheapest_form(step_function: StepFunction, operand: MatmulOperand, kind
 
 def is_long(form: EpilogueForm) -> bool:
     """Whether the form counts many thresholds, which takes longer than a line of float64 behind the sums."""
-    return isinstance(form.epilogue, Thresholds) and form.epilogue.codes[1] > _MANY_LEVELS
+    return isinstance(form.epilogue, Thresholds) and form.epilogue.codes[1] > _MAX_SHORT_THRESHOLDS
 
 
 def wanted_codes(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Wanted:
     """The codes of a step function at the points that decide (Lemma 3: a rounded line is monotone, too), found once."""
     key = wanted_codes, operand, kind
     if key not in step_function.known:
-        step_function.known[key] = _wanted(step_function, operand, kind)
+        step_function.known[key] = _compute_wanted(step_function, operand, kind)
     made: Wanted = step_function.known[key]
     return made
 
 
-def _wanted(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Wanted:
+def _compute_wanted(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Wanted:
     points = step_function.points()
     codes = (step_function.at(points) - operand.offset) // operand.scale
-    limits, written = (int(codes.min()), int(codes.max())), _written(step_function)
+    limits, written = (int(codes.min()), int(codes.max())), _written_factor(step_function)
     zero = step_function.chain.nodes[-1].attributes.get("zero", kind.zero)
     return Wanted(points, codes, operand, limits, zero_code(np.asarray(zero), operand), written=written)
 
 
-def _written(step_function: StepFunction) -> Tensor | None:
+def _written_factor(step_function: StepFunction) -> Tensor | None:
     """The factor of float32 that a chain of one requantization multiplies sums by (channels,)."""
     node = step_function.chain.nodes[-1]
     if node.op != "requantize" or len(step_function.chain.nodes) > 1:

@@ -20,10 +20,10 @@ def find_joined_chain(def_use: DefUse, start: str, axis: int, first: Node) -> Ch
     before = find_links(def_use, start, axis)
     edge = before[-1].node.outputs[0] if before else start
     joint = def_use.only_reader(edge)
-    if joint is None or any(link.axis != axis or _steps(link) for link in before) or not _joins(def_use, joint, edge):
+    if joint is None or any(link.axis != axis or _is_step(link) for link in before) or not _joins(def_use, joint, edge):
         return None
     (other,) = (name for name in joint.inputs if name != edge)
-    way = _way_of(def_use, other, axis, first)
+    way = _find_second_path(def_use, other, axis, first)
     after = cut_at_codes(def_use, find_links(def_use, joint.outputs[0], axis))
     if way is None or not after:
         return None
@@ -47,11 +47,11 @@ def _joins(def_use: DefUse, node: Node, edge: str) -> bool:
     return node.op in _JOINTS and len(others) == 1 and def_use.graph.edges[others[0]].shape == shape
 
 
-def _steps(link: Link) -> bool:
+def _is_step(link: Link) -> bool:
     return TABLE[link.node.op].kind == "step" and link.node.op != "view"
 
 
-def _way_of(def_use: DefUse, edge: str, axis: int, first: Node) -> tuple[str, list[Link]] | None:
+def _find_second_path(def_use: DefUse, edge: str, axis: int, first: Node) -> tuple[str, list[Link]] | None:
     """The farthest edge of integers from which an edge is made element by element, and the nodes between."""
     found, links = None, list[Link]()
     while True:
@@ -62,7 +62,7 @@ def _way_of(def_use: DefUse, edge: str, axis: int, first: Node) -> tuple[str, li
             return found
         source = def_use.only_source(maker)
         link = make_link(def_use, maker, source, axis, monotone=False) if source else None
-        if source is None or link is None or maker.op == "reshape" or _steps(link):
+        if source is None or link is None or maker.op == "reshape" or _is_step(link):
             return found
         links.insert(0, link)
         edge = source

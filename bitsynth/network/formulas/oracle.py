@@ -15,7 +15,7 @@ from bitsynth.graph.reference import Evaluation, enclosure, run
 from bitsynth.graph.types import Edge, EdgeType, Integers, Shape, Tensor, compressed
 from bitsynth.network.formulas.chain import Chain
 
-_MOST_POINTS = 1 << 18
+_POINTS_AT_ONCE = 1 << 18
 """Elements evaluated at once."""
 
 
@@ -40,7 +40,7 @@ class Oracle:
 
         And for as many of the second edge, if the chain has one.
         """
-        most = max(1, _MOST_POINTS // self.channels)
+        most = max(1, _POINTS_AT_ONCE // self.channels)
         given = [points] if seconds is None else [points, seconds]
         parts = [self.values([x[k : k + most] for x in given])[self.chain.end] for k in range(0, len(points), most)]
         return np.concatenate([np.asarray(part).reshape(-1, self.channels) for part in parts])

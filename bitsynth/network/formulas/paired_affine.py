@@ -18,26 +18,26 @@ from bitsynth.network.formulas.affine import AffineFormula
 from bitsynth.network.formulas.pairs import Paired, PairProof
 
 _AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
-_OFF = 1e-9
+_MAX_VALUE_ERROR = 1e-9
 """Codes by which a value may be off before the reference is asked: far more than float64 is."""
-_LARGEST = 2.0**17
+_MAX_GUARDED_PART = 2.0**17
 """Codes that a part of a value may stand for where float64 is off by less than the guard."""
 GUARD = 1e-8
 """How near to a half a guarded line does not decide."""
-_MOST_PAIRS = 1 << 26
-_MOST_ASKED = 1 << 14
-_AT_ONCE = 1 << 22
-_SAMPLE = 64
+_MAX_PAIRS = 1 << 26
+_MAX_ASKED = 1 << 14
+_PAIRS_AT_ONCE = 1 << 22
+_RANDOM_POINTS = 64
 
 
 def find_paired_affine(paired: Paired) -> AffineFormula | None:
     """The line that is the same as a chain on all sums and elements of the second edge; None if none is proved."""
-    ends = _quantizer(paired)
+    ends = _find_quantizer(paired)
     if ends is None or paired.graph.reference != "exact" or paired.operand.scale != 1:
         return None
     proof = PairProof(paired)
-    affine = _line(proof, *ends)
-    if affine is None or (asked := _near_halves(proof, affine)) is None:
+    affine = _fit_paired(proof, *ends)
+    if affine is None or (asked := _find_points_near_halves(proof, affine)) is None:
         return None
     sums, elements = asked
     same = affine.codes(sums, elements) == proof.codes(sums, elements)
@@ -45,23 +45,24 @@ def find_paired_affine(paired: Paired) -> AffineFormula | None:
 
 
 def find_guarded_affine(paired: Paired) -> AffineFormula | None:
-    """The line of a chain, which decides codes but where values lie within `GUARD` of a half; None if there is none.
+    """Find the affine formula that decides all codes but those of values within `GUARD` of a half; None if none does.
 
-    Three corners of a range hold it to the chain within 4 * _OFF / 64 everywhere between, float64 within as much.
+    It is the chain's at three corners of the range, so it is off by 4 * _MAX_VALUE_ERROR / 64 at most everywhere
+    between; float64 is off by as much at most.
     """
-    ends = _quantizer(paired)
+    ends = _find_quantizer(paired)
     if ends is None or paired.graph.reference != "exact" or paired.operand.scale != 1:
         return None
     proof = PairProof(paired)
-    affine = _line(proof, *ends)
+    affine = _fit_paired(proof, *ends)
     if affine is None or affine.ratio is None:
         return None
     sums, seconds = (np.abs(np.stack(pair)).max(0) for pair in ((proof.low, proof.high), (proof.least, proof.most)))
     parts = np.abs(affine.factor) * sums, np.abs(affine.summand), np.abs(affine.ratio) * seconds
-    return affine if max(part.max() for part in parts) < _LARGEST else None
+    return affine if max(part.max() for part in parts) < _MAX_GUARDED_PART else None
 
 
-def _quantizer(paired: Paired) -> tuple[str, Node, bool] | None:
+def _find_quantizer(paired: Paired) -> tuple[str, Node, bool] | None:
     """The edge of values before they are rounded, the node that rounds, and whether a ReLU is between."""
     nodes = list(paired.chain.nodes)
     before = [n for n in (*paired.chain.second_path, *nodes[:-1]) if n.op not in _AFFINE]
@@ -75,7 +76,7 @@ def _quantizer(paired: Paired) -> tuple[str, Node, bool] | None:
     return (nodes[-2] if before else last).inputs[0], last, bool(before)
 
 
-def _line(proof: PairProof, edge: str, node: Node, relu: bool) -> AffineFormula | None:
+def _fit_paired(proof: PairProof, edge: str, node: Node, relu: bool) -> AffineFormula | None:
     """The line by the numbers at three corners of the range."""
     zero, scale = (float(np.asarray(node.attributes[key]).reshape(())) for key in ("zero", "scale"))
     low, high, first, last = proof.low, proof.high, proof.least, proof.most
@@ -84,11 +85,11 @@ def _line(proof: PairProof, edge: str, node: Node, relu: bool) -> AffineFormula 
     seconds = proof.paired.integers(np.stack([first, first, last]))
     values = proof.oracle.values([np.stack([low, high, low]), seconds])
     numbers = interval(Intervals().number(values[edge], values.graph.edges[edge]))
-    if (numbers.high - numbers.low).max() > scale * _OFF / 64:
+    if (numbers.high - numbers.low).max() > scale * _MAX_VALUE_ERROR / 64:
         return None
     start, by_sum, by_element = ((numbers.low + numbers.high) / 2 / scale).reshape(3, -1)
     factor, ratio = (by_sum - start) / (high - low), (by_element - start) / (last - first)
-    if np.abs(factor).min() < 4 * _OFF:
+    if np.abs(factor).min() < 4 * _MAX_VALUE_ERROR:
         return None
     offset = proof.paired.operand.offset
     least = max(int(node.attributes["low"]), round(zero)) if relu else int(node.attributes["low"])
@@ -96,19 +97,19 @@ def _line(proof: PairProof, edge: str, node: Node, relu: bool) -> AffineFormula 
     return AffineFormula(factor, start - factor * low - ratio * first, round(zero) - offset, limits, ratio)
 
 
-def _near_halves(proof: PairProof, affine: AffineFormula) -> tuple[Tensor, Tensor] | None:
+def _find_points_near_halves(proof: PairProof, affine: AffineFormula) -> tuple[Tensor, Tensor] | None:
     """Sums and elements (points, channels) whose values are near a half, and some others; None if they are too many."""
     elements, channels = proof.paired.elements, len(proof.low)
     halves = np.arange(*affine.limits) + 0.5 - affine.zero
-    if len(elements) * len(halves) * channels > _MOST_PAIRS:
+    if len(elements) * len(halves) * channels > _MAX_PAIRS:
         return None
     found = [list[_Point]() for _ in range(channels)]
-    for channel, point in _points(proof, affine, elements, halves):
+    for channel, point in _points_near_halves(proof, affine, elements, halves):
         found[channel].append(point)
-        if len(found[channel]) > _MOST_ASKED:
+        if len(found[channel]) > _MAX_ASKED:
             return None
     rng = np.random.default_rng(0)
-    sums = rng.integers(proof.low, proof.high + 1, (max(map(len, found)) + _SAMPLE, channels))
+    sums = rng.integers(proof.low, proof.high + 1, (max(map(len, found)) + _RANDOM_POINTS, channels))
     seconds = np.clip(rng.choice(elements, sums.shape), proof.least, proof.most)
     for channel, points in enumerate(found):
         for k, point in enumerate(points):
@@ -124,15 +125,21 @@ class _Point:
     element: int
 
 
-def _points(proof: PairProof, affine: AffineFormula, elements: Tensor, halves: Tensor) -> Iterator[tuple[int, _Point]]:
+def _points_near_halves(
+    proof: PairProof, affine: AffineFormula, elements: Tensor, halves: Tensor
+) -> Iterator[tuple[int, _Point]]:
     """Points whose values are near halves, with their channel."""
     assert affine.ratio is not None
-    many = max(1, _AT_ONCE // (len(halves) * len(proof.low)))
+    many = max(1, _PAIRS_AT_ONCE // (len(halves) * len(proof.low)))
     for k in range(0, len(elements), many):
         some = elements[k : k + many][:, None, None]
         exact = (halves[:, None] - affine.summand - affine.ratio * some) / affine.factor
         sums = np.rint(exact)
-        near = (np.abs(exact - sums) * np.abs(affine.factor) < _OFF) & (sums >= proof.low) & (sums <= proof.high)
+        near = (
+            (np.abs(exact - sums) * np.abs(affine.factor) < _MAX_VALUE_ERROR)
+            & (sums >= proof.low)
+            & (sums <= proof.high)
+        )
         near &= (some >= proof.least) & (some <= proof.most)
         for e, h, c in np.argwhere(near):
             yield int(c), _Point(int(sums[e, h, c]), int(some[e, 0, 0]))

@@ -19,7 +19,7 @@ from bitsynth.graph.types import INT32, Integers, Tensor
 from bitsynth.layers.epilogues import Thresholds
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.network.formulas.chain import Chain
-from bitsynth.network.formulas.forms import FEW_LEVELS, EpilogueForm, zero_code
+from bitsynth.network.formulas.forms import MAX_CHEAP_THRESHOLDS, EpilogueForm, zero_code
 from bitsynth.network.formulas.oracle import Oracle, over_channels
 from bitsynth.network.formulas.rescaling import Wanted, find_rescaling
 from bitsynth.network.formulas.search import find_breakpoints
@@ -27,14 +27,14 @@ from bitsynth.network.formulas.step_functions import ranges
 from bitsynth.network.formulas.thresholds import fit_thresholds
 from bitsynth.spec.matmul import MatmulOperand
 
-_MOST_POINTS = 600_000
+_MAX_EVALUATIONS = 600_000
 """Evaluations of the reference that a proof may take."""
-_ROUNDS = 6
+_MAX_REFITS = 6
 """Times that a formula is laid through points, and those that it misses are added."""
-_FIRST = 5
+_FIRST_ELEMENTS = 5
 """Elements of the residual through whose step functions it is laid first."""
-_MOST_ADDED = 1 << 12
-_ROUNDED = 2.0**-23
+_MAX_ADDED_POINTS = 1 << 12
+_FLOAT32_ERROR = 2.0**-23
 """Of values: what float32 may round away."""
 
 
@@ -101,7 +101,9 @@ class PairProof:
     def ratio(self) -> Tensor:
         """How much of a sum an element of the residual is (channels,), by the numbers where both meet."""
         chain, graph = self.paired.chain, self.paired.graph
-        joint = next(n for n in chain.nodes if any(name in n.inputs for name in _ends(chain)) and len(n.inputs) == 2)
+        joint = next(
+            n for n in chain.nodes if any(name in n.inputs for name in _joint_inputs(chain)) and len(n.inputs) == 2
+        )
         low, high, first, last = self.low, self.high, self.least, self.most
         seconds = self.paired.integers(np.stack([first, first, last]))
         values = self.oracle.values([np.stack([low, high, low]), seconds])
@@ -153,12 +155,12 @@ def find_paired_form(paired: Paired, *, floats: bool = False) -> EpilogueForm | 
     """
     proof, elements = PairProof(paired), paired.elements
     points = len(elements) * 2 * (proof.levels + 1) * len(proof.low)
-    if points > _MOST_POINTS or proof.low.min() <= INT32[0] or proof.high.max() >= INT32[1]:
+    if points > _MAX_EVALUATIONS or proof.low.min() <= INT32[0] or proof.high.max() >= INT32[1]:
         return None
-    makers = [_thresholds] if proof.levels <= FEW_LEVELS and not floats else []
-    wanted = _wanted(proof, elements)
-    for make in (*makers, _rescaled):
-        if (form := _proved(proof, elements, wanted, make)) is not None:
+    makers = [_make_thresholds] if proof.levels <= MAX_CHEAP_THRESHOLDS and not floats else []
+    wanted = _collect_wanted(proof, elements)
+    for make in (*makers, _make_rescale):
+        if (form := _prove_form(proof, elements, wanted, make)) is not None:
             return form
     return None
 
@@ -166,30 +168,30 @@ def find_paired_form(paired: Paired, *, floats: bool = False) -> EpilogueForm | 
 _Make = Callable[[PairProof, Wanted], EpilogueForm | None]
 
 
-def _proved(proof: PairProof, elements: Tensor, wanted: Wanted, make: _Make) -> EpilogueForm | None:
+def _prove_form(proof: PairProof, elements: Tensor, wanted: Wanted, make: _Make) -> EpilogueForm | None:
     """The form that is made of what is `wanted` first, if it is the chain everywhere; else points are added."""
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_REFITS):
         form = make(proof, wanted)
         if form is None:
             return None
-        sums, seconds, codes = _wrong(proof, elements, form)
+        sums, seconds, codes = _find_wrong_points(proof, elements, form)
         if not len(sums):
             return form
         wanted = wanted.at_more(sums, seconds, codes)
     return None
 
 
-def _wanted(proof: PairProof, elements: Tensor) -> Wanted:
+def _collect_wanted(proof: PairProof, elements: Tensor) -> Wanted:
     """What the epilogue is to give for some elements, both ends among them."""
     paired = proof.paired
-    some = elements[np.unique(np.linspace(0, len(elements) - 1, _FIRST).astype(int))]
+    some = elements[np.unique(np.linspace(0, len(elements) - 1, _FIRST_ELEMENTS).astype(int))]
     sums, seconds = proof.deciding(some, proof.codes)
     codes, zero = proof.codes(sums, seconds), zero_code(paired.kind.zero, paired.operand)
     limits = int(codes.min()), int(codes.max())
     return Wanted(sums, codes, paired.operand, limits, zero, seconds, proof.ratio, paired.residual)
 
 
-def _wrong(proof: PairProof, elements: Tensor, form: EpilogueForm) -> tuple[Tensor, Tensor, Tensor]:
+def _find_wrong_points(proof: PairProof, elements: Tensor, form: EpilogueForm) -> tuple[Tensor, Tensor, Tensor]:
     """Return the accumulators, elements and codes (points, channels) at which the epilogue is wrong in a channel."""
     residual = form.epilogue.residual
     assert residual is not None
@@ -200,24 +202,24 @@ def _wrong(proof: PairProof, elements: Tensor, form: EpilogueForm) -> tuple[Tens
 
     sums, seconds = proof.deciding(elements, made)
     codes = proof.codes(sums, seconds)
-    differs = np.flatnonzero((made(sums, seconds) != codes).any(1))[:_MOST_ADDED]
+    differs = np.flatnonzero((made(sums, seconds) != codes).any(1))[:_MAX_ADDED_POINTS]
     return sums[differs], seconds[differs], codes[differs]
 
 
-def _ends(chain: Chain) -> tuple[str, ...]:
+def _joint_inputs(chain: Chain) -> tuple[str, ...]:
     return (chain.second_path[-1].outputs[0] if chain.second_path else chain.second,)
 
 
-def _rescaled(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
+def _make_rescale(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
     """The float32 formula."""
     fit = wanted.fit
-    if fit.room(fit.best).min() < proof.levels * _ROUNDED:
+    if fit.room(fit.best).min() < proof.levels * _FLOAT32_ERROR:
         return None
     found = find_rescaling(wanted)
     return EpilogueForm(found.epilogue(wanted), found.shift) if found else None
 
 
-def _thresholds(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
+def _make_thresholds(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
     """Thresholds of sums with whole multiples of the residual, for each channel those that fit."""
     assert wanted.elements is not None
     assert wanted.residual is not None

@@ -16,13 +16,13 @@ from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.network.formulas.fitting import AffineFit
 from bitsynth.spec.matmul import MatmulOperand
 
-_COLUMNS = 64
+_COLUMNS_AT_ONCE = 64
 """Channels, each once for a try, whose codes are made at once."""
-_TOGETHER = 8
+_CHANNELS_AT_ONCE = 8
 """Channels that go through a plan's tries together."""
-_SHIFTS = 140
+_MAX_SHIFTS = 140
 """Integers that are tried as summands of sums."""
-_NO_ROOM = 2.0**-22
+_FLOAT32_SLACK = 2.0**-22
 """Of the greatest code: a formula of float32 may be off by so much from a line, where it is the reference itself."""
 
 
@@ -125,22 +125,22 @@ class Rescaling:
 def find_rescaling(wanted: Wanted) -> Rescaling | None:
     """The formula that gives all codes, without a summand if it can, of shifted sums if it must; None if none does."""
     room = wanted.fit.room(wanted.fit.best)
-    if room.min() < -_NO_ROOM * (1 + wanted.limits[1]):
+    if room.min() < -_FLOAT32_SLACK * (1 + wanted.limits[1]):
         return None
-    plans = (_alone, _with_zero, _with_summand, _shifted)[: 4 if wanted.elements is None else 3]
+    plans = (_try_factors, _try_with_zero, _try_with_summand, _try_shifted)[: 4 if wanted.elements is None else 3]
     hardest = wanted.of(np.array([room.argmin()]))
-    return next((found for plan in plans if _first(hardest, plan) and (found := _first(wanted, plan))), None)
+    return next((found for plan in plans if _find_first(hardest, plan) and (found := _find_first(wanted, plan))), None)
 
 
 def find_integer_rescaling(wanted: Wanted) -> Rescaling | None:
     """The same, with integers added to sums and no summand."""
-    return _first(wanted, _biased)
+    return _find_first(wanted, _try_with_integers)
 
 
 Tries = Iterator[Rescaling]
 
 
-def _alone(wanted: Wanted) -> Tries:
+def _try_factors(wanted: Wanted) -> Tries:
     """Factors alone."""
     for factor in _factors(wanted):
         yield Rescaling(factor, None, np.zeros(factor.shape, np.int64), wanted.zero)
@@ -153,7 +153,7 @@ def _factors(wanted: Wanted) -> Iterator[Tensor]:
     yield from wanted.fit.factors_alone()
 
 
-def _with_zero(wanted: Wanted) -> Tries:
+def _try_with_zero(wanted: Wanted) -> Tries:
     """Factors and the zero point as a float, as some references add it before they round."""
     offset = wanted.operand.offset
     summand = np.float32(wanted.zero + offset)
@@ -161,7 +161,7 @@ def _with_zero(wanted: Wanted) -> Tries:
         yield Rescaling(factor, np.full(factor.shape, summand), np.zeros(factor.shape, np.int64), -offset)
 
 
-def _with_summand(wanted: Wanted) -> Tries:
+def _try_with_summand(wanted: Wanted) -> Tries:
     """Factors and summands."""
     fit = wanted.fit
     for factor in fit.factors():
@@ -170,9 +170,9 @@ def _with_summand(wanted: Wanted) -> Tries:
             yield Rescaling(single, summand.astype(np.float32), np.zeros(factor.shape, np.int64), wanted.zero)
 
 
-def _biased(wanted: Wanted) -> Tries:
+def _try_with_integers(wanted: Wanted) -> Tries:
     """Factors of sums to which integers are added that come nearest to what would be added behind."""
-    yield from _alone(wanted)
+    yield from _try_factors(wanted)
     fit = wanted.fit
     for factor in fit.factors():
         single = factor.astype(np.float32)
@@ -182,7 +182,7 @@ def _biased(wanted: Wanted) -> Tries:
                 yield Rescaling(single, None, nearest + more, wanted.zero)
 
 
-def _shifted(wanted: Wanted) -> Tries:
+def _try_shifted(wanted: Wanted) -> Tries:
     """The same of sums whose middle is brought near 0, where float32 is finest."""
     middle = (wanted.limits[0] + wanted.limits[1] + 1) // 2
     centred = replace(wanted, zero=middle)
@@ -191,13 +191,13 @@ def _shifted(wanted: Wanted) -> Tries:
     start = np.rint(summand / np.where(best == 0, 1, best)).clip(-(1 << 30), 1 << 30).astype(np.int64)
     factor = best.astype(np.float32)
     summands = [*centred.fit.summands(factor.astype(np.float64))]
-    for k in range(_SHIFTS):
+    for k in range(_MAX_SHIFTS):
         shift = start + (k // 2 if k % 2 else -(k // 2))
         for part in summands:
             yield Rescaling(factor, (part - factor * shift).astype(np.float32), shift, middle)
 
 
-def _first(wanted: Wanted, plan: Callable[[Wanted], Tries]) -> Rescaling | None:
+def _find_first(wanted: Wanted, plan: Callable[[Wanted], Tries]) -> Rescaling | None:
     """The first of a plan's tries for each channel that gives its codes; None if one channel has none.
 
     Behind the first try few channels at a time go through the others: the rest need none where one of these has none.
@@ -206,25 +206,25 @@ def _first(wanted: Wanted, plan: Callable[[Wanted], Tries]) -> Rescaling | None:
     if (kept := next(tries, None)) is None:
         return None
     missing = np.flatnonzero(~kept.gives(wanted))
-    for group in np.split(missing, range(_TOGETHER, missing.size, _TOGETHER)):
+    for group in np.split(missing, range(_CHANNELS_AT_ONCE, missing.size, _CHANNELS_AT_ONCE)):
         tries, own = tee(tries)
-        if not _completed(kept, wanted, group, own):
+        if not _complete(kept, wanted, group, own):
             return None
     return kept
 
 
-def _completed(kept: Rescaling, wanted: Wanted, missing: Tensor, tries: Tries) -> bool:
+def _complete(kept: Rescaling, wanted: Wanted, missing: Tensor, tries: Tries) -> bool:
     """Whether each of these channels has a try that gives its codes; the first such is put into `kept`."""
-    while missing.size and (several := [*islice(tries, max(1, _COLUMNS // missing.size))]):
-        found = _together([tried.of(missing) for tried in several]).gives(wanted.of(np.tile(missing, len(several))))
+    while missing.size and (several := [*islice(tries, max(1, _COLUMNS_AT_ONCE // missing.size))]):
+        found = _stack_tries([tried.of(missing) for tried in several]).gives(wanted.of(np.tile(missing, len(several))))
         given = found.reshape(len(several), -1)
         for tried, own in zip(several, given & (given.cumsum(0) == 1), strict=True):
-            _replace(kept, tried, missing[own])
+            _copy_channels(kept, tried, missing[own])
         missing = missing[~given.any(0)]
     return not missing.size
 
 
-def _together(tries: Sequence[Rescaling]) -> Rescaling:
+def _stack_tries(tries: Sequence[Rescaling]) -> Rescaling:
     """Tries side by side, as one of so many times as many channels."""
     summands = [x.summand for x in tries if x.summand is not None]
     return Rescaling(
@@ -235,7 +235,7 @@ def _together(tries: Sequence[Rescaling]) -> Rescaling:
     )
 
 
-def _replace(kept: Rescaling, tried: Rescaling, where: Tensor) -> None:
+def _copy_channels(kept: Rescaling, tried: Rescaling, where: Tensor) -> None:
     """Put the channels of another in some places of one."""
     for one, other in ((kept.factor, tried.factor), (kept.summand, tried.summand), (kept.shift, tried.shift)):
         if one is not None and other is not None:

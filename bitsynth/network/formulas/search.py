@@ -11,13 +11,13 @@ from bitsynth.graph.types import Tensor
 
 Levels = Callable[[Tensor], Tensor]
 """Levels (points, channels) of elements, likewise, that are whole numbers."""
-_FEW = 3
+_MAX_UNGUESSED_LEVELS = 3
 """Levels that are not worth a guess."""
-_FAR = float(1 << 62)
+_MAX_GUESS = float(1 << 62)
 """Beyond any guess that is worth a try."""
-_NEAR = ((-1, 0), (-2, 1))
+_PROBES_AROUND_GUESS = ((-1, 0), (-2, 1))
 """Elements around a guess, those first between which it should be."""
-_ROWS = 64
+_PROBE_ROWS = 64
 """Rows of elements whose levels take little longer than those of one."""
 
 
@@ -33,18 +33,18 @@ def find_breakpoints(
     rising = ends[1] >= ends[0]
     search = _Search(levels, low, high, rising, ends)
     wanted = np.repeat(np.arange(1, m + 1)[:, None], len(low), axis=1)
-    if near is None and m > _FEW:
-        near = _guess(search, wanted, m)
+    if near is None and m > _MAX_UNGUESSED_LEVELS:
+        near = _guess_breakpoints(search, wanted, m)
     return search.first(wanted, near), np.asarray(rising)
 
 
-def _guess(search: _Search, wanted: Tensor, m: int) -> Tensor:
+def _guess_breakpoints(search: _Search, wanted: Tensor, m: int) -> Tensor:
     """Where levels may turn: on the straight line between the first and the last that do."""
     first, last = np.sort(search.ends, axis=0)
     outer = search.first(np.stack([np.minimum(first + 1, m), np.maximum(last, 1)]), None)
     span = np.maximum(last - first - 1, 1)
     apart = (outer[1].astype(np.float64) - outer[0]) / span
-    return np.asarray(outer[0] + np.rint((wanted - first - 1) * apart).clip(-_FAR, _FAR).astype(np.int64))
+    return np.asarray(outer[0] + np.rint((wanted - first - 1) * apart).clip(-_MAX_GUESS, _MAX_GUESS).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,17 +64,19 @@ class _Search:
         above = np.where(below < self.low, self.low, above)
         below = np.where(above > self.high, self.high, below)
         if guess is not None:
-            for around in _NEAR:
-                below, above = self._closer(np.stack([guess + k for k in around]), below, above, wanted)
+            for around in _PROBES_AROUND_GUESS:
+                below, above = self._narrow(np.stack([guess + k for k in around]), below, above, wanted)
         while most := (above > below + 1).sum(0).max():
-            below, above = self._closer(_between(below, above, max(1, _ROWS // int(most))), below, above, wanted)
+            below, above = self._narrow(
+                _spread_between(below, above, max(1, _PROBE_ROWS // int(most))), below, above, wanted
+            )
         return above
 
     def _after(self, levels: Tensor, wanted: Tensor) -> Tensor:
         """Whether a level is reached, or lost, where these are."""
         return np.asarray((levels >= wanted) == self.rising)
 
-    def _closer(self, probes: Tensor, below: Tensor, above: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    def _narrow(self, probes: Tensor, below: Tensor, above: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
         """The bounds of thresholds by the levels at probes (parts, rows, channels), where these are between them."""
         inside = (probes > below) & (probes < above)
         if not inside.any():
@@ -89,7 +91,7 @@ class _Search:
         return low, high
 
 
-def _between(below: Tensor, above: Tensor, count: int) -> Tensor:
+def _spread_between(below: Tensor, above: Tensor, count: int) -> Tensor:
     """So many elements (count, ...) that part what lies between others evenly, whose distance int64 may not hold."""
     start = below.astype(np.uint64)
     apart = above.astype(np.uint64) - start

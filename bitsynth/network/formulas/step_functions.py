@@ -18,13 +18,13 @@ from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.oracle import Oracle, over_channels
 from bitsynth.network.formulas.search import find_breakpoints
 
-_HUGE = 2.0**400
+_MAX_DOUBLE = 2.0**400
 """A size that no sum of products of float32 reaches, and that the reference can scale and square."""
-INFINITE = 0x7F800000
+INFINITE_PLACE = 0x7F800000
 """The bits of the least float32 above all that are finite."""
 
 
-_MOST_THRESHOLDS = 1 << 22
+_MAX_THRESHOLDS = 1 << 22
 """Of all channels: each takes some 7 us to be found and proved, so that all of them take half a minute at most."""
 
 
@@ -82,18 +82,18 @@ def find_step_function(
 ) -> StepFunction | None:
     """Return the step function of a chain over the range of its start, integers or finite floats.
 
-    None if the chain is none, or if its channels have more than `_MOST_THRESHOLDS` together.
+    None if the chain is none, or if its channels have more than `_MAX_THRESHOLDS` together.
 
     Floats are float32, or float64 if they are `doubles`, of a size below `beyond`. Where the chain makes one integer
     alone, it has a single level that is never reached.
     """
-    end = np.float64(min(beyond, _HUGE)).view(np.int64) if doubles else np.float32(beyond).view(np.int32)
+    end = np.float64(min(beyond, _MAX_DOUBLE)).view(np.int64) if doubles else np.float32(beyond).view(np.int32)
     low, high = ranges(graph, chain, int(end))
     kind, oracle = graph.edges[chain.end].integers, Oracle(graph, chain, doubles=doubles)
     floats = double_of if doubles else float_of
     numbers = _same if isinstance(graph.edges[chain.start].type, Integers) else floats
     m = max(1, (kind.most - kind.least) // kind.step)
-    if m * len(low) > _MOST_THRESHOLDS:
+    if m * len(low) > _MAX_THRESHOLDS:
         return None
 
     def levels(elements: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def step_function_of(def_use: DefUse, chain: Chain) -> StepFunction | None:
     return made
 
 
-def ranges(graph: Graph, chain: Chain, infinite: int = INFINITE) -> tuple[Tensor, Tensor]:
+def ranges(graph: Graph, chain: Chain, infinite: int = INFINITE_PLACE) -> tuple[Tensor, Tensor]:
     """The least and greatest element of the start for each channel (channels,): integers, or places of finite floats.
 
     Floats are those whose least infinite one has the place `infinite`.

@@ -9,14 +9,14 @@ from bitsynth.layers.epilogues import Thresholds
 from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.spec.matmul import MatmulOperand
 
-MOST_LEVELS = 255
+MAX_LEVELS = 255
 
 
 def make_thresholds(step_function: StepFunction, operand: MatmulOperand) -> Thresholds | None:
     """The thresholds of int32 sums whose number is the code of `operand`; None if they do not fit a layer."""
     found = level_ends(step_function, operand)
     inside = step_function.low.min() > INT32[0] and step_function.high.max() < INT32[1]
-    if not inside or not 1 <= found.shape[1] <= MOST_LEVELS:
+    if not inside or not 1 <= found.shape[1] <= MAX_LEVELS:
         return None
     return Thresholds(sort_rows(found), step_function.rising)
 

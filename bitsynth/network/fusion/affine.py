@@ -16,12 +16,12 @@ from bitsynth.network.formulas.gates import find_gated_affine
 from bitsynth.network.formulas.paired_affine import GUARD, find_guarded_affine, find_paired_affine
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.fusion.sums import SumsGroup, has_channels, repeats, sums_maker
+from bitsynth.network.fusion.sums import AccumulatorGroup, find_product_of, has_channels, repeats
 from bitsynth.network.plain import group as plain_group
 from bitsynth.network.program import Buffer, Format, NetworkStep, PlainStep
 from bitsynth.spec.matmul import MatmulOperand
 
-_MOST_WHOLE = 2.0**30
+_MAX_UNCLIPPED = 2.0**30
 """Values below it can be rounded before they are cut."""
 
 
@@ -30,12 +30,12 @@ def match_affine(def_use: DefUse, node: Node) -> FusionGroup | None:
     source = def_use.only_source(node)
     if source is None or not has_channels(def_use, source):
         return None
-    return _single(def_use, source) or _gated(def_use, source) or _joined(def_use, source, node)
+    return _match_single(def_use, source) or _match_gated(def_use, source) or _match_joined(def_use, source, node)
 
 
-def _single(def_use: DefUse, source: str) -> FusionGroup | None:
+def _match_single(def_use: DefUse, source: str) -> FusionGroup | None:
     chain = find_chain(def_use, source)
-    operand = _operand(def_use, chain)
+    operand = _find_operand(def_use, chain)
     if chain is None or operand is None:
         return None
     step_function = step_function_of(def_use, chain)
@@ -43,18 +43,18 @@ def _single(def_use: DefUse, source: str) -> FusionGroup | None:
     return AffineGroup(def_use, chain, affine, operand, None) if affine else None
 
 
-def _gated(def_use: DefUse, source: str) -> FusionGroup | None:
+def _match_gated(def_use: DefUse, source: str) -> FusionGroup | None:
     chain = find_chain(def_use, source, monotone=False)
-    operand = _operand(def_use, chain)
+    operand = _find_operand(def_use, chain)
     if chain is None or operand is None:
         return None
     affine = find_gated_affine(def_use.graph, chain, operand)
     return AffineGroup(def_use, chain, affine, operand, None) if affine else None
 
 
-def _joined(def_use: DefUse, source: str, node: Node) -> FusionGroup | None:
+def _match_joined(def_use: DefUse, source: str, node: Node) -> FusionGroup | None:
     chain = find_joined_chain(def_use, source, 1, node)
-    operand = _operand(def_use, chain)
+    operand = _find_operand(def_use, chain)
     if chain is None or operand is None:
         return None
     second = residual_operand(def_use, chain.second)
@@ -65,23 +65,23 @@ def _joined(def_use: DefUse, source: str, node: Node) -> FusionGroup | None:
     return GuardedAffineGroup(def_use, chain, guarded, operand, second) if guarded else None
 
 
-def _operand(def_use: DefUse, chain: Chain | None) -> MatmulOperand | None:
+def _find_operand(def_use: DefUse, chain: Chain | None) -> MatmulOperand | None:
     """What the chain's end has codes for; None if there is no chain, no codes, or elements change their places."""
-    return operand_of(def_use.graph.edges[chain.end]) if chain and _stays(def_use, chain) else None
+    return operand_of(def_use.graph.edges[chain.end]) if chain and _keeps_places(def_use, chain) else None
 
 
 def residual_operand(def_use: DefUse, edge: str) -> MatmulOperand | None:
     """The operand of an edge's codes; None if it has sums, as layers give them in int32."""
-    return None if sums_maker(def_use, edge) else operand_of(def_use.graph.edges[edge])
+    return None if find_product_of(def_use, edge) else operand_of(def_use.graph.edges[edge])
 
 
-def _stays(def_use: DefUse, chain: Chain) -> bool:
+def _keeps_places(def_use: DefUse, chain: Chain) -> bool:
     """Whether elements at the end lie as those at the start do."""
     first, last = (def_use.graph.edges[name].shape for name in (chain.start, chain.end))
     return chain.axes[-1] == 1 and first[:2] == last[:2]
 
 
-class AffineGroup(SumsGroup):
+class AffineGroup(AccumulatorGroup):
     """A line of float64 for each channel."""
 
     def __init__(
@@ -108,7 +108,7 @@ class AffineGroup(SumsGroup):
         affine, pixels = self.repeated
         numbers = [affine.factor, affine.summand, *([] if affine.ratio is None else [affine.ratio])]
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
-        fits = self._most < _MOST_WHOLE
+        fits = self._most < _MAX_UNCLIPPED
         body = _body_of_rows(affine, pixels) if fits else _body(affine, pixels, AffineNames())
         constants = tuple(np.ascontiguousarray(k) for k in numbers)
         formula = self.affine.of(self.def_use.graph.edges[self.chain.start].shape[1])

@@ -16,9 +16,9 @@ from bitsynth.network.fusion.functions import layouts_of
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.fusion.lookup import make_lookup
 
-_MOST = 64
+_MAX_NODES = 64
 """Nodes of a function: an activation that is written out has a dozen."""
-_MOST_READERS = 4 * _MOST
+_MAX_READERS = 4 * _MAX_NODES
 """Nodes that are looked at for it: an edge may have thousands of readers."""
 
 
@@ -34,9 +34,9 @@ def match_cone(def_use: DefUse, node: Node) -> FusionGroup | None:
 
 def find_forks(def_use: DefUse, source: str, first: Node) -> Iterator[Chain]:
     """The functions of an edge to which a node belongs, the longest first; their nodes as a chain has them."""
-    cone = _Cone(def_use, source, first)
-    for place in reversed(range(cone.parting, len(cone.links))):
-        before = cone.needed(place)
+    fork = _Fork(def_use, source, first)
+    for place in reversed(range(fork.parting, len(fork.links))):
+        before = fork.needed(place)
         if before is None or before[0].node is not first:
             continue
         end = before[-1].node.outputs[0]
@@ -49,7 +49,7 @@ def find_forks(def_use: DefUse, source: str, first: Node) -> Iterator[Chain]:
 
 
 @dataclass
-class _Cone:
+class _Fork:
     """What is made of an edge alone, element by element, by nodes from a `first` one on.
 
     Attributes:
@@ -74,8 +74,8 @@ class _Cone:
                 heappush(open_ones, (order[readers[edge][which].name], which, edge))
 
         open_next(self.source, bisect_left(readers[self.source], first, key=lambda node: order[node.name]))
-        for _ in range(_MOST_READERS):
-            if not open_ones or len(self.links) == _MOST:
+        for _ in range(_MAX_READERS):
+            if not open_ones or len(self.links) == _MAX_NODES:
                 break
             place, which, edge = heappop(open_ones)
             open_next(edge, which + 1)
@@ -89,7 +89,7 @@ class _Cone:
                 break
 
     def _link(self, node: Node) -> Link | None:
-        """A node of what is in the cone and of constants; None if it reads anything else."""
+        """A node of what is in the fork and of constants; None if it reads anything else."""
         edges = self.def_use.graph.edges
         own = [e for e in node.inputs if e == self.source or e in self.makers]
         if node.op == "reshape" or len(node.outputs) > 1:

@@ -13,7 +13,7 @@ from bitsynth.network.formulas.curves import Curve, find_curve
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.cones import find_forks
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.fusion.sums import SumsGroup, has_channels, repeats
+from bitsynth.network.fusion.sums import AccumulatorGroup, has_channels, repeats
 from bitsynth.network.program import Buffer, NetworkStep, PlainStep
 from bitsynth.spec.matmul import MatmulOperand
 
@@ -23,7 +23,7 @@ def match_curve(def_use: DefUse, node: Node) -> FusionGroup | None:
     source = def_use.only_source(node)
     if source is None or not has_channels(def_use, source) or def_use.graph.reference != "exact":
         return None
-    for chain in _functions(def_use, source, node):
+    for chain in _find_functions(def_use, source, node):
         operand = operand_of(def_use.graph.edges[chain.end])
         curve = find_curve(def_use.graph, chain, operand) if operand else None
         if operand and curve:
@@ -31,7 +31,7 @@ def match_curve(def_use: DefUse, node: Node) -> FusionGroup | None:
     return None
 
 
-def _functions(def_use: DefUse, source: str, node: Node) -> Iterator[Chain]:
+def _find_functions(def_use: DefUse, source: str, node: Node) -> Iterator[Chain]:
     """The longest function whose ways part, and the chain."""
     shape = def_use.graph.edges[source].shape
     cone = next(find_forks(def_use, source, node), None)
@@ -40,7 +40,7 @@ def _functions(def_use: DefUse, source: str, node: Node) -> Iterator[Chain]:
     return (x for x in found if def_use.graph.edges[x.end].shape[:2] == shape[:2])
 
 
-class CurveGroup(SumsGroup):
+class CurveGroup(AccumulatorGroup):
     """A curve of each channel."""
 
     def __init__(self, def_use: DefUse, chain: Chain, curve: Curve, operand: MatmulOperand) -> None:

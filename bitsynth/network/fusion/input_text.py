@@ -11,9 +11,9 @@ from bitsynth.graph.types import Tensor
 from bitsynth.network.formulas.step_functions import StepFunction, float_of
 from bitsynth.network.fusion.rounding import RoundedLevels
 
-_FEW, _SOME = 3, 16
+_MAX_COUNTED, _MAX_COUNTED_ALONE = 3, 16
 """Levels that are counted at once: always, and where no formula is known."""
-_BLOCK = 2048
+_BLOCK_BYTES = 2048
 """Bytes of planes that are interleaved at a time."""
 
 
@@ -49,7 +49,7 @@ class LevelCodes:
     @property
     def counts(self) -> bool:
         """Whether thresholds are all compared."""
-        return self.levels <= (_FEW if self.formulas else _SOME)
+        return self.levels <= (_MAX_COUNTED if self.formulas else _MAX_COUNTED_ALONE)
 
     @property
     def table(self) -> Tensor:
@@ -81,7 +81,7 @@ def input_body(codes: LevelCodes, shape: tuple[int, int, int], *, planes: bool) 
     batch, pixels, channels = shape
     apart = len(codes.thresholds) > 1
     if planes and channels > 1 and pixels > 1:
-        return _of_planes(codes, batch, pixels, channels)
+        return _planes_body(codes, batch, pixels, channels)
     if not apart:
         return _loop("i", math.prod(shape), codes.text("in0[i]", "out0[i]", "k0", 0))
     inner = codes.text("in0[at]", "out0[at]", f"(k0 + c * {codes.table.shape[1]})", 0)
@@ -89,9 +89,9 @@ def input_body(codes: LevelCodes, shape: tuple[int, int, int], *, planes: bool) 
     return _loop("row", batch * pixels, _loop("c", channels, row))
 
 
-def _of_planes(codes: LevelCodes, batch: int, pixels: int, channels: int) -> str:
+def _planes_body(codes: LevelCodes, batch: int, pixels: int, channels: int) -> str:
     """Blocks of all planes, then their pixels."""
-    block = min(pixels, max(16, _BLOCK // channels // 16 * 16))
+    block = min(pixels, max(16, _BLOCK_BYTES // channels // 16 * 16))
     apart = codes.table.shape[1] if len(codes.thresholds) > 1 else 0
     several = bool(codes.formulas) and apart > 0 and not codes.counts
     planes = [
@@ -107,14 +107,14 @@ for (size_t n = 0; n < {batch}; ++n)
         const size_t count = {pixels} - start < {block} ? {pixels} - start : {block};
         const float *from = in0 + n * {channels * pixels} + start;
         uint8_t *to = out0 + (n * {pixels} + start) * {channels};
-{_indented(made, 2)}
-{_indented(_loop("i", "count", _loop("c", channels, f"to[i * {channels} + c] = made[c][i];")), 2)}
+{_indent(made, 2)}
+{_indent(_loop("i", "count", _loop("c", channels, f"to[i * {channels} + c] = made[c][i];")), 2)}
     }}"""
 
 
 def _loop(name: str, count: int | str, body: str) -> str:
-    return f"for (size_t {name} = 0; {name} < {count}; ++{name}) {{\n{_indented(body)}\n}}"
+    return f"for (size_t {name} = 0; {name} < {count}; ++{name}) {{\n{_indent(body)}\n}}"
 
 
-def _indented(text: str, deep: int = 1) -> str:
+def _indent(text: str, deep: int = 1) -> str:
     return "\n".join("    " * deep + line for line in text.split("\n"))

@@ -19,7 +19,7 @@ from bitsynth.network.fusion.rounding import RoundedLevels, fit_rounded_levels
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
 
 _MOVES = ("reshape", "transpose")
-_MOST_LOOPS = 8
+_MAX_LOOPS = 8
 """Planes of a formula each."""
 
 
@@ -31,18 +31,18 @@ def match_input(def_use: DefUse, node: Node) -> FusionGroup | None:
         return None
     if not isinstance(graph.edges[source].type, Reals):
         return None
-    moves = _moves(def_use, node)
+    moves = _collect_moves(def_use, node)
     start = moves[-1].outputs[0] if moves else source
     links = find_links(def_use, start, 1, None if moves else node, mixing=True)
     for count in range(len(links), 0, -1):
         if operand_of(graph.edges[links[count - 1].node.outputs[0]]):
             chain = make_chain(def_use, start, links[:count])
             if chain.axes[-1] == 1 or not chain.varies:
-                return _made(def_use, source, moves, chain)
+                return _make_group(def_use, source, moves, chain)
     return None
 
 
-def _moves(def_use: DefUse, node: Node | None) -> tuple[Node, ...]:
+def _collect_moves(def_use: DefUse, node: Node | None) -> tuple[Node, ...]:
     """Moves one after another, the first of which is a node."""
     found: list[Node] = []
     while node is not None and node.op in _MOVES:
@@ -51,15 +51,15 @@ def _moves(def_use: DefUse, node: Node | None) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def _made(def_use: DefUse, source: str, moves: tuple[Node, ...], chain: Chain) -> FusionGroup | None:
-    order = _order(def_use, source, moves, chain.end)
+def _make_group(def_use: DefUse, source: str, moves: tuple[Node, ...], chain: Chain) -> FusionGroup | None:
+    order = _find_order(def_use, source, moves, chain.end)
     step_function = find_step_function(def_use.graph, chain) if order and chain.is_limited else None
     if order is None or step_function is None or len(set(step_function.rising.tolist())) > 1:
         return None
     return InputGroup(def_use, source, (*moves, *chain.nodes), step_function, order)
 
 
-def _order(def_use: DefUse, source: str, moves: tuple[Node, ...], end: str) -> str | None:
+def _find_order(def_use: DefUse, source: str, moves: tuple[Node, ...], end: str) -> str | None:
     """Whether the caller's numbers lie as codes do, channels last, or in planes of channels; None if in other order."""
     graph = def_use.graph
     given, made = graph.edges[source].shape, graph.edges[end].shape
@@ -113,14 +113,14 @@ class InputGroup(FusionGroup):
 def input_step(step_function: StepFunction, edge: Edge, order: str) -> PlainStep:
     """Return the step, of no buffers yet, that makes codes of `edge` of float32 that lie in an `order`."""
     (first,) = codes_of(np.array([step_function.least]), edge).tolist()
-    codes = LevelCodes.of(step_function, first, _formulas(step_function, order))
+    codes = LevelCodes.of(step_function, first, _find_formulas(step_function, order))
     batch, channels, *image = edge.shape
     body = input_body(codes, (batch, math.prod(image), channels), planes=order == PLAIN)
     return PlainStep((), (), (), body, (codes.table,), headers=("bs_exact.h",), formula=step_function)
 
 
-def _formulas(step_function: StepFunction, order: str) -> tuple[RoundedLevels, ...]:
+def _find_formulas(step_function: StepFunction, order: str) -> tuple[RoundedLevels, ...]:
     """Formulas of levels, if C has a loop for each."""
-    if len(step_function.low) > (_MOST_LOOPS if order == PLAIN else 1):
+    if len(step_function.low) > (_MAX_LOOPS if order == PLAIN else 1):
         return ()
     return fit_rounded_levels(step_function)

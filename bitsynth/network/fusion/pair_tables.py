@@ -42,18 +42,18 @@ class Join:
 
 def match_join(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A join that begins with a node, and with chains before and after it the widest."""
-    joins = (join for join in _joins(def_use, node) if node in join.nodes)
-    return next((group for join in joins if (group := _made(def_use, join))), None)
+    joins = (join for join in _find_joins(def_use, node) if node in join.nodes)
+    return next((group for join in joins if (group := _make_group(def_use, join))), None)
 
 
 def match_near_join(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A node of two edges of codes, with the chain after it."""
     if any(operand_of(def_use.graph.edges[e]) is None for e in _varying(def_use, node)):
         return None
-    return next((group for join in _ended(def_use, node, {}) if (group := _made(def_use, join))), None)
+    return next((group for join in _find_ended(def_use, node, {}) if (group := _make_group(def_use, join))), None)
 
 
-def _joins(def_use: DefUse, node: Node) -> Iterator[Join]:
+def _find_joins(def_use: DefUse, node: Node) -> Iterator[Join]:
     """The joins to which the chain that begins with a node leads, the longest first."""
     source, at = def_use.only_source(node), node
     if source is not None:
@@ -64,7 +64,7 @@ def _joins(def_use: DefUse, node: Node) -> Iterator[Join]:
         at = reader
     given = _varying(def_use, at)
     if len(given) == 2:
-        yield from _ended(def_use, at, {e: _before(def_use, e, node) for e in given})
+        yield from _find_ended(def_use, at, {e: _nodes_before(def_use, e, node) for e in given})
 
 
 def _varying(def_use: DefUse, node: Node) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def _varying(def_use: DefUse, node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(e for e in node.inputs if not def_use.is_constant(e)))
 
 
-def _before(def_use: DefUse, edge: str, first: Node) -> tuple[Node, ...]:
+def _nodes_before(def_use: DefUse, edge: str, first: Node) -> tuple[Node, ...]:
     """Nodes that make an edge of codes farthest before it, none of which comes before the `first`; last ones first."""
     order = def_use.order
     nodes: list[Node] = []
@@ -94,7 +94,7 @@ def _is_link(def_use: DefUse, node: Node, source: str) -> bool:
     return bool(found) and found[0].node is node and not found[0].varies
 
 
-def _ended(def_use: DefUse, node: Node, before: dict[str, tuple[Node, ...]]) -> Iterator[Join]:
+def _find_ended(def_use: DefUse, node: Node, before: dict[str, tuple[Node, ...]]) -> Iterator[Join]:
     """Joins by a node of two inputs, with the chains before it and one after, the longest first, that give codes."""
     edges = def_use.graph.edges
     given = _varying(def_use, node)
@@ -114,12 +114,12 @@ def _ended(def_use: DefUse, node: Node, before: dict[str, tuple[Node, ...]]) -> 
         yield Join(nodes, starts, made)
 
 
-def _made(def_use: DefUse, join: Join) -> FusionGroup | None:
+def _make_group(def_use: DefUse, join: Join) -> FusionGroup | None:
     """The group of a join; None if pixels or channels differ in it."""
     graph, target = def_use.graph, def_use.target
     starts, end = graph.edges_of(join.starts), graph.edges[join.end]
     values = [code_values(graph, name) for name in join.starts]
-    made = _evaluated(graph, join, np.meshgrid(*values, indexing="ij"))
+    made = _evaluate_join(graph, join, np.meshgrid(*values, indexing="ij"))
     if made is None:
         return None
     table, channels = codes_of(made, end), starts[0].shape[1]
@@ -145,7 +145,7 @@ def scaled_quantization(edge: Edge) -> Quantization:
         return plain
 
 
-def _evaluated(graph: Graph, join: Join, points: Sequence[Tensor]) -> Tensor | None:
+def _evaluate_join(graph: Graph, join: Join, points: Sequence[Tensor]) -> Tensor | None:
     """The integers that a join makes of integers of its starts, all alike in shape, by a small network."""
     read = {name for node in join.nodes for name in node.inputs if name in graph.constants}
     builder = GraphBuilder.beginning(replace(graph, inputs=(), constants={n: graph.constants[n] for n in read}))

@@ -25,32 +25,32 @@ Pads = tuple[tuple[int, int], ...]
 
 def match_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A pool of an edge of codes, which makes codes."""
-    if node.op not in _MATCHERS or operand_of(def_use.graph.edges[node.inputs[0]]) is None:
+    if node.op not in _POOL_MATCHERS or operand_of(def_use.graph.edges[node.inputs[0]]) is None:
         return None
-    return _MATCHERS[node.op](def_use, node)
+    return _POOL_MATCHERS[node.op](def_use, node)
 
 
-def _maxima(def_use: DefUse, node: Node) -> FusionGroup | None:
+def _match_max_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
     """The greatest codes of windows, which are those of the greatest integers."""
     source, made = def_use.graph.edges_of((*node.inputs, *node.outputs))
     operand, window = operand_of(source), node.attributes["window"]
     pads = _pads(window, source.shape[2:])
     if operand != operand_of(made) or not 3 <= len(source.shape) <= 4 or pads is None:
         return None
-    options: dict[str, Any] = {**_slides(window), "padding": _edges(pads), "isa": def_use.target.isa}
+    options: dict[str, Any] = {**_slide_options(window), "padding": _all_sides(pads), "isa": def_use.target.isa}
     codes = quantization_of(source)
 
     def make(layout: str, out_layout: str) -> MaxPool2d:
-        kernel = _plane(window.kernel)
+        kernel = _height_and_width(window.kernel)
         return MaxPool2d(source.shape[1], codes, kernel, layout=layout, out_layout=out_layout, **options)
 
     return GlueGroup(def_use, (node,), node.inputs, make)
 
 
-def _sums(def_use: DefUse, node: Node) -> FusionGroup | None:
+def _match_sum_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
     """Codes of sums of windows, or of all pixels, and of what elementwise nodes make of them."""
     source = def_use.graph.edges[node.inputs[0]]
-    window = node.attributes["window"] if node.op == "sum_pool" else _whole(node, source.shape)
+    window = node.attributes["window"] if node.op == "sum_pool" else _whole_image(node, source.shape)
     if window is None or not 3 <= len(source.shape) <= 4 or not def_use.carries_integers(node.outputs[0]):
         return None
     pads = _pads(window, source.shape[2:])
@@ -58,26 +58,26 @@ def _sums(def_use: DefUse, node: Node) -> FusionGroup | None:
         return None
     if math.prod(window.kernel) * len(code_values(def_use.graph, source.name)) > MOST_SUMS:
         return None
-    ends = (c for c in (*find_chains(def_use, node.outputs[0]), None) if operand_of(_end(def_use, node, c)))
-    found = (_summed(def_use, node, window, chain) for chain in ends)
+    ends = (c for c in (*find_chains(def_use, node.outputs[0]), None) if operand_of(_last_edge(def_use, node, c)))
+    found = (_make_sum_pool(def_use, node, window, chain) for chain in ends)
     return next((group for group in found if group), None)
 
 
-def _end(def_use: DefUse, node: Node, chain: Chain | None) -> Edge:
+def _last_edge(def_use: DefUse, node: Node, chain: Chain | None) -> Edge:
     """What a chain after a node makes, or without one the node."""
     return def_use.graph.edges[chain.end if chain else node.outputs[0]]
 
 
-def _summed(def_use: DefUse, node: Node, window: SlidingWindow, chain: Chain | None) -> FusionGroup | None:
+def _make_sum_pool(def_use: DefUse, node: Node, window: SlidingWindow, chain: Chain | None) -> FusionGroup | None:
     """The group of a pool of sums and a chain after it; None if channels differ in that."""
-    source, made = def_use.graph.edges[node.inputs[0]], _end(def_use, node, chain)
-    sums = _sums_of(def_use, node, math.prod(window.kernel))
+    source, made = def_use.graph.edges[node.inputs[0]], _last_edge(def_use, node, chain)
+    sums = _window_sums(def_use, node, math.prod(window.kernel))
     table = evaluate_codes(def_use.graph, chain, sums) if chain else sums[None]
     if len(table) > 1:
         return None
     codes = codes_of(table[0], made)
-    kinds, kernel = (quantization_of(source), quantization_of(made)), _plane(window.kernel)
-    options: dict[str, Any] = {**_slides(window), "isa": def_use.target.isa}
+    kinds, kernel = (quantization_of(source), quantization_of(made)), _height_and_width(window.kernel)
+    options: dict[str, Any] = {**_slide_options(window), "isa": def_use.target.isa}
 
     def make(layout: str, out_layout: str) -> SumLookup:
         return SumLookup(source.shape[1], codes, *kinds, kernel, layout=layout, out_layout=out_layout, **options)
@@ -86,7 +86,7 @@ def _summed(def_use: DefUse, node: Node, window: SlidingWindow, chain: Chain | N
     return GlueGroup(def_use, nodes, node.inputs, make, layouts_of(def_use.graph, node.outputs[0], made.name))
 
 
-def _sums_of(def_use: DefUse, node: Node, pixels: int) -> Tensor:
+def _window_sums(def_use: DefUse, node: Node, pixels: int) -> Tensor:
     """The sum for each sum of codes of so many pixels."""
     kind, values = def_use.graph.edges[node.inputs[0]].integers, code_values(def_use.graph, node.inputs[0])
     least, apart = int(values[0]) - int(kind.zero.reshape(())), int(values[1]) - int(values[0])
@@ -94,7 +94,7 @@ def _sums_of(def_use: DefUse, node: Node, pixels: int) -> Tensor:
     return made
 
 
-def _whole(node: Node, shape: Shape) -> SlidingWindow | None:
+def _whole_image(node: Node, shape: Shape) -> SlidingWindow | None:
     """The window that is the image; None unless the sums are over that."""
     if tuple(node.attributes["axes"]) != tuple(range(2, len(shape))):
         return None
@@ -114,20 +114,20 @@ def _pads(window: SlidingWindow, image: Shape) -> Pads | None:
     return tuple(pads)
 
 
-def _slides(window: SlidingWindow) -> dict[str, tuple[int, int]]:
-    return {"stride": _plane(window.strides), "dilation": _plane(window.dilations)}
+def _slide_options(window: SlidingWindow) -> dict[str, tuple[int, int]]:
+    return {"stride": _height_and_width(window.strides), "dilation": _height_and_width(window.dilations)}
 
 
-def _plane(sizes: Sequence[int]) -> tuple[int, int]:
+def _height_and_width(sizes: Sequence[int]) -> tuple[int, int]:
     """Sizes of an image's height and width; of (N, C, L) the height is 1."""
     high, wide = (1, *sizes)[-2:]
     return high, wide
 
 
-def _edges(pads: Pads) -> tuple[int, int, int, int]:
+def _all_sides(pads: Pads) -> tuple[int, int, int, int]:
     """Padding as (top, left, bottom, right)."""
     (top, bottom), (left, right) = ((0, 0), *pads)[-2:]
     return top, left, bottom, right
 
 
-_MATCHERS = {"max_pool": _maxima, "sum_pool": _sums, "reduce_sum": _sums}
+_POOL_MATCHERS = {"max_pool": _match_max_pool, "sum_pool": _match_sum_pool, "reduce_sum": _match_sum_pool}

@@ -49,7 +49,7 @@ class Product:
 
 def find_product(def_use: DefUse, node: Node) -> Product | None:
     """The product that begins with a node: with the flattening of an image before it, or a bias of integers after."""
-    flat = _flattening(def_use, node)
+    flat = _find_flattening(def_use, node)
     at = def_use.only_reader(node.outputs[0]) if flat else node
     if at is None or at.op not in _MAKERS or not _is_of_constants(def_use, at):
         return None
@@ -58,7 +58,7 @@ def find_product(def_use: DefUse, node: Node) -> Product | None:
         return None
     if flat:
         made = replace(made, nodes=(node, *made.nodes), start=node.inputs[0], flatten=flat)
-    return _with_bias(def_use, made)
+    return _add_bias(def_use, made)
 
 
 def _is_of_constants(def_use: DefUse, node: Node) -> bool:
@@ -79,7 +79,7 @@ def _zero_point(edge: Edge) -> int:
     return int(edge.integers.zero.reshape(-1)[0])
 
 
-def _convolution(def_use: DefUse, node: Node) -> Product | None:
+def _make_convolution(def_use: DefUse, node: Node) -> Product | None:
     """A convolution of images, or of lines, which are images of height 1."""
     x = def_use.graph.edges[node.inputs[0]]
     window, axes = node.attributes["window"], len(x.shape) - 2
@@ -109,7 +109,7 @@ def _convolution(def_use: DefUse, node: Node) -> Product | None:
     )
 
 
-def _dense(def_use: DefUse, node: Node) -> Product | None:
+def _make_dense(def_use: DefUse, node: Node) -> Product | None:
     """A matrix product whose second factor is one matrix."""
     x, w = def_use.graph.edges_of(node.inputs)
     if len(w.shape) != 2 or len(x.shape) < 2:
@@ -120,10 +120,10 @@ def _dense(def_use: DefUse, node: Node) -> Product | None:
     return Product((node,), x.name, node.outputs[0], axis, weight, _zero_point(x), (1, 1, rows), layout=layout)
 
 
-_MAKERS = {"conv": _convolution, "matmul": _dense}
+_MAKERS = {"conv": _make_convolution, "matmul": _make_dense}
 
 
-def _flattening(def_use: DefUse, node: Node) -> FlatImage | None:
+def _find_flattening(def_use: DefUse, node: Node) -> FlatImage | None:
     """The image that a reshape of (N, C, H, W) makes features of."""
     if node.op != "reshape":
         return None
@@ -134,7 +134,7 @@ def _flattening(def_use: DefUse, node: Node) -> FlatImage | None:
     return FlatImage(height, width, before[1])
 
 
-def _with_bias(def_use: DefUse, product: Product) -> Product:
+def _add_bias(def_use: DefUse, product: Product) -> Product:
     """The product with a following sum of its sums and integers on their scale."""
     node = def_use.only_reader(product.end)
     if node is None or node.op != "add":

@@ -47,28 +47,28 @@ def match_product_to_codes(def_use: DefUse, node: Node) -> FusionGroup | None:
     whole = find_chain(def_use, product.end, product.axis) if product else None
     if product is None or whole is None:
         return None
-    chain, form = _with_form(def_use, product, whole)
+    chain, form = _find_form_of_part(def_use, product, whole)
     if form is None or (is_long(form) and _has_affine(def_use, chain)):
         return None
     nodes = (*product.nodes, *collect_chain_nodes(def_use, product.nodes[0], chain))
-    return _made(def_use, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
+    return _make_group(def_use, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
 
 
-def _with_form(def_use: DefUse, product: Product, whole: Chain) -> tuple[Chain, EpilogueForm | None]:
+def _find_form_of_part(def_use: DefUse, product: Product, whole: Chain) -> tuple[Chain, EpilogueForm | None]:
     """The chain, or what of it ends with the last codes that are made quickly behind the sums, and what makes them.
 
     If none are, the whole chain; nothing makes its codes if elements move, or no form is proved.
     """
     first: EpilogueForm | None = None
     for chain in (whole, *reversed([before for before, _ in split_at_codes(def_use, whole)])):
-        form = _form(def_use, chain) if _stays(def_use, product, chain) else None
+        form = _find_form(def_use, chain) if _keeps_places(def_use, product, chain) else None
         if form is not None and not is_long(form):
             return chain, form
         first = form if chain is whole else first
     return whole, first
 
 
-def _form(def_use: DefUse, chain: Chain) -> EpilogueForm | None:
+def _find_form(def_use: DefUse, chain: Chain) -> EpilogueForm | None:
     """What gives a chain's codes behind the sums."""
     step_function, operand = step_function_of(def_use, chain), operand_of(def_use.graph.edges[chain.end])
     if operand is None or step_function is None:
@@ -95,20 +95,22 @@ def match_product_with_gate(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A product and the chain through hard swish to the codes of a quantizer."""
     product = find_product(def_use, node)
     chain = find_chain(def_use, product.end, product.axis, monotone=False) if product else None
-    if product is None or chain is None or not _stays(def_use, product, chain):
+    if product is None or chain is None or not _keeps_places(def_use, product, chain):
         return None
     operand = operand_of(def_use.graph.edges[chain.end])
     epilogue = find_gated_rescale(def_use.graph, chain, operand) if operand else None
     if epilogue is None:
         return None
-    return _made(def_use, product, (*product.nodes, *collect_chain_nodes(def_use, product.nodes[0], chain)), epilogue)
+    return _make_group(
+        def_use, product, (*product.nodes, *collect_chain_nodes(def_use, product.nodes[0], chain)), epilogue
+    )
 
 
 def match_product_with_residual(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A product, another edge that is added to it, and the chain to the codes of a quantizer, if one layer does it."""
     product = find_product(def_use, node)
     chain = find_joined_chain(def_use, product.end, product.axis, node) if product else None
-    if product is None or chain is None or not _stays(def_use, product, chain):
+    if product is None or chain is None or not _keeps_places(def_use, product, chain):
         return None
     edges = def_use.graph.edges
     operand, second = operand_of(edges[chain.end]), residual_operand(def_use, chain.second)
@@ -118,7 +120,7 @@ def match_product_with_residual(def_use: DefUse, node: Node) -> FusionGroup | No
     if form is None:
         return None
     nodes = (*product.nodes, *collect_chain_nodes(def_use, node, chain))
-    return _made(def_use, replace(product, bias=product.bias + form.bias), nodes, form.epilogue, chain.second)
+    return _make_group(def_use, replace(product, bias=product.bias + form.bias), nodes, form.epilogue, chain.second)
 
 
 def _within_int32(edge: Edge) -> bool:
@@ -129,7 +131,7 @@ def _within_int32(edge: Edge) -> bool:
 def match_product(def_use: DefUse, node: Node) -> FusionGroup | None:
     """A product alone, whose results are its sums."""
     product = find_product(def_use, node)
-    return _made(def_use, product, product.nodes, None) if product else None
+    return _make_group(def_use, product, product.nodes, None) if product else None
 
 
 def collect_chain_nodes(def_use: DefUse, first: Node, chain: Chain) -> tuple[Node, ...]:
@@ -144,7 +146,7 @@ def collect_chain_nodes(def_use: DefUse, first: Node, chain: Chain) -> tuple[Nod
     return (*constant_nodes, *chain.second_path, *chain.nodes)
 
 
-def _stays(def_use: DefUse, product: Product, chain: Chain) -> bool:
+def _keeps_places(def_use: DefUse, product: Product, chain: Chain) -> bool:
     """Whether elements at the end lie as the sums do: each image's pixels in order, channels beside each other."""
     first, last = (def_use.graph.edges[name].shape for name in (chain.start, chain.end))
     axis = chain.axes[-1]
@@ -153,7 +155,7 @@ def _stays(def_use: DefUse, product: Product, chain: Chain) -> bool:
     return axis == 1 and first[0] == last[0]
 
 
-def _made(
+def _make_group(
     def_use: DefUse, product: Product, nodes: tuple[Node, ...], epilogue: Epilogue | None, residual: str = ""
 ) -> FusionGroup | None:
     maker = find_layer_maker(def_use, product, epilogue, nodes[-1].outputs[0])

@@ -33,13 +33,13 @@ _NO_ATTRIBUTES: MappingProxyType[str, Any] = MappingProxyType({})
 def match_real_convolution(def_use: DefUse, node: Node) -> FusionGroup | None:
     """Convolutions of an input of the network, without groups, and the monotone chain to codes."""
     sums = find_real_sums(def_use, node)
-    return _decided(def_use, sums) if sums else None
+    return _make_group(def_use, sums) if sums else None
 
 
-def _decided(def_use: DefUse, sums: RealSums) -> FusionGroup | None:
+def _make_group(def_use: DefUse, sums: RealSums) -> FusionGroup | None:
     names = Names(def_use.graph.edges, def_use.graph.file_names)
     start = names.make(f"{sums.end}.sums")
-    scaled = DefUse(_of_sums(def_use.graph, sums, start, names), def_use.target)
+    scaled = DefUse(_replace_convolutions(def_use.graph, sums, start, names), def_use.target)
     found = find_chains(scaled, start, monotone=True)
     chain = next((c for c in found if operand_of(scaled.graph.edges[c.end]) and not c.constant_nodes), None)
     step_function = find_real_step_function(scaled.graph, chain) if chain else None
@@ -55,7 +55,7 @@ def _decided(def_use: DefUse, sums: RealSums) -> FusionGroup | None:
     return RealConvolution(def_use, nodes, sums, step_function, DecidedSums(thresholds, formulas))
 
 
-def _of_sums(graph: Graph, sums: RealSums, start: str, names: Names) -> Graph:
+def _replace_convolutions(graph: Graph, sums: RealSums, start: str, names: Names) -> Graph:
     """The graph with sums of products, scaled and with a number added, in the place of convolutions."""
     made, last = graph.edges[sums.end], sums.nodes[-1]
     scale, added, scaled = (names.make(f"{sums.end}.{what}") for what in ("scale", "added", "scaled"))
@@ -127,7 +127,7 @@ class RealConvolution(FusionGroup):
 
     def _weights(self, room: int) -> Tensor:
         """Weights in blocks of channels, those of a term beside each other."""
-        rows = _filled(self.sums.weights.reshape(len(self.sums.weights), -1), room)
+        rows = _pad_rows(self.sums.weights.reshape(len(self.sums.weights), -1), room)
         return rows.reshape(-1, BLOCK, rows.shape[1]).swapaxes(1, 2).astype(np.float32)
 
     def _lines(self, edge: Edge, room: int) -> tuple[Tensor, Tensor]:
@@ -136,9 +136,9 @@ class RealConvolution(FusionGroup):
         rising = np.broadcast_to(self.step_function.rising, len(self.sums.weights))
         codes = np.stack([np.where(rising, first, first + self.step_function.levels), np.where(rising, 1, -1)], 1)
         lines = np.concatenate([self.decided.formulas.rows, codes], 1)
-        return _filled(lines, room).T.astype(np.float32), _filled(self.decided.formulas.margins, room)
+        return _pad_rows(lines, room).T.astype(np.float32), _pad_rows(self.decided.formulas.margins, room)
 
 
-def _filled(rows: Tensor, count: int) -> Tensor:
+def _pad_rows(rows: Tensor, count: int) -> Tensor:
     """Rows with rows of zeros behind, so many together."""
     return np.pad(rows, ((0, count - len(rows)), (0, 0)))

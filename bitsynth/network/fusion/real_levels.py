@@ -8,15 +8,15 @@ import numpy as np
 
 from bitsynth.graph.types import Tensor
 
-_UNIT = 2.0**-24
+_FLOAT32_UNIT = 2.0**-24
 """The greatest relative error of an operation in float32."""
-_TINY = 2.0**-125
+_SUBNORMAL_ERROR = 2.0**-125
 """The greatest error of a product that float32 holds badly, or takes for 0."""
-_AMPLE = 1.02
+_SAFETY_FACTOR = 1.02
 """What covers the errors of these bounds themselves."""
-_FAR = 2.0**99
+_MAX_THRESHOLD = 2.0**99
 """Where thresholds are left to exact sums: numbers so great that sums come there decide nothing."""
-_MOST_OFF = 0.05
+_MAX_FIT_ERROR = 0.05
 """How far thresholds may be from a line, in levels."""
 
 
@@ -38,7 +38,7 @@ class LevelFormulas:
 
 def fit_level_formulas(thresholds: Tensor, weights: Tensor) -> LevelFormulas | None:
     """The lines of ascending thresholds (channels, levels) for weights (channels, terms); None if one is no line."""
-    made = [_line(t, w) for t, w in zip(thresholds, weights, strict=True)]
+    made = [_fit_channel(t, w) for t, w in zip(thresholds, weights, strict=True)]
     found = [m for m in made if m is not None]
     if len(found) < len(made):
         return None
@@ -46,23 +46,23 @@ def fit_level_formulas(thresholds: Tensor, weights: Tensor) -> LevelFormulas | N
     return LevelFormulas(np.array(lines, np.float32), np.array(margins, np.float64))
 
 
-def _line(thresholds: Tensor, weights: Tensor) -> tuple[list[float], list[float]] | None:
+def _fit_channel(thresholds: Tensor, weights: Tensor) -> tuple[list[float], list[float]] | None:
     """Slope, start, low and high of a channel, and its margins."""
-    low, high = int((thresholds <= -_FAR).sum()), int((thresholds < _FAR).sum())
+    low, high = int((thresholds <= -_MAX_THRESHOLD).sum()), int((thresholds < _MAX_THRESHOLD).sum())
     breakpoints, halves = thresholds[low:high], np.arange(low, high) + 0.5
     total, terms = float(np.abs(weights).sum()), weights.size
-    slope, start = _through(breakpoints, halves, total) if len(breakpoints) else (0.0, float(low))
+    slope, start = _fit_slope(breakpoints, halves, total) if len(breakpoints) else (0.0, float(low))
     slope, start = float(np.float32(slope)), float(np.float32(start))
     off = float(np.abs(breakpoints * slope + start - halves).max(initial=0.0))
-    if not off <= _MOST_OFF or not np.isfinite([slope, start]).all() or slope < 0:
+    if not off <= _MAX_FIT_ERROR or not np.isfinite([slope, start]).all() or slope < 0:
         return None
-    sums = _UNIT * (terms + 2) / (1 - _UNIT * (terms + 2))
-    per_size = slope * total * (sums + 4 * _UNIT) + total / _FAR
-    fixed = off + 4 * _UNIT * (abs(start) + high + 2) + slope * terms * _TINY
-    return [slope, start, low, high], [_AMPLE * per_size, _AMPLE * fixed]
+    sums = _FLOAT32_UNIT * (terms + 2) / (1 - _FLOAT32_UNIT * (terms + 2))
+    per_size = slope * total * (sums + 4 * _FLOAT32_UNIT) + total / _MAX_THRESHOLD
+    fixed = off + 4 * _FLOAT32_UNIT * (abs(start) + high + 2) + slope * terms * _SUBNORMAL_ERROR
+    return [slope, start, low, high], [_SAFETY_FACTOR * per_size, _SAFETY_FACTOR * fixed]
 
 
-def _through(breakpoints: Tensor, halves: Tensor, total: float) -> tuple[float, float]:
+def _fit_slope(breakpoints: Tensor, halves: Tensor, total: float) -> tuple[float, float]:
     """Slope and start of the line through the first and last of thresholds; of one, any that is not steep."""
     rise, run = float(halves[-1] - halves[0]), float(breakpoints[-1] - breakpoints[0])
     slope = rise / run if run > 0 else 1 / max(total, 1e-30)

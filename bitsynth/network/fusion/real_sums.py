@@ -14,7 +14,7 @@ from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Integers, Reals, Shape, Tensor
 from bitsynth.network.def_use import DefUse
 
-_MOST_WEIGHT = 1 << 24
+_MAX_WEIGHT = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,20 +49,20 @@ class RealSums:
 
 def find_real_sums(def_use: DefUse, node: Node) -> RealSums | None:
     """The sums that begin with a convolution, or a reshape before it, in exact arithmetic; None if there are none."""
-    made = _first(def_use, node) if def_use.graph.reference == "exact" else None
-    while made and (more := _more(def_use, made)):
+    made = _find_first(def_use, node) if def_use.graph.reference == "exact" else None
+    while made and (more := _extend(def_use, made)):
         made = more
     return made
 
 
-def _first(def_use: DefUse, node: Node) -> RealSums | None:
+def _find_first(def_use: DefUse, node: Node) -> RealSums | None:
     """A convolution of an input, or of what a reshape makes of it."""
     edges, moves = def_use.graph.edges, (node,) if node.op == "reshape" else ()
     conv = def_use.only_reader(node.outputs[0]) if moves else node
     source = edges[node.inputs[0]] if node.inputs else None
     if conv is None or not source or source.name not in def_use.graph.inputs or source.dtype != "float32":
         return None
-    factors = _factors(def_use, conv)
+    factors = _find_factors(def_use, conv)
     if factors is None or not isinstance(source.type, Reals) or min(conv.attributes["window"].begins) < 0:
         return None
     weights, scales = factors
@@ -70,7 +70,7 @@ def _first(def_use: DefUse, node: Node) -> RealSums | None:
     return RealSums((*moves, conv), source.name, shape, conv.outputs[0], window, weights, scales, np.zeros(len(scales)))
 
 
-def _factors(def_use: DefUse, node: Node) -> tuple[Tensor, Tensor] | None:
+def _find_factors(def_use: DefUse, node: Node) -> tuple[Tensor, Tensor] | None:
     """Weights of a convolution that float32 holds, and what each output channel's are times; None if there are none."""
     graph = def_use.graph
     if node.op != "conv" or node.attributes["groups"] != 1 or not def_use.is_constant(node.inputs[1]):
@@ -83,31 +83,31 @@ def _factors(def_use: DefUse, node: Node) -> tuple[Tensor, Tensor] | None:
         return (value, np.ones(len(value))) if (value == value.astype(np.float32)).all() else None
     whole = value - kind.zero
     per_channel = kind.scale.size == 1 or kind.scale.shape == (len(value), *[1] * (value.ndim - 1))
-    if not per_channel or np.abs(whole).max() >= _MOST_WEIGHT or (whole != np.rint(whole)).any():
+    if not per_channel or np.abs(whole).max() >= _MAX_WEIGHT or (whole != np.rint(whole)).any():
         return None
     return whole, np.broadcast_to(kind.scale.reshape(-1), (len(value),))
 
 
-def _more(def_use: DefUse, sums: RealSums) -> RealSums | None:
+def _extend(def_use: DefUse, sums: RealSums) -> RealSums | None:
     """The sums of a convolution behind, and of numbers added between; None if it is not one with those before."""
     after = def_use.only_reader(sums.end)
     between = (after,) if after and after.op == "add" else ()
     node = def_use.only_reader(after.outputs[0]) if after and between else after
-    factors = _factors(def_use, node) if node else None
+    factors = _find_factors(def_use, node) if node else None
     if node is None or factors is None or len(set(sums.scales.tolist())) > 1:
         return None
     window = node.attributes["window"]
-    added = _added(def_use.graph, sums, between)
+    added = _find_added(def_use.graph, sums, between)
     if any(window.begins) or any(window.ends) or window.ceil or sums.window.ceil or added is None:
         return None
-    both = _composed(sums, window, *factors, added)
+    both = _compose(sums, window, *factors, added)
     apart = sums.macs + factors[0].size * math.prod(def_use.graph.edges[node.outputs[0]].shape[2:])
     if both is None or both.macs > apart:
         return None
     return replace(both, nodes=(*sums.nodes, *between, node), end=node.outputs[0])
 
 
-def _added(graph: Graph, sums: RealSums, nodes: tuple[Node, ...]) -> Tensor | None:
+def _find_added(graph: Graph, sums: RealSums, nodes: tuple[Node, ...]) -> Tensor | None:
     """What a node, if there is one, adds to each channel, as fractions; None if that is no constant by channel."""
     axes, channels = len(sums.shape), len(sums.scales)
     value = _fractions(sums.added.reshape(1, channels, *[1] * (axes - 2)))
@@ -129,29 +129,29 @@ def _doubles(fractions: Tensor) -> Tensor | None:
     return made if np.isfinite(made).all() and (_fractions(made) == fractions).all() else None
 
 
-def _one(first: SlidingWindow, then: SlidingWindow) -> SlidingWindow:
+def _compose_windows(first: SlidingWindow, then: SlidingWindow) -> SlidingWindow:
     """The window that two, one after the other, see together."""
     strides = tuple(a * b for a, b in zip(first.strides, then.strides, strict=True))
     reach = tuple((r - 1) * s + f for r, s, f in zip(then.reach, first.strides, first.reach, strict=True))
     return replace(first, kernel=reach, strides=strides, dilations=(1,) * len(reach))
 
 
-def _composed(sums: RealSums, window: SlidingWindow, weights: Tensor, scales: Tensor, added: Tensor) -> RealSums | None:
+def _compose(sums: RealSums, window: SlidingWindow, weights: Tensor, scales: Tensor, added: Tensor) -> RealSums | None:
     """The sums that a convolution makes of such with numbers added; None if a float does not hold a constant."""
     times = _doubles(_fractions(scales) * _fractions(sums.scales[:1]))
     rest = _doubles((weights.reshape(*weights.shape[:2], -1).sum(2) @ added) * _fractions(scales))
-    factor = _product(sums, window, weights)
+    factor = _compose_weights(sums, window, weights)
     if times is None or rest is None or factor is None:
         return None
-    return replace(sums, window=_one(sums.window, window), weights=factor, scales=times, added=rest)
+    return replace(sums, window=_compose_windows(sums.window, window), weights=factor, scales=times, added=rest)
 
 
-def _product(sums: RealSums, window: SlidingWindow, weights: Tensor) -> Tensor | None:
+def _compose_weights(sums: RealSums, window: SlidingWindow, weights: Tensor) -> Tensor | None:
     """Weights of two convolutions as one; None if they are not whole, or become too large."""
     if (weights != np.rint(weights)).any() or (sums.weights != np.rint(sums.weights)).any():
         return None
     size = np.tensordot(np.abs(weights).sum(tuple(range(2, weights.ndim))), np.abs(sums.weights), 1)
-    made = np.zeros((len(weights), sums.weights.shape[1], *_one(sums.window, window).kernel))
+    made = np.zeros((len(weights), sums.weights.shape[1], *_compose_windows(sums.window, window).kernel))
     for tap in product(*map(range, window.kernel)):
         begins = [t * d * s for t, d, s in zip(tap, window.dilations, sums.window.strides, strict=True)]
         axes = zip(begins, sums.window.reach, sums.window.dilations, strict=True)
@@ -159,4 +159,4 @@ def _product(sums: RealSums, window: SlidingWindow, weights: Tensor) -> Tensor |
         every = slice(None), slice(None)
         own: Tensor = weights[(*every, *tap)]  # type: ignore[arg-type]
         made[(*every, *place)] += np.tensordot(own, sums.weights, 1)
-    return made if size.max() < _MOST_WEIGHT else None
+    return made if size.max() < _MAX_WEIGHT else None

@@ -12,7 +12,7 @@ from bitsynth.network.plain.planes import ImagePlanes
 
 BLOCK = 16
 """Channels whose weights lie beside each other, as the runtime has it."""
-_AT_ONCE = 32
+_CHANNELS_AT_ONCE = 32
 """The most channels whose sums are made at once."""
 
 
@@ -43,7 +43,7 @@ class RealBody:
     @property
     def room(self) -> int:
         """Places for channels, with those that no channel has."""
-        return -(-self.channels // _AT_ONCE) * _AT_ONCE
+        return -(-self.channels // _CHANNELS_AT_ONCE) * _CHANNELS_AT_ONCE
 
     @property
     def _plane_floats(self) -> int:

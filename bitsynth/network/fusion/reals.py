@@ -18,7 +18,7 @@ from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, plain_format
 
-_MOST_LEVELS = 31
+_MAX_LEVELS = 31
 """That are compared one by one; of more a formula is quicker."""
 _BLOCK = 128
 """Pixels whose codes are interleaved at a time."""
@@ -29,14 +29,14 @@ def match_reals(def_use: DefUse, node: Node) -> FusionGroup | None:
     graph, (start, *_) = def_use.graph, (*node.inputs, "")
     if graph.reference != "exact" or start not in def_use.makers or isinstance(graph.edges[start].type, Integers):
         return None
-    pairs = _gains_by_pairs(def_use.makers[start])
+    pairs = _is_more_exact_in_pairs(def_use.makers[start])
     if pairs or def_use.only_reader(start) is not node or len(graph.edges[start].shape) < 2:
         return None
     chain = find_chain(def_use, start)
     if chain is None or not operand_of(graph.edges[chain.end]) or chain.axes[-1] != 1:
         return None
     kind = graph.edges[chain.end].integers
-    if (kind.most - kind.least) // kind.step > _MOST_LEVELS or chain.axes[0] != 1:
+    if (kind.most - kind.least) // kind.step > _MAX_LEVELS or chain.axes[0] != 1:
         return None
     if graph.edges[start].shape != graph.edges[chain.end].shape:
         return None
@@ -44,7 +44,7 @@ def match_reals(def_use: DefUse, node: Node) -> FusionGroup | None:
     return RealsGroup(def_use, step_function) if step_function else None
 
 
-def _gains_by_pairs(maker: Node) -> bool:
+def _is_more_exact_in_pairs(maker: Node) -> bool:
     """Whether plain C that goes on to the codes decides by more than float64 has: not so of functions of its own."""
     return TABLE[maker.op].kind == "elementwise" and maker.op not in FUNCTIONS
 
@@ -78,13 +78,15 @@ class RealsGroup(FusionGroup):
             (batch, channels, math.prod(image)), self.step_function.levels, (first, second - first), planes=planes
         )
         signs = np.where(self.step_function.rising, 1.0, -1.0)
-        constants = [np.broadcast_to(x, (channels, *x.shape[1:])) for x in (_numbers(self.step_function), signs)]
+        constants = [
+            np.broadcast_to(x, (channels, *x.shape[1:])) for x in (_signed_thresholds(self.step_function), signs)
+        ]
         made = buffers[self.outputs[0]].name
         arrays = tuple(np.ascontiguousarray(x) for x in constants)
         return PlainStep(self.names, (given.name,), (made,), body, arrays, channels * _BLOCK if planes else 0)
 
 
-def _numbers(step_function: StepFunction) -> Tensor:
+def _signed_thresholds(step_function: StepFunction) -> Tensor:
     """Thresholds (channels, levels) that numbers, negated where the chain falls, reach for each level."""
     reached = double_thresholds(step_function)
     falling = np.where(np.isinf(reached), -reached, np.nextafter(-reached, np.inf))

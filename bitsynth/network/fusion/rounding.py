@@ -14,11 +14,11 @@ from bitsynth.network.formulas.step_functions import StepFunction, float_of
 
 _MAGIC = {"float": 1.5 * 2**23, "double": 1.5 * 2**52}
 """Added to a number of few digits they leave it rounded half to even."""
-_NEAR = 2
+_SCALE_NEIGHBOURS = 2
 """Neighbours of a scale that are tried on each side."""
-_ABOUT, _STEPS = 1e-5, 80
+_SLOPE_SPAN, _SLOPE_STEPS = 1e-5, 80
 """How far a slope is looked for, and in how many steps."""
-_MOST_LOW = 1 << 20
+_MAX_LOW = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ def _candidates(step_function: StepFunction, channel: int) -> Iterator[RoundedLe
     if len(levels) < 2:
         return
     breakpoints = thresholds[inside]
-    apart, origin = _line(levels + 0.5, *(float_of(t).astype(np.float64) for t in (breakpoints - 1, breakpoints)))
+    apart, origin = _fit_line(levels + 0.5, *(float_of(t).astype(np.float64) for t in (breakpoints - 1, breakpoints)))
     if not apart > 0:
         return
-    scales, low = _neighbours(np.float32(apart)), round(origin / apart)
-    if abs(low) < _MOST_LOW:
+    scales, low = _float32_neighbours(np.float32(apart)), round(origin / apart)
+    if abs(low) < _MAX_LOW:
         for ctype, scale in product(("float", "double"), scales):
             yield RoundedLevels(ctype, 0.0, _reciprocal(scale, ctype), False, low, step_function.levels)
         for ctype, scale in product(("float", "double"), scales):
@@ -116,7 +116,7 @@ def _candidates(step_function: StepFunction, channel: int) -> Iterator[RoundedLe
         yield RoundedLevels("double", start - parity * apart, 1 / apart, False, parity, step_function.levels)
 
 
-def _line(at: Tensor, below: Tensor, above: Tensor) -> tuple[float, float]:
+def _fit_line(at: Tensor, below: Tensor, above: Tensor) -> tuple[float, float]:
     """Slope and start of the line that lies most amply between two bounds at its places.
 
     How much room there is for a slope is concave in it, so that halving the interval finds the best.
@@ -126,20 +126,20 @@ def _line(at: Tensor, below: Tensor, above: Tensor) -> tuple[float, float]:
         return float((above - slope * at).min() - (below - slope * at).max())
 
     slope = (above[-1] - above[0]) / (at[-1] - at[0])
-    low, high = slope * (1 - _ABOUT), slope * (1 + _ABOUT)
-    for _ in range(_STEPS):
+    low, high = slope * (1 - _SLOPE_SPAN), slope * (1 + _SLOPE_SPAN)
+    for _ in range(_SLOPE_STEPS):
         one, other = low + (high - low) / 3, high - (high - low) / 3
         low, high = (low, other) if room(one) > room(other) else (one, high)
     slope = (low + high) / 2
     return slope, float((above - slope * at).min() + (below - slope * at).max()) / 2
 
 
-def _neighbours(value: np.float32) -> list[float]:
+def _float32_neighbours(value: np.float32) -> list[float]:
     """A float32 and those next to it, the nearest first: those that have a reciprocal, so no denormal ones."""
     found = [value]
     for way in (np.float32(np.inf), np.float32(0)):
         at = value
-        for _ in range(_NEAR):
+        for _ in range(_SCALE_NEIGHBOURS):
             at = np.nextafter(at, way)
             found.append(at)
     return sorted((float(n) for n in found if n >= np.finfo(np.float32).tiny), key=lambda n: abs(n - float(value)))

@@ -13,18 +13,18 @@ from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.program import CHANNELS_LAST, Format
 from bitsynth.spec.matmul import MatmulOperand
 
-_IN_A_LOOP = 64
+_MIN_LOOP_ELEMENTS = 64
 """Elements for which the beginning and the end of a loop in vectors take little of its time."""
 
 
 def has_channels(def_use: DefUse, edge: str) -> bool:
     """Whether an edge has sums of int32, of images, rows or heads, along axis 1."""
-    kind, maker = def_use.graph.edges[edge].type, sums_maker(def_use, edge)
+    kind, maker = def_use.graph.edges[edge].type, find_product_of(def_use, edge)
     inside = isinstance(kind, Integers) and INT32[0] < kind.least and kind.most < INT32[1]
     return inside and maker is not None and (maker.op == "conv" or len(def_use.graph.edges[edge].shape) in (2, 4))
 
 
-def sums_maker(def_use: DefUse, edge: str) -> Node | None:
+def find_product_of(def_use: DefUse, edge: str) -> Node | None:
     """The product whose sums an edge has, with or without integers added; None if it has others."""
     maker = def_use.makers.get(edge)
     source = def_use.only_source(maker) if maker is not None and maker.op == "add" else None
@@ -33,7 +33,7 @@ def sums_maker(def_use: DefUse, edge: str) -> Node | None:
     return maker if maker is not None and maker.op in PRODUCTS else None
 
 
-class SumsGroup(FusionGroup):
+class AccumulatorGroup(FusionGroup):
     """A chain from sums to codes, element by element."""
 
     def __init__(self, def_use: DefUse, chain: Chain, operand: MatmulOperand) -> None:
@@ -55,5 +55,5 @@ def repeats(shape: Shape) -> tuple[int, int]:
     """Of (N, C, ...) how many pixels a loop goes through, more than one if channels are few, and how often."""
     batch, channels, *image = shape
     pixels = batch * math.prod(image)
-    several = max(n for n in range(1, max(1, _IN_A_LOOP // channels) + 1) if pixels % n == 0)
+    several = max(n for n in range(1, max(1, _MIN_LOOP_ELEMENTS // channels) + 1) if pixels % n == 0)
     return several, pixels // several

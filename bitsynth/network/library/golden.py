@@ -16,7 +16,7 @@ from bitsynth.network.program import Buffer, NetworkProgram
 
 NUMBERS = 256
 """Numbers that the elements of an input are taken from."""
-MOST_SHOWN = 1 << 12
+MAX_SHOWN = 1 << 12
 """Elements of an output that are compared one by one, the first."""
 _BLOCK = 1 << 16
 """Words that are mixed at once: they stay in the cache."""
@@ -62,7 +62,7 @@ class Golden:
                 digests[buffer.name] = digest(buffer.format.write(value).view(np.uint8))
             if name in graph.outputs:
                 made = floats(graph, name, value) if self.edges is None else value
-                outputs[name] = made.reshape(-1)[:MOST_SHOWN].copy()
+                outputs[name] = made.reshape(-1)[:MAX_SHOWN].copy()
         return digests, outputs
 
     def _tested(self) -> Iterator[tuple[int, Buffer]]:

@@ -17,7 +17,7 @@ from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.plain.terms import LoopTerm
 from bitsynth.network.plain.writer import WHOLE, Writer
 
-_MOST_UNROLLED = 32
+_MAX_UNROLLED = 32
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def folded(
     """The fold of the elements at `offsets` from a place of the loop, in this order."""
     made = ScratchArray("", _result_type(body, array, fold))
     step = fold.integers if "int" in made.dtype else fold.reals
-    if len(offsets) <= _MOST_UNROLLED:
+    if len(offsets) <= _MAX_UNROLLED:
         places = [writer.loops.at(array.name, steps, k) for k in offsets]
         lines = [f"{made.c_type} {{0}} = {places[0]};", *(step.format(t="{0}", x=at) for at in places[1:])]
     else:

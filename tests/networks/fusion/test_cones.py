@@ -144,7 +144,7 @@ def test_a_way_out_is_refused():
 
 
 def test_a_great_many_nodes(monkeypatch):
-    monkeypatch.setattr(cones, "_MOST", 3)
+    monkeypatch.setattr(cones, "_MAX_NODES", 3)
     small = Small()
     graph = small.build((small.quantized(gelu(small, x_of(small)), 0.03),))
     assert matched(graph, match_cone) is None

@@ -10,7 +10,7 @@ from bitsynth.graph import read, run
 from bitsynth.network.compiling import compile
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, find_chain, find_step_function
-from bitsynth.network.fusion.reals import RealsGroup, _numbers
+from bitsynth.network.fusion.reals import RealsGroup, _signed_thresholds
 from bitsynth.network.lower import cover
 
 CHANNELS = 5
@@ -47,7 +47,7 @@ def test_levels_are_those_of_the_chain(model, rng):
     (group,) = (r for r in cover(DefUse(graph, NetworkTarget("avx2"))) if isinstance(r, RealsGroup))
     step_function = group.step_function
     assert set(step_function.rising.tolist()) == {True, False}
-    numbers = _numbers(step_function)
+    numbers = _signed_thresholds(step_function)
     signs = np.where(step_function.rising, 1.0, -1.0)
     at = np.where(np.isfinite(numbers), numbers * signs[:, None], 0).T
     points = np.concatenate([at, np.nextafter(at, np.inf), np.nextafter(at, -np.inf), rng.normal(size=(9, CHANNELS))])
