@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Integers
 from bitsynth.layers.pool import check_threads
+
+if TYPE_CHECKING:
+    from bitsynth.network.formulas.chain import Link
+    from bitsynth.network.formulas.step_functions import StepFunction
 
 
 @dataclass(frozen=True)
@@ -24,14 +28,50 @@ class NetworkTarget:
         check_threads(self.threads)
 
 
+class LinkKey(NamedTuple):
+    """A node, the edge through which a chain comes to it, and what the chain is like."""
+
+    edge: str
+    axis: int
+    node: str
+    monotone: bool
+
+
+class LinkList(NamedTuple):
+    """A link of a chain and the links after it; None at the end."""
+
+    link: Link
+    rest: LinkList | None
+
+
+class ChainKey(NamedTuple):
+    """A chain by its start, its nodes' names and its axes of channels."""
+
+    start: str
+    nodes: tuple[str, ...]
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class AnalysisMemo:
+    """Results of analyses of one graph, each computed once, as several matchers ask for it.
+
+    Attributes:
+        links: The longest list of links that begins with a node; None if the node is no link.
+        step_functions: The step function of a chain; None if the chain has none.
+    """
+
+    links: dict[LinkKey, LinkList | None] = field(default_factory=dict)
+    step_functions: dict[ChainKey, StepFunction | None] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, eq=False)
 class DefUse:
     """A graph with who reads and makes each edge, looked up once."""
 
     graph: Graph
     target: NetworkTarget
-    known: dict[Any, Any] = field(default_factory=dict, repr=False)
-    """What was found out of parts of the graph, for who asks again."""
+    memo: AnalysisMemo = field(default_factory=AnalysisMemo, repr=False)
 
     @cached_property
     def readers(self) -> Mapping[str, list[Node]]:

@@ -69,11 +69,10 @@ class AffineFormula:
 
 def find_affine(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> AffineFormula | None:
     """The line of a step function, sought once; None if none is found that is the same at the points that decide."""
-    key = find_affine, operand, kind
-    if key not in step_function.known:
-        step_function.known[key] = _fit_affine(wanted_codes(step_function, operand, kind))
-    made: AffineFormula | None = step_function.known[key]
-    return made
+    memo = step_function.memo.affine
+    if (operand, kind) not in memo:
+        memo[operand, kind] = _fit_affine(wanted_codes(step_function, operand, kind))
+    return memo[operand, kind]
 
 
 def _fit_affine(wanted: Wanted) -> AffineFormula | None:

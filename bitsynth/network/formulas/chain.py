@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Edge, Integers, Shape, whole
+from bitsynth.network.def_use import DefUse, LinkKey, LinkList
 from bitsynth.spec.matmul import MAX_BITS
-
-if TYPE_CHECKING:
-    from bitsynth.network.def_use import DefUse
 
 _MONOTONE_IN_BOTH = ("add", "sub", "mul", "max", "min")
 """Rows that are monotone in their second operand too."""
@@ -149,20 +147,26 @@ def find_links(
 
 
 def _find_links_onward(def_use: DefUse, edge: str, axis: int, node: Node | None, monotone: bool) -> list[Link]:
-    """Links from a node on: those behind it may be known, as each node of a long chain asks for them.
+    """Return the links from a node on.
 
-    What is known of a node is its link and what is known of the next one; None if it is no link.
+    Every node of a long chain asks for the links after it. So the memo holds linked lists, which share their ends: of
+    a chain of n nodes it has n lists, found in n steps.
     """
-    known, passed = def_use.known, list[tuple[Any, Link | None]]()
-    while node is not None and (key := ("link", edge, axis, node.name, monotone)) not in known:
-        passed.append((key, link := make_link(def_use, node, edge, axis, monotone=monotone)))
-        if link is None:
+    memo, passed, found = def_use.memo.links, list[tuple[LinkKey, Link]](), None
+    while node is not None:
+        key = LinkKey(edge, axis, node.name, monotone)
+        if key in memo:
+            found = memo[key]
             break
+        link = make_link(def_use, node, edge, axis, monotone=monotone)
+        if link is None:
+            memo[key] = None
+            break
+        passed.append((key, link))
         edge, axis = node.outputs[0], link.axis
         node = def_use.only_reader(edge)
-    found = known.get(key) if node else None
     for key, link in reversed(passed):
-        found = known[key] = (link, found) if link else None
+        found = memo[key] = LinkList(link, found)
     links = []
     while found:
         link, found = found

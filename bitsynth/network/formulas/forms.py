@@ -45,11 +45,10 @@ def is_long(form: EpilogueForm) -> bool:
 
 def wanted_codes(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Wanted:
     """The codes of a step function at the points that decide (Lemma 3: a rounded line is monotone, too), found once."""
-    key = wanted_codes, operand, kind
-    if key not in step_function.known:
-        step_function.known[key] = _compute_wanted(step_function, operand, kind)
-    made: Wanted = step_function.known[key]
-    return made
+    memo = step_function.memo.wanted
+    if (operand, kind) not in memo:
+        memo[operand, kind] = _compute_wanted(step_function, operand, kind)
+    return memo[operand, kind]
 
 
 def _compute_wanted(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Wanted:

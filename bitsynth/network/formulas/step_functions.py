@@ -7,16 +7,21 @@ there is to know: what is proved at T - 1 and T holds everywhere (two evaluation
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers, Tensor
-from bitsynth.network.def_use import DefUse
+from bitsynth.network.def_use import ChainKey, DefUse
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.oracle import Oracle, over_channels
 from bitsynth.network.formulas.search import find_breakpoints
+
+if TYPE_CHECKING:
+    from bitsynth.network.formulas.affine import AffineFormula
+    from bitsynth.network.formulas.rescaling import Wanted
+    from bitsynth.spec.matmul import MatmulOperand
 
 _MAX_DOUBLE = 2.0**400
 """A size that no sum of products of float32 reaches, and that the reference can scale and square."""
@@ -26,6 +31,19 @@ INFINITE_PLACE = 0x7F800000
 
 _MAX_THRESHOLDS = 1 << 22
 """Of all channels: each takes some 7 us to be found and proved, so that all of them take half a minute at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class FormulaMemo:
+    """Formulas of a step function, each sought once; keys are the operand of its codes and the type of its integers.
+
+    Attributes:
+        wanted: The codes that a formula has to give.
+        affine: The affine formula; None if there is none.
+    """
+
+    wanted: dict[tuple[MatmulOperand, Integers], Wanted] = field(default_factory=dict)
+    affine: dict[tuple[MatmulOperand, Integers], AffineFormula | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +63,7 @@ class StepFunction:
         least: The integer of level 0.
         step: Between the integers of two levels.
         proof: Levels (channels, levels, 2) of the chain at each threshold - 1 and threshold, kept within the range.
-        known: What was found out of it, for who asks again.
+        memo: Formulas that were found for it.
     """
 
     chain: Chain
@@ -56,7 +74,7 @@ class StepFunction:
     least: int
     step: int
     proof: Tensor
-    known: dict[Any, Any] = field(default_factory=dict, repr=False)
+    memo: FormulaMemo = field(default_factory=FormulaMemo, repr=False)
 
     @property
     def levels(self) -> int:
@@ -111,11 +129,10 @@ def find_step_function(
 
 def step_function_of(def_use: DefUse, chain: Chain) -> StepFunction | None:
     """The step function of a chain of the graph, found once."""
-    key = step_function_of, chain.start, chain.names, chain.axes
-    if key not in def_use.known:
-        def_use.known[key] = find_step_function(def_use.graph, chain)
-    made: StepFunction | None = def_use.known[key]
-    return made
+    memo, key = def_use.memo.step_functions, ChainKey(chain.start, chain.names, chain.axes)
+    if key not in memo:
+        memo[key] = find_step_function(def_use.graph, chain)
+    return memo[key]
 
 
 def ranges(graph: Graph, chain: Chain, infinite: int = INFINITE_PLACE) -> tuple[Tensor, Tensor]:
