@@ -12,7 +12,7 @@ from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Chain, StepFunction, find_chain, find_step_function
-from bitsynth.network.formulas.doubles import find_real_step_function
+from bitsynth.network.formulas.step_functions import find_real_step_function
 from bitsynth.network.fusion.codes import operand_of
 
 _MOVES = ("reshape", "transpose", "depth_to_space", "space_to_depth", "resize")

@@ -17,10 +17,9 @@ from bitsynth.network.formulas import (
     find_joined_chain,
     find_step_function,
 )
-from bitsynth.network.formulas.affine import find_affine
+from bitsynth.network.formulas.affine import find_affine, find_paired_affine
 from bitsynth.network.formulas.chain import make_link
-from bitsynth.network.formulas.forms import MAX_CHEAP_THRESHOLDS
-from bitsynth.network.formulas.paired_affine import find_paired_affine
+from bitsynth.network.formulas.epilogues import MAX_CHEAP_THRESHOLDS
 from bitsynth.network.formulas.step_functions import float_of, places
 from bitsynth.network.operands import activations
 

@@ -29,8 +29,8 @@ from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.edges import MAX_PLACE, range_of
+from bitsynth.network.formulas.epilogues import level_ends
 from bitsynth.network.formulas.step_functions import StepFunction
-from bitsynth.network.formulas.thresholds import level_ends
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep
 
 _MAX_SUMS = 1 << 25

@@ -19,12 +19,16 @@ from bitsynth.graph.types import INT32, Integers, Tensor
 from bitsynth.layers.epilogues import Thresholds
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.network.formulas.chain import Chain
-from bitsynth.network.formulas.forms import MAX_CHEAP_THRESHOLDS, EpilogueForm, zero_code
+from bitsynth.network.formulas.epilogues import (
+    MAX_CHEAP_THRESHOLDS,
+    EpilogueForm,
+    Wanted,
+    find_rescaling,
+    fit_thresholds,
+    zero_code,
+)
 from bitsynth.network.formulas.oracle import Oracle, over_channels
-from bitsynth.network.formulas.rescaling import Wanted, find_rescaling
-from bitsynth.network.formulas.search import find_breakpoints
-from bitsynth.network.formulas.step_functions import ranges
-from bitsynth.network.formulas.thresholds import fit_thresholds
+from bitsynth.network.formulas.step_functions import find_breakpoints, ranges
 from bitsynth.spec.matmul import MatmulOperand
 
 _MAX_EVALUATIONS = 600_000

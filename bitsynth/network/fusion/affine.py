@@ -11,12 +11,16 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain, Paired, find_chain, find_joined_chain, step_function_of
-from bitsynth.network.formulas.affine import AffineFormula, find_affine
-from bitsynth.network.formulas.gates import find_gated_affine
-from bitsynth.network.formulas.paired_affine import GUARD, find_guarded_affine, find_paired_affine
+from bitsynth.network.formulas.affine import (
+    GUARD,
+    AffineFormula,
+    find_affine,
+    find_gated_affine,
+    find_guarded_affine,
+    find_paired_affine,
+)
 from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.fusion.sums import AccumulatorGroup, find_product_of, has_channels, repeats
+from bitsynth.network.fusion.group import AccumulatorGroup, FusionGroup, find_product_of, has_channels, repeats
 from bitsynth.network.plain import group as plain_group
 from bitsynth.network.program import Buffer, Format, NetworkStep, PlainStep
 from bitsynth.spec.matmul import MatmulOperand

@@ -11,9 +11,8 @@ from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, find_chain
 from bitsynth.network.formulas.curves import Curve, find_curve
 from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.fusion.cones import find_forks
-from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.fusion.sums import AccumulatorGroup, has_channels, repeats
+from bitsynth.network.fusion.group import AccumulatorGroup, FusionGroup, has_channels, repeats
+from bitsynth.network.fusion.lookup import find_forks
 from bitsynth.network.program import Buffer, NetworkStep, PlainStep
 from bitsynth.spec.matmul import MatmulOperand
 

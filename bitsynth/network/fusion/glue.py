@@ -1,16 +1,40 @@
-"""Fusion groups that are a layer of glue on codes."""
+"""Fusion groups that are a layer of glue on codes.
+
+Moves of codes that are glue: padding, nearest pixels, channels as blocks, channels behind each other.
+
+Pools of codes: the greatest of a window, and any function of its sum."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
 
+import numpy as np
+
+from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Node
-from bitsynth.layers.glue.base import Glue
+from bitsynth.graph.operators.windows import SlidingWindow
+from bitsynth.graph.types import Edge, Shape, Tensor
+from bitsynth.layers.glue import Concatenate, DepthToSpace, Glue, MaxPool2d, Pad2d, Resize, SumLookup
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.fusion.codes import GLUE_LAYOUTS, code_formats, image_of
+from bitsynth.network.formulas.chain import Chain
+from bitsynth.network.fusion.codes import (
+    GLUE_LAYOUTS,
+    code_formats,
+    code_values,
+    codes_of,
+    evaluate_codes,
+    find_chains,
+    image_of,
+    layouts_of,
+    operand_of,
+    quantization_of,
+)
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.program import Buffer, Format, GlueStep
+from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, GlueStep
+from bitsynth.spec.glue import MOST_SUMS
 
 Make = Callable[[str, str], Glue]
 """The layer that reads one layout and gives another."""
@@ -59,3 +83,197 @@ class GlueGroup(FusionGroup):
         names = tuple(b.name for b in given)
         image = image_of(given[0].edge.shape)
         return GlueStep(self.names, names, (made.name,), glue, image)
+
+
+_MAX_INPUTS = 4
+
+
+def match_move(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """A move of codes as a layer of glue, on images and lines."""
+    edges = def_use.graph.edges_of((*node.inputs, *node.outputs))
+    if node.op not in _MOVE_MAKERS or not all(operand_of(e) and 2 <= len(e.shape) <= 4 for e in edges):
+        return None
+    if any(def_use.is_constant(e) for e in node.inputs) or len(set(node.inputs)) < len(node.inputs):
+        return None
+    make: _MakeMove | None = _MOVE_MAKERS[node.op](node, list(edges[:-1]), edges[-1])
+    if make is None:
+        return None
+
+    def of_layouts(layout: str, out_layout: str) -> Glue:
+        return make(layout=layout, isa=def_use.target.isa)
+
+    try:
+        of_layouts(CHANNELS_LAST, CHANNELS_LAST)
+    except SpecError:
+        return None
+    return GlueGroup(def_use, (node,), node.inputs, of_layouts, (CHANNELS_LAST,))
+
+
+_MakeMove = Callable[..., Glue]
+
+
+def _make_pad(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
+    """Pixels of the code of 0 around an image."""
+    operand, pads = operand_of(made), [tuple(int(n) for n in pair) for pair in node.attributes["pads"]]
+    if node.attributes["mode"] != "constant" or operand != operand_of(given[0]) or operand is None:
+        return None
+    if any(map(any, pads[:2])) or -operand.offset % operand.scale:
+        return None
+    (top, bottom), (left, right) = ((0, 0), (0, 0), *pads[2:])[-2:]
+    kind, code = quantization_of(made), -operand.offset // operand.scale
+    return lambda **options: Pad2d(made.shape[1], kind, (top, left, bottom, right), code=code, **options)
+
+
+def _make_resize(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
+    """The nearest pixels, as glue finds them."""
+    axes, places = len(made.shape), node.attributes["places"]
+    if axes not in (3, 4) or min(places) < 2:
+        return None
+    high, wide = (1, *made.shape[2:])[-2:]
+    for centers in (False, True):
+        if all(
+            np.array_equal(p, _nearest_pixels(given[0].shape[k], made.shape[k], centers)) for k, p in places.items()
+        ):
+            return partial(Resize, made.shape[1], quantization_of(made), size=(high, wide), centers=centers)
+    return None
+
+
+def _nearest_pixels(before: int, after: int, centers: bool) -> Tensor:
+    """The place that each of so many shows, by the place of its center or of its begin."""
+    made: Tensor = (2 * np.arange(after) + centers) * before // (2 * after)
+    return made
+
+
+def _make_depth_to_space(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
+    """Channels as blocks of pixels."""
+    kind, block, mode = quantization_of(made), int(node.attributes["block"]), node.attributes["mode"]
+    return lambda **options: DepthToSpace(given[0].shape[1], kind, block, mode=mode, **options)
+
+
+def _make_concatenate(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
+    """Channels behind each other, as codes of one encoding."""
+    if node.attributes["axis"] != 1 or len(given) > _MAX_INPUTS:
+        return None
+    parts = [(e.shape[1], quantization_of(e)) for e in given]
+    return lambda **options: Concatenate(parts, quantization_of(made), **options)
+
+
+_MOVE_MAKERS: dict[str, Callable[[Node, list[Edge], Edge], Any]] = {
+    "pad": _make_pad,
+    "resize": _make_resize,
+    "depth_to_space": _make_depth_to_space,
+    "concatenate": _make_concatenate,
+}
+
+
+Pads = tuple[tuple[int, int], ...]
+
+
+def match_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """A pool of an edge of codes, which makes codes."""
+    if node.op not in _POOL_MATCHERS or operand_of(def_use.graph.edges[node.inputs[0]]) is None:
+        return None
+    return _POOL_MATCHERS[node.op](def_use, node)
+
+
+def _match_max_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """The greatest codes of windows, which are those of the greatest integers."""
+    source, made = def_use.graph.edges_of((*node.inputs, *node.outputs))
+    operand, window = operand_of(source), node.attributes["window"]
+    pads = _pads(window, source.shape[2:])
+    if operand != operand_of(made) or not 3 <= len(source.shape) <= 4 or pads is None:
+        return None
+    options: dict[str, Any] = {**_slide_options(window), "padding": _all_sides(pads), "isa": def_use.target.isa}
+    codes = quantization_of(source)
+
+    def make(layout: str, out_layout: str) -> MaxPool2d:
+        kernel = _height_and_width(window.kernel)
+        return MaxPool2d(source.shape[1], codes, kernel, layout=layout, out_layout=out_layout, **options)
+
+    return GlueGroup(def_use, (node,), node.inputs, make)
+
+
+def _match_sum_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """Codes of sums of windows, or of all pixels, and of what elementwise nodes make of them."""
+    source = def_use.graph.edges[node.inputs[0]]
+    window = node.attributes["window"] if node.op == "sum_pool" else _whole_image(node, source.shape)
+    if window is None or not 3 <= len(source.shape) <= 4 or not def_use.carries_integers(node.outputs[0]):
+        return None
+    pads = _pads(window, source.shape[2:])
+    if pads is None or any(map(any, pads)) or source.integers.zero.size > 1:
+        return None
+    if math.prod(window.kernel) * len(code_values(def_use.graph, source.name)) > MOST_SUMS:
+        return None
+    ends = (c for c in (*find_chains(def_use, node.outputs[0]), None) if operand_of(_last_edge(def_use, node, c)))
+    found = (_make_sum_pool(def_use, node, window, chain) for chain in ends)
+    return next((group for group in found if group), None)
+
+
+def _last_edge(def_use: DefUse, node: Node, chain: Chain | None) -> Edge:
+    """What a chain after a node makes, or without one the node."""
+    return def_use.graph.edges[chain.end if chain else node.outputs[0]]
+
+
+def _make_sum_pool(def_use: DefUse, node: Node, window: SlidingWindow, chain: Chain | None) -> FusionGroup | None:
+    """The group of a pool of sums and a chain after it; None if channels differ in that."""
+    source, made = def_use.graph.edges[node.inputs[0]], _last_edge(def_use, node, chain)
+    sums = _window_sums(def_use, node, math.prod(window.kernel))
+    table = evaluate_codes(def_use.graph, chain, sums) if chain else sums[None]
+    if len(table) > 1:
+        return None
+    codes = codes_of(table[0], made)
+    kinds, kernel = (quantization_of(source), quantization_of(made)), _height_and_width(window.kernel)
+    options: dict[str, Any] = {**_slide_options(window), "isa": def_use.target.isa}
+
+    def make(layout: str, out_layout: str) -> SumLookup:
+        return SumLookup(source.shape[1], codes, *kinds, kernel, layout=layout, out_layout=out_layout, **options)
+
+    nodes = (node, *(chain.nodes if chain else ()))
+    return GlueGroup(def_use, nodes, node.inputs, make, layouts_of(def_use.graph, node.outputs[0], made.name))
+
+
+def _window_sums(def_use: DefUse, node: Node, pixels: int) -> Tensor:
+    """The sum for each sum of codes of so many pixels."""
+    kind, values = def_use.graph.edges[node.inputs[0]].integers, code_values(def_use.graph, node.inputs[0])
+    least, apart = int(values[0]) - int(kind.zero.reshape(())), int(values[1]) - int(values[0])
+    made: Tensor = pixels * least + apart * np.arange(pixels * (len(values) - 1) + 1)
+    return made
+
+
+def _whole_image(node: Node, shape: Shape) -> SlidingWindow | None:
+    """The window that is the image; None unless the sums are over that."""
+    if tuple(node.attributes["axes"]) != tuple(range(2, len(shape))):
+        return None
+    image, ones, none = shape[2:], (1,) * len(shape[2:]), (0,) * len(shape[2:])
+    return SlidingWindow(image, ones, ones, none, none)
+
+
+def _pads(window: SlidingWindow, image: Shape) -> Pads | None:
+    """Padding before and after each axis, as far as windows lie on it; None if some lie on nothing else."""
+    pads = []
+    lies = (window.out(image), window.reach, window.strides, window.begins, window.kernel, window.dilations)
+    for n, out, reach, stride, begin, kernel, apart in zip(image, *lies, strict=True):
+        taps = np.arange(out)[:, None] * stride + np.arange(kernel) * apart - begin
+        if begin < 0 or not ((taps >= 0) & (taps < n)).any(1).all():
+            return None
+        pads.append((begin, max(0, (out - 1) * stride + reach - n - begin)))
+    return tuple(pads)
+
+
+def _slide_options(window: SlidingWindow) -> dict[str, tuple[int, int]]:
+    return {"stride": _height_and_width(window.strides), "dilation": _height_and_width(window.dilations)}
+
+
+def _height_and_width(sizes: Sequence[int]) -> tuple[int, int]:
+    """Sizes of an image's height and width; of (N, C, L) the height is 1."""
+    high, wide = (1, *sizes)[-2:]
+    return high, wide
+
+
+def _all_sides(pads: Pads) -> tuple[int, int, int, int]:
+    """Padding as (top, left, bottom, right)."""
+    (top, bottom), (left, right) = ((0, 0), *pads)[-2:]
+    return top, left, bottom, right
+
+
+_POOL_MATCHERS = {"max_pool": _match_max_pool, "sum_pool": _match_sum_pool, "reduce_sum": _match_sum_pool}

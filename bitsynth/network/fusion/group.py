@@ -1,12 +1,20 @@
-"""Fusion groups: nodes of a graph that one step computes together, and the formats they can read and write."""
+"""Fusion groups: nodes of a graph that one step computes together, and the formats they can read and write.
+
+Chains from sums of int32, channels last, to codes, element by element."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from bitsynth.graph.ir import Node
-from bitsynth.network.program import Buffer, Format, NetworkStep
+from bitsynth.graph.operators import PRODUCTS
+from bitsynth.graph.types import INT32, Integers, Shape
+from bitsynth.network.def_use import DefUse
+from bitsynth.network.formulas import Chain
+from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, NetworkStep
+from bitsynth.spec.matmul import MatmulOperand
 
 
 class FusionGroup(ABC):
@@ -46,3 +54,49 @@ class FusionGroup(ABC):
         If both have one format, and that leaves all in its place too, they are one memory.
         """
         return False
+
+
+_MIN_LOOP_ELEMENTS = 64
+"""Elements for which the beginning and the end of a loop in vectors take little of its time."""
+
+
+def has_channels(def_use: DefUse, edge: str) -> bool:
+    """Whether an edge has sums of int32, of images, rows or heads, along axis 1."""
+    kind, maker = def_use.graph.edges[edge].type, find_product_of(def_use, edge)
+    inside = isinstance(kind, Integers) and INT32[0] < kind.least and kind.most < INT32[1]
+    return inside and maker is not None and (maker.op == "conv" or len(def_use.graph.edges[edge].shape) in (2, 4))
+
+
+def find_product_of(def_use: DefUse, edge: str) -> Node | None:
+    """The product whose sums an edge has, with or without integers added; None if it has others."""
+    maker = def_use.makers.get(edge)
+    source = def_use.only_source(maker) if maker is not None and maker.op == "add" else None
+    if source is not None and def_use.carries_integers(edge):
+        maker = def_use.makers.get(source)
+    return maker if maker is not None and maker.op in PRODUCTS else None
+
+
+class AccumulatorGroup(FusionGroup):
+    """A chain from sums to codes, element by element."""
+
+    def __init__(self, def_use: DefUse, chain: Chain, operand: MatmulOperand) -> None:
+        self.def_use, self.chain, self.operand = def_use, chain, operand
+        self.nodes = (*chain.second_path, *chain.nodes)
+        self.inputs = (chain.start, *filter(None, (chain.second,)))
+        self.outputs = (chain.end,)
+
+    def reads(self, edge: str) -> tuple[Format, ...]:
+        """Sums, channels last."""
+        return (Format("int32", None, CHANNELS_LAST),)
+
+    def writes(self, edge: str) -> tuple[Format, ...]:
+        """Codes, a byte each."""
+        return (Format.codes(self.operand),)
+
+
+def repeats(shape: Shape) -> tuple[int, int]:
+    """Of (N, C, ...) how many pixels a loop goes through, more than one if channels are few, and how often."""
+    batch, channels, *image = shape
+    pixels = batch * math.prod(image)
+    several = max(n for n in range(1, max(1, _MIN_LOOP_ELEMENTS // channels) + 1) if pixels % n == 0)
+    return several, pixels // several

@@ -1,22 +1,273 @@
-"""The caller's float32 numbers as codes: moves and a monotone chain to a quantizer, by its levels."""
+"""Levels of floats by one multiplication or division and a rounding, where that is proved equal to their thresholds.
+
+C of floats as codes, by the levels that they reach.
+
+The caller's float32 numbers as codes: moves and a monotone chain to a quantizer, by its levels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
 
 import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Reals, Tensor
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.formulas import Chain, StepFunction, find_links, find_step_function, make_chain
+from bitsynth.network.formulas import Chain, find_links, find_step_function, make_chain
+from bitsynth.network.formulas.step_functions import StepFunction, float_of
 from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.fusion.input_text import LevelCodes, input_body
-from bitsynth.network.fusion.rounding import RoundedLevels, fit_rounded_levels
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
+
+_MAGIC = {"float": 1.5 * 2**23, "double": 1.5 * 2**52}
+"""Added to a number of few digits they leave it rounded half to even."""
+_SCALE_NEIGHBOURS = 2
+"""Neighbours of a scale that are tried on each side."""
+_SLOPE_SPAN, _SLOPE_STEPS = 1e-5, 80
+"""How far a slope is looked for, and in how many steps."""
+_MAX_LOW = 1 << 20
+
+
+@dataclass(frozen=True)
+class RoundedLevels:
+    """The level round((x - origin) * factor) - low, or over the factor, from 0 to `last`.
+
+    All operations are in one type, in this order, none of them contracted; halves go to even numbers. Of a number that
+    is none (NaN) it is 0.
+
+    Args:
+        ctype: float or double.
+        origin: What is subtracted first.
+        factor: The factor, or divisor.
+        divides: Whether it is a divisor.
+        low: What is rounded to level 0.
+        last: The greatest level.
+    """
+
+    ctype: str
+    origin: float
+    factor: float
+    divides: bool
+    low: int
+    last: int
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The levels of float32."""
+        real: Any = np.float32 if self.ctype == "float" else np.float64
+        with np.errstate(over="ignore", invalid="ignore"):
+            t = x.astype(real) - real(self.origin) if self.origin else x.astype(real)
+            t = t / real(self.factor) if self.divides else t * real(self.factor)
+        low, high, magic = real(self.low), real(self.low + self.last), real(_MAGIC[self.ctype])
+        t = np.where(t > low, t, low)
+        t = np.where(t < high, t, high)
+        made: Tensor = ((t + magic) - magic).astype(np.int64) - self.low
+        return made
+
+    def text(self, x: str, level: str) -> str:
+        """C that declares `level`, that of the float `x`."""
+        kind, number = self.ctype, f"({self.ctype}){x}"
+        if self.origin:
+            number = f"({number} - {self._literal(self.origin)})"
+        low, high, magic = (self._literal(n) for n in (self.low, self.low + self.last, _MAGIC[kind]))
+        return "\n".join(
+            (
+                f"{kind} t = {number} {'/' if self.divides else '*'} {self._literal(self.factor)};",
+                f"t = t > {low} ? t : {low};",
+                f"t = t < {high} ? t : {high};",
+                f"const int32_t {level} = (int32_t)((t + {magic}) - {magic}) - ({self.low});",
+            )
+        )
+
+    def _literal(self, value: float) -> str:
+        """A number of its type in C, in parentheses."""
+        return f"({float(value).hex()}{'f' if self.ctype == 'float' else ''})"
+
+
+def fit_rounded_levels(step_function: StepFunction) -> tuple[RoundedLevels, ...]:
+    """The formulas of levels, where these fall of those lost, one a channel; none if not equal at every threshold.
+
+    They rise, as each of their operations does: what holds at a threshold and before it holds on the whole range.
+    """
+    points = step_function.points()
+    numbers, levels = float_of(points), (step_function.at(points) - step_function.least) // step_function.step
+    levels = np.where(step_function.rising, levels, step_function.levels - levels)
+    found = []
+    for channel in range(len(step_function.low)):
+        x, want = numbers[:, channel], levels[:, channel]
+        formula = next((made for made in _candidates(step_function, channel) if (made(x) == want).all()), None)
+        if formula is None:
+            return ()
+        found.append(formula)
+    return tuple(found)
+
+
+def _candidates(step_function: StepFunction, channel: int) -> Iterator[RoundedLevels]:
+    """Formulas of levels about as far apart as the thresholds, the cheapest first."""
+    thresholds = np.sort(step_function.thresholds[channel])
+    inside = (thresholds > step_function.low[channel]) & (thresholds <= step_function.high[channel])
+    (levels,) = inside.nonzero()
+    if len(levels) < 2:
+        return
+    breakpoints = thresholds[inside]
+    apart, origin = _fit_line(levels + 0.5, *(float_of(t).astype(np.float64) for t in (breakpoints - 1, breakpoints)))
+    if not apart > 0:
+        return
+    scales, low = _float32_neighbours(np.float32(apart)), round(origin / apart)
+    if abs(low) < _MAX_LOW:
+        for ctype, scale in product(("float", "double"), scales):
+            yield RoundedLevels(ctype, 0.0, _reciprocal(scale, ctype), False, low, step_function.levels)
+        for ctype, scale in product(("float", "double"), scales):
+            yield RoundedLevels(ctype, 0.0, scale, True, low, step_function.levels)
+    half = apart / 2
+    for start, parity in product((origin, float(np.float32(origin)), round(origin / half) * half), (0, 1)):
+        yield RoundedLevels("double", start - parity * apart, 1 / apart, False, parity, step_function.levels)
+
+
+def _fit_line(at: Tensor, below: Tensor, above: Tensor) -> tuple[float, float]:
+    """Slope and start of the line that lies most amply between two bounds at its places.
+
+    How much room there is for a slope is concave in it, so that halving the interval finds the best.
+    """
+
+    def room(slope: float) -> float:
+        return float((above - slope * at).min() - (below - slope * at).max())
+
+    slope = (above[-1] - above[0]) / (at[-1] - at[0])
+    low, high = slope * (1 - _SLOPE_SPAN), slope * (1 + _SLOPE_SPAN)
+    for _ in range(_SLOPE_STEPS):
+        one, other = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, other) if room(one) > room(other) else (one, high)
+    slope = (low + high) / 2
+    return slope, float((above - slope * at).min() + (below - slope * at).max()) / 2
+
+
+def _float32_neighbours(value: np.float32) -> list[float]:
+    """A float32 and those next to it, the nearest first: those that have a reciprocal, so no denormal ones."""
+    found = [value]
+    for way in (np.float32(np.inf), np.float32(0)):
+        at = value
+        for _ in range(_SCALE_NEIGHBOURS):
+            at = np.nextafter(at, way)
+            found.append(at)
+    return sorted((float(n) for n in found if n >= np.finfo(np.float32).tiny), key=lambda n: abs(n - float(value)))
+
+
+def _reciprocal(scale: float, ctype: str) -> float:
+    return float(np.float32(1 / scale)) if ctype == "float" else 1 / scale
+
+
+_MAX_COUNTED, _MAX_COUNTED_ALONE = 3, 16
+"""Levels that are counted at once: always, and where no formula is known."""
+_BLOCK_BYTES = 2048
+"""Bytes of planes that are interleaved at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class LevelCodes:
+    """Codes by levels: how C finds them, and the thresholds it reads.
+
+    Args:
+        first: The code of level 0.
+        last: The code of the greatest.
+        thresholds: float32, ascending (channels, levels).
+        formulas: One for each channel, or none.
+    """
+
+    first: int
+    last: int
+    thresholds: Tensor
+    formulas: tuple[RoundedLevels, ...] = ()
+
+    @classmethod
+    def of(cls, step_function: StepFunction, first: int, formulas: tuple[RoundedLevels, ...] = ()) -> LevelCodes:
+        """Those of a step function whose channels all rise or all fall, from the code of its least integer."""
+        rising, numbers = bool(step_function.rising[0]), float_of(step_function.thresholds)
+        reached = np.where(step_function.thresholds == step_function.low[:, None], -np.inf, numbers).astype(np.float32)
+        ends = (first, first + step_function.levels)
+        return cls(*(ends if rising else ends[::-1]), np.sort(reached, axis=1), formulas)
+
+    @property
+    def levels(self) -> int:
+        """How many there are above the least."""
+        return int(self.thresholds.shape[1])
+
+    @property
+    def counts(self) -> bool:
+        """Whether thresholds are all compared."""
+        return self.levels <= (_MAX_COUNTED if self.formulas else _MAX_COUNTED_ALONE)
+
+    @property
+    def table(self) -> Tensor:
+        """The thresholds as C reads them: one less than a power of two if they are searched."""
+        room = (1 << self.levels.bit_length()) - 1
+        short = 0 if self.counts else room - self.levels
+        return np.ascontiguousarray(np.pad(self.thresholds, ((0, 0), (0, short)), mode="edge"))
+
+    def text(self, x: str, to: str, table: str, channel: int) -> str:
+        """Statements that set `to` to the code of the float `x` of a channel with a `table`."""
+        sign = "+" if self.last >= self.first else "-"
+        return f"{self._level(x, table, channel)}\n{to} = (uint8_t)({self.first} {sign} level);"
+
+    def _level(self, x: str, table: str, channel: int) -> str:
+        """Statements that declare the level."""
+        if self.counts:
+            count = " + ".join(f"({x} >= {table}[{k}])" for k in range(self.levels))
+            return f"const int32_t level = {count};"
+        if self.formulas:
+            return self.formulas[channel].text(x, "level")
+        lines, most = ["int32_t level = 0;"], self.levels
+        for half in (1 << bit for bit in reversed(range(most.bit_length()))):
+            lines.append(f"level += ({x} >= {table}[level + {half - 1}]) * {half};")
+        return "\n".join((*lines, f"level = level < {most} ? level : {most};"))
+
+
+def input_body(codes: LevelCodes, shape: tuple[int, int, int], *, planes: bool) -> str:
+    """The body that makes codes of (batch, pixels, channels) of floats in this order, or in planes of channels."""
+    batch, pixels, channels = shape
+    apart = len(codes.thresholds) > 1
+    if planes and channels > 1 and pixels > 1:
+        return _planes_body(codes, batch, pixels, channels)
+    if not apart:
+        return _loop("i", math.prod(shape), codes.text("in0[i]", "out0[i]", "k0", 0))
+    inner = codes.text("in0[at]", "out0[at]", f"(k0 + c * {codes.table.shape[1]})", 0)
+    row = f"const size_t at = row * {channels} + c;\n{inner}"
+    return _loop("row", batch * pixels, _loop("c", channels, row))
+
+
+def _planes_body(codes: LevelCodes, batch: int, pixels: int, channels: int) -> str:
+    """Blocks of all planes, then their pixels."""
+    block = min(pixels, max(16, _BLOCK_BYTES // channels // 16 * 16))
+    apart = codes.table.shape[1] if len(codes.thresholds) > 1 else 0
+    several = bool(codes.formulas) and apart > 0 and not codes.counts
+    planes = [
+        _loop("i", "count", codes.text("x[i]", f"made[{c}][i]", "t", k)).join(
+            (f"{{\n    const float *x = from + {c} * (size_t){pixels}, *t = k0 + {c} * {apart};\n    (void)t;\n", "\n}")
+        )
+        for k, c in (enumerate(map(str, range(channels))) if several else [(0, "c")])
+    ]
+    made = "\n".join(planes) if several else _loop("c", channels, planes[0])
+    return f"""uint8_t made[{channels}][{block}];
+for (size_t n = 0; n < {batch}; ++n)
+    for (size_t start = 0; start < {pixels}; start += {block}) {{
+        const size_t count = {pixels} - start < {block} ? {pixels} - start : {block};
+        const float *from = in0 + n * {channels * pixels} + start;
+        uint8_t *to = out0 + (n * {pixels} + start) * {channels};
+{_indent(made, 2)}
+{_indent(_loop("i", "count", _loop("c", channels, f"to[i * {channels} + c] = made[c][i];")), 2)}
+    }}"""
+
+
+def _loop(name: str, count: int | str, body: str) -> str:
+    return f"for (size_t {name} = 0; {name} < {count}; ++{name}) {{\n{_indent(body)}\n}}"
+
+
+def _indent(text: str, deep: int = 1) -> str:
+    return "\n".join("    " * deep + line for line in text.split("\n"))
+
 
 _MOVES = ("reshape", "transpose")
 _MAX_LOOPS = 8

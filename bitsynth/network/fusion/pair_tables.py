@@ -18,8 +18,7 @@ from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 from bitsynth.layers.glue import Glue, PairLookup, Quantization
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import find_links
-from bitsynth.network.fusion.codes import codes_of, operand_of, quantization_of
-from bitsynth.network.fusion.functions import code_values, find_chains
+from bitsynth.network.fusion.codes import code_values, codes_of, find_chains, operand_of, quantization_of
 from bitsynth.network.fusion.glue import GlueGroup
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.program import CHANNELS_LAST

@@ -24,12 +24,11 @@ from bitsynth.network.formulas import (
     step_function_of,
 )
 from bitsynth.network.formulas.affine import find_affine
-from bitsynth.network.formulas.forms import is_long
+from bitsynth.network.formulas.epilogues import is_long
 from bitsynth.network.fusion.affine import residual_operand
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.fusion.product import Product, find_product
-from bitsynth.network.fusion.product_layer import LayerMaker, find_layer_maker
+from bitsynth.network.fusion.product import LayerMaker, Product, find_layer_maker, find_product
 from bitsynth.network.program import (
     CHANNELS_LAST,
     PACKED,

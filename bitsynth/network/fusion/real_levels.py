@@ -1,12 +1,130 @@
-"""Levels of real sums by a line, and how near to a half it must not come: the sums are float32, with errors."""
+"""Real numbers that plain C computed, as codes: a monotone chain to a quantizer, by its levels in float64.
+
+Levels of real sums by a line, and how near to a half it must not come: the sums are float32, with errors."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from bitsynth.graph.types import Tensor
+from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
+from bitsynth.graph.ir import Node
+from bitsynth.graph.operators import TABLE
+from bitsynth.graph.types import Integers, Tensor
+from bitsynth.network.def_use import DefUse
+from bitsynth.network.formulas import StepFunction, find_chain
+from bitsynth.network.formulas.step_functions import double_thresholds, find_real_step_function
+from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, plain_format
+
+_MAX_LEVELS = 31
+"""That are compared one by one; of more a formula is quicker."""
+_BLOCK = 128
+"""Pixels whose codes are interleaved at a time."""
+
+
+def match_reals(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """A chain from real numbers in float64, as exact arithmetic has them, to codes of few levels."""
+    graph, (start, *_) = def_use.graph, (*node.inputs, "")
+    if graph.reference != "exact" or start not in def_use.makers or isinstance(graph.edges[start].type, Integers):
+        return None
+    pairs = _is_more_exact_in_pairs(def_use.makers[start])
+    if pairs or def_use.only_reader(start) is not node or len(graph.edges[start].shape) < 2:
+        return None
+    chain = find_chain(def_use, start)
+    if chain is None or not operand_of(graph.edges[chain.end]) or chain.axes[-1] != 1:
+        return None
+    kind = graph.edges[chain.end].integers
+    if (kind.most - kind.least) // kind.step > _MAX_LEVELS or chain.axes[0] != 1:
+        return None
+    if graph.edges[start].shape != graph.edges[chain.end].shape:
+        return None
+    step_function = find_real_step_function(graph, chain)
+    return RealsGroup(def_use, step_function) if step_function else None
+
+
+def _is_more_exact_in_pairs(maker: Node) -> bool:
+    """Whether plain C that goes on to the codes decides by more than float64 has: not so of functions of its own."""
+    return TABLE[maker.op].kind == "elementwise" and maker.op not in FUNCTIONS
+
+
+class RealsGroup(FusionGroup):
+    """Codes of real numbers by a step function.
+
+    Args:
+        def_use: The graph.
+        step_function: What the chain makes of float64.
+    """
+
+    def __init__(self, def_use: DefUse, step_function: StepFunction) -> None:
+        chain = step_function.chain
+        self.def_use, self.step_function, self.nodes = def_use, step_function, chain.nodes
+        self.inputs, self.outputs = (chain.start,), (chain.end,)
+
+    def reads(self, edge: str) -> tuple[Format, ...]:
+        found, reference = self.def_use.graph.edges[edge], self.def_use.graph.reference
+        return tuple(plain_format(found, reference, layout) for layout in (PLAIN, CHANNELS_LAST))
+
+    def writes(self, edge: str) -> tuple[Format, ...]:
+        return code_formats(self.def_use.graph.edges[edge], (CHANNELS_LAST,))
+
+    def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
+        edge, given = self.def_use.graph.edges[self.outputs[0]], buffers[self.inputs[0]]
+        first, second = codes_of(self.step_function.least + np.array([0, self.step_function.step]), edge).tolist()
+        batch, channels, *image = edge.shape
+        planes = given.format.layout == PLAIN
+        body = _body(
+            (batch, channels, math.prod(image)), self.step_function.levels, (first, second - first), planes=planes
+        )
+        signs = np.where(self.step_function.rising, 1.0, -1.0)
+        constants = [
+            np.broadcast_to(x, (channels, *x.shape[1:])) for x in (_signed_thresholds(self.step_function), signs)
+        ]
+        made = buffers[self.outputs[0]].name
+        arrays = tuple(np.ascontiguousarray(x) for x in constants)
+        return PlainStep(self.names, (given.name,), (made,), body, arrays, channels * _BLOCK if planes else 0)
+
+
+def _signed_thresholds(step_function: StepFunction) -> Tensor:
+    """Thresholds (channels, levels) that numbers, negated where the chain falls, reach for each level."""
+    reached = double_thresholds(step_function)
+    falling = np.where(np.isinf(reached), -reached, np.nextafter(-reached, np.inf))
+    made: Tensor = np.where(step_function.rising[:, None], reached, falling)
+    return made
+
+
+def _body(shape: tuple[int, int, int], levels: int, codes: tuple[int, int], *, planes: bool) -> str:
+    """C for (batch, channels, pixels) of numbers in planes, or with channels last, to codes with channels last."""
+    batch, channels, pixels = shape
+    counted = " + ".join(f"(x >= k0[c * {levels} + {k}])" for k in range(levels))
+    if not planes:
+        return f"""for (size_t p = 0; p < {batch * pixels}; ++p)
+for (size_t c = 0; c < {channels}; ++c) {{
+const double x = in0[p * {channels} + c] * k1[c];
+const int64_t level = {counted};
+out0[p * {channels} + c] = (uint8_t)({codes[0]} + {codes[1]} * level);
+}}
+"""
+    return f"""uint8_t *const row = (uint8_t *)scratch;
+for (size_t n = 0; n < {batch}; ++n)
+for (size_t from = 0; from < {pixels}; from += {_BLOCK}) {{
+const size_t count = {pixels} - from < {_BLOCK} ? {pixels} - from : {_BLOCK};
+for (size_t c = 0; c < {channels}; ++c)
+for (size_t p = 0; p < count; ++p) {{
+const double x = in0[(n * {channels} + c) * {pixels} + from + p] * k1[c];
+const int64_t level = {counted};
+row[c * {_BLOCK} + p] = (uint8_t)({codes[0]} + {codes[1]} * level);
+}}
+for (size_t p = 0; p < count; ++p)
+for (size_t c = 0; c < {channels}; ++c)
+out0[((n * {pixels}) + from + p) * {channels} + c] = row[c * {_BLOCK} + p];
+}}
+"""
+
 
 _FLOAT32_UNIT = 2.0**-24
 """The greatest relative error of an operation in float32."""

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from region_cases import Small, agree, matched, whole
 
-from bitsynth.network.fusion import cones
-from bitsynth.network.fusion.cones import match_cone
+from bitsynth.network.fusion import lookup
+from bitsynth.network.fusion.lookup import match_cone
 
 REFERENCES = ["exact", "onnxruntime", "onnx"]
 
@@ -144,7 +144,7 @@ def test_a_way_out_is_refused():
 
 
 def test_a_great_many_nodes(monkeypatch):
-    monkeypatch.setattr(cones, "_MAX_NODES", 3)
+    monkeypatch.setattr(lookup, "_MAX_NODES", 3)
     small = Small()
     graph = small.build((small.quantized(gelu(small, x_of(small)), 0.03),))
     assert matched(graph, match_cone) is None

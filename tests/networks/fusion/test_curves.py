@@ -15,11 +15,10 @@ from bitsynth.errors import ToolError
 from bitsynth.graph import run
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, find_chain
-from bitsynth.network.formulas.code_breakpoints import CodesOf, find_code_breakpoints
-from bitsynth.network.formulas.curves import Curve, find_curve
+from bitsynth.network.formulas.curves import CodesOf, Curve, find_code_breakpoints, find_curve
 from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.fusion.cones import find_forks
 from bitsynth.network.fusion.curves import CurveGroup
+from bitsynth.network.fusion.lookup import find_forks
 from bitsynth.network.program import Buffer, NetworkProgram, PlainStep
 from bitsynth.network.run import Network
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from region_cases import Small, agree, matched
 
-from bitsynth.network.fusion.moves import match_move
+from bitsynth.network.fusion.glue import match_move
 
 
 def codes(small, name="x", shape=(2, 8, 3, 5), low=-8, high=7):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from region_cases import Small, agree, matched
 
 from bitsynth.graph.operators.windows import SlidingWindow
-from bitsynth.network.fusion.pools import match_pool
+from bitsynth.network.fusion.glue import match_pool
 
 GRIDS = [(0, 3, 1), (-128, 127, 1), (-7, 7, 1), (-1, 1, 2), (-7, 7, 2), (0, 200, 1), (-1, 1, 1)]
 

@@ -10,7 +10,7 @@ from bitsynth.graph import read, run
 from bitsynth.network.compiling import compile
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Oracle, find_chain, find_step_function
-from bitsynth.network.fusion.reals import RealsGroup, _signed_thresholds
+from bitsynth.network.fusion.real_levels import RealsGroup, _signed_thresholds
 from bitsynth.network.lower import cover
 
 CHANNELS = 5

@@ -1,4 +1,8 @@
-"""Step functions as the float32 formula of `Rescale`: found by trying, proved at the points that decide."""
+"""Step functions as thresholds of a layer.
+
+Step functions as the float32 formula of `Rescale`: found by trying, proved at the points that decide.
+
+The cheapest epilogue that is the same as a step function: few thresholds, float32, many thresholds."""
 
 from __future__ import annotations
 
@@ -10,11 +14,57 @@ from itertools import islice, tee
 import numpy as np
 
 from bitsynth.errors import SpecError
-from bitsynth.graph.types import Tensor
-from bitsynth.layers.epilogues import Rescale
+from bitsynth.graph.types import INT32, Integers, Tensor
+from bitsynth.layers.epilogues import FixedPoint, Rescale, Thresholds
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.network.formulas.fitting import AffineFit
+from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.spec.matmul import MatmulOperand
+
+MAX_LEVELS = 255
+
+
+def make_thresholds(step_function: StepFunction, operand: MatmulOperand) -> Thresholds | None:
+    """The thresholds of int32 sums whose number is the code of `operand`; None if they do not fit a layer."""
+    found = level_ends(step_function, operand)
+    inside = step_function.low.min() > INT32[0] and step_function.high.max() < INT32[1]
+    if not inside or not 1 <= found.shape[1] <= MAX_LEVELS:
+        return None
+    return Thresholds(sort_rows(found), step_function.rising)
+
+
+def level_ends(step_function: StepFunction, operand: MatmulOperand) -> Tensor:
+    """The numbers (channels, codes) above which, of falling channels below which, an element is, one for each code."""
+    first, per_level = (step_function.least - operand.offset) // operand.scale, step_function.step // operand.scale
+    always = np.where(step_function.rising, step_function.low, step_function.high + 1)[:, None]
+    breakpoints = np.concatenate(
+        [np.repeat(always, first, 1), np.repeat(step_function.thresholds, per_level, 1)], axis=1
+    )
+    made: Tensor = breakpoints - step_function.rising[:, None]
+    return made
+
+
+def sort_rows(values: Tensor) -> Tensor:
+    """Each channel's numbers in order."""
+    return np.sort(values, axis=1).astype(np.int32)
+
+
+def fit_thresholds(values: Tensor, codes: Tensor, levels: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Thresholds (channels, levels) of values (points, channels) whose number is the code; rising; where they fit.
+
+    Where codes fall with values, those above a value count.
+    """
+    off = (codes - codes.mean(0)) * (values - values.mean(0))
+    rising = off.sum(0) >= 0
+    found, fits = [], np.ones(rising.shape, bool)
+    for level in range(1, levels + 1):
+        reached = codes >= level
+        up = np.where(reached, INT32[0], values).max(0), np.where(reached, values, INT32[1]).min(0)
+        down = np.where(reached, INT32[1], values).min(0), np.where(reached, values, INT32[0]).max(0)
+        found.append(np.where(rising, up[0], down[0]))
+        fits &= np.where(rising, up[0] < up[1], down[0] > down[1])
+    return sort_rows(np.stack(found, 1)), rising, fits
+
 
 _COLUMNS_AT_ONCE = 64
 """Channels, each once for a try, whose codes are made at once."""
@@ -240,3 +290,67 @@ def _copy_channels(kept: Rescaling, tried: Rescaling, where: Tensor) -> None:
     for one, other in ((kept.factor, tried.factor), (kept.summand, tried.summand), (kept.shift, tried.shift)):
         if one is not None and other is not None:
             one[where] = other[where]
+
+
+MAX_CHEAP_THRESHOLDS = 3
+"""Thresholds that cost no more than float32 does; 7 cost as much where all channels rise, and twice where some fall."""
+_MAX_SHORT_THRESHOLDS = 15
+"""Thresholds that take no longer than a line of float64 behind the sums."""
+
+
+@dataclass(frozen=True, eq=False)
+class EpilogueForm:
+    """An epilogue of sums to which integers `bias`, one for all or one a channel, are added first."""
+
+    epilogue: Thresholds | Rescale | FixedPoint
+    bias: Tensor = field(default_factory=lambda: np.zeros(1, np.int64))
+
+
+def find_cheapest_form(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> EpilogueForm | None:
+    """Return the form that gives the codes of a step function whose integers have the type `kind`; None if unproved."""
+    counted = make_thresholds(step_function, operand)
+    if counted is not None and counted.codes[1] <= MAX_CHEAP_THRESHOLDS:
+        return EpilogueForm(counted)
+    found = find_rescaling(wanted := wanted_codes(step_function, operand, kind))
+    if found is None:
+        return EpilogueForm(counted) if counted is not None else None
+    return EpilogueForm(found.epilogue(wanted), found.shift)
+
+
+def is_long(form: EpilogueForm) -> bool:
+    """Whether the form counts many thresholds, which takes longer than a line of float64 behind the sums."""
+    return isinstance(form.epilogue, Thresholds) and form.epilogue.codes[1] > _MAX_SHORT_THRESHOLDS
+
+
+def wanted_codes(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Wanted:
+    """The codes of a step function at the points that decide (Lemma 3: a rounded line is monotone, too), found once."""
+    memo = step_function.memo.wanted
+    if (operand, kind) not in memo:
+        memo[operand, kind] = _compute_wanted(step_function, operand, kind)
+    return memo[operand, kind]
+
+
+def _compute_wanted(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Wanted:
+    points = step_function.points()
+    codes = (step_function.at(points) - operand.offset) // operand.scale
+    limits, written = (int(codes.min()), int(codes.max())), _written_factor(step_function)
+    zero = step_function.chain.nodes[-1].attributes.get("zero", kind.zero)
+    return Wanted(points, codes, operand, limits, zero_code(np.asarray(zero), operand), written=written)
+
+
+def _written_factor(step_function: StepFunction) -> Tensor | None:
+    """The factor of float32 that a chain of one requantization multiplies sums by (channels,)."""
+    node = step_function.chain.nodes[-1]
+    if node.op != "requantize" or len(step_function.chain.nodes) > 1:
+        return None
+    first, second, over = node.attributes["factors"]
+    with np.errstate(all="ignore"):
+        factor = np.asarray(first * second / over).astype(np.float32).reshape(-1)
+    return factor if factor.size == len(step_function.low) else np.broadcast_to(factor[:1], step_function.low.shape)
+
+
+def zero_code(zero: Tensor, operand: MatmulOperand) -> int:
+    """The code of the integer that stands for 0; 0 if there is none, or channels differ."""
+    code = (float(zero.reshape(-1)[0]) - operand.offset) / operand.scale
+    inside = zero.size == 1 and code == round(code) and 0 <= code <= operand.codes[-1]
+    return round(code) if inside else 0
