@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Integers
 from bitsynth.layers.pool import check_threads
+from bitsynth.network.declines import Declines, Reason, Stage
 
 if TYPE_CHECKING:
     from bitsynth.network.formulas.chain import Link
@@ -72,6 +73,7 @@ class DefUse:
     graph: Graph
     target: NetworkTarget
     memo: AnalysisMemo = field(default_factory=AnalysisMemo, repr=False)
+    declines: Declines = field(default_factory=Declines, repr=False)
 
     @cached_property
     def readers(self) -> Mapping[str, list[Node]]:
@@ -106,6 +108,10 @@ class DefUse:
         """The edge that a node reads alone besides constants; None if there are none or several."""
         found = {edge for edge in node.inputs if not self.is_constant(edge)}
         return found.pop() if len(found) == 1 else None
+
+    def decline(self, node: Node, stage: Stage, reason: Reason) -> None:
+        """Record why a matcher makes no group of the nodes that begin with this one."""
+        self.declines.add(node.name, stage, reason)
 
     def is_constant(self, edge: str) -> bool:
         """Whether an edge is a constant."""

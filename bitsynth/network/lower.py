@@ -1,4 +1,4 @@
-"""Lowering: a graph is covered by groups, edges between them get formats, and groups become steps."""
+"""Lowering: fusion groups cover a graph, edges between them get formats, and each group becomes a step."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from bitsynth.graph.names import Names
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import Edge
 from bitsynth.layers.planning import plans_kept
+from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.differences import distributed
 from bitsynth.network.fusion import MATCHERS
@@ -29,7 +30,7 @@ _MAX_PRODUCTS = 4096
 
 
 def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
-    """The program of a graph for a target; what no kernel or glue computes is plain C.
+    """Return the program of a graph for a target; nodes that no kernel or glue computes are plain C.
 
     SpecError for a network of more than `_MAX_PRODUCTS` products.
     """
@@ -46,7 +47,7 @@ def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
 
 
 def cover(def_use: DefUse) -> list[FusionGroup]:
-    """Fusion groups that have each node of the graph once: of the matchers the first that takes it, else plain C."""
+    """Return groups that have each node of the graph once: by the first matcher that takes it, else as plain C."""
     taken: set[str] = set()
     made: list[FusionGroup] = []
     for node in def_use.graph.nodes:
@@ -60,15 +61,18 @@ def _match_first(def_use: DefUse, node: Node, taken: set[str]) -> FusionGroup | 
     for match in MATCHERS:
         try:
             group = match(def_use, node)
-        except SpecError:  # Numbers that a layer or glue does not hold: another group, or plain C, takes the node.
+        except SpecError as error:  # Numbers that a layer or glue does not hold: another group, or plain C, takes it.
+            def_use.decline(node, Stage.FORMULA, str(error))
             continue
         if group is not None and not any(n.name in taken for n in group.nodes):
             return group
+        if group is not None:
+            def_use.decline(node, Stage.FORMULA, "another group has a node that it would be fused with")
     return None
 
 
 def sort_groups(groups: Iterable[FusionGroup]) -> list[FusionGroup]:
-    """Fusion groups after those whose edges they read."""
+    """Return groups in an order in which each comes after the groups whose edges it reads."""
     makers = {edge: group for group in groups for edge in group.outputs}
     needs = {group: {makers[e] for e in group.inputs if e in makers} for group in makers.values()}
     return list(TopologicalSorter(needs).static_order())
@@ -76,20 +80,20 @@ def sort_groups(groups: Iterable[FusionGroup]) -> list[FusionGroup]:
 
 @dataclass
 class _Assembly:
-    """A program in the making."""
+    """A program that is being put together, step by step."""
 
     def_use: DefUse
     groups: list[FusionGroup]
     buffers: dict[str, Buffer] = field(default_factory=dict)
     steps: list[NetworkStep] = field(default_factory=list)
     at: dict[tuple[str, Format], str] = field(default_factory=dict)
-    """The buffer that has an edge in a format."""
+    """The buffer of an edge in a format."""
     readers: dict[str, list[FusionGroup]] = field(init=False)
     """The groups that read each edge."""
     made: int = 0
     """Steps that are layers or glue."""
     names: Names = field(init=False)
-    """The source of names of buffers: the first buffer of an edge has the edge's name, the others have new ones."""
+    """Names of buffers: the first buffer of an edge has the edge's name, the others have new ones."""
 
     def __post_init__(self) -> None:
         self.names = Names(self.def_use.graph.edges, self.def_use.graph.file_names)
@@ -108,7 +112,7 @@ class _Assembly:
         return NetworkProgram(graph, target.isa, target.threads, steps, self.buffers, inputs, outputs, target.cpu)
 
     def _give(self, edge: str) -> str:
-        """The buffer of an input of the network."""
+        """Add the buffer of an input of the network."""
         return self._buffer(Buffer(edge, self.def_use.graph.edges[edge], caller_format(self._edge(edge)), "input"))
 
     def _add(self, group: FusionGroup) -> None:
@@ -134,14 +138,14 @@ class _Assembly:
             )
 
     def _chosen(self, group: FusionGroup, edge: str) -> Format:
-        """The first format that the maker of an edge writes and most of its readers read."""
+        """Return the format, of those that the maker of an edge writes, that most readers read; of equals the first."""
         asked = Counter(f for other in self.readers[edge] for f in set(other.reads(edge)))
         if edge in self.def_use.graph.output_set and not self.def_use.carries_integers(edge):
             asked[caller_format(self._edge(edge))] += 1
         return max(group.writes(edge), key=lambda f: asked[f])
 
     def _in_format(self, edge: str, wanted: tuple[Format, ...]) -> str:
-        """The buffer that has an edge in one of the wanted formats: converted if there is none."""
+        """Return the buffer that has an edge in one of the wanted formats; convert the edge if there is none."""
         for form in wanted:
             if (edge, form) in self.at and self._is_as_computed(self.at[edge, form]):
                 return self.at[edge, form]
@@ -151,12 +155,12 @@ class _Assembly:
         return name
 
     def _is_as_computed(self, name: str) -> bool:
-        """Whether a buffer has the edge's integers: what the caller gives are numbers in the file's type."""
+        """Return whether a buffer has the edge's integers; inputs have the caller's numbers in the file's type."""
         buffer = self.buffers[name]
         return buffer.role == "arena" or not self.def_use.carries_integers(buffer.edge.name)
 
     def _deliver(self, edge: str, place: int) -> str:
-        """The buffer of an output of the network, which the last step fills."""
+        """Add the buffer of an output of the network, and the step that fills it."""
         made = Buffer(
             self.names.make(f"{edge}.out{place}"), self._edge(edge), caller_format(self._edge(edge)), "output"
         )
@@ -176,6 +180,6 @@ class _Assembly:
 
 
 def _is_one_memory(source: Buffer, made: Buffer) -> bool:
-    """Whether elements of one format and order lie in the same places."""
+    """Return whether elements of one format and order lie in the same places."""
     layout = source.format.layout
     return layout == PLAIN or layout in kept_layouts(source.edge.shape, made.edge.shape)

@@ -154,7 +154,10 @@ class PlainStep:
     It sees `in0`, `in1` ... and `out0` ..., restrict pointers to the buffers' elements, `k0` ..., pointers to
     `constants`, and `scratch`, a `void *` to `scratch_bytes` bytes aligned to 64. `headers` of the runtime are included
     before. It may return a status of `bs_layer.h`, such as BS_CODES, which ends the run; at its end it need not
-    return. `formula` says what it computes of float32 numbers, or of sums: a step function, line or curve.
+    return.
+
+    `formula` is the function of float32 numbers, or of accumulators, that it computes. `reason` says why no layer, glue
+    or formula computes its nodes; it is empty for a step with a formula and for a conversion.
     """
 
     kind: ClassVar[str] = "plain"
@@ -166,6 +169,7 @@ class PlainStep:
     scratch_bytes: int = 0
     headers: tuple[str, ...] = ()
     formula: StepFunction | AffineFormula | Curve | None = None
+    reason: str = ""
 
 
 NetworkStep = LayerStep | GlueStep | PlainStep

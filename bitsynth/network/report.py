@@ -12,7 +12,7 @@ from bitsynth.graph.float_products import FloatProduct, float_products, is_float
 from bitsynth.graph.overflow import overflows
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.arena import ArenaPlan
-from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, NetworkStep
+from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, NetworkStep, PlainStep
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class StepReport:
         weight_bytes: Bytes of its constants.
         macs: Multiply-accumulates of a layer.
         cycles: Cycles of these on the processor that the network is for, or the first that the set names; 0 of others.
+        reason: Why no layer, glue or formula computes the nodes of a step of plain C; empty of others.
     """
 
     nodes: tuple[str, ...]
@@ -44,6 +45,7 @@ class StepReport:
     weight_bytes: int
     macs: int = 0
     cycles: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,9 @@ def _step(program: NetworkProgram, step: NetworkStep, ops: Mapping[str, str]) ->
     cycles = _cycles(step.layer, macs) if isinstance(step, LayerStep) else 0
     weights = sum(a.nbytes for a in arrays)
     names = step.nodes, first.edge.name
-    return StepReport(*names, step.kind, method, kernel, first.edge.shape, _memory(first), size, weights, macs, cycles)
+    reason = step.reason if isinstance(step, PlainStep) else ""
+    kind, shape, memory = step.kind, first.edge.shape, _memory(first)
+    return StepReport(*names, kind, method, kernel, shape, memory, size, weights, macs, cycles, reason)
 
 
 def _became(step: NetworkStep, ops: Mapping[str, str]) -> tuple[str, str, Iterable[NDArray[Any]]]:

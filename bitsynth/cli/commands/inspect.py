@@ -22,6 +22,7 @@ from bitsynth.cli.options.networks import (
 from bitsynth.cli.options.output import HtmlFile, Json
 from bitsynth.cli.parse import input_codes
 from bitsynth.cli.reports.network_cells import bits_of, by_whom, carries, range_of, shape_of, share
+from bitsynth.cli.reports.plain_reasons import plain_reasons
 from bitsynth.files import replace_file
 from bitsynth.printable import one_line, shown
 from bitsynth.spec.matmul import Encoding
@@ -70,6 +71,8 @@ def inspect(
         return
     table = output.fitting(lambda gap: _table(facts, became, gap), lambda gap: _table(facts, became, gap, brief=True))
     output.write(_heading(facts), "", table, "", *_ends(facts))
+    if found:
+        output.write(*plain_reasons(found))
 
 
 def _lowered(graph: Graph, isa: str, say: Progress) -> NetworkReport:

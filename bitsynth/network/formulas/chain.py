@@ -1,6 +1,11 @@
-"""Chains: nodes that turn the elements of one edge, each by itself, into the integers of a quantizer.
+"""Chains: elementwise nodes from one edge to the codes of a quantizer, with a second edge that may join them.
 
-Chains that another edge joins: sums and a shortcut are added before a quantizer."""
+For example batch_norm, relu and quantize after a convolution are a chain from its accumulators to codes:
+
+    %acc -> batch_norm -> relu -> quantize -> %codes
+
+A chain has single readers inside, so that one step can compute it; its constants may differ by channel alone.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +23,27 @@ from bitsynth.network.def_use import DefUse, LinkKey, LinkList
 from bitsynth.spec.matmul import MAX_BITS
 
 _MONOTONE_IN_BOTH = ("add", "sub", "mul", "max", "min")
-"""Rows that are monotone in their second operand too."""
+"""Operators that are monotone in their second operand too."""
 _UNBOUNDED = ("round",)
-"""Rows whose integers may be too great for int64 where their operand is any float."""
+"""Operators whose integers may exceed int64 where the operand is any float."""
 _PER_CHANNEL = ("thresholds",)
-"""Attributes whose first axis are channels."""
+"""Attributes with channels along their first axis."""
 
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """Nodes from `start` to `end`, integers of at most 8 bits; each is monotone in the edge before it.
+    """Elementwise nodes from `start` to `end`, integers of at most 8 bits.
 
-    What they do depends on an element and its channel alone.
+    Each result depends on one element and its channel alone. It is monotone in the element, unless a chain that is not
+    monotone was asked for.
 
     Args:
-        start: The edge whose elements they take.
-        nodes: In order; what they read besides are constants, or is made of such by `constant_nodes`.
+        start: The edge that they begin with.
+        nodes: In order; their other operands are constants, or results of `constant_nodes`.
         constant_nodes: Nodes that read nothing but constants.
-        axes: The axis of channels of the first edge, then of what each node makes.
-        varies: Whether channels differ.
-        second: Another edge whose elements come in, at the same places; empty if there is none.
+        axes: The axis of channels of the first edge, then of each node's result.
+        varies: Whether nodes treat channels differently.
+        second: A second edge that joins the chain, element by element; empty if there is none.
         second_path: The nodes, in order, on the path of `second`, up to the node of `nodes` where both paths join.
     """
 
@@ -51,27 +57,27 @@ class Chain:
 
     @property
     def end(self) -> str:
-        """The edge that the last node makes."""
+        """The edge of the last node's result."""
         return self.nodes[-1].outputs[0]
 
     @property
     def is_limited(self) -> bool:
-        """Whether it makes integers of int64 of any number."""
+        """Whether its results fit int64 for any number."""
         return not any(node.op in _UNBOUNDED for node in self.nodes)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The nodes by name."""
+        """The names of all nodes."""
         return tuple(node.name for node in (*self.second_path, *self.nodes))
 
 
 def find_chain(def_use: DefUse, start: str, axis: int = 1, *, monotone: bool = True) -> Chain | None:
-    """The chain of single readers that begins with an edge whose channels lie along `axis`, if there is one.
+    """Return the chain of single readers after an edge whose channels lie along `axis`; None if there is none.
 
-    If it need not be `monotone`, nodes may be any functions of an element.
+    Without `monotone`, nodes may be any functions of an element.
 
-    Of the edges of integers it comes past it ends with the one of fewest bits, of these the last. Integers that stay
-    what they are are none.
+    It ends with the edge of integers of fewest bits on its way, the last of several. Integers that keep their bits
+    without a quantizer are no chain.
     """
     taken = cut_at_codes(def_use, find_links(def_use, start, axis, monotone=monotone))
     if not taken:
@@ -88,15 +94,35 @@ def find_chain(def_use: DefUse, start: str, axis: int = 1, *, monotone: bool = T
     return make_chain(def_use, start, taken, axis)
 
 
+def explain_no_chain(def_use: DefUse, start: str, axis: int = 1, first: Node | None = None) -> str:
+    """Say in a few words why no chain to codes begins with an edge, or with the `first` of its readers."""
+    graph = def_use.graph
+    links = find_links(def_use, start, axis, first, monotone=False)
+    if any(_code_bits(def_use, link.node) <= MAX_BITS for link in links):
+        return "the nodes up to the next codes are not monotone, or keep the integers as they are"
+    edge = links[-1].node.outputs[0] if links else start
+    readers = [first] if first and not links else def_use.readers[edge]
+    if edge in graph.output_set and not (first and not links):
+        return "no quantizer follows before an output of the network"
+    if len(readers) != 1:
+        return f"{len(readers)} nodes read a result before it is quantized"
+    (node,) = readers
+    if TABLE[node.op].kind not in ("elementwise", "step") and node.op != "reshape":
+        return f"{node.op} follows before a quantizer of at most {MAX_BITS} bits"
+    if sum(not def_use.is_constant(e) for e in dict.fromkeys(node.inputs)) > 1:
+        return f"{node.op} joins a second operand before a quantizer"
+    return f"constants of {node.op} differ along another axis than channels, or it moves elements"
+
+
 def cut_at_codes(def_use: DefUse, links: Sequence[Link]) -> Sequence[Link]:
-    """Links up to the last of those that make the fewest bits; none if these are more than codes have."""
+    """Return the links up to the last result of fewest bits; none if that has more bits than codes."""
     bits = [_code_bits(def_use, link.node) for link in links]
     fewest = min(bits, default=MAX_BITS + 1)
     return links[: len(bits) - bits[::-1].index(fewest)] if fewest <= MAX_BITS else ()
 
 
 def split_at_codes(def_use: DefUse, chain: Chain) -> Iterator[tuple[Chain, Chain]]:
-    """What a chain without a second edge does before, and behind, each edge of codes that it passes."""
+    """Yield a chain without a second edge in two parts, split at each edge of codes inside it."""
     links = find_links(def_use, chain.start, chain.axes[0], chain.nodes[0])[: len(chain.nodes)]
     for k in range(1, len(links)):
         edge = def_use.graph.edges[links[k - 1].node.outputs[0]]
@@ -107,7 +133,7 @@ def split_at_codes(def_use: DefUse, chain: Chain) -> Iterator[tuple[Chain, Chain
 
 @dataclass(frozen=True)
 class Link:
-    """A node of a chain, the axis of channels of what it makes, and whether these differ in it."""
+    """A node of a chain, the axis of channels of its result, and whether it treats channels differently."""
 
     node: Node
     axis: int
@@ -124,10 +150,10 @@ def find_links(
     monotone: bool = True,
     mixing: bool = False,
 ) -> list[Link]:
-    """Single readers one after another, as far as they can be links of a chain, of a `monotone` one if that is wanted.
+    """Return the single readers, one after another, that can be links of a chain, of a `monotone` one if asked for.
 
-    Of an edge with several readers the `first` is said. Reshapes that make other channels of elements are links too
-    where channels are alike, if `mixing` is allowed.
+    For an edge with several readers, `first` names one. With `mixing`, reshapes that change the channel of an element
+    are links too, where channels are treated alike.
     """
     node = first or def_use.only_reader(start)
     if not fits_axis(def_use.graph.edges[start], axis):
@@ -182,7 +208,7 @@ def _make_mixing_link(def_use: DefUse, node: Node) -> Link | None:
 
 
 def make_chain(def_use: DefUse, start: str, links: Sequence[Link], axis: int = 1) -> Chain:
-    """The chain of links, at least one, of an edge."""
+    """Return the chain of an edge and one or more links."""
     constant_nodes = tuple(dict.fromkeys(n for link in links for n in link.constant_nodes))
     axes = (axis, *(link.axis for link in links))
     varies = any(link.varies for link in links) or _varies_type(def_use.graph.edges[start])
@@ -190,7 +216,7 @@ def make_chain(def_use: DefUse, start: str, links: Sequence[Link], axis: int = 1
 
 
 def make_link(def_use: DefUse, node: Node, edge: str, axis: int, *, monotone: bool = True) -> Link | None:
-    """A node that reads `edge` as a link of a chain, of a `monotone` one if that is wanted; None if it is none."""
+    """Return a node that reads `edge` as a link of a chain, of a `monotone` one if asked for; None if it is no link."""
     row, graph = TABLE[node.op], def_use.graph
     made = graph.edges[node.outputs[0]]
     if node.op == "reshape":
@@ -218,7 +244,7 @@ def make_link(def_use: DefUse, node: Node, edge: str, axis: int, *, monotone: bo
 
 
 def _may_wrap(graph: Graph, node: Node) -> bool:
-    """Whether results of a type of integers can leave it and come back at its other end: what wraps also falls."""
+    """Return whether integer results can wrap around in their type: a function that wraps is not monotone."""
     made = graph.edges[node.outputs[0]]
     if made.is_float or TABLE[node.op].kind != "elementwise":
         return False
@@ -231,14 +257,14 @@ def _may_wrap(graph: Graph, node: Node) -> bool:
 
 
 def moved_axis(before: Shape, after: Shape, axis: int) -> int | None:
-    """Where the axis of channels is after a reshape that leaves channels what they are; None if it does not."""
+    """Return the axis of channels after a reshape; None if it changes the channel of an element."""
     first = math.prod(before[:axis])
     places = [k for k, n in enumerate(after) if n == before[axis] and math.prod(after[:k]) == first]
     return next((k for k in places if k > 0), None)
 
 
 def makers_of_constant(def_use: DefUse, edge: str) -> tuple[Node, ...] | None:
-    """The nodes that make an edge of constants alone, in order; None if it depends on an input of the network."""
+    """Return the nodes that compute an edge from constants alone, in order; None if it depends on an input."""
     if edge in def_use.varying:
         return None
     found: dict[str, Node] = {}
@@ -252,7 +278,7 @@ def makers_of_constant(def_use: DefUse, edge: str) -> tuple[Node, ...] | None:
 
 
 def _along(shape: Shape, whole: Shape, axis: int) -> bool | None:
-    """Whether what broadcasts to `whole` varies along an axis; None if it does along another."""
+    """Return whether an array that broadcasts to `whole` varies along an axis; None if it varies along another one."""
     first = len(whole) - len(shape)
     if first < 0 or any(n != 1 and k + first != axis for k, n in enumerate(shape)):
         return None
@@ -260,7 +286,7 @@ def _along(shape: Shape, whole: Shape, axis: int) -> bool | None:
 
 
 def _attribute_along(key: str, value: Any, whole: Shape, axis: int) -> bool | None:
-    """The same of an attribute's arrays."""
+    """Return whether an attribute's arrays vary along an axis; None if they vary along another one."""
     if isinstance(value, tuple):
         parts = [_attribute_along(key, part, whole, axis) for part in value]
         return None if any(p is None for p in parts) else any(parts)
@@ -272,7 +298,7 @@ def _attribute_along(key: str, value: Any, whole: Shape, axis: int) -> bool | No
 
 
 def fits_axis(edge: Edge, axis: int) -> bool:
-    """Whether an edge has channels along an axis behind the first, and a type that varies along these alone."""
+    """Return whether an edge has channels along an axis other than the first, and its type varies along that alone."""
     if not 0 < axis < len(edge.shape):
         return False
     return not isinstance(edge.type, Integers) or all(
@@ -281,13 +307,13 @@ def fits_axis(edge: Edge, axis: int) -> bool:
 
 
 def _varies_type(edge: Edge) -> bool:
-    """Whether an edge carries integers of several scales or zero points."""
+    """Return whether an edge has integers of several scales or zero points."""
     kind = edge.type
     return isinstance(kind, Integers) and not kind.has_one_grid
 
 
 def _code_bits(def_use: DefUse, node: Node) -> int:
-    """Bits of the integers that a node makes; more than codes have if it makes none."""
+    """Return the bits of a node's integers; more than codes have if its results are real numbers."""
     kind = def_use.graph.edges[node.outputs[0]].type
     return kind.bits if isinstance(kind, Integers) else MAX_BITS + 1
 
@@ -296,9 +322,9 @@ _JOINTS = ("add", "sub")
 
 
 def find_joined_chain(def_use: DefUse, start: str, axis: int, first: Node) -> Chain | None:
-    """The chain of an edge that another one joins, up to its first codes; None if there is none such.
+    """Return the chain of an edge that a second one joins, up to the first codes; None if there is none.
 
-    Nodes that the other edge's elements pass are part of it where they come after `first` in the graph.
+    Nodes on the second edge's path are part of it if they come after `first` in the graph.
     """
     before = find_links(def_use, start, axis)
     edge = before[-1].node.outputs[0] if before else start
@@ -324,7 +350,7 @@ def find_joined_chain(def_use: DefUse, start: str, axis: int, first: Node) -> Ch
 
 
 def _joins(def_use: DefUse, node: Node, edge: str) -> bool:
-    """Whether a node adds another edge of this one's shape, no constant, to an edge."""
+    """Return whether a node adds to an edge another one of its shape that is not constant."""
     others = [name for name in node.inputs if name != edge]
     shape = def_use.graph.edges[edge].shape
     return node.op in _JOINTS and len(others) == 1 and def_use.graph.edges[others[0]].shape == shape
@@ -335,7 +361,7 @@ def _is_step(link: Link) -> bool:
 
 
 def _find_second_path(def_use: DefUse, edge: str, axis: int, first: Node) -> tuple[str, list[Link]] | None:
-    """The farthest edge of integers from which an edge is made element by element, and the nodes between."""
+    """Return the farthest edge of integers from which elementwise nodes compute an edge, and these nodes."""
     found, links = None, list[Link]()
     while True:
         if def_use.carries_integers(edge) and not def_use.is_constant(edge):

@@ -1,4 +1,17 @@
-"""Fusion groups, a kind a file: which nodes one step computes together. `MATCHERS` has them, the widest first."""
+"""Fusion patterns: which nodes one step computes together.
+
+A matcher takes a node and returns the group that begins with it, or None and records why (`network/declines.py`).
+`MATCHERS` has their order, the widest patterns first: the first that matches takes the nodes.
+
+| pattern | file |
+|---|---|
+| product, with the chain to codes after it, a gate or a residual: a layer | `products.py`, `product.py` |
+| chain from accumulators to codes: plain C by an affine formula, or by breakpoints | `affine.py`, `curves.py` |
+| the caller's numbers, or other real numbers, to codes: plain C of thresholds | `inputs.py`, `real_levels.py` |
+| convolutions of the caller's numbers, to codes: plain C in float32 | `real_convolutions.py`, `real_sums.py` |
+| pools and moves of codes: glue | `glue.py` |
+| functions of one or two edges of codes: glue, by a table | `lookup.py`, `pair_tables.py` |
+"""
 
 from __future__ import annotations
 
@@ -23,7 +36,7 @@ from bitsynth.network.fusion.real_convolutions import match_real_convolution
 from bitsynth.network.fusion.real_levels import match_reals
 
 Matcher = Callable[[DefUse, Node], FusionGroup | None]
-"""The group that begins with a node, if there is one of its kind; its nodes are later in the graph, but for that."""
+"""Return the group that begins with a node, its first in the graph's order; None if the pattern does not match."""
 
 MATCHERS: tuple[Matcher, ...] = (
     match_product_to_codes,

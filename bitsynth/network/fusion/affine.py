@@ -1,14 +1,16 @@
-"""Chains of many levels behind sums, as a line of float64: plain C of a few operations an element."""
+"""Chains of many levels after accumulators, as an affine formula in float64: plain C of a few operations an element."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32
+from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain, Paired, find_chain, find_joined_chain, step_function_of
 from bitsynth.network.formulas.affine import (
@@ -19,6 +21,7 @@ from bitsynth.network.formulas.affine import (
     find_guarded_affine,
     find_paired_affine,
 )
+from bitsynth.network.formulas.chain import explain_no_chain
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.group import AccumulatorGroup, FusionGroup, find_product_of, has_channels, repeats
 from bitsynth.network.plain import group as plain_group
@@ -26,18 +29,38 @@ from bitsynth.network.program import Buffer, Format, NetworkStep, PlainStep
 from bitsynth.spec.matmul import MatmulOperand
 
 _MAX_UNCLIPPED = 2.0**30
-"""Values below it can be rounded before they are cut."""
+"""Values below it can be rounded before they are clipped."""
 
 
 def match_affine(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """The chain from sums to codes that begins with a node, with another edge of codes or sums that joins it."""
+    """Match a chain from accumulators to codes of many levels.
+
+    Given:   %codes = quantize(relu(batch_norm(%acc)))           %acc of a product
+      or     %codes = quantize(add(mul(%acc, s), mul(%other, t)))   %other of codes or accumulators
+    Result:  %codes = affine(%acc[, %other])    clip(rint(factor * acc + summand [+ ratio * other])) in float64
+    """
     source = def_use.only_source(node)
     if source is None or not has_channels(def_use, source):
         return None
-    return _match_single(def_use, source) or _match_gated(def_use, source) or _match_joined(def_use, source, node)
+    found = _match_single(def_use, source) or _match_gated(def_use, source) or _match_joined(def_use, source, node)
+    if found is None:
+        _explain(def_use, source, node)
+    return found
+
+
+def _explain(def_use: DefUse, source: str, node: Node) -> None:
+    """Record why no affine formula computes the nodes after accumulators."""
+    chain = find_chain(def_use, source, monotone=False) or find_joined_chain(def_use, source, 1, node)
+    if chain is None:
+        def_use.decline(node, Stage.CHAIN, partial(explain_no_chain, def_use, source))
+    elif _find_operand(def_use, chain) is None:
+        def_use.decline(node, Stage.CHAIN, "the codes after it lie in other places than the accumulators")
+    else:
+        def_use.decline(node, Stage.FORMULA, "no formula is proved for the nodes up to the next codes")
 
 
 def _match_single(def_use: DefUse, source: str) -> FusionGroup | None:
+    """Match a chain of one operand that is monotone."""
     chain = find_chain(def_use, source)
     operand = _find_operand(def_use, chain)
     if chain is None or operand is None:
@@ -48,6 +71,7 @@ def _match_single(def_use: DefUse, source: str) -> FusionGroup | None:
 
 
 def _match_gated(def_use: DefUse, source: str) -> FusionGroup | None:
+    """Match a chain of one operand through hard swish."""
     chain = find_chain(def_use, source, monotone=False)
     operand = _find_operand(def_use, chain)
     if chain is None or operand is None:
@@ -57,6 +81,7 @@ def _match_gated(def_use: DefUse, source: str) -> FusionGroup | None:
 
 
 def _match_joined(def_use: DefUse, source: str, node: Node) -> FusionGroup | None:
+    """Match a chain that a second operand joins."""
     chain = find_joined_chain(def_use, source, 1, node)
     operand = _find_operand(def_use, chain)
     if chain is None or operand is None:
@@ -70,23 +95,23 @@ def _match_joined(def_use: DefUse, source: str, node: Node) -> FusionGroup | Non
 
 
 def _find_operand(def_use: DefUse, chain: Chain | None) -> MatmulOperand | None:
-    """What the chain's end has codes for; None if there is no chain, no codes, or elements change their places."""
+    """Return the operand of the codes at a chain's end; None if there are none, or elements change their places."""
     return operand_of(def_use.graph.edges[chain.end]) if chain and _keeps_places(def_use, chain) else None
 
 
 def residual_operand(def_use: DefUse, edge: str) -> MatmulOperand | None:
-    """The operand of an edge's codes; None if it has sums, as layers give them in int32."""
+    """Return the operand of an edge's codes; None if the edge has accumulators of a layer in int32."""
     return None if find_product_of(def_use, edge) else operand_of(def_use.graph.edges[edge])
 
 
 def _keeps_places(def_use: DefUse, chain: Chain) -> bool:
-    """Whether elements at the end lie as those at the start do."""
+    """Return whether elements at the end of a chain lie in the places of those at its start."""
     first, last = (def_use.graph.edges[name].shape for name in (chain.start, chain.end))
     return chain.axes[-1] == 1 and first[:2] == last[:2]
 
 
 class AffineGroup(AccumulatorGroup):
-    """A line of float64 for each channel."""
+    """An affine formula in float64 for each channel, as plain C."""
 
     def __init__(
         self, def_use: DefUse, chain: Chain, affine: AffineFormula, operand: MatmulOperand, second: MatmulOperand | None
@@ -95,20 +120,20 @@ class AffineGroup(AccumulatorGroup):
         self.affine, self.second = affine, second
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        """Sums, and codes of the second edge unless it has sums too; channels last."""
+        """Return the formats of accumulators, and of the second edge's codes; channels last."""
         if edge == self.chain.second and self.second:
             return (Format.codes(self.second),)
         return super().reads(edge)
 
     @property
     def repeated(self) -> tuple[AffineFormula, int]:
-        """The lines of channels, of several pixels if channels are few, and how often they are gone through."""
+        """The formulas of channels, of several pixels if channels are few, and the iterations of the loop over them."""
         shape = self.def_use.graph.edges[self.chain.start].shape
         several, times = repeats(shape)
         return self.affine.of(shape[1]).repeated(several), times
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
-        """Plain C."""
+        """Return the loops over elements as plain C."""
         affine, pixels = self.repeated
         numbers = [affine.factor, affine.summand, *([] if affine.ratio is None else [affine.ratio])]
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
@@ -121,7 +146,7 @@ class AffineGroup(AccumulatorGroup):
 
     @property
     def _most(self) -> float:
-        """The greatest size of a value, of either sign, before it is cut."""
+        """The greatest absolute value before it is clipped."""
         kind, affine = self.def_use.graph.edges[self.chain.start].integers, self.affine
         values = max(abs(kind.least), abs(kind.most)) * np.abs(affine.factor) + np.abs(affine.summand)
         if affine.ratio is not None:
@@ -130,7 +155,7 @@ class AffineGroup(AccumulatorGroup):
 
 
 class GuardedAffineGroup(AffineGroup):
-    """A line of float64 that leaves tensors with values near to a half to the nodes' plain C."""
+    """An affine formula in float64; tensors with a value near a half are left to the plain C of the nodes."""
 
     def __init__(
         self, def_use: DefUse, chain: Chain, affine: AffineFormula, operand: MatmulOperand, second: MatmulOperand | None
@@ -140,19 +165,19 @@ class GuardedAffineGroup(AffineGroup):
         self.inputs = self.plain.inputs
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
-        """Plain C, of a line and of what decides if that does not."""
+        """Return plain C of the formula, then that of the nodes, which runs if an element was too near a half."""
         plain, (affine, pixels) = self.plain.step(buffers), self.repeated
         assert affine.ratio is not None
         sums, second = (self.inputs.index(e) for e in (self.chain.start, self.chain.second))
         names = AffineNames(sums, second, len(plain.constants), GUARD)
         body = _body(affine, pixels, names)
         added = (np.ascontiguousarray(k) for k in (affine.factor, affine.summand, affine.ratio))
-        return replace(plain, body=f"{body}{plain.body}", constants=(*plain.constants, *added))
+        return replace(plain, body=f"{body}{plain.body}", constants=(*plain.constants, *added), reason="")
 
 
 @dataclass(frozen=True)
 class AffineNames:
-    """What C has of a line: inputs of sums and of the second edge, its first constant, and its guard if it has one."""
+    """Numbers of the inputs of accumulators and of the second edge, of the first constant, and the guard (0: none)."""
 
     sums: int = 0
     second: int = 1
@@ -161,7 +186,7 @@ class AffineNames:
 
 
 def _body(affine: AffineFormula, pixels: int, names: AffineNames) -> str:
-    """The loops, behind which C ends if no element was open."""
+    """Return the loops; with a guard they are followed by a return if no element was too near a half."""
     lines = (
         *(["int32_t open_ones = 0;"] if names.guard else []),
         f"for (size_t i = 0; i < {pixels}; ++i)",
@@ -176,7 +201,7 @@ def _body(affine: AffineFormula, pixels: int, names: AffineNames) -> str:
 
 
 def _body_of_rows(affine: AffineFormula, pixels: int) -> str:
-    """The same of values that int32 holds, cut as such: a row of them is kept, as compilers pack integers best."""
+    """Return the loops for values that int32 holds: a row is kept in int32, as compilers vectorize its packing best."""
     each = f"for (size_t c = 0; c < {len(affine.factor)}; ++c)"
     low, high = affine.limits
     lines = (
@@ -199,7 +224,7 @@ def _body_of_rows(affine: AffineFormula, pixels: int) -> str:
 
 
 def _element(affine: AffineFormula, names: AffineNames) -> Iterator[str]:
-    """One element, its value cut before it is rounded."""
+    """Yield C for one element, its value clipped before it is rounded."""
     low, high = (end - affine.zero for end in affine.limits)
     yield from _value(affine, names, f"v = v < {low}.0 ? {low}.0 : v;", f"v = v > {high}.0 ? {high}.0 : v;")
     if names.guard:
@@ -209,7 +234,7 @@ def _element(affine: AffineFormula, names: AffineNames) -> Iterator[str]:
 
 
 def _value(affine: AffineFormula, names: AffineNames, *cut: str) -> Iterator[str]:
-    """A value: each operation is rounded by itself, to integers by a number whose last place is 1."""
+    """Yield C for a value. Each operation rounds by itself; adding 0x1.8p52 rounds to an integer."""
     factor, summand, ratio = (f"k{names.constant + i}[c]" for i in range(3))
     yield f"double v = (double)in{names.sums}[at] * {factor};"
     yield f"v += {summand};"

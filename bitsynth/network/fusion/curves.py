@@ -1,4 +1,4 @@
-"""Functions of sums that bend, up to codes, as a table of breakpoints: plain C of a line and two loads an element."""
+"""Functions of accumulators that are not monotone, as a table of breakpoints: plain C of two loads an element."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from bitsynth.graph.ir import Node
+from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, find_chain
 from bitsynth.network.formulas.curves import Curve, find_curve
@@ -18,9 +19,16 @@ from bitsynth.spec.matmul import MatmulOperand
 
 
 def match_curve(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """The function of sums that begins with a node and ends in codes, its ways parting or not."""
+    """Match a function of accumulators that is not monotone, up to codes.
+
+    Given:   %y = batch_norm(%acc); %codes = quantize(mul(%y, sigmoid(%y)))    %acc of a product
+    Result:  %codes = curve(%acc)    cell = (int)(factor * acc + summand); one of two codes by the cell's breakpoint
+    """
     source = def_use.only_source(node)
-    if source is None or not has_channels(def_use, source) or def_use.graph.reference != "exact":
+    if source is None or not has_channels(def_use, source):
+        return None
+    if def_use.graph.reference != "exact":
+        def_use.decline(node, Stage.OPERANDS, "tables of breakpoints are proved for exact arithmetic alone")
         return None
     for chain in _find_functions(def_use, source, node):
         operand = operand_of(def_use.graph.edges[chain.end])
@@ -31,7 +39,7 @@ def match_curve(def_use: DefUse, node: Node) -> FusionGroup | None:
 
 
 def _find_functions(def_use: DefUse, source: str, node: Node) -> Iterator[Chain]:
-    """The longest function whose ways part, and the chain."""
+    """Yield the longest function whose paths fork, and the chain."""
     shape = def_use.graph.edges[source].shape
     cone = next(find_forks(def_use, source, node), None)
     chain = find_chain(def_use, source, monotone=False)
@@ -40,14 +48,14 @@ def _find_functions(def_use: DefUse, source: str, node: Node) -> Iterator[Chain]
 
 
 class CurveGroup(AccumulatorGroup):
-    """A curve of each channel."""
+    """A table of breakpoints that all channels share, with an affine formula for each."""
 
     def __init__(self, def_use: DefUse, chain: Chain, curve: Curve, operand: MatmulOperand) -> None:
         super().__init__(def_use, chain, operand)
         self.curve = curve
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
-        """Plain C: places of a row of elements, then their codes."""
+        """Return plain C: the places of a row of elements on the axis of cells, then their codes."""
         shape = self.def_use.graph.edges[self.chain.start].shape
         several, times = repeats(shape)
         curve = self.curve.of(shape[1]).repeated(several)
@@ -60,7 +68,7 @@ class CurveGroup(AccumulatorGroup):
 
 
 def _body(channels: int, times: int, cells: int) -> str:
-    """The loops. Each operation is rounded by itself."""
+    """Return the loops. Each operation rounds by itself."""
     return f"""double *restrict const row = scratch;
 for (size_t i = 0; i < {times}; ++i) {{
     for (size_t c = 0; c < {channels}; ++c) {{

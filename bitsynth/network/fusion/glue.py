@@ -1,8 +1,4 @@
-"""Fusion groups that are a layer of glue on codes.
-
-Moves of codes that are glue: padding, nearest pixels, channels as blocks, channels behind each other.
-
-Pools of codes: the greatest of a window, and any function of its sum."""
+"""Groups that are a layer of glue on codes; moves and pools of codes."""
 
 from __future__ import annotations
 
@@ -18,6 +14,7 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Edge, Shape, Tensor
 from bitsynth.layers.glue import Concatenate, DepthToSpace, Glue, MaxPool2d, Pad2d, Resize, SumLookup
+from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.fusion.codes import (
@@ -37,19 +34,19 @@ from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, GlueStep
 from bitsynth.spec.glue import MOST_SUMS
 
 Make = Callable[[str, str], Glue]
-"""The layer that reads one layout and gives another."""
+"""Make the layer that reads one layout and writes another."""
 
 
 class GlueGroup(FusionGroup):
-    """Nodes that are a layer of glue, from edges of codes to one.
+    """Nodes that one layer of glue computes, from edges of codes to an edge of codes.
 
     Args:
         def_use: The graph.
         nodes: In order; the last one makes the result.
         inputs: Edges it reads.
-        make: The layer for a layout of inputs and one of results.
-        layouts: Those that it reads and gives, each with each.
-        changes: Whether results are other codes than those read, or in another order.
+        make: Make the layer for a layout of inputs and a layout of results.
+        layouts: The layouts that it reads and writes, in any combination.
+        changes: Whether results differ from the codes read, or are in another order.
     """
 
     def __init__(
@@ -89,14 +86,23 @@ _MAX_INPUTS = 4
 
 
 def match_move(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """A move of codes as a layer of glue, on images and lines."""
+    """Match a move of codes, on images or rows.
+
+    Given:   %out = pad(%codes) | resize(%codes) | depth_to_space(%codes) | concatenate(%a, %b)
+    Result:  %out = glue(%codes)    the runtime's function for that move
+    """
+    if node.op not in _MOVE_MAKERS:
+        return None
     edges = def_use.graph.edges_of((*node.inputs, *node.outputs))
-    if node.op not in _MOVE_MAKERS or not all(operand_of(e) and 2 <= len(e.shape) <= 4 for e in edges):
+    if not all(operand_of(e) and 2 <= len(e.shape) <= 4 for e in edges):
+        def_use.decline(node, Stage.OPERANDS, "it moves no codes of at most 8 bits with 2 to 4 axes")
         return None
     if any(def_use.is_constant(e) for e in node.inputs) or len(set(node.inputs)) < len(node.inputs):
+        def_use.decline(node, Stage.OPERANDS, "an input is constant, or comes twice")
         return None
     make: _MakeMove | None = _MOVE_MAKERS[node.op](node, list(edges[:-1]), edges[-1])
     if make is None:
+        def_use.decline(node, Stage.FORMULA, f"glue has no {node.op} with these attributes")
         return None
 
     def of_layouts(layout: str, out_layout: str) -> Glue:
@@ -113,7 +119,7 @@ _MakeMove = Callable[..., Glue]
 
 
 def _make_pad(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
-    """Pixels of the code of 0 around an image."""
+    """Make padding: pixels of the code of 0 around an image."""
     operand, pads = operand_of(made), [tuple(int(n) for n in pair) for pair in node.attributes["pads"]]
     if node.attributes["mode"] != "constant" or operand != operand_of(given[0]) or operand is None:
         return None
@@ -125,7 +131,7 @@ def _make_pad(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
 
 
 def _make_resize(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
-    """The nearest pixels, as glue finds them."""
+    """Make a resize to nearest pixels, if glue picks the same ones."""
     axes, places = len(made.shape), node.attributes["places"]
     if axes not in (3, 4) or min(places) < 2:
         return None
@@ -139,19 +145,19 @@ def _make_resize(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
 
 
 def _nearest_pixels(before: int, after: int, centers: bool) -> Tensor:
-    """The place that each of so many shows, by the place of its center or of its begin."""
+    """Return the source pixel of each of `after` pixels, by the pixel's center or its beginning."""
     made: Tensor = (2 * np.arange(after) + centers) * before // (2 * after)
     return made
 
 
 def _make_depth_to_space(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
-    """Channels as blocks of pixels."""
+    """Make a move of channels to blocks of pixels."""
     kind, block, mode = quantization_of(made), int(node.attributes["block"]), node.attributes["mode"]
     return lambda **options: DepthToSpace(given[0].shape[1], kind, block, mode=mode, **options)
 
 
 def _make_concatenate(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
-    """Channels behind each other, as codes of one encoding."""
+    """Make a concatenation along channels, of codes of one encoding."""
     if node.attributes["axis"] != 1 or len(given) > _MAX_INPUTS:
         return None
     parts = [(e.shape[1], quantization_of(e)) for e in given]
@@ -170,14 +176,37 @@ Pads = tuple[tuple[int, int], ...]
 
 
 def match_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """A pool of an edge of codes, which makes codes."""
-    if node.op not in _POOL_MATCHERS or operand_of(def_use.graph.edges[node.inputs[0]]) is None:
+    """Match a pool of codes, with the chain to codes after a pool of sums.
+
+    Given:   %out = max_pool(%codes)
+      or     %sum = sum_pool(%codes); %out = quantize(mul(%sum, scale))    an average
+    Result:  %out = glue max_pool(%codes) | glue sum_lookup(%codes, table of the sums of a window)
+    """
+    if node.op not in _POOL_MATCHERS:
         return None
-    return _POOL_MATCHERS[node.op](def_use, node)
+    if operand_of(def_use.graph.edges[node.inputs[0]]) is None:
+        def_use.decline(node, Stage.OPERANDS, "it reads no codes of at most 8 bits")
+        return None
+    found = _POOL_MATCHERS[node.op](def_use, node)
+    if found is None:
+        def_use.decline(node, Stage.FORMULA, _explain_pool(def_use, node))
+    return found
+
+
+def _explain_pool(def_use: DefUse, node: Node) -> str:
+    """Say in a few words why glue has no such pool."""
+    edge = def_use.graph.edges[node.inputs[0]]
+    if not 3 <= len(edge.shape) <= 4:
+        return f"its input has {len(edge.shape)} axes; pools of glue have 3 or 4"
+    if node.op == "reduce_sum" and _whole_image(node, edge.shape) is None:
+        return "it sums along other axes than those of the image"
+    if node.op == "max_pool":
+        return "a window lies on padding alone, or results are other codes"
+    return "no codes of at most 8 bits follow that are a function of a window's sum"
 
 
 def _match_max_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """The greatest codes of windows, which are those of the greatest integers."""
+    """Match a pool of maxima: the greatest code of a window is that of the greatest integer."""
     source, made = def_use.graph.edges_of((*node.inputs, *node.outputs))
     operand, window = operand_of(source), node.attributes["window"]
     pads = _pads(window, source.shape[2:])
@@ -194,7 +223,7 @@ def _match_max_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
 
 
 def _match_sum_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """Codes of sums of windows, or of all pixels, and of what elementwise nodes make of them."""
+    """Match a pool of sums of windows, or of the whole image, with the chain to codes after it."""
     source = def_use.graph.edges[node.inputs[0]]
     window = node.attributes["window"] if node.op == "sum_pool" else _whole_image(node, source.shape)
     if window is None or not 3 <= len(source.shape) <= 4 or not def_use.carries_integers(node.outputs[0]):
@@ -210,12 +239,12 @@ def _match_sum_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
 
 
 def _last_edge(def_use: DefUse, node: Node, chain: Chain | None) -> Edge:
-    """What a chain after a node makes, or without one the node."""
+    """Return the edge at the end of a chain after a node, or without one the node's result."""
     return def_use.graph.edges[chain.end if chain else node.outputs[0]]
 
 
 def _make_sum_pool(def_use: DefUse, node: Node, window: SlidingWindow, chain: Chain | None) -> FusionGroup | None:
-    """The group of a pool of sums and a chain after it; None if channels differ in that."""
+    """Return the group of a pool of sums and a chain after it; None if the chain differs by channel."""
     source, made = def_use.graph.edges[node.inputs[0]], _last_edge(def_use, node, chain)
     sums = _window_sums(def_use, node, math.prod(window.kernel))
     table = evaluate_codes(def_use.graph, chain, sums) if chain else sums[None]
@@ -233,7 +262,7 @@ def _make_sum_pool(def_use: DefUse, node: Node, window: SlidingWindow, chain: Ch
 
 
 def _window_sums(def_use: DefUse, node: Node, pixels: int) -> Tensor:
-    """The sum for each sum of codes of so many pixels."""
+    """Return the sum of integers for each sum of codes of so many pixels."""
     kind, values = def_use.graph.edges[node.inputs[0]].integers, code_values(def_use.graph, node.inputs[0])
     least, apart = int(values[0]) - int(kind.zero.reshape(())), int(values[1]) - int(values[0])
     made: Tensor = pixels * least + apart * np.arange(pixels * (len(values) - 1) + 1)
@@ -241,7 +270,7 @@ def _window_sums(def_use: DefUse, node: Node, pixels: int) -> Tensor:
 
 
 def _whole_image(node: Node, shape: Shape) -> SlidingWindow | None:
-    """The window that is the image; None unless the sums are over that."""
+    """Return the window that covers the whole image; None if a node sums along other axes."""
     if tuple(node.attributes["axes"]) != tuple(range(2, len(shape))):
         return None
     image, ones, none = shape[2:], (1,) * len(shape[2:]), (0,) * len(shape[2:])
@@ -249,7 +278,7 @@ def _whole_image(node: Node, shape: Shape) -> SlidingWindow | None:
 
 
 def _pads(window: SlidingWindow, image: Shape) -> Pads | None:
-    """Padding before and after each axis, as far as windows lie on it; None if some lie on nothing else."""
+    """Return the padding before and after each axis that windows reach; None if a window lies on padding alone."""
     pads = []
     lies = (window.out(image), window.reach, window.strides, window.begins, window.kernel, window.dilations)
     for n, out, reach, stride, begin, kernel, apart in zip(image, *lies, strict=True):
@@ -265,13 +294,13 @@ def _slide_options(window: SlidingWindow) -> dict[str, tuple[int, int]]:
 
 
 def _height_and_width(sizes: Sequence[int]) -> tuple[int, int]:
-    """Sizes of an image's height and width; of (N, C, L) the height is 1."""
+    """Return the sizes along height and width; for (N, C, L) the height is 1."""
     high, wide = (1, *sizes)[-2:]
     return high, wide
 
 
 def _all_sides(pads: Pads) -> tuple[int, int, int, int]:
-    """Padding as (top, left, bottom, right)."""
+    """Return padding as (top, left, bottom, right)."""
     (top, bottom), (left, right) = ((0, 0), *pads)[-2:]
     return top, left, bottom, right
 

@@ -1,6 +1,4 @@
-"""Fusion groups: nodes of a graph that one step computes together, and the formats they can read and write.
-
-Chains from sums of int32, channels last, to codes, element by element."""
+"""Fusion groups: nodes of a graph that one step computes together, and the formats they can read and write."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ from bitsynth.spec.matmul import MatmulOperand
 
 
 class FusionGroup(ABC):
-    """Nodes that one step computes.
+    """Nodes that one step computes (elsewhere: a fusion region or cluster).
 
     Attributes:
         nodes: In order; no edge between them is read elsewhere.
-        inputs: Edges it reads, but for constants, as its step reads their buffers.
-        outputs: Edges it makes for others, likewise.
+        inputs: Edges that it reads, without constants, in the order of its step's input buffers.
+        outputs: Edges that it computes for others, in the order of its step's output buffers.
     """
 
     nodes: tuple[Node, ...]
@@ -32,43 +30,43 @@ class FusionGroup(ABC):
 
     @abstractmethod
     def reads(self, edge: str) -> tuple[Format, ...]:
-        """The formats in which it can read an edge, the cheapest first."""
+        """Return the formats in which it can read an edge, the cheapest first."""
 
     @abstractmethod
     def writes(self, edge: str) -> tuple[Format, ...]:
-        """The formats in which it can write an edge, the cheapest first."""
+        """Return the formats in which it can write an edge, the cheapest first."""
 
     @abstractmethod
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
-        """The step on the buffers of its edges; of an alias the caller never asks for one."""
+        """Return the step on the buffers of its edges; callers do not ask an alias for one."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its nodes by name, as its step has them."""
+        """The names of its nodes, in order."""
         return tuple(node.name for node in self.nodes)
 
     @property
     def is_alias(self) -> bool:
-        """Whether its output has its input's elements in their order, in the same shape or another.
+        """Whether its output is its input with another shape: the same elements in the same order.
 
-        If both have one format, and that leaves all in its place too, they are one memory.
+        If both have one format in which the reshape moves nothing, they share one memory.
         """
         return False
 
 
 _MIN_LOOP_ELEMENTS = 64
-"""Elements for which the beginning and the end of a loop in vectors take little of its time."""
+"""Elements from which on the beginning and the end of a vectorized loop cost little."""
 
 
 def has_channels(def_use: DefUse, edge: str) -> bool:
-    """Whether an edge has sums of int32, of images, rows or heads, along axis 1."""
+    """Return whether an edge has int32 accumulators of images, rows or heads, with channels along axis 1."""
     kind, maker = def_use.graph.edges[edge].type, find_product_of(def_use, edge)
     inside = isinstance(kind, Integers) and INT32[0] < kind.least and kind.most < INT32[1]
     return inside and maker is not None and (maker.op == "conv" or len(def_use.graph.edges[edge].shape) in (2, 4))
 
 
 def find_product_of(def_use: DefUse, edge: str) -> Node | None:
-    """The product whose sums an edge has, with or without integers added; None if it has others."""
+    """Return the product whose accumulators, or these with integers added, an edge has; None if there is none."""
     maker = def_use.makers.get(edge)
     source = def_use.only_source(maker) if maker is not None and maker.op == "add" else None
     if source is not None and def_use.carries_integers(edge):
@@ -77,7 +75,7 @@ def find_product_of(def_use: DefUse, edge: str) -> Node | None:
 
 
 class AccumulatorGroup(FusionGroup):
-    """A chain from sums to codes, element by element."""
+    """A chain from int32 accumulators, channels last, to codes, element by element."""
 
     def __init__(self, def_use: DefUse, chain: Chain, operand: MatmulOperand) -> None:
         self.def_use, self.chain, self.operand = def_use, chain, operand
@@ -86,16 +84,16 @@ class AccumulatorGroup(FusionGroup):
         self.outputs = (chain.end,)
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        """Sums, channels last."""
+        """Return the format of accumulators, channels last."""
         return (Format("int32", None, CHANNELS_LAST),)
 
     def writes(self, edge: str) -> tuple[Format, ...]:
-        """Codes, a byte each."""
+        """Return the format of codes, a byte each."""
         return (Format.codes(self.operand),)
 
 
 def repeats(shape: Shape) -> tuple[int, int]:
-    """Of (N, C, ...) how many pixels a loop goes through, more than one if channels are few, and how often."""
+    """Return, for (N, C, ...), the pixels of one run of a loop, several if channels are few, and the number of runs."""
     batch, channels, *image = shape
     pixels = batch * math.prod(image)
     several = max(n for n in range(1, max(1, _MIN_LOOP_ELEMENTS // channels) + 1) if pixels % n == 0)

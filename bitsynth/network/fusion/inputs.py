@@ -1,14 +1,15 @@
-"""Levels of floats by one multiplication or division and a rounding, where that is proved equal to their thresholds.
+"""The caller's float32 numbers as codes: moves and a monotone chain up to a quantizer, in one step of plain C.
 
-C of floats as codes, by the levels that they reach.
-
-The caller's float32 numbers as codes: moves and a monotone chain to a quantizer, by its levels."""
+The chain is a step function of float32. C counts the thresholds that a number reaches, searches them, or computes the
+level by one multiplication or division and a rounding, where that is proved equal: `RoundedLevels`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -16,35 +17,37 @@ import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Reals, Tensor
+from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain, find_links, find_step_function, make_chain
+from bitsynth.network.formulas.chain import explain_no_chain
 from bitsynth.network.formulas.step_functions import StepFunction, float_of
 from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
 
 _MAGIC = {"float": 1.5 * 2**23, "double": 1.5 * 2**52}
-"""Added to a number of few digits they leave it rounded half to even."""
+"""Numbers with a last place of 1: adding and subtracting one rounds to an integer, ties to even."""
 _SCALE_NEIGHBOURS = 2
-"""Neighbours of a scale that are tried on each side."""
+"""Neighbours of a scale that are tried, on each side."""
 _SLOPE_SPAN, _SLOPE_STEPS = 1e-5, 80
-"""How far a slope is looked for, and in how many steps."""
+"""The relative width of the search for a slope, and its steps."""
 _MAX_LOW = 1 << 20
+"""Rounded values of level 0 are below it: far below 2^22, up to which `_MAGIC` rounds a float32."""
 
 
 @dataclass(frozen=True)
 class RoundedLevels:
-    """The level round((x - origin) * factor) - low, or over the factor, from 0 to `last`.
+    """The level round((x - origin) * factor) - low, or round((x - origin) / factor) - low, clipped to 0 .. `last`.
 
-    All operations are in one type, in this order, none of them contracted; halves go to even numbers. Of a number that
-    is none (NaN) it is 0.
+    All operations are in one type, in this order, and not contracted; ties round to even. The level of NaN is 0.
 
     Args:
         ctype: float or double.
-        origin: What is subtracted first.
+        origin: The number that is subtracted first.
         factor: The factor, or divisor.
         divides: Whether it is a divisor.
-        low: What is rounded to level 0.
+        low: The rounded value that is level 0.
         last: The greatest level.
     """
 
@@ -56,7 +59,7 @@ class RoundedLevels:
     last: int
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The levels of float32."""
+        """Return the levels of float32 numbers."""
         real: Any = np.float32 if self.ctype == "float" else np.float64
         with np.errstate(over="ignore", invalid="ignore"):
             t = x.astype(real) - real(self.origin) if self.origin else x.astype(real)
@@ -68,7 +71,7 @@ class RoundedLevels:
         return made
 
     def text(self, x: str, level: str) -> str:
-        """C that declares `level`, that of the float `x`."""
+        """Return C that declares `level`, the level of the float `x`."""
         kind, number = self.ctype, f"({self.ctype}){x}"
         if self.origin:
             number = f"({number} - {self._literal(self.origin)})"
@@ -83,14 +86,15 @@ class RoundedLevels:
         )
 
     def _literal(self, value: float) -> str:
-        """A number of its type in C, in parentheses."""
+        """Return a number of its type as a C literal in parentheses."""
         return f"({float(value).hex()}{'f' if self.ctype == 'float' else ''})"
 
 
 def fit_rounded_levels(step_function: StepFunction) -> tuple[RoundedLevels, ...]:
-    """The formulas of levels, where these fall of those lost, one a channel; none if not equal at every threshold.
+    """Return a formula for each channel that is equal to a step function; none if a channel has none.
 
-    They rise, as each of their operations does: what holds at a threshold and before it holds on the whole range.
+    A formula is monotone, as each of its operations is: if it is right at each threshold and just before it, it is
+    right everywhere. Where levels fall, the formula counts the levels that are lost.
     """
     points = step_function.points()
     numbers, levels = float_of(points), (step_function.at(points) - step_function.least) // step_function.step
@@ -106,7 +110,7 @@ def fit_rounded_levels(step_function: StepFunction) -> tuple[RoundedLevels, ...]
 
 
 def _candidates(step_function: StepFunction, channel: int) -> Iterator[RoundedLevels]:
-    """Formulas of levels about as far apart as the thresholds, the cheapest first."""
+    """Yield formulas whose levels are about as far apart as the thresholds, the cheapest first."""
     thresholds = np.sort(step_function.thresholds[channel])
     inside = (thresholds > step_function.low[channel]) & (thresholds <= step_function.high[channel])
     (levels,) = inside.nonzero()
@@ -128,9 +132,9 @@ def _candidates(step_function: StepFunction, channel: int) -> Iterator[RoundedLe
 
 
 def _fit_line(at: Tensor, below: Tensor, above: Tensor) -> tuple[float, float]:
-    """Slope and start of the line that lies most amply between two bounds at its places.
+    """Return slope and start of the affine function with the most room between two bounds.
 
-    How much room there is for a slope is concave in it, so that halving the interval finds the best.
+    The room is a concave function of the slope, so that ternary search finds its maximum.
     """
 
     def room(slope: float) -> float:
@@ -146,7 +150,7 @@ def _fit_line(at: Tensor, below: Tensor, above: Tensor) -> tuple[float, float]:
 
 
 def _float32_neighbours(value: np.float32) -> list[float]:
-    """A float32 and those next to it, the nearest first: those that have a reciprocal, so no denormal ones."""
+    """Return a float32 and its neighbours, the nearest first, without subnormal ones: their reciprocals overflow."""
     found = [value]
     for way in (np.float32(np.inf), np.float32(0)):
         at = value
@@ -161,18 +165,18 @@ def _reciprocal(scale: float, ctype: str) -> float:
 
 
 _MAX_COUNTED, _MAX_COUNTED_ALONE = 3, 16
-"""Levels that are counted at once: always, and where no formula is known."""
+"""Up to so many thresholds are all compared: always, and where no formula is known."""
 _BLOCK_BYTES = 2048
 """Bytes of planes that are interleaved at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class LevelCodes:
-    """Codes by levels: how C finds them, and the thresholds it reads.
+    """Codes by levels: C that finds the code of a float, and the thresholds that it reads.
 
     Args:
         first: The code of level 0.
-        last: The code of the greatest.
+        last: The code of the greatest level.
         thresholds: float32, ascending (channels, levels).
         formulas: One for each channel, or none.
     """
@@ -184,7 +188,7 @@ class LevelCodes:
 
     @classmethod
     def of(cls, step_function: StepFunction, first: int, formulas: tuple[RoundedLevels, ...] = ()) -> LevelCodes:
-        """Those of a step function whose channels all rise or all fall, from the code of its least integer."""
+        """Return the codes of a step function that rises or falls in all channels; `first` is its least integer's."""
         rising, numbers = bool(step_function.rising[0]), float_of(step_function.thresholds)
         reached = np.where(step_function.thresholds == step_function.low[:, None], -np.inf, numbers).astype(np.float32)
         ends = (first, first + step_function.levels)
@@ -192,28 +196,28 @@ class LevelCodes:
 
     @property
     def levels(self) -> int:
-        """How many there are above the least."""
+        """The number of levels above the least."""
         return int(self.thresholds.shape[1])
 
     @property
     def counts(self) -> bool:
-        """Whether thresholds are all compared."""
+        """Whether C compares all thresholds, and does not search."""
         return self.levels <= (_MAX_COUNTED if self.formulas else _MAX_COUNTED_ALONE)
 
     @property
     def table(self) -> Tensor:
-        """The thresholds as C reads them: one less than a power of two if they are searched."""
+        """The thresholds as C reads them; for a binary search they are padded to one less than a power of two."""
         room = (1 << self.levels.bit_length()) - 1
         short = 0 if self.counts else room - self.levels
         return np.ascontiguousarray(np.pad(self.thresholds, ((0, 0), (0, short)), mode="edge"))
 
     def text(self, x: str, to: str, table: str, channel: int) -> str:
-        """Statements that set `to` to the code of the float `x` of a channel with a `table`."""
+        """Return statements that set `to` to the code of the float `x` of a channel with a `table`."""
         sign = "+" if self.last >= self.first else "-"
         return f"{self._level(x, table, channel)}\n{to} = (uint8_t)({self.first} {sign} level);"
 
     def _level(self, x: str, table: str, channel: int) -> str:
-        """Statements that declare the level."""
+        """Return statements that declare the level."""
         if self.counts:
             count = " + ".join(f"({x} >= {table}[{k}])" for k in range(self.levels))
             return f"const int32_t level = {count};"
@@ -226,7 +230,7 @@ class LevelCodes:
 
 
 def input_body(codes: LevelCodes, shape: tuple[int, int, int], *, planes: bool) -> str:
-    """The body that makes codes of (batch, pixels, channels) of floats in this order, or in planes of channels."""
+    """Return the body that makes codes of floats (batch, pixels, channels), in this order or in planes of channels."""
     batch, pixels, channels = shape
     apart = len(codes.thresholds) > 1
     if planes and channels > 1 and pixels > 1:
@@ -239,7 +243,7 @@ def input_body(codes: LevelCodes, shape: tuple[int, int, int], *, planes: bool) 
 
 
 def _planes_body(codes: LevelCodes, batch: int, pixels: int, channels: int) -> str:
-    """Blocks of all planes, then their pixels."""
+    """Return the body for planes: codes of a block of each plane, then the pixels of the block interleaved."""
     block = min(pixels, max(16, _BLOCK_BYTES // channels // 16 * 16))
     apart = codes.table.shape[1] if len(codes.thresholds) > 1 else 0
     several = bool(codes.formulas) and apart > 0 and not codes.counts
@@ -275,7 +279,11 @@ _MAX_LOOPS = 8
 
 
 def match_input(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """Moves of an input of the network, and the monotone chain to codes behind them."""
+    """Match moves of an input of the network and the monotone chain to codes after them.
+
+    Given:   %t = transpose(%input); %codes = quantize(div(sub(%t, mean), deviation))    %input of float32
+    Result:  %codes = levels(%input)    one multiplication and rounding, or a count of thresholds reached
+    """
     graph = def_use.graph
     source = def_use.only_source(node)
     if source not in graph.inputs or graph.edges[source].dtype != "float32":
@@ -289,12 +297,13 @@ def match_input(def_use: DefUse, node: Node) -> FusionGroup | None:
         if operand_of(graph.edges[links[count - 1].node.outputs[0]]):
             chain = make_chain(def_use, start, links[:count])
             if chain.axes[-1] == 1 or not chain.varies:
-                return _make_group(def_use, source, moves, chain)
+                return _make_group(def_use, node, moves, chain)
+    def_use.decline(node, Stage.CHAIN, partial(explain_no_chain, def_use, start, 1, None if moves else node))
     return None
 
 
 def _collect_moves(def_use: DefUse, node: Node | None) -> tuple[Node, ...]:
-    """Moves one after another, the first of which is a node."""
+    """Return a node and the moves that follow it, as long as it and they are moves."""
     found: list[Node] = []
     while node is not None and node.op in _MOVES:
         found.append(node)
@@ -302,16 +311,19 @@ def _collect_moves(def_use: DefUse, node: Node | None) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def _make_group(def_use: DefUse, source: str, moves: tuple[Node, ...], chain: Chain) -> FusionGroup | None:
+def _make_group(def_use: DefUse, node: Node, moves: tuple[Node, ...], chain: Chain) -> FusionGroup | None:
+    source = moves[0].inputs[0] if moves else chain.start
     order = _find_order(def_use, source, moves, chain.end)
     step_function = find_step_function(def_use.graph, chain) if order and chain.is_limited else None
     if order is None or step_function is None or len(set(step_function.rising.tolist())) > 1:
+        why = "no step function is proved for the nodes up to the next codes"
+        def_use.decline(node, Stage.FORMULA, why if order else "moves leave numbers in an order that codes do not have")
         return None
     return InputGroup(def_use, source, (*moves, *chain.nodes), step_function, order)
 
 
 def _find_order(def_use: DefUse, source: str, moves: tuple[Node, ...], end: str) -> str | None:
-    """Whether the caller's numbers lie as codes do, channels last, or in planes of channels; None if in other order."""
+    """Return the layout of the caller's numbers: channels last or in planes of channels; None for another order."""
     graph = def_use.graph
     given, made = graph.edges[source].shape, graph.edges[end].shape
     places = np.arange(math.prod(given), dtype=np.int32).reshape(given)
@@ -331,13 +343,13 @@ def _is_rising(places: Tensor) -> bool:
 
 
 class InputGroup(FusionGroup):
-    """Codes of the caller's numbers, by a step function.
+    """Codes of the caller's numbers, by the step function of the nodes up to a quantizer.
 
     Args:
         def_use: The graph.
         source: The input.
         nodes: Moves and the chain.
-        step_function: What the chain makes.
+        step_function: The codes that the chain gives.
         order: How numbers lie: channels last, or plain as the result's axes are.
     """
 
@@ -362,7 +374,7 @@ class InputGroup(FusionGroup):
 
 
 def input_step(step_function: StepFunction, edge: Edge, order: str) -> PlainStep:
-    """Return the step, of no buffers yet, that makes codes of `edge` of float32 that lie in an `order`."""
+    """Return the step that turns float32 numbers in an `order` into codes of `edge`; its buffers are named later."""
     (first,) = codes_of(np.array([step_function.least]), edge).tolist()
     codes = LevelCodes.of(step_function, first, _find_formulas(step_function, order))
     batch, channels, *image = edge.shape
@@ -371,7 +383,7 @@ def input_step(step_function: StepFunction, edge: Edge, order: str) -> PlainStep
 
 
 def _find_formulas(step_function: StepFunction, order: str) -> tuple[RoundedLevels, ...]:
-    """Formulas of levels, if C has a loop for each."""
+    """Return a formula for each channel; none if there are too many channels for a loop each."""
     if len(step_function.low) > (_MAX_LOOPS if order == PLAIN else 1):
         return ()
     return fit_rounded_levels(step_function)

@@ -1,20 +1,23 @@
-"""Elementwise nodes one after another between codes, by a table.
+"""Functions of one edge of codes, by a table of glue: chains of elementwise nodes, and subgraphs that fork and rejoin.
 
-Functions of one edge of codes in which several ways part and meet again, such as x * sigmoid(x), by a table."""
+Either computes a code of a code, so that the reference gives the table: one entry for each code.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import PRODUCTS, TABLE
 from bitsynth.layers.glue import Lookup
+from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse
-from bitsynth.network.formulas.chain import Chain, Link, find_links, fits_axis, make_chain, make_link
+from bitsynth.network.formulas.chain import Chain, Link, explain_no_chain, find_links, fits_axis, make_chain, make_link
 from bitsynth.network.fusion.codes import (
     code_values,
     codes_of,
@@ -29,25 +32,35 @@ from bitsynth.network.fusion.group import FusionGroup
 
 
 def match_lookup(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """The longest chain from codes to codes that begins with a node."""
+    """Match the longest chain from codes to codes.
+
+    Given:   %r = leaky_relu(mul(%codes, scale)); %out = quantize(%r)
+    Result:  %out = lookup(%codes, table)    one entry a code, or one a code and channel
+    """
     edges = def_use.graph.edges
     source = def_use.only_source(node)
-    if source is None or operand_of(edges[source]) is None:
+    if source is None:
+        return None
+    if operand_of(edges[source]) is None:
+        if TABLE[node.op].kind in ("elementwise", "step"):
+            def_use.decline(node, Stage.OPERANDS, "it reads no codes of at most 8 bits")
         return None
     found = next(
         (make_lookup(def_use, c) for c in find_chains(def_use, source, node) if operand_of(edges[c.end])), None
     )
+    if found is None:
+        def_use.decline(node, Stage.CHAIN, partial(explain_no_chain, def_use, source, 1, node))
     return None if found and found.is_alias and _is_of_products(def_use, source) else found
 
 
 def _is_of_products(def_use: DefUse, edge: str) -> bool:
-    """Whether an edge has sums, which lie as integers and not as codes."""
+    """Return whether an edge has accumulators, which lie as int32 and not as codes."""
     maker = def_use.makers.get(edge)
     return maker is not None and maker.op in PRODUCTS
 
 
 def make_lookup(def_use: DefUse, chain: Chain) -> FusionGroup:
-    """The group of a chain from codes to codes."""
+    """Return the group of a chain from codes to codes."""
     graph = def_use.graph
     source, made = graph.edges[chain.start], graph.edges[chain.end]
     values = code_values(graph, chain.start)
@@ -64,13 +77,17 @@ def make_lookup(def_use: DefUse, chain: Chain) -> FusionGroup:
 
 
 _MAX_NODES = 64
-"""Nodes of a function: an activation that is written out has a dozen."""
+"""Nodes of a function: an activation written out in elementary operators has a dozen."""
 _MAX_READERS = 4 * _MAX_NODES
-"""Nodes that are looked at for it: an edge may have thousands of readers."""
+"""Nodes that are looked at for one function: an edge may have thousands of readers."""
 
 
 def match_cone(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """The longest function from codes to codes that begins with a node, and is no chain."""
+    """Match the longest function of one edge of codes whose paths fork and rejoin.
+
+    Given:   %r = mul(%codes, scale); %out = quantize(mul(%r, sigmoid(%r)))
+    Result:  %out = lookup(%codes, table)
+    """
     source, graph = def_use.only_source(node), def_use.graph
     if source is None or operand_of(graph.edges[source]) is None or not fits_axis(graph.edges[source], 1):
         return None
@@ -80,7 +97,7 @@ def match_cone(def_use: DefUse, node: Node) -> FusionGroup | None:
 
 
 def find_forks(def_use: DefUse, source: str, first: Node) -> Iterator[Chain]:
-    """The functions of an edge to which a node belongs, the longest first; their nodes as a chain has them."""
+    """Yield the functions of an edge that contain a node and whose paths fork, the longest first, as chains."""
     fork = _Fork(def_use, source, first)
     for place in reversed(range(fork.parting, len(fork.links))):
         before = fork.needed(place)
@@ -97,11 +114,11 @@ def find_forks(def_use: DefUse, source: str, first: Node) -> Iterator[Chain]:
 
 @dataclass
 class _Fork:
-    """What is made of an edge alone, element by element, by nodes from a `first` one on.
+    """Elementwise nodes, from a `first` one on, that depend on one edge and constants alone.
 
     Attributes:
         links: The nodes in the graph's order.
-        makers: The place of each in that, by the edge that it makes.
+        makers: The index of each node in `links`, by the edge that it makes.
     """
 
     def_use: DefUse
@@ -113,7 +130,8 @@ class _Fork:
     def __post_init__(self) -> None:
         order, readers = self.def_use.order, self.def_use.readers
         first = order[self.first.name]
-        # Of each edge the place of its next reader in the graph, which of its readers that is, and the edge.
+        # A heap of (place of the edge's next reader in the graph, index of that reader, edge): nodes are visited in
+        # the graph's order, however many edges they read.
         open_ones: list[tuple[int, int, str]] = []
 
         def open_next(edge: str, which: int) -> None:
@@ -136,7 +154,7 @@ class _Fork:
                 break
 
     def _link(self, node: Node) -> Link | None:
-        """A node of what is in the fork and of constants; None if it reads anything else."""
+        """Return a node as a link; None if it reads anything but the fork's edges and constants."""
         edges = self.def_use.graph.edges
         own = [e for e in node.inputs if e == self.source or e in self.makers]
         if node.op == "reshape" or len(node.outputs) > 1:
@@ -149,12 +167,12 @@ class _Fork:
 
     @property
     def parting(self) -> int:
-        """The place of the first node of several edges that are no constants: before it there is one way alone."""
+        """The index of the first node that reads several edges that are not constant: before it there is one path."""
         ways = (sum(not self.def_use.is_constant(e) for e in link.node.inputs) for link in self.links)
         return next((place for place, count in enumerate(ways) if count > 1), len(self.links))
 
     def needed(self, place: int) -> list[Link] | None:
-        """The nodes that one takes to be made, itself the last; None if it has one way, or others read any of them."""
+        """Return the nodes needed to compute one, in order; None if none forks, or another node reads one of them."""
         found = {place}
         for k in range(place, -1, -1):
             if k in found:

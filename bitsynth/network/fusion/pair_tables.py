@@ -1,4 +1,4 @@
-"""Elementwise nodes that join two edges of codes, by a table."""
+"""Elementwise nodes that join two edges of codes, by a table with an entry for each pair of codes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bitsynth.graph.operators import TABLE
 from bitsynth.graph.reference import run
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 from bitsynth.layers.glue import Glue, PairLookup, Quantization
+from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import find_links
 from bitsynth.network.fusion.codes import code_values, codes_of, find_chains, operand_of, quantization_of
@@ -40,20 +41,34 @@ class Join:
 
 
 def match_join(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """A join that begins with a node, and with chains before and after it the widest."""
+    """Match the widest join that begins with a node: chains from two edges of codes, where they meet, a chain to codes.
+
+    Given:   %sum = add(mul(%a, s), mul(%b, t)); %codes = quantize(relu(%sum))    %a, %b of codes
+    Result:  %codes = pair_lookup(%a, %b, table)    an entry for each pair of codes
+    """
     joins = (join for join in _find_joins(def_use, node) if node in join.nodes)
     return next((group for join in joins if (group := _make_group(def_use, join))), None)
 
 
 def match_near_join(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """A node of two edges of codes, with the chain after it."""
-    if any(operand_of(def_use.graph.edges[e]) is None for e in _varying(def_use, node)):
+    """Match a node that reads two edges of codes, with the chain to codes after it.
+
+    Given:   %codes = quantize(mul(%a, %b))    %a, %b of codes
+    Result:  %codes = pair_lookup(%a, %b, table)    an entry for each pair of codes
+    """
+    given = _varying(def_use, node)
+    if any(operand_of(def_use.graph.edges[e]) is None for e in given):
+        if len(given) == 2 and TABLE[node.op].kind == "elementwise":
+            def_use.decline(node, Stage.OPERANDS, "its two operands are not both codes of at most 8 bits")
         return None
-    return next((group for join in _find_ended(def_use, node, {}) if (group := _make_group(def_use, join))), None)
+    found = next((group for join in _find_ended(def_use, node, {}) if (group := _make_group(def_use, join))), None)
+    if found is None and len(given) == 2 and TABLE[node.op].kind == "elementwise":
+        def_use.decline(node, Stage.CHAIN, "no codes follow that are a function of two codes, alike for all channels")
+    return found
 
 
 def _find_joins(def_use: DefUse, node: Node) -> Iterator[Join]:
-    """The joins to which the chain that begins with a node leads, the longest first."""
+    """Yield the joins to which the chain that begins with a node leads, the longest first."""
     source, at = def_use.only_source(node), node
     if source is not None:
         links = find_links(def_use, source, 1, node, monotone=False)
@@ -67,12 +82,12 @@ def _find_joins(def_use: DefUse, node: Node) -> Iterator[Join]:
 
 
 def _varying(def_use: DefUse, node: Node) -> tuple[str, ...]:
-    """The edges of a node that are no constants."""
+    """Return the inputs of a node that are not constant."""
     return tuple(dict.fromkeys(e for e in node.inputs if not def_use.is_constant(e)))
 
 
 def _nodes_before(def_use: DefUse, edge: str, first: Node) -> tuple[Node, ...]:
-    """Nodes that make an edge of codes farthest before it, none of which comes before the `first`; last ones first."""
+    """Return the nodes from the farthest edge of codes to an edge, the last one first; none comes before `first`."""
     order = def_use.order
     nodes: list[Node] = []
     found: tuple[Node, ...] = ()
@@ -94,7 +109,7 @@ def _is_link(def_use: DefUse, node: Node, source: str) -> bool:
 
 
 def _find_ended(def_use: DefUse, node: Node, before: dict[str, tuple[Node, ...]]) -> Iterator[Join]:
-    """Joins by a node of two inputs, with the chains before it and one after, the longest first, that give codes."""
+    """Yield the joins at a node of two inputs, with the chains `before` it, that end in codes; the longest first."""
     edges = def_use.graph.edges
     given = _varying(def_use, node)
     if len(given) != 2 or TABLE[node.op].kind not in ("elementwise", "step") or len(node.outputs) > 1:
@@ -114,7 +129,7 @@ def _find_ended(def_use: DefUse, node: Node, before: dict[str, tuple[Node, ...]]
 
 
 def _make_group(def_use: DefUse, join: Join) -> FusionGroup | None:
-    """The group of a join; None if pixels or channels differ in it."""
+    """Return the group of a join; None if it differs by pixel or channel."""
     graph, target = def_use.graph, def_use.target
     starts, end = graph.edges_of(join.starts), graph.edges[join.end]
     values = [code_values(graph, name) for name in join.starts]
@@ -134,7 +149,7 @@ def _make_group(def_use: DefUse, join: Join) -> FusionGroup | None:
 
 
 def scaled_quantization(edge: Edge) -> Quantization:
-    """The quantization of an edge of codes with its scale and zero point, if it can have them."""
+    """Return the quantization of an edge of codes, with its scale and zero point if glue can have them."""
     kind, plain = edge.integers, quantization_of(edge)
     if not kind.has_one_grid or not kind.is_centred:
         return plain
@@ -145,7 +160,7 @@ def scaled_quantization(edge: Edge) -> Quantization:
 
 
 def _evaluate_join(graph: Graph, join: Join, points: Sequence[Tensor]) -> Tensor | None:
-    """The integers that a join makes of integers of its starts, all alike in shape, by a small network."""
+    """Return the integers that a join gives for integers of its starts, by running the reference on a small graph."""
     read = {name for node in join.nodes for name in node.inputs if name in graph.constants}
     builder = GraphBuilder.beginning(replace(graph, inputs=(), constants={n: graph.constants[n] for n in read}))
     given = {}
@@ -172,5 +187,5 @@ def _evaluate_join(graph: Graph, join: Join, points: Sequence[Tensor]) -> Tensor
 
 
 def _column(shape: Shape, points: int) -> Shape:
-    """A shape of as many axes for points alone."""
+    """Return the shape (points, 1, ...) with as many axes."""
     return (points, *[1] * (len(shape) - 1))

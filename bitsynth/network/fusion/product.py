@@ -1,6 +1,4 @@
-"""Products with constant weights, as layers have them: integers, an image and a window.
-
-Layers of products: the operands for which there is a kernel, and the layer in the layouts asked for."""
+"""Products with constant weights as layers take them: operands, image and window, and the layer in any layout."""
 
 from __future__ import annotations
 
@@ -20,6 +18,7 @@ from bitsynth.layers.dense import Dense
 from bitsynth.layers.epilogues import Epilogue, gives_codes
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.packed import PackedLayer
+from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.operands import activations, weights
@@ -32,10 +31,10 @@ class Product:
     """A convolution or dense layer of integers.
 
     Args:
-        nodes: The product's, with moves before and sums with integers behind that the layer does too.
+        nodes: The product, with the flattening before it and the addition of a bias after it.
         start: The edge of activations.
-        end: The edge of sums.
-        axis: The axis of channels in that.
+        end: The edge of accumulators.
+        axis: The axis of their channels.
         weight: (OC, IC / groups, KH, KW) of a convolution, (OC, features) of a dense layer: without zero points.
         zero_point: The integer of activations that stands for 0.
         image: (batch, height, width) as the layer takes activations.
@@ -59,13 +58,17 @@ class Product:
 
 
 def find_product(def_use: DefUse, node: Node) -> Product | None:
-    """The product that begins with a node: with the flattening of an image before it, or a bias of integers after."""
+    """Return the product that begins with a node, with a flattening before it or an integer bias after it; or None."""
     flat = _find_flattening(def_use, node)
     at = def_use.only_reader(node.outputs[0]) if flat else node
-    if at is None or at.op not in _MAKERS or not _is_of_constants(def_use, at):
+    if at is None or at.op not in _MAKERS:
+        return None
+    if not _is_of_constants(def_use, at):
+        def_use.decline(at, Stage.OPERANDS, _explain_operands(def_use, at))
         return None
     made = _MAKERS[at.op](def_use, at)
     if made is None:
+        def_use.decline(at, Stage.OPERANDS, _explain_form(def_use, at))
         return None
     if flat:
         made = replace(made, nodes=(node, *made.nodes), start=node.inputs[0], flatten=flat)
@@ -73,15 +76,37 @@ def find_product(def_use: DefUse, node: Node) -> Product | None:
 
 
 def _is_of_constants(def_use: DefUse, node: Node) -> bool:
-    """Whether activations and sums are integers, and weights constants of such, with one zero point for activations."""
+    """Return whether all operands are integers, weights are constant, and activations have one zero point."""
     x, w, sums = (def_use.graph.edges[name].type for name in (*node.inputs, *node.outputs))
     if not (isinstance(x, Integers) and isinstance(w, Integers) and isinstance(sums, Integers)):
         return False
     return def_use.is_constant(node.inputs[1]) and not def_use.is_constant(node.inputs[0]) and x.zero.size == 1
 
 
+def _explain_operands(def_use: DefUse, node: Node) -> str:
+    """Say which operand of a product no layer takes."""
+    graph = def_use.graph
+    if not def_use.is_constant(node.inputs[1]):
+        return "its second operand is not constant"
+    if def_use.is_constant(node.inputs[0]):
+        return "its first operand is constant"
+    for name, what in zip((*node.inputs, *node.outputs), ("activations", "weights", "results"), strict=True):
+        if not isinstance(graph.edges[name].type, Integers):
+            return f"its {what} are real numbers, not integers"
+    return "zero points of its activations differ by channel"
+
+
+def _explain_form(def_use: DefUse, node: Node) -> str:
+    """Say why a product of integers with constants is not of the form that layers have."""
+    if node.op == "matmul":
+        return "its weights are several matrices"
+    if node.attributes["window"].ceil:
+        return "its windows may begin in the padding at the end (ceil)"
+    return f"a convolution along {len(def_use.graph.edges[node.inputs[0]].shape) - 2} axes; layers have 1 or 2"
+
+
 def _weights(def_use: DefUse, name: str) -> Tensor:
-    """Constants without their zero points."""
+    """Return constants less their zero points."""
     made: Tensor = (def_use.graph.constants[name] - def_use.graph.edges[name].integers.zero).astype(np.int64)
     return made
 
@@ -91,7 +116,7 @@ def _zero_point(edge: Edge) -> int:
 
 
 def _make_convolution(def_use: DefUse, node: Node) -> Product | None:
-    """A convolution of images, or of lines, which are images of height 1."""
+    """Return a convolution of images, or of (N, C, L) as images of height 1; None for other axes."""
     x = def_use.graph.edges[node.inputs[0]]
     window, axes = node.attributes["window"], len(x.shape) - 2
     if axes not in (1, 2) or window.ceil:
@@ -121,7 +146,7 @@ def _make_convolution(def_use: DefUse, node: Node) -> Product | None:
 
 
 def _make_dense(def_use: DefUse, node: Node) -> Product | None:
-    """A matrix product whose second factor is one matrix."""
+    """Return a matrix product by one matrix of weights; None for several matrices."""
     x, w = def_use.graph.edges_of(node.inputs)
     if len(w.shape) != 2 or len(x.shape) < 2:
         return None
@@ -135,7 +160,7 @@ _MAKERS = {"conv": _make_convolution, "matmul": _make_dense}
 
 
 def _find_flattening(def_use: DefUse, node: Node) -> FlatImage | None:
-    """The image that a reshape of (N, C, H, W) makes features of."""
+    """Return the image that a reshape flattens from (N, C, H, W) to (N, features); None for another node."""
     if node.op != "reshape":
         return None
     before, after = (def_use.graph.edges[n].shape for n in (node.inputs[0], node.outputs[0]))
@@ -146,7 +171,7 @@ def _find_flattening(def_use: DefUse, node: Node) -> FlatImage | None:
 
 
 def _add_bias(def_use: DefUse, product: Product) -> Product:
-    """The product with a following sum of its sums and integers on their scale."""
+    """Return the product with the bias that the next node adds, if it adds integers on the accumulators' scale."""
     node = def_use.only_reader(product.end)
     if node is None or node.op != "add":
         return product
@@ -169,7 +194,7 @@ def _add_bias(def_use: DefUse, product: Product) -> Product:
 
 @dataclass(frozen=True, eq=False)
 class LayerMaker:
-    """What makes the layer of a product in any layouts: `act` and `wgt` are its operands."""
+    """Makes the layer of a product in any layouts; `act` and `wgt` are its operands."""
 
     product: Product
     target: NetworkTarget
@@ -177,16 +202,16 @@ class LayerMaker:
     wgt: MatmulOperand
     epilogue: Epilogue | None
     codes: MatmulOperand | None
-    """What results are codes of; None for sums."""
+    """The operand of its results; None for accumulators."""
 
     def layer(self, layout: str = CHANNELS_LAST, out_layout: str = CHANNELS_LAST) -> PackedLayer:
-        """The packed layer; NoKernel or SpecError if there is none."""
+        """Return the packed layer; NoKernel or SpecError if there is none."""
         given, made = (CHANNELS_LAST if name == PLAIN else name for name in (layout, out_layout))
         return self._of_bytes if given == made == CHANNELS_LAST else self._packed(given, made)
 
     @cached_property
     def _of_bytes(self) -> PackedLayer:
-        """The layer that most edges ask for, which also tells whether there is any."""
+        """The layer in bytes, channels last: most edges ask for it, and it shows whether there is a kernel."""
         return self._packed(CHANNELS_LAST, CHANNELS_LAST)
 
     def _packed(self, layout: str, out_layout: str) -> PackedLayer:
@@ -218,7 +243,7 @@ class LayerMaker:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a kernel, and sums stay in int32."""
+        """Whether there is a kernel, and accumulators stay in int32."""
         try:
             self.layer()
         except (NoKernel, SpecError):
@@ -227,12 +252,12 @@ class LayerMaker:
 
     @property
     def packs(self) -> bool:
-        """Whether results can be words: codes of as many bits as their operand has."""
+        """Whether results can be packed words: their codes have as many bits as the epilogue gives."""
         return gives_codes(self.epilogue) and self.codes is not None and self.epilogue.bits == self.codes.bits
 
 
 def find_layer_maker(def_use: DefUse, product: Product, epilogue: Epilogue | None, end: str) -> LayerMaker | None:
-    """The layer of a product by the narrowest operands that a kernel is known for; None if there is no such."""
+    """Return the maker of a product's layer for the narrowest operands with a kernel; None if there is no kernel."""
     edges = def_use.graph.edges
     codes = operand_of(edges[end]) if epilogue else None
     for act in activations(edges[product.start].integers):
@@ -240,4 +265,14 @@ def find_layer_maker(def_use: DefUse, product: Product, epilogue: Epilogue | Non
             maker = LayerMaker(product, def_use.target, act, wgt, epilogue, codes)
             if maker.is_known:
                 return maker
+    (node,) = (node for node in product.nodes if node.op in _MAKERS)
+    def_use.decline(node, Stage.FORMULA, _explain_no_layer(edges[product.start], product))
     return None
+
+
+def _explain_no_layer(given: Edge, product: Product) -> str:
+    """Say in a few words why no layer computes a product."""
+    act, wgt = next(activations(given.integers), None), next(weights(product.weight), None)
+    if act is None or wgt is None:
+        return f"{'activations' if act is None else 'weights'} of more than 8 bits"
+    return f"no kernel for {act.bits}-bit activations and {wgt.bits}-bit weights, or sums beyond int32"

@@ -1,4 +1,4 @@
-"""Fusion groups of layers: a product with constant weights, and the chain to codes that follows it, in one step."""
+"""Layers: a product with constant weights and the chain to codes after it, in one step."""
 
 from __future__ import annotations
 
@@ -41,7 +41,11 @@ from bitsynth.network.program import (
 
 
 def match_product_to_codes(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """A product and the elementwise chain to the codes of a quantizer, if that is a step function."""
+    """Match a product and the monotone chain to codes after it.
+
+    Given:   %acc = conv(%x, weights); %codes = quantize(relu(batch_norm(%acc)))
+    Result:  %codes = layer(%x, weights, thresholds | rescale | fixed point)
+    """
     product = find_product(def_use, node)
     whole = find_chain(def_use, product.end, product.axis) if product else None
     if product is None or whole is None:
@@ -54,9 +58,9 @@ def match_product_to_codes(def_use: DefUse, node: Node) -> FusionGroup | None:
 
 
 def _find_form_of_part(def_use: DefUse, product: Product, whole: Chain) -> tuple[Chain, EpilogueForm | None]:
-    """The chain, or what of it ends with the last codes that are made quickly behind the sums, and what makes them.
+    """Return the longest part of a chain that ends in codes and has a fast form, and that form.
 
-    If none are, the whole chain; nothing makes its codes if elements move, or no form is proved.
+    Without one, return the whole chain with its slow form, or with None if elements move or no form is proved.
     """
     first: EpilogueForm | None = None
     for chain in (whole, *reversed([before for before, _ in split_at_codes(def_use, whole)])):
@@ -68,7 +72,7 @@ def _find_form_of_part(def_use: DefUse, product: Product, whole: Chain) -> tuple
 
 
 def _find_form(def_use: DefUse, chain: Chain) -> EpilogueForm | None:
-    """What gives a chain's codes behind the sums."""
+    """Return the cheapest epilogue that gives the codes of a chain; None if none is proved."""
     step_function, operand = step_function_of(def_use, chain), operand_of(def_use.graph.edges[chain.end])
     if operand is None or step_function is None:
         return None
@@ -80,7 +84,7 @@ def _find_form(def_use: DefUse, chain: Chain) -> EpilogueForm | None:
 
 
 def _has_affine(def_use: DefUse, chain: Chain) -> bool:
-    """Whether a step of its own gives a chain's codes by a line of float64, which is sooner than many thresholds."""
+    """Return whether an affine step after the layer gives the codes, which is faster than many thresholds."""
     edge, step_function = def_use.graph.edges[chain.end], step_function_of(def_use, chain)
     operand = operand_of(edge)
     return (
@@ -91,7 +95,11 @@ def _has_affine(def_use: DefUse, chain: Chain) -> bool:
 
 
 def match_product_with_gate(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """A product and the chain through hard swish to the codes of a quantizer."""
+    """Match a product and the chain through hard swish to codes.
+
+    Given:   %acc = conv(%x, weights); %codes = quantize(hard_swish(batch_norm(%acc)))
+    Result:  %codes = layer(%x, weights, rescale with a gate)
+    """
     product = find_product(def_use, node)
     chain = find_chain(def_use, product.end, product.axis, monotone=False) if product else None
     if product is None or chain is None or not _keeps_places(def_use, product, chain):
@@ -106,7 +114,11 @@ def match_product_with_gate(def_use: DefUse, node: Node) -> FusionGroup | None:
 
 
 def match_product_with_residual(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """A product, another edge that is added to it, and the chain to the codes of a quantizer, if one layer does it."""
+    """Match a product, a residual that is added to it, and the chain to codes.
+
+    Given:   %acc = conv(%x, weights); %sum = add(batch_norm(%acc), %shortcut); %codes = quantize(relu(%sum))
+    Result:  %codes = layer(%x, weights, rescale with residual %shortcut)
+    """
     product = find_product(def_use, node)
     chain = find_joined_chain(def_use, product.end, product.axis, node) if product else None
     if product is None or chain is None or not _keeps_places(def_use, product, chain):
@@ -128,13 +140,17 @@ def _within_int32(edge: Edge) -> bool:
 
 
 def match_product(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """A product alone, whose results are its sums."""
+    """Match a product alone.
+
+    Given:   %acc = conv(%x, weights)
+    Result:  %acc = layer(%x, weights)    int32 accumulators
+    """
     product = find_product(def_use, node)
     return _make_group(def_use, product, product.nodes, None) if product else None
 
 
 def collect_chain_nodes(def_use: DefUse, first: Node, chain: Chain) -> tuple[Node, ...]:
-    """The nodes of a chain, with its constant nodes that lie after `first` in the graph and serve it alone."""
+    """Return the nodes of a chain, with its constant nodes that come after `first` and serve the chain alone."""
     kept = set(chain.names)
     constant_nodes: list[Node] = []
     for node in reversed(chain.constant_nodes):
@@ -146,7 +162,7 @@ def collect_chain_nodes(def_use: DefUse, first: Node, chain: Chain) -> tuple[Nod
 
 
 def _keeps_places(def_use: DefUse, product: Product, chain: Chain) -> bool:
-    """Whether elements at the end lie as the sums do: each image's pixels in order, channels beside each other."""
+    """Return whether elements at the end of a chain lie as the accumulators do: pixels in order, channels last."""
     first, last = (def_use.graph.edges[name].shape for name in (chain.start, chain.end))
     axis = chain.axes[-1]
     if product.layout == PLAIN:
@@ -162,7 +178,7 @@ def _make_group(
 
 
 class ProductGroup(FusionGroup):
-    """A layer."""
+    """A product and its epilogue, computed by one layer."""
 
     def __init__(
         self, def_use: DefUse, product: Product, nodes: tuple[Node, ...], maker: LayerMaker, residual: str = ""
@@ -172,7 +188,7 @@ class ProductGroup(FusionGroup):
         self.outputs = (nodes[-1].outputs[0],)
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        """Codes, in bytes or words, which take layers as long; of a residual bytes, or sums."""
+        """Return the formats of codes, in bytes or words, which cost the same; of a residual bytes, or accumulators."""
         if edge == self.residual:
             operand = residual_operand(self.def_use, edge)
             own = self.maker.act if edge == self.product.start else operand
@@ -181,7 +197,7 @@ class ProductGroup(FusionGroup):
         return tuple(Format.codes(self.maker.act, layout) for layout in layouts)
 
     def writes(self, edge: str) -> tuple[Format, ...]:
-        """Codes as bytes and, if they have as many bits as there are levels for, as words; or sums."""
+        """Return the formats of codes, as bytes and, if all their bits are used, as words; or of accumulators."""
         layout, codes = self.product.layout, self.maker.codes
         if codes is None:
             return (Format("int32", None, layout),)
@@ -190,11 +206,11 @@ class ProductGroup(FusionGroup):
         return (Format.codes(codes), Format.codes(codes, PACKED))
 
     def layer(self, buffers: Mapping[str, Buffer]) -> PackedLayer:
-        """The layer on the formats of these buffers."""
+        """Return the layer that reads and writes the formats of these buffers."""
         return self.maker.layer(*(buffers[e].format.layout for e in (self.product.start, *self.outputs)))
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
-        """The layer's step."""
+        """Return the step of the layer."""
         read = (self.product.start, *filter(None, (self.residual,)))
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (read, self.outputs))
         return LayerStep(self.names, inputs, outputs, self.layer(buffers), self.product.image)

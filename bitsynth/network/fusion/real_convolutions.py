@@ -1,8 +1,6 @@
-"""C of convolutions of float32 whose sums become codes.
+"""Convolutions of the caller's float32 numbers and the chain to codes after them, in one step of plain C.
 
-Convolutions of the caller's float32 numbers, and the chain to codes behind them, in one step.
-
-Sums are in float32. Those so near to a threshold that their error could decide are summed again, exactly.
+Sums are computed in float32. Sums so near to a threshold that their error could decide are computed again, exactly.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, PlainStep, caller_format
 
 BLOCK = 16
-"""Channels whose weights lie beside each other, as the runtime has it."""
+"""Channels whose weights lie next to each other, as in the runtime."""
 _CHANNELS_AT_ONCE = 32
-"""The most channels whose sums are made at once."""
+"""Channels whose sums are computed together, at most."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class RealBody:
         return tuple(np.array(places, np.uint32) for places in (self.planes.taps, lines, axes[last]))  # type: ignore[return-value]
 
     def text(self) -> str:
-        """The body."""
+        """Return the body."""
         batch, channels = self.given[:2]
         width = self.given[-1]
         _, lines, columns = self.places()
@@ -160,7 +158,11 @@ _NO_ATTRIBUTES: MappingProxyType[str, Any] = MappingProxyType({})
 
 
 def match_real_convolution(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """Convolutions of an input of the network, without groups, and the monotone chain to codes."""
+    """Match convolutions of an input of the network, without groups, and the monotone chain to codes.
+
+    Given:   %acc = conv(%input, weights); %codes = quantize(relu(batch_norm(%acc)))    %input of float32
+    Result:  %codes = decide(float32 sums, thresholds)    exact sums where float32 is too near to a threshold
+    """
     sums = find_real_sums(def_use, node)
     return _make_group(def_use, sums) if sums else None
 
@@ -185,7 +187,7 @@ def _make_group(def_use: DefUse, sums: RealSums) -> FusionGroup | None:
 
 
 def _replace_convolutions(graph: Graph, sums: RealSums, start: str, names: Names) -> Graph:
-    """The graph with sums of products, scaled and with a number added, in the place of convolutions."""
+    """Return the graph with an input of sums, scaled and with a number added, in place of the convolutions."""
     made, last = graph.edges[sums.end], sums.nodes[-1]
     scale, added, scaled = (names.make(f"{sums.end}.{what}") for what in ("scale", "added", "scaled"))
     one = (1, len(sums.scales), *[1] * (len(made.shape) - 2))
@@ -205,7 +207,7 @@ def _replace_convolutions(graph: Graph, sums: RealSums, start: str, names: Names
 
 @dataclass(frozen=True, eq=False)
 class DecidedSums:
-    """Ascending thresholds of sums (channels, levels), and their lines."""
+    """Ascending thresholds of sums (channels, levels), and the formulas that stand for them in float32."""
 
     thresholds: Tensor
     formulas: LevelFormulas
@@ -216,10 +218,10 @@ class RealConvolution(FusionGroup):
 
     Args:
         def_use: The graph.
-        nodes: What is computed.
+        nodes: The convolutions and the chain.
         sums: The sums of products.
-        step_function: What the chain makes of them.
-        decided: How levels are decided.
+        step_function: The codes that the chain gives for the sums.
+        decided: Thresholds, and the formulas that decide levels in float32.
     """
 
     def __init__(
@@ -255,12 +257,12 @@ class RealConvolution(FusionGroup):
         return PlainStep(self.names, (given.name,), (made.name,), text, constants, room, ("bs_decide.h",))
 
     def _weights(self, room: int) -> Tensor:
-        """Weights in blocks of channels, those of a term beside each other."""
+        """Return weights in blocks of channels; the weights of one term are next to each other."""
         rows = _pad_rows(self.sums.weights.reshape(len(self.sums.weights), -1), room)
         return rows.reshape(-1, BLOCK, rows.shape[1]).swapaxes(1, 2).astype(np.float32)
 
     def _lines(self, edge: Edge, room: int) -> tuple[Tensor, Tensor]:
-        """Formulas of levels with the code of no threshold and the way codes go, a row each; margins."""
+        """Return formulas of levels with the first code and the direction of codes, a row each; and margins."""
         (first,) = codes_of(np.array([self.step_function.least]), edge).tolist()
         rising = np.broadcast_to(self.step_function.rising, len(self.sums.weights))
         codes = np.stack([np.where(rising, first, first + self.step_function.levels), np.where(rising, 1, -1)], 1)
@@ -269,5 +271,5 @@ class RealConvolution(FusionGroup):
 
 
 def _pad_rows(rows: Tensor, count: int) -> Tensor:
-    """Rows with rows of zeros behind, so many together."""
+    """Return rows followed by rows of zeros, `count` together."""
     return np.pad(rows, ((0, count - len(rows)), (0, 0)))

@@ -1,6 +1,8 @@
-"""Real numbers that plain C computed, as codes: a monotone chain to a quantizer, by its levels in float64.
+"""Levels of real numbers: by the thresholds that float64 reaches, and by an affine formula of float32 sums.
 
-Levels of real sums by a line, and how near to a half it must not come: the sums are float32, with errors."""
+Sums in float32 have errors. `LevelFormulas` says how near to a half the formula must not come for the level to be
+right.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ _BLOCK = 128
 
 
 def match_reals(def_use: DefUse, node: Node) -> FusionGroup | None:
-    """A chain from real numbers in float64, as exact arithmetic has them, to codes of few levels."""
+    """Match a chain from real numbers to codes of few levels, in exact arithmetic.
+
+    Given:   %codes = quantize(mul(%real, scale))    %real of a node computed in float64, such as softmax
+    Result:  %codes = count(%real >= thresholds)
+    """
     graph, (start, *_) = def_use.graph, (*node.inputs, "")
     if graph.reference != "exact" or start not in def_use.makers or isinstance(graph.edges[start].type, Integers):
         return None
@@ -48,16 +54,16 @@ def match_reals(def_use: DefUse, node: Node) -> FusionGroup | None:
 
 
 def _is_more_exact_in_pairs(maker: Node) -> bool:
-    """Whether plain C that goes on to the codes decides by more than float64 has: not so of functions of its own."""
+    """Return whether plain C of the maker, fused with the chain, would decide codes more exactly than by float64."""
     return TABLE[maker.op].kind == "elementwise" and maker.op not in FUNCTIONS
 
 
 class RealsGroup(FusionGroup):
-    """Codes of real numbers by a step function.
+    """Codes of real numbers, by the thresholds that they reach.
 
     Args:
         def_use: The graph.
-        step_function: What the chain makes of float64.
+        step_function: The codes that the chain gives for float64.
     """
 
     def __init__(self, def_use: DefUse, step_function: StepFunction) -> None:
@@ -90,7 +96,7 @@ class RealsGroup(FusionGroup):
 
 
 def _signed_thresholds(step_function: StepFunction) -> Tensor:
-    """Thresholds (channels, levels) that numbers, negated where the chain falls, reach for each level."""
+    """Return thresholds (channels, levels) of numbers that are negated where the chain falls."""
     reached = double_thresholds(step_function)
     falling = np.where(np.isinf(reached), -reached, np.nextafter(-reached, np.inf))
     made: Tensor = np.where(step_function.rising[:, None], reached, falling)
@@ -98,7 +104,7 @@ def _signed_thresholds(step_function: StepFunction) -> Tensor:
 
 
 def _body(shape: tuple[int, int, int], levels: int, codes: tuple[int, int], *, planes: bool) -> str:
-    """C for (batch, channels, pixels) of numbers in planes, or with channels last, to codes with channels last."""
+    """Return C from numbers (batch, channels, pixels), in planes or with channels last, to codes with channels last."""
     batch, channels, pixels = shape
     counted = " + ".join(f"(x >= k0[c * {levels} + {k}])" for k in range(levels))
     if not planes:
@@ -129,21 +135,21 @@ out0[((n * {pixels}) + from + p) * {channels} + c] = row[c * {_BLOCK} + p];
 _FLOAT32_UNIT = 2.0**-24
 """The greatest relative error of an operation in float32."""
 _SUBNORMAL_ERROR = 2.0**-125
-"""The greatest error of a product that float32 holds badly, or takes for 0."""
+"""The greatest error of a product that is subnormal in float32, or 0."""
 _SAFETY_FACTOR = 1.02
-"""What covers the errors of these bounds themselves."""
+"""Covers the rounding of the bounds themselves."""
 _MAX_THRESHOLD = 2.0**99
-"""Where thresholds are left to exact sums: numbers so great that sums come there decide nothing."""
+"""Thresholds beyond it are left to exact sums, as numbers whose float32 sums come near it decide nothing."""
 _MAX_FIT_ERROR = 0.05
-"""How far thresholds may be from a line, in levels."""
+"""How far thresholds may be from an affine function, in levels."""
 
 
 @dataclass(frozen=True, eq=False)
 class LevelFormulas:
-    """Formulas of channels: about as many thresholds are reached by a sum s as s * slope + start, cut to low and high.
+    """Affine formulas: a sum s reaches round(s * slope + start) thresholds, clipped to low .. high.
 
-    It is exactly so many, rounded, where that is no nearer to a half than margin[0] * m + margin[1], and s the sum in
-    float32 of products of weights and numbers no greater than m, in any order, each rounded or fused.
+    That is right unless s * slope + start is nearer to a half than margin[0] * m + margin[1], where s is the sum in
+    float32, in any order, rounded or fused, of products of weights and numbers of at most m.
 
     Args:
         rows: Slope, start, low and high (channels, 4), float32.
@@ -155,7 +161,7 @@ class LevelFormulas:
 
 
 def fit_level_formulas(thresholds: Tensor, weights: Tensor) -> LevelFormulas | None:
-    """The lines of ascending thresholds (channels, levels) for weights (channels, terms); None if one is no line."""
+    """Fit formulas to ascending thresholds (channels, levels) and weights (channels, terms); None if not affine."""
     made = [_fit_channel(t, w) for t, w in zip(thresholds, weights, strict=True)]
     found = [m for m in made if m is not None]
     if len(found) < len(made):
@@ -165,7 +171,7 @@ def fit_level_formulas(thresholds: Tensor, weights: Tensor) -> LevelFormulas | N
 
 
 def _fit_channel(thresholds: Tensor, weights: Tensor) -> tuple[list[float], list[float]] | None:
-    """Slope, start, low and high of a channel, and its margins."""
+    """Return slope, start, low and high of a channel, and its margins; None if its thresholds are not affine."""
     low, high = int((thresholds <= -_MAX_THRESHOLD).sum()), int((thresholds < _MAX_THRESHOLD).sum())
     breakpoints, halves = thresholds[low:high], np.arange(low, high) + 0.5
     total, terms = float(np.abs(weights).sum()), weights.size
@@ -181,7 +187,7 @@ def _fit_channel(thresholds: Tensor, weights: Tensor) -> tuple[list[float], list
 
 
 def _fit_slope(breakpoints: Tensor, halves: Tensor, total: float) -> tuple[float, float]:
-    """Slope and start of the line through the first and last of thresholds; of one, any that is not steep."""
+    """Return slope and start of the line through the first and last threshold; of one, any that is not steep."""
     rise, run = float(halves[-1] - halves[0]), float(breakpoints[-1] - breakpoints[0])
     slope = rise / run if run > 0 else 1 / max(total, 1e-30)
     above = halves - slope * breakpoints

@@ -1,4 +1,4 @@
-"""Sums of products of the caller's float32 numbers with constants: a convolution, or several that are one together."""
+"""Sums of products of the caller's float32 numbers with constants: one convolution, or several composed into one."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _MAX_WEIGHT = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class RealSums:
-    """What an edge is of an input: scale * (the sum of weights times numbers in a window) + added, by channel.
+    """An edge as a function of an input: scale * (sum of weights * numbers in a window) + added, by channel.
 
     Args:
-        nodes: That make it, in order.
+        nodes: The nodes that compute it, in order.
         source: The input.
-        shape: (N, C, *image) of it as windows see it.
+        shape: (N, C, *image) of the input as the window sees it.
         end: The edge.
         window: The window.
-        weights: (channels, C, *kernel), which float32 holds.
+        weights: (channels, C, *kernel), exact in float32.
         scales: (channels,).
         added: (channels,).
     """
@@ -43,12 +43,16 @@ class RealSums:
 
     @property
     def macs(self) -> int:
-        """Products of one image."""
+        """Multiply-accumulates of one image."""
         return self.weights.size * math.prod(self.window.out(self.shape[2:]))
 
 
 def find_real_sums(def_use: DefUse, node: Node) -> RealSums | None:
-    """The sums that begin with a convolution, or a reshape before it, in exact arithmetic; None if there are none."""
+    """Return the sums that begin with a node, with later convolutions composed into them; None if there are none.
+
+    Given:   %a = conv(%input, w1); %b = conv(add(%a, bias), w2)    fewer products as one convolution
+    Result:  %b = scale * conv(%input, w1 * w2) + added
+    """
     made = _find_first(def_use, node) if def_use.graph.reference == "exact" else None
     while made and (more := _extend(def_use, made)):
         made = more
@@ -56,7 +60,7 @@ def find_real_sums(def_use: DefUse, node: Node) -> RealSums | None:
 
 
 def _find_first(def_use: DefUse, node: Node) -> RealSums | None:
-    """A convolution of an input, or of what a reshape makes of it."""
+    """Return the sums of a convolution of an input, or of a reshaped input."""
     edges, moves = def_use.graph.edges, (node,) if node.op == "reshape" else ()
     conv = def_use.only_reader(node.outputs[0]) if moves else node
     source = edges[node.inputs[0]] if node.inputs else None
@@ -71,7 +75,7 @@ def _find_first(def_use: DefUse, node: Node) -> RealSums | None:
 
 
 def _find_factors(def_use: DefUse, node: Node) -> tuple[Tensor, Tensor] | None:
-    """Weights of a convolution that float32 holds, and what each output channel's are times; None if there are none."""
+    """Return a convolution's weights, exact in float32, and a factor for each output channel; or None."""
     graph = def_use.graph
     if node.op != "conv" or node.attributes["groups"] != 1 or not def_use.is_constant(node.inputs[1]):
         return None
@@ -89,7 +93,7 @@ def _find_factors(def_use: DefUse, node: Node) -> tuple[Tensor, Tensor] | None:
 
 
 def _extend(def_use: DefUse, sums: RealSums) -> RealSums | None:
-    """The sums of a convolution behind, and of numbers added between; None if it is not one with those before."""
+    """Return the sums with the next convolution, and numbers added between, composed into them; or None."""
     after = def_use.only_reader(sums.end)
     between = (after,) if after and after.op == "add" else ()
     node = def_use.only_reader(after.outputs[0]) if after and between else after
@@ -108,7 +112,7 @@ def _extend(def_use: DefUse, sums: RealSums) -> RealSums | None:
 
 
 def _find_added(graph: Graph, sums: RealSums, nodes: tuple[Node, ...]) -> Tensor | None:
-    """What a node, if there is one, adds to each channel, as fractions; None if that is no constant by channel."""
+    """Return the number added to each channel, a node's included, as fractions; None if it is not constant."""
     axes, channels = len(sums.shape), len(sums.scales)
     value = _fractions(sums.added.reshape(1, channels, *[1] * (axes - 2)))
     for other in (e for node in nodes for e in node.inputs if e != sums.end):
@@ -124,20 +128,20 @@ def _fractions(array: Tensor) -> Tensor:
 
 
 def _doubles(fractions: Tensor) -> Tensor | None:
-    """Fractions as float64; None if that does not hold one."""
+    """Return fractions as float64; None if one is not exact in it."""
     made = fractions.astype(np.float64)
     return made if np.isfinite(made).all() and (_fractions(made) == fractions).all() else None
 
 
 def _compose_windows(first: SlidingWindow, then: SlidingWindow) -> SlidingWindow:
-    """The window that two, one after the other, see together."""
+    """Return the window of two windows one after the other."""
     strides = tuple(a * b for a, b in zip(first.strides, then.strides, strict=True))
     reach = tuple((r - 1) * s + f for r, s, f in zip(then.reach, first.strides, first.reach, strict=True))
     return replace(first, kernel=reach, strides=strides, dilations=(1,) * len(reach))
 
 
 def _compose(sums: RealSums, window: SlidingWindow, weights: Tensor, scales: Tensor, added: Tensor) -> RealSums | None:
-    """The sums that a convolution makes of such with numbers added; None if a float does not hold a constant."""
+    """Return the sums of a convolution of sums with numbers added; None if a constant is not exact in floats."""
     times = _doubles(_fractions(scales) * _fractions(sums.scales[:1]))
     rest = _doubles((weights.reshape(*weights.shape[:2], -1).sum(2) @ added) * _fractions(scales))
     factor = _compose_weights(sums, window, weights)
@@ -147,7 +151,7 @@ def _compose(sums: RealSums, window: SlidingWindow, weights: Tensor, scales: Ten
 
 
 def _compose_weights(sums: RealSums, window: SlidingWindow, weights: Tensor) -> Tensor | None:
-    """Weights of two convolutions as one; None if they are not whole, or become too large."""
+    """Return the weights of two convolutions as one; None if they are not whole, or become too large."""
     if (weights != np.rint(weights)).any() or (sums.weights != np.rint(sums.weights)).any():
         return None
     size = np.tensordot(np.abs(weights).sum(tuple(range(2, weights.ndim))), np.abs(sums.weights), 1)

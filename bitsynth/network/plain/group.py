@@ -34,6 +34,25 @@ class PlainGroup(FusionGroup):
         read = dict.fromkeys(e for n in nodes for e in n.inputs)
         self.inputs = tuple(e for e in read if e not in made and not def_use.is_constant(e))
 
+    @property
+    def reason(self) -> str:
+        """Why no layer, glue or formula computes its nodes, in a few words: the nearest decline, or what they read."""
+        return self.def_use.declines.reason(node.name for node in self.nodes) or self._reason_by_types
+
+    @property
+    def _reason_by_types(self) -> str:
+        """The reason for nodes that no matcher looks at closely."""
+        edges = self.def_use.graph.edges
+        if not self.inputs:
+            return "it depends on constants alone"
+        if not all(self.def_use.carries_integers(e) for e in self.inputs):
+            return "it reads real numbers, not codes"
+        if not all(self.def_use.carries_integers(e) for e in self.outputs):
+            return "its results are real numbers, not codes"
+        if any(edges[e].integers.bits > MAX_BITS for e in self.inputs):
+            return f"it reads integers of more than {MAX_BITS} bits, not codes"
+        return f"no layer or glue has {self.nodes[0].op} of such codes"
+
     def reads(self, edge: str) -> tuple[Format, ...]:
         found = self._formats(edge)
         is_given = edge in self.def_use.graph.inputs and not self.def_use.carries_integers(edge)
@@ -68,6 +87,7 @@ class PlainGroup(FusionGroup):
             tuple(body.constants.arrays),
             body.scratch_bytes,
             ("bs_product.h", "bs_functions.h", "bs_erf.h"),
+            reason=self.reason,
         )
 
 
