@@ -1,14 +1,13 @@
-"""Chains to codes as one line of float64, for codes of many bits: proved by the reference, or by how far it is off.
+"""Affine formulas in float64, for codes of many bits, found by fitting and proved with the reference.
 
-Of sums s and elements e of a second edge the code is rint(a * s + b + r * e), kept between two numbers, plus a zero.
+Of accumulators s, and elements e of a second edge, the code is rint(a * s + b + r * e), clipped, plus a zero. Three
+searches find one:
 
-
-Chains through hard swish as a line with a gate: found from the numbers of its ends, proved on the whole range.
-
-Affine formulas in float64 for chains of two operands that have too many pairs to ask the reference about each.
-
-Before the quantizer such a chain is affine, in real arithmetic, and float64 is off by 1e-13. Codes can differ from the
-exact ones only where values lie that near to a half, which integers hit rarely: the reference is asked about these.
+* `find_affine`: for a step function, equal at its deciding points (Lemma 3).
+* `find_gated_affine`, `find_gated_rescale`: for a chain through hard swish, proved by intervals on the whole range.
+* `find_paired_affine`, `find_guarded_affine`: for a chain of two operands with too many pairs to ask the reference
+  about each. Before its quantizer the chain is affine in real arithmetic, and float64 is off by 1e-13. So codes can
+  differ only where a value lies that near to a half, which integers rarely hit: the reference is asked about those.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from bitsynth.spec.matmul import MatmulOperand
 
 @dataclass(frozen=True, eq=False)
 class AffineFormula:
-    """A line of float64 for each channel, or one for all.
+    """An affine formula in float64 for each channel, or one for all.
 
     Args:
         factor: (channels,), of sums.
@@ -58,14 +57,14 @@ class AffineFormula:
     gate: GateLine | None = None
 
     def codes(self, sums: Tensor, elements: Tensor | None = None) -> Tensor:
-        """The codes of integers (points, channels), as C computes them."""
+        """Return the codes of integers (points, channels), as C computes them."""
         value = sums * self.factor + self.summand
         if elements is not None and self.ratio is not None:
             value = value + elements * self.ratio
         return self._rounded(gated(value, self.gate))
 
     def bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Codes between which those of all sums from `low` to `high` (points, channels) lie, without a second edge."""
+        """Return bounds of the codes of accumulators from `low` to `high` (points, channels), without a second edge."""
         first, last = (sums * self.factor + self.summand for sums in (low, high))
         least, most = gated_bounds(first, last, self.gate)
         return self._rounded(least), self._rounded(most)
@@ -75,20 +74,20 @@ class AffineFormula:
         return np.asarray(np.rint(values.clip(low, high)).astype(np.int64) + self.zero)
 
     def of(self, channels: int) -> AffineFormula:
-        """The same with a line for each of so many channels."""
+        """Return the formula with a factor and a summand for each of `channels` channels."""
         every = [None if x is None else np.broadcast_to(x, channels) for x in (self.factor, self.summand, self.ratio)]
         assert every[0] is not None
         assert every[1] is not None
         return replace(self, factor=every[0], summand=every[1], ratio=every[2])
 
     def repeated(self, times: int) -> AffineFormula:
-        """The same for channels so many times behind each other."""
+        """Return the formula for the channels repeated `times` times, one after another."""
         ratio = None if self.ratio is None else np.tile(self.ratio, times)
         return replace(self, factor=np.tile(self.factor, times), summand=np.tile(self.summand, times), ratio=ratio)
 
 
 def find_affine(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> AffineFormula | None:
-    """The line of a step function, sought once; None if none is found that is the same at the points that decide."""
+    """Return the affine formula of a step function, equal at its deciding points; None if none is found. Found once."""
     memo = step_function.memo.affine
     if (operand, kind) not in memo:
         memo[operand, kind] = _fit_affine(wanted_codes(step_function, operand, kind))
@@ -107,32 +106,32 @@ def _fit_affine(wanted: Wanted) -> AffineFormula | None:
 
 _Form = TypeVar("_Form", Rescale, AffineFormula)
 _ULP_OFFSETS = sorted(product(range(-2, 3), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))[:9]
-"""Units in the last place by which factors and summands are moved where those of float32 that are found are wrong."""
+"""Units in the last place by which factors and summands are moved, in turn, until a channel is right."""
 _MAX_WRONG_SHARE = 0.25
-"""Of channels at first: where more are wrong, numbers are too coarse for the codes, and others help little."""
+"""The share of wrong channels at which the search ends: moving numbers helps few channels then."""
 _GATE_TOLERANCE = 1e-9
-"""Parts by which the gates of channels, computed in float64, may differ."""
+"""The relative difference of the gates of channels, as float64 computes them, that is taken for equal."""
 
 
 def find_gated_rescale(graph: Graph, chain: Chain, operand: MatmulOperand) -> Rescale | None:
-    """The epilogue that gives codes of `operand` for all sums of a chain through hard swish; None if none is proved."""
+    """Find the epilogue that gives the codes of a chain through hard swish for all accumulators; None if unproved."""
     return _find_gated(graph, chain, operand, partial(_make_rescale, operand.bits))
 
 
 def find_gated_affine(graph: Graph, chain: Chain, operand: MatmulOperand) -> AffineFormula | None:
-    """The same as a line of float64 with a gate."""
+    """Find the affine formula in float64, with a gate, of a chain through hard swish; None if unproved."""
     return _find_gated(graph, chain, operand, _make_affine)
 
 
 def _make_rescale(bits: int, affine: AffineFormula, near: Tensor) -> Rescale:
-    """A line in float32, its factors and summands moved by units in the last place (2, channels)."""
+    """Return the formula in float32, factors and summands moved by `near` units in the last place (2, channels)."""
     factor, summand = _move_by_ulps(affine, near, np.float32)
     low, high = affine.limits
     return Rescale(factor, bits, affine.zero, low=low, high=high, bias=summand, gate=affine.gate)
 
 
 def _make_affine(affine: AffineFormula, near: Tensor) -> AffineFormula:
-    """The same in float64."""
+    """Return the formula in float64, moved likewise."""
     factor, summand = _move_by_ulps(affine, near, np.float64)
     return replace(affine, factor=factor, summand=summand)
 
@@ -158,9 +157,9 @@ def _find_gated(
 
 
 def _fit_through_ends(oracle: Oracle, node: Node, operand: MatmulOperand, ends: Tensor) -> AffineFormula | None:
-    """What the ends (2, channels) of the range tell of a chain that is a line before hard swish, and a factor after it.
+    """Return the formula of a chain that is affine before hard swish and a factor after it, from the range's ends.
 
-    The line is in codes; None if factors differ, as channels would have gates of their own.
+    The `ends` are (2, channels). None if factors differ by channel: each channel would need its own gate.
     """
     graph, chain = oracle.graph, oracle.chain
     kind, values = graph.edges[chain.end].integers, oracle.values([ends])
@@ -183,7 +182,7 @@ def _fit_through_ends(oracle: Oracle, node: Node, operand: MatmulOperand, ends: 
 
 
 def _numbers(values: Evaluation, name: str, shape: Shape) -> Tensor:
-    """The numbers (points, channels) on an edge, nearly."""
+    """Return the numbers (points, channels) on an edge, as the middles of intervals."""
     found = interval(arithmetic_of("exact").number(values[name], values.graph.edges[name]))
     return np.broadcast_to((found.low + found.high).reshape(len(found.low), -1) / 2, shape)
 
@@ -191,7 +190,7 @@ def _numbers(values: Evaluation, name: str, shape: Shape) -> Tensor:
 def _prove_gated(
     oracle: Oracle, make: Callable[[Tensor], _Form], operand: MatmulOperand, ends: tuple[Tensor, Tensor]
 ) -> _Form | None:
-    """The form with the first numbers that are right for each channel; None if one channel has none."""
+    """Return the formula with the first offsets that are proved for each channel; None if a channel has none."""
     low, high = ends
     missing, kept = np.ones(low.shape, bool), np.zeros((2, low.size))
     for near in _ULP_OFFSETS:
@@ -213,11 +212,11 @@ def _prove_gated(
 
 _AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
 _MAX_VALUE_ERROR = 1e-9
-"""Codes by which a value may be off before the reference is asked: far more than float64 is."""
+"""The distance to a half, in codes, within which the reference is asked: far more than float64 is off by."""
 _MAX_GUARDED_PART = 2.0**17
-"""Codes that a part of a value may stand for where float64 is off by less than the guard."""
+"""The greatest part of a value, in codes, for which float64 is off by less than the guard."""
 GUARD = 1e-8
-"""How near to a half a guarded line does not decide."""
+"""The distance to a half within which a guarded formula does not decide."""
 _MAX_PAIRS = 1 << 26
 _MAX_ASKED = 1 << 14
 _PAIRS_AT_ONCE = 1 << 22
@@ -225,7 +224,7 @@ _RANDOM_POINTS = 64
 
 
 def find_paired_affine(paired: Paired) -> AffineFormula | None:
-    """The line that is the same as a chain on all sums and elements of the second edge; None if none is proved."""
+    """Find the affine formula that equals a chain for all accumulators and elements of the second edge; or None."""
     ends = _find_quantizer(paired)
     if ends is None or paired.graph.reference != "exact" or paired.operand.scale != 1:
         return None
@@ -257,7 +256,7 @@ def find_guarded_affine(paired: Paired) -> AffineFormula | None:
 
 
 def _find_quantizer(paired: Paired) -> tuple[str, Node, bool] | None:
-    """The edge of values before they are rounded, the node that rounds, and whether a ReLU is between."""
+    """Return the edge of values before rounding, the quantizer, and whether a ReLU is between them; None for others."""
     nodes = list(paired.chain.nodes)
     before = [n for n in (*paired.chain.second_path, *nodes[:-1]) if n.op not in _AFFINE]
     last = nodes[-1]
@@ -271,7 +270,7 @@ def _find_quantizer(paired: Paired) -> tuple[str, Node, bool] | None:
 
 
 def _fit_paired(proof: PairProof, edge: str, node: Node, relu: bool) -> AffineFormula | None:
-    """The line by the numbers at three corners of the range."""
+    """Return the affine formula through the values at three corners of the range; None if they are not exact enough."""
     zero, scale = (float(np.asarray(node.attributes[key]).reshape(())) for key in ("zero", "scale"))
     low, high, first, last = proof.low, proof.high, proof.least, proof.most
     if zero != round(zero) or not ((high > low).all() and (last > first).all()):
@@ -292,7 +291,7 @@ def _fit_paired(proof: PairProof, edge: str, node: Node, relu: bool) -> AffineFo
 
 
 def _find_points_near_halves(proof: PairProof, affine: AffineFormula) -> tuple[Tensor, Tensor] | None:
-    """Sums and elements (points, channels) whose values are near a half, and some others; None if they are too many."""
+    """Return accumulators and elements (points, channels) near a half, and random ones; None if there are too many."""
     elements, channels = proof.paired.elements, len(proof.low)
     halves = np.arange(*affine.limits) + 0.5 - affine.zero
     if len(elements) * len(halves) * channels > _MAX_PAIRS:
@@ -313,7 +312,7 @@ def _find_points_near_halves(proof: PairProof, affine: AffineFormula) -> tuple[T
 
 @dataclass(frozen=True)
 class _Point:
-    """A sum and an element of the second edge."""
+    """An accumulator and an element of the second edge."""
 
     sum: int
     element: int
@@ -322,7 +321,7 @@ class _Point:
 def _points_near_halves(
     proof: PairProof, affine: AffineFormula, elements: Tensor, halves: Tensor
 ) -> Iterator[tuple[int, _Point]]:
-    """Points whose values are near halves, with their channel."""
+    """Yield the points with values near a half, with their channel."""
     assert affine.ratio is not None
     many = max(1, _PAIRS_AT_ONCE // (len(halves) * len(proof.low)))
     for k in range(0, len(elements), many):

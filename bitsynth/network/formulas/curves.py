@@ -1,10 +1,11 @@
-"""Breakpoints of a function from real numbers to codes, proved between the breakpoints by interval arithmetic.
+"""Chains that are not monotone, as x * sigmoid(x) between accumulators and codes, by a table that all channels share.
 
-Chains that bend, as x * sigmoid(x) between sums and codes, by a table of breakpoints that all channels share.
+An accumulator s becomes a place u = a * s + b, in float64, on an axis of cells of width 1. A cell has one breakpoint at
+most: the code is one before it, another from there on. For example cell 3 with breakpoint 3.4 and codes (7, 6) gives 7
+at u = 3.2 and 6 at u = 3.9.
 
-A sum becomes a place u = a * s + b, in float64, on an axis of cells 1 wide. A cell has one breakpoint at most:
-the code is one before it, another from there on. Between breakpoints the code is proved by intervals, for all real
-numbers at once; of sums so near to a turn that float64 could take the wrong side the reference is asked.
+Between breakpoints the code is proved by interval arithmetic, for all real numbers at once. For accumulators so near to
+a breakpoint that float64 could take the wrong side, the reference is asked.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ from bitsynth.network.formulas.step_functions import ranges
 from bitsynth.spec.matmul import MatmulOperand
 
 _EVEN_SAMPLES, _SCALED_SAMPLES = 1 << 11, 1 << 10
-"""Numbers among which breakpoints are looked for: as far apart from each other, and by their size."""
+"""Numbers that are sampled for breakpoints: evenly spaced, and geometrically around 0."""
 _BREAKPOINT_WIDTH = 2.0**-42
-"""Of the greatest number: how near breakpoints are found."""
+"""The width to which breakpoints are bisected, relative to the greatest number."""
 _INTERVAL_PARTS, _MAX_DIVISIONS = 8, 24
-"""How many parts intervals are divided into, and how often."""
+"""The parts that an undecided interval is split into, and the number of splits."""
 _MAX_OPEN_INTERVALS = 1 << 17
-"""Open parts at once: of functions that come near to a tie and stay there, as tanh does, each leaves some."""
+"""Undecided intervals at once. Functions that stay near a tie, as tanh does, leave some at each."""
 
 
 @dataclass(frozen=True, eq=False)
 class CodesOf:
-    """Codes of real numbers (points,) behind a line."""
+    """Codes of real numbers (points,), by the nodes after the affine ones."""
 
     oracle: Oracle
     operand: MatmulOperand
 
     def __call__(self, numbers: Tensor) -> Tensor:
-        """The codes of numbers (points,)."""
+        """Return the codes of numbers (points,)."""
         return self._of(self.oracle(numbers[:, None]))
 
     def bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Codes between which those of all numbers from `low` to `high` (points,) lie."""
+        """Return bounds of the codes of numbers from `low` to `high` (points,)."""
         least, most = self.oracle.bounds(low[:, None], high[:, None])
         return self._of(least), self._of(most)
 
@@ -55,11 +56,11 @@ class CodesOf:
 
 @dataclass(frozen=True, eq=False)
 class CodeBreakpoints:
-    """Where codes of real numbers from `low` to `high` turn.
+    """The breakpoints of codes of real numbers from `low` to `high`.
 
     Attributes:
         breakpoints: The numbers, ascending.
-        made: The codes before, between and behind them: one more.
+        made: The codes before, between and after the breakpoints: one more.
     """
 
     codes: CodesOf
@@ -69,7 +70,7 @@ class CodeBreakpoints:
     made: Tensor
 
     def holds(self, guard: float) -> bool:
-        """Whether codes are `made` for all numbers farther than `guard` from breakpoints; open parts are divided."""
+        """Return whether codes are `made` for all numbers farther than `guard` from breakpoints."""
         ends = np.concatenate([[self.low - guard], self.breakpoints, [self.high + guard]])
         first, last, wanted = ends[:-1] + guard, ends[1:] - guard, self.made
         if (first >= last).any():
@@ -88,7 +89,7 @@ class CodeBreakpoints:
 
 
 def find_code_breakpoints(codes: CodesOf, low: float, high: float) -> CodeBreakpoints:
-    """Turns, by halving the room between numbers of other codes; what lies between is found with them."""
+    """Find breakpoints by bisection between sampled numbers with different codes."""
     size = max(abs(low), abs(high))
     by_size = np.geomspace(size * 2.0**-30, size, _SCALED_SAMPLES) if size else np.zeros(1)
     numbers = np.unique(np.concatenate([np.linspace(low, high, _EVEN_SAMPLES), by_size, -by_size]).clip(low, high))
@@ -108,20 +109,20 @@ def find_code_breakpoints(codes: CodesOf, low: float, high: float) -> CodeBreakp
 
 _AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
 _TABLE_SIZES = (256, 512, 1024, 2048, 4096)
-"""Tables that are tried, the smallest first."""
+"""Numbers of cells that are tried, the smallest first."""
 GUARD = 1e-6
-"""Cells from a turn within which the reference is asked."""
+"""The distance to a breakpoint, in cells, within which the reference is asked."""
 _FLOAT64_ERROR = 2.0**-48
-"""Of the size of a place: what float64 may be off by, far more than it is."""
+"""A bound of float64's relative error of a place, far above the real one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Codes by the place of a sum on an axis of cells.
+    """Codes by the place of an accumulator on an axis of cells.
 
     Args:
-        factor: (channels,), of sums.
-        summand: Likewise; their sum is the place, kept within the axis.
+        factor: (channels,), of accumulators.
+        summand: (channels,); factor * accumulator + summand is the place, clipped to the axis.
         breakpoints: (cells,), the place in each cell from which the second code holds; infinite if there is none.
         table: (cells, 2), codes before and from the turn.
     """
@@ -132,23 +133,23 @@ class Curve:
     table: Tensor
 
     def codes(self, sums: Tensor) -> Tensor:
-        """The codes of sums (points, channels), as C computes them."""
+        """Return the codes of accumulators (points, channels), as C computes them."""
         place = (sums * self.factor + self.summand).clip(0.0, len(self.breakpoints) - 1.0)
         cell = place.astype(np.int64)
         return np.asarray(self.table[cell, (place >= self.breakpoints[cell]).astype(np.int64)].astype(np.int64))
 
     def of(self, channels: int) -> Curve:
-        """The same with a line for each of so many channels."""
+        """Return the curve with a factor and a summand for each of `channels` channels."""
         factor, summand = (np.broadcast_to(x, channels) for x in (self.factor, self.summand))
         return replace(self, factor=factor, summand=summand)
 
     def repeated(self, times: int) -> Curve:
-        """The same for channels so many times behind each other."""
+        """Return the curve for the channels repeated `times` times, one after another."""
         return replace(self, factor=np.tile(self.factor, times), summand=np.tile(self.summand, times))
 
 
 def find_curve(graph: Graph, chain: Chain, operand: MatmulOperand) -> Curve | None:
-    """The curve that gives codes of `operand` for all sums of a chain; None if none is proved."""
+    """Find the curve that gives the codes of a chain for all accumulators; None if none is proved."""
     low, high = ranges(graph, chain)
     affine_nodes = _count_affine_nodes(graph, chain)
     if graph.reference != "exact" or low.min() <= INT32[0] or high.max() >= INT32[1]:
@@ -164,7 +165,7 @@ def find_curve(graph: Graph, chain: Chain, operand: MatmulOperand) -> Curve | No
 def _prove_curve(
     oracle: Oracle, affine_nodes: int, operand: MatmulOperand, sums: tuple[Tensor, Tensor]
 ) -> Curve | None:
-    """The curve through what the nodes behind a line make of its numbers; None if it is not proved."""
+    """Return the curve of the nodes after the affine ones; None if it is not proved."""
     graph, chain, (low, high) = oracle.graph, oracle.chain, sums
     edge = graph.edges[chain.nodes[affine_nodes - 1].outputs[0]]
     found = interval(arithmetic_of("exact").number(oracle.values([np.stack(sums)])[edge.name], edge))
@@ -192,7 +193,7 @@ def _prove_curve(
 
 
 def _near_breakpoints(curve: Curve, low: Tensor, high: Tensor) -> Tensor | None:
-    """Sums (points, channels) nearest to breakpoints, and both ends; None if several are near to one breakpoint."""
+    """Return accumulators (points, channels) near breakpoints, and both ends; None if two are near one breakpoint."""
     alive = high > low
     if (np.abs(curve.factor[alive]) < 4 * GUARD).any():
         return None
@@ -205,7 +206,7 @@ def _near_breakpoints(curve: Curve, low: Tensor, high: Tensor) -> Tensor | None:
 
 
 def _count_affine_nodes(graph: Graph, chain: Chain) -> int:
-    """How many nodes at the beginning of a chain make a line of its elements, each of the one before alone."""
+    """Return the number of nodes at a chain's beginning that are affine, each read by the next one alone."""
     edge, count = chain.start, 0
     for node in chain.nodes:
         readers = [n for n in chain.nodes if edge in n.inputs]
@@ -217,7 +218,7 @@ def _count_affine_nodes(graph: Graph, chain: Chain) -> int:
 
 
 def _is_shared_by_channels(graph: Graph, chain: Chain, affine_nodes: int) -> bool:
-    """Whether the nodes behind the line are one function of real numbers for all channels."""
+    """Return whether the nodes after the affine ones are one function of real numbers for all channels."""
     behind = chain.nodes[affine_nodes:]
     made = {e for node in (*chain.nodes, *chain.constant_nodes) for e in node.outputs} | {chain.start}
     sizes = [graph.edges[e].shape for node in behind for e in node.inputs if e not in made]
@@ -229,12 +230,12 @@ def _is_shared_by_channels(graph: Graph, chain: Chain, affine_nodes: int) -> boo
 
 @dataclass(frozen=True, eq=False)
 class _Axis:
-    """Cells, with breakpoints between the first and the last one.
+    """An axis of cells, with all breakpoints between the first and the last cell.
 
     Attributes:
-        places: (cells,), the turn in each cell, the first of several; infinite if there is none.
-        before: How many breakpoints are before each cell.
-        behind: How many are before its end.
+        places: (cells,), the first breakpoint in each cell; infinite if there is none.
+        before: The number of breakpoints before each cell.
+        behind: The number of breakpoints before the end of each cell.
     """
 
     start: float
@@ -246,16 +247,16 @@ class _Axis:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no cell has more than one turn."""
+        """Whether no cell has more than one breakpoint."""
         return bool((self.behind - self.before).max() <= 1)
 
     def place(self, numbers: Tensor) -> Tensor:
-        """Where numbers are."""
+        """Return the places of numbers on the axis."""
         return (numbers - self.start) * self.scale + 1
 
 
 def _make_axis(breakpoints: Tensor, cells: int) -> _Axis:
-    """So many cells from the first turn to the last one."""
+    """Return an axis of `cells` cells from the first breakpoint to the last."""
     start = float(breakpoints[0]) if breakpoints.size else 0.0
     wide = float(breakpoints[-1]) - start if breakpoints.size > 1 else 0.0
     scale = (cells - 3) / wide if wide else 1.0

@@ -1,8 +1,12 @@
-"""Step functions as thresholds of a layer.
+"""Step functions as epilogues of a layer: thresholds, or the float32 formula of `Rescale`.
 
-Step functions as the float32 formula of `Rescale`: found by trying, proved at the points that decide.
+`find_cheapest_form` takes few thresholds first, then a float32 formula, then many thresholds. A float32 formula is
+found by trying: plans yield formulas from fitted factors and summands, and each channel keeps the first formula that
+gives its codes at the deciding points. Both functions are monotone, so equality there is equality everywhere (Lemma 3).
 
-The cheapest epilogue that is the same as a step function: few thresholds, float32, many thresholds."""
+Example: accumulators -10 .. 10 with codes clip(rint(0.2 * s), 0, 2) have thresholds 3 and 8 (the first accumulators of
+codes 1 and 2), or the factor 0.2 in float32.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ MAX_LEVELS = 255
 
 
 def make_thresholds(step_function: StepFunction, operand: MatmulOperand) -> Thresholds | None:
-    """The thresholds of int32 sums whose number is the code of `operand`; None if they do not fit a layer."""
+    """Return thresholds of accumulators: the code is the number of those exceeded. None if they do not fit a layer."""
     found = level_ends(step_function, operand)
     inside = step_function.low.min() > INT32[0] and step_function.high.max() < INT32[1]
     if not inside or not 1 <= found.shape[1] <= MAX_LEVELS:
@@ -34,7 +38,7 @@ def make_thresholds(step_function: StepFunction, operand: MatmulOperand) -> Thre
 
 
 def level_ends(step_function: StepFunction, operand: MatmulOperand) -> Tensor:
-    """The numbers (channels, codes) above which, of falling channels below which, an element is, one for each code."""
+    """Return, for each code, the number (channels, codes) that elements exceed; of falling channels, stay below."""
     first, per_level = (step_function.least - operand.offset) // operand.scale, step_function.step // operand.scale
     always = np.where(step_function.rising, step_function.low, step_function.high + 1)[:, None]
     breakpoints = np.concatenate(
@@ -45,14 +49,14 @@ def level_ends(step_function: StepFunction, operand: MatmulOperand) -> Tensor:
 
 
 def sort_rows(values: Tensor) -> Tensor:
-    """Each channel's numbers in order."""
+    """Return each channel's numbers in ascending order, as int32."""
     return np.sort(values, axis=1).astype(np.int32)
 
 
 def fit_thresholds(values: Tensor, codes: Tensor, levels: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Thresholds (channels, levels) of values (points, channels) whose number is the code; rising; where they fit.
+    """Fit thresholds (channels, levels) to codes of values (points, channels); return them, `rising` and `fits`.
 
-    Where codes fall with values, those above a value count.
+    Where codes fall as values rise, the thresholds above a value are counted.
     """
     off = (codes - codes.mean(0)) * (values - values.mean(0))
     rising = off.sum(0) >= 0
@@ -67,27 +71,27 @@ def fit_thresholds(values: Tensor, codes: Tensor, levels: int) -> tuple[Tensor, 
 
 
 _COLUMNS_AT_ONCE = 64
-"""Channels, each once for a try, whose codes are made at once."""
+"""Columns whose codes are computed at once: a column is a channel with one formula."""
 _CHANNELS_AT_ONCE = 8
-"""Channels that go through a plan's tries together."""
+"""Channels that go through a plan's formulas together."""
 _MAX_SHIFTS = 140
-"""Integers that are tried as summands of sums."""
+"""Integers that are tried as shifts."""
 _FLOAT32_SLACK = 2.0**-22
-"""Of the greatest code: a formula of float32 may be off by so much from a line, where it is the reference itself."""
+"""Relative to the greatest code: by so much the reference, if it computes in float32, may be off an affine function."""
 
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """What a formula is to give: for sums (points, channels) codes of an operand.
+    """The codes that a formula has to give for accumulators (points, channels).
 
     Args:
-        sums: int64.
-        codes: Likewise.
+        sums: Accumulators, int64.
+        codes: Codes of the operand, int64.
         operand: The operand.
         limits: The least and the greatest code of all channels.
         zero: The code that stands for 0, if one does.
-        elements: Of a residual, one a point and channel; None without one.
-        ratio: How much of a sum one of these is, one for all or one a channel.
+        elements: Elements of a residual (points, channels); None without one.
+        ratio: An element's weight relative to an accumulator's, one for all or one a channel.
         residual: Type and zero point of the residual.
         written: The float32 factor that the network has, which is tried first; None if it has none.
     """
@@ -104,7 +108,7 @@ class Wanted:
 
     @cached_property
     def fit(self) -> AffineFit:
-        """The line that values must follow, from the zero point."""
+        """The affine function that values must follow, as codes less the zero point."""
         x = self.sums.astype(np.float64)
         if self.elements is not None and self.residual:
             x = x + self.ratio * (self.elements - self.residual.zero_point)
@@ -112,18 +116,18 @@ class Wanted:
 
     @property
     def typed_elements(self) -> Tensor | None:
-        """Elements of the residual as they lie in memory."""
+        """Elements of the residual in their type in memory."""
         return None if self.elements is None or self.residual is None else self.elements.astype(self.residual.type)
 
     def at_more(self, sums: Tensor, elements: Tensor, codes: Tensor) -> Wanted:
-        """The same at more sums and elements of the residual (points, channels)."""
+        """Return the codes wanted at these and more points (points, channels)."""
         assert self.elements is not None
         pairs = (self.sums, sums), (self.elements, elements), (self.codes, codes)
         every = [np.concatenate([one, other]) for one, other in pairs]
         return replace(self, sums=every[0], elements=every[1], codes=every[2])
 
     def of(self, channels: Tensor) -> Wanted:
-        """The same of some channels."""
+        """Return the part for some channels."""
         ratio = np.broadcast_to(self.ratio, self.sums.shape[1])[channels]
         elements = None if self.elements is None else self.elements[:, channels]
         written = None if self.written is None else self.written[channels]
@@ -133,7 +137,7 @@ class Wanted:
 
 @dataclass(frozen=True, eq=False)
 class Rescaling:
-    """A formula for each channel: float32 factors and summands, if there are any, of sums with integers `shift` added.
+    """A float32 formula for each channel: factor * (accumulator + shift) + summand.
 
     Args:
         factor: (channels,).
@@ -148,12 +152,12 @@ class Rescaling:
     zero: int
 
     def of(self, channels: Tensor) -> Rescaling:
-        """The same of some channels."""
+        """Return the part for some channels."""
         summand = None if self.summand is None else self.summand[channels]
         return Rescaling(self.factor[channels], summand, self.shift[channels], self.zero)
 
     def epilogue(self, wanted: Wanted) -> Rescale:
-        """The epilogue of sums that have the shift in them."""
+        """Return the epilogue of accumulators that have the shift in them."""
         residual = wanted.residual and replace(wanted.residual, scale=(self.factor * wanted.ratio).astype(np.float32))
         low, high = wanted.limits
         return Rescale(
@@ -161,7 +165,7 @@ class Rescaling:
         )
 
     def gives(self, wanted: Wanted) -> Tensor:
-        """Whether it gives a channel's codes (channels,)."""
+        """Return whether it gives the wanted codes, for each channel (channels,)."""
         try:
             made = self.epilogue(wanted).reference(wanted.sums + self.shift, wanted.typed_elements)
         except SpecError:
@@ -173,7 +177,7 @@ class Rescaling:
 
 
 def find_rescaling(wanted: Wanted) -> Rescaling | None:
-    """The formula that gives all codes, without a summand if it can, of shifted sums if it must; None if none does."""
+    """Find the formula that gives all codes: without a summand if possible, with a shift if necessary; or None."""
     room = wanted.fit.room(wanted.fit.best)
     if room.min() < -_FLOAT32_SLACK * (1 + wanted.limits[1]):
         return None
@@ -183,7 +187,7 @@ def find_rescaling(wanted: Wanted) -> Rescaling | None:
 
 
 def find_integer_rescaling(wanted: Wanted) -> Rescaling | None:
-    """The same, with integers added to sums and no summand."""
+    """Find a formula with integers added to accumulators and no summand; None if there is none."""
     return _find_first(wanted, _try_with_integers)
 
 
@@ -191,20 +195,20 @@ Tries = Iterator[Rescaling]
 
 
 def _try_factors(wanted: Wanted) -> Tries:
-    """Factors alone."""
+    """Yield formulas of factors alone."""
     for factor in _factors(wanted):
         yield Rescaling(factor, None, np.zeros(factor.shape, np.int64), wanted.zero)
 
 
 def _factors(wanted: Wanted) -> Iterator[Tensor]:
-    """Factors that need no summand, that of the network first."""
+    """Yield factors that need no summand, the network's own first."""
     if wanted.written is not None:
         yield wanted.written.copy()
     yield from wanted.fit.factors_alone()
 
 
 def _try_with_zero(wanted: Wanted) -> Tries:
-    """Factors and the zero point as a float, as some references add it before they round."""
+    """Yield formulas that add the zero point before they round, as some references do."""
     offset = wanted.operand.offset
     summand = np.float32(wanted.zero + offset)
     for factor in _factors(wanted) if summand else ():
@@ -212,7 +216,7 @@ def _try_with_zero(wanted: Wanted) -> Tries:
 
 
 def _try_with_summand(wanted: Wanted) -> Tries:
-    """Factors and summands."""
+    """Yield formulas of factors and summands."""
     fit = wanted.fit
     for factor in fit.factors():
         single = factor.astype(np.float32)
@@ -221,7 +225,7 @@ def _try_with_summand(wanted: Wanted) -> Tries:
 
 
 def _try_with_integers(wanted: Wanted) -> Tries:
-    """Factors of sums to which integers are added that come nearest to what would be added behind."""
+    """Yield formulas that add integers to accumulators in place of a summand."""
     yield from _try_factors(wanted)
     fit = wanted.fit
     for factor in fit.factors():
@@ -233,7 +237,7 @@ def _try_with_integers(wanted: Wanted) -> Tries:
 
 
 def _try_shifted(wanted: Wanted) -> Tries:
-    """The same of sums whose middle is brought near 0, where float32 is finest."""
+    """Yield formulas that shift accumulators so that the middle code is near 0, where float32 is finest."""
     middle = (wanted.limits[0] + wanted.limits[1] + 1) // 2
     centred = replace(wanted, zero=middle)
     best = next(centred.fit.factors())
@@ -248,9 +252,9 @@ def _try_shifted(wanted: Wanted) -> Tries:
 
 
 def _find_first(wanted: Wanted, plan: Callable[[Wanted], Tries]) -> Rescaling | None:
-    """The first of a plan's tries for each channel that gives its codes; None if one channel has none.
+    """Return, for each channel, the first of a plan's formulas that gives its codes; None if a channel has none.
 
-    Behind the first try few channels at a time go through the others: the rest need none where one of these has none.
+    After the first formula, few channels at a time go through the others: one without a formula ends the search.
     """
     tries = plan(wanted)
     if (kept := next(tries, None)) is None:
@@ -264,7 +268,7 @@ def _find_first(wanted: Wanted, plan: Callable[[Wanted], Tries]) -> Rescaling | 
 
 
 def _complete(kept: Rescaling, wanted: Wanted, missing: Tensor, tries: Tries) -> bool:
-    """Whether each of these channels has a try that gives its codes; the first such is put into `kept`."""
+    """Put the first right formula of each channel into `kept`; return whether all channels have one."""
     while missing.size and (several := [*islice(tries, max(1, _COLUMNS_AT_ONCE // missing.size))]):
         found = _stack_tries([tried.of(missing) for tried in several]).gives(wanted.of(np.tile(missing, len(several))))
         given = found.reshape(len(several), -1)
@@ -275,7 +279,7 @@ def _complete(kept: Rescaling, wanted: Wanted, missing: Tensor, tries: Tries) ->
 
 
 def _stack_tries(tries: Sequence[Rescaling]) -> Rescaling:
-    """Tries side by side, as one of so many times as many channels."""
+    """Return formulas side by side, as one formula of more channels."""
     summands = [x.summand for x in tries if x.summand is not None]
     return Rescaling(
         np.concatenate([x.factor for x in tries]),
@@ -286,21 +290,21 @@ def _stack_tries(tries: Sequence[Rescaling]) -> Rescaling:
 
 
 def _copy_channels(kept: Rescaling, tried: Rescaling, where: Tensor) -> None:
-    """Put the channels of another in some places of one."""
+    """Copy the numbers of another formula into some channels of one."""
     for one, other in ((kept.factor, tried.factor), (kept.summand, tried.summand), (kept.shift, tried.shift)):
         if one is not None and other is not None:
             one[where] = other[where]
 
 
 MAX_CHEAP_THRESHOLDS = 3
-"""Thresholds that cost no more than float32 does; 7 cost as much where all channels rise, and twice where some fall."""
+"""Up to so many thresholds are as fast as a float32 rescale. 7 are so if all channels rise, and cost twice if not."""
 _MAX_SHORT_THRESHOLDS = 15
-"""Thresholds that take no longer than a line of float64 behind the sums."""
+"""Up to so many thresholds are as fast as an affine step in float64 after the layer."""
 
 
 @dataclass(frozen=True, eq=False)
 class EpilogueForm:
-    """An epilogue of sums to which integers `bias`, one for all or one a channel, are added first."""
+    """An epilogue, and the integers `bias`, one for all or one a channel, to add to accumulators before it."""
 
     epilogue: Thresholds | Rescale | FixedPoint
     bias: Tensor = field(default_factory=lambda: np.zeros(1, np.int64))
@@ -318,12 +322,12 @@ def find_cheapest_form(step_function: StepFunction, operand: MatmulOperand, kind
 
 
 def is_long(form: EpilogueForm) -> bool:
-    """Whether the form counts many thresholds, which takes longer than a line of float64 behind the sums."""
+    """Return whether the form counts so many thresholds that an affine step in float64 after the layer is faster."""
     return isinstance(form.epilogue, Thresholds) and form.epilogue.codes[1] > _MAX_SHORT_THRESHOLDS
 
 
 def wanted_codes(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> Wanted:
-    """The codes of a step function at the points that decide (Lemma 3: a rounded line is monotone, too), found once."""
+    """Return the codes of a step function at its deciding points (Lemma 3: a formula is monotone, too). Found once."""
     memo = step_function.memo.wanted
     if (operand, kind) not in memo:
         memo[operand, kind] = _compute_wanted(step_function, operand, kind)
@@ -339,7 +343,7 @@ def _compute_wanted(step_function: StepFunction, operand: MatmulOperand, kind: I
 
 
 def _written_factor(step_function: StepFunction) -> Tensor | None:
-    """The factor of float32 that a chain of one requantization multiplies sums by (channels,)."""
+    """Return the float32 factor (channels,) of a chain that is one requantization; None for other chains."""
     node = step_function.chain.nodes[-1]
     if node.op != "requantize" or len(step_function.chain.nodes) > 1:
         return None
@@ -350,7 +354,7 @@ def _written_factor(step_function: StepFunction) -> Tensor | None:
 
 
 def zero_code(zero: Tensor, operand: MatmulOperand) -> int:
-    """The code of the integer that stands for 0; 0 if there is none, or channels differ."""
+    """Return the code of the integer that stands for 0; 0 if there is none, or channels differ."""
     code = (float(zero.reshape(-1)[0]) - operand.offset) / operand.scale
     inside = zero.size == 1 and code == round(code) and 0 <= code <= operand.codes[-1]
     return round(code) if inside else 0
