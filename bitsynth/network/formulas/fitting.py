@@ -1,4 +1,9 @@
-"""Straight lines through a step function: factors and summands whose rounded values are given codes."""
+"""Affine fits: factors and summands for which factor * element + summand rounds to given codes.
+
+For example the codes 0, 0, 1, 1 of elements 0 .. 3 allow values below 0.5 at 1 and of at least 0.5 at 2. At the factor
+0.4 the summand may lie between -0.3 and 0.1: the room is 0.4 wide. The room is a concave, piecewise linear function of
+the factor, so that tangents find the factor with the most room in a few steps.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +16,21 @@ import numpy as np
 from bitsynth.graph.types import Tensor
 
 _MAX_TANGENT_STEPS = 60
-"""The most steps to a factor; few are taken."""
+"""The most steps of a search for a factor; few are taken."""
 _ROOM_FRACTIONS = (0.0, 0.3, -0.3, 0.6, -0.6, 0.15, -0.15, 0.45, -0.45, 0.8, -0.8)
-"""Where in the room that is left factors and summands are tried: parts of the way from its middle to its ends."""
+"""Factors and summands that are tried: fractions of the way from the middle of the room to its ends."""
 
 _SAME_ROOM = 1e-12
-"""Of a code: rooms so alike are the same."""
+"""Rooms whose difference is smaller, in codes, are equal."""
 _EXTRA_FACTORS, _MAX_FACTORS = 4, 128
-"""Factors of float32 that are tried past the ends of their room, as products are rounded; and on each side."""
+"""Float32 factors tried past the ends of their range, as products are rounded; factors tried on each side, at most."""
 
 
 @dataclass(frozen=True, eq=False)
 class AffineFit:
-    """For elements (points, channels) the codes that factor * element + summand is to be rounded to.
+    """The codes to which factor * element + summand has to round, for elements (points, channels).
 
-    The least and the greatest code there are, `ends`, are what is beyond them too.
+    Values beyond the least and the greatest code, `ends`, are clipped to them, and may lie anywhere there.
     """
 
     elements: Tensor
@@ -34,7 +39,7 @@ class AffineFit:
 
     @cached_property
     def limits(self) -> tuple[Tensor, Tensor]:
-        """Between which numbers each element's value must lie."""
+        """The least and the greatest value that rounds to each element's code."""
         low, high = self.ends
         return np.where(self.codes > low, self.codes - 0.5, -np.inf), np.where(
             self.codes < high, self.codes + 0.5, np.inf
@@ -46,16 +51,16 @@ class AffineFit:
         return tuple(np.ascontiguousarray(x.T) for x in (self.elements, *self.limits))
 
     def band(self, factor: Tensor) -> tuple[Tensor, Tensor]:
-        """The least and the greatest summand (channels,) for a factor; there is none where they have changed places."""
+        """Return the least and the greatest summand (channels,) for a factor; none fits if the least is greater."""
         products, (low, high) = self.elements * factor, self.limits
         return (low - products).max(0), (high - products).min(0)
 
     def room(self, factor: Tensor) -> Tensor:
-        """How far summands may differ; less than 0 if there is none."""
+        """Return the width of the range of summands for a factor; negative if there is no summand."""
         return self._tangent(factor)[0]
 
     def _tangent(self, factor: Tensor) -> tuple[Tensor, Tensor]:
-        """The room at a factor, 1 at the most, and how it changes beside: it is concave, and made of straight lines."""
+        """Return the room at a factor, at most 1, and its slope there. The room is concave and piecewise linear."""
         elements, low, high = self._rows
         products = elements * factor[:, None]
         least, most = low - products, high - products
@@ -65,17 +70,17 @@ class AffineFit:
         return np.minimum(room, 1.0), np.where(room < 1, slope, 0.0)
 
     def factors(self) -> Iterator[Tensor]:
-        """Factors (channels,) that leave room for summands, that with the most first."""
+        """Yield factors (channels,) that leave room for summands, the one with the most room first."""
         best, (low, high) = self.best, self._ends
         for part in _ROOM_FRACTIONS:
             yield best + part * np.where(part > 0, high - best, best - low)
 
     def summands(self, factor: Tensor) -> Iterator[Tensor]:
-        """Summands (channels,) for a factor, from the middle of the room."""
+        """Yield summands (channels,) for a factor, the middle of the room first."""
         yield from _spread_within(*self.band(factor))
 
     def factors_alone(self) -> Iterator[Tensor]:
-        """Factors of float32 (channels,) that need no summand, from the middle of their room to a little beyond."""
+        """Yield float32 factors (channels,) that need no summand, from the middle of their range to just beyond it."""
         (low, high), x = self.limits, np.where(self.elements == 0, 1, self.elements)
         one, other = np.where(self.elements == 0, -np.inf, low / x), np.where(self.elements == 0, np.inf, high / x)
         first, last = _ends(np.minimum(one, other).max(0), np.maximum(one, other).min(0))
@@ -88,7 +93,7 @@ class AffineFit:
 
     @cached_property
     def best(self) -> Tensor:
-        """The factor that leaves the most room: where tangents from both sides meet, which come nearer to it."""
+        """The factor that leaves the most room: the tangents from both sides meet ever nearer to it."""
         end = self._slope() * 2
         low, high = np.minimum(end, 0), np.maximum(end, 0)
         (at_low, up), (at_high, down) = self._tangent(low), self._tangent(high)
@@ -107,11 +112,11 @@ class AffineFit:
 
     @cached_property
     def _ends(self) -> tuple[Tensor, ...]:
-        """The least and the greatest factor that leave room, about."""
+        """About the least and the greatest factor that leave room."""
         return tuple(self._last(self.best, side) for side in (-1, 1))
 
     def _slope(self) -> Tensor:
-        """About the factor: codes over what lies between the last element of the least and the first of the most."""
+        """Return a first estimate of the factor: the range of codes over the range of elements between its ends."""
         off = (self.codes - self.codes.mean(0)) * (self.elements - self.elements.mean(0))
         way = np.where(off.sum(0) < 0, -1.0, 1.0)
         least, most, along = self.codes.min(0), self.codes.max(0), self.elements * way
@@ -120,7 +125,7 @@ class AffineFit:
         return np.where(first > last, way * (most - least) / np.where(first > last, first - last, 1), 0.0)
 
     def _last(self, best: Tensor, side: int) -> Tensor:
-        """The farthest factor on one side of the best that leaves room, about: tangents outside come nearer to it."""
+        """Return about the farthest factor on one side that leaves room, by Newton's method from outside."""
         found = best + side * np.abs(best) / 2
         for _ in range(_MAX_TANGENT_STEPS):
             room, slope = self._tangent(found)
@@ -134,14 +139,14 @@ class AffineFit:
 
 
 def _spread_within(low: Tensor, high: Tensor) -> Iterator[Tensor]:
-    """Numbers from `low` to `high`, from the middle; 1 wide where an end is open."""
+    """Yield numbers from `low` to `high`, the middle first; where an end is open, within 1 of the other."""
     first, last = _ends(low, high)
     for part in _ROOM_FRACTIONS:
         yield (first + last) / 2 + part * (last - first) / 2
 
 
 def _ends(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Both ends of a room; 1 apart where one is open."""
+    """Return both ends of a range; where one is open, 1 apart."""
     below, above = np.isfinite(low), np.isfinite(high)
     first = np.where(below, low, np.where(above, high - 1, 0.0))
     return first, np.where(above, high, first + below)

@@ -1,7 +1,8 @@
-"""Step functions as one or two lines of 32 bits, found in integers and proved at the points that decide.
+"""Step functions as one or two fixed-point formulas, found in integers and proved at their deciding points.
 
-Integerized networks make codes of sums by multipliers and shifts, and codes of these again before they add them. An
-affine formula that rounds down is monotone: if it agrees at the breakpoints of a step function, it agrees everywhere.
+A formula is (element * multiplier + summand) >> shift. Integerized networks compute codes of accumulators by
+multipliers and shifts, and codes of those codes again before they add them: that takes two formulas, one after the
+other. A formula that rounds down is monotone: if it agrees at the breakpoints of a step function, it agrees everywhere.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from bitsynth.spec.matmul import MatmulOperand
 from bitsynth.spec.rescaling import FIXED_SHIFT
 
 _MULTIPLIER_OFFSETS = (0, 1, -1)
-"""Multipliers that are tried, from that nearest to the line with the most room."""
+"""Multipliers that are tried, relative to the one nearest to the factor with the most room."""
 
 _MAX_PRODUCT = 1 << 52
-"""Products that float64 holds with what is added, in which the checker of certificates has them."""
+"""Products and summands are exact in float64 below it: the checker of certificates computes them there."""
 
 
 def find_fixed_point(def_use: DefUse, chain: Chain, operand: MatmulOperand) -> FixedPoint | None:
-    """The epilogue that gives codes of `operand` for the chain's integers: of one line, or of two; None without."""
+    """Find the epilogue of one or two fixed-point formulas that gives the codes of a chain; None if there is none."""
     for parts in _split(def_use, chain):
         step_function = [step_function_of(def_use, part) for part in parts]
         if found := _fit_all([x for x in step_function if x is not None], len(parts), operand):
@@ -37,13 +38,13 @@ def find_fixed_point(def_use: DefUse, chain: Chain, operand: MatmulOperand) -> F
 
 
 def _split(def_use: DefUse, chain: Chain) -> Iterator[tuple[Chain, ...]]:
-    """The chain, then what is before and behind codes that it passes, if channels are alike behind."""
+    """Yield the chain, then its two parts at codes inside it, if the second part treats channels alike."""
     yield (chain,)
     yield from (parts for parts in split_at_codes(def_use, chain) if not parts[1].varies)
 
 
 def _fit_all(step_function: Sequence[StepFunction], count: int, operand: MatmulOperand) -> FixedPoint | None:
-    """The lines through step functions, if there are all of them, each of what the one before makes."""
+    """Return the formulas of step functions, each applied to the results of the one before; None if one has none."""
     if len(step_function) < count or step_function[0].low.min() <= INT32[0] or step_function[0].high.max() >= INT32[1]:
         return None
     least, most = _constant_ends(step_function[0])
@@ -61,7 +62,7 @@ def _fit_all(step_function: Sequence[StepFunction], count: int, operand: MatmulO
 
 
 def _constant_ends(step_function: StepFunction) -> tuple[Tensor, Tensor]:
-    """The last element of the integer that the least one has, the first of that of the greatest (channels,)."""
+    """Return the last element with the first integer and the first element with the last integer (channels,)."""
     points = step_function.points()
     made, (first, last) = step_function.at(points), step_function.at(np.stack([step_function.low, step_function.high]))
     least = np.where(made == first, points, step_function.low).max(0)
@@ -73,7 +74,7 @@ def _constant_ends(step_function: StepFunction) -> tuple[Tensor, Tensor]:
 def _fit_line(
     step_function: StepFunction, least: Tensor, most: Tensor, operand: MatmulOperand | None
 ) -> FixedLine | None:
-    """The line of elements from `least` to `most` that gives the step function's integers, or codes of an operand."""
+    """Return the formula for a step function's integers, or codes of an operand, from `least` to `most`; or None."""
     elements = np.clip(step_function.points(), least, most)
     wanted = step_function.at(elements)
     if operand is not None:
@@ -93,7 +94,7 @@ def _fit_line(
 
 
 def _summand_bounds(elements: Tensor, wanted: Tensor, multiplier: Tensor) -> tuple[Tensor, Tensor]:
-    """The least and the greatest summand (channels,) with which products give what is wanted, rounded down."""
+    """Return the least and the greatest summand (channels,) with which products, rounded down, are as wanted."""
     products = elements * multiplier
     low = (wanted << FIXED_SHIFT) - products
     return low.max(0), (low + (1 << FIXED_SHIFT) - 1).min(0)

@@ -1,9 +1,11 @@
-"""What a chain makes of numbers, by the reference interpreter itself: one meaning of every node.
+"""A chain evaluated by the reference interpreter, and the proof that a formula equals it.
 
-Proof that a formula equals a chain that is not monotone, for every accumulator, by intervals and by points.
+Chains have no second implementation of their operators: `Oracle` builds a small graph of the chain and runs the
+reference.
 
-On an interval of sums both lie between integers that interval arithmetic gives. Where these are one and the same that
-is proved; where they are apart the formula is wrong; what is left is divided, and short intervals are gone through.
+`prove_equal` compares a formula with a chain that is not monotone, on all accumulators. On an interval of accumulators
+interval arithmetic gives integers between which each of the two lies. If these are one and the same integer, equality
+is proved; if the bounds are disjoint, the formula is wrong; else the interval is split, and short ones are evaluated.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ _POINTS_AT_ONCE = 1 << 18
 
 
 class Oracle:
-    """A chain as a function of elements of its start, channel by channel; float64 ones if they are `doubles`.
+    """A chain as a function of the elements of its start, by channel; of float64 elements with `doubles`.
 
     Attributes:
-        channels: How many channels differ: 1 if all are alike.
+        channels: The number of channels that are told apart: 1 if all are alike.
     """
 
     def __init__(self, graph: Graph, chain: Chain, *, doubles: bool = False) -> None:
@@ -42,9 +44,9 @@ class Oracle:
         self.channels = graph.edges[chain.start].shape[chain.axes[0]] if chain.varies else 1
 
     def __call__(self, points: Tensor, seconds: Tensor | None = None) -> Tensor:
-        """The integers (points, channels) at the end for elements (points, channels) of the start.
+        """Return the integers (points, channels) at the end for elements (points, channels) of the start.
 
-        And for as many of the second edge, if the chain has one.
+        A chain with a second edge takes as many elements of that, `seconds`.
         """
         most = max(1, _POINTS_AT_ONCE // self.channels)
         given = [points] if seconds is None else [points, seconds]
@@ -52,15 +54,15 @@ class Oracle:
         return np.concatenate([np.asarray(part).reshape(-1, self.channels) for part in parts])
 
     def values(self, given: Sequence[Tensor]) -> Evaluation:
-        """Every edge of the chain for elements (points, channels) of the start, and of the second edge."""
+        """Return all edges of the chain for elements (points, channels) of the start, and of the second edge."""
         names = [self.chain.start, self.chain.second][: len(given)]
         graph = self._of(len(given[0]), names)
         return run(graph, {name: x.reshape(graph.edges[name].shape) for name, x in zip(names, given, strict=True)})
 
     def bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Integers between which those of all elements from `low` to `high` (points, channels) lie; SpecError if none.
+        """Return bounds of the integers for all elements from `low` to `high` (points, channels); SpecError if none.
 
-        There are such of a chain from integers to real numbers and from these to integers, in real arithmetic.
+        Exact arithmetic has them for chains from integers to real numbers, and from real numbers to integers.
         """
         graph = self._of(len(low), [self.chain.start])
         shape = graph.edges[self.chain.start].shape
@@ -69,7 +71,7 @@ class Oracle:
         return found.low.reshape(low.shape), found.high.reshape(low.shape)
 
     def _of(self, count: int, starts: Sequence[str]) -> Graph:
-        """The chain by itself, on edges whose first axis has so many points."""
+        """Return the graph of the chain alone, on edges whose first axis has `count` points."""
         chain, builder = self.chain, GraphBuilder.beginning(self._least)
         builder.inputs = list(starts)
         for name in starts:
@@ -84,14 +86,14 @@ class Oracle:
         return builder.build((chain.end,))
 
     def _resized(self, node: Node, axis: int, count: int) -> Node:
-        """A node of the chain as it is for points."""
+        """Return a node of the chain, with a reshape's sizes for `count` points."""
         if node.op != "reshape":
             return node
         sizes = self._shape(self.graph.edges[node.outputs[0]], axis, count)
         return replace(node, attributes=MappingProxyType({**node.attributes, "sizes": sizes}))
 
     def _shape(self, edge: Edge, axis: int, count: int) -> Shape:
-        """Points, then 1 along every axis but that of channels."""
+        """Return the shape with points along the first axis, and 1 along the others except that of channels."""
         sizes = [self.channels if k == axis else 1 for k in range(len(edge.shape))]
         return (count, *sizes[1:])
 
@@ -111,7 +113,7 @@ class Oracle:
 
 
 def over_channels(bound: Tensor, edge: Edge, axis: int, least: bool) -> Tensor:
-    """The least or greatest of a bound that broadcasts to an edge for each channel (channels,)."""
+    """Return the least or greatest value, for each channel (channels,), of a bound that broadcasts to an edge."""
     others = tuple(k for k in range(len(edge.shape)) if k != axis)
     every = np.broadcast_to(bound, edge.shape)
     found: Tensor = every.min(others) if least else every.max(others)
@@ -119,15 +121,15 @@ def over_channels(bound: Tensor, edge: Edge, axis: int, least: bool) -> Tensor:
 
 
 IntegerBounds = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Integers (points, channels) between which those of all elements from the first to the second lie."""
+"""Return bounds of the integers (points, channels) for all elements from the first to the second argument."""
 _SPLIT_PARTS, _SHORT_INTERVAL = 8, 4
-"""How many parts an interval is divided into; how many elements are gone through."""
+"""The parts that an interval is split into; intervals of at most so many elements are evaluated one by one."""
 _MAX_INTERVALS = 1 << 21
-"""Intervals that are looked at, at once."""
+"""Intervals that are examined at once."""
 
 
 def prove_equal(oracle: Oracle, formula: IntegerBounds, low: Tensor, high: Tensor) -> Tensor:
-    """For each channel (channels,) whether the formula gives the oracle's integers from `low` to `high` (channels,).
+    """Return, for each channel (channels,), whether a formula equals the oracle from `low` to `high` (channels,).
 
     SpecError for a chain that has no bounds.
     """
@@ -149,7 +151,7 @@ def prove_equal(oracle: Oracle, formula: IntegerBounds, low: Tensor, high: Tenso
 
 
 def _divide(first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-    """The parts of intervals."""
+    """Return the parts of intervals."""
     width, part = last - first + 1, np.arange(_SPLIT_PARTS)[:, None, None]
     begin = first + width * part // _SPLIT_PARTS
     end = np.maximum(first + width * (part + 1) // _SPLIT_PARTS - 1, begin)
@@ -157,7 +159,7 @@ def _divide(first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pack(first: Tensor, last: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
-    """The intervals that are left, and of channels with fewer than others the first element of one again."""
+    """Return the intervals that are left; channels with fewer than others repeat the first element of one."""
     rows = np.argsort(~left, axis=0, kind="stable")[: left.sum(0).max()]
     first, last, left = (np.take_along_axis(x, rows, 0) for x in (first, last, left))
     return first, np.where(left, last, first)

@@ -1,7 +1,9 @@
-"""Epilogues with a residual that are the same as a chain of two operands, proved for every element of the second.
+"""Epilogues with a residual that equal a chain of two operands, proved for every element of the residual.
 
-For each of these the chain is a step function of sums, and so is an epilogue: they are the same if they agree where the
-epilogue's levels turn.
+For example %codes = quantize(relu(add(batch_norm(%acc), %residual))). For one residual element the chain is a step
+function of accumulators, and so is an epilogue: they are equal if they agree at the epilogue's breakpoints. So a
+formula is fitted at the breakpoints for a few elements, checked at its own breakpoints for all, and refitted where it
+is wrong.
 """
 
 from __future__ import annotations
@@ -34,17 +36,17 @@ from bitsynth.spec.matmul import MatmulOperand
 _MAX_EVALUATIONS = 600_000
 """Evaluations of the reference that a proof may take."""
 _MAX_REFITS = 6
-"""Times that a formula is laid through points, and those that it misses are added."""
+"""Times that a formula is fitted; the points that it misses are added each time."""
 _FIRST_ELEMENTS = 5
-"""Elements of the residual through whose step functions it is laid first."""
+"""Elements of the residual whose deciding points are fitted first."""
 _MAX_ADDED_POINTS = 1 << 12
 _FLOAT32_ERROR = 2.0**-23
-"""Of values: what float32 may round away."""
+"""The relative error of a value in float32."""
 
 
 @dataclass(frozen=True, eq=False)
 class Paired:
-    """A chain of two operands, with the operands of its codes and of the second edge's, None if that has sums."""
+    """A chain of two operands, with the operands of its codes and of its second edge (None: int32 accumulators)."""
 
     graph: Graph
     chain: Chain
@@ -53,38 +55,38 @@ class Paired:
 
     @property
     def kind(self) -> Integers:
-        """The integers at the end."""
+        """The type of the integers at the end."""
         return self.graph.edges[self.chain.end].integers
 
     @property
     def second_kind(self) -> Integers:
-        """The integers of the second edge."""
+        """The type of the integers of the second edge."""
         return self.graph.edges[self.chain.second].integers
 
     @property
     def residual(self) -> Residual:
-        """How its elements lie in memory."""
+        """Type and zero point of the residual in memory."""
         if self.second is None:
             return Residual("int32")
         return Residual("uint8", zero_point=zero_code(self.second_kind.zero, self.second))
 
     @property
     def elements(self) -> Tensor:
-        """Every element of the residual, as it lies in memory."""
+        """All elements of the residual, as they lie in memory."""
         kind = self.second_kind
         return self.element(np.arange(kind.least, kind.most + 1, kind.step))
 
     def element(self, integers: Tensor) -> Tensor:
-        """Integers of the second edge as they lie in memory."""
+        """Return integers of the second edge as they lie in memory."""
         return integers if self.second is None else (integers - self.second.offset) // self.second.scale
 
     def integers(self, elements: Tensor) -> Tensor:
-        """The integers of the second edge."""
+        """Return the integers of the second edge for elements in memory."""
         return elements if self.second is None else elements * self.second.scale + self.second.offset
 
 
 class PairProof:
-    """The oracle of a chain of two operands, in codes."""
+    """A chain of two operands as a function of accumulators and residual elements to codes."""
 
     def __init__(self, paired: Paired) -> None:
         self.paired, self.oracle = paired, Oracle(paired.graph, paired.chain)
@@ -93,7 +95,7 @@ class PairProof:
         self.levels = paired.operand.codes[-1]
 
     def _bounds(self) -> list[Tensor]:
-        """The least and the greatest element of the residual (channels,)."""
+        """Return the least and the greatest element of the residual (channels,)."""
         paired, channels = self.paired, self.low.shape
         kind, edge, axis = paired.second_kind, paired.graph.edges[paired.chain.second], paired.chain.axes[0]
         if not paired.chain.varies:
@@ -103,7 +105,7 @@ class PairProof:
 
     @cached_property
     def ratio(self) -> Tensor:
-        """How much of a sum an element of the residual is (channels,), by the numbers where both meet."""
+        """The weight of a residual element relative to an accumulator (channels,), from the values where both meet."""
         chain, graph = self.paired.chain, self.paired.graph
         joint = next(
             n for n in chain.nodes if any(name in n.inputs for name in _joint_inputs(chain)) and len(n.inputs) == 2
@@ -119,17 +121,17 @@ class PairProof:
         return np.asarray(np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0))
 
     def codes(self, sums: Tensor, elements: Tensor) -> Tensor:
-        """The codes (points, channels) of sums and elements."""
+        """Return the codes (points, channels) of accumulators and elements."""
         operand = self.paired.operand
         return np.asarray((self.oracle(sums, self.paired.integers(elements)) - operand.offset) // operand.scale)
 
     def deciding(self, elements: Tensor, codes: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """Where the levels of `codes`, a function of sums and elements, turn, for each of these elements."""
+        """Return accumulators and elements (points, channels) around the breakpoints of `codes`, for each element."""
         count, channels = len(elements), len(self.low)
         every = np.clip(np.repeat(elements, channels), np.tile(self.least, count), np.tile(self.most, count))
         found = self._breakpoints(every[:channels], codes)
         if count > 1:
-            # Of each further element levels turn about as much sooner as its part of a sum is greater.
+            # An element that adds more moves breakpoints down by about as much.
             rest = every[channels:].reshape(-1, channels)
             sooner = np.rint(self.ratio * (rest - every[:channels])).clip(*INT32).astype(np.int64)
             near = found[:, None] - sooner
@@ -141,7 +143,7 @@ class PairProof:
     def _breakpoints(
         self, every: Tensor, codes: Callable[[Tensor, Tensor], Tensor], near: Tensor | None = None
     ) -> Tensor:
-        """Where levels (levels, elements x channels) turn for an element a channel, of one element after another."""
+        """Return the breakpoints (levels, elements x channels) of `codes` for one element after another."""
         channels = len(self.low)
 
         def levels(sums: Tensor) -> Tensor:
@@ -153,9 +155,9 @@ class PairProof:
 
 
 def find_paired_form(paired: Paired, *, floats: bool = False) -> EpilogueForm | None:
-    """The epilogue with a residual that is the same as the chain on all sums and elements; None if none is proved.
+    """Find the epilogue with a residual that equals a chain for all accumulators and elements; None if unproved.
 
-    No thresholds if it is to have `floats`.
+    With `floats`, thresholds are not tried.
     """
     proof, elements = PairProof(paired), paired.elements
     points = len(elements) * 2 * (proof.levels + 1) * len(proof.low)
@@ -173,7 +175,7 @@ _Make = Callable[[PairProof, Wanted], EpilogueForm | None]
 
 
 def _prove_form(proof: PairProof, elements: Tensor, wanted: Wanted, make: _Make) -> EpilogueForm | None:
-    """The form that is made of what is `wanted` first, if it is the chain everywhere; else points are added."""
+    """Return a form that equals the chain everywhere: refit it with the points that it misses, a few times."""
     for _ in range(_MAX_REFITS):
         form = make(proof, wanted)
         if form is None:
@@ -186,7 +188,7 @@ def _prove_form(proof: PairProof, elements: Tensor, wanted: Wanted, make: _Make)
 
 
 def _collect_wanted(proof: PairProof, elements: Tensor) -> Wanted:
-    """What the epilogue is to give for some elements, both ends among them."""
+    """Return the codes wanted at the deciding points of some residual elements, both ends among them."""
     paired = proof.paired
     some = elements[np.unique(np.linspace(0, len(elements) - 1, _FIRST_ELEMENTS).astype(int))]
     sums, seconds = proof.deciding(some, proof.codes)
@@ -215,7 +217,7 @@ def _joint_inputs(chain: Chain) -> tuple[str, ...]:
 
 
 def _make_rescale(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
-    """The float32 formula."""
+    """Return a float32 formula that gives the wanted codes; None if there is none."""
     fit = wanted.fit
     if fit.room(fit.best).min() < proof.levels * _FLOAT32_ERROR:
         return None
@@ -224,7 +226,7 @@ def _make_rescale(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
 
 
 def _make_thresholds(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
-    """Thresholds of sums with whole multiples of the residual, for each channel those that fit."""
+    """Return thresholds of accumulators plus an integer multiple of the residual; None if a channel has none."""
     assert wanted.elements is not None
     assert wanted.residual is not None
     centred, ratio = wanted.elements - wanted.residual.zero_point, np.broadcast_to(wanted.ratio, proof.low.shape)

@@ -1,12 +1,13 @@
-"""Where the levels of monotone functions turn: many levels and channels at once, in few steps of many parts.
+"""Monotone chains as step functions: thresholds, found by search and proved on the whole range.
 
-Thresholds of a chain by bisection, proved on the whole range of its start.
+A monotone function to levels 0 .. m is determined by its breakpoints: for each level k the least element T at which the
+level is reached, or lost where the function falls. If a chain is below level k at T - 1 and has reached it at T, that is
+proved for all elements: two evaluations a level and channel.
 
-Of a monotone function to levels 0 .. m the least element at which level k is reached (or, where it falls, lost) is all
-there is to know: what is proved at T - 1 and T holds everywhere (two evaluations a level and channel).
-
-
-Step functions of real numbers in float64."""
+For example quantize(0.2 * acc) to codes 0 .. 2 has the breakpoints 3 and 8: code 1 from 3 on, code 2 from 8 on.
+`find_breakpoints` finds those of all levels and channels at once by k-ary search: it evaluates many elements between
+the bounds of each breakpoint in one call, as a call costs more than an element.
+"""
 
 from __future__ import annotations
 
@@ -28,24 +29,24 @@ if TYPE_CHECKING:
     from bitsynth.spec.matmul import MatmulOperand
 
 Levels = Callable[[Tensor], Tensor]
-"""Levels (points, channels) of elements, likewise, that are whole numbers."""
+"""Return the levels (points, channels) of integer elements (points, channels)."""
 _MAX_UNGUESSED_LEVELS = 3
-"""Levels that are not worth a guess."""
+"""Up to so many levels are searched without a guess."""
 _MAX_GUESS = float(1 << 62)
-"""Beyond any guess that is worth a try."""
+"""Guesses are clipped to this size."""
 _PROBES_AROUND_GUESS = ((-1, 0), (-2, 1))
-"""Elements around a guess, those first between which it should be."""
+"""Offsets of probes around a guess: first the two between which the breakpoint should be."""
 _PROBE_ROWS = 64
-"""Rows of elements whose levels take little longer than those of one."""
+"""Rows of elements whose levels cost little more than those of one."""
 
 
 def find_breakpoints(
     levels: Levels, low: Tensor, high: Tensor, m: int, near: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The first elements (m, channels) at which each level is reached, or lost where levels fall; and where they rise.
+    """Return the first elements (m, channels) at which each level is reached, or lost where levels fall; and `rising`.
 
-    Levels are monotone from `low` to `high` (channels,). An element past the end stands for none. They are found sooner
-    if they are `near` those that are given.
+    Levels are monotone from `low` to `high` (channels,). A level that is not reached has the element after `high`. The
+    search is faster if breakpoints are `near` the given elements.
     """
     ends = levels(np.stack([low, high]))
     rising = ends[1] >= ends[0]
@@ -57,7 +58,7 @@ def find_breakpoints(
 
 
 def _guess_breakpoints(search: _Search, wanted: Tensor, m: int) -> Tensor:
-    """Where levels may turn: on the straight line between the first and the last that do."""
+    """Return guesses: evenly spaced between the first and the last breakpoint."""
     first, last = np.sort(search.ends, axis=0)
     outer = search.first(np.stack([np.minimum(first + 1, m), np.maximum(last, 1)]), None)
     span = np.maximum(last - first - 1, 1)
@@ -67,7 +68,7 @@ def _guess_breakpoints(search: _Search, wanted: Tensor, m: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """The search of many thresholds at once; `ends` are the levels of the least and the greatest elements."""
+    """The search for many breakpoints at once; `ends` are the levels of the least and the greatest elements."""
 
     levels: Levels
     low: Tensor
@@ -76,7 +77,7 @@ class _Search:
     ends: Tensor
 
     def first(self, wanted: Tensor, guess: Tensor | None) -> Tensor:
-        """The first elements at which levels (rows, channels) are reached or lost; `guess` tells where that may be."""
+        """Return the first elements at which levels (rows, channels) are reached or lost, near a `guess` first."""
         below = np.where(self._after(self.ends[0], wanted), self.low - 1, self.low)
         above = np.where(self._after(self.ends[1], wanted), self.high, self.high + 1)
         above = np.where(below < self.low, self.low, above)
@@ -91,11 +92,11 @@ class _Search:
         return above
 
     def _after(self, levels: Tensor, wanted: Tensor) -> Tensor:
-        """Whether a level is reached, or lost, where these are."""
+        """Return whether the wanted level is reached, or lost, at elements with these levels."""
         return np.asarray((levels >= wanted) == self.rising)
 
     def _narrow(self, probes: Tensor, below: Tensor, above: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-        """The bounds of thresholds by the levels at probes (parts, rows, channels), where these are between them."""
+        """Return the bounds of breakpoints narrowed by the levels at probes (parts, rows, channels) between them."""
         inside = (probes > below) & (probes < above)
         if not inside.any():
             return below, above
@@ -110,7 +111,7 @@ class _Search:
 
 
 def _spread_between(below: Tensor, above: Tensor, count: int) -> Tensor:
-    """So many elements (count, ...) that part what lies between others evenly, whose distance int64 may not hold."""
+    """Return `count` evenly spaced elements (count, ...) between others, whose distance may exceed int64."""
     start = below.astype(np.uint64)
     apart = above.astype(np.uint64) - start
     step = np.maximum(apart // np.uint64(count + 1), np.uint64(1))
@@ -121,13 +122,13 @@ def _spread_between(below: Tensor, above: Tensor, count: int) -> Tensor:
 
 
 _MAX_DOUBLE = 2.0**400
-"""A size that no sum of products of float32 reaches, and that the reference can scale and square."""
+"""A size that sums of products of float32 do not reach, and that the reference can scale and square."""
 INFINITE_PLACE = 0x7F800000
-"""The bits of the least float32 above all that are finite."""
+"""The bits of float32 infinity: finite numbers have smaller places."""
 
 
 _MAX_THRESHOLDS = 1 << 22
-"""Of all channels: each takes some 7 us to be found and proved, so that all of them take half a minute at most."""
+"""Thresholds of all channels, at most: each takes some 7 us to be found and proved, all of them half a minute."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,21 +146,21 @@ class FormulaMemo:
 
 @dataclass(frozen=True, eq=False)
 class StepFunction:
-    """A chain, exactly, on elements of its start from `low` to `high` (channels,), which are 1 if all are alike.
+    """A chain as thresholds, equal to it on elements of its start from `low` to `high` (channels,); 1 if all are alike.
 
-    An element `a` gets the integer least + step * (levels k with a >= thresholds[k]), of a channel that is not rising
-    the levels with a < thresholds[k]. A threshold lies from low to high + 1: what is below or above is always or never
-    reached. Elements that are float32 are told by their place in the order of these numbers (`places`).
+    An element `a` gives the integer least + step * (number of k with a >= thresholds[k]); in a channel that is not
+    rising, the number of k with a < thresholds[k]. Thresholds lie from low, always reached, to high + 1, never reached.
+    Elements that are float32 are given by their places in the order of float32 numbers (`places`).
 
     Args:
-        chain: What it is the same as.
+        chain: The chain that it equals.
         low: The least elements.
         high: The greatest elements.
         thresholds: (channels, levels), of rising channels ascending, of others descending.
         rising: (channels,).
         least: The integer of level 0.
-        step: Between the integers of two levels.
-        proof: Levels (channels, levels, 2) of the chain at each threshold - 1 and threshold, kept within the range.
+        step: The difference of the integers of two levels.
+        proof: Levels (channels, levels, 2) of the chain at each threshold - 1 and threshold, clipped to the range.
         memo: Formulas that were found for it.
     """
 
@@ -175,17 +176,17 @@ class StepFunction:
 
     @property
     def levels(self) -> int:
-        """How many levels there are above the least."""
+        """The number of levels above the least."""
         return int(self.thresholds.shape[1])
 
     def points(self) -> Tensor:
-        """Elements (points, channels) that decide whether another monotone function is the same (Lemma 3)."""
+        """Return the elements (points, channels) that decide whether another monotone function is equal (Lemma 3)."""
         ends = np.stack([self.low, self.high])
         both = np.concatenate([self.thresholds.T - 1, self.thresholds.T, ends])
         return np.asarray(np.clip(both, self.low, self.high))
 
     def at(self, elements: Tensor) -> Tensor:
-        """The integers of elements (points, channels)."""
+        """Return the integers of elements (points, channels)."""
         every = np.broadcast_to(elements, np.broadcast_shapes(elements.shape, self.low.shape))
         breakpoints = np.broadcast_to(np.sort(self.thresholds, axis=1), (every.shape[1], self.levels))
         reached = np.stack([np.searchsorted(t, x, "right") for t, x in zip(breakpoints, every.T, strict=True)], axis=1)
@@ -197,10 +198,10 @@ def find_step_function(
 ) -> StepFunction | None:
     """Return the step function of a chain over the range of its start, integers or finite floats.
 
-    None if the chain is none, or if its channels have more than `_MAX_THRESHOLDS` together.
+    Return None if the chain is no step function, or if its channels have more than `_MAX_THRESHOLDS` together.
 
-    Floats are float32, or float64 if they are `doubles`, of a size below `beyond`. Where the chain makes one integer
-    alone, it has a single level that is never reached.
+    Floats are float32, or float64 with `doubles`, of a size below `beyond`. Where the chain gives one integer
+    only, it has a single level that is never reached.
     """
     end = np.float64(min(beyond, _MAX_DOUBLE)).view(np.int64) if doubles else np.float32(beyond).view(np.int32)
     low, high = ranges(graph, chain, int(end))
@@ -225,7 +226,7 @@ def find_step_function(
 
 
 def step_function_of(def_use: DefUse, chain: Chain) -> StepFunction | None:
-    """The step function of a chain of the graph, found once."""
+    """Return the step function of a chain of the graph, found once."""
     memo, key = def_use.memo.step_functions, ChainKey(chain.start, chain.names, chain.axes)
     if key not in memo:
         memo[key] = find_step_function(def_use.graph, chain)
@@ -233,9 +234,9 @@ def step_function_of(def_use: DefUse, chain: Chain) -> StepFunction | None:
 
 
 def ranges(graph: Graph, chain: Chain, infinite: int = INFINITE_PLACE) -> tuple[Tensor, Tensor]:
-    """The least and greatest element of the start for each channel (channels,): integers, or places of finite floats.
+    """Return the least and greatest element of the start (channels,): integers, or places of finite floats.
 
-    Floats are those whose least infinite one has the place `infinite`.
+    The place of infinity is `infinite`, which tells float32 from float64.
     """
     edge, axis = graph.edges[chain.start], chain.axes[0]
     if not isinstance(edge.type, Integers):
@@ -246,7 +247,7 @@ def ranges(graph: Graph, chain: Chain, infinite: int = INFINITE_PLACE) -> tuple[
 
 
 def _is_proved(made: StepFunction) -> bool:
-    """Whether the levels at each threshold - 1 and threshold, which the chain gave, are those of the step function."""
+    """Return whether the chain's levels at each threshold - 1 and threshold are those of the step function."""
     t = made.thresholds.T
     inside = np.clip(np.stack([t - 1, t]), made.low, made.high)
     said = (made.at(inside.reshape(-1, len(made.low))) - made.least) // made.step
@@ -258,33 +259,33 @@ def _same(elements: Tensor) -> Tensor:
 
 
 def places(numbers: Tensor) -> Tensor:
-    """The places of float32 in the order of these numbers, in which both zeros are one."""
+    """Return the places of float32 numbers in their order; both zeros have place 0."""
     bits = numbers.astype(np.float32).view(np.int32).astype(np.int64)
     return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
 
 
 def float_of(places: Tensor) -> Tensor:
-    """The float32 at places in their order."""
+    """Return the float32 numbers at places in their order."""
     bits = np.where(places < 0, -places | 0x80000000, places)
     made: Tensor = bits.astype(np.uint32).view(np.float32)
     return made
 
 
 def double_of(places: Tensor) -> Tensor:
-    """The float64 at places in their order."""
+    """Return the float64 numbers at places in their order."""
     made: Tensor = np.copysign(np.abs(places).view(np.float64), places)
     return made
 
 
 _MAX_UNBOUNDED_INPUT = float(1 << 36)
-"""Size of numbers from which integers of a chain without limits may be too great for int64."""
+"""From this size of numbers on, integers of a chain without limits may exceed int64."""
 
 
 def find_real_step_function(graph: Graph, chain: Chain) -> StepFunction | None:
-    """The step function of a chain of real numbers in float64; None if there is none.
+    """Return the step function of a chain of real numbers in float64; None if there is none.
 
-    Of a chain whose integers grow without limit before they are cut, the least and the greatest level must be reached
-    by numbers of a size that int64 holds after it.
+    If integers grow without limit before they are clipped, numbers that int64 still holds must reach the least and the
+    greatest level.
     """
     if chain.is_limited:
         return find_step_function(graph, chain, doubles=True)
@@ -296,7 +297,7 @@ def find_real_step_function(graph: Graph, chain: Chain) -> StepFunction | None:
 
 
 def double_thresholds(step_function: StepFunction) -> Tensor:
-    """The float64 (channels, levels) from which levels are reached, or lost; infinite where always or never."""
+    """Return the float64 (channels, levels) at which levels are reached or lost; infinite for always and never."""
     breakpoints, low, high = step_function.thresholds, step_function.low[:, None], step_function.high[:, None]
     made: Tensor = np.where(breakpoints <= low, -np.inf, np.where(breakpoints > high, np.inf, double_of(breakpoints)))
     return made
