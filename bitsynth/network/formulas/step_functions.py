@@ -1,8 +1,8 @@
 """Monotone chains as step functions: thresholds, found by search and proved on the whole range.
 
-A monotone function to levels 0 .. m is determined by its breakpoints: for each level k the least element T at which the
-level is reached, or lost where the function falls. If a chain is below level k at T - 1 and has reached it at T, that is
-proved for all elements: two evaluations a level and channel.
+A monotone function to levels 0 .. m is determined by its breakpoints: for each level k the least element T at which
+the level is reached, or lost where the function falls. If a chain is below level k at T - 1 and has reached it at T,
+that is proved for all elements: two evaluations a level and channel.
 
 For example quantize(0.2 * acc) to codes 0 .. 2 has the breakpoints 3 and 8: code 1 from 3 on, code 2 from 8 on.
 `find_breakpoints` finds those of all levels and channels at once by k-ary search: it evaluates many elements between
