@@ -1,4 +1,4 @@
-"""Networks as C libraries: a typed graph becomes groups, groups steps on buffers, steps a proved library.
+"""Networks as C libraries: a typed graph becomes fusion groups, groups become steps on buffers, steps a proved library.
 
 Graph (`graph/`)
   --lower-->     groups, each the widest thing one step computes: a layer with its epilogue, glue, plain C

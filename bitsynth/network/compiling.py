@@ -1,4 +1,4 @@
-"""An ONNX file to a network that runs."""
+"""Compiles an ONNX file to a network that runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def compile(
 def network_of(
     graph: Graph, target: NetworkTarget, threads: int | Pool, progress: Progress, options: Mapping[str, Any]
 ) -> Network:
-    """The network of a graph that was read with `options`, for a target, run by threads."""
+    """Return the network of a graph that was read with `options`, for a target, run by threads."""
     progress(f"lowering {len(graph.nodes)} nodes")
     codes = options.get("codes")
     said = {"batch": options.get("batch"), "codes": asdict(codes) if codes else None}

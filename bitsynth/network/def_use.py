@@ -1,4 +1,4 @@
-"""A graph as it is lowered: what for, and who makes and reads each edge."""
+"""The def-use relation of a graph that is lowered: the node that computes each edge, and the nodes that read it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NetworkTarget:
-    """What a network is compiled for: an instruction set by name, not "auto", threads, and a processor or ""."""
+    """The target of a network: an instruction set by name (not "auto"), the threads, and a processor or ""."""
 
     isa: str
     threads: int = 1
@@ -68,7 +68,7 @@ class AnalysisMemo:
 
 @dataclass(frozen=True, eq=False)
 class DefUse:
-    """A graph with who reads and makes each edge, looked up once."""
+    """A graph, its target, and the maker and the readers of each edge, computed once."""
 
     graph: Graph
     target: NetworkTarget
@@ -87,7 +87,7 @@ class DefUse:
 
     @cached_property
     def order(self) -> Mapping[str, int]:
-        """The place of each node, by name."""
+        """The index of each node in the graph, by name."""
         return {node.name: place for place, node in enumerate(self.graph.nodes)}
 
     @cached_property
@@ -100,12 +100,12 @@ class DefUse:
         return frozenset(found)
 
     def only_reader(self, edge: str) -> Node | None:
-        """The node that alone reads an edge which is no output of the network; None if there is no such."""
+        """Return the only reader of an edge that is no output of the network; None if there are others."""
         found = self.readers[edge]
         return found[0] if len(found) == 1 and edge not in self.graph.output_set else None
 
     def only_source(self, node: Node) -> str | None:
-        """The edge that a node reads alone besides constants; None if there are none or several."""
+        """Return the only input of a node that is not constant; None if there are none or several."""
         found = {edge for edge in node.inputs if not self.is_constant(edge)}
         return found.pop() if len(found) == 1 else None
 
@@ -114,9 +114,9 @@ class DefUse:
         self.declines.add(node.name, stage, reason)
 
     def is_constant(self, edge: str) -> bool:
-        """Whether an edge is a constant."""
+        """Return whether an edge is a constant."""
         return edge in self.graph.constants
 
     def carries_integers(self, edge: str) -> bool:
-        """Whether an edge carries integers."""
+        """Return whether an edge carries integers."""
         return isinstance(self.graph.edges[edge].type, Integers)

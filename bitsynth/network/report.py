@@ -1,4 +1,4 @@
-"""What a compiled network is made of: its steps, what each became, and memory."""
+"""Reports of compiled networks: what computes each node, and memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, Networ
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step became.
+    """How a step is computed.
 
     Args:
         nodes: The nodes it computes; none of a conversion.
@@ -50,7 +50,7 @@ class StepReport:
 
 @dataclass(frozen=True)
 class ProductWork:
-    """What the multiply-accumulates of a network's products are computed by.
+    """The multiply-accumulates of a network's products, by what computes them.
 
     Args:
         macs: All multiply-accumulates.
@@ -67,7 +67,7 @@ class ProductWork:
 
 @dataclass(frozen=True)
 class NetworkReport:
-    """A compiled network.
+    """The report of a compiled network.
 
     Args:
         name: The network's.
@@ -96,12 +96,12 @@ class NetworkReport:
     warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The report as plain values for JSON."""
+        """Return the report as plain values for JSON."""
         return asdict(self)
 
 
 def report(program: NetworkProgram, plan: ArenaPlan, weight_bytes: int) -> NetworkReport:
-    """The report of a program, its plan and the bytes of all constants, of which equal ones are there once."""
+    """Return the report of a program, its plan and the bytes of all constants; equal constants count once."""
     ops = {node.name: node.op for node in program.graph.nodes}
     steps = tuple(_step(program, step, ops) for step in program.steps)
     graph = program.graph
@@ -134,7 +134,7 @@ def _step(program: NetworkProgram, step: NetworkStep, ops: Mapping[str, str]) ->
 
 
 def _became(step: NetworkStep, ops: Mapping[str, str]) -> tuple[str, str, Iterable[NDArray[Any]]]:
-    """The method of a step, its kernel and constants; `ops` are the operators of all nodes by name."""
+    """Return the method of a step, its kernel and constants; `ops` has the operators of all nodes by name."""
     if isinstance(step, LayerStep):
         plan = step.layer.plan
         return str(plan.schedule), plan.kernel.name, step.layer.constants.arrays.values()

@@ -1,4 +1,4 @@
-"""Arrays as certificates have them: base64 of little-endian numbers, integers of few values packed into bytes."""
+"""Arrays in certificates: base64 of little-endian numbers, or of integers of few values packed into bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_WHOLE = 1 << 53
 
 
 def stored(numbers: Tensor) -> JsonValue:
-    """An array of integers or floats, for the checker's `array`."""
+    """Return an array of integers or floats as JSON that the checker's `array` reads."""
     numbers = np.asarray(numbers)
     if numbers.dtype.kind == "f":
         return _plain(numbers, numbers.dtype.newbyteorder("<").str)
@@ -32,7 +32,7 @@ def stored(numbers: Tensor) -> JsonValue:
 
 
 def scalar_or_stored(numbers: Tensor) -> JsonValue:
-    """One whole number that float64 holds as each other, as itself; anything else as an array."""
+    """Return a single whole number, exact in float64, as a JSON number; anything else as an array."""
     numbers = np.asarray(numbers)
     if numbers.size == 1 and abs(one := float(numbers.reshape(()))) <= _MAX_WHOLE and one.is_integer():
         return int(one)

@@ -40,7 +40,7 @@ ELEMENTS: JsonValue = {"bias": 0}
 
 
 def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
-    """The sums of a layer, the chain behind them, and the claims; Unsupported if the checker cannot tell."""
+    """Return a layer's accumulators, chain and claims; Unsupported if the checker cannot check them."""
     nodes = [node for node in program.graph.nodes if node.name in step.nodes]
     product = next((node for node in nodes if node.op in PRODUCTS), None)
     if product is None:
@@ -67,7 +67,7 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
 
 
 def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
-    """The same of glue with a table."""
+    """Return the sums, the chain and the claims of glue with a table."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     nodes = [node for node in program.graph.nodes if node.name in step.nodes]
     glue, first = step.glue, given[0]
@@ -101,7 +101,7 @@ def table_formula(glue: Lookup | PairLookup | SumLookup, operand: list[int], sum
 
 
 def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFunction) -> JsonValue:
-    """The same of float32 numbers of the caller: sums are their places in the order of these."""
+    """Return the claims of a step that reads float32 inputs; "sums" are their places in the order of float32."""
     start = program.graph.edges[step_function.chain.start]
     chain = ChainWriter(program.graph, (len(start.shape), step_function.chain.axes[0]))
     chain.start("sum", start)
@@ -116,7 +116,7 @@ def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFu
 
 
 def _before(nodes: Sequence[Node], product: Node) -> list[Node]:
-    """A product and the nodes that make what it reads."""
+    """Return the nodes that compute what a product reads, and the product."""
     found, wanted = [product], {*product.inputs}
     for node in reversed(nodes[: nodes.index(product)]):
         if wanted & {*node.outputs}:
@@ -132,7 +132,7 @@ def walk(chain: ChainWriter, nodes: Sequence[Node]) -> None:
 
 
 def require_few(made: JsonValue, levels: tuple[int, int], channels: int, given: Sequence[Buffer]) -> None:
-    """Unsupported if the checker would evaluate a chain too often."""
+    """Raise Unsupported if the checker would evaluate a chain at too many points."""
     kinds = [b.edge.integers for b in given[1:]]
     elements = math.prod(kind.most - kind.least + 1 for kind in kinds)
     points = elements * channels * (2 * (levels[1] - levels[0]) + 2)
@@ -141,30 +141,30 @@ def require_few(made: JsonValue, levels: tuple[int, int], channels: int, given: 
 
 
 def require_few_sums(made: JsonValue, low: Tensor, high: Tensor, channels: int) -> None:
-    """Unsupported if the checker would evaluate a chain that may turn back at too many sums."""
+    """Raise Unsupported if the checker would evaluate a chain that is not monotone at too many sums."""
     points = (int(high.max()) - int(low.min()) + 1) * channels
     if points * (1 + len(made["chain"])) >= _MAX_SUMS:
         raise Unsupported(f"the chain turns back, and has {points:,} sums to check: proved where it is compiled")
 
 
 def gate_facts(gate: GateLine | None, real: type) -> dict[str, JsonValue]:
-    """How C makes codes of values: as they are, or times a gate (2, 1), which may turn back."""
+    """Return the gate (2, 1) of a formula for its claim; without one, nothing."""
     return {"by": "rescale"} if gate is None else {"by": "gate", "gate": stored(np.array(gate, real)[:, None])}
 
 
 def said(chain: ChainWriter, claims: list[JsonValue]) -> JsonValue:
-    """A chain and the claims of its results."""
+    """Return a chain and the claims about its results as JSON."""
     return {"constants": chain.constants, "chain": chain.ops, "claims": claims}
 
 
 def operand_of(buffer: Buffer) -> list[int]:
-    """What integers codes stand for: so many times a code, plus so much."""
+    """Return scale and offset: the integer of a code is scale * code + offset."""
     operand = buffer.format.operand
     return [operand.scale, operand.offset] if operand else [1, 0]
 
 
 def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> JsonValue:
-    """The sums of products that a layer makes, and their ranges."""
+    """Return the sums of products that a layer computes, and their ranges."""
     weight = step.layer.weight.astype(np.int64)
     _require_weights(graph, product, weight)
     geometry = step.layer.plan.spec.geometry
@@ -212,7 +212,7 @@ def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[T
 
 
 def _require_weights(graph: Graph, product: Node, weight: Tensor) -> None:
-    """Unsupported unless a layer's weights are the network's, in another order along a sum at most."""
+    """Raise Unsupported unless a layer has the network's weights, up to their order along a sum."""
     name = product.inputs[1]
     value = graph.constants[name] - graph.edges[name].integers.zero.astype(np.int64)
     rows = value.reshape(len(weight), -1) if product.op == "conv" else value.T
@@ -243,7 +243,7 @@ def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> JsonValue:
 
 
 def _claim(layer: PackedLayer) -> JsonValue:
-    """The formula of a layer's results."""
+    """Return the formula of a layer's results."""
     epilogue, channels = layer.epilogue, len(layer.codes)
     if epilogue is None:
         return {"by": "sums", "factor": 0, "of_zero": 0}
@@ -262,7 +262,7 @@ def _claim(layer: PackedLayer) -> JsonValue:
 
 
 def _lines(epilogue: FixedPoint, channels: int) -> list[JsonValue]:
-    """Of each line between which numbers it takes them, what it multiplies them by, and adds."""
+    """Return, for each fixed-point formula, the range of its inputs, its multiplier and its summand."""
     lines: list[tuple[Tensor, ...]] = [(*epilogue.window(channels), *epilogue.line.of(channels))]
     if epilogue.then:
         lines.append((*(np.array([end]) for end in INT32), *epilogue.then.of(1)))
@@ -270,7 +270,7 @@ def _lines(epilogue: FixedPoint, channels: int) -> list[JsonValue]:
 
 
 def _second(epilogue: Epilogue, channels: int) -> JsonValue:
-    """What is added to sums of a second tensor."""
+    """Return the factor and zero point of a second tensor that is added to the sums."""
     if epilogue.residual is None:
         return {"factor": stored(np.zeros((1, 1), np.int64)), "of_zero": 0}
     found = factors(epilogue.residual, channels, not isinstance(epilogue, Rescale))
@@ -278,7 +278,7 @@ def _second(epilogue: Epilogue, channels: int) -> JsonValue:
 
 
 def _kept(layer: PackedLayer) -> JsonValue:
-    """The formula of the sums that a layer keeps."""
+    """Return the formula of the sums that a layer keeps."""
     epilogue = layer.epilogue
     if not isinstance(epilogue, Thresholds):
         raise Unsupported("kept sums are floats")

@@ -1,4 +1,4 @@
-"""What certificates say of edges: shapes, and integers with their ranges and scales."""
+"""Edges in certificates: shapes, and integers with their ranges and scales."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_PLACE = INFINITE_PLACE - 1
 
 
 def range_of(edge: Edge) -> tuple[Tensor, Tensor]:
-    """The least and greatest integer, for each channel along axis 1 if limits differ along that alone, else for all."""
+    """Return the least and greatest integer: for each channel if they differ along axis 1 alone, else for all."""
     kind = edge.integers
     shape = tuple(n if k == 1 else 1 for k, n in enumerate(edge.shape))
     if all(b.size == 1 for b in (kind.low, kind.high)) or len(edge.shape) < 2:

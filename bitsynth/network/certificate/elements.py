@@ -1,4 +1,4 @@
-"""Claims of steps whose C makes elements of elements: lines of float64, and moves of integers."""
+"""Claims of elementwise plain C: affine formulas and curves in float64, and moves of integers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to
 
 
 def affine_claims(program: NetworkProgram, step: PlainStep, affine: AffineFormula) -> JsonValue:
-    """The chain behind sums that C computes as a line of float64 and rounds."""
+    """Return the claims of C that computes an affine formula of accumulators in float64 and rounds it."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain = _chain(program, step, given)
     ratio = np.zeros(1, np.int64) if affine.ratio is None else affine.ratio
@@ -56,7 +56,7 @@ def affine_claims(program: NetworkProgram, step: PlainStep, affine: AffineFormul
 
 
 def curve_claims(program: NetworkProgram, step: PlainStep, curve: Curve) -> JsonValue:
-    """The chain behind sums whose codes C takes from a table of turns."""
+    """Return the claims of C that takes the codes of accumulators from a table of breakpoints."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain = _chain(program, step, given)
     numbers = {"scale": curve.factor[:, None], "bias": curve.summand[:, None], "turns": curve.breakpoints}
@@ -68,7 +68,7 @@ def curve_claims(program: NetworkProgram, step: PlainStep, curve: Curve) -> Json
 
 
 def _chain(program: NetworkProgram, step: PlainStep, given: Sequence[Buffer]) -> ChainWriter:
-    """The chain of a step's nodes behind what is given, channels on the second axis."""
+    """Return the chain of a step's nodes after the `given` edges, with channels along axis 1."""
     chain = ChainWriter(program.graph, (len(given[0].edge.shape), 1))
     for k, (name, buffer) in enumerate(zip(("sum", "other"), given, strict=False)):
         chain.start(name, buffer.edge, k)
@@ -77,7 +77,7 @@ def _chain(program: NetworkProgram, step: PlainStep, given: Sequence[Buffer]) ->
 
 
 def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
-    """Real numbers of integers, which C computes in float64: how far they are off at most, and their range.
+    """Return the claims of C that computes real numbers of integers in float64: an error bound, and their range.
 
     They are those of nodes, or the caller gets an edge's integers as numbers.
     """
@@ -106,7 +106,7 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
 
 
 def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, float]:
-    """How far float64 is off at most, by the checker; and the least and the greatest number it gives."""
+    """Return the checker's bound on float64's error, and the least and the greatest number."""
     facts = edge_facts(first, False)
     numbers_of = {k: np.atleast_2d(checker.array(x).astype(np.float64)) for k, x in found["constants"].items()}
     numbers_of |= {f"{k}0": checker.column(facts[k]).astype(np.float64) for k in ("scale", "zero")}
@@ -135,7 +135,7 @@ def conversion_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
 
 
 def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
-    """Elements that are moved, or the greatest of some: each is one of the input, and means the same."""
+    """Return the claims of moves and maxima: each element of the result is an element of the input."""
     nodes = [node for node in program.graph.nodes if node.name in step.nodes]
     if left := [node.op for node in nodes if node.op not in _MOVES]:
         raise Unsupported(f"plain C computes {left[0]}: tested, not proved")
@@ -207,7 +207,7 @@ def _moved(edge: Edge, nodes: list[Node]) -> JsonValue:
 
 
 def _facts(buffer: Buffer) -> JsonValue:
-    """What has to be the same of both edges: scales and zero points, and how memory has their integers."""
+    """Return the facts that two edges must share: scales and zero points, and how memory holds their integers."""
     edge = buffer.edge
     if not isinstance(edge.type, Integers):
         return None

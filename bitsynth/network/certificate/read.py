@@ -1,4 +1,4 @@
-"""Certificates as they are read: text that anybody may have written, checked by the checker that lies beside it."""
+"""Reading certificates, which anybody may have written, and checking them with the checker that lies next to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REMEDY = "compile the network again"
 
 
 class StepClaims(msgspec.Struct, frozen=True):
-    """What a step of a network claims, and if nothing, why."""
+    """The claims of a step, or the reason why it has none."""
 
     kind: str
     nodes: list[tuple[str, str]]
@@ -39,7 +39,7 @@ class StepClaims(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """How a file was read: the options that are no part of the graph's name."""
+    """The options with which a file was read."""
 
     batch: int | None
     codes: InputCodes | None
@@ -47,7 +47,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class NetworkCertificate(msgspec.Struct, frozen=True):
-    """The part of a certificate that is shown."""
+    """The part of a certificate that commands show."""
 
     network: str
     reference: str
@@ -66,13 +66,13 @@ class NetworkCertificate(msgspec.Struct, frozen=True):
 
     @property
     def unproved_aliases(self) -> list[tuple[str, str]]:
-        """The buffers whose integers mean something else than those of the memory that they are, unproved, and why."""
+        """The aliases whose integers are on another grid than those of their memory, unproved, with reasons."""
         aliases = checker.regrid_aliases(self.buffers)
         return [(name, step["unclaimed"]) for name, step in aliases.items() if step["unclaimed"]]
 
     @property
     def proved(self) -> list[StepClaims]:
-        """The steps that claim something."""
+        """The steps with claims."""
         return [step for step in self.steps if step.claims]
 
 
@@ -159,7 +159,7 @@ def _is_of_library(header: Path) -> bool:
 
 
 def parsed(path: Path) -> Any:
-    """The certificate at `path` as JSON; SpecError if it is of another format, ToolError if it cannot be read."""
+    """Return the certificate at `path` as JSON; SpecError for another format, ToolError if it cannot be read."""
     try:
         given = json.loads(read_file(path))
     except FileNotFoundError:

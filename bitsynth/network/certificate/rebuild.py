@@ -1,4 +1,4 @@
-"""The C library that a certificate describes, rendered anew: what the files of its folder must be, byte for byte.
+"""Renders the C library that a certificate describes: the files of its folder must be equal to it, byte for byte.
 
 A certificate has of each step what its C is rendered from: of a layer its specification, schedule and epilogue, whose
 weights are those of its claim; of glue the arguments that made it; of plain C its text. From these and the kernels in
@@ -200,13 +200,13 @@ def _buffer(name: str, facts: JsonValue, edges: JsonValue) -> Buffer:
 
 
 class _Constants:
-    """Constants of plain C, which lie among those of all steps in a file of weights, in the order of steps."""
+    """The constants of plain C, taken in the order of steps from the file with the constants of all steps."""
 
     def __init__(self, words: bytes) -> None:
         self.words, self.placed, self.known = words, Weights(), dict[str, bytes]()
 
     def place(self, raw: bytes) -> None:
-        """Lay the next constant of any step."""
+        """Lay out the next constant of any step."""
         self.placed.place(np.frombuffer(raw, np.uint8))
         self.known[_digest(raw)] = raw
 
@@ -266,7 +266,7 @@ def _image(own: JsonValue) -> tuple[int, int, int]:
 
 
 def _lay(constants: _Constants, arrays: Mapping[str, Tensor], kinds: tuple[tuple[str, str], ...]) -> None:
-    """Lay the arrays of a layer or of glue, in the order that C has them."""
+    """Lay out the arrays of a layer or of glue in the order of the C."""
     for name, _ in kinds:
         if name in arrays:
             constants.place(np.ascontiguousarray(arrays[name]).tobytes())
