@@ -148,7 +148,7 @@ def require_few_sums(made: JsonValue, low: Tensor, high: Tensor, channels: int) 
 
 
 def gate_facts(gate: GateLine | None, real: type) -> dict[str, JsonValue]:
-    """Return the gate (2, 1) of a formula for its claim; without one, nothing."""
+    """Return the kind of a formula for its claim: "rescale", or "gate" with the gate (2, 1)."""
     return {"by": "rescale"} if gate is None else {"by": "gate", "gate": stored(np.array(gate, real)[:, None])}
 
 

@@ -1,4 +1,4 @@
-"""A quantized network as an ONNX file of pre-quantized patterns, the same codes at every joint.
+"""Exports a quantized network as an ONNX file of pre-quantized patterns with the same codes on every edge between them.
 
 Activations are uint8: codes, whose integers are what the network has there. What lies between sums and codes becomes
 one factor of float32 and a bias, proved for every sum as those of layers are.
@@ -40,7 +40,7 @@ from bitsynth.network.patterns.writer import PatternWriter, refusal
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Nodes that are written together: what they read, what they make, and how."""
+    """Nodes that are written together, with the edges that they read and compute, and the function that writes them."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
@@ -49,7 +49,7 @@ class _Part:
 
 
 def exported(graph: Graph, *, shifts: bool = False) -> ModelProto:
-    """The ONNX file of a network; SpecError names the node that has no pattern.
+    """Return the ONNX file of a network; SpecError names a node that has no pattern.
 
     Its inputs are the codes of the network's first quantizers. With `shifts` factors are an integer and a power of two.
     """
@@ -72,19 +72,19 @@ def exported(graph: Graph, *, shifts: bool = False) -> ModelProto:
 
 
 def _any_target() -> NetworkTarget:
-    """One target as good as another: no part of a file depends on it."""
+    """Return any target: the file does not depend on it."""
     return NetworkTarget(names()[0])
 
 
 def _ordered(parts: Sequence[_Part]) -> list[_Part]:
-    """Each part after those whose edges it reads."""
+    """Return the parts in an order in which each comes after those whose edges it reads."""
     made = {part.output: k for k, part in enumerate(parts)}
     before = {k: [made[e] for e in part.inputs if e in made] for k, part in enumerate(parts)}
     return [parts[k] for k in TopologicalSorter(before).static_order()]
 
 
 def _given(def_use: DefUse, name: str) -> tuple[Edge, tuple[Node, ...]]:
-    """The edge of codes that an input of the network becomes, and the nodes between."""
+    """Return the edge of codes that an input of the network becomes, and the nodes in between."""
     nodes = list[Node]()
     while operand_of(def_use.graph.edges[name]) is None:
         node = def_use.only_reader(name)
@@ -99,7 +99,7 @@ def _given(def_use: DefUse, name: str) -> tuple[Edge, tuple[Node, ...]]:
 
 
 def _part(def_use: DefUse, node: Node, taken: set[str]) -> _Part:
-    """What begins with a node; SpecError if that has no pattern."""
+    """Return the part that begins with a node; SpecError if the node has no pattern."""
     product = find_product(def_use, node)
     if product is not None and product.flatten is not None:
         product = None  # the reshape by itself, then the product
@@ -117,7 +117,7 @@ def _part(def_use: DefUse, node: Node, taken: set[str]) -> _Part:
 
 
 def _form(def_use: DefUse, chain: Chain, weights: Tensor | None = None) -> PatternForm | None:
-    """A factor and biases that are a chain behind a product with weights, proved; None if there are none.
+    """Return the proved factor and bias that equal a chain after a product; None if there are none.
 
     Sums of small weights are too coarse for a bias of integers: weights become multiples, as far as int8 goes, before
     a float is added.
@@ -136,7 +136,7 @@ def _form(def_use: DefUse, chain: Chain, weights: Tensor | None = None) -> Patte
 
 
 def _most_gain(step_function: StepFunction, weights: Tensor | None) -> int:
-    """The greatest multiple of weights that int8 holds, doubled as those of bipolar codes are, and its sums int32."""
+    """Return the greatest multiplier for which weights (doubled if bipolar) fit int8 and accumulators int32."""
     if weights is None:
         return 1
     sums = max(int(np.abs(end).max()) for end in (step_function.low, step_function.high))
@@ -144,7 +144,7 @@ def _most_gain(step_function: StepFunction, weights: Tensor | None) -> int:
 
 
 def _codes(def_use: DefUse, product: Product, taken: set[str]) -> _Part | None:
-    """A product and its chain to codes, with a residual if there is one."""
+    """Return the part of a product and its chain to codes, with a residual if there is one; None without a form."""
     edges, second = def_use.graph.edges, ""
     chain = find_chain(def_use, product.end, product.axis)
     form = _form(def_use, chain, product.weight) if chain else None
@@ -170,7 +170,7 @@ def _codes(def_use: DefUse, product: Product, taken: set[str]) -> _Part | None:
 
 
 def _sums(def_use: DefUse, product: Product) -> _Part:
-    """A product whose sums others read."""
+    """Return the part of a product whose accumulators other nodes read."""
 
     def write(writer: PatternWriter) -> None:
         layers.write_sums(writer, def_use, product, None)
@@ -180,7 +180,7 @@ def _sums(def_use: DefUse, product: Product) -> _Part:
 
 
 def _rescaled(def_use: DefUse, chain: Chain, form: PatternForm) -> _Part:
-    """A chain from integers to codes."""
+    """Return the part of a chain from integers to codes."""
     start, end = def_use.graph.edges[chain.start], def_use.graph.edges[chain.end]
 
     def write(writer: PatternWriter) -> None:

@@ -1,4 +1,4 @@
-"""Products, and what turns their sums into codes, in the patterns: integers, a factor of float32, QuantizeLinear."""
+"""Products and requantization in the patterns: integer products, a float32 factor, QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bitsynth.spec.matmul import MatmulOperand
 
 @dataclass(frozen=True, eq=False)
 class PatternForm:
-    """What makes codes of `gain` times the sums with integers `bias` added, one for all or one a channel."""
+    """The requantization of `gain` times the accumulators plus integers `bias`, one for all or one a channel."""
 
     epilogue: Rescale
     bias: Tensor
@@ -27,13 +27,13 @@ class PatternForm:
 
     @classmethod
     def of(cls, form: EpilogueForm) -> PatternForm:
-        """A form of float32, as a layer has it."""
+        """Return the form of a layer's float32 epilogue."""
         assert isinstance(form.epilogue, Rescale)
         return cls(form.epilogue, form.bias)
 
 
 def write_sums(writer: PatternWriter, def_use: DefUse, product: Product, form: PatternForm | None) -> str:
-    """ConvInteger or MatMulInteger, and Add of the bias in int32; the sums' name, the network's without a form."""
+    """Write ConvInteger or MatMulInteger, and Add of the bias in int32; return the name of the accumulators."""
     output, gain = ("", form.gain) if form else (product.end, 1)
     node = product.nodes[-1] if product.nodes[-1].op != "add" else product.nodes[-2]
     operand = writer.held[product.start]
@@ -59,7 +59,7 @@ def write_sums(writer: PatternWriter, def_use: DefUse, product: Product, form: P
 def write_codes(
     writer: PatternWriter, sums: str, ends: tuple[Edge, Edge], form: PatternForm, axis: int, residual: Edge | None
 ) -> None:
-    """Cast, Mul, Add where an integer bias is too coarse or a residual comes in, QuantizeLinear and Clip."""
+    """Write Cast, Mul, Add (for a residual, or where an integer bias is too coarse), QuantizeLinear and Clip."""
     (start, end), rescale = ends, form.epilogue
     rank, moved = len(start.shape), start.shape != end.shape
     value = writer.cast(sums, "float32")
@@ -79,7 +79,7 @@ def write_codes(
 
 
 def along(values: Any, axis: int, rank: int) -> Tensor:
-    """One number, or one a channel along an axis of so many."""
+    """Return one number, or one a channel along an axis of `rank` axes."""
     found = np.asarray(values).reshape(-1)
     if found.size == 1 or (found == found[0]).all():
         return found[:1].reshape(())
@@ -87,7 +87,7 @@ def along(values: Any, axis: int, rank: int) -> Tensor:
 
 
 def _weights(node: Node, product: Product, operand: MatmulOperand, gain: int) -> tuple[Tensor, Tensor]:
-    """Weights of codes, and what each channel's sum has besides: codes 0 and 1 of bipolar ones stand for -1 and 1."""
+    """Return the weights for codes, and the correction of each channel's accumulator for bipolar codes 0 and 1."""
     weight, none = product.weight * operand.scale * gain, np.zeros(1, np.int64)
     if np.abs(weight + 0.5).max() > 127.5:
         raise refusal(node, "its weights are no int8")

@@ -1,4 +1,4 @@
-"""What lies around products in a pre-quantized file: pools and moves of codes, and floats."""
+"""Nodes around products in a pre-quantized file: pools and moves of codes, and floats."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Write = Callable[[PatternWriter], None]
 
 
 def writer_of(def_use: DefUse, node: Node) -> Write | None:
-    """What writes a node by itself; None if none does."""
+    """Return the function that writes a single node; None if there is none."""
     writers = (write for fits, write in _WRITERS if fits(def_use, node))
     write = next(writers, None)
     return None if write is None else lambda writer: write(writer, def_use, node)
 
 
 def keeps(def_use: DefUse, node: Node) -> bool:
-    """Whether a node leaves integers as they are, as other scales and zero points do."""
+    """Return whether a node keeps integers and changes scale or zero point alone."""
     source = def_use.only_source(node)
     if not source or node.op not in ("mul", "div", "view", "cast"):
         return False
@@ -68,7 +68,7 @@ def _max_pool(writer: PatternWriter, def_use: DefUse, node: Node) -> None:
 
 
 def _sum(writer: PatternWriter, def_use: DefUse, node: Node) -> None:
-    """Sums of integers without their zero point; codes again where they have as few bits and no sign."""
+    """Write a sum of integers less their zero point; as codes, if the result is unsigned and narrow enough."""
     given, made = def_use.graph.edges[node.inputs[0]], def_use.graph.edges[node.outputs[0]]
     operand = operand_of(made)
     narrow = operand is not None and operand.offset == 0 and operand.scale == 1

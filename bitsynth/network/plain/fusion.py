@@ -1,4 +1,4 @@
-"""Which nodes plain C does in one loop: what is done element by element with what was made there alone."""
+"""Fusion of plain C: elementwise nodes share the loop of the node whose result they alone read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BEFORE = ("product", "pool", "reduction")
 
 
 def plain_groups(def_use: DefUse, nodes: Sequence[Node]) -> list[FusionGroup]:
-    """Fusion groups that have each of the nodes once: the last first, with as many before it as its loop can do."""
+    """Return groups that have each of the nodes once: the last nodes, with all makers that their loop can hold, first."""
     left = {node.name: node for node in nodes}
     made: list[FusionGroup] = []
     for node in reversed(nodes):
@@ -28,7 +28,7 @@ def plain_groups(def_use: DefUse, nodes: Sequence[Node]) -> list[FusionGroup]:
 
 
 def _group(def_use: DefUse, last: Node, left: dict[str, Node]) -> list[Node]:
-    """A node with what is done element by element for it alone, and one node of another kind before those."""
+    """Return a node with the elementwise nodes that serve it alone, and one node of another kind before these."""
     if TABLE[last.op].kind not in _EACH:
         return [last]
     group, unseen = {last.name: last}, [last]
@@ -43,7 +43,7 @@ def _group(def_use: DefUse, last: Node, left: dict[str, Node]) -> list[Node]:
 
 
 def _makers(def_use: DefUse, readers: Iterable[Node], group: dict[str, Node], left: dict[str, Node]) -> list[Node]:
-    """Nodes that make what some of the group read, of the group's shape, and that the group alone reads."""
+    """Return the makers of inputs of some nodes that have the group's shape and serve the group alone."""
     edges = def_use.graph.edges
     shape = edges[next(iter(group.values())).outputs[0]].shape
     made = {def_use.makers[e].name for n in readers for e in n.inputs if e in def_use.makers}

@@ -1,4 +1,4 @@
-"""The group of a node in plain C, whatever it is, and of those after it that are done element by element."""
+"""The group of a node in plain C, of any operator, with elementwise nodes after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALIASES = ("reshape", "view")
 
 
 class PlainGroup(FusionGroup):
-    """A node, or several of which all after the first are done element by element."""
+    """A node, or several of which all after the first are elementwise."""
 
     def __init__(self, def_use: DefUse, *nodes: Node) -> None:
         self.def_use, self.nodes, self.outputs = def_use, nodes, nodes[-1].outputs
