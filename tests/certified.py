@@ -7,10 +7,10 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers
 from bitsynth.network.arena import planned
 from bitsynth.network.certificate import certificate, checker, digest
-from bitsynth.network.lower import cover, ordered
+from bitsynth.network.def_use import DefUse, NetworkTarget
+from bitsynth.network.lower import cover, sort_groups
 from bitsynth.network.program import Buffer, NetworkProgram
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 def reading_of(graph: Graph) -> dict[str, Any]:
@@ -23,21 +23,21 @@ def reading_of(graph: Graph) -> dict[str, Any]:
 
 
 def certified(graph: Graph, isa: str = "avx2") -> dict[str, Any]:
-    """The certificate of a graph's regions."""
+    """The certificate of a graph's groups."""
     program = program_of(graph, isa)
     return certificate(program, planned(program), {}, reading_of(graph))
 
 
 def program_of(graph: Graph, isa: str = "avx2") -> NetworkProgram:
-    """A graph's regions, from its inputs to its outputs, with no conversions around."""
-    regions = ordered(cover(Wiring(graph, NetworkTarget(isa))))
+    """A graph's groups, from its inputs to its outputs, with no conversions around."""
+    groups = sort_groups(cover(DefUse(graph, NetworkTarget(isa))))
     buffers: dict[str, Buffer] = {}
-    for region in regions:
-        reads = {e: region.reads(e)[0] for e in region.inputs if e not in buffers}
-        for edge, form in {**reads, **{e: region.writes(e)[0] for e in region.outputs}}.items():
+    for group in groups:
+        reads = {e: group.reads(e)[0] for e in group.inputs if e not in buffers}
+        for edge, form in {**reads, **{e: group.writes(e)[0] for e in group.outputs}}.items():
             role = "input" if edge in graph.inputs else "output" if edge in graph.outputs else "arena"
             buffers[edge] = Buffer(edge, graph.edges[edge], form, role)
-    steps = tuple(region.step(buffers) for region in regions)
+    steps = tuple(group.step(buffers) for group in groups)
     return NetworkProgram(graph, isa, 1, steps, buffers, graph.inputs, graph.outputs)
 
 

@@ -420,7 +420,7 @@ def an_alias_with_twice_the_scale_and_thresholds_to_match(x: Library) -> None:
     """Sums stand for twice the numbers: half as many reach a level."""
     _alias(x, 2)
     step = x.step(SECOND)
-    chain = checker.chain_of(step, [x.given["edges"]["alias"], x.given["edges"][x.made(SECOND)]], True)
+    chain = checker.make_chain(step, [x.given["edges"]["alias"], x.given["edges"][x.made(SECOND)]], True)
     sums = np.arange(-200, 201, dtype=float)[None]
     codes = chain.at(sums, np.zeros((1, 1)), step["claims"][0]["is"]).numbers
     codes = np.broadcast_to(codes, (2, codes.shape[1]))

@@ -1,4 +1,4 @@
-"""Regions run by themselves, against the reference."""
+"""Fusion groups run by themselves, against the reference."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
@@ -11,10 +11,10 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers
 from bitsynth.layers.glue.library import instruction_set
+from bitsynth.network.def_use import DefUse, NetworkTarget
+from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.program import Buffer, GlueStep, NetworkProgram
-from bitsynth.network.regions.region import Region
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 class Small(GraphBuilder):
@@ -39,9 +39,9 @@ class Small(GraphBuilder):
         return self.add("quantize", edge, **grid, **more, **limits)
 
 
-def matched(graph: Graph, match: Callable[..., Region | None], node: int = 0) -> Region | None:
-    """The region that begins with a node."""
-    return match(Wiring(graph, NetworkTarget(instruction_set("auto"))), graph.nodes[node])
+def matched(graph: Graph, match: Callable[..., FusionGroup | None], node: int = 0) -> FusionGroup | None:
+    """The group that begins with a node."""
+    return match(DefUse(graph, NetworkTarget(instruction_set("auto"))), graph.nodes[node])
 
 
 def values_of(graph: Graph, rng: np.random.Generator) -> dict[str, Any]:
@@ -56,49 +56,49 @@ def values_of(graph: Graph, rng: np.random.Generator) -> dict[str, Any]:
     return made
 
 
-def agree(graph: Graph, region: Region | None, rng: np.random.Generator) -> None:
-    """The region's result is the reference's, in every format of what it reads and gives."""
-    assert region is not None
+def agree(graph: Graph, group: FusionGroup | None, rng: np.random.Generator) -> None:
+    """The group's result is the reference's, in every format of what it reads and gives."""
+    assert group is not None
     given = values_of(graph, rng)
     want = run(graph, given)
-    for read, made in _formats(region):
+    for read, made in _formats(group):
         buffers = {e: Buffer(e, graph.edges[e], f) for e, f in (read | made).items()}
-        step = region.step(buffers)
+        step = group.step(buffers)
         assert isinstance(step, GlueStep)
-        assert step.nodes == tuple(n.name for n in region.nodes)
+        assert step.nodes == tuple(n.name for n in group.nodes)
         memory = [_image(buffers[e].format.write(want[e]), step.image) for e in step.inputs]
         got = buffers[step.outputs[0]].read(np.asarray(step.glue(*memory)).reshape(-1))
         np.testing.assert_array_equal(got, want[step.outputs[0]])
 
 
-def whole(graph: Graph, match: Callable[..., Region | None], rng: np.random.Generator) -> Region:
-    """The region of all nodes of a graph, whose result is the reference's."""
-    region = matched(graph, match)
-    agree(graph, region, rng)
-    assert region
-    assert region.nodes == graph.nodes
-    return region
+def whole(graph: Graph, match: Callable[..., FusionGroup | None], rng: np.random.Generator) -> FusionGroup:
+    """The group of all nodes of a graph, whose result is the reference's."""
+    group = matched(graph, match)
+    agree(graph, group, rng)
+    assert group
+    assert group.nodes == graph.nodes
+    return group
 
 
-def _formats(region: Region) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _formats(group: FusionGroup) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Of inputs and outputs, each with each: of inputs together."""
-    places = range(len(region.reads(region.inputs[0])))
-    for place, made in product(places, region.writes(region.outputs[0])):
-        yield {e: region.reads(e)[place] for e in region.inputs}, {region.outputs[0]: made}
+    places = range(len(group.reads(group.inputs[0])))
+    for place, made in product(places, group.writes(group.outputs[0])):
+        yield {e: group.reads(e)[place] for e in group.inputs}, {group.outputs[0]: made}
 
 
 def _image(memory: Any, image: tuple[int, int, int]) -> Any:
     return memory.reshape(*image, -1)
 
 
-def run_plain(graph: Graph, regions: Sequence[Region], given: dict[str, Any]) -> dict[str, Any]:
-    """What the C of regions of plain C, each of inputs of the graph, makes of arrays: by edge."""
+def run_plain(graph: Graph, groups: Sequence[FusionGroup], given: dict[str, Any]) -> dict[str, Any]:
+    """What the C of groups of plain C, each of inputs of the graph, makes of arrays: by edge."""
     buffers: dict[str, Buffer] = {}
-    for region in regions:
-        buffers |= {e: Buffer(e, graph.edges[e], region.reads(e)[0], "input") for e in region.inputs}
-        buffers |= {e: Buffer(e, graph.edges[e], region.writes(e)[0], "output") for e in region.outputs}
-    steps = tuple(region.step(buffers) for region in regions)
-    isa, outputs = instruction_set("auto"), tuple(e for region in regions for e in region.outputs)
+    for group in groups:
+        buffers |= {e: Buffer(e, graph.edges[e], group.reads(e)[0], "input") for e in group.inputs}
+        buffers |= {e: Buffer(e, graph.edges[e], group.writes(e)[0], "output") for e in group.outputs}
+    steps = tuple(group.step(buffers) for group in groups)
+    isa, outputs = instruction_set("auto"), tuple(e for group in groups for e in group.outputs)
     program = NetworkProgram(graph, isa, 1, steps, buffers, graph.inputs, outputs)
     made = Network(program)(given)
     return {e: buffers[e].read(x.reshape(-1)) for e, x in zip(outputs, made, strict=True)}

@@ -1,7 +1,7 @@
-"""Networks as C libraries: a typed graph becomes regions, regions steps on buffers, steps a proved library.
+"""Networks as C libraries: a typed graph becomes fusion groups, groups become steps on buffers, steps a proved library.
 
 Graph (`graph/`)
-  --lower-->     regions, each the widest thing one step computes: a layer with its epilogue, glue, plain C
+  --lower-->     groups, each the widest thing one step computes: a layer with its epilogue, glue, plain C
 NetworkProgram          steps in order, and the buffers they read and write (`network/program.py`)
   --plan-->      where each buffer lies (`network/arena.py`)
   --emit-->      C that needs nothing else (`network/library/`)

@@ -1,4 +1,4 @@
-"""Where each buffer of a network lies: one block of memory, planned by lifetime before anything runs."""
+"""The arena: one block of memory for all buffers of a network, planned by their live ranges before anything runs."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from numpy.typing import NDArray
 from bitsynth.network.program import NetworkProgram, alias_root
 
 ALIGN = 64
-_EXCHANGES, _STEPS = 300, 1 << 21
+_MAX_EXCHANGES, _MAX_STEPS = 300, 1 << 21
 """Orders that are tried, and about how many pairs of buffers may be looked at for it."""
 
 
 @dataclass(frozen=True)
 class Lifetime:
-    """The steps from which to which, both included, memory of so many bytes is in use."""
+    """The live range of memory: the first and the last step that use it, and its bytes."""
 
     first: int
     last: int
     bytes: int
 
     def meets(self, other: Lifetime) -> bool:
-        """Whether some step needs both."""
+        """Return whether some step needs both."""
         return self.first <= other.last and other.first <= self.last
 
 
 @dataclass(frozen=True)
 class ArenaPlan:
-    """Places in the arena.
+    """The place of each buffer in the arena.
 
     Args:
         offsets: Where the memory of each buffer that is no alias begins, in bytes, a multiple of `ALIGN`.
@@ -47,12 +47,12 @@ class ArenaPlan:
 
     @property
     def bound(self) -> int:
-        """The bytes that no plan can do without: the most that are in use at one step."""
+        """The fewest bytes of any plan: the most in use at one step."""
         return lower_bound(self.lifetimes.values())
 
 
 def planned(program: NetworkProgram, *, apart: bool = False) -> ArenaPlan:
-    """The plan of a program's arena: greedy by size, or `apart`, each in a place of its own."""
+    """Return the plan of a program's arena: greedy by size or, with `apart`, each buffer in a place of its own."""
     lives = lifetimes(program)
     if apart:
         lives = {name: Lifetime(0, len(program.steps), life.bytes) for name, life in lives.items()}
@@ -60,14 +60,14 @@ def planned(program: NetworkProgram, *, apart: bool = False) -> ArenaPlan:
 
 
 def lifetimes(program: NetworkProgram) -> dict[str, Lifetime]:
-    """The lifetimes of buffers in the arena, aliases with the one whose memory they are."""
+    """Return the live ranges of buffers in the arena; an alias extends that of the buffer whose memory it shares."""
     used = uses(program)
     roots = {name: program.buffers[name] for name in used if program.buffers[name].role == "arena"}
     return {name: Lifetime(used[name][0], used[name][-1], whole(b.bytes)) for name, b in roots.items()}
 
 
 def uses(program: NetworkProgram) -> dict[str, list[int]]:
-    """The steps that read or write each buffer, in order, aliases as the one whose memory they are."""
+    """Return the steps that read or write each buffer, in order; aliases count as the buffer they share."""
     used: dict[str, list[int]] = {}
     for place, step in enumerate(program.steps):
         for name in (*step.inputs, *step.outputs):
@@ -76,13 +76,13 @@ def uses(program: NetworkProgram) -> dict[str, list[int]]:
 
 
 def by_size(lives: Mapping[str, Lifetime]) -> ArenaPlan:
-    """The plan that gives the largest first the lowest place at which no other that lives meanwhile lies.
+    """Return a plan, the largest buffers first: each gets the lowest place that no buffer uses in its live range.
 
     If that is more than the bound, some orders in which two are exchanged are tried, and the best is kept.
     """
     order = sorted(lives, key=lambda n: -lives[n].bytes)
     best, bound, dice = _in_order(lives, order), lower_bound(lives.values()), Random(0)
-    for _ in range(min(_EXCHANGES, _STEPS // max(1, len(order)) ** 2)):
+    for _ in range(min(_MAX_EXCHANGES, _MAX_STEPS // max(1, len(order)) ** 2)):
         if best.bytes == bound:
             break
         i, j = (dice.randrange(len(order)) for _ in range(2))
@@ -108,7 +108,7 @@ def _in_order(lives: Mapping[str, Lifetime], order: Iterable[str]) -> ArenaPlan:
 
 
 def lower_bound(lives: Iterable[Lifetime]) -> int:
-    """The most bytes that are in use at one step: some step at which a lifetime begins."""
+    """Return the most bytes in use at one step: it is a step at which a live range begins."""
     changes: Counter[int] = Counter()
     for life in lives:
         changes[life.first] += life.bytes
@@ -127,5 +127,5 @@ def _lowest(size: np.int64, starts: NDArray[np.int64], ends: NDArray[np.int64]) 
 
 
 def whole(size: int) -> int:
-    """Bytes up to the next multiple of `ALIGN`."""
+    """Return `size` rounded up to a multiple of `ALIGN`."""
     return -(-size // ALIGN) * ALIGN

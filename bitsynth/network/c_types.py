@@ -1,4 +1,4 @@
-"""Types of elements in C."""
+"""C types of elements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _SPELLED = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfl
 
 
 def c_type(dtype: str) -> str:
-    """The C type that holds an element: integers of fewer bits lie a byte each, 16-bit floats as their bits."""
+    """Return the C type that holds an element: a byte for integers of fewer bits, the bits of 16-bit floats."""
     if dtype in _SPELLED:
         return _SPELLED[dtype]
     kind, _, bits = dtype.rpartition("int")

@@ -1,4 +1,4 @@
-"""An ONNX file to a network that runs."""
+"""Compiles an ONNX file to a network that runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bitsynth.graph.read import read
 from bitsynth.host.sets import widest
 from bitsynth.layers.candidates import cpu_for, require_cpu
 from bitsynth.layers.pool import Pool, pool_of
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget
 from bitsynth.progress import Progress, silent
 
 
@@ -52,7 +52,7 @@ def compile(
 def network_of(
     graph: Graph, target: NetworkTarget, threads: int | Pool, progress: Progress, options: Mapping[str, Any]
 ) -> Network:
-    """The network of a graph that was read with `options`, for a target, run by threads."""
+    """Return the network of a graph that was read with `options`, for a target, run by threads."""
     progress(f"lowering {len(graph.nodes)} nodes")
     codes = options.get("codes")
     said = {"batch": options.get("batch"), "codes": asdict(codes) if codes else None}

@@ -1,4 +1,4 @@
-"""The machine code of a network: its C compiled for this machine, natively or for an emulator, and called."""
+"""Compiles the C of a network for this machine or an emulator, and calls it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NetworkMachine:
 
     @cached_property
     def text(self) -> NetworkText:
-        """The C."""
+        """The C of the network."""
         return NetworkText(self.name, self.program, self.plan)
 
     @property
@@ -62,12 +62,12 @@ class NetworkMachine:
 
     @cached_property
     def arena_bytes(self) -> int:
-        """Bytes of buffers and scratch memory."""
+        """The bytes of buffers and scratch memory."""
         return self.runner.call(f"{self.name}_arena_bytes", self.pool.threads)
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Where each input and output begins in the block that has them all."""
+        """The offset of each input and output in the block that holds them all."""
         places, end = {}, 0
         for buffer in self._given:
             places[buffer.name] = end
@@ -79,7 +79,7 @@ class NetworkMachine:
         return [self.program.buffers[name] for name in (*self.program.inputs, *self.program.outputs)]
 
     def tensors(self) -> tuple[NDArray[np.uint8], dict[str, NDArray[Any]]]:
-        """A block of memory for inputs and outputs, and each of these in it, by its buffer's name."""
+        """Return a block of memory for inputs and outputs, and the array of each in it, by its buffer's name."""
         block = aligned(sum(whole(b.bytes) for b in self._given), np.uint8)
         return block, {b.name: _view(block[self.places[b.name] :][: b.bytes], b) for b in self._given}
 
@@ -89,12 +89,12 @@ class NetworkMachine:
             self._check(self.runner.call(*self._arguments(block, pool, 1), bits=32))
 
     def bound(self, block: NDArray[np.uint8], steps: tuple[int, int] | None, times: int) -> Callable[[], int]:
-        """A call that runs on a block so often, of all steps or those from the first to before the last."""
+        """Return a call that runs all steps, or a range of them, on a block a number of times."""
         with self.pool.acquire(self.runner) as pool:
             return self.runner.bind(*self._arguments(block, pool, times, steps))
 
     def memory(self, name: str) -> NDArray[np.uint8]:
-        """What lies in the arena where a buffer is, after a run."""
+        """Return the arena's memory of a buffer, after a run."""
         start = self.plan.offsets[name]
         return self.scratch.arena[start : start + self.program.buffers[name].bytes]
 

@@ -1,4 +1,4 @@
-"""Numbers to try a network on: those that the quantizers behind an input tell apart."""
+"""Numbers to try a network on: numbers that the quantizers after an input tell apart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARGIN = 1 / 16
 
 
 def every(graph: Graph, edge: Edge, count: int) -> Tensor:
-    """So many numbers of an input's whole range: of integers these, of reals as far as a quantizer reaches and more."""
+    """Return `count` numbers over an input's range: its integers, or real numbers a little beyond a quantizer's."""
     dtype, kind = numpy_type(edge.dtype), edge.type
     if isinstance(kind, Integers):
         steps = np.linspace(0, (kind.most - kind.least) // kind.step, count).astype(np.int64)
@@ -89,7 +89,7 @@ def _tie(quantizer: Node) -> float:
 
 
 def _reach(graph: Graph, edge: str) -> tuple[float, float]:
-    """The numbers of the first quantizer behind an edge of reals, as nodes in between leave most as they are."""
+    """Return the range of the first quantizer after an edge of real numbers; nodes in between are ignored."""
     readers = graph.readers()
     left, seen = [edge], {edge}
     while left:

@@ -20,7 +20,7 @@ _OPERANDS = tuple(
 
 
 def activations(kind: Integers) -> Iterator[MatmulOperand]:
-    """Operands that hold integers: that of their own bits and encoding, then others of as many bits or more."""
+    """Yield operands that hold integers: of their own bits and encoding first, then of as many bits or more."""
     if kind.bits > MAX_BITS:  # No encoding of fewer bits holds them.
         return
     first = MatmulOperand(kind.bits, kind.encoding) if kind.bits in _widths(kind) else None
@@ -32,7 +32,7 @@ def activations(kind: Integers) -> Iterator[MatmulOperand]:
 
 
 def weights(values: Tensor) -> Iterator[MatmulOperand]:
-    """Operands that hold all values of an array, the narrowest first; signed bytes are read without sums of rows.
+    """Return operands that hold all values of an array, the narrowest first; signed bytes need no sums of rows.
 
     Of as many bits those with a zero point are the last.
     """
@@ -52,7 +52,7 @@ def _widths(kind: Integers) -> range:
 
 
 def _holds(operand: MatmulOperand, least: int, most: int, step: int) -> bool:
-    """Whether codes stand for the integers from `least` to `most`, every `step`-th."""
+    """Return whether codes stand for the integers from `least` to `most`, every `step`-th."""
     if step % operand.scale or (least - operand.offset) % operand.scale:
         return False
     return operand.value(0) <= least and most <= operand.value(operand.codes[-1])

@@ -1,4 +1,4 @@
-"""One network for several processors: each its own layers and steps, one of them chosen where the C runs."""
+"""A network for several processors: each has its own layers and steps, and the C chooses one where it runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def networks(
     progress: Progress = silent,
     **options: Any,
 ) -> dict[str, Network]:
-    """The network of a file for each of `cpus`, by the best set of `isa`'s architecture that names it.
+    """Return the network of a file for each of `cpus`, on the best set of `isa`'s architecture that names it.
 
     Arguments and errors are those of `bitsynth.compile`; SpecError too for a processor that no such set names or that
     is named twice, and of an architecture whose programs cannot ask which processor runs them.
@@ -43,7 +43,7 @@ def networks(
 
 
 def files(name: str, made: Mapping[str, Network], *, weights_file: bool = False) -> dict[str, str | bytes]:
-    """C of networks by processor under `name`, the choice among them, and a certificate that holds them together.
+    """Return the C of networks by processor under `name`, the choice among them, and a certificate for all.
 
     Each has a folder, a library of its own with its certificate. SpecError if no network can be called so.
     """

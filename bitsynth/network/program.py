@@ -1,4 +1,4 @@
-"""A network as steps on buffers: what runs, in order, on what memory. The seam between lowering and C."""
+"""A network as steps on buffers, in order: the interface between lowering and the C writer."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from bitsynth.layers.words import pack_words, packed_words, unpack_words
 from bitsynth.spec.matmul import MatmulOperand
 
 if TYPE_CHECKING:
-    from bitsynth.network.stairs.curves import Curve
-    from bitsynth.network.stairs.lines import Line
-    from bitsynth.network.stairs.staircase import Staircase
+    from bitsynth.network.formulas.affine import AffineFormula
+    from bitsynth.network.formulas.curves import Curve
+    from bitsynth.network.formulas.step_functions import StepFunction
 
 PLAIN, CHANNELS_LAST, PACKED = "plain", "NHWC", "packed"
 
 
 @dataclass(frozen=True)
 class Format:
-    """How an edge's elements lie in memory.
+    """The type and layout of an edge's elements in memory.
 
     Args:
         dtype: The numpy type of an element.
@@ -42,11 +42,11 @@ class Format:
 
     @classmethod
     def codes(cls, operand: MatmulOperand, layout: str = CHANNELS_LAST) -> Format:
-        """Codes of an operand: a byte each, or in words."""
+        """Return the format of codes of an operand: a byte each, or in words."""
         return cls("uint64" if layout == PACKED else "uint8", operand, layout)
 
     def elements(self, shape: Shape) -> Shape:
-        """The axes of an edge of this shape as they lie in memory, the last one together."""
+        """Return the axes of an edge of this shape in the order of memory."""
         if self.layout == PLAIN or len(shape) < 2:
             return shape
         batch, channels, *image = shape
@@ -54,11 +54,11 @@ class Format:
         return (batch, *image, last)
 
     def bytes(self, shape: Shape) -> int:
-        """Bytes of an edge of this shape."""
+        """Return the bytes of an edge of this shape."""
         return math.prod(self.elements(shape)) * np.dtype(self.dtype).itemsize
 
     def strides(self, shape: Shape) -> Shape:
-        """Elements from one place of each axis of the edge to the next; of words there are none."""
+        """Return the stride in elements along each axis of the edge; packed words have none."""
         lies = self.elements(shape)
         steps = [math.prod(lies[k + 1 :]) for k in range(len(lies))]
         if self.layout == CHANNELS_LAST and len(shape) > 1:
@@ -66,7 +66,7 @@ class Format:
         return tuple(steps)
 
     def read(self, memory: NDArray[Any], shape: Shape) -> Tensor:
-        """The integers or numbers (`shape`) that lie in `memory`, flat."""
+        """Return the integers or numbers (`shape`) in the flat `memory`."""
         made = memory.reshape(self.elements(shape))
         if self.layout == PACKED and self.operand:
             made = unpack_words(_image(made), self.operand.bits, shape[1]).reshape(*made.shape[:-1], shape[1])
@@ -78,7 +78,7 @@ class Format:
         return values
 
     def write(self, values: Tensor) -> NDArray[Any]:
-        """The flat memory of integers or numbers that lie so."""
+        """Return integers or numbers as flat memory of this format."""
         made = values if self.operand is None else self.operand.encode(values, "values")
         if self.layout != PLAIN:
             made = np.moveaxis(made, 1, -1)
@@ -88,13 +88,13 @@ class Format:
 
 
 def _image(array: NDArray[Any]) -> NDArray[Any]:
-    """An array of any number of axes as one of four, the last as it is."""
+    """Return an array of any number of axes with four axes; the last stays."""
     return np.ascontiguousarray(array).reshape(1, 1, -1, array.shape[-1])
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of one edge of the graph.
+    """The memory of one edge of the graph.
 
     Args:
         name: Unique.
@@ -112,11 +112,11 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
-        """Bytes it takes."""
+        """Its bytes in memory."""
         return self.format.bytes(self.edge.shape)
 
     def read(self, memory: NDArray[Any]) -> Tensor:
-        """The edge's integers or numbers."""
+        """Return the edge's integers or numbers from its memory."""
         return self.format.read(memory, self.edge.shape)
 
 
@@ -155,7 +155,10 @@ class PlainStep:
     It sees `in0`, `in1` ... and `out0` ..., restrict pointers to the buffers' elements, `k0` ..., pointers to
     `constants`, and `scratch`, a `void *` to `scratch_bytes` bytes aligned to 64. `headers` of the runtime are included
     before. It may return a status of `bs_layer.h`, such as BS_CODES, which ends the run; at its end it need not
-    return. `formula` says what it computes of float32 numbers, or of sums: a staircase, line or curve.
+    return.
+
+    `formula` is the function of float32 numbers, or of accumulators, that it computes. `reason` says why no layer, glue
+    or formula computes its nodes; it is empty for a step with a formula and for a conversion.
     """
 
     kind: ClassVar[str] = "plain"
@@ -166,7 +169,8 @@ class PlainStep:
     constants: tuple[NDArray[Any], ...] = ()
     scratch_bytes: int = 0
     headers: tuple[str, ...] = ()
-    formula: Staircase | Line | Curve | None = None
+    formula: StepFunction | AffineFormula | Curve | None = None
+    reason: str = ""
 
 
 NetworkStep = LayerStep | GlueStep | PlainStep
@@ -210,30 +214,30 @@ class NetworkProgram:
 
 
 def alias_root(buffers: Mapping[str, Buffer], name: str) -> str:
-    """The buffer whose memory one is."""
+    """Return the name of the buffer whose memory a buffer shares."""
     while buffers[name].alias:
         name = buffers[name].alias
     return name
 
 
 def reals_type(reference: str, edge: Edge) -> str:
-    """The C type that holds real numbers of an edge: float64 in exact arithmetic, else the file's."""
+    """Return the type of an edge's real numbers in C: float64 in exact arithmetic, else the file's."""
     return "float64" if reference == "exact" else edge.dtype
 
 
 def integers_type(kind: Integers) -> str:
-    """The narrowest signed or unsigned type of 8 to 64 bits that holds an edge's integers."""
+    """Return the narrowest signed or unsigned type of 8 to 64 bits that holds an edge's integers."""
     names = ("uint8", "int8", "int16", "int32", "int64")
     return next(n for n in names if np.iinfo(n).min <= kind.least and kind.most <= np.iinfo(n).max)
 
 
 def plain_format(edge: Edge, reference: str, layout: str = PLAIN) -> Format:
-    """The format of an edge as its integers or numbers are."""
+    """Return the format of an edge's integers or numbers as they are, without an encoding."""
     kind = edge.type
     dtype = integers_type(kind) if isinstance(kind, Integers) else reals_type(reference, edge)
     return Format(dtype, None, layout)
 
 
 def caller_format(edge: Edge) -> Format:
-    """The format of an input or output of the network: numbers in the file's type, in the file's order."""
+    """Return the format of an input or output of the network: numbers in the file's type and order."""
     return Format(edge.dtype)

@@ -1,4 +1,4 @@
-"""What a compiled network is made of: its steps, what each became, and memory."""
+"""Reports of compiled networks: what computes each node, and memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bitsynth.graph.float_products import FloatProduct, float_products, is_float
 from bitsynth.graph.overflow import overflows
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.arena import ArenaPlan
-from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, NetworkStep
+from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, NetworkStep, PlainStep
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step became.
+    """How a step is computed.
 
     Args:
         nodes: The nodes it computes; none of a conversion.
@@ -31,6 +31,7 @@ class StepReport:
         weight_bytes: Bytes of its constants.
         macs: Multiply-accumulates of a layer.
         cycles: Cycles of these on the processor that the network is for, or the first that the set names; 0 of others.
+        reason: Why no layer, glue or formula computes the nodes of a step of plain C; empty of others.
     """
 
     nodes: tuple[str, ...]
@@ -44,11 +45,12 @@ class StepReport:
     weight_bytes: int
     macs: int = 0
     cycles: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True)
 class ProductWork:
-    """What the multiply-accumulates of a network's products are computed by.
+    """The multiply-accumulates of a network's products, by what computes them.
 
     Args:
         macs: All multiply-accumulates.
@@ -65,7 +67,7 @@ class ProductWork:
 
 @dataclass(frozen=True)
 class NetworkReport:
-    """A compiled network.
+    """The report of a compiled network.
 
     Args:
         name: The network's.
@@ -94,12 +96,12 @@ class NetworkReport:
     warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The report as plain values for JSON."""
+        """Return the report as plain values for JSON."""
         return asdict(self)
 
 
 def report(program: NetworkProgram, plan: ArenaPlan, weight_bytes: int) -> NetworkReport:
-    """The report of a program, its plan and the bytes of all constants, of which equal ones are there once."""
+    """Return the report of a program, its plan and the bytes of all constants; equal constants count once."""
     ops = {node.name: node.op for node in program.graph.nodes}
     steps = tuple(_step(program, step, ops) for step in program.steps)
     graph = program.graph
@@ -126,11 +128,13 @@ def _step(program: NetworkProgram, step: NetworkStep, ops: Mapping[str, str]) ->
     cycles = _cycles(step.layer, macs) if isinstance(step, LayerStep) else 0
     weights = sum(a.nbytes for a in arrays)
     names = step.nodes, first.edge.name
-    return StepReport(*names, step.kind, method, kernel, first.edge.shape, _memory(first), size, weights, macs, cycles)
+    reason = step.reason if isinstance(step, PlainStep) else ""
+    kind, shape, memory = step.kind, first.edge.shape, _memory(first)
+    return StepReport(*names, kind, method, kernel, shape, memory, size, weights, macs, cycles, reason)
 
 
 def _became(step: NetworkStep, ops: Mapping[str, str]) -> tuple[str, str, Iterable[NDArray[Any]]]:
-    """The method of a step, its kernel and constants; `ops` are the operators of all nodes by name."""
+    """Return the method of a step, its kernel and constants; `ops` has the operators of all nodes by name."""
     if isinstance(step, LayerStep):
         plan = step.layer.plan
         return str(plan.schedule), plan.kernel.name, step.layer.constants.arrays.values()

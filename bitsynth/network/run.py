@@ -1,4 +1,4 @@
-"""A network that runs: called on arrays, bit for bit what its C library gives."""
+"""A network that is called on arrays; results are those of its C library, bit for bit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Outputs = Any
 
 
 class Network:
-    """A compiled network: `compile` makes one of an ONNX file.
+    """A compiled network: `compile` makes one from an ONNX file.
 
     Args:
         program: The steps that it was lowered to.
@@ -57,7 +57,7 @@ class Network:
         return self.program.graph
 
     def __call__(self, *inputs: Any, **named: Any) -> Outputs:
-        """The outputs, in the file's types.
+        """Return the outputs, in the file's types.
 
         Args:
             inputs: Arrays in the file's order, or one dict of arrays by name.
@@ -114,7 +114,7 @@ class Network:
         return NetworkMachine(self.program, planned(self.program, apart=True), self.pool)
 
     def inspect(self) -> NetworkFacts:
-        """What the graph is, node by node, as `bitsynth inspect` shows it."""
+        """Return the facts of each node, as `bitsynth inspect` shows them."""
         return inspected(self.graph)
 
     @property
@@ -123,11 +123,11 @@ class Network:
         return certificate(self.program, self.plan, {}, self._reading)
 
     def report(self) -> NetworkReport:
-        """What each step became, and memory."""
+        """Return how each step is computed, and memory."""
         return report(self.program, self.plan, NetworkText("network", self.program, self.plan).weight_bytes)
 
     def files(self, name: str, *, weights_file: bool = False) -> dict[str, str | bytes]:
-        """The network as plain C under `name`, its certificate and the certificate's checker, by file name.
+        """Return the network as plain C under `name`, its certificate and the certificate's checker, by file name.
 
         Weights are C too, or with `weights_file` one binary file that the build takes in.
         """
@@ -179,7 +179,7 @@ def _put(room: Tensor, x: Tensor) -> None:
 
 
 def _array(name: str, given: Any) -> Tensor:
-    """An input as an array; SpecError unless it holds numbers."""
+    """Return an input as an array; SpecError unless it holds numbers."""
     try:
         x = np.asarray(given)
     except (ValueError, TypeError) as error:

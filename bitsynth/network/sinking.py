@@ -10,10 +10,10 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
-from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.stairs import Chain, Staircase, chain_from, staircase
-from bitsynth.network.stairs.doubles import real_staircase
-from bitsynth.network.wiring import NetworkTarget, Wiring
+from bitsynth.network.def_use import DefUse, NetworkTarget
+from bitsynth.network.formulas import Chain, StepFunction, find_chain, find_step_function
+from bitsynth.network.formulas.step_functions import find_real_step_function
+from bitsynth.network.fusion.codes import operand_of
 
 _MOVES = ("reshape", "transpose", "depth_to_space", "space_to_depth", "resize")
 """Moves that lose no element and add none but copies."""
@@ -32,8 +32,8 @@ def sunk(graph: Graph, target: NetworkTarget) -> Graph:
 
 def _once(graph: Graph, target: NetworkTarget) -> Graph:
     """The graph with each of them after one more chain; itself if there are none."""
-    wiring = Wiring(graph, target)
-    chains = {node.name: chain for node in graph.nodes if (chain := _to_codes(wiring, node))}
+    def_use = DefUse(graph, target)
+    chains = {node.name: chain for node in graph.nodes if (chain := _to_codes(def_use, node))}
     if not chains:
         return graph
     builder, done = GraphBuilder.beginning(graph), set[str]()
@@ -49,34 +49,34 @@ def _once(graph: Graph, target: NetworkTarget) -> Graph:
     return builder.build(graph.outputs)
 
 
-def _to_codes(wiring: Wiring, node: Node) -> tuple[Node, ...]:
+def _to_codes(def_use: DefUse, node: Node) -> tuple[Node, ...]:
     """The elementwise nodes after a move or maximum of what is no codes that make codes; none if it cannot sink."""
-    if node.op not in (*_MOVES, "max_pool") or operand_of(wiring.graph.edges[node.inputs[0]]):
+    if node.op not in (*_MOVES, "max_pool") or operand_of(def_use.graph.edges[node.inputs[0]]):
         return ()
-    if node.inputs[0] in wiring.graph.inputs and not wiring.carries_integers(node.inputs[0]):
+    if node.inputs[0] in def_use.graph.inputs and not def_use.carries_integers(node.inputs[0]):
         return ()
-    return _after_maximum(wiring, node) if node.op == "max_pool" else _after_move(wiring, node)
+    return _after_maximum(def_use, node) if node.op == "max_pool" else _after_move(def_use, node)
 
 
-def _after_move(wiring: Wiring, node: Node) -> tuple[Node, ...]:
+def _after_move(def_use: DefUse, node: Node) -> tuple[Node, ...]:
     """Nodes whose constants are alike for all elements."""
     found: list[Node] = []
     edge = node.outputs[0]
-    while (reader := wiring.only_reader(edge)) and _is_alike(wiring, reader, edge):
+    while (reader := def_use.only_reader(edge)) and _is_alike(def_use, reader, edge):
         found.append(reader)
         (edge,) = reader.outputs
-        if operand_of(wiring.graph.edges[edge]):
+        if operand_of(def_use.graph.edges[edge]):
             return tuple(found)
     return ()
 
 
-def _is_alike(wiring: Wiring, node: Node, edge: str) -> bool:
+def _is_alike(def_use: DefUse, node: Node, edge: str) -> bool:
     """Whether a node does the same to all elements of an edge, and leaves their shape."""
-    edges = wiring.graph.edges
+    edges = def_use.graph.edges
     others = [e for e in node.inputs if e != edge]
     if TABLE[node.op].kind not in ("elementwise", "step") or edges[node.outputs[0]].shape != edges[edge].shape:
         return False
-    return all(wiring.is_constant(e) and wiring.graph.constants[e].size == 1 for e in others) and all(
+    return all(def_use.is_constant(e) and def_use.graph.constants[e].size == 1 for e in others) and all(
         _size(value) <= 1 for value in node.attributes.values()
     )
 
@@ -86,20 +86,20 @@ def _size(value: Any) -> int:
     return max(map(_size, value), default=0) if isinstance(value, tuple) else int(np.size(value))
 
 
-def _after_maximum(wiring: Wiring, node: Node) -> tuple[Node, ...]:
+def _after_maximum(def_use: DefUse, node: Node) -> tuple[Node, ...]:
     """The nodes of a chain that rises in every channel."""
-    chain = chain_from(wiring, node.outputs[0])
-    if chain is None or chain.aside or any(TABLE[n.op].kind == "move" for n in chain.nodes):
+    chain = find_chain(def_use, node.outputs[0])
+    if chain is None or chain.constant_nodes or any(TABLE[n.op].kind == "move" for n in chain.nodes):
         return ()
-    found = _stairs(wiring.graph, chain)
+    found = _step_function(def_use.graph, chain)
     return chain.nodes if found is not None and found.rising.all() else ()
 
 
-def _stairs(graph: Graph, chain: Chain) -> Staircase | None:
-    """The staircase of a chain from integers, or real numbers; of floats, which may be none, None."""
+def _step_function(graph: Graph, chain: Chain) -> StepFunction | None:
+    """The step function of a chain from integers, or real numbers; of floats, which may be none, None."""
     if isinstance(graph.edges[chain.start].type, Integers):
-        return staircase(graph, chain)
-    return real_staircase(graph, chain) if graph.reference == "exact" else None
+        return find_step_function(graph, chain)
+    return find_real_step_function(graph, chain) if graph.reference == "exact" else None
 
 
 def _turned(builder: GraphBuilder, node: Node, chain: tuple[Node, ...]) -> None:

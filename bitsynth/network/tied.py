@@ -1,4 +1,4 @@
-"""Certificates and the files they are of: the file is compiled anew, and must give the same certificate."""
+"""Ties a certificate to a model file: the file is compiled again, and must give the same certificate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _APART = {"version", "digest"}
 
 
 def require_of(found: NetworkCertificate, path: Path, model: Path, progress: Progress = silent) -> Network:
-    """The network of the file `model`, compiled as the certificate `found` at `path` says; it must give the same one.
+    """Compile the file `model` as the certificate `found` at `path` says, and require the same certificate.
 
     Raises:
         Refuted: Something differs: the certificate is of another network, or claims less or more.
@@ -59,7 +59,7 @@ def _require_same(path: Path, given: dict[str, Any], made: dict[str, Any], model
 
 
 def _difference(one: Any, other: Any, place: str) -> str:
-    """The first place at which two values of JSON differ; "" if none does."""
+    """Return the first path at which two JSON values differ; "" if they are equal."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in dict.fromkeys((*one, *other)):
             if key not in one or key not in other:

@@ -15,7 +15,7 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers, Tensor, taken
-from bitsynth.network.wiring import NetworkTarget, Wiring
+from bitsynth.network.def_use import DefUse, NetworkTarget
 
 _BY_CHANNEL = ("elementwise", "step", "pool")
 """Kinds of rows that do not mix channels."""
@@ -44,30 +44,30 @@ def without_unread(graph: Graph, target: NetworkTarget) -> Graph:
 
     Codes are finite, and a product with 0 is 0 wherever it is added. What is left of an edge has a name of its own.
     """
-    while run := _first(Wiring(graph, target)):
+    while run := _first(DefUse(graph, target)):
         graph = _shortened(graph, run)
     return graph
 
 
-def _first(wiring: Wiring) -> _Run | None:
+def _first(def_use: DefUse) -> _Run | None:
     """The last such run: without channels it reads, those before read fewer."""
-    found = (_run(wiring, node) for node in reversed(wiring.graph.nodes))
+    found = (_run(def_use, node) for node in reversed(def_use.graph.nodes))
     return next((run for run in found if run), None)
 
 
-def _run(wiring: Wiring, reader: Node) -> _Run | None:
+def _run(def_use: DefUse, reader: Node) -> _Run | None:
     """The run that ends with a product, if there are channels that it does not read."""
-    if not _is_dense(wiring, reader) or not wiring.carries_integers(reader.inputs[0]):
+    if not _is_dense(def_use, reader) or not def_use.carries_integers(reader.inputs[0]):
         return None
-    read = _channels_kept(wiring.graph, reader)
-    if len(read) == wiring.graph.edges[reader.inputs[0]].shape[1]:
+    read = _channels_kept(def_use.graph, reader)
+    if len(read) == def_use.graph.edges[reader.inputs[0]].shape[1]:
         return None
     links: list[Node] = []
     edge = reader.inputs[0]
-    while (node := wiring.makers.get(edge)) and wiring.only_reader(edge):
-        if _is_dense(wiring, node):
+    while (node := def_use.makers.get(edge)) and def_use.only_reader(edge):
+        if _is_dense(def_use, node):
             return _Run(node, tuple(reversed(links)), reader, read)
-        if not _keeps_channels_apart(wiring.graph, node) or not all(map(wiring.is_constant, node.inputs[1:])):
+        if not _keeps_channels_apart(def_use.graph, node) or not all(map(def_use.is_constant, node.inputs[1:])):
             return None
         links.append(node)
         edge = node.inputs[0]
@@ -80,13 +80,13 @@ def _keeps_channels_apart(graph: Graph, node: Node) -> bool:
     return TABLE[node.op].kind in _BY_CHANNEL and node.attributes.get("axis", 1) == 1 and before == after
 
 
-def _is_dense(wiring: Wiring, node: Node) -> bool:
+def _is_dense(def_use: DefUse, node: Node) -> bool:
     """Whether a node is a convolution of all channels with constants."""
-    return node.op == "conv" and node.attributes["groups"] == 1 and _has_constant_weights(wiring, node)
+    return node.op == "conv" and node.attributes["groups"] == 1 and _has_constant_weights(def_use, node)
 
 
-def _has_constant_weights(wiring: Wiring, node: Node) -> bool:
-    return wiring.is_constant(node.inputs[1]) and not wiring.is_constant(node.inputs[0])
+def _has_constant_weights(def_use: DefUse, node: Node) -> bool:
+    return def_use.is_constant(node.inputs[1]) and not def_use.is_constant(node.inputs[0])
 
 
 def _channels_kept(graph: Graph, node: Node) -> Tensor:

@@ -12,9 +12,9 @@ from bitsynth.device import Device
 from bitsynth.device.network import read_network
 from bitsynth.errors import Refuted, ToolError
 from bitsynth.network.check import drawn
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget
 
 pytestmark = pytest.mark.toolchains
 

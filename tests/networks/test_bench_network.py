@@ -18,10 +18,10 @@ from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 from bitsynth.network.check import drawn
 from bitsynth.network.compiling import network_of
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget
 from bitsynth.progress import silent
 
 

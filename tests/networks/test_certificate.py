@@ -29,8 +29,8 @@ from bitsynth.layers.glue.programs import called
 from bitsynth.network.arena import planned
 from bitsynth.network.certificate import certificate, checker
 from bitsynth.network.certificate.arrays import stored
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
-from bitsynth.network.wiring import NetworkTarget
 
 
 @pytest.mark.parametrize("reference", ["exact", "onnxruntime", "onnx"])
@@ -306,7 +306,7 @@ def test_squares_are_no_lines():
     """Though they meet the sums at both ends of the range."""
     values = {"sum": (np.array([[0.0, 5.0]]), 1.0, 0.0), "k": (np.array([[5.0]]), 0.0, 0.0)}
     chain = [{"op": "mul", "of": ["sum", "sum"], "is": "v0"}, {"op": "div", "of": ["v0", "k"], "is": "v1"}]
-    made, rises, _ = checker.evaluated(chain, values, True)["v1"]
+    made, rises, _ = checker.evaluate(chain, values, True)["v1"]
     assert (made == values["sum"][0]).all()
     assert np.isnan(rises).all()
 
@@ -328,8 +328,8 @@ def test_real_numbers_are_as_near_to_floats_as_is_said(drawn, start):
         for i, (name, (op, _)) in enumerate(zip(names, drawn, strict=False))
     ]
     chain = [{**op, "of": op["of"][1:]} if op["op"] == "root" else op for op in chain]
-    floats = checker.evaluated(chain, {k: (x, 0.0, 0.0) for k, x in at.items()}, True)
-    exact = checker.evaluated(chain, {k: (np.frompyfunc(Fraction, 1, 1)(x), 0, 0) for k, x in at.items()}, True)
+    floats = checker.evaluate(chain, {k: (x, 0.0, 0.0) for k, x in at.items()}, True)
+    exact = checker.evaluate(chain, {k: (np.frompyfunc(Fraction, 1, 1)(x), 0, 0) for k, x in at.items()}, True)
     for name in names:
         (found, _, off), (real, _, spread) = floats[name], exact[name]
         far, room = (np.ravel(np.broadcast_to(x, (1, 1)))[0] for x in (off, spread))

@@ -39,7 +39,7 @@ def found():
     return bent(swish)
 
 
-def curve_of(found):
+def find_curve(found):
     """The place of the step with a curve."""
     return next(k for k, step in enumerate(found["steps"]) if step["claims"][0]["by"] == "curve")
 
@@ -49,12 +49,12 @@ def curve_of(found):
 def test_curves_are_claimed_and_hold(between, seed):
     found = bent(between, np.random.default_rng(seed))
     assert [step["unclaimed"] for step in found["steps"]] == [""] * len(found["steps"])
-    assert {op["op"] for op in found["steps"][curve_of(found)]["chain"]} & {*checker.CURVES}
+    assert {op["op"] for op in found["steps"][find_curve(found)]["chain"]} & {*checker.CURVES}
     assert failure(found) == ""
 
 
 def test_every_array_of_c_counts(found):
-    k = curve_of(found)
+    k = find_curve(found)
     claim = found["steps"][k]["claims"][0]
     places = [("scale", 0), ("bias", 0)]
     places += [("turns", int(cell)) for cell in np.flatnonzero(np.isfinite(checker.array(claim["turns"])))[[0, -1]]]
@@ -73,7 +73,7 @@ def moved(at, by):
 
 
 def test_every_code_that_is_reached_counts(found):
-    k = curve_of(found)
+    k = find_curve(found)
     refused = [
         failure(changed(found, step=k, path=("claims", 0, "table"), value=moved(at, 1))) != ""
         for at in range(0, checker.array(found["steps"][k]["claims"][0]["table"]).size, 40)
@@ -82,7 +82,7 @@ def test_every_code_that_is_reached_counts(found):
 
 
 def test_every_operation_of_the_chain_counts(found):
-    k = curve_of(found)
+    k = find_curve(found)
     others = {"min": "max", "max": "min", "add": "sub", "sub": "add", "mul": "add", "div": "mul", "sigmoid": "tanh"}
     kept = []
     for place, op in enumerate(found["steps"][k]["chain"]):
@@ -111,7 +111,7 @@ def test_functions_that_stay_near_a_tie_have_no_curve():
 
 
 def test_what_the_checker_cannot_tell_is_not_claimed(found):
-    k = curve_of(found)
+    k = find_curve(found)
     assert undecided_less(found["steps"][k], found["buffers"], found["edges"])["claims"]
     made = changed(found, step=k, path=("claims", 0, "bias"), value=lambda x: x + 0.5)
     left = undecided_less(made["steps"][k], found["buffers"], found["edges"])
@@ -129,7 +129,7 @@ def test_bounds_hold_wherever_the_number_may_be(name, x, off):
     for made in (np.float64(x), Fraction(x)):
         kind = object if isinstance(made, Fraction) else float
         given = {"sum": (np.array([[made]], kind), 1.0, np.array([[off if kind is float else Fraction(off)]], kind))}
-        y, up, far = checker.evaluated(chain, given, True)["y"]
+        y, up, far = checker.evaluate(chain, given, True)["y"]
         assert up == 1.0
         for end in (x - off, x, x + off):
             assert abs(float(y[0, 0]) - exact[name](end)) <= float(far[0, 0])
@@ -138,7 +138,7 @@ def test_bounds_hold_wherever_the_number_may_be(name, x, off):
 def test_functions_are_exact_at_0():
     for name, value in (("sigmoid", 0.5), ("tanh", 0), ("erf", 0)):
         for zero in (np.zeros((1, 1)), np.array([[Fraction(0)]])):
-            y, _, off = checker.evaluated(
+            y, _, off = checker.evaluate(
                 [{"op": name, "of": ["sum"], "is": "y"}], {"sum": (zero, 1.0, 0 * zero)}, True
             )["y"]
             assert (y == value).all()

@@ -12,8 +12,8 @@ from bitsynth.graph import InputCodes, read, run
 from bitsynth.graph.arithmetic import REFERENCES
 from bitsynth.graph.read import file
 from bitsynth.graph.types import Reals
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
-from bitsynth.network.wiring import NetworkTarget
 
 RELU = [node("Relu", "x")]
 X = {"x": (1, 4)}

@@ -16,9 +16,9 @@ from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 from bitsynth.graph.names import Names
 from bitsynth.network.check import drawn
+from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.patterns import exported
 from bitsynth.network.patterns.writer import PatternWriter
-from bitsynth.network.regions.codes import operand_of
 
 FASHION = Path(__file__).parents[2] / "examples" / "fashion" / "fashion_a2w2_qonnx.onnx"
 PATTERNS = {"MatMulInteger", "ConvInteger", "Add", "Cast", "Mul", "Sub", "QuantizeLinear", "Clip"}

@@ -6,7 +6,7 @@ from float_files import File
 
 from bitsynth.graph import read, run
 from bitsynth.graph.types import Integers
-from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.fusion.codes import operand_of
 
 STEP, LIMIT = np.float32(0.3), np.float32(4.7)
 

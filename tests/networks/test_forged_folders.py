@@ -15,9 +15,9 @@ from forgeries import FORGERIES, Library
 from bitsynth.cli import main
 from bitsynth.errors import BitsynthError
 from bitsynth.network.certificate import read
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget
 
 
 def emitted(graph, folder):

@@ -11,9 +11,9 @@ from onnx_files import model, node
 from bitsynth.graph import read, run
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers
+from bitsynth.network.def_use import DefUse, NetworkTarget
+from bitsynth.network.formulas import Oracle, find_chain, find_gated_affine, find_gated_rescale, prove_equal
 from bitsynth.network.operands import activations
-from bitsynth.network.stairs import Oracle, alike, chain_from, gated_line, gated_rescale
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 CHANNELS = 5
 END = 700
@@ -38,7 +38,7 @@ def swished(gains, biases, grid, scale, reference="exact", activation="hard_swis
         "out_zero": np.float64(0),
     }
     graph = builder.build((builder.add("quantize", made, name="codes", **about, **steps),))
-    return graph, chain_from(Wiring(graph, NetworkTarget("avx2")), "x", monotone=False)
+    return graph, find_chain(DefUse(graph, NetworkTarget("avx2")), "x", monotone=False)
 
 
 def integers(operand, codes):
@@ -79,9 +79,9 @@ def test_what_is_found_is_the_reference_on_the_whole_range(gain, bias, grid, sca
     operand = next(activations(graph.edges["codes"].integers))
     every = np.repeat(np.arange(-END, END + 1)[:, None], CHANNELS, 1)
     wanted = Oracle(graph, chain)(every)
-    if found := gated_rescale(graph, chain, operand):
+    if found := find_gated_rescale(graph, chain, operand):
         np.testing.assert_array_equal(integers(operand, found.reference(every)), wanted)
-    if line := gated_line(graph, chain, operand):
+    if line := find_gated_affine(graph, chain, operand):
         np.testing.assert_array_equal(integers(operand, line.codes(every)), wanted)
 
 
@@ -90,13 +90,13 @@ def test_hard_swish_is_found_at_every_width(grid):
     gain, bias = np.linspace(-0.9, 1.1, CHANNELS), np.linspace(-1, 1, CHANNELS)
     graph, chain = swished(gain, bias, grid, 8 / (grid[1] - grid[0]))
     operand = next(activations(graph.edges["codes"].integers))
-    assert gated_rescale(graph, chain, operand) is not None
-    assert gated_line(graph, chain, operand) is not None
+    assert find_gated_rescale(graph, chain, operand) is not None
+    assert find_gated_affine(graph, chain, operand) is not None
 
 
 def test_another_function_has_no_gate():
     graph, chain = swished([1.0] * 5, [0.0] * 5, (-8, 7), 0.25, activation="tanh")
-    assert gated_rescale(graph, chain, next(activations(graph.edges["codes"].integers))) is None
+    assert find_gated_rescale(graph, chain, next(activations(graph.edges["codes"].integers))) is None
 
 
 def test_a_formula_that_is_wrong_at_one_sum_is_refused():
@@ -109,10 +109,10 @@ def test_a_formula_that_is_wrong_at_one_sum_is_refused():
         there = (first == wrong) & (last == wrong)
         return least + there, most + ((first <= wrong) & (wrong <= last))
 
-    assert alike(oracle, oracle.bounds, *ends).all()
-    assert not alike(oracle, off, *ends).any()
+    assert prove_equal(oracle, oracle.bounds, *ends).all()
+    assert not prove_equal(oracle, off, *ends).any()
 
 
 def test_a_factor_of_0_behind_a_gate_is_refused_without_a_warning():
     graph, chain = swished([1.0] * 5, [0.0] * 5, (-8, 7), 0.25, many=0.0)
-    assert gated_rescale(graph, chain, next(activations(graph.edges["codes"].integers))) is None
+    assert find_gated_rescale(graph, chain, next(activations(graph.edges["codes"].integers))) is None

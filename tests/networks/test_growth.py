@@ -14,7 +14,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph import inspect, read, run
 from bitsynth.network import lower
 from bitsynth.network.compiling import compile, network_of
-from bitsynth.network.wiring import NetworkTarget
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.progress import silent
 
 SMALL, LARGE = 40, 160
@@ -99,7 +99,7 @@ def test_large_activations_are_compiled_or_their_node_is_named(tmp_path, element
 
 
 def test_networks_of_too_many_products_are_refused(monkeypatch):
-    monkeypatch.setattr(lower, "_MOST_PRODUCTS", 3)
+    monkeypatch.setattr(lower, "_MAX_PRODUCTS", 3)
     assert len(lower.lower(read(FAMILIES["dense"](3)), NetworkTarget("avx2")).steps) > 3
     why = "4 convolutions and matrix products, more than the 3 that are compiled as one network; cut it in parts"
     with pytest.raises(SpecError, match=f"^{why}"):
@@ -117,7 +117,7 @@ def test_networks_of_too_much_glue_are_refused(monkeypatch):
         {"x": (1, 4)},
         {**constants, "s": np.float32(1), "z": np.float32(0), "b": np.float32(8)},
     )
-    monkeypatch.setattr(lower, "_MOST_PRODUCTS", 0)
+    monkeypatch.setattr(lower, "_MAX_PRODUCTS", 0)
     with pytest.raises(SpecError, match=r"more than 0 layers and glue, .* among them, are not compiled as one network"):
         lower.lower(read(made), NetworkTarget("avx2"))
 
@@ -130,7 +130,7 @@ def test_thresholds_of_very_many_channels_are_plain_c(monkeypatch, rng):
     made = model(nodes, {"x": (1, 40, 1, 1)}, {"s": scale, "z": np.float32(0), "b": np.float32(8)})
     x = rng.uniform(0, 300, (1, 40, 1, 1)).astype(np.float32) * scale
     first = compile(made, isa="avx2")
-    monkeypatch.setattr(sys.modules["bitsynth.network.stairs.staircase"], "_MOST_THRESHOLDS", 40 * 255 - 1)
+    monkeypatch.setattr(sys.modules["bitsynth.network.formulas.step_functions"], "_MAX_THRESHOLDS", 40 * 255 - 1)
     second = compile(made, isa="avx2")
     formulas = [getattr(net.program.steps[0], "formula", None) for net in (first, second)]
     assert formulas[0] is not None

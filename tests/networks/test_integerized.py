@@ -12,10 +12,10 @@ from network_batches import compiled_together, numbers, same
 import bitsynth
 from bitsynth.graph import read, run
 from bitsynth.layers.epilogues import FixedPoint
+from bitsynth.network.def_use import DefUse, NetworkTarget
+from bitsynth.network.formulas import find_chain, find_fixed_point, find_step_function
 from bitsynth.network.operands import activations
 from bitsynth.network.program import LayerStep
-from bitsynth.network.stairs import chain_from, fixed_point_of, staircase
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 @pytest.fixture(scope="module")
@@ -34,21 +34,21 @@ def layer_claims(found):
 
 @pytest.mark.parametrize("ends", ["ra", "ta"])
 def test_lines_are_the_chain_on_the_whole_range(graph, ends):
-    wiring = Wiring(graph, NetworkTarget("avx2"))
-    chain = chain_from(wiring, "ca")
+    def_use = DefUse(graph, NetworkTarget("avx2"))
+    chain = find_chain(def_use, "ca")
     assert chain.end == "ta"
     if ends == "ra":
         edges = {n.outputs[0]: k for k, n in enumerate(chain.nodes)}
         nodes = chain.nodes[: edges["ra"] + 1]
-        chain = type(chain)(chain.start, nodes, chain.aside, chain.axes[: len(nodes) + 1], chain.varies)
+        chain = type(chain)(chain.start, nodes, chain.constant_nodes, chain.axes[: len(nodes) + 1], chain.varies)
     kind = graph.edges[ends].integers
-    made = fixed_point_of(wiring, chain, next(activations(kind)))
+    made = find_fixed_point(def_use, chain, next(activations(kind)))
     assert (made.then is not None) == (ends == "ta")
-    stairs = staircase(graph, chain)
-    most = int(max(-stairs.low.min(), stairs.high.max()))
-    sums = np.clip(np.linspace(-most, most, 60_001).astype(np.int64)[:, None], stairs.low, stairs.high)
-    sums = np.concatenate([sums, stairs.points()])
-    np.testing.assert_array_equal(made.reference(sums.astype(np.int32)), stairs.at(sums))
+    step_function = find_step_function(graph, chain)
+    most = int(max(-step_function.low.min(), step_function.high.max()))
+    sums = np.clip(np.linspace(-most, most, 60_001).astype(np.int64)[:, None], step_function.low, step_function.high)
+    sums = np.concatenate([sums, step_function.points()])
+    np.testing.assert_array_equal(made.reference(sums.astype(np.int32)), step_function.at(sums))
 
 
 EMULATED = [pytest.param(name, marks=pytest.mark.slow) for name in ("neon", "armv7_neon")]

@@ -19,7 +19,7 @@ from bitsynth.errors import SpecError
 from bitsynth.files import read_file
 from bitsynth.graph import read, run
 from bitsynth.network.compiling import network_of
-from bitsynth.network.wiring import NetworkTarget
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.printable import one_line, shown
 from bitsynth.progress import silent
 

@@ -11,10 +11,10 @@ from bitsynth.graph import read, run
 from bitsynth.graph.arithmetic import REFERENCES, Interval
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.plain.loops import ConstantArrays, Loops
 from bitsynth.network.plain.table import GENERATORS
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget
 
 FAST = ("thresholds", "narrow floats")
 ROUNDED = (

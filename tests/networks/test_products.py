@@ -10,12 +10,12 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Integers
 from bitsynth.layers.layer import compile as compile_layer
+from bitsynth.network.def_use import DefUse, NetworkTarget
+from bitsynth.network.fusion.affine import GuardedAffineGroup
+from bitsynth.network.fusion.products import ProductGroup
 from bitsynth.network.lower import cover, lower
 from bitsynth.network.program import Buffer, Format, LayerStep
-from bitsynth.network.regions.lines import GuardedLineRegion
-from bitsynth.network.regions.products import ProductRegion
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 def _codes(builder, edge, low=0, high=3, scale=0.3, step=1):
@@ -50,23 +50,23 @@ def _on_scale(edge, scale):
 
 
 def _check(rng, graph, nodes):
-    """The region of a graph, a layer of so many nodes, in every format."""
-    region, values = _region(graph, nodes), _values(rng, graph)
-    (end,) = region.outputs
-    for given in region.reads("x"):
-        for made in region.writes(end):
+    """The group of a graph, a layer of so many nodes, in every format."""
+    group, values = _group(graph, nodes), _values(rng, graph)
+    (end,) = group.outputs
+    for given in group.reads("x"):
+        for made in group.writes(end):
             edges = {"x": given, end: made}
-            step = region.step({name: Buffer(name, graph.edges[name], form) for name, form in edges.items()})
+            step = group.step({name: Buffer(name, graph.edges[name], form) for name, form in edges.items()})
             assert isinstance(step, LayerStep)
             codes = given.write(values["x"]).reshape(*step.image, -1)
             out = np.asarray(compile_layer(step.layer).run(codes)).reshape(-1)
             np.testing.assert_array_equal(made.read(out, graph.edges[end].shape), values[end], str(edges))
 
 
-def _region(graph, nodes):
-    regions = cover(Wiring(graph, NetworkTarget("avx2")))
-    assert [(type(r), len(r.nodes)) for r in regions] == [(ProductRegion, nodes)]
-    return regions[0]
+def _group(graph, nodes):
+    groups = cover(DefUse(graph, NetworkTarget("avx2")))
+    assert [(type(r), len(r.nodes)) for r in groups] == [(ProductGroup, nodes)]
+    return groups[0]
 
 
 def _values(rng, graph):
@@ -95,9 +95,9 @@ def _case(rng, case):
 @pytest.mark.parametrize("case", [name for name, (_, quantized) in CASES.items() if quantized is not None])
 def test_what_follows_a_convolution_is_its_epilogue(rng, case):
     graph = _case(rng, case)
-    values, region = _values(rng, graph), _region(graph, 3)
-    codes = region.maker.epilogue.reference(np.moveaxis(values["sums"], 1, -1) + region.product.bias)
-    made = Format.codes(region.maker.codes).read(codes.reshape(-1), graph.edges["codes"].shape)
+    values, group = _values(rng, graph), _group(graph, 3)
+    codes = group.maker.epilogue.reference(np.moveaxis(values["sums"], 1, -1) + group.product.bias)
+    made = Format.codes(group.maker.codes).read(codes.reshape(-1), graph.edges["codes"].shape)
     np.testing.assert_array_equal(made, values["codes"])
 
 
@@ -186,14 +186,14 @@ def _block(rng, out_type, high=3, scale=0.93):
 def test_a_residual_is_part_of_the_epilogue(rng, shortcut):
     graph = _block(rng, shortcut)
     values = _values(rng, graph)
-    regions = cover(Wiring(graph, NetworkTarget("avx2")))
-    assert [len(r.nodes) for r in regions] == ([5] if shortcut == "codes" else [6, 1])
-    region = regions[0]
-    assert isinstance(region, ProductRegion)
-    second, kind = region.residual, region.maker.epilogue.residual.type
+    groups = cover(DefUse(graph, NetworkTarget("avx2")))
+    assert [len(r.nodes) for r in groups] == ([5] if shortcut == "codes" else [6, 1])
+    group = groups[0]
+    assert isinstance(group, ProductGroup)
+    second, kind = group.residual, group.maker.epilogue.residual.type
     given = np.moveaxis(values[second], 1, -1).astype(kind)
-    sums = np.moveaxis(values["sums"], 1, -1) + region.product.bias
-    codes = region.maker.epilogue.reference(sums, np.ascontiguousarray(given))
+    sums = np.moveaxis(values["sums"], 1, -1) + group.product.bias
+    codes = group.maker.epilogue.reference(sums, np.ascontiguousarray(given))
     np.testing.assert_array_equal(np.moveaxis(codes, -1, 1), values["codes"])
 
 
@@ -218,7 +218,7 @@ def test_two_wide_sums_are_a_line_with_a_guard(rng, gain):
         sums = builder.add("conv", x, weights, window=point, groups=1, name=name)
         made.append(builder.add("mul", sums, builder.constant(np.full((6, 1, 1), gain, np.float32))))
     graph = builder.build((_codes(builder, builder.add("relu", builder.add("add", *made)), 0, 255, 1.0),))
-    assert any(isinstance(region, GuardedLineRegion) for region in cover(Wiring(graph, NetworkTarget("avx2"))))
+    assert any(isinstance(group, GuardedAffineGroup) for group in cover(DefUse(graph, NetworkTarget("avx2"))))
     net, given = Network(lower(graph, NetworkTarget("avx2"))), rng.integers(0, 256, graph.edges["x"].shape)
     want = run(graph, {"x": given})
     both = (want["sums"] + want["shortcut"]) * gain
@@ -245,7 +245,7 @@ def test_a_requantization_in_float32_is_its_own_formula(rng, zero):
     factors = np.float32(0.02), scales, np.float32(0.05)
     made = builder.add("requantize", sums, name="codes", factors=factors, zero=np.int64(zero), dtype="uint8", **grid)
     graph = builder.build((made,))
-    region, values = _region(graph, 2), _values(rng, graph)
-    assert region.maker.epilogue.bias is None
-    codes = region.maker.epilogue.reference(np.moveaxis(values["sums"], 1, -1))
+    group, values = _group(graph, 2), _values(rng, graph)
+    assert group.maker.epilogue.bias is None
+    codes = group.maker.epilogue.reference(np.moveaxis(values["sums"], 1, -1))
     np.testing.assert_array_equal(np.moveaxis(codes, -1, 1), values["codes"])

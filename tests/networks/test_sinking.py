@@ -8,9 +8,9 @@ from region_cases import Small, values_of
 
 from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow
-from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.def_use import NetworkTarget
+from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.sinking import _MOVES, sunk
-from bitsynth.network.wiring import NetworkTarget
 
 HALVES = SlidingWindow((2, 2), (2, 2), (1, 1), (0, 0), (0, 0))
 

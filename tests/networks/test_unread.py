@@ -11,10 +11,10 @@ from region_cases import Small, values_of
 from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.layers.glue.library import instruction_set
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network
 from bitsynth.network.unread import without_unread
-from bitsynth.network.wiring import NetworkTarget
 
 RNG = np.random.default_rng(3)
 PADDED = SlidingWindow((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))

@@ -13,9 +13,9 @@ from onnx_files import QONNX, model, node
 from bitsynth.graph import read
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import stored
+from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network
-from bitsynth.network.wiring import NetworkTarget
 
 FLOATS, EXACT = False, True
 
@@ -219,4 +219,4 @@ def test_numbers_beyond_floats_are_refused():
     start = {"sum": (np.array([[Fraction(1, 2)]]), 0.0, Fraction(1, 4)), "big": (big, 0.0, Fraction(0))}
     ops = chain("r round sum, a mul r big, b add a big, c mul b big, f max c big")
     with pytest.raises(AssertionError, match="of a chain is beyond floats"):
-        checker.evaluated(ops, start, True)
+        checker.evaluate(ops, start, True)

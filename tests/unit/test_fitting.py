@@ -1,14 +1,14 @@
-"""Lines through staircases: the best factor against many tried, and how far factors may go."""
+"""Affine fits: the best factor against many tried, and how far factors may go."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from bitsynth.network.stairs.fitting import Lines
+from bitsynth.network.formulas.fitting import AffineFit
 
 
-def _lines(seed: int) -> Lines:
+def _lines(seed: int) -> AffineFit:
     """Codes of random lines at the elements around each of their turns."""
     rng = np.random.default_rng(seed)
     channels, last = 3, int(rng.choice([1, 3, 15, 255]))
@@ -17,7 +17,7 @@ def _lines(seed: int) -> Lines:
     turns = np.rint((np.arange(last)[:, None] + 0.5 - start) / factor).astype(np.int64)
     elements = np.concatenate([turns - 1, turns, turns + 1, np.full((2, channels), 9)])
     codes = np.rint(elements * factor + start).clip(0, last).astype(np.int64)
-    return Lines(elements.astype(np.float64), codes, (0, last))
+    return AffineFit(elements.astype(np.float64), codes, (0, last))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -42,6 +42,6 @@ def test_factors_leave_room_and_summands_give_the_codes(seed: int) -> None:
 
 def test_codes_of_no_line_leave_no_room() -> None:
     elements, codes = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([[0], [3], [0], [3]])
-    lines = Lines(elements, codes, (0, 3))
+    lines = AffineFit(elements, codes, (0, 3))
     assert lines.room(lines.best)[0] < 0
     assert len([*lines.factors()]) > 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bitsynth.graph.types import Tensor
-from bitsynth.network.stairs.search import turns
+from bitsynth.network.formulas.step_functions import find_breakpoints
 
 
 class _Levels:
@@ -31,7 +31,7 @@ def test_thresholds_are_found_wherever_they_lie(seed: int) -> None:
     rising = rng.integers(0, 2, channels) == 1
     found = np.sort(rng.integers(low - 2, high + 3, (m, channels)), axis=0)
     levels = _Levels(np.where(rising, found, found[::-1]), rising)
-    made, rises = turns(levels, low, high, m)
+    made, rises = find_breakpoints(levels, low, high, m)
     ends = levels(np.stack([low, high]))
     flat = ends[0] == ends[1]
     assert (rises == (rising | flat)).all()
@@ -39,7 +39,7 @@ def test_thresholds_are_found_wherever_they_lie(seed: int) -> None:
     same = np.clip(made, low, high + 1) == np.clip(want, low, high + 1)
     assert (same | flat).all()
     for near in (made, made + rng.integers(-5, 6, made.shape), rng.integers(-1 << 50, 1 << 50, made.shape)):
-        assert (turns(levels, low, high, m, near)[0] == made).all()
+        assert (find_breakpoints(levels, low, high, m, near)[0] == made).all()
 
 
 def test_levels_near_those_that_are_given_take_few_evaluations() -> None:
@@ -48,7 +48,7 @@ def test_levels_near_those_that_are_given_take_few_evaluations() -> None:
     low, high = np.full(500, -(1 << 20)), np.full(500, 1 << 20)
     thresholds = np.sort(rng.integers(-1 << 20, 1 << 20, (3, 500)), axis=0)
     levels = _Levels(thresholds, np.ones(500, bool))
-    made, _ = turns(levels, low, high, 3, thresholds + rng.integers(-1, 2, thresholds.shape))
+    made, _ = find_breakpoints(levels, low, high, 3, thresholds + rng.integers(-1, 2, thresholds.shape))
     assert (made == thresholds).all()
     assert levels.asked <= 4
 
@@ -57,7 +57,7 @@ def test_the_places_of_all_float64_are_searched_without_leaving_int64() -> None:
     far = (1 << 62) + 12345
     low, high = np.array([-far]), np.array([far])
     levels = _Levels(np.array([[-far + 7], [0], [far - 3]]), np.array([True]))
-    made, _ = turns(levels, low, high, 3)
+    made, _ = find_breakpoints(levels, low, high, 3)
     assert made[:, 0].tolist() == [-far + 7, 0, far - 3]
 
 
@@ -65,6 +65,6 @@ def test_levels_on_a_line_take_few_evaluations() -> None:
     slope, start = np.array([0.00037, 0.0011]), np.array([3.3, -40.2])
     thresholds = np.ceil((np.arange(1, 256)[:, None] - 0.5 - start) / slope).astype(np.int64)
     levels = _Levels(thresholds, np.array([True, True]))
-    made, _ = turns(levels, np.array([-(1 << 20)] * 2), np.array([1 << 20] * 2), 255)
+    made, _ = find_breakpoints(levels, np.array([-(1 << 20)] * 2), np.array([1 << 20] * 2), 255)
     assert (made == np.clip(thresholds, -(1 << 20), (1 << 20) + 1)).all()
     assert levels.asked <= 9

@@ -27,6 +27,7 @@ from bitsynth.cli.options.networks import (
 from bitsynth.cli.options.output import Folder, Json
 from bitsynth.cli.parse import input_codes
 from bitsynth.cli.reports.network_cells import by_whom, called, shape_of, slow_products
+from bitsynth.cli.reports.plain_reasons import plain_reasons
 from bitsynth.files import write_texts
 from bitsynth.printable import shown
 from bitsynth.spec.matmul import Encoding
@@ -127,6 +128,7 @@ def _ends(found: NetworkReport) -> list[str]:
     macs, cycles = (sum(getattr(s, k) for s in found.steps) for k in ("macs", "cycles"))
     by = {kind: sum(s.kind == kind for s in found.steps) for kind in ("layer", "glue", "plain")}
     return [
+        *plain_reasons(found),
         f"{by['layer']} by layers, {by['glue']} by glue, {by['plain']} by plain C; "
         f"{macs:,} MAC in layers, expected in {cycles:,} cycles",
         *slow_products(found.products),

@@ -22,6 +22,7 @@ from bitsynth.cli.options.networks import (
 from bitsynth.cli.options.output import HtmlFile, Json
 from bitsynth.cli.parse import input_codes
 from bitsynth.cli.reports.network_cells import bits_of, by_whom, carries, range_of, shape_of, share
+from bitsynth.cli.reports.plain_reasons import plain_reasons
 from bitsynth.files import replace_file
 from bitsynth.printable import one_line, shown
 from bitsynth.spec.matmul import Encoding
@@ -70,13 +71,15 @@ def inspect(
         return
     table = output.fitting(lambda gap: _table(facts, became, gap), lambda gap: _table(facts, became, gap, brief=True))
     output.write(_heading(facts), "", table, "", *_ends(facts))
+    if found:
+        output.write(*plain_reasons(found))
 
 
 def _lowered(graph: Graph, isa: str, say: Progress) -> NetworkReport:
     """What the network becomes on an instruction set."""
     from bitsynth.host.sets import widest
     from bitsynth.network.compiling import network_of
-    from bitsynth.network.wiring import NetworkTarget
+    from bitsynth.network.def_use import NetworkTarget
 
     target = NetworkTarget(widest(isa))
     return network_of(graph, target, target.threads, say, {}).report()

@@ -1,4 +1,4 @@
-"""Certificates of networks: what is claimed of a library, written beside it, and the checker that anyone can run."""
+"""Certificates of networks: claims about a library, written next to it, and a checker that anyone can run."""
 
 from bitsynth.network.certificate.write import certificate, certificate_files, digest
 

@@ -1,4 +1,4 @@
-"""Arrays as certificates have them: base64 of little-endian numbers, integers of few values packed into bytes."""
+"""Arrays in certificates: base64 of little-endian numbers, or of integers of few values packed into bytes."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from bitsynth.graph.types import Tensor
 
 JsonValue = Any
 """What JSON holds."""
-_MOST_PACKED = 256
-_MOST_WHOLE = 1 << 53
+_MAX_PACKED = 256
+_MAX_WHOLE = 1 << 53
 
 
 def stored(numbers: Tensor) -> JsonValue:
-    """An array of integers or floats, for the checker's `array`."""
+    """Return an array of integers or floats as JSON that the checker's `array` reads."""
     numbers = np.asarray(numbers)
     if numbers.dtype.kind == "f":
         return _plain(numbers, numbers.dtype.newbyteorder("<").str)
     least, most = (int(f(numbers)) for f in (np.min, np.max)) if numbers.size else (0, 0)
-    if numbers.size and most - least < 2 * _MOST_PACKED:
+    if numbers.size and most - least < 2 * _MAX_PACKED:
         above = (numbers.astype(np.int64, copy=False) - least).astype(np.uint16)
         step = 2 if most > least and not (above & 1).any() else 1
-        if (most - least) // step < _MOST_PACKED:
+        if (most - least) // step < _MAX_PACKED:
             return _packed(above // np.uint16(step), least, step, (most - least) // step)
     return _plain(numbers, next(t for t in ("<i4", "<i8") if np.iinfo(t).min <= least and most <= np.iinfo(t).max))
 
 
 def scalar_or_stored(numbers: Tensor) -> JsonValue:
-    """One whole number that float64 holds as each other, as itself; anything else as an array."""
+    """Return a single whole number, exact in float64, as a JSON number; anything else as an array."""
     numbers = np.asarray(numbers)
-    if numbers.size == 1 and abs(one := float(numbers.reshape(()))) <= _MOST_WHOLE and one.is_integer():
+    if numbers.size == 1 and abs(one := float(numbers.reshape(()))) <= _MAX_WHOLE and one.is_integer():
         return int(one)
     return stored(numbers)
 

@@ -11,21 +11,21 @@ import numpy as np
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge, Integers, Tensor, whole
 from bitsynth.network.certificate.arrays import JsonValue, stored
-from bitsynth.network.stairs.chain import moved_axis
+from bitsynth.network.formulas.chain import moved_axis
 
 
-class Unsaid(Exception):
-    """The checker's table has no operations for something: nothing is claimed of it."""
+class Unsupported(Exception):
+    """The checker has no equivalent operation: the step is left without a claim."""
 
 
 Place = tuple[int, int]
-_MOST_WHOLE = 1 << 53
+_MAX_WHOLE = 1 << 53
 """float64, in which the checker has them, holds all integers up to this."""
 
 
 @dataclass(frozen=True)
 class ChainValue:
-    """What a chain has at a place.
+    """A value of a chain.
 
     Args:
         name: Its name in the certificate.
@@ -46,7 +46,7 @@ class ChainValue:
 
 @dataclass(eq=False)
 class ChainWriter:
-    """Operations in the making.
+    """Writes the operations of a chain, node by node.
 
     Attributes:
         ops: As the certificate has them, in order.
@@ -71,7 +71,7 @@ class ChainWriter:
     def start(self, name: str, edge: Edge, number: int = 0) -> None:
         """Begin with the integers of an edge, called `name`, or its numbers; of inputs it is that of a `number`.
 
-        Unsaid if scales or zero points differ along other axes than channels.
+        Unsupported if scales or zero points differ along other axes than channels.
         """
         made = ChainValue(name, edge.dtype)
         if isinstance(edge.type, Integers):
@@ -82,21 +82,21 @@ class ChainWriter:
         self.edges[edge.name] = made
 
     def start_sums(self, sums: Edge, given: Edge, weights: Edge | None = None) -> None:
-        """Begin with the sums of products of what is `given` and weights, called "sum", on the scales of both."""
+        """Begin with accumulators of the `given` edge and weights, called "sum", on the product of their scales."""
         scales = np.ones(()) if weights is None else weights.integers.scale, given.integers.scale, sums.integers.scale
         own, read, made = (x.astype(np.float64).reshape(-1, 1) for x in scales)
         if {len(own), len(read)} - {1, max(len(own), len(read))} or set(np.ravel(own * read)) != set(np.ravel(made)):
-            raise Unsaid("sums are on another scale than products")
+            raise Unsupported("sums are on another scale than products")
         scale, results = ChainValue("scale0", is_constant=True), sums.shape[self.place[1]]
         if len(read) > 1 and len(read) != results:  # a group reads a channel and gives several results
             if len(made) != results:
-                raise Unsaid("scales of what is read differ along other axes than channels")
+                raise Unsupported("scales of what is read differ along other axes than channels")
             scale, own = self.constant(sums.integers.scale), np.ones((1, 1))
         self.factor = own
         self.edges[sums.name] = ChainValue("sum", edge=sums, place=self.place, grid=(scale,))
 
     def add(self, node: Node) -> None:
-        """What a node makes of edges that are there or constant; Unsaid if the checker knows no such operation."""
+        """Add a node whose inputs are in the chain or constant; Unsupported if the checker has no such operation."""
         from bitsynth.network.certificate.operations import OPERATIONS
 
         made = self.graph.edges[node.outputs[0]]
@@ -104,7 +104,7 @@ class ChainWriter:
             self._reshape(self.graph.edges[node.inputs[0]], made)
             return
         if node.op not in OPERATIONS or len(node.outputs) != 1:
-            raise Unsaid(f"{node.op} is none of the checker's operations")
+            raise Unsupported(f"{node.op} is none of the checker's operations")
         self.edges[made.name] = OPERATIONS[node.op](self, node)
 
     def _reshape(self, before: Edge, made: Edge) -> None:
@@ -113,7 +113,7 @@ class ChainWriter:
         self.place = len(made.shape), -1 if axis is None else axis
 
     def integers(self, edge: str) -> str:
-        """The name of an edge's integers."""
+        """Return the name of an edge's integers."""
         value, kind = self.value(edge), self.graph.edges[edge].integers
         if value.edge is not None:
             return value.name
@@ -121,7 +121,7 @@ class ChainWriter:
         return (self.op("add", made, self.constant(kind.zero)) if kind.zero.any() else made).name
 
     def number(self, edge: str) -> ChainValue:
-        """The numbers that an edge stands for, as `Arithmetic.number` has them."""
+        """Return the numbers that an edge's integers stand for, as `Arithmetic.number` does."""
         value = self.value(edge)
         if value.edge is None:
             return value
@@ -138,16 +138,16 @@ class ChainWriter:
         return self.op("mul", made, self.typed(scale, made.dtype)) if value.grid or (kind.scale != 1).any() else made
 
     def _of_weights(self) -> ChainValue:
-        """The scale of weights (OC, ...) or (..., OC), a number a channel."""
+        """Return the scale of weights (OC, ...) or (..., OC), a number a channel."""
         name = f"k{len(self.constants)}"
         self.constants[name] = stored(self.factor.reshape(-1, 1))
         return ChainValue(name, is_constant=True)
 
     def value(self, edge: str) -> ChainValue:
-        """What an edge has; of a constant its value, a number a channel or one for all."""
+        """Return the value of an edge; for a constant its number, one a channel or one for all."""
         if edge not in self.edges:
             if edge not in self.graph.constants:
-                raise Unsaid(f"{edge} is computed by another step")
+                raise Unsupported(f"{edge} is computed by another step")
             found = self.graph.edges[edge]
             made = self.constant(self.graph.constants[edge])
             kind = found if isinstance(found.type, Integers) else None
@@ -155,23 +155,23 @@ class ChainWriter:
         return self.edges[edge]
 
     def constant(self, array: Any, place: Place | None = None) -> ChainValue:
-        """A constant that broadcasts to the edge at hand, or one of another place: a number a channel or for all."""
+        """Return a constant, a number a channel or one for all, that broadcasts to the current edge or another."""
         made = _column(np.asarray(array), *(place or self.place))
         if made.dtype.kind not in "iuf" or made.dtype.itemsize > 8:
-            raise Unsaid(f"constants of {made.dtype}")
-        if made.dtype.kind != "f" and np.any(np.abs(made.astype(object)) > _MOST_WHOLE):
-            raise Unsaid("constants of more than 53 bits")
+            raise Unsupported(f"constants of {made.dtype}")
+        if made.dtype.kind != "f" and np.any(np.abs(made.astype(object)) > _MAX_WHOLE):
+            raise Unsupported("constants of more than 53 bits")
         text = stored(made)
         name = next((n for n, other in self.constants.items() if other == text), f"k{len(self.constants)}")
         self.constants[name] = text
         return ChainValue(name, made.dtype.name if made.dtype.kind == "f" else "float64", True)
 
     def scalar(self, number: float, like: ChainValue) -> ChainValue:
-        """A number in the type of a value."""
+        """Return a number in the type of a value."""
         return self.constant(np.asarray(number, np.float64 if self.exact else like.dtype))
 
     def op(self, name: str, a: ChainValue, b: ChainValue | None = None, **more: JsonValue) -> ChainValue:
-        """One operation, its constant second."""
+        """Add one operation, a constant operand second, and return its result."""
         if b is not None and a.is_constant and not b.is_constant and name in ("mul", "add", "max", "min"):
             a, b = b, a
         called = f"v{len(self.ops)}"
@@ -181,22 +181,22 @@ class ChainWriter:
         return ChainValue(called, dtype, all(v.is_constant for v in values))
 
     def typed(self, value: ChainValue, dtype: str) -> ChainValue:
-        """The value rounded to a type of floats, in a reference of floats."""
+        """Return the value rounded to a float type, where the reference computes in floats."""
         if self.exact or value.dtype == dtype:
             return ChainValue(value.name, value.dtype, value.is_constant)
         if dtype not in ("float16", "float32", "float64"):
-            raise Unsaid(f"numbers of {dtype}")
+            raise Unsupported(f"numbers of {dtype}")
         made = self.op("type", value, bytes=np.dtype(dtype).itemsize)
         return ChainValue(made.name, dtype, made.is_constant)
 
 
 def _column(array: Tensor, rank: int, axis: int) -> Tensor:
-    """Numbers (channels, 1) or (1, 1) of what broadcasts to an edge of so many axes."""
+    """Return (channels, 1) or (1, 1) numbers of an array that broadcasts to an edge of `rank` axes."""
     if array.size == 1:
         return array.reshape(1, 1)
     axes = [k for k, n in enumerate(array.shape) if n > 1]
     if axis < 0 or len(axes) > 1 or array.ndim - axes[0] != rank - axis:
-        raise Unsaid("constants differ along other axes than channels")
+        raise Unsupported("constants differ along other axes than channels")
     return array.reshape(-1, 1)
 
 
@@ -204,7 +204,7 @@ Rule = Callable[[ChainWriter, Node], ChainValue]
 
 
 def may_wrap(edge: Edge) -> bool:
-    """Whether integers of a type of the file may leave it."""
+    """Return whether integer results may leave their type of the file."""
     if edge.is_float or not isinstance(edge.type, Integers):
         return False
     every = whole(edge.dtype)

@@ -21,16 +21,16 @@ range of the activations give. Let g be C's formula and f the chain, of one chan
 monotonic: g because it counts thresholds or rounds a line, f because each of its operations is, in a direction that is
 followed from the sum to the result (`Bounded.rises`). So the sums fall into intervals on which g is constant. If f = g
 at both ends of such an interval, then f, which lies between its values at the ends, is the same constant inside. For
-thresholds 3 and 7 on sums from 0 to 9 the ends are 0, 3, 4, 7, 8 and 9 (`deciding_sums`). Where g is the sum itself, f
-must be a straight line (`StepChain.is_line`), and two points decide. Where g is a table or may change direction, all
-sums are evaluated, and nothing is assumed of f.
+thresholds 3 and 7 on sums from 0 to 9 the ends are 0, 3, 4, 7, 8 and 9 (`find_deciding_sums`). Where g is the sum
+itself, f must be a straight line (`StepChain.is_line`), and two points decide. Where g is a table or may change
+direction, all sums are evaluated, and nothing is assumed of f.
 
 Numbers of the reference "exact" are real numbers. They are evaluated in float64, with a bound on the distance to the
 real number (`Bounded.off`). Where the bound leaves open how a number is rounded, it is evaluated again in fractions.
 Numbers of other references are evaluated in their own floats, operation by operation.
 
 What is assumed: that numpy's float32 and float64 are those of IEEE 754, rounded to nearest even, and that its sigmoid,
-tanh and erf are off by 2^-48 at most (`curved`).
+tanh and erf are off by 2^-48 at most (`apply_curve`).
 
 Arrays have axes (channels, points): a row for each channel, or one row for all, and a column for each integer that is
 looked at. AssertionError means that a claim is false; every other exception, that the certificate is malformed.
@@ -49,10 +49,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 FORMAT = 2
-MOST = 1 << 29
+MAX_POINTS = 1 << 29
 """Evaluated operations at most, so that a forged certificate cannot keep the checker busy for hours."""
-MOST_FRACTIONS = MOST >> 4
-MOST_FRACTIONS_OF_CURVES = 1 << 20
+MAX_FRACTIONS = MAX_POINTS >> 4
+MAX_CURVE_FRACTIONS = 1 << 20
 """Fractions make a curve no more exact but at 0: many open points are not decided by them, and take minutes."""
 LOST = 2.0**-51
 """Four times what an operation of float64 loses, relative to its result."""
@@ -136,7 +136,7 @@ def is_by_channel(numbers: Any, edge: dict[str, Any]) -> bool:
     return bool(numbers.size == 1 or (numbers.ndim >= rank - 1 > 0 and numbers.shape[1 - rank] == numbers.size))
 
 
-def decoded(claim: dict[str, Any]) -> dict[str, Any]:
+def decode_claim(claim: dict[str, Any]) -> dict[str, Any]:
     """Return a claim with its arrays: columns, but for those with several numbers a channel."""
     tables = ("table", "values")
     arrays = {k: array(x) if k in tables else column(x) for k, x in claim.items() if isinstance(x, dict)}
@@ -175,39 +175,39 @@ CURVES: dict[str, Any] = {
 ROUNDED = {"floor": np.floor, "ceil": np.ceil, "round": np.rint}
 
 
-def _of_fractions(step: Any) -> Any:
+def _on_fractions(step: Any) -> Any:
     """Return a function of arrays of Fraction that rounds; nan, of which nothing is known, stays."""
     return np.frompyfunc(lambda x: step(x) if isinstance(x, Fraction) or math.isfinite(x) else x, 1, 1)
 
 
 ROUNDED_FRACTIONS = {
-    "floor": _of_fractions(math.floor),
-    "ceil": _of_fractions(math.ceil),
-    "round": _of_fractions(round),
+    "floor": _on_fractions(math.floor),
+    "ceil": _on_fractions(math.ceil),
+    "round": _on_fractions(round),
 }
 
 
-def joined(name: str, a: Bounded, b: Bounded, exact: bool, lost: float) -> Bounded:
+def combine(name: str, a: Bounded, b: Bounded, exact: bool, lost: float) -> Bounded:
     """Return a sum, a difference, the greater or the lesser number of two values.
 
     Its direction is that of both values, or of the one that is not constant; if they differ it is not known. Sums of
     whole numbers below 2^53 lose nothing. The greater of two numbers is exact where it is the same for all real numbers
     within the bounds, as max(-3 +- 1, 0) is 0.
     """
-    operate = JOINED[name]
-    numbers, b_rises = operate(a.numbers, b.numbers), -b.rises if name == "sub" else b.rises
+    merge = JOINED[name]
+    numbers, b_rises = merge(a.numbers, b.numbers), -b.rises if name == "sub" else b.rises
     rises = np.where(a.rises == 0, b_rises, np.where((b_rises == 0) | (a.rises == b_rises), a.rises, np.nan))
     if not exact:
         return Bounded(numbers, rises)
     off = a.off + b.off
     if name in ("max", "min"):
-        least, most = (operate(a.numbers + sign * a.off, b.numbers + sign * b.off) for sign in (-1, 1))
+        least, most = (merge(a.numbers + sign * a.off, b.numbers + sign * b.off) for sign in (-1, 1))
         return Bounded(numbers, rises, off * (least != most))
     is_whole = (off == 0) & (a.numbers % 1 == 0) & (b.numbers % 1 == 0) & (abs(numbers) < WHOLE)
     return Bounded(numbers, rises, off + lost * abs(numbers) * ~is_whole)
 
 
-def scaled(name: str, a: Bounded, b: Bounded, exact: bool, lost: float) -> Bounded:
+def scale(name: str, a: Bounded, b: Bounded, exact: bool, lost: float) -> Bounded:
     """Return a product or a quotient.
 
     Its direction is known where the second value is a constant whose sign is: x * -2 falls where x rises. A quotient of
@@ -228,7 +228,7 @@ def scaled(name: str, a: Bounded, b: Bounded, exact: bool, lost: float) -> Bound
     return Bounded(numbers, rises, off)
 
 
-def root(a: Bounded, exact: bool, lost: float) -> Bounded:
+def take_root(a: Bounded, exact: bool, lost: float) -> Bounded:
     """Return square roots. As fractions they have 50 bits, and a bound unless they are exact."""
     if not exact:
         return Bounded(np.sqrt(a.numbers), a.rises)
@@ -237,7 +237,7 @@ def root(a: Bounded, exact: bool, lost: float) -> Bounded:
     return Bounded(numbers, a.rises, a.off / np.where(a.off == 0, 1, numbers) + numbers * rounding)
 
 
-def curved(name: str, a: Bounded, lost: float) -> Bounded:
+def apply_curve(name: str, a: Bounded, lost: float) -> Bounded:
     """Return sigmoid, tanh or erf in float64, which is assumed to be off by 8 * LOST = 2^-48 at most; exact at 0.
 
     Their slope is below 8 / 7, and they lie between -1 and 1, so that two of their numbers are 2 apart at most.
@@ -248,7 +248,7 @@ def curved(name: str, a: Bounded, lost: float) -> Bounded:
     return Bounded(floats if lost else fractions(floats), a.rises, np.where(at_zero, 0 * a.off, off))
 
 
-def stepped(name: str, a: Bounded, levels: Any, exact: bool, lost: float) -> Bounded:
+def apply_step(name: str, a: Bounded, levels: Any, exact: bool, lost: float) -> Bounded:
     """Return whole numbers: rounded down, up or to nearest even, or how many of a channel's levels are reached.
 
     They are exact where all real numbers within the bound give the same one, and not known elsewhere: 2.4 +- 0.01 is
@@ -269,7 +269,7 @@ def stepped(name: str, a: Bounded, levels: Any, exact: bool, lost: float) -> Bou
     return Bounded(most, a.rises, np.where((least == most) & (off < np.inf), 0 * least, np.nan))
 
 
-def evaluated(
+def evaluate(
     chain: list[Any], start: dict[str, Any], exact: bool, levels: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the `Bounded` of every name in a chain, evaluated in order from those that are there at the `start`.
@@ -291,21 +291,21 @@ def evaluated(
         require(op["is"] not in values, f"two values of a chain are called {op['is']}")
         with np.errstate(all="ignore"):  # what leaves floats is infinite or nan, and no code
             try:
-                values[op["is"]] = operated(op, values, (levels or {}).get(op["of"][-1]), exact, lost)
+                values[op["is"]] = operate(op, values, (levels or {}).get(op["of"][-1]), exact, lost)
             except OverflowError:
                 raise AssertionError(f"{op['is']} of a chain is beyond floats") from None
     return values
 
 
-def operated(op: dict[str, Any], values: dict[str, Bounded], levels: Any, exact: bool, lost: float) -> Bounded:
-    """Return the value of one operation; arguments are those of `evaluated`, and what an operation loses.
+def operate(op: dict[str, Any], values: dict[str, Bounded], levels: Any, exact: bool, lost: float) -> Bounded:
+    """Return the value of one operation; arguments are those of `evaluate`, and what an operation loses.
 
     In floats, which may be infinite, operations may turn back where those of real numbers do not: 0 * inf and inf - inf
     are nan, which "count" takes for less than each level, and -1 / 0 and 1 / 0 lie far apart. A direction is known only
     where none of this can be between two sums at both of which it is known: a factor or divisor is finite, a divisor
     not 0, and of two summands one is a finite constant, or both are finite.
     """
-    made = _operated(op, values, levels, exact, lost)
+    made = _operate_on_finite(op, values, levels, exact, lost)
     if exact:
         return made
     name, a, b = op["op"], values[op["of"][0]], values[op["of"][-1]]
@@ -317,20 +317,22 @@ def operated(op: dict[str, Any], values: dict[str, Bounded], levels: Any, exact:
     return made._replace(rises=np.where(is_known, made.rises, np.nan))
 
 
-def _operated(op: dict[str, Any], values: dict[str, Bounded], levels: Any, exact: bool, lost: float) -> Bounded:
+def _operate_on_finite(
+    op: dict[str, Any], values: dict[str, Bounded], levels: Any, exact: bool, lost: float
+) -> Bounded:
     """Return the value of one operation, its direction as it is where all numbers are finite."""
     name, a, b = op["op"], values[op["of"][0]], values[op["of"][-1]]
     if name in JOINED:
-        return joined(name, a, b, exact, lost)
+        return combine(name, a, b, exact, lost)
     if name in AFFINE:
-        return scaled(name, a, b, exact, lost)
+        return scale(name, a, b, exact, lost)
     if name == "root":
-        return root(a, exact, lost)
+        return take_root(a, exact, lost)
     if name in CURVES and exact:
-        return curved(name, a, lost)
+        return apply_curve(name, a, lost)
     if name == "type":
         return a if exact else Bounded(a.numbers.astype(f"<f{whole(op['bytes'])}"), a.rises)
-    return stepped(name, a, levels, exact, lost)
+    return apply_step(name, a, levels, exact, lost)
 
 
 class StepChain(NamedTuple):
@@ -364,7 +366,7 @@ class StepChain(NamedTuple):
         """Return all values by name for `sums` (channels, points) and an integer of a second tensor (1, 1)."""
         start = {k: Bounded(x.reshape(-1, 1)) for k, x in self.constants.items()}
         start |= {"sum": Bounded(sums, 1.0), "other": Bounded(other)}
-        return evaluated(self.ops, start, self.exact, self.constants)
+        return evaluate(self.ops, start, self.exact, self.constants)
 
     def at(self, sums: Any, other: Any, name: str) -> Bounded:
         """Return the value called `name`; arguments are those of `values`."""
@@ -382,7 +384,7 @@ class StepChain(NamedTuple):
         rows, points = is_open.nonzero()
         if rows.size:
             has_curve = not {op["op"] for op in self.ops}.isdisjoint(CURVES)
-            most = MOST_FRACTIONS_OF_CURVES if has_curve else MOST_FRACTIONS
+            most = MAX_CURVE_FRACTIONS if has_curve else MAX_FRACTIONS
             require(rows.size * (1 + len(self.ops)) < most, "there is too much to check in fractions")
             real = self._replace(constants={k: fractions(x[rows % len(x)]) for k, x in self.constants.items()})
             found = real.at(fractions(sums[rows % len(sums), points])[:, None], fractions(other), name)
@@ -393,7 +395,7 @@ class StepChain(NamedTuple):
 # 3. Evaluate C's formula.
 
 
-def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
+def evaluate_formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
     """Return the codes or integers that C makes of sums (channels, points) and the `element` of a second tensor, or 0.
 
     By what the claim has:
@@ -416,7 +418,7 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
     more = np.asarray(claim["factor"] * float(element - whole(claim["of_zero"])))
     require((abs(sums + 0.5) < INT32) & (abs(sums + more + 0.5) < INT32), "sums leave int32")
     if by in ("rescale", "gate", "curve"):
-        return _in_floats(claim, sums, more)
+        return _evaluate_in_floats(claim, sums, more)
     sums = sums + more
     if by == "lines":
         for line in claim["values"]:
@@ -433,7 +435,7 @@ def formula(claim: dict[str, Any], sums: Any, element: int) -> Any:
     return sums
 
 
-def _in_floats(claim: dict[str, Any], sums: Any, more: Any) -> Any:
+def _evaluate_in_floats(claim: dict[str, Any], sums: Any, more: Any) -> Any:
     """Return codes of a formula in float32 or float64, the type of the claim's scale, each operation rounded in it."""
     real, by = claim["scale"].dtype, claim["by"]
     require(np.isfinite(claim["scale"]) & np.isfinite(claim["bias"]), "a formula has factors that are not finite")
@@ -449,7 +451,7 @@ def _in_floats(claim: dict[str, Any], sums: Any, more: Any) -> Any:
     return np.rint(value.clip(low, high)).astype(int) + zero
 
 
-def deciding_sums(claim: dict[str, Any], low: Any, high: Any, grid: int, element: int) -> Any:
+def find_deciding_sums(claim: dict[str, Any], low: Any, high: Any, grid: int, element: int) -> Any:
     """Return sums (channels, points) from `low` to `high` that decide whether C's formula is the chain.
 
     Of a formula that steps, these are both ends of each interval on which it is constant: for each level between its
@@ -461,13 +463,15 @@ def deciding_sums(claim: dict[str, Any], low: Any, high: Any, grid: int, element
     if by == "sums":
         return np.c_[low, high]
     if by in ("table", "gate", "curve", "numbers"):
-        require(int(high.max()) - int(low.min()) < MOST, "there is too much to check")
+        require(int(high.max()) - int(low.min()) < MAX_POINTS, "there is too much to check")
         return np.arange(low.min(), high.max() + 1, grid)[None]
-    start, end, low, high = np.broadcast_arrays(formula(claim, low, element), formula(claim, high, element), low, high)
+    start, end, low, high = np.broadcast_arrays(
+        evaluate_formula(claim, low, element), evaluate_formula(claim, high, element), low, high
+    )
     a, b, levels = np.broadcast_arrays(low, high, np.arange(1, 1 + abs(end - start).max())[None])
     while (a < b).any():
         middle = (a + b) >> 1
-        reached = np.sign(end - start) * (formula(claim, middle, element) - start) >= levels
+        reached = np.sign(end - start) * (evaluate_formula(claim, middle, element) - start) >= levels
         a, b = np.where(reached, a, np.minimum(middle + 1, b)), np.where(reached, middle, b)
     return np.hstack([low, high, np.maximum(a - 1, low), a])
 
@@ -493,7 +497,7 @@ _OF_PRODUCTS = {"weights", "padded", "reads", "bias", "geometry", "each", "scale
 """What may be said of sums that are elements of what is read, and of sums of products."""
 
 
-def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) -> SumRange:
+def bound_sums(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) -> SumRange:
     """Return the range of a step's sums: of products with weights, or of elements of the edge if it has no weights.
 
     For example weights [2, -1] on activations from 0 to 3 give sums from -3 to 6. They must be on one scale: where
@@ -511,7 +515,7 @@ def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) 
         require(weights % 1 == 0, "weights are not whole")
         require(array(edge["scale"]).size == 1 or channels * inputs == 1, "codes mean other integers")
         require(of["reads"] == [apart, first - zero], "codes mean other integers")
-        ends = [of_inputs(x, edge, groups * inputs, first) - zero for x in (low, high)]
+        ends = [spread_over_inputs(x, edge, groups * inputs, first) - zero for x in (low, high)]
         if of["padded"]:
             ends = [np.minimum(ends[0], 0), np.maximum(ends[1], 0)]
         products = [weights * x.reshape(groups, 1, inputs, 1) for x in ends]
@@ -537,7 +541,7 @@ def sums_of(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) 
     return SumRange(low, high, grid if np.all((start + bias - low.min()) % grid == 0) else 1)
 
 
-def of_inputs(ends: Any, edge: dict[str, Any], inputs: int, idle: int) -> Any:
+def spread_over_inputs(ends: Any, edge: dict[str, Any], inputs: int, idle: int) -> Any:
     """Return an end of a range for each input of a product, from one for all or one a channel (channels, 1).
 
     A product of a whole image reads it pixel by pixel: channel c of each is input c, c + stride, ...; in packed words
@@ -617,7 +621,7 @@ class Task(NamedTuple):
     codes: tuple[int, int]
 
 
-def chain_of(step: dict[str, Any], edges: list[Any], exact: bool) -> StepChain:
+def make_chain(step: dict[str, Any], edges: list[Any], exact: bool) -> StepChain:
     """Return a step's chain with its constants, all finite but for limits that max and min keep to."""
     ops, grids = step["chain"], {}
     for i, edge in enumerate(edges[: len(step["inputs"])]):
@@ -639,18 +643,18 @@ def chain_of(step: dict[str, Any], edges: list[Any], exact: bool) -> StepChain:
     return StepChain(ops, exact, constants)
 
 
-def task_of(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: bool) -> Task:
+def make_task(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: bool) -> Task:
     """Return what is to be proved of a step, if all of its arrays have one row for all channels or one for each.
 
     Arguments are those of `prove`. Nothing is evaluated. Only levels, which "count", have columns in a chain; rows of a
     curve's table are cells.
     """
-    reads, claims = len(step["inputs"]), [decoded(claim) for claim in step["claims"]]
+    reads, claims = len(step["inputs"]), [decode_claim(claim) for claim in step["claims"]]
     require(0 < reads < 3, f"it reads {reads} buffers; want one or two")
-    sums, channels = sums_of(step, buffers[0], edges[0]), check_shapes(step, edges)
+    sums, channels = bound_sums(step, buffers[0], edges[0]), check_shapes(step, edges)
     several = {1, channels, *edges[0]["shape"][1:2]}
     require(len(sums.low) in several and len(column(step["sums"]["bias"])) in several, "sums are of other channels")
-    chain, counted = chain_of(step, edges, exact), {op["of"][-1] for op in step["chain"] if op["op"] == "count"}
+    chain, counted = make_chain(step, edges, exact), {op["of"][-1] for op in step["chain"] if op["op"] == "count"}
     for name, x in chain.constants.items():
         require(x.size and (len(x) if name in counted else x.size) in several, f"{name} is of other channels")
     for claim in claims:
@@ -678,15 +682,15 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
     if [claim["by"] for claim in step["claims"]] == ["conversion"]:
         check_conversion(step, buffers, edges)
         return
-    task, reads, points = task_of(step, buffers, edges, exact), len(step["inputs"]), 0
+    task, reads, points = make_task(step, buffers, edges, exact), len(step["inputs"]), 0
     (least, most), (apart, first), (low, high, grid) = task.other, task.codes, task.sums
-    require(int(most.max()) - int(least.min()) < MOST, "there is too much to check")
+    require(int(most.max()) - int(least.min()) < MAX_POINTS, "there is too much to check")
     for integer in range(least.min(), most.max() + 1, apart):
         element = (integer - first) // apart
         for claim, buffer, edge in zip(task.claims, buffers[reads:], edges[reads:], strict=True):
-            at = deciding_sums(claim, low, high, grid, element)
+            at = find_deciding_sums(claim, low, high, grid, element)
             points += at.size * (1 + len(step["chain"]))
-            require(points < MOST, "there is too much to check")
+            require(points < MAX_POINTS, "there is too much to check")
             # Anything may be made of sums that a channel never has, and of integers that the second tensor never has.
             is_never = (integer < least) | (integer > most) | (at < low) | (at > high)
             if claim["is"] == "sum" and claim["by"] != "numbers":
@@ -698,9 +702,9 @@ def prove(step: dict[str, Any], buffers: list[Any], edges: list[Any], exact: boo
                 require(
                     buffer["role"] != "output" or buffer["type"] in types, "a result has another type than the file's"
                 )
-                made = numbers_made(task.chain, claim, edge, at, given)
+                made = compute_numbers(task.chain, claim, edge, at, given)
             else:
-                made = buffer["operand"][1] + buffer["operand"][0] * formula(claim, at, element)
+                made = buffer["operand"][1] + buffer["operand"][0] * evaluate_formula(claim, at, element)
                 is_equal, is_open = task.chain.agrees(*given, claim["is"], made)
                 # The direction matters for sums between those of `at` alone: of these formulas `at` has all sums.
                 proved = is_equal & (~is_open | (claim["by"] in ("table", "gate", "curve")))
@@ -722,7 +726,9 @@ def check_grid(of: dict[str, Any], read: dict[str, Any], made: dict[str, Any]) -
         require(same, "elements mean something else")
 
 
-def numbers_made(chain: StepChain, claim: dict[str, Any], edge: dict[str, Any], at: Any, given: tuple[Any, Any]) -> Any:
+def compute_numbers(
+    chain: StepChain, claim: dict[str, Any], edge: dict[str, Any], at: Any, given: tuple[Any, Any]
+) -> Any:
     """Return the real numbers that C computes in float64, if they are as near to the chain's as is claimed.
 
     An edge with a scale has integers, `at`, which the caller gets as scale * (n - zero): these are returned then.
@@ -764,7 +770,7 @@ def check_conversion(step: dict[str, Any], buffers: list[Any], edges: list[Any])
         return
     scale, zero = column(edge["scale"]).astype(float), column(edge["zero"]).astype(float)
     low, high = ends_of(edge)
-    require(int(high.max()) - int(low.min()) < MOST >> 8, "there is too much to check")
+    require(int(high.max()) - int(low.min()) < MAX_POINTS >> 8, "there is too much to check")
     integers = np.arange(low.min(), high.max() + 1, whole(edge.get("step", 1)))[None]
     real = (integers - zero) * scale
     numbers = real.astype(edge["type"]).astype(float)
@@ -939,7 +945,7 @@ def _check_alias(name: str, buffer: dict[str, Any], home: dict[str, Any], edge: 
     """Raise AssertionError unless memory that has two names has the same elements by both: as many, of one meaning.
 
     The range by the second name may be wider, as one range for all channels is. What integers stand for may change
-    `through` nodes of the network, which `regridded` looks at.
+    `through` nodes of the network, which `regrid_aliases` looks at.
     """
     what = f"{name} is of other integers"
     require([buffer[k] == home[k] for k in ("operand", "bits", "type", "holds")], what)
@@ -1003,7 +1009,7 @@ def check(given: dict[str, Any], folder: Path) -> None:
     check_buffers(given, life)
     check_arena(given)
     steps = {f"step {place}": step for place, step in enumerate(given["steps"])}
-    for what, step in {**steps, **regridded(given["buffers"])}.items():
+    for what, step in {**steps, **regrid_aliases(given["buffers"])}.items():
         if step["claims"]:
             used = [given["buffers"][name] for name in step["inputs"] + step["outputs"]]
             try:
@@ -1012,7 +1018,7 @@ def check(given: dict[str, Any], folder: Path) -> None:
                 raise AssertionError(f"{what}: {why}") from None
 
 
-def regridded(buffers: dict[str, Any]) -> dict[str, Any]:
+def regrid_aliases(buffers: dict[str, Any]) -> dict[str, Any]:
     """Return aliases on another scale than their memory, by name, each as a step that makes it of that.
 
     The nodes of the network between them are named. If they are views and reshapes, integers have the meaning that the

@@ -27,24 +27,24 @@ from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
-from bitsynth.network.certificate.chains import ChainWriter, Unsaid
-from bitsynth.network.certificate.edges import MOST_PLACE, range_of
+from bitsynth.network.certificate.chains import ChainWriter, Unsupported
+from bitsynth.network.certificate.edges import MAX_PLACE, range_of
+from bitsynth.network.formulas.epilogues import level_ends
+from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep
-from bitsynth.network.stairs.staircase import Staircase
-from bitsynth.network.stairs.thresholds import passed
 
-_MOST_SUMS = 1 << 25
+_MAX_SUMS = 1 << 25
 """Operations on all sums, all of whose results the checker holds at once."""
 ELEMENTS: JsonValue = {"bias": 0}
 """Instead of sums the elements of an edge, whose range is there."""
 
 
 def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
-    """The sums of a layer, the chain behind them, and the claims; Unsaid if the checker cannot tell."""
+    """Return a layer's accumulators, chain and claims; Unsupported if the checker cannot check them."""
     nodes = program.nodes_of(step)
     product = next((node for node in nodes if node.op in PRODUCTS), None)
     if product is None:
-        raise Unsaid("the graph has no product that it computes")
+        raise Unsupported("the graph has no product that it computes")
     sums = program.graph.edges[product.outputs[0]]
     chain = ChainWriter(program.graph, (len(sums.shape), 1 if product.op == "conv" else len(sums.shape) - 1))
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
@@ -67,7 +67,7 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
 
 
 def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
-    """The same of glue with a table."""
+    """Return the sums, the chain and the claims of glue with a table."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     nodes = program.nodes_of(step)
     glue, first = step.glue, given[0]
@@ -100,23 +100,23 @@ def table_formula(glue: Lookup | PairLookup | SumLookup, operand: list[int], sum
     return {"by": "table", "table": stored(table), "first": start, "apart": apart, "width": width}
 
 
-def input_claims(program: NetworkProgram, step: PlainStep, stairs: Staircase) -> JsonValue:
-    """The same of float32 numbers of the caller: sums are their places in the order of these."""
-    start = program.graph.edges[stairs.chain.start]
-    chain = ChainWriter(program.graph, (len(start.shape), stairs.chain.axes[0]))
+def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFunction) -> JsonValue:
+    """Return the claims of a step that reads float32 inputs; "sums" are their places in the order of float32."""
+    start = program.graph.edges[step_function.chain.start]
+    chain = ChainWriter(program.graph, (len(start.shape), step_function.chain.axes[0]))
     chain.start("sum", start)
-    walk(chain, stairs.chain.nodes)
+    walk(chain, step_function.chain.nodes)
     made = program.buffers[step.outputs[0]]
     assert made.format.operand is not None
-    values, rising = passed(stairs, made.format.operand), stairs.rising.astype(np.int64)[:, None]
+    values, rising = level_ends(step_function, made.format.operand), step_function.rising.astype(np.int64)[:, None]
     shown = {"values": stored(values), "rising": stored(rising)}
     claim = {"by": "thresholds", **shown, "factor": stored(np.zeros((1, 1), np.int64)), "of_zero": 0}
-    sums = {"places": "float32", "bias": 0, "low": -MOST_PLACE, "high": MOST_PLACE}
+    sums = {"places": "float32", "bias": 0, "low": -MAX_PLACE, "high": MAX_PLACE}
     return {**said(chain, [{**claim, "is": chain.integers(made.edge.name)}]), "sums": sums}
 
 
 def _before(nodes: Sequence[Node], product: Node) -> list[Node]:
-    """A product and the nodes that make what it reads."""
+    """Return the nodes that compute what a product reads, and the product."""
     found, wanted = [product], {*product.inputs}
     for node in reversed(nodes[: nodes.index(product)]):
         if wanted & {*node.outputs}:
@@ -132,39 +132,39 @@ def walk(chain: ChainWriter, nodes: Sequence[Node]) -> None:
 
 
 def require_few(made: JsonValue, levels: tuple[int, int], channels: int, given: Sequence[Buffer]) -> None:
-    """Unsaid if the checker would evaluate a chain too often."""
+    """Raise Unsupported if the checker would evaluate a chain at too many points."""
     kinds = [b.edge.integers for b in given[1:]]
     elements = math.prod(kind.most - kind.least + 1 for kind in kinds)
     points = elements * channels * (2 * (levels[1] - levels[0]) + 2)
-    if points * (1 + len(made["chain"])) >= checker.MOST >> 1:
-        raise Unsaid(f"a chain of {len(made['chain'])} operations has {points:,} points to check")
+    if points * (1 + len(made["chain"])) >= checker.MAX_POINTS >> 1:
+        raise Unsupported(f"a chain of {len(made['chain'])} operations has {points:,} points to check")
 
 
 def require_few_sums(made: JsonValue, low: Tensor, high: Tensor, channels: int) -> None:
-    """Unsaid if the checker would evaluate a chain that may turn back at too many sums."""
+    """Raise Unsupported if the checker would evaluate a chain that is not monotone at too many sums."""
     points = (int(high.max()) - int(low.min()) + 1) * channels
-    if points * (1 + len(made["chain"])) >= _MOST_SUMS:
-        raise Unsaid(f"the chain turns back, and has {points:,} sums to check: proved where it is compiled")
+    if points * (1 + len(made["chain"])) >= _MAX_SUMS:
+        raise Unsupported(f"the chain turns back, and has {points:,} sums to check: proved where it is compiled")
 
 
 def gate_facts(gate: GateLine | None, real: type) -> dict[str, JsonValue]:
-    """How C makes codes of values: as they are, or times a gate (2, 1), which may turn back."""
+    """Return the kind of a formula for its claim: "rescale", or "gate" with the gate (2, 1)."""
     return {"by": "rescale"} if gate is None else {"by": "gate", "gate": stored(np.array(gate, real)[:, None])}
 
 
 def said(chain: ChainWriter, claims: list[JsonValue]) -> JsonValue:
-    """A chain and the claims of its results."""
+    """Return a chain and the claims about its results as JSON."""
     return {"constants": chain.constants, "chain": chain.ops, "claims": claims}
 
 
 def operand_of(buffer: Buffer) -> list[int]:
-    """What integers codes stand for: so many times a code, plus so much."""
+    """Return scale and offset: the integer of a code is scale * code + offset."""
     operand = buffer.format.operand
     return [operand.scale, operand.offset] if operand else [1, 0]
 
 
 def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> JsonValue:
-    """The sums of products that a layer makes, and their ranges."""
+    """Return the sums of products that a layer computes, and their ranges."""
     weight = step.layer.weight.astype(np.int64)
     _require_weights(graph, product, weight)
     geometry = step.layer.plan.spec.geometry
@@ -196,29 +196,29 @@ def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[T
     """Return the least and greatest sum for each channel of weights (channels, inputs of a group, window).
 
     Raises:
-        Unsaid: The range of what is read differs along other axes than channels, or is not that of whole numbers.
+        Unsupported: The range of what is read differs along other axes than channels, or is not that of whole numbers.
     """
     facts = {"shape": given.edge.shape}
     inputs, zero = groups * weight.shape[1], int(given.edge.integers.zero.reshape(-1)[0])
     try:
         ends = [
-            checker.of_inputs(np.reshape(end, (-1, 1)), facts, inputs, operand_of(given)[1]) - zero
+            checker.spread_over_inputs(np.reshape(end, (-1, 1)), facts, inputs, operand_of(given)[1]) - zero
             for end in range_of(given.edge)
         ]
     except AssertionError as why:
-        raise Unsaid(f"products of what is read: {why}") from None
+        raise Unsupported(f"products of what is read: {why}") from None
     low, high = (np.minimum(ends[0], 0), np.maximum(ends[1], 0)) if padded else ends
     return sums_between(weight, low, high, groups)
 
 
 def _require_weights(graph: Graph, product: Node, weight: Tensor) -> None:
-    """Unsaid unless a layer's weights are the network's, in another order along a sum at most."""
+    """Raise Unsupported unless a layer has the network's weights, up to their order along a sum."""
     name = product.inputs[1]
     value = graph.constants[name] - graph.edges[name].integers.zero.astype(np.int64)
     rows = value.reshape(len(weight), -1) if product.op == "conv" else value.T
     own = weight.reshape(len(weight), -1)
     if not np.array_equal(rows, own) and not np.array_equal(np.sort(rows, axis=1), np.sort(own, axis=1)):
-        raise Unsaid("the layer's weights stand for other integers than the network's")
+        raise Unsupported("the layer's weights stand for other integers than the network's")
 
 
 def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> JsonValue:
@@ -226,7 +226,7 @@ def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> JsonValue:
     spread, offset = operand_of(given)
     zero = given.edge.integers.zero.reshape(-1)
     if zero.size > 1 or range_of(given.edge)[0].size > 1:
-        raise Unsaid("channels of a pool differ in zero points or range")
+        raise Unsupported("channels of a pool differ in zero points or range")
     ones = np.ones((1, 1, 1, math.prod(glue.geometry.kernel)), np.int64)
     low, high = _bounds(given, ones[0], 1, False)
     reads = [spread, offset - int(zero[0])]
@@ -243,7 +243,7 @@ def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> JsonValue:
 
 
 def _claim(layer: PackedLayer) -> JsonValue:
-    """The formula of a layer's results."""
+    """Return the formula of a layer's results."""
     epilogue, channels = layer.epilogue, len(layer.codes)
     if epilogue is None:
         return {"by": "sums", "factor": 0, "of_zero": 0}
@@ -258,11 +258,11 @@ def _claim(layer: PackedLayer) -> JsonValue:
         return {**gate_facts(epilogue.gate, np.float32), **numbers, **codes, **_second(epilogue, channels)}
     if isinstance(epilogue, FixedPoint):
         return {"by": "lines", "values": _lines(epilogue, channels), **_second(epilogue, channels)}
-    raise Unsaid("results are floats")
+    raise Unsupported("results are floats")
 
 
 def _lines(epilogue: FixedPoint, channels: int) -> list[JsonValue]:
-    """Of each line between which numbers it takes them, what it multiplies them by, and adds."""
+    """Return, for each fixed-point formula, the range of its inputs, its multiplier and its summand."""
     lines: list[tuple[Tensor, ...]] = [(*epilogue.window(channels), *epilogue.line.of(channels))]
     if epilogue.then:
         lines.append((*(np.array([end]) for end in INT32), *epilogue.then.of(1)))
@@ -270,7 +270,7 @@ def _lines(epilogue: FixedPoint, channels: int) -> list[JsonValue]:
 
 
 def _second(epilogue: Epilogue, channels: int) -> JsonValue:
-    """What is added to sums of a second tensor."""
+    """Return the factor and zero point of a second tensor that is added to the sums."""
     if epilogue.residual is None:
         return {"factor": stored(np.zeros((1, 1), np.int64)), "of_zero": 0}
     found = factors(epilogue.residual, channels, not isinstance(epilogue, Rescale))
@@ -278,8 +278,8 @@ def _second(epilogue: Epilogue, channels: int) -> JsonValue:
 
 
 def _kept(layer: PackedLayer) -> JsonValue:
-    """The formula of the sums that a layer keeps."""
+    """Return the formula of the sums that a layer keeps."""
     epilogue = layer.epilogue
     if not isinstance(epilogue, Thresholds):
-        raise Unsaid("kept sums are floats")
+        raise Unsupported("kept sums are floats")
     return {"by": "sums", **_second(epilogue, len(layer.codes))}

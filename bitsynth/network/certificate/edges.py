@@ -1,4 +1,4 @@
-"""What certificates say of edges: shapes, and integers with their ranges and scales."""
+"""Edges in certificates: shapes, and integers with their ranges and scales."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from bitsynth.graph.types import Edge, Integers, Reals, Tensor
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored
-from bitsynth.network.stairs.staircase import INFINITE
+from bitsynth.network.formulas.step_functions import INFINITE_PLACE
 
-MOST_PLACE = INFINITE - 1
+MAX_PLACE = INFINITE_PLACE - 1
 """The place of the greatest float32 in the order of these, counted from 0."""
 
 
 def range_of(edge: Edge) -> tuple[Tensor, Tensor]:
-    """The least and greatest integer, for each channel along axis 1 if limits differ along that alone, else for all."""
+    """Return the least and greatest integer: for each channel if they differ along axis 1 alone, else for all."""
     kind = edge.integers
     shape = tuple(n if k == 1 else 1 for k, n in enumerate(edge.shape))
     if all(b.size == 1 for b in (kind.low, kind.high)) or len(edge.shape) < 2:
@@ -35,7 +35,7 @@ def edge_facts(edge: Edge, is_input: bool) -> JsonValue:
     """
     shown: dict[str, Any] = {"shape": list(edge.shape), "type": edge.dtype}
     if not isinstance(edge.type, Integers):
-        return {**shown, "low": -MOST_PLACE, "high": MOST_PLACE} if is_input else shown
+        return {**shown, "low": -MAX_PLACE, "high": MAX_PLACE} if is_input else shown
     kind = edge.type
     arrays = {"low": kind.low, "high": kind.high, "scale": kind.scale, "zero": kind.zero}
     step = {"step": kind.step} if kind.step > 1 else {}

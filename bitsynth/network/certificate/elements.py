@@ -1,4 +1,4 @@
-"""Claims of steps whose C makes elements of elements: lines of float64, and moves of integers."""
+"""Claims of elementwise plain C: affine formulas and curves in float64, and moves of integers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Integers
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, stored
-from bitsynth.network.certificate.chains import ChainWriter, Unsaid
+from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.claims import (
     ELEMENTS,
     gate_facts,
@@ -24,42 +24,42 @@ from bitsynth.network.certificate.claims import (
 )
 from bitsynth.network.certificate.edges import edge_facts, range_of
 from bitsynth.network.certificate.rebuild import is_conversion
+from bitsynth.network.formulas.affine import AffineFormula
+from bitsynth.network.formulas.curves import Curve
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep, alias_root
-from bitsynth.network.stairs.curves import Curve
-from bitsynth.network.stairs.lines import Line
 
-_POINTS = 1 << 11
+_MIN_POINTS = 1 << 11
 """Integers whose numbers are made at once: those of some channels lie in near caches."""
 _MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to_depth", "max_pool", "resize"}
 
 
-def line_claims(program: NetworkProgram, step: PlainStep, line: Line) -> JsonValue:
-    """The chain behind sums that C computes as a line of float64 and rounds."""
+def affine_claims(program: NetworkProgram, step: PlainStep, affine: AffineFormula) -> JsonValue:
+    """Return the claims of C that computes an affine formula of accumulators in float64 and rounds it."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain = _chain(program, step, given)
-    ratio = np.zeros(1, np.int64) if line.ratio is None else line.ratio
-    numbers = {"scale": line.factor, "bias": line.summand, "factor": ratio}
+    ratio = np.zeros(1, np.int64) if affine.ratio is None else affine.ratio
+    numbers = {"scale": affine.factor, "bias": affine.summand, "factor": ratio}
     claim = {
-        **gate_facts(line.gate, np.float64),
-        "zero": line.zero,
-        "low": line.limits[0],
-        "high": line.limits[1],
+        **gate_facts(affine.gate, np.float64),
+        "zero": affine.zero,
+        "low": affine.limits[0],
+        "high": affine.limits[1],
         "of_zero": 0,
         **{name: stored(array[:, None]) for name, array in numbers.items()},
     }
     found = said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
-    if line.gate is None:
-        require_few(found, line.limits, len(line.factor), given)
+    if affine.gate is None:
+        require_few(found, affine.limits, len(affine.factor), given)
     else:
-        require_few_sums(found, *range_of(given[0].edge), len(line.factor))
+        require_few_sums(found, *range_of(given[0].edge), len(affine.factor))
     return {**found, "sums": ELEMENTS}
 
 
 def curve_claims(program: NetworkProgram, step: PlainStep, curve: Curve) -> JsonValue:
-    """The chain behind sums whose codes C takes from a table of turns."""
+    """Return the claims of C that takes the codes of accumulators from a table of breakpoints."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain = _chain(program, step, given)
-    numbers = {"scale": curve.factor[:, None], "bias": curve.summand[:, None], "turns": curve.turns}
+    numbers = {"scale": curve.factor[:, None], "bias": curve.summand[:, None], "turns": curve.breakpoints}
     numbers |= {"table": curve.table, "factor": np.zeros((1, 1), np.int64)}
     claim = {"by": "curve", "of_zero": 0, **{name: stored(array) for name, array in numbers.items()}}
     found = said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
@@ -68,7 +68,7 @@ def curve_claims(program: NetworkProgram, step: PlainStep, curve: Curve) -> Json
 
 
 def _chain(program: NetworkProgram, step: PlainStep, given: Sequence[Buffer]) -> ChainWriter:
-    """The chain of a step's nodes behind what is given, channels on the second axis."""
+    """Return the chain of a step's nodes after the `given` edges, with channels along axis 1."""
     chain = ChainWriter(program.graph, (len(given[0].edge.shape), 1))
     for k, (name, buffer) in enumerate(zip(("sum", "other"), given, strict=False)):
         chain.start(name, buffer.edge, k)
@@ -77,13 +77,13 @@ def _chain(program: NetworkProgram, step: PlainStep, given: Sequence[Buffer]) ->
 
 
 def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
-    """Real numbers of integers, which C computes in float64: how far they are off at most, and their range.
+    """Return the claims of C that computes real numbers of integers in float64: an error bound, and their range.
 
     They are those of nodes, or the caller gets an edge's integers as numbers.
     """
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     if len(given) != 1 or not isinstance(given[0].edge.type, Integers):
-        raise Unsaid("plain C computes real numbers: tested, not proved")
+        raise Unsupported("plain C computes real numbers: tested, not proved")
     if program.graph.reference != "exact":
         return conversion_claims(program, step)
     first = given[0].edge
@@ -92,30 +92,30 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
     walk(chain, program.nodes_of(step))
     end, points = chain.number(made[0].edge.name), first.integers.most - first.integers.least + 1
     channels = first.shape[1] if len(first.shape) > 1 else math.prod(first.shape)
-    if points * channels * (1 + len(chain.ops)) >= checker.MOST >> 1:
+    if points * channels * (1 + len(chain.ops)) >= checker.MAX_POINTS >> 1:
         if not step.nodes:
             return conversion_claims(program, step)
-        raise Unsaid(f"plain C computes real numbers of {points:,} integers: tested, not proved")
+        raise Unsupported(f"plain C computes real numbers of {points:,} integers: tested, not proved")
     found = said(chain, [{"by": "numbers", "is": end.name}])
     off, *ends = _reach(found, end.name, first)
     if not np.isfinite(off):
-        raise Unsaid("plain C computes real numbers, and how far off they are is not known")
+        raise Unsupported("plain C computes real numbers, and how far off they are is not known")
     claims = [{**claim, "off": off} for claim in found["claims"]]
     reach = [] if isinstance(made[0].edge.type, Integers) else [stored(np.full((1, 1), x)) for x in ends]
     return {**found, "claims": claims, "sums": ELEMENTS, "reach": reach}
 
 
 def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, float]:
-    """How far float64 is off at most, by the checker; and the least and the greatest number it gives."""
+    """Return the checker's bound on float64's error, and the least and the greatest number."""
     facts = edge_facts(first, False)
     numbers_of = {k: np.atleast_2d(checker.array(x).astype(np.float64)) for k, x in found["constants"].items()}
     numbers_of |= {f"{k}0": checker.column(facts[k]).astype(np.float64) for k in ("scale", "zero")}
     at: dict[str, Any] = {k: (x, 0.0, 0.0) for k, x in numbers_of.items()}
     least, end = first.integers.least, first.integers.most + 1
     reached = []
-    for start in range(least, end, _POINTS):
-        at["sum"] = np.arange(start, min(start + _POINTS, end), dtype=np.float64)[None], 1.0, 0.0
-        numbers, _, off = checker.evaluated(found["chain"], at, True, numbers_of)[name]
+    for start in range(least, end, _MIN_POINTS):
+        at["sum"] = np.arange(start, min(start + _MIN_POINTS, end), dtype=np.float64)[None], 1.0, 0.0
+        numbers, _, off = checker.evaluate(found["chain"], at, True, numbers_of)[name]
         reached.append((float(np.max(off)), float(numbers.min()), float(numbers.max())))
     offs, lows, highs = zip(*reached, strict=True)
     return float(np.max(offs)), min(lows), max(highs)
@@ -124,26 +124,26 @@ def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, floa
 def conversion_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
     """Return the claim that a step gives an edge's integers as the caller's numbers, or these as its integers.
 
-    Unsaid if the step does more, or if its C does not follow from what a certificate says of its buffers.
+    Unsupported if the step does more, or if its C does not follow from what a certificate says of its buffers.
     """
     edge = program.buffers[step.inputs[0]].edge
     if not is_conversion(program.graph, step, program.buffers):
-        raise Unsaid("plain C computes real numbers: tested, not proved")
+        raise Unsupported("plain C computes real numbers: tested, not proved")
     if edge.is_float and edge.dtype not in checker.EPSILONS:
-        raise Unsaid(f"the checker knows no numbers of {edge.dtype}")
+        raise Unsupported(f"the checker knows no numbers of {edge.dtype}")
     return {"constants": {}, "chain": [], "claims": [{"by": "conversion", "is": "sum"}], "sums": ELEMENTS}
 
 
 def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
-    """Elements that are moved, or the greatest of some: each is one of the input, and means the same."""
+    """Return the claims of moves and maxima: each element of the result is an element of the input."""
     nodes = program.nodes_of(step)
     if left := [node.op for node in nodes if node.op not in _MOVES]:
-        raise Unsaid(f"plain C computes {left[0]}: tested, not proved")
+        raise Unsupported(f"plain C computes {left[0]}: tested, not proved")
     if len(step.inputs) != 1:
-        raise Unsaid("what is moved comes from several edges")
+        raise Unsupported("what is moved comes from several edges")
     given, made = (program.buffers[names[0]] for names in (step.inputs, step.outputs))
     if _facts(given) != _facts(made):
-        raise Unsaid("elements are on another grid than those they are moved from")
+        raise Unsupported("elements are on another grid than those they are moved from")
     claim = {**_kept(made), "is": "sum"}
     return {"constants": {}, "chain": [], "claims": [claim], "sums": _moved(given.edge, nodes)}
 
@@ -179,7 +179,7 @@ def regridded(program: NetworkProgram, buffer: Buffer) -> JsonValue:
     try:
         walk(chain, nodes)
         made |= said(chain, [{**_kept(buffer), "is": chain.integers(buffer.edge.name)}])
-    except Unsaid as why:
+    except Unsupported as why:
         return {**made, "unclaimed": str(why)}
     return {**made, "sums": ELEMENTS}
 
@@ -198,20 +198,20 @@ def _moved(edge: Edge, nodes: list[Node]) -> JsonValue:
     if not isinstance(edge.type, Integers) or all(end.size == 1 for end in (edge.type.low, edge.type.high)):
         return ELEMENTS
     if all(end.size == 1 for end in range_of(edge)):
-        raise Unsaid("ranges differ along other axes than channels")
+        raise Unsupported("ranges differ along other axes than channels")
     if not nodes or all(node.op == "max_pool" for node in nodes):
         return ELEMENTS
     if len(nodes) > 1 or nodes[0].op != "gather" or nodes[0].attributes["axis"] != 1:
-        raise Unsaid("channels that differ in range are moved")
+        raise Unsupported("channels that differ in range are moved")
     return {**ELEMENTS, "rows": np.ravel(nodes[0].attributes["places"]).tolist()}
 
 
 def _facts(buffer: Buffer) -> JsonValue:
-    """What has to be the same of both edges: scales and zero points, and how memory has their integers."""
+    """Return the facts that two edges must share: scales and zero points, and how memory holds their integers."""
     edge = buffer.edge
     if not isinstance(edge.type, Integers):
         return None
     if buffer.role != "arena" and (edge.is_float or edge.type.zero.any()):
-        raise Unsaid("integers become numbers")
+        raise Unsupported("integers become numbers")
     shown = edge_facts(edge, False)
     return [*(checker.array(shown[k]).ravel().tolist() for k in ("scale", "zero")), operand_of(buffer)]

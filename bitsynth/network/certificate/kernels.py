@@ -1,4 +1,4 @@
-"""Kernels and programs that a network's C is made of, by the digests of the certificates they have in the store."""
+"""The kernels and elementwise programs in a network's C, by the digests of their certificates in the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ProvedKernel = Proved | ProvedDepthwise | ProvedProgram
 
 
 class KernelRecord(msgspec.Struct, frozen=True):
-    """A stored kernel, or a program of elements, of a digest."""
+    """A stored kernel or elementwise program, by its digest."""
 
     kind: Literal["product", "depthwise", "elementwise"]
     name: str
@@ -35,7 +35,7 @@ class KernelRecord(msgspec.Struct, frozen=True):
     digest: str
 
     def proved(self) -> ProvedKernel:
-        """What is stored, checked again but for what Z3 discharged; SpecError if nothing of this digest is."""
+        """Return the stored kernel, checked again except for what Z3 discharged; SpecError if none has this digest."""
         for path in self._paths():
             match self.kind:
                 case "product" if kernels.read_entry(path).digest == self.digest:
@@ -55,7 +55,7 @@ class KernelRecord(msgspec.Struct, frozen=True):
 
 
 def discharged(proved: ProvedKernel, budget: Budget) -> int:
-    """Have Z3 discharge what a kernel's proof rests on; how many questions. Refuted if something is wrong."""
+    """Have Z3 discharge the obligations of a kernel's proof; return their number. Refuted if one is wrong."""
     from bitsynth.proof import discharge
     from bitsynth.proof.elementwise import discharge as element_discharge
 
@@ -66,7 +66,7 @@ def discharged(proved: ProvedKernel, budget: Budget) -> int:
 
 
 def records_of(step: NetworkStep) -> list[KernelRecord]:
-    """The kernel of a layer and the proved programs around it, or the programs that glue calls."""
+    """Return the kernel of a layer and the proved programs around it, or the programs that glue calls."""
     if isinstance(step, LayerStep):
         programs = [p for p in step.layer.programs.by_field.values() if isinstance(p, ElementwiseProgram)]
         return [_kernel(step.layer), *map(_record, programs)]
@@ -84,7 +84,7 @@ def _kernel(layer: PackedLayer) -> KernelRecord:
 
 
 def _record(program: ElementwiseProgram) -> KernelRecord:
-    """A stored program of elements, or the one whose results it moves."""
+    """Return the record of an elementwise program, or of the program whose results it moves."""
     proved = elementwise.find(program.isa, program.spec)
     assert proved is not None
     found = elementwise.entry(proved)

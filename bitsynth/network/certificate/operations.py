@@ -1,4 +1,4 @@
-"""Rows of the operators' table as operations of the checker, each in the order of its reference."""
+"""Graph operators as operations of the checker, each in the order of its reference."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Integers
 from bitsynth.network.certificate.arrays import stored
-from bitsynth.network.certificate.chains import ChainValue, ChainWriter, Rule, Unsaid, may_wrap
+from bitsynth.network.certificate.chains import ChainValue, ChainWriter, Rule, Unsupported, may_wrap
 from bitsynth.network.certificate.checker import CURVES
 
 
 def _typed(chain: ChainWriter, node: Node, made: ChainValue) -> ChainValue:
-    """Numbers of the edge that a node makes, in its type of the file."""
+    """Return the numbers of a node's result in its type of the file."""
     edge = chain.graph.edges[node.outputs[0]]
     if edge.is_float and not isinstance(edge.type, Integers):
         return chain.typed(made, edge.dtype)
@@ -26,7 +26,7 @@ def _binary(name: str) -> Rule:
     def rule(chain: ChainWriter, node: Node) -> ChainValue:
         made = chain.graph.edges[node.outputs[0]]
         if not made.is_float and (may_wrap(made) or name == "div"):
-            raise Unsaid(f"{node.op} of {made.dtype} may wrap or be cut off")
+            raise Unsupported(f"{node.op} of {made.dtype} may wrap or be cut off")
         a, b = (chain.number(edge) for edge in node.inputs)
         return _typed(chain, node, chain.op(name, a, b))
 
@@ -95,7 +95,7 @@ def _root(chain: ChainWriter, node: Node) -> ChainValue:
 def _cast(chain: ChainWriter, node: Node) -> ChainValue:
     made, given = chain.graph.edges[node.outputs[0]], chain.graph.edges[node.inputs[0]]
     if not made.is_float and (given.is_float or may_wrap(made)):
-        raise Unsaid(f"a cast from {given.dtype} to {made.dtype}")
+        raise Unsupported(f"a cast from {given.dtype} to {made.dtype}")
     a = chain.number(node.inputs[0])
     return chain.typed(a, made.dtype) if made.is_float else a
 
@@ -117,7 +117,7 @@ def _batch_norm(chain: ChainWriter, node: Node) -> ChainValue:
 
 def _curved(chain: ChainWriter, node: Node) -> ChainValue:
     if not chain.exact:
-        raise Unsaid(f"{node.op} is as the reference computes it in floats")
+        raise Unsupported(f"{node.op} is as the reference computes it in floats")
     return chain.op(node.op, chain.number(node.inputs[0]))
 
 
@@ -125,7 +125,7 @@ def _curved(chain: ChainWriter, node: Node) -> ChainValue:
 
 
 def _step(chain: ChainWriter, node: Node, made: ChainValue) -> ChainValue:
-    """Integers of the edge that a node makes."""
+    """Return the integers of a node's result."""
     return ChainValue(made.name, "float64", made.is_constant, chain.graph.edges[node.outputs[0]])
 
 
@@ -159,7 +159,7 @@ def _rounded(chain: ChainWriter, a: ChainValue, mode: str) -> ChainValue:
 
 
 def _counted(chain: ChainWriter, a: ChainValue, levels: ChainValue, least: int, step: int) -> ChainValue:
-    """How many levels are reached, so many steps above the least number."""
+    """Return the number of levels reached, times `step`, plus the least number."""
     made = chain.op("count", a, levels)
     if step == 2:  # sums of whole numbers are exact in float64 to the checker, products are not
         made = chain.op("add", made, made)
@@ -184,7 +184,7 @@ def _quantize(chain: ChainWriter, node: Node) -> ChainValue:
 
 
 def _limited(chain: ChainWriter, made: ChainValue, zero: Any, at: Mapping[str, Any]) -> ChainValue:
-    """Whole numbers with a zero point, between limits."""
+    """Return whole numbers plus a zero point, clipped."""
     if zero is not None and np.any(zero):
         made = chain.op("add", made, chain.constant(np.asarray(zero).astype(np.int64)))
     return _between(chain, made, at["low"], at["high"])
@@ -225,7 +225,7 @@ def _add_codes(chain: ChainWriter, node: Node) -> ChainValue:
 
 
 def _fused_codes(chain: ChainWriter, node: Node) -> ChainValue:
-    """In float32, a product and sum rounded once: float64 holds them."""
+    """Return a product and sum rounded once to float32: float64 holds both exactly."""
     grids = [np.asarray(x) for x in node.attributes["grids"]]
     ratios = [grids[k] / grids[4] for k in (0, 2)]
     start = grids[5].astype(np.float32) - _fused(grids[1], ratios[0], grids[3].astype(np.float32) * ratios[1])
@@ -244,7 +244,7 @@ def _count(chain: ChainWriter, node: Node) -> ChainValue:
     at, a = node.attributes, chain.number(node.inputs[0])
     rows = at["thresholds"]
     if len(rows) > 1 and at["axis"] != chain.place[1]:
-        raise Unsaid("thresholds differ along another axis than channels")
+        raise Unsupported("thresholds differ along another axis than channels")
     name = f"k{len(chain.constants)}"
     chain.constants[name] = stored(np.asarray(rows))
     levels = ChainValue(name, rows.dtype.name, True)

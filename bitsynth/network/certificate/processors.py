@@ -1,4 +1,4 @@
-"""The certificate of a library for several processors: whose certificates belong to it, and what is around them."""
+"""The certificate of a library for several processors: the certificates of each, and the digests of the other files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bitsynth.network.library.processors import processors_files
 
 
 class _Processors(msgspec.Struct, frozen=True):
-    """The certificates of processors, in order, and the digests of files; places are as seen from their folder."""
+    """The certificates of processors, in order, and the digests of files; paths are relative to their folder."""
 
     processors: dict[str, str]
     files: dict[str, str]
@@ -46,7 +46,7 @@ def processors_certificate(
 
 
 def certificates_of(path: Path) -> list[Path]:
-    """The certificates of networks that the one at `path` is of: those of its processors, or itself.
+    """Return the certificates of networks that the one at `path` stands for: those of its processors, or itself.
 
     Raises:
         Refuted: A file is another than that of a library for several processors.
@@ -89,7 +89,7 @@ def require_around(path: Path, texts: Mapping[str, NetworkText]) -> None:
 
 
 def _require(path: Path, name: str, said: str) -> None:
-    """Refuted unless the file called `name` in the folder of the certificate at `path` has a digest."""
+    """Raise Refuted unless the file `name` in the folder of the certificate at `path` has the digest."""
     try:
         if not (path.parent / name).resolve().is_relative_to(path.parent.resolve()):
             raise FileNotFoundError

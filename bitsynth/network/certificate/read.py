@@ -1,4 +1,4 @@
-"""Certificates as they are read: text that anybody may have written, checked by the checker that lies beside it."""
+"""Reading certificates, which anybody may have written, and checking them with the checker that lies next to them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from bitsynth.network.certificate.kernels import KernelRecord
 from bitsynth.network.certificate.rebuild import Library, library_of, require_files
 from bitsynth.network.certificate.write import ENDS, FORMAT
 
-MOST_WEIGHTS = 1 << 32
+MAX_WEIGHTS = 1 << 32
 """Bytes of a file of weights that is read."""
-MOST_FILES = 1 << 16
+MAX_FILES = 1 << 16
 """Files of a folder that are looked at."""
 REMEDY = "compile the network again"
 
 
 class StepClaims(msgspec.Struct, frozen=True):
-    """What a step of a network claims, and if nothing, why."""
+    """The claims of a step, or the reason why it has none."""
 
     kind: str
     nodes: list[tuple[str, str]]
@@ -39,7 +39,7 @@ class StepClaims(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """How a file was read: the options that are no part of the graph's name."""
+    """The options with which a file was read."""
 
     batch: int | None
     codes: InputCodes | None
@@ -47,7 +47,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class NetworkCertificate(msgspec.Struct, frozen=True):
-    """The part of a certificate that is shown."""
+    """The part of a certificate that commands show."""
 
     network: str
     reference: str
@@ -66,13 +66,13 @@ class NetworkCertificate(msgspec.Struct, frozen=True):
 
     @property
     def unproved_aliases(self) -> list[tuple[str, str]]:
-        """The buffers whose integers mean something else than those of the memory that they are, unproved, and why."""
-        aliases = checker.regridded(self.buffers)
+        """The aliases whose integers are on another grid than those of their memory, unproved, with reasons."""
+        aliases = checker.regrid_aliases(self.buffers)
         return [(name, step["unclaimed"]) for name, step in aliases.items() if step["unclaimed"]]
 
     @property
     def proved(self) -> list[StepClaims]:
-        """The steps that claim something."""
+        """The steps with claims."""
         return [step for step in self.steps if step.claims]
 
 
@@ -121,7 +121,7 @@ def rendered(found: NetworkCertificate, path: Path) -> Library:
     """
     stem = path.name.removesuffix(ENDS)
     try:
-        weights = {name: read_file(path.parent / name, MOST_WEIGHTS) for name in found.files if "_weights." in name}
+        weights = {name: read_file(path.parent / name, MAX_WEIGHTS) for name in found.files if "_weights." in name}
         library = library_of(parsed(path), stem, weights)
         require_files(library, found.files)
     except AssertionError as why:
@@ -143,7 +143,7 @@ def further_files(folder: Path, listed: Collection[str]) -> list[str]:
         Refuted: One of them, at any depth, is a header that is not of another library: a compiler that looks into the
             folder could include it instead of the system's header of that name.
     """
-    found = sorted(path.relative_to(folder) for path in islice(folder.rglob("*"), MOST_FILES) if path.is_file())
+    found = sorted(path.relative_to(folder) for path in islice(folder.rglob("*"), MAX_FILES) if path.is_file())
     left = [path for path in found if str(path) not in listed and not path.name.endswith(ENDS)]
     for path in left:
         if path.suffix == ".h" and not _is_of_library(folder / path):
@@ -159,7 +159,7 @@ def _is_of_library(header: Path) -> bool:
 
 
 def parsed(path: Path) -> Any:
-    """The certificate at `path` as JSON; SpecError if it is of another format, ToolError if it cannot be read."""
+    """Return the certificate at `path` as JSON; SpecError for another format, ToolError if it cannot be read."""
     try:
         given = json.loads(read_file(path))
     except FileNotFoundError:

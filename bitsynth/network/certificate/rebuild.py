@@ -1,4 +1,4 @@
-"""The C library that a certificate describes, rendered anew: what the files of its folder must be, byte for byte.
+"""Renders the C library that a certificate describes: the files of its folder must be equal to it, byte for byte.
 
 A certificate has of each step what its C is rendered from: of a layer its specification, schedule and epilogue, whose
 weights are those of its claim; of glue the arguments that made it; of plain C its text. From these and the kernels in
@@ -33,6 +33,8 @@ from bitsynth.network.certificate.claims import layer_formulas, layer_sums, oper
 from bitsynth.network.certificate.edges import edge_facts, edge_of
 from bitsynth.network.certificate.kernels import records_of
 from bitsynth.network.certificate.recipe import rebuilt, recipe
+from bitsynth.network.formulas import Chain, StepFunction
+from bitsynth.network.fusion.inputs import input_step
 from bitsynth.network.library import NetworkText
 from bitsynth.network.library.weights import Weights
 from bitsynth.network.plain import conversion
@@ -48,8 +50,6 @@ from bitsynth.network.program import (
     NetworkStep,
     PlainStep,
 )
-from bitsynth.network.regions.inputs import input_step
-from bitsynth.network.stairs import Chain, Staircase
 
 _MOVES = (MaxPool2d, Resize, DepthToSpace)
 """Glue whose results are elements that it reads."""
@@ -70,11 +70,11 @@ def step_recipe(program: NetworkProgram, step: NetworkStep, claims: list[JsonVal
         return {"glue": recipe(step.glue), "image": list(step.image)}
     if is_conversion(program.graph, step, program.buffers):
         return {}
-    if isinstance(step.formula, Staircase) and claims:
+    if isinstance(step.formula, StepFunction) and claims:
         to = program.buffers[step.outputs[0]]
         made_of = replace(to, edge=edge_of(to.edge.name, edge_facts(to.edge, False)))
         for order in (PLAIN, CHANNELS_LAST):
-            if _same_text(step, input_step(_stairs(claims[0], made_of), made_of.edge, order)):
+            if _same_text(step, input_step(_step_function(claims[0], made_of), made_of.edge, order)):
                 return {"order": order}
     constants = [
         {"type": x.dtype.name, "shape": list(x.shape), "digest": _digest(np.ascontiguousarray(x).tobytes())}
@@ -101,8 +101,8 @@ def _same_text(one: PlainStep, other: PlainStep) -> bool:
     return all(same) and len(one.constants) == len(other.constants) and all(np.array_equal(a, b) for a, b in pairs)
 
 
-def _stairs(claim: JsonValue, made: Buffer) -> Staircase:
-    """Return the staircase of which a claim has the thresholds, from the caller's floats to codes."""
+def _step_function(claim: JsonValue, made: Buffer) -> StepFunction:
+    """Return the step function of which a claim has the thresholds, from the caller's floats to codes."""
     operand, kind = made.format.operand, made.edge.integers
     checker.require(operand is not None and claim["by"] == "thresholds", "codes of floats are by thresholds")
     assert operand is not None
@@ -111,7 +111,9 @@ def _stairs(claim: JsonValue, made: Buffer) -> Staircase:
     thresholds = (values + rising[:, None])[:, first::per_level]
     low, high = (np.full(len(values), end) for end in checker.PLACES)
     none = np.zeros((*thresholds.shape, 2), np.int64)
-    return Staircase(Chain("", (), (), (), len(values) > 1), low, high, thresholds, rising, kind.least, kind.step, none)
+    return StepFunction(
+        Chain("", (), (), (), len(values) > 1), low, high, thresholds, rising, kind.least, kind.step, none
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,13 +200,13 @@ def _buffer(name: str, facts: JsonValue, edges: JsonValue) -> Buffer:
 
 
 class _Constants:
-    """Constants of plain C, which lie among those of all steps in a file of weights, in the order of steps."""
+    """The constants of plain C, taken in the order of steps from the file with the constants of all steps."""
 
     def __init__(self, words: bytes) -> None:
         self.words, self.placed, self.known = words, Weights(), dict[str, bytes]()
 
     def place(self, raw: bytes) -> None:
-        """Lay the next constant of any step."""
+        """Lay out the next constant of any step."""
         self.placed.place(np.frombuffer(raw, np.uint8))
         self.known[_digest(raw)] = raw
 
@@ -236,7 +238,7 @@ def _step(
         (source,), (to,) = names[1:]
         if "order" in own:
             checker.require(own["order"] in {PLAIN, CHANNELS_LAST}, "floats lie in no known order")
-            text = input_step(_stairs(facts["claims"][0], buffers[to]), buffers[to].edge, own["order"])
+            text = input_step(_step_function(facts["claims"][0], buffers[to]), buffers[to].edge, own["order"])
         else:
             text = conversion(graph, buffers[source], buffers[to])
         made = replace(text, nodes=nodes, inputs=(source,), outputs=(to,))
@@ -264,7 +266,7 @@ def _image(own: JsonValue) -> tuple[int, int, int]:
 
 
 def _lay(constants: _Constants, arrays: Mapping[str, Tensor], kinds: tuple[tuple[str, str], ...]) -> None:
-    """Lay the arrays of a layer or of glue, in the order that C has them."""
+    """Lay out the arrays of a layer or of glue in the order of the C."""
     for name, _ in kinds:
         if name in arrays:
             constants.place(np.ascontiguousarray(arrays[name]).tobytes())

@@ -1,4 +1,4 @@
-"""Values that C is rendered from, as certificates have them: layers, epilogues and glue by the arguments they take.
+"""Recipes: layers, epilogues and glue in certificates, as the arguments of their constructors.
 
 A recipe is JSON from which `rebuilt` makes the same value. It calls constructors of `CLASSES` alone, which check their
 arguments, as anybody may have written the recipe.

@@ -1,4 +1,4 @@
-"""The certificate of a network: what each step claims, where buffers lie, and the digests of all files."""
+"""Writes the certificate of a network: the claims of each step, the places of buffers, and the digests of all files."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.network.arena import ArenaPlan, uses
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue
-from bitsynth.network.certificate.chains import Unsaid
+from bitsynth.network.certificate.chains import Unsupported
 from bitsynth.network.certificate.claims import glue_claims, input_claims, layer_claims
 from bitsynth.network.certificate.edges import edge_facts
 from bitsynth.network.certificate.elements import (
+    affine_claims,
     carried_claims,
     conversion_claims,
     curve_claims,
-    line_claims,
     number_claims,
     regridded,
 )
 from bitsynth.network.certificate.kernels import records_of
 from bitsynth.network.certificate.rebuild import step_recipe
 from bitsynth.network.certificate.recipe import recipe
+from bitsynth.network.formulas.affine import AffineFormula
+from bitsynth.network.formulas.curves import Curve
+from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.program import (
     PACKED,
     Buffer,
@@ -41,9 +44,6 @@ from bitsynth.network.program import (
     NetworkStep,
     alias_root,
 )
-from bitsynth.network.stairs.curves import Curve
-from bitsynth.network.stairs.lines import Line
-from bitsynth.network.stairs.staircase import Staircase
 
 FORMAT = checker.FORMAT
 ENDS = ".certificate.json"
@@ -53,7 +53,7 @@ ENDS = ".certificate.json"
 def certificate(
     program: NetworkProgram, plan: ArenaPlan, files: Mapping[str, str | bytes], reading: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
-    """The certificate of a program whose library is `files`, as values for JSON; `reading` says how its file was read.
+    """Return the certificate of a program with the library `files`, as JSON; `reading` has the reader's options.
 
     It claims what `checker` can check by itself: of each step with sums or tables that C's formula is the network's own
     chain on the whole range, of the plan that buffers do not meet, of files that they are these. Of other steps it says
@@ -93,7 +93,7 @@ def certificate(
 
 
 def digest(certificate: Mapping[str, JsonValue]) -> str:
-    """The digest of everything in a certificate but for its digest."""
+    """Return the digest of everything in a certificate except its digest."""
     text = json.dumps({**certificate, "digest": ""}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -105,7 +105,7 @@ def certificate_files(
     files: Mapping[str, str | bytes],
     reading: Mapping[str, JsonValue],
 ) -> dict[str, str]:
-    """The certificate of a library called `name`, and the program that checks it, by file name."""
+    """Return the certificate of the library `name`, and the program that checks it, by file name."""
     script = marked({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
     made = certificate(program, plan, {**files, **script}, reading)
     return {**script, f"{name}{ENDS}": as_json(made)}
@@ -137,12 +137,12 @@ def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     }
     try:
         return {**made, "unclaimed": "", **_claims(program, step)}
-    except Unsaid as why:
+    except Unsupported as why:
         return {**made, "unclaimed": str(why), "claims": []}
 
 
 def _settled(program: NetworkProgram, step: JsonValue, edges: dict[str, JsonValue]) -> JsonValue:
-    """A step whose real numbers have a range: those it makes by its claim, those it reads by the step before."""
+    """Return a step with the ranges of its real numbers: of results by its claim, of inputs by the step before."""
     names = [program.buffers[name].edge.name for name in (*step["inputs"], *step["outputs"])]
     if low_high := step.pop("reach", None):
         for name, buffer in program.buffers.items():
@@ -168,7 +168,7 @@ def undecided_less(
     has_curves = not {op["op"] for op in step["chain"]}.isdisjoint(checker.CURVES)
     made = [edge for edge in given[len(step["inputs"]) :] if "scale" in edge]
     is_along = any(not np.array_equal(checker.ends_of(e), checker.ends_of(e, inner=True)) for e in made)
-    look = checker.prove if has_curves or is_along else checker.task_of
+    look = checker.prove if has_curves or is_along else checker.make_task
     try:
         look(step, used, given, exact)
     except AssertionError as why:
@@ -192,15 +192,15 @@ def _claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
 
 
 _OF_FORMULAS: dict[type, Callable[..., JsonValue]] = {
-    Staircase: input_claims,
-    Line: line_claims,
+    StepFunction: input_claims,
+    AffineFormula: affine_claims,
     Curve: curve_claims,
 }
 """What is claimed of plain C, by what it computes."""
 
 
 def _gives_numbers(program: NetworkProgram, step: NetworkStep) -> bool:
-    """Whether nodes make real numbers, or integers of real numbers are given to the caller as these."""
+    """Return whether a step computes real numbers, or hands integers to the caller as real numbers."""
     made = program.buffers[step.outputs[0]]
     if isinstance(made.edge.type, Integers):
         return made.role == "output" and (made.edge.is_float or bool(made.edge.type.zero.any()))
@@ -208,14 +208,14 @@ def _gives_numbers(program: NetworkProgram, step: NetworkStep) -> bool:
 
 
 def _reads_numbers(program: NetworkProgram, step: NetworkStep) -> bool:
-    """Whether numbers of the caller become the integers that they stand for."""
+    """Return whether a step turns the caller's numbers into the integers that they stand for."""
     given = [program.buffers[name] for name in step.inputs]
     is_input = [b.role == "input" and b.edge.is_float and isinstance(b.edge.type, Integers) for b in given]
     return not step.nodes and is_input == [True]
 
 
 def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[int]], buffer: Buffer) -> JsonValue:
-    """Where a buffer lies, when it is in use, what its elements hold."""
+    """Return a buffer's place, its live range and the range of its elements."""
     form, root = buffer.format, alias_root(program.buffers, buffer.name)
     operand = [form.operand.scale, form.operand.offset] if form.operand else [1, 0]
     made = {
@@ -237,7 +237,7 @@ def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[in
 
 
 def _holds(buffer: Buffer) -> list[int]:
-    """The least and greatest integer that elements can be; of numbers nothing is said."""
+    """Return the least and greatest integer of a buffer's elements; nothing for real numbers."""
     form = buffer.format
     if form.operand:
         return [form.operand.value(0), form.operand.value(form.operand.codes[-1])]
@@ -248,7 +248,7 @@ def _holds(buffer: Buffer) -> list[int]:
 
 
 def _lives(program: NetworkProgram, used: Mapping[str, list[int]], root: str) -> list[int]:
-    """The first and the last step that uses a buffer's memory."""
+    """Return the first and the last step that use a buffer's memory."""
     found = used.get(root, [])
     if root in program.inputs:
         return [0, max(found, default=0)]
@@ -256,6 +256,6 @@ def _lives(program: NetworkProgram, used: Mapping[str, list[int]], root: str) ->
 
 
 def _kernels(program: NetworkProgram) -> list[JsonValue]:
-    """Kernels and programs with certificates of their own."""
+    """Return the kernels and programs that have certificates of their own."""
     found = [record for step in program.steps for record in records_of(step)]
     return [msgspec.to_builtins(record) for record in dict.fromkeys(found)]

@@ -1,4 +1,4 @@
-"""Checks of a compiled network: its C, edge by edge, against its reference, and that against other runtimes.
+"""Checks of a compiled network, edge by edge: its C against its reference, and the reference against other runtimes.
 
 Inputs    of a file, or drawn (`data.py`)
   --compared->  counts of what differs (`comparison.py`), of the C and of each peer (`peers.py`)

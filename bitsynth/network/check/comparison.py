@@ -1,4 +1,4 @@
-"""What differs: of each edge of a network the elements that the C, and each peer, have otherwise than its reference."""
+"""Comparison of every edge of a network: elements that differ between the reference and the C, or another runtime."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PEERS_OFF = 1e-4
 
 @dataclass(frozen=True)
 class EdgeCheck:
-    """An edge, compared on all inputs.
+    """The comparison of an edge on all inputs.
 
     Args:
         edge: Its name.
@@ -54,13 +54,13 @@ class EdgeCheck:
 
     @property
     def ordinary(self) -> dict[str, int]:
-        """Of `differ` the part on inputs without ties."""
+        """The elements of `differ` on inputs without ties."""
         return {who: count - self.on_ties[who] for who, count in self.differ.items()}
 
 
 @dataclass(frozen=True)
 class NetworkCheck:
-    """A network, compared.
+    """The comparison of a network.
 
     Args:
         name: The network's.
@@ -84,23 +84,23 @@ class NetworkCheck:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Who computed edges, the C first."""
+        """The runtimes that computed edges, the C first."""
         found = {name for edge in self.edges for name in edge.differ}
         return tuple(name for name in (OURS, *PEERS) if name in found)
 
     @property
     def first(self) -> EdgeCheck | None:
-        """The first edge of which the C is not the reference."""
+        """The first edge at which the C differs from the reference."""
         return next((e for e in self.edges if e.differ.get(OURS)), None)
 
     def as_json(self) -> dict[str, Any]:
-        """The check as plain values for JSON."""
+        """Return the check as plain values for JSON."""
         return {**asdict(self), "agrees": self.first is None}
 
 
 @dataclass
 class _Counts:
-    """Elements that differ, so far, by edge and by who computed it: on all inputs, and on those with ties."""
+    """Elements that differ so far, by edge and by runtime: on all inputs, and on inputs with ties."""
 
     graph: Graph
     differ: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -116,7 +116,7 @@ class _Counts:
 
 
 def checked(net: Network, model: Any, inputs: Sequence[Feed], progress: Progress = silent) -> NetworkCheck:
-    """Compare a network on inputs: its C with its reference, and with that each peer that is installed.
+    """Compare a network's C, and each installed runtime, with its reference on inputs.
 
     Args:
         net: The compiled network.
@@ -145,7 +145,7 @@ def checked(net: Network, model: Any, inputs: Sequence[Feed], progress: Progress
 
 
 def _results(net: Network, trace: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """What the C computed: not what it was given."""
+    """Return the edges that the C computed, without its inputs."""
     return {name: value for name, value in trace.items() if name not in net.graph.inputs}
 
 
@@ -190,7 +190,7 @@ def _edges(net: Network, counts: _Counts, inputs: int, left_out: Mapping[str, st
 
 
 def _off(values: Evaluation, name: str, got: Tensor) -> Tensor:
-    """Where the C differs: integers at all, numbers by more than their sums may be off."""
+    """Return where the C differs: integers that are not equal, numbers off by more than rounding allows."""
     edge, want = values.graph.edges[name], values[name]
     if isinstance(edge.type, Integers) and got.dtype == np.int64 and not _is_given_out(values, name):
         return np.asarray(got != want)
@@ -204,12 +204,12 @@ def _off(values: Evaluation, name: str, got: Tensor) -> Tensor:
 
 
 def _is_given_out(values: Evaluation, name: str) -> bool:
-    """Whether an output lies in memory as the caller gets it alone, in numbers of the file."""
+    """Return whether an output is in memory only in the form that the caller gets, numbers of the file."""
     return name in values.graph.outputs and not values.graph.edges[name].is_float
 
 
 def _unit(dtype: np.dtype[Any]) -> float:
-    """A unit in the last place of 1."""
+    """Return a unit in the last place of 1."""
     name = str(dtype)
     if not is_float(name):
         return 0.0
@@ -217,7 +217,7 @@ def _unit(dtype: np.dtype[Any]) -> float:
 
 
 def _off_of_peer(values: Evaluation, name: str, got: Tensor) -> Tensor:
-    """Where a peer differs: by half a code or more, or by more than float32 loses."""
+    """Return where a peer differs: by half a code or more, or by more than float32 rounds away."""
     edge, want = values.graph.edges[name], values.floats(name)
     if got.shape != want.shape:
         return np.ones(want.shape, bool)
@@ -228,7 +228,7 @@ def _off_of_peer(values: Evaluation, name: str, got: Tensor) -> Tensor:
 
 
 def _apart(got: Tensor, want: Tensor, share: float) -> Tensor:
-    """Where numbers differ by more than a share of the greatest, or one is no number."""
+    """Return where numbers differ by more than a share of the greatest one, or one is NaN."""
     a, b = _real(got), _real(want)
     most = np.abs(b[np.isfinite(b)]).max(initial=_NOTHING)
     same = (a == b) | (np.isnan(a) & np.isnan(b))

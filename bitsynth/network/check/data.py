@@ -1,4 +1,4 @@
-"""Inputs to check a network on: drawn at random over what its quantizers tell apart, or read from a file.
+"""Inputs to check a network on: drawn at random in the range of its quantizers, or read from a file.
 
 A number on a tie of the quantizer that reads it, halfway between two codes, is rounded by the last bit of a division.
 Runtimes that compute in floats may choose the other code there, and codes behind it follow. So inputs with such numbers
@@ -41,7 +41,7 @@ def on_ties(graph: Graph, feed: Feed) -> bool:
 
 
 def given(graph: Graph, path: str | os.PathLike[str]) -> list[Feed]:
-    """The inputs in a .npz file: an array a name, its first axis as long as the input's or several times that.
+    """Return the inputs in a .npz file: an array for each name, its first axis a multiple of the input's.
 
     A .npy file has those of the first input alone.
 
@@ -62,7 +62,7 @@ def given(graph: Graph, path: str | os.PathLike[str]) -> list[Feed]:
 
 
 def _parts(edge: Edge, array: Tensor) -> list[Tensor]:
-    """The array, cut along its first axis into inputs."""
+    """Return the parts of an array along its first axis, an input each."""
     batch = edge.shape[0] if edge.shape else 1
     cut = array.ndim == len(edge.shape) and array.ndim > 0 and array.shape[1:] == edge.shape[1:]
     if array.shape != edge.shape and (not cut or not len(array) or len(array) % batch):

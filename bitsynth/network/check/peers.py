@@ -1,4 +1,4 @@
-"""Other runtimes of ONNX files: each computes the edges of a model by their names in the file."""
+"""Other runtimes of ONNX files: each computes all edges of a model, by their names in the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SMALL = ("INT4", "UINT4", "INT2", "UINT2")
 
 
 def _opened(model: Any, *, without: frozenset[str] = frozenset()) -> Any:
-    """A copy of the model whose edges are all outputs, but for some."""
+    """Return a copy of the model in which all edges but some are outputs."""
     onnx = require_onnx()
     made = onnx.ModelProto()
     made.CopyFrom(model)
@@ -30,7 +30,7 @@ def _opened(model: Any, *, without: frozenset[str] = frozenset()) -> Any:
 
 
 def _small(model: Any) -> frozenset[str]:
-    """Edges of integers of 2 and 4 bits."""
+    """Return the edges of integers of 2 and 4 bits."""
     onnx = require_onnx()
     types = {getattr(onnx.TensorProto, name) for name in _SMALL if hasattr(onnx.TensorProto, name)}
     found = onnx.shape_inference.infer_shapes(model).graph.value_info
@@ -38,7 +38,7 @@ def _small(model: Any) -> frozenset[str]:
 
 
 def onnxruntime(model: Any) -> Executor:
-    """ONNX Runtime without optimization: every node as it is written."""
+    """Return an executor of ONNX Runtime without optimization: every node as it is written."""
     import onnxruntime as package
 
     options = package.SessionOptions()
@@ -52,7 +52,7 @@ def onnxruntime(model: Any) -> Executor:
 
 
 def onnx_reference(model: Any) -> Executor:
-    """The reference evaluator of the package onnx."""
+    """Return an executor of the reference evaluator of the package onnx."""
     from onnx.reference import ReferenceEvaluator
 
     evaluator = ReferenceEvaluator(_opened(model))
@@ -61,7 +61,7 @@ def onnx_reference(model: Any) -> Executor:
 
 
 def qonnx(model: Any) -> Executor:
-    """The executor of the package qonnx."""
+    """Return an executor of the package qonnx."""
     from qonnx.core.modelwrapper import ModelWrapper
     from qonnx.core.onnx_exec import execute_onnx
     from qonnx.transformation.infer_shapes import InferShapes

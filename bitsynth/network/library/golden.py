@@ -1,4 +1,4 @@
-"""Inputs of a self-test and what the named reference makes of them: outputs, and a digest of every integer buffer."""
+"""Inputs of a self-test and the reference's results for them: outputs, and a digest of every integer buffer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bitsynth.network.program import Buffer, NetworkProgram
 
 NUMBERS = 256
 """Numbers that the elements of an input are taken from."""
-MOST_SHOWN = 1 << 12
+MAX_SHOWN = 1 << 12
 """Elements of an output that are compared one by one, the first."""
 _BLOCK = 1 << 16
 """Words that are mixed at once: they stay in the cache."""
@@ -25,7 +25,7 @@ _GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB1331
 
 @dataclass(frozen=True)
 class Golden:
-    """What a program is tested with.
+    """The inputs and expected results of a program's self-test.
 
     Args:
         program: The program.
@@ -37,13 +37,13 @@ class Golden:
 
     @cached_property
     def numbers(self) -> list[Tensor]:
-        """The numbers that elements of each input are taken from."""
+        """The numbers from which the elements of each input are chosen."""
         graph = self.program.graph
         return [every(graph, graph.edges[name], NUMBERS) for name in graph.inputs]
 
     @cached_property
     def inputs(self) -> dict[str, Tensor]:
-        """The inputs by name."""
+        """The inputs, by name."""
         graph = self.program.graph
         return {
             name: table[choices(np.prod(graph.edges[name].shape, dtype=int), k)].reshape(graph.edges[name].shape)
@@ -52,7 +52,7 @@ class Golden:
 
     @cached_property
     def _found(self) -> tuple[dict[str, int], dict[str, Tensor]]:
-        """The digest of each tested buffer and the first elements of each output, by name, of one run."""
+        """Return the digest of each tested buffer and the first elements of each output of one run, by name."""
         graph, digests, outputs = self.program.graph, {}, {}
         tested: dict[str, list[Buffer]] = {}
         for _, buffer in self._tested():
@@ -62,18 +62,18 @@ class Golden:
                 digests[buffer.name] = digest(buffer.format.write(value).view(np.uint8))
             if name in graph.outputs:
                 made = floats(graph, name, value) if self.edges is None else value
-                outputs[name] = made.reshape(-1)[:MOST_SHOWN].copy()
+                outputs[name] = made.reshape(-1)[:MAX_SHOWN].copy()
         return digests, outputs
 
     def _tested(self) -> Iterator[tuple[int, Buffer]]:
-        """Of each step the buffers of integers it fills."""
+        """The integer buffers that each step fills."""
         for place, step in enumerate(self.program.steps):
             for buffer in (self.program.buffers[name] for name in step.outputs):
                 if buffer.role == "arena" and isinstance(buffer.edge.type, Integers):
                     yield place, buffer
 
     def digests(self) -> Iterator[tuple[int, Buffer, int]]:
-        """Of each step the buffers of integers it fills, and the digests of what then lies there."""
+        """The integer buffers that each step fills, with the digests of their contents."""
         digests, _ = self._found
         for place, buffer in self._tested():
             if buffer.name in digests:
@@ -86,7 +86,7 @@ class Golden:
 
 
 def choices(count: int, stream: int) -> NDArray[np.uint8]:
-    """Pseudorandom places among `NUMBERS`, those that C makes of a stream's elements."""
+    """Return pseudorandom indices below `NUMBERS`, equal to those that the C computes for a stream's elements."""
     made = np.empty(count, np.uint8)
     for first in range(0, count, _BLOCK):
         part = made[first : first + _BLOCK]
@@ -95,7 +95,7 @@ def choices(count: int, stream: int) -> NDArray[np.uint8]:
 
 
 def digest(memory: NDArray[np.uint8]) -> int:
-    """The sum of mixed words and their places, as C makes it; behind the last byte are zeros."""
+    """Return the sum of mixed words and their places, as the C computes it; the last word is padded with zeros."""
     total = np.uint64(0)
     for first in range(0, memory.size, 8 * _BLOCK):
         part = memory[first : first + 8 * _BLOCK]
@@ -113,7 +113,7 @@ def _counted(count: int, first: int) -> NDArray[np.uint64]:
 
 
 def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The last part of splitmix64."""
+    """Return the last step of splitmix64."""
     with np.errstate(over="ignore"):
         z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)

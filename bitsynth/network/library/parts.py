@@ -1,4 +1,4 @@
-"""What steps of a network share: kernels, epilogues' programs and the runtime, each once under a name of its own."""
+"""The C that steps of a network share: kernels, programs of epilogues and the runtime, each once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Parts:
 
     @classmethod
     def of(cls, program: NetworkProgram) -> Parts:
-        """The parts of all steps, gathered once."""
+        """Return the parts of all steps."""
         if program not in _known:
             _known[program] = cls._gathered(program)
         return _known[program]
@@ -67,7 +67,7 @@ class Parts:
         return made
 
     def layer_names(self, layer: PackedLayer) -> tuple[str, dict[str, str]]:
-        """The name of a layer's kernel, and those of its programs by their fields of `struct bs_layer`."""
+        """Return the names of a layer's kernel and of its programs, the latter by their fields of `struct bs_layer`."""
         if id(layer) not in self.layers:
             self.layers[id(layer)] = self._named(layer)
         return self.layers[id(layer)]
@@ -105,7 +105,7 @@ class Parts:
 
     @property
     def requirements(self) -> Requirements:
-        """What all parts need together: of flags that choose one of several, as -march, the set's own."""
+        """Return the compiler flags that all parts need; of flags such as -march, the instruction set's own."""
         every = [load(self.isa).requirements(), *self.needs]
         flags: dict[str, str] = {}
         for flag in (f for n in every for f in n.cc_flags):
@@ -115,12 +115,12 @@ class Parts:
 
     @property
     def features(self) -> list[tuple[str, str]]:
-        """The processor's features that all parts need together, and the C that asks for each."""
+        """Return the processor features that all parts need, and the C that tests each."""
         probes = {f: text for name in (self.isa, *self.sets) for f, text in load(name).table.probes.items()}
         return [(f, probes[f]) for f in self.requirements.host]
 
     def files(self, *, threads: bool) -> dict[str, str]:
-        """All files, the pool among them if there are `threads`."""
+        """Return all files, with the thread pool if there are `threads`."""
         own = {name: text for part in (self.kernels, self.epilogues) for x in part.values() for name, text in x.items()}
         return {**own, **self._runtime(threads)}
 
@@ -154,7 +154,7 @@ def _glue_programs(isa: str) -> Mapping[str, str]:
 
 
 def _with_included(files: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """The files of these names and the headers that they include."""
+    """Return the files of these names and the headers that they include."""
     found: dict[str, str] = {}
     left = [*names]
     while left:
@@ -165,7 +165,7 @@ def _with_included(files: Mapping[str, str], names: Iterable[str]) -> dict[str, 
 
 
 def _kept(parts: dict[str, Mapping[str, str]], name: str, files: Mapping[str, str]) -> str:
-    """The name under which a part is kept: its own, or one of its own if another text has that."""
+    """Return the name under which a part is kept: its own, or a new one if another text has that name."""
     number, chosen, renamed = 1, name, files
     while parts.setdefault(chosen, renamed) != renamed:
         number += 1
@@ -175,6 +175,6 @@ def _kept(parts: dict[str, Mapping[str, str]], name: str, files: Mapping[str, st
 
 
 def _as(old: str, new: str, text: str) -> str:
-    """The text with one name, and what begins with it, changed to another."""
+    """Return the text with a name, and names that begin with it, changed."""
     made = re.sub(rf"\b{old}", new, text)
     return re.sub(rf"\b{old.upper()}", new.upper(), made)

@@ -1,4 +1,4 @@
-"""One network for several processors as a C library, which chooses by the processor that it runs on."""
+"""A network for several processors as one C library, which chooses by the processor that it runs on."""
 
 from __future__ import annotations
 

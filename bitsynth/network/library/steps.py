@@ -1,4 +1,4 @@
-"""The steps of a network as C: constants of a layer or of glue, functions of plain C, and a call of each."""
+"""The steps of a network as C: constants of layers and glue, functions of plain C, and their calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Fields = list[tuple[str, str]]
 
 @dataclass(frozen=True, eq=False)
 class CStep:
-    """A step as the template has it.
+    """A step as the template takes it.
 
     Args:
         number: Its place.
@@ -53,7 +53,7 @@ class CStep:
 
 @dataclass(eq=False)
 class StepWriter:
-    """The C of a program's steps; their constants gather in `weights`."""
+    """Writes the C of a program's steps, and collects their constants in `weights`."""
 
     name: str
     program: NetworkProgram
@@ -62,7 +62,7 @@ class StepWriter:
     weights: Weights = field(default_factory=Weights)
 
     def steps(self) -> list[CStep]:
-        """All steps, in order."""
+        """Return all steps, in order."""
         made = []
         for number, step in enumerate(self.program.steps):
             made.append(self._step(number, step))
@@ -80,7 +80,7 @@ class StepWriter:
         return self._plain(number, about, step)
 
     def _about(self, step: NetworkStep) -> str:
-        """The last node of a step, and how many it has before; of a conversion the edge."""
+        """Return the last node of a step and the number before it; for a conversion the edge."""
         if not step.nodes:
             return f"conversion of {spoken(self.program.buffers[step.outputs[0]].edge.name)}"
         before = len(step.nodes) - 1
@@ -132,7 +132,7 @@ class StepWriter:
         return c_type(self.program.buffers[name].format.dtype)
 
     def pointer(self, name: str) -> str:
-        """The C expression of a pointer to a buffer's memory."""
+        """Return the C expression of a pointer to a buffer's memory."""
         root = alias_root(self.program.buffers, name)
         if root in self.plan.offsets:
             return f"(void *)(c->arena + {self.plan.offsets[root]})"

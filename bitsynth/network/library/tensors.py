@@ -1,4 +1,4 @@
-"""Inputs and outputs of a network as its C has them: parameters, types and shapes."""
+"""Inputs and outputs of a network in its C: parameters, types and shapes."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class CTensor:
 
     @property
     def ctype(self) -> str:
-        """The type of its elements."""
+        """The C type of its elements."""
         return c_type(self.buffer.format.dtype)
 
     @property
     def elements(self) -> int:
-        """Elements that it has."""
+        """The number of its elements."""
         return math.prod(self.buffer.edge.shape)
 
     @property
     def channels(self) -> int:
-        """Channels of a picture that it may hold: 3 if an axis says so, else 1."""
+        """The channels of a picture that it may hold: 3 if an axis has that size, else 1."""
         shape = self.buffer.edge.shape
         return 3 if len(shape) > 2 and 3 in (shape[1], shape[-1]) and not self.elements % 3 else 1
 
     @property
     def channels_last(self) -> bool:
-        """Whether a pixel's channels lie together."""
+        """Whether a pixel's channels are contiguous."""
         shape = self.buffer.edge.shape
         return len(shape) < 3 or shape[1] != self.channels
 
@@ -51,13 +51,13 @@ class CTensor:
 
     @property
     def about(self) -> str:
-        """What a reader of the header is told: the file's name of it, type and shape."""
+        """The comment in the header: its name in the file, type and shape."""
         edge = self.buffer.edge
         return f"{_quoted(edge.name)}: {edge.dtype} [{', '.join(map(str, edge.shape))}]"
 
 
 def literals(x: Tensor) -> list[str]:
-    """Elements as C spells them; of 16-bit floats the bits."""
+    """Return elements as C literals; for 16-bit floats their bits."""
     kind, flat = c_type(x.dtype.name), np.ascontiguousarray(x).reshape(-1)
     if kind == "uint16_t" and x.dtype.name != "uint16":
         flat = flat.view(np.uint16)
@@ -79,12 +79,12 @@ def _integer(x: int) -> str:
 
 
 def inputs(program: NetworkProgram) -> list[CTensor]:
-    """The inputs, in the file's order."""
+    """Return the inputs, in the file's order."""
     return _named(program, program.inputs, "input")
 
 
 def outputs(program: NetworkProgram) -> list[CTensor]:
-    """The outputs, likewise."""
+    """Return the outputs, in the file's order."""
     return _named(program, program.outputs, "output")
 
 
@@ -98,6 +98,6 @@ def _quoted(name: str) -> str:
 
 
 def spoken(name: str) -> str:
-    """A name of the file as it may stand in a comment or a text of C, on a line that may be broken; a long one cut."""
+    """Return a name of the file that is safe in a C comment or string, on a line that may wrap; a long one is cut."""
     plain = "".join(c if c.isascii() and c.isprintable() and c not in _NOT_SPOKEN else "_" for c in name)
     return shown(plain)

@@ -1,4 +1,4 @@
-"""A network as C files that need nothing else."""
+"""A network as self-contained C files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATUSES = {"OK": 0, "ARENA": -2, "CODES": -3, "NULL": -5}
 
 @dataclass(frozen=True, eq=False)
 class NetworkText:
-    """The C of a program under `name`, its buffers where the plan says.
+    """The C of a program under `name`, with buffers at the places of a plan.
 
     `golden` is what it is tested with, unless by default; weights are one binary file if `has_weights_file`, else C.
     """
@@ -42,7 +42,7 @@ class NetworkText:
 
     @cached_property
     def parts(self) -> Parts:
-        """What steps share."""
+        """The C that steps share."""
         return Parts.of(self.program)
 
     @cached_property
@@ -56,12 +56,12 @@ class NetworkText:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all constants."""
+        """The bytes of all constants."""
         return self._weights.bytes
 
     @property
     def needs(self) -> Requirements:
-        """What the code needs of compiler and processor."""
+        """The compiler flags and processor features that the code needs."""
         return self.parts.requirements
 
     def own(self) -> dict[str, str]:
@@ -80,7 +80,7 @@ class NetworkText:
 
     @property
     def _weights(self) -> Weights:
-        """The constants of all steps, which gather as these are written."""
+        """The constants of all steps, collected as the steps are written."""
         return self._writer.weights if self.steps else Weights()
 
     def files(self) -> dict[str, str]:
@@ -106,7 +106,7 @@ class NetworkText:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """What templates say."""
+        """The values of the templates."""
         isa, shared = load(self.program.isa), self.parts.files(threads=True)
         given, made = tensors.inputs(self.program), tensors.outputs(self.program)
         kernels, epilogues = list(self.parts.kernels), list(self.parts.epilogues)
@@ -138,7 +138,7 @@ class NetworkText:
         }
 
     def _tested(self) -> dict[str, Any]:
-        """What the self-test says beside."""
+        """The values that the self-test's template needs in addition."""
         golden = self.golden or Golden(self.program)
         digests = [
             (step, tensors.spoken(buffer.edge.name), self.plan.offsets[buffer.name], buffer.bytes, f"0x{want:016x}")
@@ -151,7 +151,7 @@ class NetworkText:
 
     @property
     def _first_writer(self) -> int:
-        """The first step that writes what the caller gets."""
+        """The first step that writes an output."""
         given = {*self.program.outputs}
         return next((k for k, s in enumerate(self.program.steps) if given & {*s.outputs}), len(self.program.steps))
 
@@ -161,6 +161,6 @@ class NetworkText:
 
 
 def _parameters(given: Sequence[tensors.CTensor], made: Sequence[tensors.CTensor]) -> str:
-    """The parameters of a call."""
+    """Return the parameters of a call."""
     told = [f"const {t.ctype} *{t.parameter}" for t in given] + [f"{t.ctype} *{t.parameter}" for t in made]
     return ", ".join([*told, "void *arena", "size_t arena_bytes", "struct bs_pool *pool"])

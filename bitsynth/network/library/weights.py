@@ -1,4 +1,4 @@
-"""The constants of a network as one array of words, in which each has a place."""
+"""The constants of a network as one array of words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEAD = f"{MARK}\n".encode().ljust(ALIGN, b"\0")
 
 
 class Weights:
-    """Constants of a network, laid behind each other as they come; of equal ones there is one."""
+    """Constants of a network, one after another in the order of steps; equal constants are stored once."""
 
     def __init__(self) -> None:
         self._places: dict[bytes, int] = {}
@@ -31,7 +31,7 @@ class Weights:
         self.bytes = 0
 
     def place(self, array: NDArray[Any]) -> int:
-        """The word at which the array begins, aligned to 64 bytes."""
+        """Return the word at which an array begins, aligned to 64 bytes."""
         raw = np.ascontiguousarray(array).tobytes()
         if raw not in self._places:
             self._places[raw] = self.bytes // _WORD
@@ -40,11 +40,11 @@ class Weights:
         return self._places[raw]
 
     def end_step(self) -> None:
-        """All that a step has is placed."""
+        """Note that all constants of a step are placed."""
         self._ends.append(self.bytes)
 
     def of_steps(self) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:
-        """Each step that has constants no step before it has: its number, the word where they begin, their bytes."""
+        """The steps with new constants: the step's number, the word at which they begin, their bytes."""
         whole = np.frombuffer(self._whole, np.uint8)
         for step, (begin, end) in enumerate(pairwise(self._ends)):
             if begin < end:
@@ -52,11 +52,11 @@ class Weights:
 
     @property
     def words(self) -> int:
-        """Words of the whole array."""
+        """The number of words of the whole array."""
         return max(1, self.bytes // _WORD)
 
     def files(self, name: str, *, binary: bool) -> dict[str, str]:
-        """The array and its declaration, for a library called `name`; if `binary`, what takes it from a file."""
+        """Return the array and its declaration for the library `name`; with `binary`, C that takes it from a file."""
         head, source = render("network_weights.h.j2", {"name": name, "words": self.words}), f"{name}_weights.c"
         values = {"name": name, "words": self.words, "head": len(_HEAD)}
         if binary:
@@ -77,7 +77,7 @@ class Weights:
 
     @property
     def file(self) -> bytes:
-        """A line that says whose file it is, then the array."""
+        """Return the file of weights: a line that identifies it, then the array."""
         return _HEAD + self._whole
 
     @property

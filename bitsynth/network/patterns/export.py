@@ -1,4 +1,4 @@
-"""A quantized network as an ONNX file of pre-quantized patterns, the same codes at every joint.
+"""Exports a quantized network as an ONNX file of pre-quantized patterns with the same codes on every edge between them.
 
 Activations are uint8: codes, whose integers are what the network has there. What lies between sums and codes becomes
 one factor of float32 and a bias, proved for every sum as those of layers are.
@@ -19,21 +19,28 @@ from bitsynth.graph.names import Names
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import INT32, Edge, Tensor
 from bitsynth.isa.load import names
+from bitsynth.network.def_use import DefUse, NetworkTarget
+from bitsynth.network.formulas import (
+    Chain,
+    Paired,
+    StepFunction,
+    find_chain,
+    find_joined_chain,
+    find_paired_form,
+    find_step_function,
+)
+from bitsynth.network.formulas.epilogues import find_integer_rescaling, find_rescaling, wanted_codes
+from bitsynth.network.fusion.affine import residual_operand
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.fusion.product import Product, find_product
 from bitsynth.network.patterns import floats, layers, others
 from bitsynth.network.patterns.layers import PatternForm
 from bitsynth.network.patterns.writer import PatternWriter, refusal
-from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.regions.lines import residual_operand
-from bitsynth.network.regions.product import Product, product_of
-from bitsynth.network.stairs import Chain, Paired, Staircase, chain_from, joined_chain, paired_form, staircase
-from bitsynth.network.stairs.forms import wanted_codes
-from bitsynth.network.stairs.rescaling import rescaling_of, with_integers_alone
-from bitsynth.network.wiring import NetworkTarget, Wiring
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Nodes that are written together: what they read, what they make, and how."""
+    """Nodes that are written together, with the edges that they read and compute, and the function that writes them."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
@@ -42,19 +49,19 @@ class _Part:
 
 
 def exported(graph: Graph, *, shifts: bool = False) -> ModelProto:
-    """The ONNX file of a network; SpecError names the node that has no pattern.
+    """Return the ONNX file of a network; SpecError names a node that has no pattern.
 
     Its inputs are the codes of the network's first quantizers. With `shifts` factors are an integer and a power of two.
     """
-    wiring = Wiring(graph, _any_target())
+    def_use = DefUse(graph, _any_target())
     writer = PatternWriter(Names(graph.edges, graph.file_names), shifts=shifts)
-    given = [_given(wiring, name) for name in graph.inputs]
+    given = [_given(def_use, name) for name in graph.inputs]
     constants = floats.made_of_constants(graph)
     taken = {node.name for node in constants} | {node.name for _, nodes in given for node in nodes}
     parts: list[_Part] = []
     for node in graph.nodes:
         if node.name not in taken:
-            parts.append(_part(wiring, node, taken))
+            parts.append(_part(def_use, node, taken))
             taken |= {n.name for n in parts[-1].nodes}
     inputs = [edge for edge, _ in given]
     for edge in inputs:
@@ -65,116 +72,116 @@ def exported(graph: Graph, *, shifts: bool = False) -> ModelProto:
 
 
 def _any_target() -> NetworkTarget:
-    """One target as good as another: no part of a file depends on it."""
+    """Return any target: the file does not depend on it."""
     return NetworkTarget(names()[0])
 
 
 def _ordered(parts: Sequence[_Part]) -> list[_Part]:
-    """Each part after those whose edges it reads."""
+    """Return the parts in an order in which each comes after those whose edges it reads."""
     made = {part.output: k for k, part in enumerate(parts)}
     before = {k: [made[e] for e in part.inputs if e in made] for k, part in enumerate(parts)}
     return [parts[k] for k in TopologicalSorter(before).static_order()]
 
 
-def _given(wiring: Wiring, name: str) -> tuple[Edge, tuple[Node, ...]]:
-    """The edge of codes that an input of the network becomes, and the nodes between."""
+def _given(def_use: DefUse, name: str) -> tuple[Edge, tuple[Node, ...]]:
+    """Return the edge of codes that an input of the network becomes, and the nodes in between."""
     nodes = list[Node]()
-    while operand_of(wiring.graph.edges[name]) is None:
-        node = wiring.only_reader(name)
-        if node is None or wiring.only_source(node) != name or TABLE[node.op].kind == "product":
-            (reader, *_) = (*wiring.readers[name], *nodes[-1:], None)
+    while operand_of(def_use.graph.edges[name]) is None:
+        node = def_use.only_reader(name)
+        if node is None or def_use.only_source(node) != name or TABLE[node.op].kind == "product":
+            (reader, *_) = (*def_use.readers[name], *nodes[-1:], None)
             if reader is None:
                 raise SpecError(f"no node reads the input {name}, so it has no pre-quantized pattern")
             raise refusal(reader, f"{name} comes to it without a quantizer")
         nodes.append(node)
         name = node.outputs[0]
-    return wiring.graph.edges[name], tuple(nodes)
+    return def_use.graph.edges[name], tuple(nodes)
 
 
-def _part(wiring: Wiring, node: Node, taken: set[str]) -> _Part:
-    """What begins with a node; SpecError if that has no pattern."""
-    product = product_of(wiring, node)
+def _part(def_use: DefUse, node: Node, taken: set[str]) -> _Part:
+    """Return the part that begins with a node; SpecError if the node has no pattern."""
+    product = find_product(def_use, node)
     if product is not None and product.flatten is not None:
         product = None  # the reshape by itself, then the product
     if product is not None:
-        return _codes(wiring, product, taken) or _sums(wiring, product)
-    (first, *_) = (*(e for e in node.inputs if not wiring.is_constant(e)), "")
-    chain = chain_from(wiring, first) if first and wiring.carries_integers(first) else None
-    stays = chain is not None and all(others.keeps(wiring, n) for n in chain.nodes)
-    if chain and not stays and chain.nodes[0] is node and (form := _form(wiring, chain)):
-        return _rescaled(wiring, chain, form)
-    write = others.writer_of(wiring, node)
+        return _codes(def_use, product, taken) or _sums(def_use, product)
+    (first, *_) = (*(e for e in node.inputs if not def_use.is_constant(e)), "")
+    chain = find_chain(def_use, first) if first and def_use.carries_integers(first) else None
+    stays = chain is not None and all(others.keeps(def_use, n) for n in chain.nodes)
+    if chain and not stays and chain.nodes[0] is node and (form := _form(def_use, chain)):
+        return _rescaled(def_use, chain, form)
+    write = others.writer_of(def_use, node)
     if write is None:
         raise refusal(node, f"{node.op} is none of its operators, or not on these operands")
     return _Part((node,), node.inputs, node.outputs[0], write)
 
 
-def _form(wiring: Wiring, chain: Chain, weights: Tensor | None = None) -> PatternForm | None:
-    """A factor and biases that are a chain behind a product with weights, proved; None if there are none.
+def _form(def_use: DefUse, chain: Chain, weights: Tensor | None = None) -> PatternForm | None:
+    """Return the proved factor and bias that equal a chain after a product; None if there are none.
 
     Sums of small weights are too coarse for a bias of integers: weights become multiples, as far as int8 goes, before
     a float is added.
     """
-    edge = wiring.graph.edges[chain.end]
-    operand, stairs = operand_of(edge), staircase(wiring.graph, chain)
-    if operand is None or stairs is None or any(node.op == "transpose" for node in chain.nodes):
+    edge = def_use.graph.edges[chain.end]
+    operand, step_function = operand_of(edge), find_step_function(def_use.graph, chain)
+    if operand is None or step_function is None or any(node.op == "transpose" for node in chain.nodes):
         return None
-    wanted = wanted_codes(stairs, operand, edge.integers)
-    for gain in dict.fromkeys((1, _most_gain(stairs, weights))):
+    wanted = wanted_codes(step_function, operand, edge.integers)
+    for gain in dict.fromkeys((1, _most_gain(step_function, weights))):
         multiple = replace(wanted, sums=wanted.sums * gain)
-        if (found := with_integers_alone(multiple)) is not None:
+        if (found := find_integer_rescaling(multiple)) is not None:
             return PatternForm(found.epilogue(multiple), found.shift, gain)
-    found = rescaling_of(wanted)
+    found = find_rescaling(wanted)
     return PatternForm(found.epilogue(wanted), found.shift) if found else None
 
 
-def _most_gain(stairs: Staircase, weights: Tensor | None) -> int:
-    """The greatest multiple of weights that int8 holds, doubled as those of bipolar codes are, and its sums int32."""
+def _most_gain(step_function: StepFunction, weights: Tensor | None) -> int:
+    """Return the greatest multiplier for which weights (doubled if bipolar) fit int8 and accumulators int32."""
     if weights is None:
         return 1
-    sums = max(int(np.abs(end).max()) for end in (stairs.low, stairs.high))
+    sums = max(int(np.abs(end).max()) for end in (step_function.low, step_function.high))
     return max(1, min(127 // max(1, 2 * int(np.abs(weights).max())), INT32[1] // max(1, 4 * sums)))
 
 
-def _codes(wiring: Wiring, product: Product, taken: set[str]) -> _Part | None:
-    """A product and its chain to codes, with a residual if there is one."""
-    edges, second = wiring.graph.edges, ""
-    chain = chain_from(wiring, product.end, product.axis)
-    form = _form(wiring, chain, product.weight) if chain else None
+def _codes(def_use: DefUse, product: Product, taken: set[str]) -> _Part | None:
+    """Return the part of a product and its chain to codes, with a residual if there is one; None without a form."""
+    edges, second = def_use.graph.edges, ""
+    chain = find_chain(def_use, product.end, product.axis)
+    form = _form(def_use, chain, product.weight) if chain else None
     if form is None:
-        chain = joined_chain(wiring, product.end, product.axis, product.nodes[0])
+        chain = find_joined_chain(def_use, product.end, product.axis, product.nodes[0])
         if chain is None or taken & {*chain.names} or (operand := operand_of(edges[chain.end])) is None:
             return None
         second = chain.second
-        paired = Paired(wiring.graph, chain, operand, residual_operand(wiring, second))
-        joined = paired_form(paired, floats=True)
+        paired = Paired(def_use.graph, chain, operand, residual_operand(def_use, second))
+        joined = find_paired_form(paired, floats=True)
         form = PatternForm.of(joined) if joined else None
     if chain is None or form is None:
         return None
     end, held = edges[chain.end], form
 
     def write(writer: PatternWriter) -> None:
-        sums = layers.write_sums(writer, wiring, product, held)
+        sums = layers.write_sums(writer, def_use, product, held)
         ends, beside = (edges[product.end], end), edges[second] if second else None
         layers.write_codes(writer, sums, ends, held, product.axis, beside)
 
     inputs = (product.start, *([second] if second else []))
-    return _Part((*product.nodes, *chain.beside, *chain.nodes), inputs, end.name, write)
+    return _Part((*product.nodes, *chain.second_path, *chain.nodes), inputs, end.name, write)
 
 
-def _sums(wiring: Wiring, product: Product) -> _Part:
-    """A product whose sums others read."""
+def _sums(def_use: DefUse, product: Product) -> _Part:
+    """Return the part of a product whose accumulators other nodes read."""
 
     def write(writer: PatternWriter) -> None:
-        layers.write_sums(writer, wiring, product, None)
+        layers.write_sums(writer, def_use, product, None)
         writer.held[product.end] = None
 
     return _Part(product.nodes, (product.start,), product.end, write)
 
 
-def _rescaled(wiring: Wiring, chain: Chain, form: PatternForm) -> _Part:
-    """A chain from integers to codes."""
-    start, end = wiring.graph.edges[chain.start], wiring.graph.edges[chain.end]
+def _rescaled(def_use: DefUse, chain: Chain, form: PatternForm) -> _Part:
+    """Return the part of a chain from integers to codes."""
+    start, end = def_use.graph.edges[chain.start], def_use.graph.edges[chain.end]
 
     def write(writer: PatternWriter) -> None:
         axis, sums = chain.axes[0], writer.integers(start)

@@ -1,4 +1,4 @@
-"""Floats in a pre-quantized file: functions of them, casts, and what makes codes of them again."""
+"""Floats in a pre-quantized file: functions, casts, and quantizers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.reference import run
 from bitsynth.graph.types import Integers, Tensor
+from bitsynth.network.def_use import DefUse
+from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.patterns.writer import PatternWriter
-from bitsynth.network.regions.codes import operand_of
-from bitsynth.network.wiring import Wiring
 
 _FUNCTIONS = {
     "add": "Add",
@@ -24,7 +24,7 @@ _FUNCTIONS = {
 
 
 def made_of_constants(graph: Graph) -> tuple[Node, ...]:
-    """Nodes that read nothing but constants, or what such nodes make."""
+    """Return the nodes that depend on constants alone."""
     known, found = {*graph.constants}, []
     for node in graph.nodes:
         if known.issuperset(node.inputs):
@@ -33,39 +33,39 @@ def made_of_constants(graph: Graph) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def is_function(wiring: Wiring, node: Node) -> bool:
-    """Whether a node is a function of floats that the file has too."""
-    return node.op in _FUNCTIONS and not isinstance(wiring.graph.edges[node.outputs[0]].type, Integers)
+def is_function(def_use: DefUse, node: Node) -> bool:
+    """Return whether a node is a function of floats that ONNX has too."""
+    return node.op in _FUNCTIONS and not isinstance(def_use.graph.edges[node.outputs[0]].type, Integers)
 
 
-def write_function(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
-    """The operator, in the floats of its result."""
-    given, dtype = [], wiring.graph.edges[node.outputs[0]].dtype
-    for edge in wiring.graph.edges_of(node.inputs):
-        numbers = _constant(wiring.graph, edge.name)
+def write_function(writer: PatternWriter, def_use: DefUse, node: Node) -> None:
+    """Write the operator, in the float type of its result."""
+    given, dtype = [], def_use.graph.edges[node.outputs[0]].dtype
+    for edge in def_use.graph.edges_of(node.inputs):
+        numbers = _constant(def_use.graph, edge.name)
         given.append(writer.floats(edge) if numbers is None else writer.constant(numbers, dtype))
     writer.node(_FUNCTIONS[node.op], given, node.outputs[0])
     writer.held[node.outputs[0]] = None
 
 
-def is_cast(wiring: Wiring, node: Node) -> bool:
-    """Whether a node rounds floats to 16 or 32 bits by the network's reference."""
-    graph = wiring.graph
+def is_cast(def_use: DefUse, node: Node) -> bool:
+    """Return whether a node rounds floats to 16 or 32 bits in the network's reference."""
+    graph = def_use.graph
     kinds = [edge.dtype for edge in graph.edges_of((*node.inputs, *node.outputs))]
     return graph.reference == "onnxruntime" and node.op == "cast" and {"float16", "float32"}.issuperset(kinds)
 
 
-def write_cast(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
-    """Cast to the floats of the edge."""
-    given, made = wiring.graph.edges_of((node.inputs[0], node.outputs[0]))
+def write_cast(writer: PatternWriter, def_use: DefUse, node: Node) -> None:
+    """Write a cast to the float type of the edge."""
+    given, made = def_use.graph.edges_of((node.inputs[0], node.outputs[0]))
     writer.held[writer.cast(writer.floats(given), made.dtype, made.name)] = None
 
 
-def is_quantizer(wiring: Wiring, node: Node) -> bool:
-    """Whether a node is QuantizeLinear of float32 by the network's reference: behind a function of floats, say."""
-    if node.op != "quantize" or wiring.graph.reference != "onnxruntime":
+def is_quantizer(def_use: DefUse, node: Node) -> bool:
+    """Return whether a node is QuantizeLinear of float32 in the network's reference, for example after a function."""
+    if node.op != "quantize" or def_use.graph.reference != "onnxruntime":
         return False
-    (given, made), settings = wiring.graph.edges_of((node.inputs[0], node.outputs[0])), node.attributes
+    (given, made), settings = def_use.graph.edges_of((node.inputs[0], node.outputs[0])), node.attributes
     operand = operand_of(made)
     return (
         (given.dtype, settings["real"], settings["rounding"]) == ("float32", "float32", "ROUND")
@@ -77,9 +77,9 @@ def is_quantizer(wiring: Wiring, node: Node) -> bool:
     )
 
 
-def write_quantizer(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
-    """QuantizeLinear, as it is."""
-    given, made = wiring.graph.edges_of((node.inputs[0], node.outputs[0]))
+def write_quantizer(writer: PatternWriter, def_use: DefUse, node: Node) -> None:
+    """Write QuantizeLinear unchanged."""
+    given, made = def_use.graph.edges_of((node.inputs[0], node.outputs[0]))
     operand, value, scale = writer.codes(made), writer.floats(given), np.asarray(node.attributes["scale"])
     assert operand is not None
     if scale.size > 1:
@@ -89,7 +89,7 @@ def write_quantizer(writer: PatternWriter, wiring: Wiring, node: Node) -> None:
 
 
 def _constant(graph: Graph, name: str) -> Tensor | None:
-    """The numbers of an edge that depends on no input; None of any other."""
+    """Return the numbers of an edge that depends on no input; None for other edges."""
     nodes = made_of_constants(graph)
     if name not in {*graph.constants, *(made for node in nodes for made in node.outputs)}:
         return None

@@ -1,4 +1,4 @@
-"""Products, and what turns their sums into codes, in the patterns: integers, a factor of float32, QuantizeLinear."""
+"""Products and requantization in the patterns: integer products, a float32 factor, QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32, Edge, Tensor
 from bitsynth.layers.epilogues import Rescale
+from bitsynth.network.def_use import DefUse
+from bitsynth.network.formulas import EpilogueForm
+from bitsynth.network.fusion.product import Product
 from bitsynth.network.patterns.writer import PatternWriter, refusal
-from bitsynth.network.regions.product import Product
-from bitsynth.network.stairs import EpilogueForm
-from bitsynth.network.wiring import Wiring
 from bitsynth.spec.matmul import MatmulOperand
 
 
 @dataclass(frozen=True, eq=False)
 class PatternForm:
-    """What makes codes of `gain` times the sums with integers `bias` added, one for all or one a channel."""
+    """The requantization of `gain` times the accumulators plus integers `bias`, one for all or one a channel."""
 
     epilogue: Rescale
     bias: Tensor
@@ -27,13 +27,13 @@ class PatternForm:
 
     @classmethod
     def of(cls, form: EpilogueForm) -> PatternForm:
-        """A form of float32, as a layer has it."""
+        """Return the form of a layer's float32 epilogue."""
         assert isinstance(form.epilogue, Rescale)
         return cls(form.epilogue, form.bias)
 
 
-def write_sums(writer: PatternWriter, wiring: Wiring, product: Product, form: PatternForm | None) -> str:
-    """ConvInteger or MatMulInteger, and Add of the bias in int32; the sums' name, the network's without a form."""
+def write_sums(writer: PatternWriter, def_use: DefUse, product: Product, form: PatternForm | None) -> str:
+    """Write ConvInteger or MatMulInteger, and Add of the bias in int32; return the name of the accumulators."""
     output, gain = ("", form.gain) if form else (product.end, 1)
     node = product.nodes[-1] if product.nodes[-1].op != "add" else product.nodes[-2]
     operand = writer.held[product.start]
@@ -46,20 +46,20 @@ def write_sums(writer: PatternWriter, wiring: Wiring, product: Product, form: Pa
     bias = product.bias * gain + first + (form.bias if form else 0)
     if bias.min() < INT32[0] or bias.max() > INT32[1]:
         raise refusal(node, "its bias is beyond int32")
-    given = [product.start, writer.constant(_as_written(wiring, node, weight), "int8"), writer.constant(zero, "uint8")]
+    given = [product.start, writer.constant(_as_written(def_use, node, weight), "int8"), writer.constant(zero, "uint8")]
     biased = bool(bias.any())
     name, attributes = ("MatMulInteger", {}) if node.op == "matmul" else ("ConvInteger", _window(node))
     sums = writer.node(name, given, "" if biased else output, **attributes)
     if not biased:
         return sums
-    shape = wiring.graph.edges[product.end].shape
+    shape = def_use.graph.edges[product.end].shape
     return writer.node("Add", [sums, writer.constant(along(bias, product.axis, len(shape)), "int32")], output)
 
 
 def write_codes(
     writer: PatternWriter, sums: str, ends: tuple[Edge, Edge], form: PatternForm, axis: int, residual: Edge | None
 ) -> None:
-    """Cast, Mul, Add where an integer bias is too coarse or a residual comes in, QuantizeLinear and Clip."""
+    """Write Cast, Mul, Add (for a residual, or where an integer bias is too coarse), QuantizeLinear and Clip."""
     (start, end), rescale = ends, form.epilogue
     rank, moved = len(start.shape), start.shape != end.shape
     value = writer.cast(sums, "float32")
@@ -79,7 +79,7 @@ def write_codes(
 
 
 def along(values: Any, axis: int, rank: int) -> Tensor:
-    """One number, or one a channel along an axis of so many."""
+    """Return one number, or one a channel along an axis of `rank` axes."""
     found = np.asarray(values).reshape(-1)
     if found.size == 1 or (found == found[0]).all():
         return found[:1].reshape(())
@@ -87,7 +87,7 @@ def along(values: Any, axis: int, rank: int) -> Tensor:
 
 
 def _weights(node: Node, product: Product, operand: MatmulOperand, gain: int) -> tuple[Tensor, Tensor]:
-    """Weights of codes, and what each channel's sum has besides: codes 0 and 1 of bipolar ones stand for -1 and 1."""
+    """Return the weights for codes, and the correction of each channel's accumulator for bipolar codes 0 and 1."""
     weight, none = product.weight * operand.scale * gain, np.zeros(1, np.int64)
     if np.abs(weight + 0.5).max() > 127.5:
         raise refusal(node, "its weights are no int8")
@@ -98,8 +98,8 @@ def _weights(node: Node, product: Product, operand: MatmulOperand, gain: int) ->
     return weight, gain * product.weight.reshape(len(weight), -1).sum(1) * (operand.offset - product.zero_point)
 
 
-def _as_written(wiring: Wiring, node: Node, weight: Tensor) -> Tensor:
-    shape = wiring.graph.edges[node.inputs[1]].shape
+def _as_written(def_use: DefUse, node: Node, weight: Tensor) -> Tensor:
+    shape = def_use.graph.edges[node.inputs[1]].shape
     return weight.T if node.op == "matmul" else weight.reshape(shape)
 
 

@@ -1,4 +1,4 @@
-"""An ONNX file that is written node by node, and how edges of the network lie in it."""
+"""Writes an ONNX file node by node, and keeps the form of each edge in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Node
 from bitsynth.graph.names import Names
 from bitsynth.graph.types import Edge, Integers, Tensor
-from bitsynth.network.regions.codes import operand_of
+from bitsynth.network.fusion.codes import operand_of
 from bitsynth.spec.matmul import MatmulOperand
 
 _OPSET, _IR = 13, 8
@@ -26,7 +26,7 @@ _TYPES = {
 
 
 class PatternWriter:
-    """Nodes and constants of a file; names of edges stay what they are.
+    """The nodes and constants of a file; edges keep their names.
 
     Args:
         names: The source of names of edges and constants that the network does not have.
@@ -52,25 +52,25 @@ class PatternWriter:
         return made
 
     def constant(self, value: Any, dtype: str) -> str:
-        """The name of a constant."""
+        """Add a constant and return its name."""
         self._count += 1
         name = self._names.make(f"constant_{self._count}")
         self.constants[name] = np.asarray(value, dtype)
         return name
 
     def cast(self, name: str, dtype: str, output: str = "") -> str:
-        """A tensor as another type."""
+        """Add a cast of a tensor and return its name."""
         return self.node("Cast", [name], output, to=_TYPES[dtype])
 
     def scaled(self, value: str, factor: Tensor) -> str:
-        """Integers in float32 times a factor: the same number in one product as in two, unless that is subnormal."""
+        """Add integers times a float32 factor: one product or two give the same number unless it is subnormal."""
         factors = _integer_and_shift(factor) if self._shifts else (factor,)
         for part in factors:
             value = self.node("Mul", [value, self.constant(part, "float32")])
         return value
 
     def quantized(self, value: str, scale: float, zero: int, limits: tuple[int, int], output: str = "") -> str:
-        """Codes of floats, the lowest and highest of them as said."""
+        """Add the quantization of floats to codes between two limits."""
         whole = limits == (0, 255)
         given = [value, self.constant(scale, "float32"), self.constant(zero, "uint8")]
         made = self.node("QuantizeLinear", given, output if whole else "")
@@ -82,7 +82,7 @@ class PatternWriter:
         return self.held[edge.name]
 
     def integers(self, edge: Edge) -> str:
-        """An edge's integers as int32."""
+        """Return the name of an edge's integers as int32."""
         operand = self.held[edge.name]
         if operand is None:
             return edge.name
@@ -92,7 +92,7 @@ class PatternWriter:
         return self.node("Add", [made, self.constant(operand.offset, "int32")]) if operand.offset else made
 
     def floats(self, edge: Edge) -> str:
-        """An edge's numbers as float32."""
+        """Return the name of an edge's numbers as float32."""
         kind = edge.type
         if not isinstance(kind, Integers):
             return edge.name
@@ -102,7 +102,7 @@ class PatternWriter:
         return made if (kind.scale == 1).all() else self.node("Mul", [made, self.constant(kind.scale, "float32")])
 
     def model(self, name: str, inputs: list[Edge], outputs: list[Edge]) -> ModelProto:
-        """The file, checked; SpecError for an output that nothing in it makes."""
+        """Return the checked file; SpecError for an output that no node computes."""
         for edge in outputs:
             if edge.name not in self.held or edge in inputs:
                 raise SpecError(f"output {edge.name} is made of no codes, so it has no pre-quantized pattern")
@@ -132,7 +132,7 @@ class PatternWriter:
 
 
 def _integer_and_shift(factor: Tensor) -> tuple[Tensor, Tensor]:
-    """A float32 as an integer of at most 24 bits times a power of two, whose product with an integer is normal."""
+    """Return a float32 as an integer of at most 24 bits and a power of two whose product with an integer is normal."""
     mantissa, exponent = np.frexp(np.float32(factor))
     if exponent.min() - _MANTISSA < np.finfo(np.float32).minexp:
         raise SpecError(f"the factor {factor.min()} of a pattern is too small for an integer and a shift of float32")
@@ -140,5 +140,5 @@ def _integer_and_shift(factor: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def refusal(node: Node, why: str) -> SpecError:
-    """The error that a node has no pattern."""
+    """Return the error that a node has no pattern."""
     return SpecError(f"{node}: {why}, so it has no pre-quantized pattern")

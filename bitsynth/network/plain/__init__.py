@@ -1,6 +1,6 @@
-"""Plain C of every operator: what computes a node that no layer or glue takes, and brings an edge into a format."""
+"""Plain C (fallback code) of every operator, for nodes that no layer or glue computes, and for changes of format."""
 
 from bitsynth.network.plain.convert import conversion, filled
-from bitsynth.network.plain.fusion import plain_regions
+from bitsynth.network.plain.fusion import plain_groups
 
-__all__ = ["conversion", "filled", "plain_regions"]
+__all__ = ["conversion", "filled", "plain_groups"]

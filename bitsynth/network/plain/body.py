@@ -1,4 +1,4 @@
-"""The body of a step in the making: loops one after another, constants, and scratch memory."""
+"""The body of a step while it is written: loops one after another, constants, and scratch memory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from bitsynth.network.program import integers_type, reals_type
 
 @dataclass(frozen=True)
 class ScratchArray:
-    """Numbers in scratch memory: its name in C, and the type of its elements; float16 and bfloat16 lie in float."""
+    """An array in scratch memory: its name in C and its elements' type; float16 and bfloat16 are kept as float."""
 
     name: str
     dtype: str
 
     @property
     def held(self) -> str:
-        """The type in which they lie."""
+        """The type in memory."""
         return "float32" if self.dtype in ("float16", "bfloat16") else self.dtype
 
     @property
@@ -36,25 +36,25 @@ class ScratchArray:
         return c_type(self.held)
 
     def from_place(self, code: str) -> ScratchArray:
-        """The array from a place on that C gives."""
+        """Return the array from an offset on, a C expression."""
         return ScratchArray(f"({self.name} + {code})", self.dtype)
 
     def at(self, writer: Writer, steps: Sequence[AxisStep], offset: int = 0) -> LoopTerm:
-        """The number at a place of the loop."""
+        """Return the number at a place of the loop."""
         at = writer.loops.at(self.name, steps, offset)
         dtype = WHOLE if "int" in self.dtype else numpy_type(self.dtype)
         bounds = (int(np.iinfo(self.dtype).min), int(np.iinfo(self.dtype).max)) if dtype == WHOLE else None
         return LoopTerm(writer, dtype, writer.loops.value(self.c_type, at), bounds)
 
     def keep(self, writer: Writer, term: LoopTerm, steps: Sequence[AxisStep], offset: int = 0) -> None:
-        """Has the loop keep a number there."""
+        """Store a number at a place of the loop."""
         made = writer.held(writer.cast(term, WHOLE if "int" in self.dtype else numpy_type(self.dtype)))
         writer.loops.do(f"{writer.loops.at(self.name, steps, offset)} = ({self.c_type}){made.code};")
 
 
 @dataclass
 class NodeBody:
-    """C of one node, and of those that are done element by element with its result.
+    """C of one node and of the elementwise nodes that use its result.
 
     Args:
         graph: The network.
@@ -71,17 +71,17 @@ class NodeBody:
 
     @property
     def node(self) -> Node:
-        """What the others are done after."""
+        """The first node, after which the others are computed element by element."""
         return self.nodes[0]
 
     @property
     def edges(self) -> tuple[Edge, ...]:
-        """The edges it reads."""
+        """The edges that the first node reads."""
         return self.graph.edges_of(self.node.inputs)
 
     @property
     def outs(self) -> tuple[Edge, ...]:
-        """The edges it makes."""
+        """The edges that the first node computes."""
         return self.graph.edges_of(self.node.outputs)
 
     @property
@@ -90,7 +90,7 @@ class NodeBody:
         return isinstance(self.outs[0].type, Integers)
 
     def array(self, dtype: str, count: int) -> ScratchArray:
-        """An array in scratch memory, aligned to 64 bytes, with room for a vector behind it."""
+        """Return a new array in scratch memory, aligned to 64 bytes, with room for a vector after it."""
         made = ScratchArray(f"s{self.scratch_bytes}", dtype)
         kind = made.c_type
         self.do(f"{kind} *const {made.name} = ({kind} *)((uint8_t *)scratch + {self.scratch_bytes});")
@@ -98,7 +98,7 @@ class NodeBody:
         return made
 
     def writer(self, shape: Shape, order: Sequence[AxisStep] = (), *, paired: bool = False) -> Writer:
-        """A writer of loops over a shape; `close` adds them."""
+        """Return a writer of loops over a shape; `close` adds them to the body."""
         loops = Loops(shape, self.constants, order=order)
         exact, unbounded = self.graph.reference == "exact", self.graph.may_leave_float64
         return Writer(loops, exact=exact, paired=paired, unbounded=unbounded)
@@ -112,14 +112,14 @@ class NodeBody:
         self.lines.append(code)
 
     def numbers_type(self, edge: Edge) -> str:
-        """The type of an array of an edge's numbers, or integers if the result carries them."""
+        """Return the type of an array of an edge's numbers, or of integers if the result carries them."""
         if self.gives_integers:
             return "int64" if integers_type(edge.integers) == "int64" else "int32"
         dtype = reals_type(self.graph.reference, edge)
         return dtype if is_float(dtype) else "float64"
 
     def number(self, term: LoopTerm, edge: Edge, *, centred: bool) -> LoopTerm:
-        """An element as the result is made of it: an integer, `centred` without zero point, or a number."""
+        """Return an element as the result uses it: an integer, less its zero point if `centred`, or a number."""
         kind = edge.type
         if not (self.gives_integers and isinstance(kind, Integers)):
             made: LoopTerm = InC(term.writer, self.graph.reference).number(term, edge)
@@ -127,7 +127,7 @@ class NodeBody:
         return term - kind.zero.astype(np.int64) if centred and kind.zero.any() else term
 
     def element(self, edge: Edge, writer: Writer, begin: Shape | None = None) -> LoopTerm:
-        """An element of an input at a place of the loop, which runs over its axes, or parts of them from `begin` on."""
+        """Return an element of an input at a place of the loop over its axes, or over parts of them from `begin` on."""
         begin = begin or (0,) * len(edge.shape)
         cut = tuple(slice(b, b + n) for b, n in zip(begin, writer.loops.shape, strict=True))
         if edge.name in self.graph.constants:
@@ -146,7 +146,7 @@ class NodeBody:
         begin: Shape | None = None,
         shape: Shape | None = None,
     ) -> None:
-        """Keep an input's numbers, or a part of them, in an array."""
+        """Copy an input's numbers, or a part of them, to an array."""
         writer = self.writer(shape or edge.shape, steps)
         term = self.element(edge, writer, begin)
         to.keep(writer, self.number(term, self._part(edge, writer, begin), centred=centred), steps)
@@ -154,7 +154,7 @@ class NodeBody:
 
     @staticmethod
     def _part(edge: Edge, writer: Writer, begin: Shape | None) -> Edge:
-        """The edge with the grid of a part of it."""
+        """Return the edge with the grid of a part of it."""
         kind = edge.type
         if not begin or not isinstance(kind, Integers):
             return edge
@@ -163,7 +163,7 @@ class NodeBody:
         return Edge(edge.name, writer.loops.shape, edge.dtype, Integers(kind.low, kind.high, scale, zero, kind.step))
 
     def lined_up(self, edge: Edge, last: Sequence[int], *, centred: bool) -> ScratchArray:
-        """An array of an input's numbers, with some axes last."""
+        """Return an array of an input's numbers, with some axes moved last."""
         to = self.array(self.numbers_type(edge), int(np.prod(edge.shape)))
         order = [*(k for k in range(len(edge.shape)) if k not in last), *last]
         dense = dense_steps(tuple(edge.shape[k] for k in order))

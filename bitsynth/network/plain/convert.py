@@ -1,4 +1,4 @@
-"""Conversions: an edge from one format to another, and numbers of the caller to integers and back."""
+"""Conversions: an edge from one format to another, and the caller's numbers to integers and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEADERS = ("bs_layer.h", "bs_real.h")
 
 
 def conversion(graph: Graph, source: Buffer, to: Buffer) -> PlainStep:
-    """The step that fills `to` from `source`, buffers of one edge.
+    """Return the step that fills `to` from `source`, two buffers of one edge.
 
     Buffers of role "input" and "output" have numbers in the file's type, as `Evaluation.floats` gives them; all others
     have what the edge carries.
@@ -41,7 +41,7 @@ def conversion(graph: Graph, source: Buffer, to: Buffer) -> PlainStep:
 
 
 def filled(graph: Graph, to: Buffer) -> PlainStep:
-    """The step that fills `to`, numbers of a constant as the caller gets them."""
+    """Return the step that fills `to` with the numbers of a constant that the caller gets."""
     made = Evaluation(graph, graph.constants).floats(to.edge.name)
     if made.dtype.name in ("int2", "int4"):
         made = made.astype(np.int8)
@@ -50,7 +50,7 @@ def filled(graph: Graph, to: Buffer) -> PlainStep:
 
 
 def _is_number(buffer: Buffer) -> bool:
-    """Whether a buffer has the caller's numbers of an edge that carries integers."""
+    """Return whether a buffer has the caller's numbers for an edge that carries integers."""
     return buffer.role != "arena" and isinstance(buffer.edge.type, Integers)
 
 
@@ -70,13 +70,13 @@ def _convert(body: NodeBody, given: BufferAccess, made: BufferAccess, is_input: 
 
 
 def _holds_no_other(edge: Edge) -> bool:
-    """Whether all numbers of an input's type are those of its integers."""
+    """Return whether every number of an input's type stands for one of its integers."""
     kind = edge.integers
     return not edge.is_float and (kind.least, kind.most) == limits(edge.dtype) and kind.step == 1
 
 
 def _integers(writer: Writer, memory: BufferAccess) -> LoopTerm:
-    """The integers that numbers of the caller stand for; the loop sets `off` where they stand for none."""
+    """Return the integers that the caller's numbers stand for; the loop sets `off` where there is none."""
     kind, plain = memory.edge.integers, Writer(writer.loops, exact=False)
     number: Any = replace(memory, edge=replace(memory.edge, type=Reals())).load(plain)
     tests = []
@@ -94,7 +94,7 @@ def _integers(writer: Writer, memory: BufferAccess) -> LoopTerm:
 
 
 def _numbers(body: NodeBody, writer: Writer, whole: LoopTerm, memory: BufferAccess) -> LoopTerm:
-    """The numbers that integers stand for, as the caller gets them."""
+    """Return the numbers that integers stand for, as the caller gets them."""
     edge, kind = memory.edge, memory.edge.integers
     if not edge.is_float:
         return whole - kind.zero.astype(np.int64) if kind.zero.any() else whole
@@ -106,13 +106,13 @@ def _numbers(body: NodeBody, writer: Writer, whole: LoopTerm, memory: BufferAcce
 
 
 def _bytes(memory: BufferAccess, name: str) -> BufferAccess:
-    """Codes of packed words, a byte each."""
+    """Return the access to codes of packed words as a byte each."""
     assert memory.format.operand is not None
     return BufferAccess(name, memory.edge, Format("uint8", memory.format.operand, CHANNELS_LAST))
 
 
 def _unpacked(body: NodeBody, memory: BufferAccess) -> BufferAccess:
-    """Codes as bytes, if they come in words."""
+    """Return codes as bytes; packed words are unpacked first."""
     if memory.format.layout != PACKED:
         return memory
     made = _bytes(memory, body.array("uint8", math.prod(memory.edge.shape)).name)
@@ -131,7 +131,7 @@ def _to_pack(body: NodeBody, memory: BufferAccess) -> BufferAccess:
 
 
 def _pack(body: NodeBody, codes: BufferAccess, memory: BufferAccess) -> None:
-    """Words of codes, if they are to lie so."""
+    """Pack codes into words, if the buffer's format has them."""
     if codes is not memory:
         bits, channels, words, pixels = _packing(memory)
         body.do(
@@ -141,7 +141,7 @@ def _pack(body: NodeBody, codes: BufferAccess, memory: BufferAccess) -> None:
 
 
 def _packing(memory: BufferAccess) -> tuple[int, int, int, int]:
-    """Bits of a code, channels and words of a pixel, pixels."""
+    """Return the bits of a code, the channels and words of a pixel, and the number of pixels."""
     assert memory.format.operand is not None
     lies = memory.format.elements(memory.edge.shape)
     return memory.format.operand.bits, memory.edge.shape[1], lies[-1], math.prod(lies[:-1])

@@ -1,4 +1,4 @@
-"""Plain C of convolutions: channels of the result as rows of weights, pixels side by side; or the other way round."""
+"""Plain C of convolutions: rows of weights times vectors of pixels; for few pixels, rows of pixels times channels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bitsynth.network.plain.products import (
 
 
 def conv(body: NodeBody) -> None:
-    """A convolution."""
+    """Write a convolution."""
     x, w = body.edges
     groups, planes = body.node.attributes["groups"], ImagePlanes(body.node.attributes["window"], x.shape[2:])
     image = body.array(sums_type(body), math.prod(x.shape[:2]) * planes.size)
@@ -51,7 +51,7 @@ def _many_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, group
 
 
 def _weights(body: NodeBody, edge: Edge, groups: int) -> ScratchArray:
-    """Weights as blocks of rows, group by group."""
+    """Return weights as blocks of rows, group by group."""
     rows, depth = edge.shape[0] // groups, math.prod(edge.shape[1:])
     if edge.name in body.graph.constants:
         value = np.broadcast_to(constant_factor(body, edge), edge.shape)
@@ -94,7 +94,7 @@ def _few_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, groups
 def _pixel_rows(
     body: NodeBody, image: ScratchArray, planes: ImagePlanes, several: tuple[int, int], pixels: Sequence[int]
 ) -> ScratchArray:
-    """What each pixel sees, as blocks of rows."""
+    """Return the window of each pixel, as blocks of rows."""
     (groups, channels), taps = several, planes.taps
     depth = channels * len(taps)
     made = body.array(image.dtype, groups * len(pixels) * depth)
@@ -111,7 +111,7 @@ def _pixel_rows(
 
 
 def _columns(body: NodeBody, edge: Edge, groups: int) -> ScratchArray:
-    """Weights with the channels of the result last, group by group."""
+    """Return weights with output channels last, group by group."""
     columns, depth = edge.shape[0] // groups, math.prod(edge.shape[1:])
     if edge.name in body.graph.constants:
         value = np.broadcast_to(constant_factor(body, edge), edge.shape).reshape(groups, columns, depth)

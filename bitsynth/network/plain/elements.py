@@ -1,4 +1,4 @@
-"""Plain C of what is done element by element: several nodes in one loop, by what the table says they mean."""
+"""Plain C of elementwise nodes: several in one loop, by their meanings in the operator table."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from bitsynth.network.plain.writer import REAL, WHOLE, Writer
 
 
 def elements(body: NodeBody) -> None:
-    """Nodes in one loop."""
+    """Write elementwise nodes in one loop."""
     writer = result_writer(body)
     _finish(body, writer, {}, body.nodes)
     body.close(writer)
 
 
 def result_writer(body: NodeBody) -> Writer:
-    """The writer of the loop over the elements of a result; what is rounded is not to be rounded before."""
+    """Return the writer of the loop over a result's elements; it keeps float64 pairs where a node rounds."""
     (edge,) = body.graph.edges_of(body.nodes[-1].outputs[:1])
     steps = body.memories[edge.name].steps(edge.shape)
     return body.writer(edge.shape, steps, paired=any(TABLE[n.op].kind == "step" for n in body.nodes))
 
 
 def deliver(body: NodeBody, writer: Writer, term: LoopTerm) -> None:
-    """Has the loop over a result do what follows it element by element, and store that."""
+    """Compute the elementwise nodes after a result in its loop, and store the last one's."""
     edge = body.outs[0]
     made = term if isinstance(edge.type, Integers) else InC(writer, body.graph.reference).typed(term, edge.dtype)
     _finish(body, writer, {edge.name: made}, body.nodes[1:])
@@ -39,7 +39,7 @@ def deliver(body: NodeBody, writer: Writer, term: LoopTerm) -> None:
 
 
 def _finish(body: NodeBody, writer: Writer, made: dict[str, LoopTerm], nodes: tuple[Node, ...]) -> None:
-    """Nodes of what was made, each of which reads buffers, constants, or what those before it make."""
+    """Compute nodes one after another; each reads buffers, constants, or results of the nodes before it."""
     for node in nodes:
         for name in node.inputs:
             if name not in made:
@@ -68,7 +68,7 @@ def _meaning(graph: Graph, node: Node, terms: list[LoopTerm], writer: Writer) ->
 
 
 def site_of(graph: Graph, node: Node, writer: Writer) -> Site:
-    """A node with its edges, in the arithmetic of a writer."""
+    """Return a node with its edges, in the arithmetic of a writer."""
     given = tuple(graph.constants.get(name) for name in node.inputs)
     edges = graph.edges_of(node.inputs), graph.edges_of(node.outputs)
     return Site(node, edges[0], given, graph.reference, edges[1], InC(writer, graph.reference), _never)
@@ -79,7 +79,7 @@ def _never(mask: Tensor) -> list[Tensor]:
 
 
 def _counted(site: Site, value: LoopTerm, writer: Writer) -> LoopTerm:
-    """Thresholds of a channel that are not above the number, counted one by one."""
+    """Return the number of a channel's thresholds that are not above the number, counted one by one."""
     (number,) = site.numbers([value])
     thresholds: Any = site["thresholds"]
     number = writer.held(writer.cast(number, np.result_type(number.dtype, thresholds.dtype)))

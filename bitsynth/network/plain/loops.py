@@ -1,4 +1,4 @@
-"""Loop nests in C over the elements of a shape: what lies where by strides, merged where it lies together."""
+"""Loop nests in C over the elements of a shape: arrays have strides, and axes contiguous in all are merged."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _WORD = re.compile(r"\b[a-z]+\d+\b")
 
 
 class ConstantArrays:
-    """The arrays `k0`, `k1` ... of a step; equal ones once."""
+    """The constant arrays `k0`, `k1` ... of a step; equal ones are stored once."""
 
     def __init__(self) -> None:
         self.arrays: list[NDArray[np.generic]] = []
         self._names: dict[tuple[str, bytes], str] = {}
 
     def add(self, array: Tensor) -> str:
-        """The name of an array, flat."""
+        """Add an array, flat, and return its name."""
         flat = np.ascontiguousarray(array).reshape(-1)
         key = (str(flat.dtype), flat.tobytes())
         if key not in self._names:
@@ -36,7 +36,7 @@ class ConstantArrays:
 
 @dataclass
 class Loops:
-    """A loop nest over the elements of `shape`, statement by statement.
+    """A loop nest over the elements of `shape`, written statement by statement.
 
     Statements that nothing needs are left out, so that whoever makes them may make too many.
     """
@@ -50,16 +50,16 @@ class Loops:
     _known: dict[str, str] = field(default_factory=dict)
 
     def at(self, name: str, steps: Sequence[AxisStep], offset: int = 0) -> str:
-        """The element of an array that lies by `steps`, one an axis, from `offset` on."""
+        """Return C for the element of an array with strides `steps`, from `offset` on."""
         return f"{name}[{self.place(steps, offset)}]"
 
     def place(self, steps: Sequence[AxisStep], offset: int = 0) -> str:
-        """Where that lies: C of elements from the array's first."""
+        """Return C for the offset of that element from the array's first one."""
         self.places.append((tuple(steps), offset))
         return f"@{len(self.places) - 1}@"
 
     def value(self, c_type: str, code: str) -> str:
-        """The name of a value; of the same code the same."""
+        """Return the name of a value; the same code has the same name."""
         key = f"{c_type} {code}"
         if key not in self._known:
             self._known[key] = f"t{len(self._statements)}"
@@ -67,17 +67,17 @@ class Loops:
         return self._known[key]
 
     def named(self, code: str) -> str:
-        """The name of a value that statements give, `{0}` in them."""
+        """Return the name of a value that statements compute, `{0}` in them."""
         name = f"t{len(self._statements)}"
         self._statements.append((name, code.format(name)))
         return name
 
     def do(self, code: str) -> None:
-        """A statement that stays."""
+        """Add a statement with a side effect."""
         self._statements.append(("", code))
 
     def render(self) -> str:
-        """The C."""
+        """Return the C of the loop nest."""
         axes = _merged(self.shape, [steps for steps, _ in self.places], self.order)
         indices = [
             _index([row[k] for _, row in axes], [f"i{a}" for a in range(len(axes))], offset)
@@ -100,7 +100,7 @@ class Loops:
 def _merged(
     shape: Shape, steps: list[tuple[AxisStep, ...]], order: Sequence[AxisStep]
 ) -> list[tuple[int, list[AxisStep]]]:
-    """Axes with the steps of each array: none of one element at 0, those that lie together as one, by `order`."""
+    """Return axes with the strides of each array, in `order`: without axes of one element, contiguous ones merged."""
     axes = [(n, [row[k] for row in steps]) for k, n in enumerate(shape)]
     if order:
         size = [step if isinstance(step, int) else 0 for step in order]
@@ -128,11 +128,11 @@ def _index(steps: list[AxisStep], names: list[str], offset: int) -> str:
 
 
 def aligned_steps(steps: Sequence[int], shape: Shape, to: Shape) -> tuple[int, ...]:
-    """The steps of an array of `shape` that broadcasts to another: 0 along axes that repeat it."""
+    """Return the strides of an array of `shape` that broadcasts to another shape: 0 along axes that repeat it."""
     own = [0 if n == 1 else step for n, step in zip(shape, steps, strict=True)]
     return (0,) * (len(to) - len(shape)) + tuple(own)
 
 
 def dense_steps(shape: Shape) -> tuple[int, ...]:
-    """The steps of an array in the order of its axes."""
+    """Return the strides of a dense array in the order of its axes."""
     return tuple(int(np.prod(shape[k + 1 :])) for k in range(len(shape)))

@@ -1,4 +1,4 @@
-"""The arithmetic whose numbers are terms: real numbers in float64, or the file's floats as the references have them."""
+"""The arithmetic on terms of C: real numbers in float64, or the file's floats as the references have them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bitsynth.network.plain.writer import REAL, WHOLE, Writer
 
 
 class InC(Arithmetic):
-    """Terms of a loop.
+    """Arithmetic on terms of a loop.
 
     Args:
         writer: The loop's.
@@ -53,7 +53,7 @@ class InC(Arithmetic):
         return made if (kind.scale == 1).all() else made * self.constant(kind.scale)
 
     def real(self, value: LoopTerm) -> LoopTerm:
-        """A real number."""
+        """Return a term as a real number."""
         return self.writer.cast(value, REAL)
 
     def constant(self, value: Any) -> Quantity:
@@ -97,6 +97,6 @@ class InC(Arithmetic):
 
 
 def within(term: LoopTerm, edge: Edge) -> LoopTerm:
-    """The integers of an edge, known to be in its range."""
+    """Return the integers of an edge, bounded by its range."""
     kind = edge.integers
     return term.within(kind.least, kind.most)

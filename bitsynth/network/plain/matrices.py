@@ -1,4 +1,4 @@
-"""Plain C of matrix products of any number of axes: the longer side of a result lies side by side."""
+"""Plain C of matrix products of any number of axes; the longer side of a result is vectorized."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bitsynth.network.plain.products import (
 
 @dataclass(frozen=True)
 class _Factor:
-    """A factor (..., rows or columns, depth) in this order of meaning, whatever the order of its axes.
+    """A factor with axes (..., rows or columns, depth), whatever their order in memory.
 
     Args:
         edge: It.
@@ -38,7 +38,7 @@ class _Factor:
 
     @property
     def count(self) -> int:
-        """Rows or columns."""
+        """The number of rows or columns."""
         return 1 if self.side is None else self.edge.shape[self.side]
 
     @property
@@ -47,7 +47,7 @@ class _Factor:
         return self.edge.shape[:-2]
 
     def value(self, body: NodeBody) -> np.ndarray:
-        """The numbers of a constant, (..., count, depth)."""
+        """Return the numbers of a constant, (..., count, depth)."""
         made = np.broadcast_to(constant_factor(body, self.edge), self.edge.shape)
         if self.side is None:
             return made[None]
@@ -55,7 +55,7 @@ class _Factor:
 
 
 def matmul(body: NodeBody) -> None:
-    """A product of matrices."""
+    """Write a product of matrices."""
     a, b = body.edges
     first = _Factor(a, len(a.shape) - 2 if len(a.shape) > 1 else None, len(a.shape) - 1)
     second = _Factor(b, *((len(b.shape) - 1, len(b.shape) - 2) if len(b.shape) > 1 else (None, 0)))
@@ -78,7 +78,7 @@ def matmul(body: NodeBody) -> None:
 
 
 def _matrix(body: NodeBody, factor: _Factor, outer: Shape) -> str:
-    """C of where the matrix of a factor begins that product g has."""
+    """Return C for the offset of a factor's matrix in product g."""
     size = factor.count * factor.edge.shape[factor.depth]
     count = math.prod(factor.outer)
     if count == 1:
@@ -90,7 +90,7 @@ def _matrix(body: NodeBody, factor: _Factor, outer: Shape) -> str:
 
 
 def _rows(body: NodeBody, factor: _Factor) -> ScratchArray:
-    """A factor as blocks of rows, matrix by matrix."""
+    """Return a factor as blocks of rows, matrix by matrix."""
     edge = factor.edge
     if edge.name in body.graph.constants:
         return constant_array(body, blocked(factor.value(body)))
@@ -102,7 +102,7 @@ def _rows(body: NodeBody, factor: _Factor) -> ScratchArray:
 
 
 def _columns(body: NodeBody, factor: _Factor) -> ScratchArray:
-    """A factor with its columns side by side, matrix by matrix."""
+    """Return a factor with its columns contiguous, matrix by matrix."""
     edge = factor.edge
     if edge.name in body.graph.constants:
         return constant_array(body, factor.value(body).swapaxes(-1, -2))

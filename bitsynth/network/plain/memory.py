@@ -1,4 +1,4 @@
-"""Elements of buffers: as terms of a loop, and terms as elements."""
+"""Elements of buffers as terms of a loop, and terms stored to buffers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BITS = {"float16": "bs_half_bits", "bfloat16": "bs_bfloat_bits"}
 
 @dataclass(frozen=True)
 class BufferAccess:
-    """A buffer as a parameter of a step: its name in C, what it holds and how."""
+    """A buffer as a parameter of a step: its name in C, its edge and its format."""
 
     name: str
     edge: Edge
@@ -28,16 +28,16 @@ class BufferAccess:
 
     @classmethod
     def of(cls, name: str, buffer: Buffer) -> BufferAccess:
-        """A buffer that a step calls `name`."""
+        """Return the access to a buffer that a step calls `name`."""
         return cls(name, buffer.edge, buffer.format)
 
     def steps(self, shape: Shape) -> tuple[int, ...]:
-        """The steps of its elements in loops over a shape to which the edge broadcasts."""
+        """Return the strides of its elements in loops over a shape to which the edge broadcasts."""
         own = self.edge.shape
         return aligned_steps(self.format.strides(own), own, shape)
 
     def load(self, writer: Writer, steps: Sequence[AxisStep] | None = None, offset: int = 0) -> LoopTerm:
-        """The element at a place of the loop: an integer, or a number of the type that the buffer has."""
+        """Return the element at a place of the loop: an integer, or a number in the buffer's type."""
         at = writer.loops.at(self.name, steps or self.steps(writer.loops.shape), offset)
         kind = self.edge.type
         if not self.holds_integers:
@@ -64,12 +64,12 @@ class BufferAccess:
         )
 
     def store(self, writer: Writer, term: LoopTerm, steps: Sequence[AxisStep] | None = None, offset: int = 0) -> None:
-        """Has the loop keep a number, or an integer, in this buffer."""
+        """Store a number, or an integer, in this buffer."""
         at = writer.loops.at(self.name, steps or self.steps(writer.loops.shape), offset)
         writer.loops.do(f"{at} = ({c_type(self.format.dtype)})({self.code(writer, term)});")
 
     def code(self, writer: Writer, term: LoopTerm) -> str:
-        """C of what stands for a number, or an integer, in this buffer."""
+        """Return C for a number, or an integer, as this buffer holds it."""
         operand, dtype = self.format.operand, self.format.dtype
         if operand is not None:
             whole = writer.cast(term, WHOLE)

@@ -1,4 +1,4 @@
-"""Plain C of moves and copies: where each element comes from, found with the table's own rows, as loops."""
+"""Plain C of moves and copies: the operator's own meaning gives the source of each element, and loops copy them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bitsynth.network.plain.memory import BufferAccess
 
 
 def move(body: NodeBody) -> None:
-    """Elements of each input to where they belong; what comes from nowhere is 0."""
+    """Write a move: copy the elements of each input to their places; places without a source get 0."""
     found = _sources(body)
     to = body.memories[body.outs[0].name]
     places = _lies(to)
@@ -35,7 +35,7 @@ def move(body: NodeBody) -> None:
 
 
 def _sources(body: NodeBody) -> Tensor:
-    """For each element of the result the place of that it comes from, counted through all inputs; 0 for none."""
+    """Return the source of each element of the result, numbered from 1 through all inputs; 0 for none."""
     marks, start = [], 1
     for edge in body.edges:
         count = int(np.prod(edge.shape))
@@ -48,7 +48,7 @@ def _sources(body: NodeBody) -> Tensor:
 
 
 def _lies(memory: BufferAccess) -> Tensor:
-    """Where each element lies, in the order of the edge's axes."""
+    """Return the place of each element in memory, in the order of the edge's axes."""
     shape = memory.edge.shape
     steps = memory.format.strides(shape)
     places: Any = np.zeros(shape, np.int64)
@@ -58,7 +58,7 @@ def _lies(memory: BufferAccess) -> Tensor:
 
 
 def _readable(body: NodeBody, edge: Edge) -> tuple[BufferAccess | ScratchArray, Tensor]:
-    """What has an input's elements, and where they lie: numbers of grids that differ are made before they move."""
+    """Return the memory of an input's elements, and their places; elements of another grid become numbers first."""
     kind = edge.type
     same = not isinstance(kind, Integers) or kind.has_one_grid
     if edge.name not in body.graph.constants and (same or body.gives_integers):
@@ -69,7 +69,7 @@ def _readable(body: NodeBody, edge: Edge) -> tuple[BufferAccess | ScratchArray, 
 
 
 def _copy(body: NodeBody, source: BufferAccess | ScratchArray | None, to: BufferAccess, pairs: Tensor) -> None:
-    """Elements from second to first places; without a source zeros."""
+    """Write loops that copy elements between pairs of places (to, from); without a source they write zeros."""
     order = np.argsort(pairs[0], kind="stable")
     (first, second), levels = nested(pairs[:, order].T)
     writer = body.writer(tuple(count for count, _ in levels))
@@ -87,7 +87,7 @@ def _copy(body: NodeBody, source: BufferAccess | ScratchArray | None, to: Buffer
 
 
 def _steps(constants: ConstantArrays, steps: list[Tensor]) -> Iterator[AxisStep]:
-    """The steps of one array: a number where they are even, else a table."""
+    """Return the strides of an array: a number where they are constant, else a table."""
     for places in steps:
         even = int(places[1] - places[0]) if len(places) > 1 else 0
         if (places == np.arange(len(places)) * even).all():
@@ -101,7 +101,7 @@ Level = tuple[int, Tensor]
 
 
 def nested(places: Tensor) -> tuple[Tensor, list[Level]]:
-    """The first of a list of places (count, arrays), and the loops, outermost first, that give all in this order."""
+    """Return the first of a list of places (count, arrays), and the loops, outermost first, that give all in order."""
     levels: list[Level] = []
     while len(places) > 1:
         count = _run(places)
@@ -113,7 +113,7 @@ def nested(places: Tensor) -> tuple[Tensor, list[Level]]:
 
 
 def _run(places: Tensor) -> int:
-    """The longest count of which all parts are the same even steps."""
+    """Return the longest run length for which all parts of the list are the same constant strides."""
     even = np.append((np.diff(places, axis=0) == places[1] - places[0]).all(1), True)
     length = int(np.argmin(even)) + 1 if not even.all() else len(places)
     for count in _divisors(len(places))[::-1]:
@@ -123,7 +123,7 @@ def _run(places: Tensor) -> int:
 
 
 def _table(places: Tensor) -> int:
-    """The least count of which all parts are the same steps, even or not."""
+    """Return the least length for which all parts of the list have the same strides, constant or not."""
     for count in _divisors(len(places))[1:]:
         parts = places.reshape(-1, count, places.shape[1])
         if (parts[-1] - parts[-1][0] == parts[0] - parts[0][0]).all() and (

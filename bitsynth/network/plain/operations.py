@@ -1,4 +1,4 @@
-"""Operations of terms as C: by their names in numpy, and a maximum that drops NaN, for each type of operands."""
+"""Operations of terms as C, by their names in numpy, for each type of operands; and a maximum that drops NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations of pairs: a float64 and the rest that it does not hold, of real numbers of about 106 bits.
+"""Double-double arithmetic: real numbers of about 106 bits as a float64 and the rest that it does not hold.
 
 Sums, products and quotients of numbers that float64 holds lose nothing that a comparison could see: the rest has the
 sign of what is left. A number beyond float64 is infinite, and has no rest: inf - inf would make it NaN.
@@ -18,7 +18,7 @@ _Made = tuple[str, str]
 
 
 def _normal(value: _Value, near: str, rest: str) -> _Made:
-    """The pair with the rest within half a unit."""
+    """Return the pair with its rest within half a unit in the last place."""
     made = value("double", f"{near} + {rest}")
     return made, value(REST, f"{rest} - ({made} - {near})")
 
@@ -69,7 +69,7 @@ def _compare(sign: str) -> Callable[..., _Made]:
 
 
 def compared(sign: str, a: LoopTerm, b: LoopTerm) -> str:
-    """C of a comparison."""
+    """Return C for a comparison."""
     if not a.rest and not b.rest:
         return f"{a.code} {sign} {b.code}"
     inner = f"{a.rest or 0} {sign} {b.rest or 0}"

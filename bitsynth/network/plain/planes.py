@@ -1,4 +1,4 @@
-"""Planes: padded images in scratch memory in which each tap of a window lies a constant number of elements away.
+"""Planes: padded images in scratch memory in which each tap of a window is at a constant offset.
 
 Of a stride s an axis is cut in s phases, so that the elements that neighbouring windows have at one tap lie together.
 """
@@ -18,59 +18,59 @@ from bitsynth.network.plain.loops import AxisStep, dense_steps
 
 @dataclass(frozen=True)
 class ImagePlanes:
-    """The form of the planes of an image (N, C, *image) for a window: one plane for each of N * C."""
+    """The layout of the planes of an image (N, C, *image) for a window: N * C planes."""
 
     window: SlidingWindow
     image: Shape
 
     @property
     def out(self) -> Shape:
-        """Windows along each axis."""
+        """The number of windows along each axis."""
         return self.window.out(self.image)
 
     @property
     def padded(self) -> Shape:
-        """Elements of each axis that windows see, padding included."""
+        """The elements of each axis that windows see, padding included."""
         w = self.window
         return tuple((o - 1) * s + r for o, s, r in zip(self.out, w.strides, w.reach, strict=True))
 
     @property
     def phase(self) -> Shape:
-        """Elements of each axis in one phase."""
+        """The elements of each axis in one phase of the stride."""
         return tuple(-(-n // s) for n, s in zip(self.padded, self.window.strides, strict=True))
 
     @property
     def size(self) -> int:
-        """Elements of a plane."""
+        """The elements of a plane."""
         return int(np.prod([*self.phase, *self.window.strides]))
 
     @property
     def steps(self) -> Shape:
-        """Elements from a window to the next along each axis."""
+        """The elements from a window to the next along each axis."""
         return dense_steps(self.phase)
 
     @property
     def pixels(self) -> int:
-        """From the first window to past the last; what lies between lines counts too."""
+        """The elements from the first window to past the last, with those between rows."""
         return 1 + sum((o - 1) * step for o, step in zip(self.out, self.steps, strict=True))
 
     @property
     def taps(self) -> list[int]:
-        """Where each tap lies from its window's first."""
+        """The offset of each tap from its window's first."""
         axes = zip(self.window.kernel, self.window.dilations, range(len(self.image)), strict=True)
         return [sum(parts) for parts in product(*([self.place(t * d, a) for t in range(k)] for k, d, a in axes))]
 
     def place(self, x: int, axis: int) -> int:
-        """Where an element of the padded image lies."""
+        """Return the place of an element of the padded image."""
         stride = self.window.strides[axis]
         return x % stride * self._apart(axis) + x // stride * self.steps[axis]
 
     def _apart(self, axis: int) -> int:
-        """Elements from a phase of an axis to the next."""
+        """Return the elements from a phase of an axis to the next."""
         return int(np.prod(self.phase)) * dense_steps(self.window.strides)[axis]
 
     def _step(self, axis: int, before: int) -> AxisStep:
-        """From an element of the image to the next, where so many of padding are before the first."""
+        """Return the strides from an element of the image to the next, after `begin` elements of padding."""
         stride = self.window.strides[axis]
         if stride == 1:
             return self.steps[axis]
@@ -78,7 +78,7 @@ class ImagePlanes:
         return f"{at} % {stride} * {self._apart(axis)} + {at} / {stride} * {self.steps[axis]}"
 
     def fill(self, body: NodeBody, edge: Edge, to: ScratchArray, fill: str, *, centred: bool) -> None:
-        """Keep an image in planes, the padding full of `fill`."""
+        """Copy an image to planes; the padding gets `fill`."""
         count = int(np.prod(edge.shape[:2])) * self.size
         begins = [max(0, -b) for b in self.window.begins]
         before = [max(0, b) for b in self.window.begins]

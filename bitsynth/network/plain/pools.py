@@ -17,12 +17,12 @@ from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.plain.terms import LoopTerm
 from bitsynth.network.plain.writer import WHOLE, Writer
 
-_MOST_UNROLLED = 32
+_MAX_UNROLLED = 32
 
 
 @dataclass(frozen=True)
 class Fold:
-    """What many numbers become: the statement that adds `x` to `t`, and what is in padding.
+    """A fold of many numbers: the statement that adds `x` to `t`, and the number in padding.
 
     Of reals beside each other, if their order does not matter, a function of the runtime makes it.
     """
@@ -44,7 +44,7 @@ SUM = Fold("{t} += {x};", "{t} += {x};", dict.fromkeys(_LEAST, "0"))
 
 
 def _result_type(body: NodeBody, array: ScratchArray, fold: Fold) -> str:
-    """The type of what is folded: sums of reals in float64, of integers in what holds them."""
+    """Return the type of a fold's result: float64 for sums of real numbers, the edge's own type for integers."""
     if fold is not SUM:
         return array.dtype
     return body.numbers_type(body.outs[0]) if body.gives_integers else "float64"
@@ -53,10 +53,10 @@ def _result_type(body: NodeBody, array: ScratchArray, fold: Fold) -> str:
 def folded(
     body: NodeBody, writer: Writer, array: ScratchArray, steps: Sequence[AxisStep], offsets: Sequence[int], fold: Fold
 ) -> LoopTerm:
-    """The fold of the elements at `offsets` from a place of the loop, in this order."""
+    """Return the fold of the elements at `offsets` from a place of the loop, in this order."""
     made = ScratchArray("", _result_type(body, array, fold))
     step = fold.integers if "int" in made.dtype else fold.reals
-    if len(offsets) <= _MOST_UNROLLED:
+    if len(offsets) <= _MAX_UNROLLED:
         places = [writer.loops.at(array.name, steps, k) for k in offsets]
         lines = [f"{made.c_type} {{0}} = {places[0]};", *(step.format(t="{0}", x=at) for at in places[1:])]
     else:
@@ -77,7 +77,7 @@ def folded(
 
 
 def pool(fold: Fold) -> Callable[[NodeBody], None]:
-    """The fold of each window."""
+    """Return the generator of a fold of each window."""
 
     def generate(body: NodeBody) -> None:
         (edge,) = body.edges
@@ -92,7 +92,7 @@ def pool(fold: Fold) -> Callable[[NodeBody], None]:
 
 
 def reduction(fold: Fold) -> Callable[[NodeBody], None]:
-    """The fold along axes."""
+    """Return the generator of a fold along axes."""
 
     def generate(body: NodeBody) -> None:
         (edge,) = body.edges
@@ -108,7 +108,7 @@ def reduction(fold: Fold) -> Callable[[NodeBody], None]:
 
 
 def _integer_sums(body: NodeBody, edge: Edge, axes: Sequence[int]) -> None:
-    """Sums of integers along axes, added up as they lie in memory: their order changes nothing."""
+    """Write sums of integers along axes, added in the order of memory, as the order does not matter."""
     out, steps = body.outs[0], _outer_steps(edge, axes, 1)
     count = math.prod(out.shape)
     sums = body.array(body.numbers_type(out), count)
@@ -123,7 +123,7 @@ def _integer_sums(body: NodeBody, edge: Edge, axes: Sequence[int]) -> None:
 
 
 def _outer_steps(edge: Edge, axes: Sequence[int], count: int) -> list[int]:
-    """The steps of the lines of an array whose `axes`, `count` elements, are last."""
+    """Return the strides of the rows of an array whose `axes`, `count` elements, are last."""
     kept = dense_steps(tuple(1 if k in axes else n for k, n in enumerate(edge.shape)))
     return [0 if k in axes else step * count for k, step in enumerate(kept)]
 
@@ -136,7 +136,7 @@ def _deliver_folds(
 
 
 def softmax(body: NodeBody) -> None:
-    """Powers of e over their sum, of numbers less their greatest."""
+    """Write a softmax: exponentials of numbers less their greatest, over their sum."""
     (edge,) = body.edges
     axes = list(body.node.attributes["axes"])
     count = int(np.prod([edge.shape[k] for k in axes]))
@@ -157,7 +157,7 @@ def softmax(body: NodeBody) -> None:
 
 
 def _fold_lines(body: NodeBody, array: ScratchArray, to: ScratchArray, lines: Shape, fold: Fold) -> None:
-    """The fold of each line of an array."""
+    """Write the fold of each row of an array."""
     writer = body.writer(lines[:1])
     to.keep(writer, folded(body, writer, array, lines[1:], range(lines[1]), fold), (1,))
     body.close(writer)

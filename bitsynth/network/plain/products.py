@@ -1,4 +1,4 @@
-"""Sums of products: integers in 32 bits, real numbers in float64, each sum in one order."""
+"""Sums of products: integers in 32 bits, real numbers in float64, each sum in a fixed order."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FEW = 8
 
 
 def sums_type(body: NodeBody) -> str:
-    """The type of sums."""
+    """Return the type of sums."""
     return "int32" if body.gives_integers else "float64"
 
 
 @dataclass(frozen=True)
 class ProductSums:
-    """What `BS_PRODUCT` is called with: rows of weights, planes, and where sums go.
+    """The arguments of a call of `BS_PRODUCT`: rows of weights, planes, and the places of sums.
 
     Args:
         body: Where it is done.
@@ -47,20 +47,20 @@ class ProductSums:
 
     @property
     def depth(self) -> int:
-        """Products of a sum."""
+        """The products of a sum."""
         return self.channels * len(self.taps)
 
     @property
     def apart(self) -> int:
-        """Elements from a row of sums to the next."""
+        """The elements from a row of sums to the next."""
         return -(-self.pixels // LANES) * LANES
 
     def array(self, count: int) -> ScratchArray:
-        """The sums of `count` products."""
+        """Return an array for the sums of `count` calls."""
         return self.body.array(sums_type(self.body), count * self.rows * self.apart)
 
     def code(self, weights: ScratchArray, planes: ScratchArray, sums: ScratchArray) -> str:
-        """C of the sums; the arrays' names are pointers to where they begin."""
+        """Return C that computes the sums; the arrays' names are pointers to their first elements."""
         name = "_".join(x.dtype if "int" in x.dtype else x.c_type for x in (weights, planes))
         cast = "(uint32_t *)" if self.body.gives_integers else ""
         taps = self.body.constants.add(np.asarray(self.taps, np.uint32))
@@ -77,7 +77,7 @@ class ProductSums:
 
 
 def constant_array(body: NodeBody, numbers: Tensor) -> ScratchArray:
-    """Numbers among the constants, real ones in float32 if that holds them, with room for a vector behind them."""
+    """Add numbers to the constants, in float32 if it holds them exactly, with room for a vector after them."""
     flat = np.append(numbers.reshape(-1), np.zeros(LANES, numbers.dtype))
     if flat.dtype == np.float64:
         with np.errstate(over="ignore"):
@@ -87,13 +87,13 @@ def constant_array(body: NodeBody, numbers: Tensor) -> ScratchArray:
 
 
 def blocks(rows: int) -> list[tuple[int, int, int]]:
-    """Rows by blocks of 4, then 1 by 1: rows of a block, the first row, how many."""
+    """Return rows in blocks of 4, then 1 by 1: rows of a block, first row, number of blocks."""
     fours = rows // 4 * 4
     return [part for part in ((4, 0, fours), (1, fours, rows - fours)) if part[2]]
 
 
 def blocked(weights: Tensor) -> Tensor:
-    """Weights (..., rows, depth) as blocks of rows, depth before rows."""
+    """Return weights (..., rows, depth) as blocks of rows, depth before rows."""
     outer, depth = weights.shape[:-2], weights.shape[-1]
     parts = [
         weights[..., first : first + count, :].reshape(*outer, count // block, block, depth).swapaxes(-1, -2)
@@ -105,7 +105,7 @@ def blocked(weights: Tensor) -> Tensor:
 def stage_blocked(
     body: NodeBody, edge: Edge, to: ScratchArray, row: int | None, steps: Sequence[int], depth: Sequence[int]
 ) -> None:
-    """Keep rows as `blocked` has them: axis `row`, axes `depth` of these steps, and outer ones."""
+    """Write loops that copy rows into blocks as `blocked` has them: axis `row`, axes `depth` and outer ones."""
     size = math.prod(edge.shape[k] for k in depth)
     for block, first, count in blocks(1 if row is None else edge.shape[row]):
         own: list[AxisStep] = [step * block if k in depth else step for k, step in enumerate(steps)]
@@ -118,7 +118,7 @@ def stage_blocked(
 
 
 def constant_factor(body: NodeBody, edge: Edge) -> Tensor:
-    """A constant factor's numbers, or its integers without zero points, in the shape of the edge."""
+    """Return a constant factor's numbers, or its integers less zero points, in the shape of the edge."""
     value, kind = body.graph.constants[edge.name], edge.type
     if not isinstance(kind, Integers):
         return value.astype(np.float64)
@@ -134,7 +134,7 @@ def constant_factor(body: NodeBody, edge: Edge) -> Tensor:
 
 
 def deliver_sums(body: NodeBody, sums: ScratchArray, steps: Sequence[AxisStep]) -> None:
-    """Store sums, which lie by `steps` of the result's axes."""
+    """Store sums, whose strides along the result's axes are `steps`."""
     out = body.outs[0]
     writer = result_writer(body)
     term = sums.at(writer, steps)

@@ -1,4 +1,4 @@
-"""Plain C of the greatest or least along an axis, in order, and where they are."""
+"""Plain C of the greatest or least elements along an axis, in order, and their indices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bitsynth.network.plain.terms import LoopTerm
 
 
 def rank(body: NodeBody) -> None:
-    """Element by element the next that is not before the last one found; of equals the first, or the last."""
+    """Write repeated searches for the next element after the last one found; of equals the first, or the last."""
     (edge,), axis = body.edges, body.node.attributes["axis"]
     length, count = edge.shape[axis], body.node.attributes["k"]
     numbers = body.lined_up(edge, [axis], centred=False)
@@ -32,7 +32,7 @@ def rank(body: NodeBody) -> None:
 
 
 def _searched(body: NodeBody, numbers: ScratchArray, lines: int, length: int) -> ScratchArray:
-    """Where, in each line of so many numbers, those lie that are wanted."""
+    """Return the indices of the wanted numbers in each row."""
     attributes = body.node.attributes
     places = body.array("int32", lines * attributes["k"])
     values = {"lines": lines, "length": length, "count": attributes["k"], "x": numbers.name, "to": places.name}

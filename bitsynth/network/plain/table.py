@@ -1,4 +1,4 @@
-"""What makes the plain C of each operator of the graph's table, by name."""
+"""The generator of plain C for each operator of the graph's table, by name."""
 
 from __future__ import annotations
 

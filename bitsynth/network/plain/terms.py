@@ -1,4 +1,4 @@
-"""Terms: numbers of a loop in C as numpy's arrays would have them, so that the table's own meanings make the C.
+"""Terms: numbers of a loop in C that behave like numpy arrays, so that the operator table's meanings write the C.
 
 A term takes part in numpy's operators and functions as an array does; each operation is a value of the loop, of the
 type that numpy gives it.
@@ -22,7 +22,7 @@ Bounds = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class LoopTerm(np.lib.mixins.NDArrayOperatorsMixin):
-    """A number of each element of a loop.
+    """A number for each element of a loop.
 
     Args:
         writer: Makes the operations.
@@ -51,33 +51,33 @@ class LoopTerm(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> Shape:
-        """The loop's."""
+        """The loop's shape."""
         return self.writer.loops.shape
 
     @property
     def size(self) -> int:
-        """Of one number."""
+        """The size of a single number."""
         return 1
 
     def astype(self, dtype: Any) -> LoopTerm:
-        """The number in another type."""
+        """Return the number in another type."""
         return self.writer.cast(self, np.dtype(dtype))
 
     def min(self) -> int:
-        """The least it can be."""
+        """Return the least value that it can have."""
         return self.bounds[0] if self.bounds else -(1 << 63)
 
     def max(self) -> int:
-        """The greatest it can be."""
+        """Return the greatest value that it can have."""
         return self.bounds[1] if self.bounds else (1 << 63) - 1
 
     def within(self, low: int, high: int) -> LoopTerm:
-        """The number, known to be within bounds."""
+        """Return the number, known to be within bounds."""
         return replace(self, bounds=(max(low, self.min()), min(high, self.max())))
 
 
 def _clip(number: LoopTerm, low: Any, high: Any) -> LoopTerm:
-    """The number between limits, in whose place steps have integers: what is not a number becomes the lower one."""
+    """Return the number clipped to limits; NaN becomes the lower limit."""
     name = "at_least" if number.value is None else "maximum"
     made = number if low is None else number.writer.operate(name, number, low)
     return made if high is None else number.writer.operate("minimum", made, high)

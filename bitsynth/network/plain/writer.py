@@ -1,4 +1,4 @@
-"""The writer of a loop: operations of terms become values in C, of constants they are done at once."""
+"""Writes a loop: operations of terms become values in C; operations of constants are computed at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WHOLE = np.dtype(np.int64)
 
 
 class Writer:
-    """Operations of terms.
+    """Writes operations of terms.
 
     Args:
         loops: Where they are done.
@@ -44,13 +44,13 @@ class Writer:
         self.exact, self.paired, self.unbounded = exact, exact and paired, unbounded
 
     def constant(self, array: Tensor) -> LoopTerm:
-        """A constant, of its type; of fractions one of real numbers."""
+        """Return a constant in its type; fractions become real numbers."""
         array = np.asarray(array)
         dtype = REAL if array.dtype == object else WHOLE if array.dtype.kind in "iu" else array.dtype
         return LoopTerm(self, dtype, bounds=_bounds_of(array), value=array)
 
     def operate(self, name: str, *inputs: Any) -> LoopTerm:
-        """The operation that numpy calls so."""
+        """Write the operation of that name in numpy."""
         terms = [x if isinstance(x, LoopTerm) else self._literal(x, inputs) for x in inputs]
         if all(t.value is not None for t in terms):
             return self.constant(_folded(name, [t.value for t in terms], self.exact))
@@ -63,7 +63,7 @@ class Writer:
         return replace(made, dtype=np.dtype(bool)) if name in COMPARISONS else made
 
     def _literal(self, x: Any, inputs: tuple[Any, ...]) -> LoopTerm:
-        """A constant; a number of Python's takes the type of what is beside it."""
+        """Return a constant; a Python number takes the type of the other operand."""
         if isinstance(x, (int, float)) and not isinstance(x, np.generic):
             beside = next((t.dtype for t in inputs if isinstance(t, LoopTerm) and t.dtype != bool), WHOLE)
             if isinstance(x, float) or beside.kind not in "iu":
@@ -71,7 +71,7 @@ class Writer:
         return self.constant(np.asarray(x))
 
     def held(self, term: LoopTerm) -> LoopTerm:
-        """A term that has C: constants become literals, or elements of arrays."""
+        """Return a term that has C: constants become literals, or elements of arrays."""
         if term.value is None:
             return term
         if term.dtype == REAL:
@@ -125,7 +125,7 @@ class Writer:
         return self.loops.value("double", f"bs_finite({code})" if self.unbounded else code)
 
     def cast(self, term: LoopTerm, dtype: np.dtype[Any]) -> LoopTerm:
-        """The number in another type, as numpy casts."""
+        """Return the number in another type, as numpy casts."""
         dtype = WHOLE if dtype.kind in "iu" else dtype
         if term.dtype == dtype:
             return term
@@ -153,7 +153,7 @@ class Writer:
         )
 
     def call(self, function: str, term: LoopTerm) -> LoopTerm:
-        """A function of the runtime, of float64, rounded once to the number's type."""
+        """Return a call of a runtime function of float64, rounded once to the number's type."""
         if term.value is not None:
             maths = Fractions() if self.exact else Floats("onnx")
             return self.constant(maths.call(function, maths.constant(term.value)))
@@ -163,7 +163,7 @@ class Writer:
 
 
 def _converted(term: LoopTerm, dtype: np.dtype[Any]) -> str:
-    """C of a number in a type of floats."""
+    """Return C for a number converted to a float type."""
     if dtype == REAL:
         return f"(double){term.code}"
     name = _ROUNDERS.get(str(dtype))
@@ -199,7 +199,7 @@ def _c_name(dtype: np.dtype[Any], bounds: Bounds | None) -> str:
 
 
 def _text(value: Any, dtype: np.dtype[Any]) -> str:
-    """A literal."""
+    """Return a C literal."""
     if dtype.kind in "iub":
         n = int(value)
         return (f"{n}" if n >= 0 else f"({n})") if abs(n) <= _INT32[1] else f"INT64_C({n})"
@@ -212,7 +212,7 @@ def _text(value: Any, dtype: np.dtype[Any]) -> str:
 
 
 def _halves(array: Tensor) -> tuple[Tensor, Tensor]:
-    """Real numbers as float64, and what is left of them."""
+    """Return real numbers as float64, and the rest that float64 does not hold."""
     if array.dtype != object:
         return array.astype(np.float64), np.zeros(1)
     high = array.astype(np.float64)

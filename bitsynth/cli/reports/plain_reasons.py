@@ -1,0 +1,30 @@
+"""Why steps of a network became plain C, a line a step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bitsynth.printable import one_line
+
+if TYPE_CHECKING:
+    from bitsynth.network.report import NetworkReport
+
+_MAX_STEPS = 5
+_WIDTH = 80
+
+
+def plain_reasons(found: NetworkReport) -> list[str]:
+    """Return a line of at most 80 columns for each of the first steps of plain C that a fusion pattern declined."""
+    steps = [step for step in found.steps if step.reason]
+    lines = [_line(step.edge, f"plain C: {step.reason}") for step in steps[:_MAX_STEPS]]
+    more = len(steps) - len(lines)
+    return [*lines, *([f"{more} more in plain C; --json has their reasons"] if more else [])]
+
+
+def _line(name: str, text: str) -> str:
+    """Return `name: text` within the width: first the name is cut, at its beginning, then the text, at its end."""
+    name, text = one_line(name), one_line(text)
+    room = max(_WIDTH - len(text) - 2, 16)
+    name = name if len(name) <= room else f"..{name[2 - room :]}"
+    line = f"{name}: {text}"
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 2]}.."

@@ -1,0 +1,49 @@
+"""Why no fusion group begins with a node, so that `inspect` and `compile` can say why it became plain C.
+
+Several matchers look at a node. The reason that is kept is that of the matcher that came nearest: the one whose failed
+check belongs to the latest `Stage`; of equals the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+Reason = str | Callable[[], str]
+"""A few words on what is missing, or a function that finds them, which is called for nodes that stay plain C alone."""
+
+
+class Stage(IntEnum):
+    """The check at which a matcher declines a node: the later, the nearer it came to a group."""
+
+    OPERANDS = 1
+    """The operator is one that it fuses, but it cannot read or write these edges."""
+    CHAIN = 2
+    """The operands fit, but the nodes that follow are no chain to codes."""
+    FORMULA = 3
+    """The nodes fit, but no kernel, glue or formula was found for them."""
+
+
+@dataclass(frozen=True)
+class Declines:
+    """The nearest decline of each node.
+
+    Attributes:
+        nearest: Stage and reason by the node's name.
+    """
+
+    nearest: dict[str, tuple[Stage, Reason]] = field(default_factory=dict)
+
+    def add(self, node: str, stage: Stage, reason: Reason) -> None:
+        """Record that a matcher declined a node, unless another one came as near."""
+        if node not in self.nearest or self.nearest[node][0] < stage:
+            self.nearest[node] = stage, reason
+
+    def reason(self, nodes: Iterable[str]) -> str:
+        """Return the reason of the node that came nearest to a group, of equals the first; "" if none was declined."""
+        found = [self.nearest[name] for name in nodes if name in self.nearest]
+        if not found:
+            return ""
+        _, reason = max(found, key=lambda decline: decline[0])
+        return reason if isinstance(reason, str) else reason()

@@ -1,0 +1,338 @@
+"""Affine formulas in float64, for codes of many bits, found by fitting and proved with the reference.
+
+Of accumulators s, and elements e of a second edge, the code is rint(a * s + b + r * e), clipped, plus a zero. Three
+searches find one:
+
+* `find_affine`: for a step function, equal at its deciding points (Lemma 3).
+* `find_gated_affine`, `find_gated_rescale`: for a chain through hard swish, proved by intervals on the whole range.
+* `find_paired_affine`, `find_guarded_affine`: for a chain of two operands with too many pairs to ask the reference
+  about each. Before its quantizer the chain is affine in real arithmetic, and float64 is off by 1e-13. So codes can
+  differ only where a value lies that near to a half, which integers rarely hit: the reference is asked about those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import TypeVar
+
+import numpy as np
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.arithmetic import arithmetic_of
+from bitsynth.graph.arithmetic.intervals import Intervals, interval
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.reference import Evaluation
+from bitsynth.graph.types import INT32, Integers, Shape, Tensor
+from bitsynth.layers.epilogues import Rescale
+from bitsynth.layers.epilogues.gating import GateLine, gated, gated_bounds
+from bitsynth.network.formulas.chain import Chain
+from bitsynth.network.formulas.epilogues import Wanted, wanted_codes, zero_code
+from bitsynth.network.formulas.oracle import IntegerBounds, Oracle, prove_equal
+from bitsynth.network.formulas.pairs import Paired, PairProof
+from bitsynth.network.formulas.step_functions import StepFunction, ranges
+from bitsynth.spec.matmul import MatmulOperand
+
+
+@dataclass(frozen=True, eq=False)
+class AffineFormula:
+    """An affine formula in float64 for each channel, or one for all.
+
+    Args:
+        factor: (channels,), of sums.
+        summand: Likewise.
+        zero: The code that is added after rounding.
+        limits: The least and the greatest code.
+        ratio: (channels,), of elements of a second edge; None without one.
+        gate: Factor and summand of a gate, as `Rescale` has it; None without one.
+    """
+
+    factor: Tensor
+    summand: Tensor
+    zero: int
+    limits: tuple[int, int]
+    ratio: Tensor | None = None
+    gate: GateLine | None = None
+
+    def codes(self, sums: Tensor, elements: Tensor | None = None) -> Tensor:
+        """Return the codes of integers (points, channels), as C computes them."""
+        value = sums * self.factor + self.summand
+        if elements is not None and self.ratio is not None:
+            value = value + elements * self.ratio
+        return self._rounded(gated(value, self.gate))
+
+    def bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Return bounds of the codes of accumulators from `low` to `high` (points, channels), without a second edge."""
+        first, last = (sums * self.factor + self.summand for sums in (low, high))
+        least, most = gated_bounds(first, last, self.gate)
+        return self._rounded(least), self._rounded(most)
+
+    def _rounded(self, values: Tensor) -> Tensor:
+        low, high = (float(end - self.zero) for end in self.limits)
+        return np.asarray(np.rint(values.clip(low, high)).astype(np.int64) + self.zero)
+
+    def of(self, channels: int) -> AffineFormula:
+        """Return the formula with a factor and a summand for each of `channels` channels."""
+        every = [None if x is None else np.broadcast_to(x, channels) for x in (self.factor, self.summand, self.ratio)]
+        assert every[0] is not None
+        assert every[1] is not None
+        return replace(self, factor=every[0], summand=every[1], ratio=every[2])
+
+    def repeated(self, times: int) -> AffineFormula:
+        """Return the formula for the channels repeated `times` times, one after another."""
+        ratio = None if self.ratio is None else np.tile(self.ratio, times)
+        return replace(self, factor=np.tile(self.factor, times), summand=np.tile(self.summand, times), ratio=ratio)
+
+
+def find_affine(step_function: StepFunction, operand: MatmulOperand, kind: Integers) -> AffineFormula | None:
+    """Return the affine formula of a step function, equal at its deciding points; None if none is found. Found once."""
+    memo = step_function.memo.affine
+    if (operand, kind) not in memo:
+        memo[operand, kind] = _fit_affine(wanted_codes(step_function, operand, kind))
+    return memo[operand, kind]
+
+
+def _fit_affine(wanted: Wanted) -> AffineFormula | None:
+    for factor in wanted.fit.factors():
+        for tried in (factor, factor.astype(np.float32).astype(np.float64)):
+            for summand in wanted.fit.summands(tried):
+                affine = AffineFormula(tried, summand, wanted.zero, wanted.limits)
+                if (affine.codes(wanted.sums) == wanted.codes).all():
+                    return affine
+    return None
+
+
+_Form = TypeVar("_Form", Rescale, AffineFormula)
+_ULP_OFFSETS = sorted(product(range(-2, 3), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))[:9]
+"""Units in the last place by which factors and summands are moved, in turn, until a channel is right."""
+_MAX_WRONG_SHARE = 0.25
+"""The share of wrong channels at which the search ends: moving numbers helps few channels then."""
+_GATE_TOLERANCE = 1e-9
+"""The relative difference of the gates of channels, as float64 computes them, that is taken for equal."""
+
+
+def find_gated_rescale(graph: Graph, chain: Chain, operand: MatmulOperand) -> Rescale | None:
+    """Find the epilogue that gives the codes of a chain through hard swish for all accumulators; None if unproved."""
+    return _find_gated(graph, chain, operand, partial(_make_rescale, operand.bits))
+
+
+def find_gated_affine(graph: Graph, chain: Chain, operand: MatmulOperand) -> AffineFormula | None:
+    """Find the affine formula in float64, with a gate, of a chain through hard swish; None if unproved."""
+    return _find_gated(graph, chain, operand, _make_affine)
+
+
+def _make_rescale(bits: int, affine: AffineFormula, near: Tensor) -> Rescale:
+    """Return the formula in float32, factors and summands moved by `near` units in the last place (2, channels)."""
+    factor, summand = _move_by_ulps(affine, near, np.float32)
+    low, high = affine.limits
+    return Rescale(factor, bits, affine.zero, low=low, high=high, bias=summand, gate=affine.gate)
+
+
+def _make_affine(affine: AffineFormula, near: Tensor) -> AffineFormula:
+    """Return the formula in float64, moved likewise."""
+    factor, summand = _move_by_ulps(affine, near, np.float64)
+    return replace(affine, factor=factor, summand=summand)
+
+
+def _move_by_ulps(affine: AffineFormula, near: Tensor, real: type) -> list[Tensor]:
+    given: list[Tensor] = [x.astype(real) for x in (affine.factor, affine.summand)]
+    return [x + units.astype(real) * np.spacing(np.abs(x)) for x, units in zip(given, near, strict=True)]
+
+
+def _find_gated(
+    graph: Graph, chain: Chain, operand: MatmulOperand, make: Callable[[AffineFormula, Tensor], _Form]
+) -> _Form | None:
+    node = next((n for n in chain.nodes if n.op == "hard_swish"), None)
+    low, high = ranges(graph, chain)
+    if node is None or graph.reference != "exact" or low.min() <= INT32[0] or high.max() >= INT32[1]:
+        return None
+    oracle = Oracle(graph, chain)
+    try:
+        affine = _fit_through_ends(oracle, node, operand, np.stack([low, high]))
+        return _prove_gated(oracle, partial(make, affine), operand, (low, high)) if affine else None
+    except SpecError:
+        return None
+
+
+def _fit_through_ends(oracle: Oracle, node: Node, operand: MatmulOperand, ends: Tensor) -> AffineFormula | None:
+    """Return the formula of a chain that is affine before hard swish and a factor after it, from the range's ends.
+
+    The `ends` are (2, channels). None if factors differ by channel: each channel would need its own gate.
+    """
+    graph, chain = oracle.graph, oracle.chain
+    kind, values = graph.edges[chain.end].integers, oracle.values([ends])
+    before, after, last = (
+        _numbers(values, name, ends.shape) for name in (*node.inputs, *node.outputs, chain.nodes[-1].inputs[0])
+    )
+    rows = np.abs(after).argmax(0)[None]
+    one, other = (np.take_along_axis(x, rows, 0)[0] for x in (after, last))
+    codes = np.where(one == 0, 1, other) / np.where(one == 0, 1, one) / (kind.scale.reshape(-1) * operand.scale)
+    if (
+        np.abs(codes).min() < np.finfo(float).tiny
+        or not (np.abs(codes - codes[0]) <= _GATE_TOLERANCE * np.abs(codes[0])).all()
+    ):
+        return None
+    slope = (before[1] - before[0]) / np.maximum(ends[1] - ends[0], 1)
+    summand, zero = (before[0] - slope * ends[0]) * codes, zero_code(kind.zero, operand)
+    least, most = (int(x) for x in operand.encode(np.array([kind.least, kind.most]), chain.end))
+    gate = float(node.attributes["alpha"] / codes[0]), 0.5
+    return AffineFormula(slope * codes, summand, zero, (least, most), gate=gate)
+
+
+def _numbers(values: Evaluation, name: str, shape: Shape) -> Tensor:
+    """Return the numbers (points, channels) on an edge, as the middles of intervals."""
+    found = interval(arithmetic_of("exact").number(values[name], values.graph.edges[name]))
+    return np.broadcast_to((found.low + found.high).reshape(len(found.low), -1) / 2, shape)
+
+
+def _prove_gated(
+    oracle: Oracle, make: Callable[[Tensor], _Form], operand: MatmulOperand, ends: tuple[Tensor, Tensor]
+) -> _Form | None:
+    """Return the formula with the first offsets that are proved for each channel; None if a channel has none."""
+    low, high = ends
+    missing, kept = np.ones(low.shape, bool), np.zeros((2, low.size))
+    for near in _ULP_OFFSETS:
+        tried = np.where(missing, np.array(near)[:, None], kept)
+        bounds: IntegerBounds = make(tried).bounds
+
+        def integers(first: Tensor, last: Tensor, bounds: IntegerBounds = bounds) -> tuple[Tensor, Tensor]:
+            least, most = (operand.offset + operand.scale * x.astype(np.int64) for x in bounds(first, last))
+            return least, most
+
+        wrong = ~prove_equal(oracle, integers, low, np.where(missing, high, low))
+        kept, missing = np.where(missing, tried, kept), missing & wrong
+        if not missing.any():
+            return make(kept)
+        if missing.mean() > _MAX_WRONG_SHARE:
+            return None
+    return None
+
+
+_AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
+_MAX_VALUE_ERROR = 1e-9
+"""The distance to a half, in codes, within which the reference is asked: far more than float64 is off by."""
+_MAX_GUARDED_PART = 2.0**17
+"""The greatest part of a value, in codes, for which float64 is off by less than the guard."""
+GUARD = 1e-8
+"""The distance to a half within which a guarded formula does not decide."""
+_MAX_PAIRS = 1 << 26
+_MAX_ASKED = 1 << 14
+_PAIRS_AT_ONCE = 1 << 22
+_RANDOM_POINTS = 64
+
+
+def find_paired_affine(paired: Paired) -> AffineFormula | None:
+    """Find the affine formula that equals a chain for all accumulators and elements of the second edge; or None."""
+    ends = _find_quantizer(paired)
+    if ends is None or paired.graph.reference != "exact" or paired.operand.scale != 1:
+        return None
+    proof = PairProof(paired)
+    affine = _fit_paired(proof, *ends)
+    if affine is None or (asked := _find_points_near_halves(proof, affine)) is None:
+        return None
+    sums, elements = asked
+    same = affine.codes(sums, elements) == proof.codes(sums, elements)
+    return affine if same.all() else None
+
+
+def find_guarded_affine(paired: Paired) -> AffineFormula | None:
+    """Find the affine formula that decides all codes but those of values within `GUARD` of a half; None if none does.
+
+    It is the chain's at three corners of the range, so it is off by 4 * _MAX_VALUE_ERROR / 64 at most everywhere
+    between; float64 is off by as much at most.
+    """
+    ends = _find_quantizer(paired)
+    if ends is None or paired.graph.reference != "exact" or paired.operand.scale != 1:
+        return None
+    proof = PairProof(paired)
+    affine = _fit_paired(proof, *ends)
+    if affine is None or affine.ratio is None:
+        return None
+    sums, seconds = (np.abs(np.stack(pair)).max(0) for pair in ((proof.low, proof.high), (proof.least, proof.most)))
+    parts = np.abs(affine.factor) * sums, np.abs(affine.summand), np.abs(affine.ratio) * seconds
+    return affine if max(part.max() for part in parts) < _MAX_GUARDED_PART else None
+
+
+def _find_quantizer(paired: Paired) -> tuple[str, Node, bool] | None:
+    """Return the edge of values before rounding, the quantizer, and whether a ReLU is between them; None for others."""
+    nodes = list(paired.chain.nodes)
+    before = [n for n in (*paired.chain.second_path, *nodes[:-1]) if n.op not in _AFFINE]
+    last = nodes[-1]
+    if last.op != "quantize" or last.attributes["rounding"] not in ("ROUND", "HALF_EVEN"):
+        return None
+    if before and (before != [nodes[-2]] or before[0].op != "relu"):
+        return None
+    if any(np.size(last.attributes[key]) != 1 for key in ("scale", "zero")):
+        return None
+    return (nodes[-2] if before else last).inputs[0], last, bool(before)
+
+
+def _fit_paired(proof: PairProof, edge: str, node: Node, relu: bool) -> AffineFormula | None:
+    """Return the affine formula through the values at three corners of the range; None if they are not exact enough."""
+    zero, scale = (float(np.asarray(node.attributes[key]).reshape(())) for key in ("zero", "scale"))
+    low, high, first, last = proof.low, proof.high, proof.least, proof.most
+    if zero != round(zero) or not ((high > low).all() and (last > first).all()):
+        return None
+    seconds = proof.paired.integers(np.stack([first, first, last]))
+    values = proof.oracle.values([np.stack([low, high, low]), seconds])
+    numbers = interval(Intervals().number(values[edge], values.graph.edges[edge]))
+    if (numbers.high - numbers.low).max() > scale * _MAX_VALUE_ERROR / 64:
+        return None
+    start, by_sum, by_element = ((numbers.low + numbers.high) / 2 / scale).reshape(3, -1)
+    factor, ratio = (by_sum - start) / (high - low), (by_element - start) / (last - first)
+    if np.abs(factor).min() < 4 * _MAX_VALUE_ERROR:
+        return None
+    offset = proof.paired.operand.offset
+    least = max(int(node.attributes["low"]), round(zero)) if relu else int(node.attributes["low"])
+    limits = least - offset, int(node.attributes["high"]) - offset
+    return AffineFormula(factor, start - factor * low - ratio * first, round(zero) - offset, limits, ratio)
+
+
+def _find_points_near_halves(proof: PairProof, affine: AffineFormula) -> tuple[Tensor, Tensor] | None:
+    """Return accumulators and elements (points, channels) near a half, and random ones; None if there are too many."""
+    elements, channels = proof.paired.elements, len(proof.low)
+    halves = np.arange(*affine.limits) + 0.5 - affine.zero
+    if len(elements) * len(halves) * channels > _MAX_PAIRS:
+        return None
+    found = [list[_Point]() for _ in range(channels)]
+    for channel, point in _points_near_halves(proof, affine, elements, halves):
+        found[channel].append(point)
+        if len(found[channel]) > _MAX_ASKED:
+            return None
+    rng = np.random.default_rng(0)
+    sums = rng.integers(proof.low, proof.high + 1, (max(map(len, found)) + _RANDOM_POINTS, channels))
+    seconds = np.clip(rng.choice(elements, sums.shape), proof.least, proof.most)
+    for channel, points in enumerate(found):
+        for k, point in enumerate(points):
+            sums[k, channel], seconds[k, channel] = point.sum, point.element
+    return sums, seconds
+
+
+@dataclass(frozen=True)
+class _Point:
+    """An accumulator and an element of the second edge."""
+
+    sum: int
+    element: int
+
+
+def _points_near_halves(
+    proof: PairProof, affine: AffineFormula, elements: Tensor, halves: Tensor
+) -> Iterator[tuple[int, _Point]]:
+    """Yield the points with values near a half, with their channel."""
+    assert affine.ratio is not None
+    many = max(1, _PAIRS_AT_ONCE // (len(halves) * len(proof.low)))
+    for k in range(0, len(elements), many):
+        some = elements[k : k + many][:, None, None]
+        exact = (halves[:, None] - affine.summand - affine.ratio * some) / affine.factor
+        sums = np.rint(exact)
+        near = (
+            (np.abs(exact - sums) * np.abs(affine.factor) < _MAX_VALUE_ERROR)
+            & (sums >= proof.low)
+            & (sums <= proof.high)
+        )
+        near &= (some >= proof.least) & (some <= proof.most)
+        for e, h, c in np.argwhere(near):
+            yield int(c), _Point(int(sums[e, h, c]), int(some[e, 0, 0]))

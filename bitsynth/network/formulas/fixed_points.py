@@ -1,0 +1,100 @@
+"""Step functions as one or two fixed-point formulas, found in integers and proved at their deciding points.
+
+A formula is (element * multiplier + summand) >> shift. Integerized networks compute codes of accumulators by
+multipliers and shifts, and codes of those codes again before they add them: that takes two formulas, one after the
+other. A formula that rounds down is monotone: if it agrees at the breakpoints of a step function, it agrees everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.types import INT32, Tensor
+from bitsynth.layers.epilogues import FixedLine, FixedPoint
+from bitsynth.network.def_use import DefUse
+from bitsynth.network.formulas.chain import Chain, split_at_codes
+from bitsynth.network.formulas.fitting import AffineFit
+from bitsynth.network.formulas.step_functions import StepFunction, step_function_of
+from bitsynth.spec.matmul import MatmulOperand
+from bitsynth.spec.rescaling import FIXED_SHIFT
+
+_MULTIPLIER_OFFSETS = (0, 1, -1)
+"""Multipliers that are tried, relative to the one nearest to the factor with the most room."""
+
+_MAX_PRODUCT = 1 << 52
+"""Products and summands are exact in float64 below it: the checker of certificates computes them there."""
+
+
+def find_fixed_point(def_use: DefUse, chain: Chain, operand: MatmulOperand) -> FixedPoint | None:
+    """Find the epilogue of one or two fixed-point formulas that gives the codes of a chain; None if there is none."""
+    for parts in _split(def_use, chain):
+        step_function = [step_function_of(def_use, part) for part in parts]
+        if found := _fit_all([x for x in step_function if x is not None], len(parts), operand):
+            return found
+    return None
+
+
+def _split(def_use: DefUse, chain: Chain) -> Iterator[tuple[Chain, ...]]:
+    """Yield the chain, then its two parts at codes inside it, if the second part treats channels alike."""
+    yield (chain,)
+    yield from (parts for parts in split_at_codes(def_use, chain) if not parts[1].varies)
+
+
+def _fit_all(step_function: Sequence[StepFunction], count: int, operand: MatmulOperand) -> FixedPoint | None:
+    """Return the formulas of step functions, each applied to the results of the one before; None if one has none."""
+    if len(step_function) < count or step_function[0].low.min() <= INT32[0] or step_function[0].high.max() >= INT32[1]:
+        return None
+    least, most = _constant_ends(step_function[0])
+    ends = (least, most), *((x.low, x.high) for x in step_function[1:])
+    lines = [
+        _fit_line(x, *e, operand if x is step_function[-1] else None) for x, e in zip(step_function, ends, strict=True)
+    ]
+    found = [x for x in lines if x is not None]
+    if len(found) < count:
+        return None
+    try:
+        return FixedPoint(least, most, found[0], operand.bits, then=next(iter(found[1:]), None))
+    except SpecError:
+        return None
+
+
+def _constant_ends(step_function: StepFunction) -> tuple[Tensor, Tensor]:
+    """Return the last element with the first integer and the first element with the last integer (channels,)."""
+    points = step_function.points()
+    made, (first, last) = step_function.at(points), step_function.at(np.stack([step_function.low, step_function.high]))
+    least = np.where(made == first, points, step_function.low).max(0)
+    most = np.where(made == last, points, step_function.high).min(0)
+    constant = first == last
+    return np.where(constant, step_function.low, least), np.where(constant, step_function.low, most)
+
+
+def _fit_line(
+    step_function: StepFunction, least: Tensor, most: Tensor, operand: MatmulOperand | None
+) -> FixedLine | None:
+    """Return the formula for a step function's integers, or codes of an operand, from `least` to `most`; or None."""
+    elements = np.clip(step_function.points(), least, most)
+    wanted = step_function.at(elements)
+    if operand is not None:
+        wanted = (wanted - operand.offset) // operand.scale
+    best = AffineFit(elements.astype(np.float64), wanted, (int(wanted.min()) - 1, int(wanted.max()) + 1)).best
+    nearest = np.rint(best * (1 << FIXED_SHIFT)).clip(INT32[0] + 1, INT32[1] - 1).astype(np.int64)
+    tries = [
+        (multiplier, *_summand_bounds(elements, wanted, multiplier))
+        for multiplier in (nearest + k for k in _MULTIPLIER_OFFSETS)
+    ]
+    multipliers, lows, highs = (np.stack(parts) for parts in zip(*tries, strict=True))
+    fits = (lows <= highs) & (np.abs(multipliers) * np.abs(elements).max(0) < _MAX_PRODUCT)
+    if not fits.any(0).all():
+        return None
+    taken = fits.argmax(0), np.arange(fits.shape[1])
+    return FixedLine(multipliers[taken], (lows[taken] + highs[taken]) >> 1)
+
+
+def _summand_bounds(elements: Tensor, wanted: Tensor, multiplier: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the least and the greatest summand (channels,) with which products, rounded down, are as wanted."""
+    products = elements * multiplier
+    low = (wanted << FIXED_SHIFT) - products
+    return low.max(0), (low + (1 << FIXED_SHIFT) - 1).min(0)

@@ -1,0 +1,85 @@
+"""Functions of accumulators that are not monotone, as a table of breakpoints: plain C of two loads an element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from bitsynth.graph.ir import Node
+from bitsynth.network.declines import Stage
+from bitsynth.network.def_use import DefUse
+from bitsynth.network.formulas.chain import Chain, find_chain
+from bitsynth.network.formulas.curves import Curve, find_curve
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.fusion.group import AccumulatorGroup, FusionGroup, has_channels, repeats
+from bitsynth.network.fusion.lookup import find_forks
+from bitsynth.network.program import Buffer, NetworkStep, PlainStep
+from bitsynth.spec.matmul import MatmulOperand
+
+
+def match_curve(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """Match a function of accumulators that is not monotone, up to codes.
+
+    Given:   %y = batch_norm(%acc); %codes = quantize(mul(%y, sigmoid(%y)))    %acc of a product
+    Result:  %codes = curve(%acc)    cell = (int)(factor * acc + summand); one of two codes by the cell's breakpoint
+    """
+    source = def_use.only_source(node)
+    if source is None or not has_channels(def_use, source):
+        return None
+    if def_use.graph.reference != "exact":
+        def_use.decline(node, Stage.OPERANDS, "tables of breakpoints are proved for exact arithmetic alone")
+        return None
+    for chain in _find_functions(def_use, source, node):
+        operand = operand_of(def_use.graph.edges[chain.end])
+        curve = find_curve(def_use.graph, chain, operand) if operand else None
+        if operand and curve:
+            return CurveGroup(def_use, chain, curve, operand)
+    return None
+
+
+def _find_functions(def_use: DefUse, source: str, node: Node) -> Iterator[Chain]:
+    """Yield the longest function whose paths fork, and the chain."""
+    shape = def_use.graph.edges[source].shape
+    cone = next(find_forks(def_use, source, node), None)
+    chain = find_chain(def_use, source, monotone=False)
+    found = (x for x in (cone, chain) if x and x.axes[-1] == 1)
+    return (x for x in found if def_use.graph.edges[x.end].shape[:2] == shape[:2])
+
+
+class CurveGroup(AccumulatorGroup):
+    """A table of breakpoints that all channels share, with an affine formula for each."""
+
+    def __init__(self, def_use: DefUse, chain: Chain, curve: Curve, operand: MatmulOperand) -> None:
+        super().__init__(def_use, chain, operand)
+        self.curve = curve
+
+    def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
+        """Return plain C: the places of a row of elements on the axis of cells, then their codes."""
+        shape = self.def_use.graph.edges[self.chain.start].shape
+        several, times = repeats(shape)
+        curve = self.curve.of(shape[1]).repeated(several)
+        inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
+        arrays = curve.factor, curve.summand, curve.breakpoints, curve.table
+        constants = tuple(np.ascontiguousarray(x) for x in arrays)
+        channels = len(curve.factor)
+        body = _body(channels, times, len(curve.breakpoints))
+        return PlainStep(self.names, inputs, outputs, body, constants, 8 * channels, formula=self.curve)
+
+
+def _body(channels: int, times: int, cells: int) -> str:
+    """Return the loops. Each operation rounds by itself."""
+    return f"""double *restrict const row = scratch;
+for (size_t i = 0; i < {times}; ++i) {{
+    for (size_t c = 0; c < {channels}; ++c) {{
+        double place = (double)in0[i * {channels} + c] * k0[c];
+        place += k1[c];
+        place = place < 0.0 ? 0.0 : place;
+        row[c] = place > {cells - 1}.0 ? {cells - 1}.0 : place;
+    }}
+    for (size_t c = 0; c < {channels}; ++c) {{
+        const int32_t cell = (int32_t)row[c];
+        out0[i * {channels} + c] = k3[2 * cell + (row[c] >= k2[cell])];
+    }}
+}}
+"""

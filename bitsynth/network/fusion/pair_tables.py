@@ -1,0 +1,186 @@
+"""Elementwise nodes that join two edges of codes, by a table with an entry for each pair of codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from bitsynth.errors import SpecError
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.operators import TABLE
+from bitsynth.graph.reference import run
+from bitsynth.graph.types import Edge, Integers, Shape, Tensor
+from bitsynth.layers.glue import Glue, PairLookup, Quantization
+from bitsynth.network.declines import Stage
+from bitsynth.network.def_use import DefUse
+from bitsynth.network.formulas import find_links
+from bitsynth.network.fusion.codes import code_values, codes_of, find_chains, operand_of, quantization_of
+from bitsynth.network.fusion.glue import GlueGroup
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.program import CHANNELS_LAST
+
+
+@dataclass(frozen=True, eq=False)
+class Join:
+    """Nodes from two edges of codes to another, of which one has two inputs.
+
+    Args:
+        nodes: In the graph's order.
+        starts: The edges of codes.
+        end: The edge that is made.
+    """
+
+    nodes: tuple[Node, ...]
+    starts: tuple[str, ...]
+    end: str
+
+
+def match_join(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """Match the widest join that begins with a node: chains from two edges of codes, where they meet, a chain to codes.
+
+    Given:   %sum = add(mul(%a, s), mul(%b, t)); %codes = quantize(relu(%sum))    %a, %b of codes
+    Result:  %codes = pair_lookup(%a, %b, table)    an entry for each pair of codes
+    """
+    joins = (join for join in _find_joins(def_use, node) if node in join.nodes)
+    return next((group for join in joins if (group := _make_group(def_use, join))), None)
+
+
+def match_near_join(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """Match a node that reads two edges of codes, with the chain to codes after it.
+
+    Given:   %codes = quantize(mul(%a, %b))    %a, %b of codes
+    Result:  %codes = pair_lookup(%a, %b, table)    an entry for each pair of codes
+    """
+    given = def_use.sources(node)
+    if any(operand_of(def_use.graph.edges[e]) is None for e in given):
+        if len(given) == 2 and TABLE[node.op].kind == "elementwise":
+            def_use.decline(node, Stage.OPERANDS, "its two operands are not both codes of at most 8 bits")
+        return None
+    found = next((group for join in _find_ended(def_use, node, {}) if (group := _make_group(def_use, join))), None)
+    if found is None and len(given) == 2 and TABLE[node.op].kind == "elementwise":
+        def_use.decline(node, Stage.CHAIN, "no codes follow that are a function of two codes, alike for all channels")
+    return found
+
+
+def _find_joins(def_use: DefUse, node: Node) -> Iterator[Join]:
+    """Yield the joins to which the chain that begins with a node leads, the longest first."""
+    source, at = def_use.only_source(node), node
+    if source is not None:
+        links = find_links(def_use, source, 1, node, monotone=False)
+        reader = def_use.only_reader(links[-1].node.outputs[0]) if links else None
+        if reader is None:
+            return
+        at = reader
+    given = def_use.sources(at)
+    if len(given) == 2:
+        yield from _find_ended(def_use, at, {e: _nodes_before(def_use, e, node) for e in given})
+
+
+def _nodes_before(def_use: DefUse, edge: str, first: Node) -> tuple[Node, ...]:
+    """Return the nodes from the farthest edge of codes to an edge, the last one first; none comes before `first`."""
+    order = def_use.order
+    nodes: list[Node] = []
+    found: tuple[Node, ...] = ()
+    at = edge
+    while (maker := def_use.makers.get(at)) and order[maker.name] >= order[first.name]:
+        source = def_use.only_source(maker)
+        if source is None or def_use.only_reader(at) is None or not _is_link(def_use, maker, source):
+            break
+        nodes.append(maker)
+        at = source
+        if operand_of(def_use.graph.edges[at]):
+            found = tuple(nodes)
+    return found
+
+
+def _is_link(def_use: DefUse, node: Node, source: str) -> bool:
+    found = find_links(def_use, source, 1, node, monotone=False)
+    return bool(found) and found[0].node is node and not found[0].varies
+
+
+def _find_ended(def_use: DefUse, node: Node, before: dict[str, tuple[Node, ...]]) -> Iterator[Join]:
+    """Yield the joins at a node of two inputs, with the chains `before` it, that end in codes; the longest first."""
+    edges = def_use.graph.edges
+    given = def_use.sources(node)
+    if len(given) != 2 or TABLE[node.op].kind not in ("elementwise", "step") or len(node.outputs) > 1:
+        return
+    (made,) = node.outputs
+    if len(edges[made].shape) < 2:
+        return
+    starts = tuple(dict.fromkeys(def_use.only_source(before[e][-1]) or e if before.get(e) else e for e in given))
+    if len(starts) != 2 or any(operand_of(edges[e]) is None or edges[e].shape != edges[made].shape for e in starts):
+        return
+    nodes = (*(n for e in given for n in reversed(before.get(e, ()))), node)
+    for chain in find_chains(def_use, made):
+        if operand_of(edges[chain.end]) and not chain.varies:
+            yield Join((*nodes, *chain.nodes), starts, chain.end)
+    if operand_of(edges[made]):
+        yield Join(nodes, starts, made)
+
+
+def _make_group(def_use: DefUse, join: Join) -> FusionGroup | None:
+    """Return the group of a join; None if it differs by pixel or channel."""
+    graph, target = def_use.graph, def_use.target
+    starts, end = graph.edges_of(join.starts), graph.edges[join.end]
+    values = [code_values(graph, name) for name in join.starts]
+    made = _evaluate_join(graph, join, np.meshgrid(*values, indexing="ij"))
+    if made is None:
+        return None
+    table, channels = codes_of(made, end), starts[0].shape[1]
+    first, second = (int(codes_of(np.array([e.integers.most]), e)[0]) + 1 for e in starts)
+
+    def make(layout: str, out_layout: str) -> Glue:
+        layouts: dict[str, Any] = {"layout": layout, "out_layout": out_layout, "isa": target.isa}
+        kinds = [scaled_quantization(e) for e in (*starts, end)]
+        return PairLookup(channels, table, *kinds, come=(first, second), **layouts)
+
+    nodes = tuple(sorted(join.nodes, key=lambda node: def_use.order[node.name]))
+    return GlueGroup(def_use, nodes, join.starts, make, (CHANNELS_LAST,))
+
+
+def scaled_quantization(edge: Edge) -> Quantization:
+    """Return the quantization of an edge of codes, with its scale and zero point if glue can have them."""
+    kind, plain = edge.integers, quantization_of(edge)
+    if not kind.has_one_grid or not kind.is_centred:
+        return plain
+    try:
+        return Quantization(plain.bits, float(kind.scale.min()), int(kind.zero.min()), plain.encoding)
+    except SpecError:
+        return plain
+
+
+def _evaluate_join(graph: Graph, join: Join, points: Sequence[Tensor]) -> Tensor | None:
+    """Return the integers that a join gives for integers of its starts, by running the reference on a small graph."""
+    read = {name for node in join.nodes for name in node.inputs if name in graph.constants}
+    builder = GraphBuilder.beginning(replace(graph, inputs=(), constants={n: graph.constants[n] for n in read}))
+    given = {}
+    for name, values in zip(join.starts, points, strict=True):
+        edge = graph.edges[name]
+        kind = edge.integers
+        if not kind.has_one_grid:
+            return None
+        shape = _column(edge.shape, values.size)
+        alike = Integers.between(kind.least, kind.most, kind.scale.min(), kind.zero.min())
+        builder.input(name, shape, edge.dtype, alike)
+        given[name] = values.clip(kind.least, kind.most).reshape(shape)
+    try:
+        for node in join.nodes:
+            sizes = _column(graph.edges[node.outputs[0]].shape, points[0].size)
+            attributes = {**node.attributes, "sizes": sizes} if node.op == "reshape" else node.attributes
+            builder.repeat(replace(node, attributes=MappingProxyType(dict(attributes))))
+        small = builder.build((join.end,))
+        made = run(small, given)[join.end]
+    except (SpecError, ValueError):
+        return None
+    is_whole = isinstance(small.edges[join.end].type, Integers)
+    return made.reshape(points[0].shape) if is_whole and made.size == points[0].size else None
+
+
+def _column(shape: Shape, points: int) -> Shape:
+    """Return the shape (points, 1, ...) with as many axes."""
+    return (points, *[1] * (len(shape) - 1))

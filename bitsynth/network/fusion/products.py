@@ -1,0 +1,216 @@
+"""Layers: a product with constant weights and the chain to codes after it, in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bitsynth.graph.ir import Node
+from bitsynth.graph.types import INT32, Edge, Integers
+from bitsynth.layers.epilogues import Epilogue
+from bitsynth.layers.packed import PackedLayer
+from bitsynth.network.def_use import DefUse
+from bitsynth.network.formulas import (
+    Chain,
+    EpilogueForm,
+    Paired,
+    find_chain,
+    find_cheapest_form,
+    find_fixed_point,
+    find_gated_rescale,
+    find_joined_chain,
+    find_paired_form,
+    split_at_codes,
+    step_function_of,
+)
+from bitsynth.network.formulas.affine import find_affine
+from bitsynth.network.formulas.epilogues import is_long
+from bitsynth.network.fusion.affine import residual_operand
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.fusion.product import LayerMaker, Product, find_layer_maker, find_product
+from bitsynth.network.program import (
+    CHANNELS_LAST,
+    PACKED,
+    PLAIN,
+    Buffer,
+    Format,
+    LayerStep,
+    NetworkStep,
+)
+
+
+def match_product_to_codes(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """Match a product and the monotone chain to codes after it.
+
+    Given:   %acc = conv(%x, weights); %codes = quantize(relu(batch_norm(%acc)))
+    Result:  %codes = layer(%x, weights, thresholds | rescale | fixed point)
+    """
+    product = find_product(def_use, node)
+    whole = find_chain(def_use, product.end, product.axis) if product else None
+    if product is None or whole is None:
+        return None
+    chain, form = _find_form_of_part(def_use, product, whole)
+    if form is None or (is_long(form) and _has_affine(def_use, chain)):
+        return None
+    nodes = (*product.nodes, *collect_chain_nodes(def_use, product.nodes[0], chain))
+    return _make_group(def_use, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
+
+
+def _find_form_of_part(def_use: DefUse, product: Product, whole: Chain) -> tuple[Chain, EpilogueForm | None]:
+    """Return the longest part of a chain that ends in codes and has a fast form, and that form.
+
+    Without one, return the whole chain with its slow form, or with None if elements move or no form is proved.
+    """
+    first: EpilogueForm | None = None
+    for chain in (whole, *reversed([before for before, _ in split_at_codes(def_use, whole)])):
+        form = _find_form(def_use, chain) if _keeps_places(def_use, product, chain) else None
+        if form is not None and not is_long(form):
+            return chain, form
+        first = form if chain is whole else first
+    return whole, first
+
+
+def _find_form(def_use: DefUse, chain: Chain) -> EpilogueForm | None:
+    """Return the cheapest epilogue that gives the codes of a chain; None if none is proved."""
+    step_function, operand = step_function_of(def_use, chain), operand_of(def_use.graph.edges[chain.end])
+    if operand is None or step_function is None:
+        return None
+    form = find_cheapest_form(step_function, operand, def_use.graph.edges[chain.end].integers)
+    if form is not None and not is_long(form):
+        return form
+    fixed = find_fixed_point(def_use, chain, operand)
+    return EpilogueForm(fixed) if fixed else form
+
+
+def _has_affine(def_use: DefUse, chain: Chain) -> bool:
+    """Return whether an affine step after the layer gives the codes, which is faster than many thresholds."""
+    edge, step_function = def_use.graph.edges[chain.end], step_function_of(def_use, chain)
+    operand = operand_of(edge)
+    return (
+        step_function is not None
+        and operand is not None
+        and find_affine(step_function, operand, edge.integers) is not None
+    )
+
+
+def match_product_with_gate(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """Match a product and the chain through hard swish to codes.
+
+    Given:   %acc = conv(%x, weights); %codes = quantize(hard_swish(batch_norm(%acc)))
+    Result:  %codes = layer(%x, weights, rescale with a gate)
+    """
+    product = find_product(def_use, node)
+    chain = find_chain(def_use, product.end, product.axis, monotone=False) if product else None
+    if product is None or chain is None or not _keeps_places(def_use, product, chain):
+        return None
+    operand = operand_of(def_use.graph.edges[chain.end])
+    epilogue = find_gated_rescale(def_use.graph, chain, operand) if operand else None
+    if epilogue is None:
+        return None
+    return _make_group(
+        def_use, product, (*product.nodes, *collect_chain_nodes(def_use, product.nodes[0], chain)), epilogue
+    )
+
+
+def match_product_with_residual(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """Match a product, a residual that is added to it, and the chain to codes.
+
+    Given:   %acc = conv(%x, weights); %sum = add(batch_norm(%acc), %shortcut); %codes = quantize(relu(%sum))
+    Result:  %codes = layer(%x, weights, rescale with residual %shortcut)
+    """
+    product = find_product(def_use, node)
+    chain = find_joined_chain(def_use, product.end, product.axis, node) if product else None
+    if product is None or chain is None or not _keeps_places(def_use, product, chain):
+        return None
+    edges = def_use.graph.edges
+    operand, second = operand_of(edges[chain.end]), residual_operand(def_use, chain.second)
+    if operand is None or not _within_int32(edges[chain.second]):
+        return None
+    form = find_paired_form(Paired(def_use.graph, chain, operand, second))
+    if form is None:
+        return None
+    nodes = (*product.nodes, *collect_chain_nodes(def_use, node, chain))
+    return _make_group(def_use, replace(product, bias=product.bias + form.bias), nodes, form.epilogue, chain.second)
+
+
+def _within_int32(edge: Edge) -> bool:
+    kind = edge.type
+    return isinstance(kind, Integers) and INT32[0] <= kind.least and kind.most <= INT32[1]
+
+
+def match_product(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """Match a product alone.
+
+    Given:   %acc = conv(%x, weights)
+    Result:  %acc = layer(%x, weights)    int32 accumulators
+    """
+    product = find_product(def_use, node)
+    return _make_group(def_use, product, product.nodes, None) if product else None
+
+
+def collect_chain_nodes(def_use: DefUse, first: Node, chain: Chain) -> tuple[Node, ...]:
+    """Return the nodes of a chain, with its constant nodes that come after `first` and serve the chain alone."""
+    kept = set(chain.names)
+    constant_nodes: list[Node] = []
+    for node in reversed(chain.constant_nodes):
+        serves = all(reader.name in kept for reader in def_use.readers[node.outputs[0]])
+        if serves and def_use.order[node.name] > def_use.order[first.name]:
+            kept.add(node.name)
+            constant_nodes.insert(0, node)
+    return (*constant_nodes, *chain.second_path, *chain.nodes)
+
+
+def _keeps_places(def_use: DefUse, product: Product, chain: Chain) -> bool:
+    """Return whether elements at the end of a chain lie as the accumulators do: pixels in order, channels last."""
+    first, last = (def_use.graph.edges[name].shape for name in (chain.start, chain.end))
+    axis = chain.axes[-1]
+    if product.layout == PLAIN:
+        return axis == len(last) - 1
+    return axis == 1 and first[0] == last[0]
+
+
+def _make_group(
+    def_use: DefUse, product: Product, nodes: tuple[Node, ...], epilogue: Epilogue | None, residual: str = ""
+) -> FusionGroup | None:
+    maker = find_layer_maker(def_use, product, epilogue, nodes[-1].outputs[0])
+    return ProductGroup(def_use, product, nodes, maker, residual) if maker else None
+
+
+class ProductGroup(FusionGroup):
+    """A product and its epilogue, computed by one layer."""
+
+    def __init__(
+        self, def_use: DefUse, product: Product, nodes: tuple[Node, ...], maker: LayerMaker, residual: str = ""
+    ) -> None:
+        self.def_use, self.product, self.nodes, self.maker, self.residual = def_use, product, nodes, maker, residual
+        self.inputs = tuple(dict.fromkeys((product.start, *filter(None, (residual,)))))
+        self.outputs = (nodes[-1].outputs[0],)
+
+    def reads(self, edge: str) -> tuple[Format, ...]:
+        """Return the formats of codes, in bytes or words, which cost the same; of a residual bytes, or accumulators."""
+        if edge == self.residual:
+            operand = residual_operand(self.def_use, edge)
+            own = self.maker.act if edge == self.product.start else operand
+            return (Format.codes(own, self.product.layout) if own else Format("int32", None, self.product.layout),)
+        layouts = (PLAIN,) if self.product.layout == PLAIN else (CHANNELS_LAST, PACKED)
+        return tuple(Format.codes(self.maker.act, layout) for layout in layouts)
+
+    def writes(self, edge: str) -> tuple[Format, ...]:
+        """Return the formats of codes, as bytes and, if all their bits are used, as words; or of accumulators."""
+        layout, codes = self.product.layout, self.maker.codes
+        if codes is None:
+            return (Format("int32", None, layout),)
+        if layout == PLAIN or not self.maker.packs:
+            return (Format.codes(codes, layout),)
+        return (Format.codes(codes), Format.codes(codes, PACKED))
+
+    def layer(self, buffers: Mapping[str, Buffer]) -> PackedLayer:
+        """Return the layer that reads and writes the formats of these buffers."""
+        return self.maker.layer(*(buffers[e].format.layout for e in (self.product.start, *self.outputs)))
+
+    def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
+        """Return the step of the layer."""
+        read = (self.product.start, *filter(None, (self.residual,)))
+        inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (read, self.outputs))
+        return LayerStep(self.names, inputs, outputs, self.layer(buffers), self.product.image)

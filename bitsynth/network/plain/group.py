@@ -1,0 +1,95 @@
+"""The group of a node in plain C, of any operator, with elementwise nodes after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bitsynth.graph.ir import Node
+from bitsynth.graph.types import Edge, Integers
+from bitsynth.network.def_use import DefUse
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.plain.body import NodeBody
+from bitsynth.network.plain.memory import BufferAccess
+from bitsynth.network.plain.table import GENERATORS
+from bitsynth.network.program import (
+    CHANNELS_LAST,
+    PLAIN,
+    Buffer,
+    Format,
+    PlainStep,
+    caller_format,
+    plain_format,
+)
+from bitsynth.spec.matmul import MAX_BITS, MatmulOperand
+
+_ALIASES = ("reshape", "view")
+
+
+class PlainGroup(FusionGroup):
+    """A node, or several of which all after the first are elementwise."""
+
+    def __init__(self, def_use: DefUse, *nodes: Node) -> None:
+        self.def_use, self.nodes, self.outputs = def_use, nodes, nodes[-1].outputs
+        made = {e for n in nodes for e in n.outputs}
+        read = dict.fromkeys(e for n in nodes for e in n.inputs)
+        self.inputs = tuple(e for e in read if e not in made and not def_use.is_constant(e))
+
+    @property
+    def reason(self) -> str:
+        """Why no layer, glue or formula computes its nodes, in a few words: the nearest decline, or what they read."""
+        return self.def_use.declines.reason(node.name for node in self.nodes) or self._reason_by_types
+
+    @property
+    def _reason_by_types(self) -> str:
+        """The reason for nodes that no matcher looks at closely."""
+        edges = self.def_use.graph.edges
+        if not self.inputs:
+            return "it depends on constants alone"
+        if not all(self.def_use.carries_integers(e) for e in self.inputs):
+            return "it reads real numbers, not codes"
+        if not all(self.def_use.carries_integers(e) for e in self.outputs):
+            return "its results are real numbers, not codes"
+        if any(edges[e].integers.bits > MAX_BITS for e in self.inputs):
+            return f"it reads integers of more than {MAX_BITS} bits, not codes"
+        return f"no layer or glue has {self.nodes[0].op} of such codes"
+
+    def reads(self, edge: str) -> tuple[Format, ...]:
+        found = self._formats(edge)
+        is_given = edge in self.def_use.graph.inputs and not self.def_use.carries_integers(edge)
+        return (*found, caller_format(self.def_use.graph.edges[edge])) if is_given else found
+
+    def writes(self, edge: str) -> tuple[Format, ...]:
+        return self._formats(edge)
+
+    @property
+    def is_alias(self) -> bool:
+        return len(self.nodes) == 1 and self.nodes[0].op in _ALIASES
+
+    def _formats(self, name: str) -> tuple[Format, ...]:
+        edge = self.def_use.graph.edges[name]
+        found = [plain_format(edge, self.def_use.graph.reference, layout) for layout in _layouts(edge)]
+        kind = edge.type
+        if isinstance(kind, Integers) and kind.bits <= MAX_BITS:
+            operand = MatmulOperand(kind.bits, kind.encoding)
+            found += [Format.codes(operand, layout) for layout in _layouts(edge)[::-1]]
+        return tuple(found)
+
+    def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
+        memories = {e: BufferAccess.of(f"in{k}", buffers[e]) for k, e in enumerate(self.inputs)}
+        memories |= {e: BufferAccess.of(f"out{k}", buffers[e]) for k, e in enumerate(self.outputs)}
+        body = NodeBody(self.def_use.graph, self.nodes, memories)
+        GENERATORS[body.node.op](body)
+        return PlainStep(
+            self.names,
+            tuple(buffers[e].name for e in self.inputs),
+            tuple(buffers[e].name for e in self.outputs),
+            "\n".join(body.lines),
+            tuple(body.constants.arrays),
+            body.scratch_bytes,
+            ("bs_product.h", "bs_functions.h", "bs_erf.h"),
+            reason=self.reason,
+        )
+
+
+def _layouts(edge: Edge) -> tuple[str, ...]:
+    return (PLAIN, CHANNELS_LAST) if len(edge.shape) > 1 else (PLAIN,)

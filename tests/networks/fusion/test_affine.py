@@ -1,0 +1,51 @@
+"""Affine formulas of float64 behind sums: codes of the reference, of values that int32 holds and of wider ones."""
+
+import numpy as np
+import pytest
+from region_cases import Small, values_of
+
+from bitsynth.graph import run
+from bitsynth.network.def_use import DefUse, NetworkTarget
+from bitsynth.network.formulas import find_chain, find_step_function
+from bitsynth.network.formulas.affine import find_affine
+from bitsynth.network.fusion.affine import AffineGroup
+from bitsynth.network.fusion.codes import operand_of
+from bitsynth.network.program import Buffer, NetworkProgram
+from bitsynth.network.run import Network
+
+TARGET = NetworkTarget("avx2")
+
+
+def affine_group(factors, zero, bits):
+    """Sums of 6 channels and so many bits times factors, as codes from 0 to 255."""
+    small = Small()
+    sums = small.codes("x", (2, 6, 3, 5), -(1 << bits), 1 << bits)
+    scaled = small.add("mul", sums, small.constant(np.array(factors, np.float32).reshape(-1, 1, 1)))
+    graph = small.build((small.quantized(scaled, 0.37, float(zero)),))
+    def_use = DefUse(graph, TARGET)
+    chain = find_chain(def_use, "x")
+    edge = graph.edges[chain.end]
+    operand = operand_of(edge)
+    line = find_affine(find_step_function(graph, chain), operand, edge.integers)
+    return graph, AffineGroup(def_use, chain, line, operand, None)
+
+
+@pytest.mark.parametrize("zero", [0, 128])
+@pytest.mark.parametrize(
+    ("most", "bits", "whole"), [(1e-4, 20, True), (1e-5, 23, True), (3e3, 20, True), (3e3, 30, False)]
+)
+def test_codes_are_the_references_wherever_values_are_cut(rng, most, bits, whole, zero):
+    graph, group = affine_group(most * rng.uniform(-1, 1, 6), zero, bits)
+    (given,), (made,) = group.inputs, group.outputs
+    shape = graph.edges[given].shape
+    source = Buffer(given, graph.edges[given], group.reads(given)[0], "input")
+    out = Buffer(made, graph.edges[made], group.writes(made)[0], "output")
+    buffers = {given: source, made: out}
+    step = group.step(buffers)
+    assert (step.scratch_bytes > 0) == whole
+    net = Network(NetworkProgram(graph, "avx2", 1, (step,), buffers, (given,), (made,)))
+    x = np.where(rng.integers(0, 2, shape), values_of(graph, rng)[given], rng.integers(-40, 41, shape))
+    want = run(graph, {given: x})[made]
+    assert len(np.unique(want)) > 1
+    got = net({given: source.format.write(x).reshape(shape)})
+    np.testing.assert_array_equal(out.read(np.asarray(got).reshape(-1)), want)
