@@ -11,17 +11,15 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.names import Names
 from bitsynth.graph.operators import PRODUCTS
+from bitsynth.graph.passes import run_passes
 from bitsynth.graph.types import Edge
 from bitsynth.layers.planning import plans_kept
-from bitsynth.network.differences import distributed
+from bitsynth.network.passes import lowering_passes
 from bitsynth.network.plain import conversion, filled, plain_regions
 from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
 from bitsynth.network.regions import MATCHERS
 from bitsynth.network.regions.codes import kept_layouts
 from bitsynth.network.regions.region import Region
-from bitsynth.network.rows import in_rows
-from bitsynth.network.sinking import sunk
-from bitsynth.network.unread import without_unread
 from bitsynth.network.wiring import NetworkTarget, Wiring
 
 _MOST_PRODUCTS = 4096
@@ -39,7 +37,7 @@ def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
             f"{products:,} convolutions and matrix products, more than the {_MOST_PRODUCTS:,} that are compiled "
             "as one network; cut it in parts, and compile each"
         )
-    wiring = Wiring(without_unread(sunk(in_rows(distributed(graph)), target), target), target)
+    wiring = Wiring(run_passes(graph, lowering_passes(target)), target)
     with plans_kept():
         assembly = _Assembly(wiring, ordered(cover(wiring)))
         return assembly.program()

@@ -19,13 +19,7 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.infer import MOST_AXES, MOST_ELEMENTS
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.overflow import overflows
-from bitsynth.graph.passes.divisors import sunk
-from bitsynth.graph.passes.padding import padded
-from bitsynth.graph.passes.quantizers import joined
-from bitsynth.graph.passes.ranks import ranked_early
-from bitsynth.graph.passes.repeated import once
-from bitsynth.graph.passes.shuffles import gathered
-from bitsynth.graph.passes.swish import swished
+from bitsynth.graph.passes import IMPORT_PASSES, run_passes
 from bitsynth.graph.read import file
 from bitsynth.graph.read.finite import require_finite
 from bitsynth.graph.read.input_codes import InputCodes, is_quantized
@@ -240,8 +234,7 @@ def _imported(
 ) -> Graph:
     name = model.graph.name or "network"
     builder = GraphBuilder(name, reference or default_reference(model), file.edge_names(model.graph))
-    made = once(joined(_Import(model, builder, batch, codes, fixed).run()))
-    graph = sunk(swished(gathered(ranked_early(padded(made)))))
+    graph = run_passes(_Import(model, builder, batch, codes, fixed).run(), IMPORT_PASSES)
     for line in overflows(graph):
         warnings.warn(line, BitsynthWarning, stacklevel=3)
     return graph
