@@ -1,52 +1,228 @@
-"""Nodes that compare, and choose by that: binarizers of trainers, and limits that are learned, are written so."""
+"""Greater, Less, Equal, Not, And, Or, Where: comparisons, and the quantizers that trainers write with them.
+
+A bit is 1 where a comparison holds. Of p > q it is p - q rounded up and clipped to 0 and 1, of p >= q it is p - q
+rounded down, plus 1, clipped to 0 and 1. The sign of p - q is that of the comparison in IEEE floats too.
+
+Patterns found here:
+
+* A binarizer, such as Where(x > 0, 1, -1) or (x > 0) * 2 - 1, becomes a bipolar quantizer.
+* The number of thresholds that x exceeds becomes one multi_threshold. HWGQ writes it as nested choices, Where(x > c,
+  3 s, Where(x > b, 2 s, Where(x > a, s, 0))); others write the sum of x > a, x > b and x > c.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from bitsynth.graph.read import ladders
-from bitsynth.graph.read.bits import BOOL, bit, is_strict, maker_of_bit, negative, signed
-from bitsynth.graph.read.float_nodes import Reader, cast_to
-from bitsynth.graph.read.source import FileNode
-from bitsynth.graph.types import Integers, Tensor, cast
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.ir import Node
+from bitsynth.graph.read.file_node import (
+    BOOL,
+    MAX_FOLDING_ERROR,
+    FileNode,
+    Quantizer,
+    Reader,
+    cast_to,
+    compare_with_zero,
+)
+from bitsynth.graph.types import Integers, Shape, Tensor, cast
 
-_WIDEST = 1 << 24
+
+def find_bit(graph: GraphBuilder, edge: str) -> Node | None:
+    """The node of a bit, if the edge is one, in any type."""
+    while cast := graph.maker(edge, "cast"):
+        edge = cast.inputs[0]
+    made = graph.maker(edge, "quantize")
+    return made if made and made.attributes.get("dtype") == BOOL else None
+
+
+def is_strict(made: Node) -> bool:
+    """Whether a bit is that of a number above 0, not of 0 too."""
+    return bool(made.attributes["rounding"] == "CEIL")
+
+
+def add_bipolar(node: FileNode, edge: str, dtype: str, scale: float = 1.0) -> str:
+    """The scale where a number is 0 or more, else its negative."""
+    grid = np.asarray(scale, np.float64), np.zeros(())
+    return Quantizer("BIPOLAR", (-1, 1), 1.0, 0).add(node, edge, grid=grid, dtype=dtype)
+
+
+def add_signed_choice(node: FileNode, made: Node, number: float, dtype: str) -> str:
+    """A number where a bit is 1, else its negative: of p > q the negative of what q >= p chooses."""
+    turned = is_strict(made)
+    edge = negate(node, made.inputs[0]) if turned else made.inputs[0]
+    chosen = add_bipolar(node, edge, dtype, abs(number))
+    return node.add("neg", chosen) if turned != (number < 0) else chosen
+
+
+def negate(node: FileNode, edge: str) -> str:
+    """What is 0 less an edge: of p - q this is q - p."""
+    if taken := node.graph.maker(edge, "sub"):
+        return node.add("sub", *taken.inputs[::-1])
+    turned = node.graph.maker(edge, "neg")
+    return turned.inputs[0] if turned else node.add("neg", edge)
+
+
+def match_twice_less_one(node: FileNode, op: str, edge: str, other: str) -> str | None:
+    """Bipolar codes, if a bit times 2, less 1, is what is written."""
+    doubled, number = node.graph.maker(edge, "mul"), node.graph.value(other)
+    if doubled is None or number is None or number.size != 1 or float(number.reshape(())) != (1 if op == "sub" else -1):
+        return None
+    two, made = node.graph.value(doubled.inputs[1]), find_bit(node.graph, doubled.inputs[0])
+    if made is None or two is None or two.size != 1 or float(two.reshape(())) != 2:
+        return None
+    same = node.graph.edges[made.inputs[0]].shape == np.broadcast_shapes(node.shape(0), node.shape(1))
+    return add_signed_choice(node, made, 1.0, node.of(0).dtype) if same else None
+
+
+@dataclass(frozen=True)
+class _ThresholdCount:
+    """A step for each threshold that the number on an edge is above, or reaches unless `strict`."""
+
+    edge: str
+    thresholds: tuple[float, ...]
+    strict: bool
+    step: float
+
+    def fits(self, other: _ThresholdCount) -> bool:
+        return (self.edge, self.strict) == (other.edge, other.strict)
+
+
+def match_threshold_sum(node: FileNode, a: str, b: str) -> str | None:
+    """The sum of two edges as one ladder, if they are ladders of one number with steps of one size."""
+    one, other = (_find_threshold_count(node.graph, edge) for edge in (a, b))
+    if one is None or other is None or not one.fits(other) or one.step != other.step:
+        return None
+    if not _has_shape_and_dtype(node, one.edge, np.broadcast_shapes(node.shape(0), node.shape(1)), node.of(0).dtype):
+        return None
+    return _add_multi_threshold(
+        node, _ThresholdCount(one.edge, one.thresholds + other.thresholds, one.strict, one.step)
+    )
+
+
+def match_threshold_choice(node: FileNode, condition: str, level: str, otherwise: str) -> str | None:
+    """The choice of a level above a threshold as a ladder, if the levels below are one and this is the next."""
+    top, below, value = (
+        _find_threshold_count(node.graph, condition),
+        _find_threshold_count(node.graph, otherwise),
+        node.graph.value(level),
+    )
+    if top is None or below is None or not top.fits(below) or value is None or value.size != 1:
+        return None
+    number = float(value.reshape(()))
+    count = len(below.thresholds) + 1
+    if not _has_shape_and_dtype(node, top.edge, node.shape(), node.of(1).dtype):
+        return None
+    off = abs(count * below.step - number)
+    if min(top.thresholds) < max(below.thresholds) or not off <= MAX_FOLDING_ERROR * abs(number):
+        return None
+    return _add_multi_threshold(
+        node, _ThresholdCount(top.edge, below.thresholds + top.thresholds, top.strict, below.step)
+    )
+
+
+def _has_shape_and_dtype(node: FileNode, edge: str, sizes: Shape, dtype: str) -> bool:
+    """Whether the steps of an edge have the shape and the type of floats of what is written."""
+    source = node.graph.edges[edge]
+    return source.shape == sizes and source.dtype == dtype == "float32"
+
+
+def _add_multi_threshold(node: FileNode, ladder: _ThresholdCount) -> str:
+    """The nodes of a ladder: of x > t as many as there are, less those of -x >= -t."""
+    sign, count = (-1 if ladder.strict else 1), len(ladder.thresholds)
+    edge = node.add("neg", ladder.edge) if ladder.strict else ladder.edge
+    made = node.add(
+        "multi_threshold",
+        edge,
+        thresholds=np.sort(sign * np.array([ladder.thresholds])),
+        axis=min(1, len(node.graph.edges[edge].shape) - 1),
+        step=1,
+        least=-count if ladder.strict else 0,
+        out_scale=ladder.step,
+    )
+    return node.add("neg", made) if ladder.strict else made
+
+
+def _find_threshold_count(graph: GraphBuilder, edge: str) -> _ThresholdCount | None:
+    """The ladder that an edge is; None if it is none."""
+    if scaled := graph.maker(edge, "mul"):
+        value, inner = graph.value(scaled.inputs[1]), _find_threshold_count(graph, scaled.inputs[0])
+        if inner is None or value is None or value.size != 1 or not 0 < float(value.reshape(())) < np.inf:
+            return None
+        return _ThresholdCount(inner.edge, inner.thresholds, inner.strict, inner.step * float(value.reshape(())))
+    return _count_of_bit(graph, edge) or _count_of_multi_threshold(graph, edge)
+
+
+def _count_of_bit(graph: GraphBuilder, edge: str) -> _ThresholdCount | None:
+    made = find_bit(graph, edge)
+    if made is None or not graph.edges[made.inputs[0]].shape:
+        return None
+    taken = graph.maker(made.inputs[0], "sub")
+    value = graph.value(taken.inputs[1]) if taken else None
+    if taken is None or graph.edges[taken.inputs[0]].shape != graph.edges[made.inputs[0]].shape:
+        return _ThresholdCount(made.inputs[0], (0.0,), is_strict(made), 1.0)
+    if value is None or value.size != 1:
+        return None
+    return _ThresholdCount(taken.inputs[0], (float(value.reshape(())),), is_strict(made), 1.0)
+
+
+def _count_of_multi_threshold(graph: GraphBuilder, edge: str) -> _ThresholdCount | None:
+    """Of what `_add_multi_threshold` makes."""
+    turned = graph.maker(edge, "neg")
+    made = graph.maker(turned.inputs[0] if turned else edge, "multi_threshold")
+    if made is None or made.attributes["thresholds"].shape[0] != 1 or made.attributes["step"] != 1:
+        return None
+    thresholds, source = made.attributes["thresholds"][0], made.inputs[0]
+    if made.attributes["least"] != (-thresholds.size if turned else 0):
+        return None
+    if turned:
+        before = graph.maker(source, "neg")
+        if before is None:
+            return None
+        thresholds, source = -thresholds, before.inputs[0]
+    return _ThresholdCount(
+        source, tuple(thresholds.tolist()), bool(turned), float(np.max(made.attributes["out_scale"]))
+    )
+
+
+_MAX_COMPARED_INTEGER = 1 << 24
 """The greatest integer that is compared in float32."""
 
 
-def _compare(function: Callable[[Tensor, Tensor], Tensor], *, strict: bool, turned: bool) -> Reader:
+def _comparison_reader(function: Callable[[Tensor, Tensor], Tensor], *, strict: bool, turned: bool) -> Reader:
     """Of two inputs p and q whether p > q, or p >= q unless `strict`; the other way round if `turned`."""
 
     def read(node: FileNode) -> tuple[str, ...]:
-        if (folded := _of_constants(node, function)) is not None:
+        if (folded := _fold_constants(node, function)) is not None:
             return (folded,)
-        p, q = (_compared(node, k) for k in ((1, 0) if turned else (0, 1)))
-        return (bit(node, _difference(node, p, q), strict=strict),)
+        p, q = (_operand_in_floats(node, k) for k in ((1, 0) if turned else (0, 1)))
+        return (compare_with_zero(node, _subtract(node, p, q), strict=strict),)
 
     return read
 
 
-def _of_constants(node: FileNode, function: Callable[..., Tensor]) -> str | None:
+def _fold_constants(node: FileNode, function: Callable[..., Tensor]) -> str | None:
     """The result of constants, or of what is made of them in the file's floats; None of any others."""
     found = [node.graph.in_floats(node.edge(k)) for k in range(len(node.inputs))]
     values = [value for value in found if value is not None]
     return node.constant(function(*values)) if len(values) == len(found) else None
 
 
-def _compared(node: FileNode, index: int) -> str:
+def _operand_in_floats(node: FileNode, index: int) -> str:
     """An operand in floats, which hold its integers."""
     edge = node.of(index)
     if edge.is_float:
         return edge.name
     kind = edge.type
-    if not isinstance(kind, Integers) or max(-kind.least, kind.most) > _WIDEST:
+    if not isinstance(kind, Integers) or max(-kind.least, kind.most) > _MAX_COMPARED_INTEGER:
         raise node.fail(f"compares {edge.dtype} at run time; cast it to float before")
     return cast_to(node, edge.name, "float32")
 
 
-def _difference(node: FileNode, p: str, q: str) -> str:
+def _subtract(node: FileNode, p: str, q: str) -> str:
     """p - q; p itself if q is the number 0."""
     zeros = [value is not None and value.shape == () and value == 0 for value in map(node.graph.value, (p, q))]
     if zeros[1]:
@@ -54,30 +230,37 @@ def _difference(node: FileNode, p: str, q: str) -> str:
     return node.add("neg", q) if zeros[0] else node.add("sub", p, q)
 
 
-def _where(node: FileNode) -> tuple[str, ...]:
+def _read_where(node: FileNode) -> tuple[str, ...]:
     """The second input where the first holds, else the third."""
     dtype = node.of(1).dtype
-    folded = _of_constants(node, lambda mask, a, b: cast(np.where(mask.astype(bool), a, b), dtype))
-    return (folded or _fixed(node) or _extreme(node) or _bipolar(node) or _step(node) or _mixed(node),)
+    folded = _fold_constants(node, lambda mask, a, b: cast(np.where(mask.astype(bool), a, b), dtype))
+    return (
+        folded
+        or _match_uniform_choice(node)
+        or _match_extreme(node)
+        or _match_bipolar(node)
+        or _match_threshold_step(node)
+        or _blend(node),
+    )
 
 
-def _sizes(node: FileNode) -> tuple[int, ...]:
+def _broadcast_shape(node: FileNode) -> tuple[int, ...]:
     return np.broadcast_shapes(*(node.shape(k) for k in range(3)))
 
 
-def _fixed(node: FileNode) -> str | None:
+def _match_uniform_choice(node: FileNode) -> str | None:
     """The choice, if it is the same everywhere."""
     mask = node.graph.in_floats(node.edge(0))
     if mask is None or not mask.size or not (mask == mask.flat[0]).all():
         return None
-    index, sizes = (1 if mask.flat[0] else 2), _sizes(node)
+    index, sizes = (1 if mask.flat[0] else 2), _broadcast_shape(node)
     edge = node.edge(index)
     return edge if node.shape(index) == sizes else node.add("expand", edge, sizes=sizes)
 
 
-def _extreme(node: FileNode) -> str | None:
+def _match_extreme(node: FileNode) -> str | None:
     """The greater or the lesser of what is compared, if that is chosen."""
-    made = maker_of_bit(node.graph, node.edge(0))
+    made = find_bit(node.graph, node.edge(0))
     taken = node.graph.maker(made.inputs[0], "sub") if made else None
     chosen = node.edge(1), node.edge(2)
     if taken is None or set(chosen) != set(taken.inputs):
@@ -86,25 +269,25 @@ def _extreme(node: FileNode) -> str | None:
     return node.add("max" if chosen == taken.inputs else "min", a, b)
 
 
-def _bipolar(node: FileNode) -> str | None:
+def _match_bipolar(node: FileNode) -> str | None:
     """Bipolar codes, if of one number that or its negative is chosen."""
-    made, (a, b) = maker_of_bit(node.graph, node.edge(0)), (node.graph.value(node.edge(k)) for k in (1, 2))
+    made, (a, b) = find_bit(node.graph, node.edge(0)), (node.graph.value(node.edge(k)) for k in (1, 2))
     if made is None or a is None or b is None or a.size != 1 or b.size != 1 or not node.of(1).is_float:
         return None
     number = float(a.reshape(()))
-    if number != -float(b.reshape(())) or not 0 < abs(number) < np.inf or node.shape() != _sizes(node):
+    if number != -float(b.reshape(())) or not 0 < abs(number) < np.inf or node.shape() != _broadcast_shape(node):
         return None
-    return signed(node, made, number, node.of(1).dtype)
+    return add_signed_choice(node, made, number, node.of(1).dtype)
 
 
-def _step(node: FileNode) -> str | None:
+def _match_threshold_step(node: FileNode) -> str | None:
     """The next step of a ladder, in exact arithmetic."""
-    if node.graph.reference != "exact" or node.shape() != _sizes(node) or node.shape(2) != node.shape():
+    if node.graph.reference != "exact" or node.shape() != _broadcast_shape(node) or node.shape(2) != node.shape():
         return None
-    return ladders.chosen(node, *(node.edge(k) for k in range(3)))
+    return match_threshold_choice(node, *(node.edge(k) for k in range(3)))
 
 
-def _mixed(node: FileNode) -> str:
+def _blend(node: FileNode) -> str:
     """Each choice times the bit that chooses it, added."""
     dtype = node.of(1).dtype
     bits, parts = cast_to(node, node.edge(0), dtype), []
@@ -118,49 +301,55 @@ def _mixed(node: FileNode) -> str:
         if value is None or value.any():
             parts.append(node.add("mul", *((edge, bits) if value is None else (bits, edge))))
     if not parts:
-        return node.constant(cast(np.zeros(_sizes(node)), dtype))
+        return node.constant(cast(np.zeros(_broadcast_shape(node)), dtype))
     made = node.add("add", *parts) if len(parts) == 2 else parts[0]
-    return made if node.graph.edges[made].shape == _sizes(node) else node.add("expand", made, sizes=_sizes(node))
+    return (
+        made
+        if node.graph.edges[made].shape == _broadcast_shape(node)
+        else node.add("expand", made, sizes=_broadcast_shape(node))
+    )
 
 
-def _not(node: FileNode) -> tuple[str, ...]:
-    if (folded := _of_constants(node, lambda value: ~value.astype(bool))) is not None:
+def _read_not(node: FileNode) -> tuple[str, ...]:
+    if (folded := _fold_constants(node, lambda value: ~value.astype(bool))) is not None:
         return (folded,)
-    made = maker_of_bit(node.graph, node.edge(0))
+    made = find_bit(node.graph, node.edge(0))
     if made is not None:
-        return (bit(node, negative(node, made.inputs[0]), strict=not is_strict(made)),)
-    return (cast_to(node, node.add("sub", node.constant(np.ones((), np.int32)), _whole(node, 0)), BOOL),)
+        return (compare_with_zero(node, negate(node, made.inputs[0]), strict=not is_strict(made)),)
+    return (cast_to(node, node.add("sub", node.constant(np.ones((), np.int32)), _to_int32(node, 0)), BOOL),)
 
 
-def _whole(node: FileNode, index: int) -> str:
+def _to_int32(node: FileNode, index: int) -> str:
     return cast_to(node, node.edge(index), "int32")
 
 
-def _logical(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> Reader:
+def _logical_reader(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> Reader:
     def read(node: FileNode) -> tuple[str, ...]:
-        folded = _of_constants(node, lambda a, b: function(a.astype(bool), b.astype(bool)))
-        return (folded or cast_to(node, node.add(op, _whole(node, 0), _whole(node, 1)), BOOL),)
+        folded = _fold_constants(node, lambda a, b: function(a.astype(bool), b.astype(bool)))
+        return (folded or cast_to(node, node.add(op, _to_int32(node, 0), _to_int32(node, 1)), BOOL),)
 
     return read
 
 
-def _equal(node: FileNode) -> tuple[str, ...]:
+def _read_equal(node: FileNode) -> tuple[str, ...]:
     """Neither p > q nor q > p."""
-    if (folded := _of_constants(node, np.equal)) is not None:
+    if (folded := _fold_constants(node, np.equal)) is not None:
         return (folded,)
-    p, q = _compared(node, 0), _compared(node, 1)
-    bits = [cast_to(node, bit(node, _difference(node, *two), strict=False), "int32") for two in ((p, q), (q, p))]
+    p, q = _operand_in_floats(node, 0), _operand_in_floats(node, 1)
+    bits = [
+        cast_to(node, compare_with_zero(node, _subtract(node, *two), strict=False), "int32") for two in ((p, q), (q, p))
+    ]
     return (cast_to(node, node.add("min", *bits), BOOL),)
 
 
 READERS: dict[str, Reader] = {
-    "And": _logical("min", np.logical_and),
-    "Equal": _equal,
-    "Greater": _compare(np.greater, strict=True, turned=False),
-    "GreaterOrEqual": _compare(np.greater_equal, strict=False, turned=False),
-    "Less": _compare(np.less, strict=True, turned=True),
-    "LessOrEqual": _compare(np.less_equal, strict=False, turned=True),
-    "Not": _not,
-    "Or": _logical("max", np.logical_or),
-    "Where": _where,
+    "And": _logical_reader("min", np.logical_and),
+    "Equal": _read_equal,
+    "Greater": _comparison_reader(np.greater, strict=True, turned=False),
+    "GreaterOrEqual": _comparison_reader(np.greater_equal, strict=False, turned=False),
+    "Less": _comparison_reader(np.less, strict=True, turned=True),
+    "LessOrEqual": _comparison_reader(np.less_equal, strict=False, turned=True),
+    "Not": _read_not,
+    "Or": _logical_reader("max", np.logical_or),
+    "Where": _read_where,
 }

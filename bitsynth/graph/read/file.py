@@ -1,4 +1,4 @@
-"""An ONNX file as a checked protobuf: read without trust, nothing in it executed."""
+"""ONNX files as protobuf messages: checked before they are trusted, and nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import read_file
+from bitsynth.graph.types import Tensor, is_float
 from bitsynth.printable import one_line, shown
 
 INSTALL_ONNX = "pip install 'onnx>=1.20,<2'"
 """The command to run if the reader's package is missing."""
-_MOST_BYTES = (1 << 31) - 1
+_MAX_BYTES = (1 << 31) - 1
 """What protobuf holds; external data of a network may not have more either."""
-_MOST_NODES = 100_000
+_MAX_NODES = 100_000
 
 
 def require_onnx() -> Any:
@@ -47,7 +50,7 @@ def load(path: Path) -> Any:
     """The model in a file, external data within its folder included; SpecError if there is none or it is not safe."""
     onnx = require_onnx()
     try:
-        data = read_file(path, _MOST_BYTES)
+        data = read_file(path, _MAX_BYTES)
     except OSError as error:
         raise SpecError(f"cannot read {path}: {error.strerror or error}") from None
     with named(path):
@@ -55,30 +58,30 @@ def load(path: Path) -> Any:
             model = onnx.load_model_from_string(data)
         except Exception as error:
             raise SpecError(f"not an ONNX model, or cut short: {error}") from None
-        return prepared(model, path.parent)
+        return prepare(model, path.parent)
 
 
-def prepared(model: Any, folder: Path | None) -> Any:
+def prepare(model: Any, folder: Path | None) -> Any:
     """The model with data of its `folder` and without functions of its own; SpecError if it is not sound."""
     onnx = require_onnx()
     if not model.graph.node and not model.graph.initializer:
         raise SpecError("not an ONNX model: it has no nodes")
-    if len(model.graph.node) > _MOST_NODES:
-        raise SpecError(f"{len(model.graph.node):,} nodes, more than the {_MOST_NODES:,} that are read")
+    if len(model.graph.node) > _MAX_NODES:
+        raise SpecError(f"{len(model.graph.node):,} nodes, more than the {_MAX_NODES:,} that are read")
     _require_text(model)
-    _require_plain(model.graph)
+    _require_no_control_flow(model.graph)
     if model.functions:
-        _require_few(model)
+        _require_few_inlined_nodes(model)
         try:
             model = onnx.inliner.inline_local_functions(model)
         except Exception as error:
             raise SpecError(f"its functions cannot be written out: {error}") from None
-        _require_plain(model.graph)
+        _require_no_control_flow(model.graph)
     _load_external(model, folder)
     return model
 
 
-def _require_few(model: Any) -> None:
+def _require_few_inlined_nodes(model: Any) -> None:
     """SpecError for functions that would be too many nodes: each may call the one before it twice, and so on."""
     bodies = {(f.domain, f.name): f for f in model.functions}
     counts: dict[tuple[str, str], int] = {}
@@ -97,8 +100,8 @@ def _require_few(model: Any) -> None:
         total = count(model.graph.node, frozenset())
     except RecursionError:
         raise SpecError("its functions call each other too deeply; export the network without functions") from None
-    if total > _MOST_NODES:
-        raise SpecError(f"its functions are {total:,} nodes, more than the {_MOST_NODES:,} that are read")
+    if total > _MAX_NODES:
+        raise SpecError(f"its functions are {total:,} nodes, more than the {_MAX_NODES:,} that are read")
 
 
 def _require_text(model: Any) -> None:
@@ -124,7 +127,7 @@ def edge_names(graph: Any) -> frozenset[str]:
     return frozenset(names - {""})
 
 
-def _require_plain(graph: Any) -> None:
+def _require_no_control_flow(graph: Any) -> None:
     """SpecError for control flow and for tensors in sparse form."""
     for node in graph.node:
         for attribute in node.attribute:
@@ -152,12 +155,12 @@ def _load_external(model: Any, folder: Path | None) -> None:
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
         info = {entry.key: entry.value for entry in tensor.external_data}
-        path = _inside(folder, info.get("location", ""), tensor.name)
-        size = _size(info, path, tensor.name)
+        path = _external_path(folder, info.get("location", ""), tensor.name)
+        size = _external_size(info, path, tensor.name)
         total += size
-        if total > _MOST_BYTES:
-            raise SpecError(f"{tensor.name}: external data of more than {_MOST_BYTES:,} bytes are not read")
-        if size != (wanted := _bytes(tensor)):
+        if total > _MAX_BYTES:
+            raise SpecError(f"{tensor.name}: external data of more than {_MAX_BYTES:,} bytes are not read")
+        if size != (wanted := _byte_count(tensor)):
             raise SpecError(
                 f"{tensor.name}: its data do not fit its type and shape: {size:,} bytes in {path.name}, "
                 f"where {wanted:,} are wanted"
@@ -170,7 +173,7 @@ def _load_external(model: Any, folder: Path | None) -> None:
         del tensor.external_data[:]
 
 
-def _inside(folder: Path | None, location: str, name: str) -> Path:
+def _external_path(folder: Path | None, location: str, name: str) -> Path:
     """The file of external data, which must be a plain one below the model's folder."""
     if folder is None:
         raise SpecError(f"{name}: external data want a file to be beside; save the model in one file")
@@ -186,7 +189,7 @@ def _inside(folder: Path | None, location: str, name: str) -> Path:
     return path
 
 
-def _bytes(tensor: Any) -> int:
+def _byte_count(tensor: Any) -> int:
     """Bytes of a tensor's data, by its type and shape; SpecError for a type that has no such data."""
     onnx = require_onnx()
     kinds = onnx.TensorProto.DataType
@@ -199,7 +202,7 @@ def _bytes(tensor: Any) -> int:
     return int(-(-math.prod(tensor.dims) * bits // 8))
 
 
-def _size(info: dict[str, str], path: Path, name: str) -> int:
+def _external_size(info: dict[str, str], path: Path, name: str) -> int:
     try:
         offset = int(info.get("offset") or 0)
         size = int(info.get("length") or max(0, path.stat().st_size - offset))
@@ -208,3 +211,41 @@ def _size(info: dict[str, str], path: Path, name: str) -> int:
     if size < 0 or offset < 0 or offset + size > path.stat().st_size:
         raise SpecError(f"{name}: external data end after {path.name} does; the file is cut short")
     return size
+
+
+_UNSUPPORTED_TYPES = ("complex", "string", "object", "<U", "float8_", "float4_", "float6_")
+
+
+def dtype_of(number: int) -> str:
+    """The name of a type of ONNX by its number; SpecError for those that networks do not have."""
+    onnx = require_onnx()
+    try:
+        name = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)))
+    except (KeyError, ValueError, TypeError):
+        raise SpecError(f"type {number} is not known") from None
+    return require_known_type(name)
+
+
+def require_known_type(name: str) -> str:
+    """The name of a type; SpecError for those that networks do not have."""
+    if name.startswith(_UNSUPPORTED_TYPES):
+        raise SpecError(f"type {name} is not compiled; known: float, int and uint types")
+    return name
+
+
+def array_of(tensor: Any) -> Tensor:
+    """The numbers of a tensor; SpecError if its data do not fit its shape, or a float is not a number."""
+    onnx = require_onnx()
+    where = tensor.name or "a tensor"
+    try:
+        dtype_of(tensor.data_type)
+        array: Tensor = onnx.numpy_helper.to_array(tensor)
+        if any(n < 0 for n in tensor.dims):
+            raise SpecError(f"its shape is {tuple(tensor.dims)}; sizes are 0 or more")
+    except SpecError as error:
+        raise SpecError(f"{where}: {error}") from None
+    except Exception as error:
+        raise SpecError(f"{where}: its data do not fit its type and shape: {error}") from None
+    if is_float(str(array.dtype)) and np.isnan(array.astype(np.float64)).any():
+        raise SpecError(f"{where}: it holds NaN; train or export the network again")
+    return array

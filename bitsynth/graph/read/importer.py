@@ -1,11 +1,12 @@
-"""ONNX to graph: nodes in order, each read by the reader of its operator."""
+"""Import of ONNX: the nodes of a file in order, each by the reader of its operator; then the passes of graphs."""
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -21,15 +22,49 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.overflow import overflows
 from bitsynth.graph.passes import IMPORT_PASSES, run_passes
 from bitsynth.graph.read import file
-from bitsynth.graph.read.finite import require_finite
-from bitsynth.graph.read.input_codes import InputCodes, is_quantized
+from bitsynth.graph.read.file import array_of, dtype_of, require_known_type
+from bitsynth.graph.read.file_node import FileNode
 from bitsynth.graph.read.readers import default_reference, reader_of, require_known
-from bitsynth.graph.read.sizes import require_elements
-from bitsynth.graph.read.source import FileNode
-from bitsynth.graph.read.tensors import array_of, dtype_of, known
-from bitsynth.graph.types import EdgeType, Reals, Shape, is_float, whole
+from bitsynth.graph.types import EdgeType, Integers, Reals, Shape, is_float, whole
+from bitsynth.spec.matmul import Encoding, MatmulOperand
 
-_NEWEST = 28
+_INPUT_QUANTIZERS = (
+    *("Quant", "IntQuant", "BipolarQuant", "QuantizeLinear", "DynamicQuantizeLinear"),
+    *("FakeQuantize", "VitisQuantizeLinear", "ExtendedQuantizeLinear"),
+)
+
+
+def _is_quantized(nodes: Iterable[Any], name: str) -> bool:
+    """Whether quantizers alone, of the nodes of a file, read an input: then these say what it holds."""
+    readers = [node.op_type for node in nodes if name in node.input]
+    return bool(readers) and all(op in _INPUT_QUANTIZERS for op in readers)
+
+
+@dataclass(frozen=True)
+class InputCodes:
+    """Float inputs that hold codes on a scale.
+
+    Args:
+        bits: Bits of a code, 1 to 8.
+        scale: What one step stands for.
+        encoding: The codes' values: unsigned, signed, ternary, narrow or bipolar.
+    """
+
+    bits: int
+    scale: float = 1.0
+    encoding: str = "unsigned"
+
+    @property
+    def type(self) -> Integers:
+        """The integers of such an input; SpecError if there are none such."""
+        if not math.isfinite(self.scale) or not np.float32(self.scale) > 0:
+            raise SpecError(f"the scale of input codes is {self.scale}; it must be a number above 0")
+        operand = MatmulOperand(self.bits, Encoding.parse(self.encoding))
+        low, high = operand.value(0), operand.value(operand.codes[-1])
+        return Integers.between(low, high, np.float32(self.scale), 0.0, operand.scale)
+
+
+_NEWEST_OPSET = 28
 """The newest version of the standard operators whose definitions readers follow."""
 
 
@@ -56,7 +91,7 @@ class _Import:
                 continue
             if given.name in self.fixed:
                 value = np.asarray(self.fixed[given.name])
-                known(str(value.dtype))
+                require_known_type(str(value.dtype))
                 self.edges[given.name] = self.graph.constant(value)
             elif given.name not in initializers:
                 self._input(given)
@@ -66,12 +101,12 @@ class _Import:
         for tensor in self.model.graph.initializer:
             self.edges[tensor.name] = self.graph.constant(array_of(tensor))
         versions = {o.domain: o.version for o in self.model.opset_import}
-        if (version := versions.get("", 1)) > _NEWEST:
+        if (version := versions.get("", 1)) > _NEWEST_OPSET:
             raise SpecError(
-                f"opset {version} is newer than is known, {_NEWEST}; export the network for that or an older one"
+                f"opset {version} is newer than is known, {_NEWEST_OPSET}; export the network for that or an older one"
             )
         require_known(self.model.graph.node)
-        for node in _ordered(self.model.graph, set(self.edges)):
+        for node in _sort_nodes(self.model.graph, set(self.edges)):
             self._node(node, versions)
         return self._finished()
 
@@ -93,7 +128,7 @@ class _Import:
         except SpecError as error:
             raise SpecError(f"input {name}: {error}") from None
         kind: EdgeType = Reals() if is_float(dtype) else whole(dtype)
-        if is_float(dtype) and not is_quantized(self.model.graph.node, name):
+        if is_float(dtype) and not _is_quantized(self.model.graph.node, name):
             self.has_open, kind = True, self.codes.type if self.codes else kind
         self.edges[name] = self.graph.input(name, shape, dtype, kind)
 
@@ -124,7 +159,7 @@ class _Import:
             node.domain,
             versions.get(node.domain, 1 if node.domain else 13),
             node.name or next((o for o in node.output if o), "without a name"),
-            _attributes(node),
+            _read_attributes(node),
             tuple(self.edges[i] if i else None for i in node.input),
             tuple(node.output),
             self.graph,
@@ -146,7 +181,7 @@ class _Import:
             outputs.append(self.edges[given.name])
         if not outputs:
             raise SpecError("the network has no output")
-        return require_finite(require_elements(self.graph.build(tuple(outputs), self._names())))
+        return _require_finite(_require_elements(self.graph.build(tuple(outputs), self._names())))
 
     def _names(self) -> dict[str, str]:
         """The file's name of each edge: an input's or an output's own, else the first."""
@@ -156,7 +191,7 @@ class _Import:
         return made
 
 
-def _attributes(node: Any) -> dict[str, Any]:
+def _read_attributes(node: Any) -> dict[str, Any]:
     onnx = file.require_onnx()
     made: dict[str, Any] = {}
     for attribute in node.attribute:
@@ -173,7 +208,7 @@ def _attributes(node: Any) -> dict[str, Any]:
     return made
 
 
-def _ordered(graph: Any, known: set[str]) -> list[Any]:
+def _sort_nodes(graph: Any, known: set[str]) -> list[Any]:
     """The nodes, each after those it reads from: as the file has them if it has them so."""
     makers: dict[str, int] = {}
     for k, node in enumerate(graph.node):
@@ -222,14 +257,14 @@ def read(
     if batch is not None and (type(batch) is not int or not 1 <= batch <= 1 << 20):
         raise SpecError(f"batch is {batch!r}; it must be a whole number of 1 or more")
     if not isinstance(source, str | os.PathLike):
-        return _imported(file.prepared(source, None), batch, reference, codes, fixed or {})
+        return _import(file.prepare(source, None), batch, reference, codes, fixed or {})
     path = Path(source)
     model = file.load(path)
     with file.named(path):
-        return _imported(model, batch, reference, codes, fixed or {})
+        return _import(model, batch, reference, codes, fixed or {})
 
 
-def _imported(
+def _import(
     model: Any, batch: int | None, reference: str | None, codes: InputCodes | None, fixed: Mapping[str, Any]
 ) -> Graph:
     name = model.graph.name or "network"
@@ -237,4 +272,39 @@ def _imported(
     graph = run_passes(_Import(model, builder, batch, codes, fixed).run(), IMPORT_PASSES)
     for line in overflows(graph):
         warnings.warn(line, BitsynthWarning, stacklevel=3)
+    return graph
+
+
+def _require_elements(graph: Graph) -> Graph:
+    """Return the graph; SpecError for a tensor without elements that a node reads or the caller gets.
+
+    The message names the node that makes it, else the one that reads it. One that nothing reads does no harm.
+    """
+    makers = graph.makers()
+    for node in graph.nodes:
+        for name in node.inputs:
+            if not math.prod(graph.edges[name].shape):
+                raise SpecError(f"{makers.get(name, node)}: {_describe_empty(graph, name)}")
+    for name in graph.outputs:
+        if not math.prod(graph.edges[name].shape):
+            raise SpecError(f"{makers.get(name, f'output {name}')}: {_describe_empty(graph, name)}")
+    return graph
+
+
+def _describe_empty(graph: Graph, name: str) -> str:
+    return f"{name} has shape {graph.edges[name].shape}, so no elements; cut it and what reads it from the network"
+
+
+def _require_finite(graph: Graph) -> Graph:
+    """The graph; SpecError that names a node that reads an infinite constant, if its reference is exact."""
+    if graph.reference != "exact":
+        return graph
+    for node in graph.nodes:
+        for edge in graph.edges_of(node.inputs):
+            value = None if isinstance(edge.type, Integers) else graph.constants.get(edge.name)
+            if value is not None and not np.isfinite(value.astype(np.float64)).all():
+                raise SpecError(
+                    f"{node}: the constant {edge.name} holds infinity, which is no real number; "
+                    "replace it, or name another reference, such as onnxruntime"
+                )
     return graph

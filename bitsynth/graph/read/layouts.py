@@ -1,59 +1,69 @@
-"""Channels last: nodes whose images lie so, and transposes that undo each other, as converters of layouts leave them.
+"""Channels-last images and im2col, which converters write as Transpose and Gather around nodes.
 
-From channels last to first, tf2onnx writes Transpose(Round(Transpose(x))), where Round(x) is the same.
+Transposes that undo each other vanish: for Transpose(Round(Transpose(x))), which tf2onnx writes, the graph has Round(x)
+alone.
+
+FINN writes a convolution as Im2Col, whose patches are the rows of a MatMul. Here patches are a depthwise convolution,
+whose weights pick one pixel each, so that the convolution behind Im2Col can be recognized and written as one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
-from bitsynth.graph.read.source import FileNode
-from bitsynth.graph.types import Tensor
+from bitsynth.graph.operators.windows import SlidingWindow
+from bitsynth.graph.read.file_node import FileNode
+from bitsynth.graph.types import Shape, Tensor, cast
 
-_DEEP = 8
+_MAX_NODES_BEFORE = 8
 """Nodes before an edge that are looked at."""
-_IMAGE = 4
+_IMAGE_RANK = 4
 """Axes of images and their channels."""
-_KINDS = ("elementwise", "step")
-_ALIKE = ("concatenate", "pad", "reduce_max", "reduce_min", "reduce_sum")
+_ELEMENTWISE_KINDS = ("elementwise", "step")
+_ORDER_INDEPENDENT = ("concatenate", "pad", "reduce_max", "reduce_min", "reduce_sum")
 """Rows of other kinds that are alike for every order of axes."""
 
 
-def channels_last(read: Callable[[FileNode], tuple[str, ...]], *more: int) -> Callable[[FileNode], tuple[str, ...]]:
+def with_channels_last(
+    read: Callable[[FileNode], tuple[str, ...]], *more: int
+) -> Callable[[FileNode], tuple[str, ...]]:
     """The reader of nodes like those of `read`, whose first input, inputs `more` and results have channels last."""
 
     def made(node: FileNode) -> tuple[str, ...]:
         inputs = list(node.inputs)
         for k in (0, *more):
-            inputs[k] = to_first(node, node.edge(k))
-        return tuple(to_last(node, edge) for edge in read(replace(node, inputs=tuple(inputs))))
+            inputs[k] = to_channels_first(node, node.edge(k))
+        return tuple(to_channels_last(node, edge) for edge in read(replace(node, inputs=tuple(inputs))))
 
     return made
 
 
-def by_layout(read: Callable[[FileNode], tuple[str, ...]]) -> Callable[[FileNode], tuple[str, ...]]:
+def with_layout_attribute(read: Callable[[FileNode], tuple[str, ...]]) -> Callable[[FileNode], tuple[str, ...]]:
     """The reader of nodes that say by an attribute whether channels are last."""
-    return lambda node: (channels_last(read) if node.get("channels_last") else read)(node)
+    return lambda node: (with_channels_last(read) if node.get("channels_last") else read)(node)
 
 
-def to_first(node: FileNode, edge: str) -> str:
+def to_channels_first(node: FileNode, edge: str) -> str:
     """An edge of channels last with channels behind the first axis."""
     rank = len(node.graph.edges[edge].shape)
-    return transposed(node, edge, (0, rank - 1, *range(1, rank - 1)))
+    return transpose(node, edge, (0, rank - 1, *range(1, rank - 1)))
 
 
-def to_last(node: FileNode, edge: str) -> str:
+def to_channels_last(node: FileNode, edge: str) -> str:
     """An edge of channels behind the first axis with channels last."""
     rank = len(node.graph.edges[edge].shape)
-    return transposed(node, edge, (0, *range(2, rank), 1))
+    return transpose(node, edge, (0, *range(2, rank), 1))
 
 
-def transposed(node: FileNode, edge: str, order: tuple[int, ...]) -> str:
+def transpose(node: FileNode, edge: str, order: tuple[int, ...]) -> str:
     """An edge with its axes in another order."""
     if order == tuple(range(len(order))):
         return edge
@@ -62,31 +72,31 @@ def transposed(node: FileNode, edge: str, order: tuple[int, ...]) -> str:
     shape = node.graph.edges[edge].shape
     several = [k for k in order if shape[k] != 1]
     if several == sorted(several):
-        return _kept(node, edge, order, node.reshape(edge, tuple(shape[k] for k in order)))
-    return _reordered(node, edge, order) or _kept(node, edge, order, node.add("transpose", edge, order=order))
+        return _remember(node, edge, order, node.reshape(edge, tuple(shape[k] for k in order)))
+    return _reorder(node, edge, order) or _remember(node, edge, order, node.add("transpose", edge, order=order))
 
 
-def of_first(node: FileNode, edge: str, axes: tuple[int, ...]) -> tuple[str, tuple[int, ...], bool]:
+def find_channels_first(node: FileNode, edge: str, axes: tuple[int, ...]) -> tuple[str, tuple[int, ...], bool]:
     """An edge of channels last with channels behind the first axis, if that takes no transpose, and axes of it there.
 
     The last result says whether it is another edge.
     """
     rank = len(node.graph.edges[edge].shape)
     order = (0, rank - 1, *range(1, rank - 1))
-    found = _reordered(node, edge, order) if rank == _IMAGE else None
+    found = _reorder(node, edge, order) if rank == _IMAGE_RANK else None
     if found is None:
         return edge, axes, False
     return found, tuple(sorted(order.index(k) for k in axes)), True
 
 
-def _kept(node: FileNode, edge: str, order: tuple[int, ...], made: str) -> str:
+def _remember(node: FileNode, edge: str, order: tuple[int, ...], made: str) -> str:
     """What was made of an edge, so that whatever wants one of both in the other's order takes it."""
     back = tuple(int(k) for k in np.argsort(order))
     node.graph.in_order |= {(edge, order): made, (made, back): edge}
     return made
 
 
-def _reordered(node: FileNode, edge: str, order: tuple[int, ...], deep: int = _DEEP) -> str | None:
+def _reorder(node: FileNode, edge: str, order: tuple[int, ...], deep: int = _MAX_NODES_BEFORE) -> str | None:
     """An edge with its axes in another order, if it needs no transpose for that; else None."""
     graph, maker = node.graph, node.graph.maker(edge)
     if maker is not None and maker.op == "transpose":
@@ -97,21 +107,21 @@ def _reordered(node: FileNode, edge: str, order: tuple[int, ...], deep: int = _D
         return known
     if maker is None or not deep:
         return None
-    if maker.op not in _ALIKE and TABLE[maker.op].kind not in _KINDS:
+    if maker.op not in _ORDER_INDEPENDENT and TABLE[maker.op].kind not in _ELEMENTWISE_KINDS:
         return None
     inputs = []
     for name in maker.inputs:
         alike = len(graph.edges[name].shape) == len(order)
-        found = _constant(node, name, order) if name in graph.constants else None
-        found = found or (_reordered(node, name, order, deep - 1) if alike else None)
+        found = _transpose_constant(node, name, order) if name in graph.constants else None
+        found = found or (_reorder(node, name, order, deep - 1) if alike else None)
         if found is None:
             return None
         inputs.append(found)
-    attributes = {key: _moved(key, value, order) for key, value in maker.attributes.items()}
-    return _kept(node, edge, order, node.add(maker.op, *inputs, **attributes))
+    attributes = {key: _reorder_attribute(key, value, order) for key, value in maker.attributes.items()}
+    return _remember(node, edge, order, node.add(maker.op, *inputs, **attributes))
 
 
-def _constant(node: FileNode, name: str, order: tuple[int, ...]) -> str:
+def _transpose_constant(node: FileNode, name: str, order: tuple[int, ...]) -> str:
     """A constant operand for elements in another order."""
     shape = node.graph.edges[name].shape
     if node.graph.constants[name].size == 1:
@@ -120,17 +130,93 @@ def _constant(node: FileNode, name: str, order: tuple[int, ...]) -> str:
     return node.add("transpose", whole, order=order)
 
 
-def _moved(key: str, value: Any, order: tuple[int, ...]) -> Any:
+def _reorder_attribute(key: str, value: Any, order: tuple[int, ...]) -> Any:
     """An attribute of a node for elements in another order: arrays lie along their axes, but for rows of thresholds."""
     if key == "pads":
         return tuple(value[k] for k in order)
     if key == "axes":
         return tuple(sorted(order.index(k) for k in value))
     if isinstance(value, tuple):
-        return tuple(_moved(key, part, order) for part in value)
+        return tuple(_reorder_attribute(key, part, order) for part in value)
     if key == "axis":
         return order.index(value)
     if key == "thresholds" or not isinstance(value, np.ndarray) or value.size == 1:
         return value
     whole: Tensor = value.reshape((1,) * (len(order) - value.ndim) + value.shape)
     return whole.transpose(order)
+
+
+_TO_CHANNELS_LAST = (0, 2, 3, 1)
+_POINT_WINDOW = SlidingWindow((1, 1), (1, 1), (1, 1), (0, 0), (0, 0), ceil=False)
+
+
+def add_patches(node: FileNode, window: SlidingWindow) -> str:
+    """The pixels of each window, those of all channels beside each other, as channels of one pixel."""
+    channels, size = node.shape()[1], math.prod(window.kernel)
+    weights = node.constant(cast(_one_pixel_weights(channels, window.kernel), node.of(0).dtype))
+    by_channel = node.add("conv", node.edge(0), weights, window=window, groups=channels)
+    return node.add("gather", by_channel, places=_order_by_pixel(channels, size), axis=1)
+
+
+def _one_pixel_weights(channels: int, kernel: Shape) -> Tensor:
+    """Weights of a convolution of each channel by itself, whose results are the pixels of a window."""
+    size = math.prod(kernel)
+    return np.tile(np.eye(size), (channels, 1)).reshape(channels * size, 1, *kernel)
+
+
+def _order_by_pixel(channels: int, size: int) -> Tensor:
+    """The places of what is sorted by pixel and channel in what is sorted by channel and pixel."""
+    return np.arange(channels * size).reshape(channels, size).T.reshape(-1)
+
+
+def match_product_of_pixels(node: FileNode, x: str, weights: str) -> str | None:
+    """A product of the channels of each pixel, or of patches, with a matrix as a convolution; None of others."""
+    graph = node.graph
+    moved = graph.maker(x, "transpose")
+    if moved is None or moved.attributes["order"] != _TO_CHANNELS_LAST or weights not in graph.constants:
+        return None
+    image, sizes = moved.inputs[0], graph.edges[weights].shape
+    if len(sizes) != 2 or graph.edges[image].shape[1] != sizes[0]:
+        return None
+    rows = node.add("transpose", weights, order=(1, 0))
+    made = _find_patches(graph, image)
+    if made is not None:
+        return to_channels_last(node, _convolve_patches(node, made, rows))
+    whole = node.reshape(rows, (*graph.edges[rows].shape, 1, 1))
+    return to_channels_last(node, node.add("conv", image, whole, window=_POINT_WINDOW, groups=1))
+
+
+def _find_patches(graph: GraphBuilder, image: str) -> Node | None:
+    """The convolution of each channel by itself whose results, sorted by pixel, are patches; None of other images."""
+    sorted_by = graph.maker(image, "gather")
+    made = graph.maker(sorted_by.inputs[0], "conv") if sorted_by else None
+    if sorted_by is None or made is None or sorted_by.attributes["axis"] != 1:
+        return None
+    weights, channels = graph.constants.get(made.inputs[1]), made.attributes["groups"]
+    kernel = made.attributes["window"].kernel
+    if weights is None or not np.array_equal(weights, _one_pixel_weights(channels, kernel)):
+        return None
+    same = np.array_equal(sorted_by.attributes["places"], _order_by_pixel(channels, math.prod(kernel)))
+    return made if same else None
+
+
+def _convolve_patches(node: FileNode, made_by: Node, rows: str) -> str:
+    """The convolution by rows of weights, of pixels and channels; by channel if no row has those of several."""
+    channels, window = made_by.attributes["groups"], made_by.attributes["window"]
+    count, size = node.graph.edges[rows].shape[0], math.prod(window.kernel)
+    by_channel = node.add("gather", rows, places=_order_by_pixel(size, channels), axis=1)
+    made, groups = node.reshape(by_channel, (count, channels, *window.kernel)), 1
+    if _is_depthwise(node.graph.value(by_channel), channels):
+        each, groups = node.reshape(made, (count * channels, *window.kernel)), channels
+        own = np.arange(count) * channels + np.arange(count) * channels // count
+        made = node.reshape(node.add("gather", each, places=own, axis=0), (count, 1, *window.kernel))
+    return node.add("conv", made_by.inputs[0], made, window=window, groups=groups)
+
+
+def _is_depthwise(rows: Tensor | None, channels: int) -> bool:
+    """Whether rows of weights of all channels have, in as many equal parts, those of one channel each."""
+    if rows is None or channels == 1 or len(rows) % channels:
+        return False
+    others = rows.reshape(channels, -1, channels, rows.shape[1] // channels).copy()
+    others[range(channels), :, range(channels)] = 0
+    return not others.any()

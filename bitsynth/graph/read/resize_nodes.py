@@ -22,20 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.read.float_nodes import Reader, cast_to
-from bitsynth.graph.read.source import FileNode
+from bitsynth.graph.read.file_node import FileNode, Reader, cast_to
 from bitsynth.graph.types import Tensor
 
-_MOST = 1 << 16
-_MOST_ELEMENTS = 1 << 28
-_MOST_AXES = 3
+_MAX_SIZE = 1 << 16
+_MAX_ELEMENTS = 1 << 28
+_MAX_AXES = 3
 """Axes that are interpolated at once: each doubles the corners."""
-_MOST_DIVISOR = 1 << 53
+_MAX_DIVISOR = 1 << 53
 """float64, in which constants are held, has all whole numbers up to this."""
-
 Coordinate = Any
 """A coordinate or weight: a Fraction in exact arithmetic, else a numpy float."""
-
 _NEAREST: dict[str, Callable[[Fraction], int]] = {
     "round_prefer_floor": lambda x: math.ceil(x - Fraction(1, 2)),
     "round_prefer_ceil": lambda x: math.floor(x + Fraction(1, 2)),
@@ -43,7 +40,6 @@ _NEAREST: dict[str, Callable[[Fraction], int]] = {
     "ceil": math.ceil,
 }
 """The element that a coordinate becomes. Of floats it is computed in fractions: in float32 0.49999997 + 0.5 is 1."""
-
 _TIE = Fraction(1, 1_000_000)
 """How far below a tie ONNX Runtime 1.32 still rounds up: found by experiment with 1,131 pairs of sizes."""
 
@@ -70,14 +66,14 @@ class _Neighbours:
     weights: tuple[Tensor, Tensor]
 
 
-def _resize(node: FileNode) -> tuple[str, ...]:
+def _read_resize(node: FileNode) -> tuple[str, ...]:
     mode, shape, rank = node.get("mode", "nearest"), node.shape(), len(node.shape())
     if mode not in ("nearest", "linear", "bilinear") or node.get("antialias"):
         how = " with antialias" if node.get("antialias") else ""
         raise node.fail(f"mode {mode!r}{how} is not compiled; upsample by nearest or linear, without antialias")
     axes = [node.axis(int(k)) for k in node.get("axes") or range(rank)]
-    sizes, scales = _sizes(node, [shape[k] for k in axes])
-    if len(sizes) != len(axes) or not all(0 < n <= _MOST for n in sizes) or math.prod(sizes) > _MOST_ELEMENTS:
+    sizes, scales = _sizes_and_scales(node, [shape[k] for k in axes])
+    if len(sizes) != len(axes) or not all(0 < n <= _MAX_SIZE for n in sizes) or math.prod(sizes) > _MAX_ELEMENTS:
         raise node.fail(f"sizes {sizes} do not fit {len(axes)} axes")
     resized = {
         axis: _Axis(shape[axis], size, scale)
@@ -87,20 +83,20 @@ def _resize(node: FileNode) -> tuple[str, ...]:
     if not resized or (node.graph.reference == "onnxruntime" and tuple(sizes) == tuple(shape[k] for k in axes)):
         return (node.edge(0),)  # ONNX Runtime copies an image whose sizes stay, whatever the scales
     if mode != "nearest":
-        if len(resized) > _MOST_AXES:
-            raise node.fail(f"{len(resized)} axes are not interpolated at once; at most {_MOST_AXES}")
-        neighbours = {axis: _neighbours(node, sizes) for axis, sizes in resized.items()}
+        if len(resized) > _MAX_AXES:
+            raise node.fail(f"{len(resized)} axes are not interpolated at once; at most {_MAX_AXES}")
+        neighbours = {axis: _find_neighbours(node, sizes) for axis, sizes in resized.items()}
         return (_INTERPOLATE[node.graph.reference](node, neighbours),)
-    return (node.add("resize", node.edge(0), places={axis: _places(node, s) for axis, s in resized.items()}),)
+    return (node.add("resize", node.edge(0), places={axis: _find_nearest(node, s) for axis, s in resized.items()}),)
 
 
-def _sizes(node: FileNode, shape: list[int]) -> tuple[list[int], list[Fraction]]:
+def _sizes_and_scales(node: FileNode, shape: list[int]) -> tuple[list[int], list[Fraction]]:
     """Return the size of each axis and its scale, given by the scales or the sizes of the node."""
     at = {"Upsample": 1}.get(node.op, 1 if node.version < 11 else 2)
     if "scales" in node.attributes or (node.has(at) and node.of(at).shape != (0,)):
         given = node.attributes["scales"] if "scales" in node.attributes else node.value(at, "scales").tolist()
         scales = [float(s) for s in given]
-        if any(not 0 < s <= _MOST for s in scales):
+        if any(not 0 < s <= _MAX_SIZE for s in scales):
             raise node.fail(f"scales {scales}")
         real = np.float32 if node.graph.reference == "onnxruntime" else np.float64
         return [int(real(n) * real(s)) for n, s in zip(shape, scales, strict=False)], [Fraction(s) for s in scales]
@@ -115,7 +111,7 @@ def _sizes(node: FileNode, shape: list[int]) -> tuple[list[int], list[Fraction]]
     return sizes, ratios
 
 
-def _places(node: FileNode, axis: _Axis) -> Tensor:
+def _find_nearest(node: FileNode, axis: _Axis) -> Tensor:
     """Return the element of the image that each of the result is a copy of, (out,)."""
     nearest = node.get("nearest_mode", "round_prefer_floor")
     if node.op == "Upsample" or node.version < 11:  # which ONNX Runtime does the other way where it leaves out elements
@@ -129,14 +125,14 @@ def _places(node: FileNode, axis: _Axis) -> Tensor:
     return np.clip(np.array(found, np.int64), 0, axis.size - 1)
 
 
-def _neighbours(node: FileNode, axis: _Axis) -> _Neighbours:
+def _find_neighbours(node: FileNode, axis: _Axis) -> _Neighbours:
     """Return the two neighbours of each element of the result, and their weights."""
-    rows = [_weighted(node.graph.reference, at, axis.size - 1) for at in _coordinates(node, axis)]
+    rows = [_weigh_neighbours(node.graph.reference, at, axis.size - 1) for at in _coordinates(node, axis)]
     first, second, a, b = (np.array(column) for column in zip(*rows, strict=True))
     return _Neighbours((first, second), (a, b))
 
 
-def _weighted(reference: str, at: Coordinate, last: int) -> tuple[int, int, Coordinate, Coordinate]:
+def _weigh_neighbours(reference: str, at: Coordinate, last: int) -> tuple[int, int, Coordinate, Coordinate]:
     """Return the elements before and behind a coordinate, and the weight of each.
 
     ONNX Runtime moves a coordinate into the image before it takes weights, and gives the last element half twice.
@@ -179,7 +175,7 @@ def _interpolate_fractions(node: FileNode, neighbours: dict[int, _Neighbours]) -
     """Return the sum of all corners times integers, over one divisor; of integers without its fraction."""
     given, corners = node.of(0), _corners(node, neighbours)
     divisor = math.lcm(*(weight.denominator for _, share in corners for weight in share.flat))
-    if divisor > _MOST_DIVISOR:
+    if divisor > _MAX_DIVISOR:
         raise node.fail(
             "its scales are fractions that no common divisor up to 2^53 has; give sizes instead of scales, or name "
             "another reference, such as onnxruntime"
@@ -248,4 +244,4 @@ def _symmetric(real: Callable[[Any], Coordinate], x: Coordinate, axis: _Axis) ->
     return shift + (x + real(0.5)) / by - real(0.5)
 
 
-READERS: dict[str, Reader] = {"Resize": _resize, "Upsample": _resize}
+READERS: dict[str, Reader] = {"Resize": _read_resize, "Upsample": _read_resize}

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from bitsynth.graph.read.bits import bit
-from bitsynth.graph.read.float_nodes import Reader, cast_to
-from bitsynth.graph.read.quantizer import quantized_to
-from bitsynth.graph.read.source import FileNode, positive
-from bitsynth.graph.read.tensors import dtype_of
-from bitsynth.graph.read.window_nodes import channel, convolved
+from bitsynth.graph.read.file import dtype_of
+from bitsynth.graph.read.file_node import FileNode, Reader, cast_to, compare_with_zero, quantize_to, require_positive
+from bitsynth.graph.read.product_and_pool_nodes import add_convolution, reshape_to_channels
 from bitsynth.graph.types import Tensor, is_float, limits, whole
 
 
-def _along(node: FileNode, parameter: Tensor, what: str) -> Tensor:
+def _align_to_axis(node: FileNode, parameter: Tensor, what: str) -> Tensor:
     """A scale or zero point that broadcasts to the first input: of all, of an axis, or of blocks."""
     if parameter.size == 1 and parameter.ndim <= 1:
         return parameter.reshape(())
@@ -30,27 +27,27 @@ def _along(node: FileNode, parameter: Tensor, what: str) -> Tensor:
     raise node.fail(f"{what} of shape {parameter.shape} does not fit axis {axis} of {shape}")
 
 
-def zero_of(node: FileNode, index: int) -> Tensor:
+def zero_point_of(node: FileNode, index: int) -> Tensor:
     """A zero point; 0 if it is left out."""
     return node.value(index, "zero point") if node.has(index) else np.zeros((), np.int64)
 
 
-def quantize(node: FileNode) -> tuple[str, ...]:
+def read_quantize_linear(node: FileNode) -> tuple[str, ...]:
     """QuantizeLinear, of any version and domain."""
     named = node.get("output_dtype", 0)
     dtype = node.of(2).dtype if node.has(2) else dtype_of(named) if named else "uint8"
     if is_float(dtype) or whole(dtype).bits > 16:
         raise node.fail(f"results of type {dtype} are not compiled; known: integers of 2 to 16 bits")
     if node.graph.in_floats(node.edge(1)) is None:
-        return (_quantize_by_edges(node, dtype),)
-    scale = positive(node, _along(node, node.value(1, "scale"), "scale"))
-    zero = _along(node, zero_of(node, 2), "zero point")
+        return (_quantize_by_computed_scale(node, dtype),)
+    scale = require_positive(node, _align_to_axis(node, node.value(1, "scale"), "scale"))
+    zero = _align_to_axis(node, zero_point_of(node, 2), "zero point")
     x = node.edge(0) if node.of(0).is_float else cast_to(node, node.edge(0), str(scale.dtype))
     real = dtype_of(node.get("precision")) if node.get("precision") else ""
-    return (quantized_to(node, x, scale, zero, dtype, real=real),)
+    return (quantize_to(node, x, scale, zero, dtype, real=real),)
 
 
-def _quantize_by_edges(node: FileNode, dtype: str) -> str:
+def _quantize_by_computed_scale(node: FileNode, dtype: str) -> str:
     """A quantizer whose scale is computed at run time, written out."""
     low, high = limits(dtype)
     made = node.add("round", node.add("div", node.edge(0), node.edge(1)), rounding="ROUND")
@@ -59,41 +56,41 @@ def _quantize_by_edges(node: FileNode, dtype: str) -> str:
     return cast_to(node, node.add("clip", made, low=float(low), high=float(high)), dtype)
 
 
-def dequantize(node: FileNode) -> tuple[str, ...]:
+def read_dequantize_linear(node: FileNode) -> tuple[str, ...]:
     """DequantizeLinear, of any version and domain."""
     node.integers(0)
     raw = node.value(1, "scale")
-    scale = positive(node, _along(node, raw, "scale"))
-    zero = _along(node, zero_of(node, 2), "zero point")
+    scale = require_positive(node, _align_to_axis(node, raw, "scale"))
+    zero = _align_to_axis(node, zero_point_of(node, 2), "zero point")
     named = node.get("output_dtype", 0)
     dtype = dtype_of(named) if named else str(raw.dtype)
     return (node.add("view", node.edge(0), scale=scale.astype(np.float64), zero=zero.astype(np.float64), dtype=dtype),)
 
 
-def plain(node: FileNode, index: int, zero_index: int, axis: int | None = None) -> str:
+def subtract_zero_point(node: FileNode, index: int, zero_index: int, axis: int | None = None) -> str:
     """An operand's integers without their zero point, in int32."""
     node.integers(index)
     if not node.has(zero_index):
-        return _counted_from(node, index, np.zeros(()))
+        return _view_from_zero(node, index, np.zeros(()))
     edge, shape, rank = node.edge(zero_index), node.shape(zero_index), len(node.shape(index))
     if len(shape) == 1 and shape[0] > 1 and axis is not None:
         edge = node.reshape(edge, tuple(shape[0] if k == axis % rank else 1 for k in range(rank)))
     zero = node.graph.value(edge)
     if zero is None:
         return node.add("sub", cast_to(node, node.edge(index), "int32"), cast_to(node, edge, "int32"))
-    return _counted_from(node, index, zero.reshape(()) if zero.size == 1 else zero)
+    return _view_from_zero(node, index, zero.reshape(()) if zero.size == 1 else zero)
 
 
-def _counted_from(node: FileNode, index: int, zero: Tensor) -> str:
+def _view_from_zero(node: FileNode, index: int, zero: Tensor) -> str:
     return node.add("view", node.edge(index), scale=1.0, zero=zero.astype(np.float64), dtype="int32")
 
 
 def scale_of(node: FileNode, index: int) -> Tensor:
     """A scale, which must be above 0."""
-    return positive(node, node.value(index, "scale"))
+    return require_positive(node, node.value(index, "scale"))
 
 
-def requantized(
+def requantize(
     node: FileNode,
     sums: str,
     factors: tuple[Tensor, Tensor, Tensor],
@@ -119,7 +116,7 @@ def requantized(
     )
 
 
-def per_channel(scale: Tensor, rank: int, axis: int) -> Tensor:
+def align_per_channel(scale: Tensor, rank: int, axis: int) -> Tensor:
     """A scale that broadcasts along one axis of so many."""
     if scale.size == 1:
         return scale.reshape(())
@@ -131,36 +128,42 @@ def out_dtype(node: FileNode, index: int) -> str:
     return node.of(index).dtype if node.has(index) else node.of(0).dtype
 
 
-def qlinear_conv(node: FileNode) -> tuple[str, ...]:
+def read_qlinear_conv(node: FileNode) -> tuple[str, ...]:
     """A convolution of codes, and its sums as codes."""
     rank = len(node.shape())
-    sums = convolved(node, plain(node, 0, 2), plain(node, 3, 5, 0), dtype="int32")
+    sums = add_convolution(node, subtract_zero_point(node, 0, 2), subtract_zero_point(node, 3, 5, 0), dtype="int32")
     if node.has(8):
-        sums = node.add("add", sums, channel(node, node.edge(8), rank))
-    factors = scale_of(node, 1).reshape(()), per_channel(scale_of(node, 4), rank, 1), scale_of(node, 6).reshape(())
-    return (requantized(node, sums, factors, zero_of(node, 7), out_dtype(node, 7)),)
-
-
-def _qlinear_matmul(node: FileNode) -> tuple[str, ...]:
-    rank = max(len(node.shape(0)), len(node.shape(3)))
-    sums = node.add("matmul", plain(node, 0, 2, -2), plain(node, 3, 5, -1), dtype="int32")
+        sums = node.add("add", sums, reshape_to_channels(node, node.edge(8), rank))
     factors = (
-        per_channel(scale_of(node, 1), rank, -2),
-        per_channel(scale_of(node, 4), rank, -1),
+        scale_of(node, 1).reshape(()),
+        align_per_channel(scale_of(node, 4), rank, 1),
         scale_of(node, 6).reshape(()),
     )
-    return (requantized(node, sums, factors, zero_of(node, 7), out_dtype(node, 7)),)
+    return (requantize(node, sums, factors, zero_point_of(node, 7), out_dtype(node, 7)),)
 
 
-def _conv_integer(node: FileNode) -> tuple[str, ...]:
-    return (convolved(node, plain(node, 0, 2), plain(node, 1, 3, 0), dtype="int32"),)
+def _read_qlinear_matmul(node: FileNode) -> tuple[str, ...]:
+    rank = max(len(node.shape(0)), len(node.shape(3)))
+    sums = node.add("matmul", subtract_zero_point(node, 0, 2, -2), subtract_zero_point(node, 3, 5, -1), dtype="int32")
+    factors = (
+        align_per_channel(scale_of(node, 1), rank, -2),
+        align_per_channel(scale_of(node, 4), rank, -1),
+        scale_of(node, 6).reshape(()),
+    )
+    return (requantize(node, sums, factors, zero_point_of(node, 7), out_dtype(node, 7)),)
 
 
-def _matmul_integer(node: FileNode) -> tuple[str, ...]:
-    return (node.add("matmul", plain(node, 0, 2, -2), plain(node, 1, 3, -1), dtype="int32"),)
+def _read_conv_integer(node: FileNode) -> tuple[str, ...]:
+    return (add_convolution(node, subtract_zero_point(node, 0, 2), subtract_zero_point(node, 1, 3, 0), dtype="int32"),)
 
 
-def dynamic_quantize(node: FileNode) -> tuple[str, ...]:
+def _read_matmul_integer(node: FileNode) -> tuple[str, ...]:
+    return (
+        node.add("matmul", subtract_zero_point(node, 0, 2, -2), subtract_zero_point(node, 1, 3, -1), dtype="int32"),
+    )
+
+
+def read_dynamic_quantize_linear(node: FileNode) -> tuple[str, ...]:
     """The scale and zero point of the numbers at hand, as the standard has them; of zeros alone the scale is 1."""
     axes, zero = tuple(range(len(node.shape()))), node.like(0.0)
     extremes = [
@@ -168,7 +171,7 @@ def dynamic_quantize(node: FileNode) -> tuple[str, ...]:
         for m, r in (("max", "reduce_max"), ("min", "reduce_min"))
     ]
     high, low = (node.reshape(x, ()) for x in extremes)
-    alike = cast_to(node, bit(node, node.add("sub", low, high), strict=False), node.of(0).dtype)
+    alike = cast_to(node, compare_with_zero(node, node.add("sub", low, high), strict=False), node.of(0).dtype)
     scale = node.add("add", node.add("div", node.add("sub", high, low), node.like(255.0)), alike)
     start = node.add("clip", node.add("neg", node.add("div", low, scale)), low=0.0, high=255.0)
     point = node.add("round", start, rounding="ROUND")
@@ -179,11 +182,11 @@ def dynamic_quantize(node: FileNode) -> tuple[str, ...]:
 
 
 READERS: dict[str, Reader] = {
-    "ConvInteger": _conv_integer,
-    "DequantizeLinear": dequantize,
-    "DynamicQuantizeLinear": dynamic_quantize,
-    "MatMulInteger": _matmul_integer,
-    "QLinearConv": qlinear_conv,
-    "QLinearMatMul": _qlinear_matmul,
-    "QuantizeLinear": quantize,
+    "ConvInteger": _read_conv_integer,
+    "DequantizeLinear": read_dequantize_linear,
+    "DynamicQuantizeLinear": read_dynamic_quantize_linear,
+    "MatMulInteger": _read_matmul_integer,
+    "QLinearConv": read_qlinear_conv,
+    "QLinearMatMul": _read_qlinear_matmul,
+    "QuantizeLinear": read_quantize_linear,
 }

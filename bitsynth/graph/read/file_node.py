@@ -1,7 +1,8 @@
-"""A node of a file, and what its translation asks of it."""
+"""A node of a file, and what every reader adds to the graph: casts, quantizers, comparisons with 0."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +10,10 @@ import numpy as np
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.builder import GraphBuilder
-from bitsynth.graph.types import Edge, Integers, Shape, Tensor, cast
+from bitsynth.graph.types import Edge, Integers, Reals, Shape, Tensor, cast, is_float, limits
 from bitsynth.printable import shown
 
-FEW_ROUNDINGS = 2.0**-21
+MAX_FOLDING_ERROR = 2.0**-21
 """What a few roundings of float32 may put a number off by, of its size: exporters fold constants one by one."""
 
 
@@ -131,7 +132,7 @@ class FileNode:
         return kind
 
 
-def positive(node: FileNode, scale: Tensor, what: str = "scale") -> Tensor:
+def require_positive(node: FileNode, scale: Tensor, what: str = "scale") -> Tensor:
     """The scales, which must be finite and above 0."""
     numbers = scale.astype(np.float64)
     if not numbers.size or not np.isfinite(numbers).all() or (numbers <= 0).any():
@@ -140,7 +141,7 @@ def positive(node: FileNode, scale: Tensor, what: str = "scale") -> Tensor:
     return scale
 
 
-def fitting(node: FileNode, parameter: Tensor, what: str) -> Tensor:
+def align_parameter(node: FileNode, parameter: Tensor, what: str) -> Tensor:
     """A parameter that broadcasts to the input without changing its shape."""
     shape = node.shape()
     if parameter.size == 1:
@@ -152,3 +153,90 @@ def fitting(node: FileNode, parameter: Tensor, what: str) -> Tensor:
     if not fits:
         raise node.fail(f"{what} of shape {parameter.shape} does not broadcast to {shape}")
     return parameter.reshape((1,) * (len(shape) - parameter.ndim) + parameter.shape)
+
+
+PLAIN_GRID = np.ones(()), np.zeros(())
+"""Scale and zero point of integers that stand for themselves."""
+
+
+@dataclass(frozen=True)
+class Quantizer:
+    """Numbers as integers: over `scale`, rounded by one of `ROUNDINGS`, with `zero` added, within `limits`.
+
+    With `zero_first` the zero point is added before they are rounded.
+    """
+
+    rounding: str
+    limits: tuple[int, int]
+    scale: Any
+    zero: Any
+    zero_first: bool = False
+
+    def add(
+        self, node: FileNode, edge: str, *, real: str = "", grid: tuple[Any, Any] = PLAIN_GRID, dtype: str = ""
+    ) -> str:
+        """The quantized edge; of constants as the file's floats have them, as exporters do it.
+
+        Args:
+            node: The node of the file that says so.
+            edge: The numbers.
+            real: The float type that this is computed in; the edge's unless one is said.
+            grid: Scale and zero point of what the integers stand for.
+            dtype: The type of the result in the file, of what the integers stand for if it is a float one; the edge's
+                unless one is said.
+        """
+        weights = node.graph.in_floats(edge)
+        return node.add(
+            "quantize",
+            edge if weights is None else node.constant(weights),
+            scale=np.asarray(self.scale, np.float64),
+            zero=np.asarray(self.zero),
+            rounding=self.rounding,
+            low=self.limits[0],
+            high=self.limits[1],
+            zero_first=self.zero_first,
+            real=real or node.graph.edges[edge].dtype,
+            out_scale=grid[0],
+            out_zero=grid[1],
+            **({"dtype": dtype} if dtype else {}),
+        )
+
+
+def quantize_to(
+    node: FileNode, edge: str, scale: Tensor, zero: Tensor, dtype: str, *, real: str = "", zero_first: bool = False
+) -> str:
+    """Numbers as codes, which are integers of type `dtype` in the file; computed in `real`, or the scale's type."""
+    made = Quantizer("ROUND", limits(dtype), scale, zero.astype(np.int64), zero_first)
+    return made.add(node, edge, real=real or str(scale.dtype), grid=(1.0, 0.0), dtype=dtype)
+
+
+BOOL = "bool"
+
+
+def compare_with_zero(node: FileNode, edge: str, *, strict: bool) -> str:
+    """1 where a number is above 0, or 0 too unless `strict`; else 0."""
+    return Quantizer("CEIL" if strict else "FLOOR", (0, 1), 1.0, 0 if strict else 1).add(node, edge, dtype=BOOL)
+
+
+Reader = Callable[[FileNode], tuple[str, ...]]
+"""Adds what a node means to the graph; the edges of its outputs."""
+
+
+def cast_to(node: FileNode, edge: str, dtype: str) -> str:
+    """The numbers in another type of the file: floats become integers by cutting off toward 0, truth is not to be 0."""
+    found = node.graph.edges[edge].dtype
+    if found == dtype:
+        return edge
+    if dtype == BOOL and not _is_zero_or_one(node.graph.edges[edge].type):
+        return compare_with_zero(
+            node, node.add("abs", cast_to(node, edge, found if is_float(found) else "float32")), strict=True
+        )
+    if is_float(found) and not is_float(dtype):
+        whole = node.add("round", edge, rounding="DOWN")
+        return node.add("cast", whole, dtype=dtype)
+    return node.add("cast", edge, dtype=dtype)
+
+
+def _is_zero_or_one(kind: Integers | Reals) -> bool:
+    """Whether numbers are 0 and 1 alone."""
+    return isinstance(kind, Integers) and kind.is_plain and kind.least >= 0 and kind.most <= 1

@@ -1,0 +1,365 @@
+"""Elementwise arithmetic, casts, rounding, clipping and activations of standard ONNX; Softmax.
+
+Trainers with quantizers of their own (DoReFa, PACT, LSQ) export Div, Clip, Round and Mul. Rounding of numbers between
+known bounds, or before a Clip, has few results, so it becomes a quantizer. Weights that are computed from constants are
+rounded as the floats of the file are, as exporters do it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from bitsynth.graph.bounds import bounds
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.operators.rounding import ROUNDINGS
+from bitsynth.graph.read.comparison_nodes import add_bipolar
+from bitsynth.graph.read.file import dtype_of
+from bitsynth.graph.read.file_node import FileNode, Reader, cast_to
+from bitsynth.graph.read.quantizer_recovery import (
+    MAX_LIMIT,
+    add_quantizer_within,
+    constant_number,
+    fold_constant_scale,
+    match_cut_rounding,
+    match_sum_idiom,
+)
+from bitsynth.graph.read.vendor_nodes import is_dory_add, read_dory_add
+from bitsynth.graph.types import Integers
+
+
+def unary_reader(op: str, **defaults: Any) -> Reader:
+    """Of one input, attributes by name with their defaults."""
+
+    def read(node: FileNode) -> tuple[str, ...]:
+        return (node.add(op, node.edge(0), **{k: float(node.get(k, v)) for k, v in defaults.items()}),)
+
+    return read
+
+
+def folding_reader(joined: Callable[[FileNode, str, str], str]) -> Reader:
+    """Of several inputs, joined two by two."""
+
+    def read(node: FileNode) -> tuple[str, ...]:
+        edges = [node.edge(k) for k in range(len(node.inputs))]
+        return (reduce(partial(joined, node), edges),)
+
+    return read
+
+
+def _binary_reader(op: str) -> Reader:
+    def read(node: FileNode) -> tuple[str, ...]:
+        a, b = fold_constant_scale(node, op, _aligned_operand(node, 0), _aligned_operand(node, 1))
+        constants = node.graph.constants
+        if op in ("add", "mul") and a in constants and b not in constants:
+            a, b = b, a
+        return (match_sum_idiom(node, op, a, b) or node.add(op, a, b),)
+
+    return read
+
+
+def _aligned_operand(node: FileNode, index: int) -> str:
+    """An operand; before version 7, axes of the second start at `axis`."""
+    edge = node.edge(index)
+    if index == 1 and node.version < 7 and node.get("broadcast"):
+        first, second = node.shape(0), node.shape(1)
+        axis = node.get("axis", len(first) - len(second))
+        edge = node.reshape(edge, second + (1,) * (len(first) - axis - len(second)))
+    return edge
+
+
+def _read_add(node: FileNode) -> tuple[str, ...]:
+    return read_dory_add(node) if is_dory_add(node) else _binary_reader("add")(node)
+
+
+def _read_log(node: FileNode) -> tuple[str, ...]:
+    """Of constants alone: scales that are powers of 2 are made so."""
+    value = node.graph.in_floats(node.edge(0))
+    if value is None or not (value > 0).all():
+        raise node.fail("only logarithms of constants above 0 are compiled; cut the network before it")
+    return (node.like(np.log(value)),)
+
+
+_read_sum = folding_reader(lambda node, a, b: node.add("add", a, b))
+
+
+def _read_mean(node: FileNode) -> tuple[str, ...]:
+    (total,) = _read_sum(node)
+    return (node.add("div", total, node.like(float(len(node.inputs)))),)
+
+
+def _read_pow(node: FileNode) -> tuple[str, ...]:
+    base, exponents = (node.graph.in_floats(node.edge(k)) for k in range(2))
+    found = np.unique(node.value(1, "the exponent")).astype(np.float64)
+    if found.size == 1 and (made := add_power(node, node.edge(0), float(abs(found[0])))) is not None:
+        return (made if found[0] > 0 else node.add("div", node.like(1.0), made),)
+    if base is not None and exponents is not None and (base > 0).all():
+        return (node.like(np.power(base.astype(np.float64), exponents)),)
+    raise node.fail(
+        f"exponents {found[:3]} are not understood; known: 0.25, 0.5, 0.75, 1, 1.5, 2, 3 and 4, and less than 0"
+    )
+
+
+def add_power(node: FileNode, edge: str, exponent: float) -> str | None:
+    """The numbers of an edge to a power above 0, a whole one or of roots of roots; None if it is none of these."""
+    if exponent in (0.5, 1.0, 2.0, 3.0, 4.0):
+        return node.add("power", edge, exponent=exponent)
+    for roots in (2, 4):
+        if exponent * roots in (1.0, 3.0):
+            root = edge
+            for _ in range(roots // 2):
+                root = node.add("sqrt", root)
+            return node.add("power", root, exponent=exponent * roots)
+    return None
+
+
+def _read_reciprocal(node: FileNode) -> tuple[str, ...]:
+    return (node.add("div", node.like(1.0), node.edge(0)),)
+
+
+def _read_cast(node: FileNode) -> tuple[str, ...]:
+    return (cast_to(node, node.edge(0), dtype_of(node.get("to"))),)
+
+
+def _read_cast_like(node: FileNode) -> tuple[str, ...]:
+    return (cast_to(node, node.edge(0), node.of(1).dtype),)
+
+
+def _read_identity(node: FileNode) -> tuple[str, ...]:
+    return (node.edge(0),)
+
+
+def _read_dropout(node: FileNode) -> tuple[str, ...]:
+    if any(node.outputs[1:]) or (node.has(2) and node.value(2, "training_mode").any()):
+        raise node.fail("is in training mode, or its mask is used; export the network for inference")
+    return (node.edge(0),)
+
+
+def _rounding_reader(mode: str) -> Reader:
+    def read(node: FileNode) -> tuple[str, ...]:
+        if not node.of(0).is_float or isinstance(node.of(0).type, Integers):
+            return (node.add("round", node.edge(0), rounding=mode),)
+        weights = node.graph.in_floats(node.edge(0))
+        edge = node.edge(0) if weights is None else node.constant(weights)
+        low, high = (ROUNDINGS[mode](end) for end in bounds(node.graph, edge))
+        limits = float(low.min()), float(high.max())
+        if not (-MAX_LIMIT <= limits[0] and limits[1] <= MAX_LIMIT):
+            return (node.add("round", edge, rounding=mode),)
+        return (add_quantizer_within(node, edge, mode, limits),)
+
+    return read
+
+
+def _read_clip(node: FileNode) -> tuple[str, ...]:
+    limits = [_limit(node, name, k) for k, name in ((1, "min"), (2, "max"))]
+    low, high = (None if x is None or not np.isfinite(x) else x for x in limits)
+    if not node.of(0).is_float:
+        low, high = (None if x is None else int(x) for x in (low, high))
+    if low is None and high is None:
+        return (node.edge(0),)
+    made = match_cut_rounding(node, node.edge(0), low, high) if node.of(0).is_float else None
+    return (made or node.add("clip", node.edge(0), low=low, high=high),)
+
+
+def _extreme_reader(op: str) -> Reader:
+    """The lesser or the greater of numbers."""
+    return folding_reader(lambda node, a, b: _match_cut(node, op, a, b) or node.add(op, a, b))
+
+
+def _match_cut(node: FileNode, op: str, a: str, b: str) -> str | None:
+    """What one of two edges is cut to by the other, if that makes a quantizer."""
+    for edge, other in ((a, b), (b, a)):
+        limit = constant_number(node.graph, other)
+        if limit is not None and len(node.graph.edges[other].shape) <= len(node.graph.edges[edge].shape):
+            return match_cut_rounding(node, edge, *((None, limit) if op == "min" else (limit, None)))
+    return None
+
+
+def _limit(node: FileNode, name: str, index: int) -> float | int | None:
+    if name in node.attributes:
+        return float(node.attributes[name])
+    if not node.has(index):
+        return None
+    value = node.value(index, name)
+    if value.size != 1:
+        raise node.fail(f"{name} must be one number")
+    number: float | int = value.reshape(-1)[0].item()
+    return number
+
+
+def _read_sign(node: FileNode) -> tuple[str, ...]:
+    """-1, 0 or 1: the next whole number away from 0, cut to these; of weights without 0 bipolar ones."""
+    if not node.of(0).is_float:
+        raise node.fail(f"its input is {node.of(0).dtype}; it wants floats")
+    value = node.graph.in_floats(node.edge(0))
+    if value is not None:
+        return (node.constant(np.sign(value)),)
+    if _is_never_zero(node.graph, node.edge(0)):
+        return (add_bipolar(node, node.edge(0), node.of(0).dtype),)
+    return (add_quantizer_within(node, node.edge(0), "UP", (-1, 1)),)
+
+
+def _is_never_zero(graph: GraphBuilder, edge: str) -> bool:
+    """Whether an edge is integers plus a number between two: Larq's sign of 0 is so made 1."""
+    more = graph.maker(edge, "add") or graph.maker(edge, "sub")
+    number = graph.value(more.inputs[1]) if more else None
+    if more is None or number is None or not (number != np.rint(number)).all():
+        return False
+    kind = graph.edges[more.inputs[0]].type
+    return isinstance(kind, Integers) and kind.is_plain
+
+
+def _formula_reader(formula: Callable[[FileNode, str], str]) -> Reader:
+    """The reader of a function that is written in others: of narrow floats in float32, rounded once at the end."""
+
+    def read(node: FileNode) -> tuple[str, ...]:
+        narrow = node.of(0).dtype
+        if narrow in ("float16", "bfloat16"):
+            node = replace(node, inputs=tuple(node.add("cast", e, dtype="float32") for e in node.inputs if e))
+        return (cast_to(node, formula(node, node.edge(0)), narrow),)
+
+    return read
+
+
+def _add_elu(node: FileNode, x: str) -> str:
+    """x above 0, alpha * (e**x - 1) below."""
+    return _join_at_zero(node, x, node.add("mul", _add_expm1_below_zero(node, x), _float_attribute(node, "alpha", 1.0)))
+
+
+def _add_celu(node: FileNode, x: str) -> str:
+    """x above 0, alpha * (e**(x / alpha) - 1) below."""
+    alpha = _float_attribute(node, "alpha", 1.0)
+    return _join_at_zero(node, x, node.add("mul", _add_expm1_below_zero(node, node.add("div", x, alpha)), alpha))
+
+
+def _add_selu(node: FileNode, x: str) -> str:
+    """gamma * x above 0, gamma * alpha * (e**x - 1) below."""
+    alpha = _float_attribute(node, "alpha", 1.67326319217681884765625)
+    made = _join_at_zero(node, x, node.add("mul", _add_expm1_below_zero(node, x), alpha))
+    return node.add("mul", made, _float_attribute(node, "gamma", 1.05070102214813232421875))
+
+
+def _add_expm1_below_zero(node: FileNode, x: str) -> str:
+    """e**x - 1, 0 above 0."""
+    return node.add("sub", node.add("exp", node.add("min", x, node.like(0.0))), node.like(1.0))
+
+
+def _join_at_zero(node: FileNode, x: str, below: str) -> str:
+    return node.add("add", node.add("relu", x), below)
+
+
+def _add_gelu(node: FileNode, x: str) -> str:
+    """x * (1 + erf(x / root of 2)) / 2, or with tanh as it is approximated."""
+    if node.get("approximate", "none") == "tanh":
+        cube = node.add("mul", node.add("power", x, exponent=3.0), node.defined(0.044715))
+        inner = node.add("mul", node.add("add", x, cube), node.defined(math.sqrt(2 / math.pi)))
+        gate = node.add("tanh", inner)
+    else:
+        gate = node.add("erf", node.add("div", x, node.defined(math.sqrt(2))))
+    return node.add("mul", node.add("mul", x, node.like(0.5)), node.add("add", gate, node.like(1.0)))
+
+
+def _add_mish(node: FileNode, x: str) -> str:
+    return node.add("mul", x, node.add("tanh", _add_softplus(node, x)))
+
+
+def _add_softplus(node: FileNode, x: str) -> str:
+    """log(1 + e**x), which is that of -|x| and max(x, 0)."""
+    small = node.add("exp", node.add("neg", node.add("abs", x)))
+    return node.add("add", node.add("relu", x), node.add("log", node.add("add", small, node.like(1.0))))
+
+
+def _add_softsign(node: FileNode, x: str) -> str:
+    return node.add("div", x, node.add("add", node.add("abs", x), node.like(1.0)))
+
+
+def _add_swish(node: FileNode, x: str) -> str:
+    alpha = node.get("alpha", 1.0)
+    inner = x if alpha == 1 else node.add("mul", x, node.like(alpha))
+    return node.add("mul", x, node.add("sigmoid", inner))
+
+
+def _add_prelu(node: FileNode, x: str) -> str:
+    return node.add("add", node.add("relu", x), node.add("mul", node.add("min", x, node.like(0.0)), node.edge(1)))
+
+
+def _read_hard_swish(node: FileNode) -> tuple[str, ...]:
+    return (node.add("hard_swish", node.edge(0), alpha=1 / 6),)
+
+
+def _read_softmax(node: FileNode) -> tuple[str, ...]:
+    return (node.add("softmax", node.edge(0), axes=softmax_axes(node, node.version)),)
+
+
+def _add_log_softmax(node: FileNode, x: str) -> str:
+    """What is above the greatest, and the logarithm of the sum of powers of that."""
+    axes = softmax_axes(node, node.version)
+    less = node.add("sub", x, node.add("reduce_max", x, axes=axes))
+    return node.add("sub", less, node.add("log", node.add("reduce_sum", node.add("exp", less), axes=axes)))
+
+
+def softmax_axes(node: FileNode, version: int) -> tuple[int, ...]:
+    """The axes of a softmax as the operator is defined in a version of ONNX: of one, or of all from one on."""
+    axis = node.axis(node.get("axis", -1 if version >= 13 else 1))
+    return (axis,) if version >= 13 else tuple(range(axis, len(node.shape())))
+
+
+def _float_attribute(node: FileNode, name: str, otherwise: float) -> str:
+    return node.like(node.get(name, otherwise))
+
+
+read_gelu = _formula_reader(_add_gelu)
+"""The reader of GELU, by erf or as it is approximated."""
+read_swish = _formula_reader(_add_swish)
+"""The reader of x * sigmoid(alpha * x)."""
+
+
+READERS: dict[str, Reader] = {
+    "Abs": unary_reader("abs"),
+    "Add": _read_add,
+    "Cast": _read_cast,
+    "CastLike": _read_cast_like,
+    "Ceil": _rounding_reader("CEIL"),
+    "Celu": _formula_reader(_add_celu),
+    "Clip": _read_clip,
+    "Div": _binary_reader("div"),
+    "Dropout": _read_dropout,
+    "Elu": _formula_reader(_add_elu),
+    "Erf": unary_reader("erf"),
+    "Exp": unary_reader("exp"),
+    "Floor": _rounding_reader("FLOOR"),
+    "Gelu": read_gelu,
+    "HardSigmoid": unary_reader("hard_sigmoid", alpha=0.2, beta=0.5),
+    "HardSwish": _read_hard_swish,
+    "Identity": _read_identity,
+    "LeakyRelu": unary_reader("leaky_relu", alpha=0.01),
+    "Log": _read_log,
+    "LogSoftmax": _formula_reader(_add_log_softmax),
+    "Max": _extreme_reader("max"),
+    "Mean": _read_mean,
+    "Min": _extreme_reader("min"),
+    "Mish": _formula_reader(_add_mish),
+    "Mul": _binary_reader("mul"),
+    "Neg": unary_reader("neg"),
+    "PRelu": _formula_reader(_add_prelu),
+    "Pow": _read_pow,
+    "Reciprocal": _read_reciprocal,
+    "Relu": unary_reader("relu"),
+    "Round": _rounding_reader("ROUND"),
+    "Selu": _formula_reader(_add_selu),
+    "Sigmoid": unary_reader("sigmoid"),
+    "Sign": _read_sign,
+    "Softmax": _read_softmax,
+    "Softplus": _formula_reader(_add_softplus),
+    "Softsign": _formula_reader(_add_softsign),
+    "Sqrt": unary_reader("sqrt"),
+    "Sub": _binary_reader("sub"),
+    "Sum": _read_sum,
+    "Swish": read_swish,
+    "Tanh": unary_reader("tanh"),
+}
