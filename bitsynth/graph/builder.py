@@ -221,7 +221,7 @@ def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
 def _type_of(array: Tensor) -> EdgeType:
     """Integers from the least to the greatest, of floats too if all are whole and small; -1 and 1 are bipolar."""
     if array.dtype == object:
-        raise SpecError("texts are no numbers")
+        raise SpecError("texts are not numbers")
     floats = is_float(str(array.dtype))
     numbers = array.astype(np.float64) if floats else array.astype(np.int64)
     if not numbers.size:

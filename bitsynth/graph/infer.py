@@ -24,7 +24,7 @@ def inferred(node: Node, inputs: Sequence[Edge], given: Sequence[Tensor | None],
     site = Site(node, tuple(inputs), tuple(given), reference)
     edges = row.infer(site)
     if odd := next((e for e in edges if isinstance(e.type, Reals) and not e.is_float), None):
-        raise site.fail(f"gives no integers of type {odd.dtype}; it wants floats")
+        raise site.fail(f"gives no integers of type {odd.dtype}; it needs floats")
     if large := next((e for e in edges if math.prod(e.shape) > MOST_ELEMENTS), None):
         raise site.fail(f"makes a tensor of shape {large.shape}, more than {MOST_ELEMENTS:,} elements")
     if deep := next((e for e in edges if len(e.shape) > MOST_AXES), None):

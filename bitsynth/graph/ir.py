@@ -100,7 +100,7 @@ class Graph:
             if missing := [name for name in node.inputs if name not in known]:
                 raise SpecError(f"{node} reads {', '.join(missing)}, which nothing before it makes")
             if again := [name for name in node.outputs if name in known]:
-                raise SpecError(f"{node} makes {', '.join(again)}, which is there already")
+                raise SpecError(f"{node} makes {', '.join(again)}, which exists already")
             given = [self.constants.get(name) for name in node.inputs]
             made = inferred(node, self.edges_of(node.inputs), given, self.reference)
             for edge, want in zip(self.edges_of(node.outputs), made, strict=True):

@@ -43,7 +43,7 @@ def test_what_is_refused(graph):
     wrong = {
         "Relu two reads c, which nothing before it makes": replace(graph, nodes=(two, one)),
         "Conv one reads none, which nothing": replace(graph, nodes=(replace(one, inputs=("x", "none")), two)),
-        "Conv one makes c, which is there already": replace(graph, nodes=(one, one, two)),
+        "Conv one makes c, which exists already": replace(graph, nodes=(one, one, two)),
         "nothing makes the output z": replace(graph, outputs=("z",)),
         "Conv one: c is (1, 3, 9, 2) float32, not (1, 3, 2, 2)": changed(graph, "c", shape=(1, 3, 9, 2)),
         "Relu two: y is (1, 3, 2, 2) float16, not": changed(graph, "y", dtype="float16"),

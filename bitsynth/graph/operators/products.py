@@ -26,7 +26,7 @@ def _conv_edge(site: Site) -> list[Edge]:
     x, w = site.inputs
     groups = site["groups"]
     if len(x.shape) < 3 or len(x.shape) != len(w.shape):
-        raise site.fail(f"images {x.shape} and weights {w.shape} want the same number of axes, 3 or more")
+        raise site.fail(f"images {x.shape} and weights {w.shape} must have the same number of axes, 3 or more")
     if x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
         raise site.fail(f"{x.shape[1]} channels do not fit weights {w.shape} in {groups} groups")
     out = _window(site).out(x.shape[2:])

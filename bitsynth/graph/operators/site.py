@@ -128,7 +128,7 @@ def elementwise(
         shape = broadcast(site)
         dtype = site.get("dtype") or common(site)
         if floats and not is_float(dtype):
-            raise site.fail(f"its input is {dtype}; it wants floats")
+            raise site.fail(f"its input is {dtype}; it needs floats")
         if not is_float(dtype):
             return [site.made(shape, _whole(site, meaning, dtype), dtype)]
         kind = grid(site) if grid else None
@@ -159,7 +159,7 @@ def common(site: Site) -> str:
     """The type of the file's result: that of all inputs, or the widest of floats; SpecError if others differ."""
     types = dict.fromkeys(e.dtype for e in site.inputs)
     if len(types) > 1 and not types.keys() <= _PROMOTED:
-        raise site.fail(f"its inputs are of types {', '.join(types)}; they want one type")
+        raise site.fail(f"its inputs are of types {', '.join(types)}; they must have one type")
     return max(types, key=lambda name: numpy_type(name).itemsize)
 
 

@@ -32,7 +32,7 @@ from bitsynth.graph.types import Integers, Shape, Tensor, cast
 
 
 def find_bit(graph: GraphBuilder, edge: str) -> Node | None:
-    """The node of a bit, if the edge is one, in any type."""
+    """Return the node that makes a bit, past casts of it; None if the edge is not a bit."""
     while cast := graph.maker(edge, "cast"):
         edge = cast.inputs[0]
     made = graph.maker(edge, "quantize")
@@ -40,18 +40,21 @@ def find_bit(graph: GraphBuilder, edge: str) -> Node | None:
 
 
 def is_strict(made: Node) -> bool:
-    """Whether a bit is that of a number above 0, not of 0 too."""
+    """Return whether a bit tests for > 0, not for >= 0."""
     return bool(made.attributes["rounding"] == "CEIL")
 
 
 def add_bipolar(node: FileNode, edge: str, dtype: str, scale: float = 1.0) -> str:
-    """The scale where a number is 0 or more, else its negative."""
+    """Add a bipolar quantizer: `scale` where a number is 0 or more, else -`scale`."""
     grid = np.asarray(scale, np.float64), np.zeros(())
     return Quantizer("BIPOLAR", (-1, 1), 1.0, 0).add(node, edge, grid=grid, dtype=dtype)
 
 
 def add_signed_choice(node: FileNode, made: Node, number: float, dtype: str) -> str:
-    """A number where a bit is 1, else its negative: of p > q the negative of what q >= p chooses."""
+    """Add the choice of `number` where a bit is 1, else -`number`, as bipolar codes.
+
+    A bipolar quantizer gives 1 for 0. So for a strict bit, p > q, the quantizer reads q - p, and its result is negated.
+    """
     turned = is_strict(made)
     edge = negate(node, made.inputs[0]) if turned else made.inputs[0]
     chosen = add_bipolar(node, edge, dtype, abs(number))
@@ -59,7 +62,7 @@ def add_signed_choice(node: FileNode, made: Node, number: float, dtype: str) -> 
 
 
 def negate(node: FileNode, edge: str) -> str:
-    """What is 0 less an edge: of p - q this is q - p."""
+    """Return the edge of -x; of p - q it is q - p, and of -x it is x."""
     if taken := node.graph.maker(edge, "sub"):
         return node.add("sub", *taken.inputs[::-1])
     turned = node.graph.maker(edge, "neg")
@@ -67,7 +70,7 @@ def negate(node: FileNode, edge: str) -> str:
 
 
 def match_twice_less_one(node: FileNode, op: str, edge: str, other: str) -> str | None:
-    """Bipolar codes, if a bit times 2, less 1, is what is written."""
+    """Return the edge of bipolar codes that a file writes as bit * 2 - 1; None of other sums and differences."""
     doubled, number = node.graph.maker(edge, "mul"), node.graph.value(other)
     if doubled is None or number is None or number.size != 1 or float(number.reshape(())) != (1 if op == "sub" else -1):
         return None
@@ -80,7 +83,7 @@ def match_twice_less_one(node: FileNode, op: str, edge: str, other: str) -> str 
 
 @dataclass(frozen=True)
 class _ThresholdCount:
-    """A step for each threshold that the number on an edge is above, or reaches unless `strict`."""
+    """The number of thresholds that the number on an edge exceeds (or, unless `strict`, reaches), times `step`."""
 
     edge: str
     thresholds: tuple[float, ...]
@@ -88,11 +91,12 @@ class _ThresholdCount:
     step: float
 
     def fits(self, other: _ThresholdCount) -> bool:
+        """Return whether both count thresholds of one edge by the same comparison."""
         return (self.edge, self.strict) == (other.edge, other.strict)
 
 
 def match_threshold_sum(node: FileNode, a: str, b: str) -> str | None:
-    """The sum of two edges as one ladder, if they are ladders of one number with steps of one size."""
+    """Return the edge of one multi_threshold for the sum of two counts of thresholds of one number; else None."""
     one, other = (_find_threshold_count(node.graph, edge) for edge in (a, b))
     if one is None or other is None or not one.fits(other) or one.step != other.step:
         return None
@@ -104,7 +108,10 @@ def match_threshold_sum(node: FileNode, a: str, b: str) -> str | None:
 
 
 def match_threshold_choice(node: FileNode, condition: str, level: str, otherwise: str) -> str | None:
-    """The choice of a level above a threshold as a ladder, if the levels below are one and this is the next."""
+    """Return the edge of one multi_threshold for Where(x > t, level, otherwise); else None.
+
+    `otherwise` counts thresholds of x that are at most t, and `level` is the next level after its highest one.
+    """
     top, below, value = (
         _find_threshold_count(node.graph, condition),
         _find_threshold_count(node.graph, otherwise),
@@ -125,29 +132,32 @@ def match_threshold_choice(node: FileNode, condition: str, level: str, otherwise
 
 
 def _has_shape_and_dtype(node: FileNode, edge: str, sizes: Shape, dtype: str) -> bool:
-    """Whether the steps of an edge have the shape and the type of floats of what is written."""
+    """Return whether an edge has these sizes, and float32 as its type and that of the file's node."""
     source = node.graph.edges[edge]
     return source.shape == sizes and source.dtype == dtype == "float32"
 
 
-def _add_multi_threshold(node: FileNode, ladder: _ThresholdCount) -> str:
-    """The nodes of a ladder: of x > t as many as there are, less those of -x >= -t."""
-    sign, count = (-1 if ladder.strict else 1), len(ladder.thresholds)
-    edge = node.add("neg", ladder.edge) if ladder.strict else ladder.edge
+def _add_multi_threshold(node: FileNode, counted: _ThresholdCount) -> str:
+    """Add the nodes of a count of thresholds.
+
+    multi_threshold counts x >= t. The number of t with x > t is that of all t, minus that of the t with -x >= -t.
+    """
+    sign, count = (-1 if counted.strict else 1), len(counted.thresholds)
+    edge = node.add("neg", counted.edge) if counted.strict else counted.edge
     made = node.add(
         "multi_threshold",
         edge,
-        thresholds=np.sort(sign * np.array([ladder.thresholds])),
+        thresholds=np.sort(sign * np.array([counted.thresholds])),
         axis=min(1, len(node.graph.edges[edge].shape) - 1),
         step=1,
-        least=-count if ladder.strict else 0,
-        out_scale=ladder.step,
+        least=-count if counted.strict else 0,
+        out_scale=counted.step,
     )
-    return node.add("neg", made) if ladder.strict else made
+    return node.add("neg", made) if counted.strict else made
 
 
 def _find_threshold_count(graph: GraphBuilder, edge: str) -> _ThresholdCount | None:
-    """The ladder that an edge is; None if it is none."""
+    """Return the count of thresholds that an edge holds; None if it holds anything else."""
     if scaled := graph.maker(edge, "mul"):
         value, inner = graph.value(scaled.inputs[1]), _find_threshold_count(graph, scaled.inputs[0])
         if inner is None or value is None or value.size != 1 or not 0 < float(value.reshape(())) < np.inf:
@@ -157,6 +167,7 @@ def _find_threshold_count(graph: GraphBuilder, edge: str) -> _ThresholdCount | N
 
 
 def _count_of_bit(graph: GraphBuilder, edge: str) -> _ThresholdCount | None:
+    """Return a bit as a count of one threshold; None of other edges."""
     made = find_bit(graph, edge)
     if made is None or not graph.edges[made.inputs[0]].shape:
         return None
@@ -170,7 +181,7 @@ def _count_of_bit(graph: GraphBuilder, edge: str) -> _ThresholdCount | None:
 
 
 def _count_of_multi_threshold(graph: GraphBuilder, edge: str) -> _ThresholdCount | None:
-    """Of what `_add_multi_threshold` makes."""
+    """Return the count of thresholds whose nodes `_add_multi_threshold` added; None of other edges."""
     turned = graph.maker(edge, "neg")
     made = graph.maker(turned.inputs[0] if turned else edge, "multi_threshold")
     if made is None or made.attributes["thresholds"].shape[0] != 1 or made.attributes["step"] != 1:
@@ -189,11 +200,17 @@ def _count_of_multi_threshold(graph: GraphBuilder, edge: str) -> _ThresholdCount
 
 
 _MAX_COMPARED_INTEGER = 1 << 24
-"""The greatest integer that is compared in float32."""
+"""float32 holds all integers up to this, so comparisons of them are exact."""
 
 
 def _comparison_reader(function: Callable[[Tensor, Tensor], Tensor], *, strict: bool, turned: bool) -> Reader:
-    """Of two inputs p and q whether p > q, or p >= q unless `strict`; the other way round if `turned`."""
+    """Return the reader of p > q, or p >= q unless `strict`; of p < q or p <= q if `turned`.
+
+    Args:
+        function: The comparison of arrays, for constants.
+        strict: Whether equal numbers give 0.
+        turned: Whether p is the second input.
+    """
 
     def read(node: FileNode) -> tuple[str, ...]:
         if (folded := _fold_constants(node, function)) is not None:
@@ -205,14 +222,14 @@ def _comparison_reader(function: Callable[[Tensor, Tensor], Tensor], *, strict: 
 
 
 def _fold_constants(node: FileNode, function: Callable[..., Tensor]) -> str | None:
-    """The result of constants, or of what is made of them in the file's floats; None of any others."""
+    """Return the edge of `function` of the inputs, in floats of the file, if all come from constants; else None."""
     found = [node.graph.in_floats(node.edge(k)) for k in range(len(node.inputs))]
     values = [value for value in found if value is not None]
     return node.constant(function(*values)) if len(values) == len(found) else None
 
 
 def _operand_in_floats(node: FileNode, index: int) -> str:
-    """An operand in floats, which hold its integers."""
+    """Return an input in floats, which hold its integers; SpecError for integers that float32 does not hold."""
     edge = node.of(index)
     if edge.is_float:
         return edge.name
@@ -223,7 +240,7 @@ def _operand_in_floats(node: FileNode, index: int) -> str:
 
 
 def _subtract(node: FileNode, p: str, q: str) -> str:
-    """p - q; p itself if q is the number 0."""
+    """Return the edge of p - q; p itself if q is the number 0."""
     zeros = [value is not None and value.shape == () and value == 0 for value in map(node.graph.value, (p, q))]
     if zeros[1]:
         return p
@@ -231,7 +248,7 @@ def _subtract(node: FileNode, p: str, q: str) -> str:
 
 
 def _read_where(node: FileNode) -> tuple[str, ...]:
-    """The second input where the first holds, else the third."""
+    """Read Where: the second input where the first holds, else the third."""
     dtype = node.of(1).dtype
     folded = _fold_constants(node, lambda mask, a, b: cast(np.where(mask.astype(bool), a, b), dtype))
     return (
@@ -245,11 +262,12 @@ def _read_where(node: FileNode) -> tuple[str, ...]:
 
 
 def _broadcast_shape(node: FileNode) -> tuple[int, ...]:
+    """Return the shape to which the three inputs of Where broadcast."""
     return np.broadcast_shapes(*(node.shape(k) for k in range(3)))
 
 
 def _match_uniform_choice(node: FileNode) -> str | None:
-    """The choice, if it is the same everywhere."""
+    """Return the chosen edge, if a constant condition chooses the same input everywhere; else None."""
     mask = node.graph.in_floats(node.edge(0))
     if mask is None or not mask.size or not (mask == mask.flat[0]).all():
         return None
@@ -259,7 +277,7 @@ def _match_uniform_choice(node: FileNode) -> str | None:
 
 
 def _match_extreme(node: FileNode) -> str | None:
-    """The greater or the lesser of what is compared, if that is chosen."""
+    """Return the edge of max(p, q) or min(p, q), if a comparison of p and q chooses between them; else None."""
     made = find_bit(node.graph, node.edge(0))
     taken = node.graph.maker(made.inputs[0], "sub") if made else None
     chosen = node.edge(1), node.edge(2)
@@ -270,7 +288,7 @@ def _match_extreme(node: FileNode) -> str | None:
 
 
 def _match_bipolar(node: FileNode) -> str | None:
-    """Bipolar codes, if of one number that or its negative is chosen."""
+    """Return the edge of bipolar codes, if a bit chooses between a number and its negative; else None."""
     made, (a, b) = find_bit(node.graph, node.edge(0)), (node.graph.value(node.edge(k)) for k in (1, 2))
     if made is None or a is None or b is None or a.size != 1 or b.size != 1 or not node.of(1).is_float:
         return None
@@ -281,14 +299,14 @@ def _match_bipolar(node: FileNode) -> str | None:
 
 
 def _match_threshold_step(node: FileNode) -> str | None:
-    """The next step of a ladder, in exact arithmetic."""
+    """Return the edge of a count of thresholds to which Where adds a level, in exact arithmetic; else None."""
     if node.graph.reference != "exact" or node.shape() != _broadcast_shape(node) or node.shape(2) != node.shape():
         return None
     return match_threshold_choice(node, *(node.edge(k) for k in range(3)))
 
 
 def _blend(node: FileNode) -> str:
-    """Each choice times the bit that chooses it, added."""
+    """Return the edge of bit * a + (1 - bit) * b."""
     dtype = node.of(1).dtype
     bits, parts = cast_to(node, node.edge(0), dtype), []
     for index in (1, 2):
@@ -320,10 +338,13 @@ def _read_not(node: FileNode) -> tuple[str, ...]:
 
 
 def _to_int32(node: FileNode, index: int) -> str:
+    """Return an input cast to int32."""
     return cast_to(node, node.edge(index), "int32")
 
 
 def _logical_reader(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> Reader:
+    """Return the reader of And or Or: of bits as int32 the minimum or the maximum."""
+
     def read(node: FileNode) -> tuple[str, ...]:
         folded = _fold_constants(node, lambda a, b: function(a.astype(bool), b.astype(bool)))
         return (folded or cast_to(node, node.add(op, _to_int32(node, 0), _to_int32(node, 1)), BOOL),)
@@ -332,7 +353,7 @@ def _logical_reader(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> Re
 
 
 def _read_equal(node: FileNode) -> tuple[str, ...]:
-    """Neither p > q nor q > p."""
+    """Read Equal: p >= q and q >= p."""
     if (folded := _fold_constants(node, np.equal)) is not None:
         return (folded,)
     p, q = _operand_in_floats(node, 0), _operand_in_floats(node, 1)

@@ -50,11 +50,11 @@ def _read_range(node: FileNode) -> tuple[str, ...]:
 
 
 _MAX_FOLDED_ELEMENTS = 1 << 24
-"""Elements of operands, and of what is made of them."""
+"""The most elements that operands, and results, of a folded operator may have."""
 
 
 def _fold(node: FileNode) -> tuple[str, ...]:
-    """The results by the package's own definition; SpecError if an input is no constant."""
+    """Read an operator on constants by the reference evaluator of onnx; SpecError if an input is not constant."""
     onnx = require_onnx()
     from onnx.reference import ReferenceEvaluator
 
@@ -79,7 +79,7 @@ def _fold(node: FileNode) -> tuple[str, ...]:
 
 
 def _count_results(node: FileNode) -> float:
-    """How many elements the results have where that is not bounded by those of the operands."""
+    """Return the number of elements of the results, where inputs of few elements may make many; else 0."""
     return math.prod(node.shape()) * float(abs(node.value(1, "depth").reshape(-1)[0])) if node.op == "OneHot" else 0.0
 
 

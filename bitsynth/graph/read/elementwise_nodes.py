@@ -34,7 +34,7 @@ from bitsynth.graph.types import Integers
 
 
 def unary_reader(op: str, **defaults: Any) -> Reader:
-    """Of one input, attributes by name with their defaults."""
+    """Return the reader of an operator of one input; `defaults` are its attributes by name."""
 
     def read(node: FileNode) -> tuple[str, ...]:
         return (node.add(op, node.edge(0), **{k: float(node.get(k, v)) for k, v in defaults.items()}),)
@@ -43,7 +43,7 @@ def unary_reader(op: str, **defaults: Any) -> Reader:
 
 
 def folding_reader(joined: Callable[[FileNode, str, str], str]) -> Reader:
-    """Of several inputs, joined two by two."""
+    """Return the reader of an operator of several inputs, which `joined` joins two at a time."""
 
     def read(node: FileNode) -> tuple[str, ...]:
         edges = [node.edge(k) for k in range(len(node.inputs))]
@@ -53,6 +53,8 @@ def folding_reader(joined: Callable[[FileNode, str, str], str]) -> Reader:
 
 
 def _binary_reader(op: str) -> Reader:
+    """Return the reader of an arithmetic operator; idioms of trainers are recognized in it."""
+
     def read(node: FileNode) -> tuple[str, ...]:
         a, b = fold_constant_scale(node, op, _aligned_operand(node, 0), _aligned_operand(node, 1))
         constants = node.graph.constants
@@ -64,7 +66,7 @@ def _binary_reader(op: str) -> Reader:
 
 
 def _aligned_operand(node: FileNode, index: int) -> str:
-    """An operand; before version 7, axes of the second start at `axis`."""
+    """Return an operand; before version 7 the axes of the second one start at `axis` of the first."""
     edge = node.edge(index)
     if index == 1 and node.version < 7 and node.get("broadcast"):
         first, second = node.shape(0), node.shape(1)
@@ -78,7 +80,7 @@ def _read_add(node: FileNode) -> tuple[str, ...]:
 
 
 def _read_log(node: FileNode) -> tuple[str, ...]:
-    """Of constants alone: scales that are powers of 2 are made so."""
+    """Read Log of constants: exporters compute scales that are powers of 2 with it."""
     value = node.graph.in_floats(node.edge(0))
     if value is None or not (value > 0).all():
         raise node.fail("only logarithms of constants above 0 are compiled; cut the network before it")
@@ -89,11 +91,13 @@ _read_sum = folding_reader(lambda node, a, b: node.add("add", a, b))
 
 
 def _read_mean(node: FileNode) -> tuple[str, ...]:
+    """Read Mean: the sum of all inputs over their number."""
     (total,) = _read_sum(node)
     return (node.add("div", total, node.like(float(len(node.inputs)))),)
 
 
 def _read_pow(node: FileNode) -> tuple[str, ...]:
+    """Read Pow with a constant exponent; of constants with any exponents."""
     base, exponents = (node.graph.in_floats(node.edge(k)) for k in range(2))
     found = np.unique(node.value(1, "the exponent")).astype(np.float64)
     if found.size == 1 and (made := add_power(node, node.edge(0), float(abs(found[0])))) is not None:
@@ -106,7 +110,7 @@ def _read_pow(node: FileNode) -> tuple[str, ...]:
 
 
 def add_power(node: FileNode, edge: str, exponent: float) -> str | None:
-    """The numbers of an edge to a power above 0, a whole one or of roots of roots; None if it is none of these."""
+    """Return the edge of a power; None unless the exponent is 1/4, 1/2, 3/4, 1, 3/2, 2, 3 or 4."""
     if exponent in (0.5, 1.0, 2.0, 3.0, 4.0):
         return node.add("power", edge, exponent=exponent)
     for roots in (2, 4):
@@ -141,6 +145,8 @@ def _read_dropout(node: FileNode) -> tuple[str, ...]:
 
 
 def _rounding_reader(mode: str) -> Reader:
+    """Return the reader of a rounding operator, which is a quantizer if bounds of its input are known."""
+
     def read(node: FileNode) -> tuple[str, ...]:
         if not node.of(0).is_float or isinstance(node.of(0).type, Integers):
             return (node.add("round", node.edge(0), rounding=mode),)
@@ -156,6 +162,7 @@ def _rounding_reader(mode: str) -> Reader:
 
 
 def _read_clip(node: FileNode) -> tuple[str, ...]:
+    """Read Clip, which becomes part of a quantizer if it clips rounded numbers."""
     limits = [_limit(node, name, k) for k, name in ((1, "min"), (2, "max"))]
     low, high = (None if x is None or not np.isfinite(x) else x for x in limits)
     if not node.of(0).is_float:
@@ -167,12 +174,12 @@ def _read_clip(node: FileNode) -> tuple[str, ...]:
 
 
 def _extreme_reader(op: str) -> Reader:
-    """The lesser or the greater of numbers."""
+    """Return the reader of Max or Min, which becomes part of a quantizer if it clips rounded numbers."""
     return folding_reader(lambda node, a, b: _match_cut(node, op, a, b) or node.add(op, a, b))
 
 
 def _match_cut(node: FileNode, op: str, a: str, b: str) -> str | None:
-    """What one of two edges is cut to by the other, if that makes a quantizer."""
+    """Return the edge of a quantizer, if one operand clips rounded numbers of the other at a constant; else None."""
     for edge, other in ((a, b), (b, a)):
         limit = constant_number(node.graph, other)
         if limit is not None and len(node.graph.edges[other].shape) <= len(node.graph.edges[edge].shape):
@@ -181,6 +188,7 @@ def _match_cut(node: FileNode, op: str, a: str, b: str) -> str | None:
 
 
 def _limit(node: FileNode, name: str, index: int) -> float | int | None:
+    """Return a limit of Clip, an attribute of older versions or an input; None if it is left out."""
     if name in node.attributes:
         return float(node.attributes[name])
     if not node.has(index):
@@ -193,9 +201,9 @@ def _limit(node: FileNode, name: str, index: int) -> float | int | None:
 
 
 def _read_sign(node: FileNode) -> tuple[str, ...]:
-    """-1, 0 or 1: the next whole number away from 0, cut to these; of weights without 0 bipolar ones."""
+    """Read Sign: the next whole number away from 0, clipped to -1 and 1; bipolar if its input is never 0."""
     if not node.of(0).is_float:
-        raise node.fail(f"its input is {node.of(0).dtype}; it wants floats")
+        raise node.fail(f"its input is {node.of(0).dtype}; it needs floats")
     value = node.graph.in_floats(node.edge(0))
     if value is not None:
         return (node.constant(np.sign(value)),)
@@ -205,7 +213,7 @@ def _read_sign(node: FileNode) -> tuple[str, ...]:
 
 
 def _is_never_zero(graph: GraphBuilder, edge: str) -> bool:
-    """Whether an edge is integers plus a number between two: Larq's sign of 0 is so made 1."""
+    """Return whether an edge is integers plus a number that is not whole: Larq writes so to make the sign of 0 1."""
     more = graph.maker(edge, "add") or graph.maker(edge, "sub")
     number = graph.value(more.inputs[1]) if more else None
     if more is None or number is None or not (number != np.rint(number)).all():
@@ -215,7 +223,10 @@ def _is_never_zero(graph: GraphBuilder, edge: str) -> bool:
 
 
 def _formula_reader(formula: Callable[[FileNode, str], str]) -> Reader:
-    """The reader of a function that is written in others: of narrow floats in float32, rounded once at the end."""
+    """Return the reader of a function that is composed of several nodes.
+
+    Of float16 and bfloat16 it is computed in float32 and rounded once at the end, as runtimes do.
+    """
 
     def read(node: FileNode) -> tuple[str, ...]:
         narrow = node.of(0).dtype
@@ -227,34 +238,35 @@ def _formula_reader(formula: Callable[[FileNode, str], str]) -> Reader:
 
 
 def _add_elu(node: FileNode, x: str) -> str:
-    """x above 0, alpha * (e**x - 1) below."""
+    """Return x above 0, and alpha * (e**x - 1) below."""
     return _join_at_zero(node, x, node.add("mul", _add_expm1_below_zero(node, x), _float_attribute(node, "alpha", 1.0)))
 
 
 def _add_celu(node: FileNode, x: str) -> str:
-    """x above 0, alpha * (e**(x / alpha) - 1) below."""
+    """Return x above 0, and alpha * (e**(x / alpha) - 1) below."""
     alpha = _float_attribute(node, "alpha", 1.0)
     return _join_at_zero(node, x, node.add("mul", _add_expm1_below_zero(node, node.add("div", x, alpha)), alpha))
 
 
 def _add_selu(node: FileNode, x: str) -> str:
-    """gamma * x above 0, gamma * alpha * (e**x - 1) below."""
+    """Return gamma * x above 0, and gamma * alpha * (e**x - 1) below."""
     alpha = _float_attribute(node, "alpha", 1.67326319217681884765625)
     made = _join_at_zero(node, x, node.add("mul", _add_expm1_below_zero(node, x), alpha))
     return node.add("mul", made, _float_attribute(node, "gamma", 1.05070102214813232421875))
 
 
 def _add_expm1_below_zero(node: FileNode, x: str) -> str:
-    """e**x - 1, 0 above 0."""
+    """Return e**x - 1 for x below 0, and 0 above."""
     return node.add("sub", node.add("exp", node.add("min", x, node.like(0.0))), node.like(1.0))
 
 
 def _join_at_zero(node: FileNode, x: str, below: str) -> str:
+    """Return x above 0, and `below` below 0, where it is 0 above."""
     return node.add("add", node.add("relu", x), below)
 
 
 def _add_gelu(node: FileNode, x: str) -> str:
-    """x * (1 + erf(x / root of 2)) / 2, or with tanh as it is approximated."""
+    """Return x * (1 + erf(x / sqrt(2))) / 2, or its approximation by tanh if the attribute asks for it."""
     if node.get("approximate", "none") == "tanh":
         cube = node.add("mul", node.add("power", x, exponent=3.0), node.defined(0.044715))
         inner = node.add("mul", node.add("add", x, cube), node.defined(math.sqrt(2 / math.pi)))
@@ -265,26 +277,30 @@ def _add_gelu(node: FileNode, x: str) -> str:
 
 
 def _add_mish(node: FileNode, x: str) -> str:
+    """Return x * tanh(softplus(x))."""
     return node.add("mul", x, node.add("tanh", _add_softplus(node, x)))
 
 
 def _add_softplus(node: FileNode, x: str) -> str:
-    """log(1 + e**x), which is that of -|x| and max(x, 0)."""
+    """Return log(1 + e**x) as max(x, 0) + log(1 + e**-|x|), whose power does not overflow."""
     small = node.add("exp", node.add("neg", node.add("abs", x)))
     return node.add("add", node.add("relu", x), node.add("log", node.add("add", small, node.like(1.0))))
 
 
 def _add_softsign(node: FileNode, x: str) -> str:
+    """Return x / (1 + |x|)."""
     return node.add("div", x, node.add("add", node.add("abs", x), node.like(1.0)))
 
 
 def _add_swish(node: FileNode, x: str) -> str:
+    """Return x * sigmoid(alpha * x)."""
     alpha = node.get("alpha", 1.0)
     inner = x if alpha == 1 else node.add("mul", x, node.like(alpha))
     return node.add("mul", x, node.add("sigmoid", inner))
 
 
 def _add_prelu(node: FileNode, x: str) -> str:
+    """Return x above 0, and the second input times x below."""
     return node.add("add", node.add("relu", x), node.add("mul", node.add("min", x, node.like(0.0)), node.edge(1)))
 
 
@@ -297,26 +313,27 @@ def _read_softmax(node: FileNode) -> tuple[str, ...]:
 
 
 def _add_log_softmax(node: FileNode, x: str) -> str:
-    """What is above the greatest, and the logarithm of the sum of powers of that."""
+    """Return x - max(x) - log(sum of e**(x - max(x))), along the axes of the node."""
     axes = softmax_axes(node, node.version)
     less = node.add("sub", x, node.add("reduce_max", x, axes=axes))
     return node.add("sub", less, node.add("log", node.add("reduce_sum", node.add("exp", less), axes=axes)))
 
 
 def softmax_axes(node: FileNode, version: int) -> tuple[int, ...]:
-    """The axes of a softmax as the operator is defined in a version of ONNX: of one, or of all from one on."""
+    """Return the axes of Softmax: one since version 13 of ONNX, before that `axis` and all behind it."""
     axis = node.axis(node.get("axis", -1 if version >= 13 else 1))
     return (axis,) if version >= 13 else tuple(range(axis, len(node.shape())))
 
 
 def _float_attribute(node: FileNode, name: str, otherwise: float) -> str:
+    """Return the edge of an attribute as a number of the input's type."""
     return node.like(node.get(name, otherwise))
 
 
 read_gelu = _formula_reader(_add_gelu)
-"""The reader of GELU, by erf or as it is approximated."""
+"""Reads GELU, by erf or by its approximation with tanh."""
 read_swish = _formula_reader(_add_swish)
-"""The reader of x * sigmoid(alpha * x)."""
+"""Reads Swish: x * sigmoid(alpha * x)."""
 
 
 READERS: dict[str, Reader] = {

@@ -14,12 +14,12 @@ from bitsynth.graph.types import Edge, Integers, Reals, Shape, Tensor, cast, is_
 from bitsynth.printable import shown
 
 MAX_FOLDING_ERROR = 2.0**-21
-"""What a few roundings of float32 may put a number off by, of its size: exporters fold constants one by one."""
+"""The relative error of a number that an exporter folded in float32: a few roundings."""
 
 
 @dataclass(frozen=True)
 class FileNode:
-    """A node as the file has it, and the graph it becomes part of.
+    """A node of the file that is being read, and the graph that its reader adds nodes to.
 
     Args:
         op: Its operator.
@@ -45,19 +45,19 @@ class FileNode:
         return shown(f"{self.op} {self.name}")
 
     def fail(self, why: str) -> SpecError:
-        """The error that names this node."""
+        """Return a SpecError that names this node; the caller raises it."""
         return SpecError(f"{self}: {why}")
 
     def get(self, name: str, otherwise: Any = None) -> Any:
-        """An attribute, or `otherwise`."""
+        """Return an attribute, or `otherwise` if it is left out."""
         return self.attributes.get(name, otherwise)
 
     def has(self, index: int) -> bool:
-        """Whether the input is given."""
+        """Return whether an input is given."""
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def edge(self, index: int) -> str:
-        """The edge of an input; SpecError if it is left out."""
+        """Return the name of an input's edge; SpecError if it is left out."""
         if not self.has(index):
             raise self.fail(f"input {index} is missing")
         found = self.inputs[index]
@@ -65,22 +65,22 @@ class FileNode:
         return found
 
     def of(self, index: int) -> Edge:
-        """What is on an input."""
+        """Return an input's edge: its shape and types."""
         return self.graph.edges[self.edge(index)]
 
     def shape(self, index: int = 0) -> Shape:
-        """The shape of an input."""
+        """Return the shape of an input."""
         return self.of(index).shape
 
     def value(self, index: int, what: str) -> Tensor:
-        """The numbers of an input that must be constant, or made of constants: as the file's floats have them."""
+        """Return an input that is computed from constants, in the floats of the file; SpecError for other inputs."""
         found = self.graph.in_floats(self.edge(index))
         if found is None:
             raise self.fail(f"{what} is computed at run time; it must be a constant of the file")
         return found
 
     def numbers(self, name: str, index: int) -> list[int] | None:
-        """Whole numbers: an attribute of older versions, an input of newer ones; None if neither is there."""
+        """Return whole numbers, an attribute of older versions or an input of newer ones; None if they are left out."""
         if name in self.attributes:
             return [int(n) for n in np.atleast_1d(self.attributes[name])]
         if not self.has(index):
@@ -88,52 +88,52 @@ class FileNode:
         return [int(n) for n in self.value(index, name).reshape(-1)]
 
     def axis(self, axis: int, rank: int | None = None) -> int:
-        """The axis, counted from the first."""
+        """Return an axis counted from the first; SpecError if there is no such axis."""
         rank = len(self.shape()) if rank is None else rank
         if not -rank <= axis < rank:
             raise self.fail(f"axis {axis} of {rank} axes")
         return axis % rank
 
     def axes(self, axes: list[int] | None) -> tuple[int, ...]:
-        """The axes, each once and counted from the first; all if none are given."""
+        """Return axes counted from the first, sorted, each once; all axes if None are given."""
         rank = len(self.shape())
         return tuple(range(rank)) if axes is None else tuple(sorted({self.axis(k) for k in axes}))
 
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """A node of the graph; its output."""
+        """Add a node of the graph; return its output."""
         return self.graph.add(op, *inputs, source=str(self), **attributes)
 
     def constant(self, value: Any) -> str:
-        """A constant of the graph."""
+        """Add a constant of the graph; return its edge."""
         return self.graph.constant(value)
 
     def like(self, value: Any, index: int = 0) -> str:
-        """A constant in the float type of an input."""
+        """Add a constant in the type of an input; return its edge."""
         return self.constant(cast(value, self.of(index).dtype))
 
     def defined(self, value: float) -> str:
-        """Return a constant of an operator's definition: float64 in exact arithmetic, else in the type of input 0.
+        """Add a constant of an operator's definition: float64 in exact arithmetic, else in the type of input 0.
 
-        What the file says is exact as it is; the root of 2 in GELU is not, and float32 would lose half of its digits.
+        Constants of a file are exact as they are. sqrt(2) in GELU is not, and float32 would lose half of its digits.
         """
         return self.constant(np.float64(value)) if self.graph.reference == "exact" else self.like(value)
 
     def reshape(self, edge: str, sizes: Shape) -> str:
-        """The edge in another shape."""
+        """Return the edge in another shape; the edge itself if it has the shape."""
         if self.graph.edges[edge].shape == tuple(sizes):
             return edge
         return self.add("reshape", edge, sizes=tuple(sizes))
 
     def integers(self, index: int) -> Integers:
-        """The type of an input that must carry integers of the file."""
+        """Return the type of an input that must carry integers of an integer type; SpecError if it does not."""
         kind = self.of(index).type
         if not isinstance(kind, Integers) or self.of(index).is_float:
-            raise self.fail(f"input {index} has type {self.of(index).dtype}; it wants integers")
+            raise self.fail(f"input {index} has type {self.of(index).dtype}; it needs integers")
         return kind
 
 
 def require_positive(node: FileNode, scale: Tensor, what: str = "scale") -> Tensor:
-    """The scales, which must be finite and above 0."""
+    """Return scales; SpecError unless all are finite and above 0."""
     numbers = scale.astype(np.float64)
     if not numbers.size or not np.isfinite(numbers).all() or (numbers <= 0).any():
         bad = numbers.reshape(-1)[~(np.isfinite(numbers) & (numbers > 0)).reshape(-1)]
@@ -142,7 +142,7 @@ def require_positive(node: FileNode, scale: Tensor, what: str = "scale") -> Tens
 
 
 def align_parameter(node: FileNode, parameter: Tensor, what: str) -> Tensor:
-    """A parameter that broadcasts to the input without changing its shape."""
+    """Return a parameter with as many axes as the first input, or none; SpecError unless it broadcasts to it."""
     shape = node.shape()
     if parameter.size == 1:
         return parameter.reshape(())
@@ -156,12 +156,12 @@ def align_parameter(node: FileNode, parameter: Tensor, what: str) -> Tensor:
 
 
 PLAIN_GRID = np.ones(()), np.zeros(())
-"""Scale and zero point of integers that stand for themselves."""
+"""The scale and zero point of integers that stand for themselves."""
 
 
 @dataclass(frozen=True)
 class Quantizer:
-    """Numbers as integers: over `scale`, rounded by one of `ROUNDINGS`, with `zero` added, within `limits`.
+    """A quantizer: x / `scale`, rounded by one of `ROUNDINGS`, plus `zero`, clipped to `limits`.
 
     With `zero_first` the zero point is added before they are rounded.
     """
@@ -175,15 +175,17 @@ class Quantizer:
     def add(
         self, node: FileNode, edge: str, *, real: str = "", grid: tuple[Any, Any] = PLAIN_GRID, dtype: str = ""
     ) -> str:
-        """The quantized edge; of constants as the file's floats have them, as exporters do it.
+        """Add the quantizer of an edge; return the edge of its integers.
+
+        Constants are quantized in the floats of the file, as exporters do it.
 
         Args:
-            node: The node of the file that says so.
-            edge: The numbers.
-            real: The float type that this is computed in; the edge's unless one is said.
-            grid: Scale and zero point of what the integers stand for.
-            dtype: The type of the result in the file, of what the integers stand for if it is a float one; the edge's
-                unless one is said.
+            node: The node of the file that is read.
+            edge: The edge that is quantized.
+            real: The float type of the division; by default the type of the edge.
+            grid: The scale and zero point of the result: the numbers that the integers stand for.
+            dtype: The type of the result in the file: an integer type, or the float type of dequantized numbers; by
+                default that of the edge.
         """
         weights = node.graph.in_floats(edge)
         return node.add(
@@ -205,7 +207,10 @@ class Quantizer:
 def quantize_to(
     node: FileNode, edge: str, scale: Tensor, zero: Tensor, dtype: str, *, real: str = "", zero_first: bool = False
 ) -> str:
-    """Numbers as codes, which are integers of type `dtype` in the file; computed in `real`, or the scale's type."""
+    """Add a quantizer to codes of an integer type of the file; return their edge.
+
+    The division is computed in `real`, or in the type of the scale.
+    """
     made = Quantizer("ROUND", limits(dtype), scale, zero.astype(np.int64), zero_first)
     return made.add(node, edge, real=real or str(scale.dtype), grid=(1.0, 0.0), dtype=dtype)
 
@@ -214,16 +219,19 @@ BOOL = "bool"
 
 
 def compare_with_zero(node: FileNode, edge: str, *, strict: bool) -> str:
-    """1 where a number is above 0, or 0 too unless `strict`; else 0."""
+    """Return the edge of bits: 1 where a number is above 0 (or 0, unless `strict`), else 0."""
     return Quantizer("CEIL" if strict else "FLOOR", (0, 1), 1.0, 0 if strict else 1).add(node, edge, dtype=BOOL)
 
 
 Reader = Callable[[FileNode], tuple[str, ...]]
-"""Adds what a node means to the graph; the edges of its outputs."""
+"""Adds the nodes of the graph for a node of the file; returns the edges of its outputs."""
 
 
 def cast_to(node: FileNode, edge: str, dtype: str) -> str:
-    """The numbers in another type of the file: floats become integers by cutting off toward 0, truth is not to be 0."""
+    """Return the edge in another type of the file.
+
+    Floats become integers by rounding toward 0; a bool is 1 wherever the number is not 0.
+    """
     found = node.graph.edges[edge].dtype
     if found == dtype:
         return edge
@@ -238,5 +246,5 @@ def cast_to(node: FileNode, edge: str, dtype: str) -> str:
 
 
 def _is_zero_or_one(kind: Integers | Reals) -> bool:
-    """Whether numbers are 0 and 1 alone."""
+    """Return whether numbers can only be 0 and 1."""
     return isinstance(kind, Integers) and kind.is_plain and kind.least >= 0 and kind.most <= 1

@@ -35,14 +35,14 @@ _INPUT_QUANTIZERS = (
 
 
 def _is_quantized(nodes: Iterable[Any], name: str) -> bool:
-    """Whether quantizers alone, of the nodes of a file, read an input: then these say what it holds."""
+    """Return whether nothing but quantizers reads an input of a file: they say then what codes it holds."""
     readers = [node.op_type for node in nodes if name in node.input]
     return bool(readers) and all(op in _INPUT_QUANTIZERS for op in readers)
 
 
 @dataclass(frozen=True)
 class InputCodes:
-    """Float inputs that hold codes on a scale.
+    """The codes that float inputs hold, where no quantizer of the file says so.
 
     Args:
         bits: Bits of a code, 1 to 8.
@@ -56,7 +56,7 @@ class InputCodes:
 
     @property
     def type(self) -> Integers:
-        """The integers of such an input; SpecError if there are none such."""
+        """The type of the input's edge; SpecError if scale, bits and encoding describe none."""
         if not math.isfinite(self.scale) or not np.float32(self.scale) > 0:
             raise SpecError(f"the scale of input codes is {self.scale}; it must be a number above 0")
         operand = MatmulOperand(self.bits, Encoding.parse(self.encoding))
@@ -70,7 +70,7 @@ _NEWEST_OPSET = 28
 
 @dataclass
 class _Import:
-    """One model on its way."""
+    """The import of one model."""
 
     model: Any
     graph: GraphBuilder
@@ -83,6 +83,7 @@ class _Import:
     """Whether an input is of floats that no quantizer reads."""
 
     def run(self) -> Graph:
+        """Read the inputs, the constants and all nodes; return the graph."""
         initializers = self._initializers()
         read = {name for node in self.model.graph.node for name in node.input}
         read |= {given.name for given in self.model.graph.output}
@@ -97,7 +98,7 @@ class _Import:
                 self._input(given)
         kind = self.codes.type if self.codes else None
         if kind is not None and not self.has_open:
-            raise SpecError("no input is of floats that no quantizer reads; do not say what codes inputs hold")
+            raise SpecError("no float input is without a quantizer; leave out the codes of inputs")
         for tensor in self.model.graph.initializer:
             self.edges[tensor.name] = self.graph.constant(array_of(tensor))
         versions = {o.domain: o.version for o in self.model.opset_import}
@@ -111,14 +112,16 @@ class _Import:
         return self._finished()
 
     def _initializers(self) -> set[str]:
+        """Return the names of the initializers; SpecError if a name is there twice."""
         graph = self.model.graph
         for what, given in (("input", graph.input), ("initializer", graph.initializer)):
             several = [name for name, count in Counter(x.name for x in given).items() if count > 1]
             if several:
-                raise SpecError(f"{what} {several[0]} is there twice; give each a name of its own")
+                raise SpecError(f"{what} {several[0]} appears twice; give each a name of its own")
         return {tensor.name for tensor in graph.initializer}
 
     def _input(self, given: Any) -> None:
+        """Add an input to the graph."""
         name, tensor = given.name, given.type.tensor_type
         if not given.type.HasField("tensor_type") or not tensor.HasField("shape"):
             raise SpecError(f"input {name} has no shape; export the network with the shapes of its inputs")
@@ -133,6 +136,7 @@ class _Import:
         self.edges[name] = self.graph.input(name, shape, dtype, kind)
 
     def _shape(self, name: str, shape: Any) -> Shape:
+        """Return the shape of an input; SpecError unless all its sizes are known."""
         sizes = []
         for k, dim in enumerate(shape.dim):
             size = dim.dim_value if dim.HasField("dim_value") else 0
@@ -150,6 +154,7 @@ class _Import:
         return tuple(sizes)
 
     def _node(self, node: Any, versions: dict[str, int]) -> None:
+        """Read a node with the reader of its operator; errors name the node."""
         if missing := [i for i in node.input if i and i not in self.edges]:
             raise SpecError(f"{file.name_of(node)}: nothing makes its input {', '.join(missing)}")
         read = reader_of(node.op_type, node.domain)
@@ -174,6 +179,7 @@ class _Import:
         self.edges.update({o: e for o, e in zip(node.output, made, strict=False) if o})
 
     def _finished(self) -> Graph:
+        """Return the graph of the outputs; SpecError if an output is missing."""
         outputs = []
         for given in self.model.graph.output:
             if given.name not in self.edges:
@@ -184,7 +190,7 @@ class _Import:
         return _require_finite(_require_elements(self.graph.build(tuple(outputs), self._names())))
 
     def _names(self) -> dict[str, str]:
-        """The file's name of each edge: an input's or an output's own, else the first."""
+        """Return the file's name of each edge: the name of an input or output, else the first of several."""
         made = {name: name for name in self.graph.inputs}
         for name in (*(o.name for o in self.model.graph.output), *self.edges):
             made.setdefault(self.edges[name], name)
@@ -192,6 +198,7 @@ class _Import:
 
 
 def _read_attributes(node: Any) -> dict[str, Any]:
+    """Return the attributes of a node: texts as str, tensors as arrays."""
     onnx = file.require_onnx()
     made: dict[str, Any] = {}
     for attribute in node.attribute:
@@ -209,12 +216,12 @@ def _read_attributes(node: Any) -> dict[str, Any]:
 
 
 def _sort_nodes(graph: Any, known: set[str]) -> list[Any]:
-    """The nodes, each after those it reads from: as the file has them if it has them so."""
+    """Return the nodes in an order in which they can run: that of the file if it is such an order."""
     makers: dict[str, int] = {}
     for k, node in enumerate(graph.node):
         for name in node.output:
             if name and (name in makers or name in known):
-                raise SpecError(f"{file.name_of(node)}: makes {name}, which is there already")
+                raise SpecError(f"{file.name_of(node)}: makes {name}, which exists already")
             makers[name] = k
     before = {k: {makers[i] for i in node.input if i in makers and i} for k, node in enumerate(graph.node)}
     if all(max(needed, default=-1) < k for k, needed in before.items()):
@@ -223,7 +230,7 @@ def _sort_nodes(graph: Any, known: set[str]) -> list[Any]:
         order = list(TopologicalSorter(before).static_order())
     except CycleError as error:
         node = graph.node[error.args[1][0]]
-        raise SpecError(f"{file.name_of(node)}: reads what it makes itself, in a cycle") from None
+        raise SpecError(f"{file.name_of(node)}: depends on its own output; the graph has a cycle") from None
     return [graph.node[k] for k in order]
 
 
@@ -235,7 +242,7 @@ def read(
     codes: InputCodes | None = None,
     fixed: Mapping[str, Any] | None = None,
 ) -> Graph:
-    """The graph of an ONNX file or model.
+    """Read an ONNX file or model; return its graph.
 
     Args:
         source: A path, or a model that is loaded already.
@@ -267,6 +274,7 @@ def read(
 def _import(
     model: Any, batch: int | None, reference: str | None, codes: InputCodes | None, fixed: Mapping[str, Any]
 ) -> Graph:
+    """Import a checked model, run the passes, and warn of sums that may wrap."""
     name = model.graph.name or "network"
     builder = GraphBuilder(name, reference or default_reference(model), file.edge_names(model.graph))
     graph = run_passes(_Import(model, builder, batch, codes, fixed).run(), IMPORT_PASSES)
@@ -276,9 +284,9 @@ def _import(
 
 
 def _require_elements(graph: Graph) -> Graph:
-    """Return the graph; SpecError for a tensor without elements that a node reads or the caller gets.
+    """Return the graph; SpecError if a node reads, or the network gives, a tensor without elements.
 
-    The message names the node that makes it, else the one that reads it. One that nothing reads does no harm.
+    C has no arrays without elements. The message names the node that makes the tensor, else the one that reads it.
     """
     makers = graph.makers()
     for node in graph.nodes:
@@ -292,11 +300,12 @@ def _require_elements(graph: Graph) -> Graph:
 
 
 def _describe_empty(graph: Graph, name: str) -> str:
+    """Return the text of an error about a tensor without elements."""
     return f"{name} has shape {graph.edges[name].shape}, so no elements; cut it and what reads it from the network"
 
 
 def _require_finite(graph: Graph) -> Graph:
-    """The graph; SpecError that names a node that reads an infinite constant, if its reference is exact."""
+    """Return the graph; SpecError if it is exact and a node reads an infinite constant, which is no real number."""
     if graph.reference != "exact":
         return graph
     for node in graph.nodes:

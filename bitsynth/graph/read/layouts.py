@@ -24,18 +24,18 @@ from bitsynth.graph.read.file_node import FileNode
 from bitsynth.graph.types import Shape, Tensor, cast
 
 _MAX_NODES_BEFORE = 8
-"""Nodes before an edge that are looked at."""
+"""How far back nodes are searched for a transpose that can be undone."""
 _IMAGE_RANK = 4
-"""Axes of images and their channels."""
+"""Axes of (N, H, W, C)."""
 _ELEMENTWISE_KINDS = ("elementwise", "step")
 _ORDER_INDEPENDENT = ("concatenate", "pad", "reduce_max", "reduce_min", "reduce_sum")
-"""Rows of other kinds that are alike for every order of axes."""
+"""Operators of other kinds that can work on axes in any order; their attributes are reordered."""
 
 
 def with_channels_last(
     read: Callable[[FileNode], tuple[str, ...]], *more: int
 ) -> Callable[[FileNode], tuple[str, ...]]:
-    """The reader of nodes like those of `read`, whose first input, inputs `more` and results have channels last."""
+    """Return a reader like `read` for nodes whose first input, inputs `more` and outputs have channels last."""
 
     def made(node: FileNode) -> tuple[str, ...]:
         inputs = list(node.inputs)
@@ -47,24 +47,24 @@ def with_channels_last(
 
 
 def with_layout_attribute(read: Callable[[FileNode], tuple[str, ...]]) -> Callable[[FileNode], tuple[str, ...]]:
-    """The reader of nodes that say by an attribute whether channels are last."""
+    """Return a reader like `read` for nodes whose attribute `channels_last` says where channels are."""
     return lambda node: (with_channels_last(read) if node.get("channels_last") else read)(node)
 
 
 def to_channels_first(node: FileNode, edge: str) -> str:
-    """An edge of channels last with channels behind the first axis."""
+    """Return an edge (N, ..., C) as (N, C, ...)."""
     rank = len(node.graph.edges[edge].shape)
     return transpose(node, edge, (0, rank - 1, *range(1, rank - 1)))
 
 
 def to_channels_last(node: FileNode, edge: str) -> str:
-    """An edge of channels behind the first axis with channels last."""
+    """Return an edge (N, C, ...) as (N, ..., C)."""
     rank = len(node.graph.edges[edge].shape)
     return transpose(node, edge, (0, *range(2, rank), 1))
 
 
 def transpose(node: FileNode, edge: str, order: tuple[int, ...]) -> str:
-    """An edge with its axes in another order."""
+    """Return an edge with its axes in another order; without a new transpose if one can be undone."""
     if order == tuple(range(len(order))):
         return edge
     if (edge, order) in node.graph.in_order:
@@ -77,9 +77,9 @@ def transpose(node: FileNode, edge: str, order: tuple[int, ...]) -> str:
 
 
 def find_channels_first(node: FileNode, edge: str, axes: tuple[int, ...]) -> tuple[str, tuple[int, ...], bool]:
-    """An edge of channels last with channels behind the first axis, if that takes no transpose, and axes of it there.
+    """Return an image (N, H, W, C) as (N, C, H, W) if that needs no transpose, and where its axes `axes` are there.
 
-    The last result says whether it is another edge.
+    Else the edge and the axes are returned as they are. The last result says whether an edge was found.
     """
     rank = len(node.graph.edges[edge].shape)
     order = (0, rank - 1, *range(1, rank - 1))
@@ -90,14 +90,17 @@ def find_channels_first(node: FileNode, edge: str, axes: tuple[int, ...]) -> tup
 
 
 def _remember(node: FileNode, edge: str, order: tuple[int, ...], made: str) -> str:
-    """What was made of an edge, so that whatever wants one of both in the other's order takes it."""
+    """Remember that `made` is `edge` transposed, so that neither is transposed again; return `made`."""
     back = tuple(int(k) for k in np.argsort(order))
     node.graph.in_order |= {(edge, order): made, (made, back): edge}
     return made
 
 
 def _reorder(node: FileNode, edge: str, order: tuple[int, ...], deep: int = _MAX_NODES_BEFORE) -> str | None:
-    """An edge with its axes in another order, if it needs no transpose for that; else None."""
+    """Return an edge with its axes in another order, if that needs no new transpose; else None.
+
+    The nodes that make it are looked at: an elementwise node of transposed edges is repeated on the edges before.
+    """
     graph, maker = node.graph, node.graph.maker(edge)
     if maker is not None and maker.op == "transpose":
         axes = maker.attributes["order"]
@@ -122,7 +125,7 @@ def _reorder(node: FileNode, edge: str, order: tuple[int, ...], deep: int = _MAX
 
 
 def _transpose_constant(node: FileNode, name: str, order: tuple[int, ...]) -> str:
-    """A constant operand for elements in another order."""
+    """Return the edge of a constant operand with its axes in another order."""
     shape = node.graph.edges[name].shape
     if node.graph.constants[name].size == 1:
         return name
@@ -131,7 +134,7 @@ def _transpose_constant(node: FileNode, name: str, order: tuple[int, ...]) -> st
 
 
 def _reorder_attribute(key: str, value: Any, order: tuple[int, ...]) -> Any:
-    """An attribute of a node for elements in another order: arrays lie along their axes, but for rows of thresholds."""
+    """Return an attribute of a node whose axes are in another order; rows of thresholds stay as they are."""
     if key == "pads":
         return tuple(value[k] for k in order)
     if key == "axes":
@@ -151,7 +154,7 @@ _POINT_WINDOW = SlidingWindow((1, 1), (1, 1), (1, 1), (0, 0), (0, 0), ceil=False
 
 
 def add_patches(node: FileNode, window: SlidingWindow) -> str:
-    """The pixels of each window, those of all channels beside each other, as channels of one pixel."""
+    """Return the edge of im2col: each pixel has all pixels of its window, with all their channels, as channels."""
     channels, size = node.shape()[1], math.prod(window.kernel)
     weights = node.constant(cast(_one_pixel_weights(channels, window.kernel), node.of(0).dtype))
     by_channel = node.add("conv", node.edge(0), weights, window=window, groups=channels)
@@ -159,18 +162,18 @@ def add_patches(node: FileNode, window: SlidingWindow) -> str:
 
 
 def _one_pixel_weights(channels: int, kernel: Shape) -> Tensor:
-    """Weights of a convolution of each channel by itself, whose results are the pixels of a window."""
+    """Return depthwise weights (C * size, 1, *kernel) that pick one pixel of the window each."""
     size = math.prod(kernel)
     return np.tile(np.eye(size), (channels, 1)).reshape(channels * size, 1, *kernel)
 
 
 def _order_by_pixel(channels: int, size: int) -> Tensor:
-    """The places of what is sorted by pixel and channel in what is sorted by channel and pixel."""
+    """Return the indices that sort channels of (channel, pixel) by (pixel, channel)."""
     return np.arange(channels * size).reshape(channels, size).T.reshape(-1)
 
 
 def match_product_of_pixels(node: FileNode, x: str, weights: str) -> str | None:
-    """A product of the channels of each pixel, or of patches, with a matrix as a convolution; None of others."""
+    """Return the edge of a convolution for im2col, or for pixels, times a matrix; None of other products."""
     graph = node.graph
     moved = graph.maker(x, "transpose")
     if moved is None or moved.attributes["order"] != _TO_CHANNELS_LAST or weights not in graph.constants:
@@ -187,7 +190,7 @@ def match_product_of_pixels(node: FileNode, x: str, weights: str) -> str | None:
 
 
 def _find_patches(graph: GraphBuilder, image: str) -> Node | None:
-    """The convolution of each channel by itself whose results, sorted by pixel, are patches; None of other images."""
+    """Return the depthwise convolution of im2col, if an image is its result sorted by pixel; else None."""
     sorted_by = graph.maker(image, "gather")
     made = graph.maker(sorted_by.inputs[0], "conv") if sorted_by else None
     if sorted_by is None or made is None or sorted_by.attributes["axis"] != 1:
@@ -201,7 +204,7 @@ def _find_patches(graph: GraphBuilder, image: str) -> Node | None:
 
 
 def _convolve_patches(node: FileNode, made_by: Node, rows: str) -> str:
-    """The convolution by rows of weights, of pixels and channels; by channel if no row has those of several."""
+    """Add a convolution for the product of im2col with rows of weights; depthwise if the weights are block diagonal."""
     channels, window = made_by.attributes["groups"], made_by.attributes["window"]
     count, size = node.graph.edges[rows].shape[0], math.prod(window.kernel)
     by_channel = node.add("gather", rows, places=_order_by_pixel(size, channels), axis=1)
@@ -214,7 +217,7 @@ def _convolve_patches(node: FileNode, made_by: Node, rows: str) -> str:
 
 
 def _is_depthwise(rows: Tensor | None, channels: int) -> bool:
-    """Whether rows of weights of all channels have, in as many equal parts, those of one channel each."""
+    """Return whether rows of weights have nonzero numbers of one channel each, in equal parts for all channels."""
     if rows is None or channels == 1 or len(rows) % channels:
         return False
     others = rows.reshape(channels, -1, channels, rows.shape[1] // channels).copy()

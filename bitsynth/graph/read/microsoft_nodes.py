@@ -54,10 +54,12 @@ def _read_qgemm(node: FileNode) -> tuple[str, ...]:
 
 
 def _grid_of(node: FileNode, scale: int, zero: int) -> tuple[Tensor, Tensor]:
+    """Return a scale and a zero point, each one number; the arguments are the inputs that hold them."""
     return scale_of(node, scale).reshape(()), zero_point_of(node, zero).reshape(())
 
 
 def _dequantize(node: FileNode, index: int, scale: Tensor, zero: Tensor) -> str:
+    """Return the edge of an input's codes as the numbers they stand for."""
     node.integers(index)
     return node.add(
         "view", node.edge(index), scale=scale.astype(np.float64), zero=zero.astype(np.float64), dtype=str(scale.dtype)
@@ -85,7 +87,7 @@ def _read_qlinear_add(node: FileNode) -> tuple[str, ...]:
 
 
 def _function_reader(op: str, **defaults: Any) -> Reader:
-    """A function of codes: dequantized, computed in floats, quantized."""
+    """Return the reader of a function of codes, which are dequantized, computed in floats and quantized."""
 
     def read(node: FileNode) -> tuple[str, ...]:
         made = _dequantize(node, 0, *_grid_of(node, 1, 2))
@@ -96,7 +98,10 @@ def _function_reader(op: str, **defaults: Any) -> Reader:
 
 
 def _read_qlinear_softmax(node: FileNode) -> tuple[str, ...]:
-    """Of dequantized codes; ONNX Runtime adds powers in a fixed point that it does not document, at most a code off."""
+    """Read QLinearSoftmax as Softmax of dequantized codes.
+
+    ONNX Runtime adds the powers in a fixed-point format that it does not document; it differs by at most one code.
+    """
     made = _dequantize(node, 0, *_grid_of(node, 1, 2))
     made = node.add("softmax", made, axes=softmax_axes(node, int(node.get("opset", 13))))
     return (quantize_to(node, made, *_grid_of(node, 3, 4), node.of(0).dtype),)
@@ -149,16 +154,16 @@ _ACTIVATION_PARAMETERS = {
     "Softplus": (),
     "Tanh": (),
 }
-"""The attributes of activations that a product may have behind it, in the order of `activation_params`."""
+"""The attributes of activations that may be fused into a product, in the order of `activation_params`."""
 
 
 def _with_inputs(node: FileNode, *edges: str) -> FileNode:
-    """The node with other inputs."""
+    """Return the node with other inputs."""
     return replace(node, inputs=edges)
 
 
 def _add_activation(node: FileNode, edge: str) -> tuple[str, ...]:
-    """An edge with the node's activation behind it."""
+    """Return the edge of the node's activation of an edge; the edge itself if the node has none."""
     name = node.get("activation", "")
     if not name:
         return (edge,)
@@ -184,9 +189,9 @@ def _read_fused_gemm(node: FileNode) -> tuple[str, ...]:
 
 
 def _read_fused_matmul(node: FileNode) -> tuple[str, ...]:
-    """A product, factors with their last axes turned first, times alpha."""
+    """Read FusedMatMul: alpha times the product of both inputs, whose last two axes may be swapped first."""
     if node.get("transBatchA") or node.get("transBatchB"):
-        raise node.fail("turns axes of batches, which is not compiled")
+        raise node.fail("transposes axes of the batch, which is not compiled")
     factors = []
     for k, name in enumerate(("transA", "transB")):
         rank = len(node.shape(k))
@@ -200,7 +205,7 @@ def _read_fused_matmul(node: FileNode) -> tuple[str, ...]:
 
 
 def _add_bias(node: FileNode) -> FileNode:
-    """The node of the sum of its first two inputs."""
+    """Return the node with the sum of its first two inputs as its only input."""
     return _with_inputs(node, node.add("add", node.edge(0), node.edge(1)) if node.has(1) else node.edge(0))
 
 
@@ -213,7 +218,7 @@ def _read_quick_gelu(node: FileNode) -> tuple[str, ...]:
 
 
 def _skip_norm_reader(norm: Reader, *, bias: int) -> Reader:
-    """A norm of a sum: of two edges, and of the input `bias` if it is there; the sum is the fourth result."""
+    """Return the reader of a normalization of the sum of inputs 0, 1 and, if given, `bias`; the sum is output 3."""
 
     def read(node: FileNode) -> tuple[str, ...]:
         total = node.add("add", node.edge(0), node.edge(1))
@@ -226,7 +231,7 @@ def _skip_norm_reader(norm: Reader, *, bias: int) -> Reader:
 
 
 def _read_matmul_integer_to_float(node: FileNode) -> tuple[str, ...]:
-    """A product of integers times the scales of both."""
+    """Read MatMulIntegerToFloat: a product of integers times the scales of both factors."""
     scales = [node.edge(2), node.edge(3)]
     return (
         _multiply_to_float(node, (subtract_zero_point(node, 0, 4, -2), subtract_zero_point(node, 1, 5, -1)), scales, 6),
@@ -234,12 +239,14 @@ def _read_matmul_integer_to_float(node: FileNode) -> tuple[str, ...]:
 
 
 def _multiply_to_float(node: FileNode, factors: tuple[str, str], scales: list[str], bias: int) -> str:
+    """Return the edge of a product of integers times `scales`, plus input `bias` if it is given."""
     sums = cast_to(node, node.add("matmul", *factors, dtype="int32"), "float32")
     made = node.add("mul", sums, node.add("mul", *scales))
     return node.add("add", made, node.edge(bias)) if node.has(bias) else made
 
 
 def _read_dynamic_quantize_matmul(node: FileNode) -> tuple[str, ...]:
+    """Read DynamicQuantizeMatMul: the first input is quantized by its own range at run time."""
     codes, scale, zero = read_dynamic_quantize_linear(_with_inputs(node, node.edge(0)))
     whole = [cast_to(node, edge, "int32") for edge in (codes, zero)]
     return (

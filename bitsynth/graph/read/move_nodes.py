@@ -25,7 +25,7 @@ def _read_reshape(node: FileNode) -> tuple[str, ...]:
 
 
 def _resolve_sizes(node: FileNode, asked: list[int], shape: Shape) -> Shape:
-    """The sizes with -1 replaced by what is left."""
+    """Return the sizes asked for, with -1 replaced by the size that is left; SpecError if they do not fit."""
     size, known = math.prod(shape), math.prod(n for n in asked if n != -1)
     sizes = tuple(size // max(known, 1) if n == -1 else n for n in asked)
     if asked.count(-1) > 1 or min(sizes, default=0) < 0 or math.prod(sizes) != size:
@@ -72,12 +72,13 @@ def _read_concat(node: FileNode) -> tuple[str, ...]:
 
 
 def concatenate(node: FileNode, edges: list[str], axis: int) -> str:
-    """The edges one after the other, those without elements left out."""
+    """Return the edge of several edges, one after the other; empty ones are left out."""
     kept = [e for e in edges if node.graph.edges[e].shape[axis]] or edges[:1]
     return kept[0] if len(kept) == 1 else node.add("concatenate", *kept, axis=axis)
 
 
 def _add_slice(node: FileNode, edge: str, slices: Mapping[int, tuple[int | None, int | None, int]]) -> str:
+    """Return the edge of (start, end, step) of some axes."""
     rank = len(node.graph.edges[edge].shape)
     made = tuple(slices.get(k, (None, None, 1)) for k in range(rank))
     return node.add("slice", edge, slices=made)
@@ -115,11 +116,12 @@ def _read_gather(node: FileNode) -> tuple[str, ...]:
     axis = node.axis(node.get("axis", 0))
     places, size = node.value(1, "indices").astype(np.int64), node.shape()[axis]
     if places.size and (places.min() < -size or places.max() >= size):
-        raise node.fail(f"indices leave the {size} elements of axis {axis}")
+        raise node.fail(f"indices go beyond the {size} elements of axis {axis}")
     return (node.add("gather", node.edge(0), places=places % max(size, 1), axis=axis),)
 
 
 def _read_pad(node: FileNode) -> tuple[str, ...]:
+    """Read Pad; negative pads cut elements off."""
     rank = len(node.shape())
     pads = node.numbers("pads", 1) or node.numbers("paddings", 1) or []
     axes = [node.axis(k) for k in node.numbers("axes", 3) or range(rank)]
@@ -133,6 +135,7 @@ def _read_pad(node: FileNode) -> tuple[str, ...]:
 
 
 def _add_pad(node: FileNode, edge: str, widths: tuple[tuple[int, ...], ...]) -> str:
+    """Return the edge padded by `widths`, as the mode of the node says; SpecError if it would be too large."""
     mode = {"constant": "constant", "edge": "edge", "reflect": "reflect", "wrap": "wrap"}.get(
         node.get("mode", "constant")
     )
@@ -156,12 +159,14 @@ def _add_pad(node: FileNode, edge: str, widths: tuple[tuple[int, ...], ...]) -> 
 
 
 def _fill_value(node: FileNode) -> float:
+    """Return the number to pad by."""
     if node.has(2):
         return float(node.value(2, "the padding").reshape(-1)[0])
     return float(node.get("value", 0.0))
 
 
 def _constant_border(node: FileNode, edge: str, axis: int, count: int, fill: float) -> list[str]:
+    """Return the edges to concatenate for `count` elements of padding along an axis; none if it is 0."""
     found = node.graph.edges[edge]
     if not count:
         return []
@@ -199,25 +204,25 @@ def _depth_to_space_reader(op: str) -> Reader:
 
 
 def _resolve_indices(node: FileNode, index: int, sizes: Tensor | int) -> Tensor:
-    """Whole numbers, those below 0 counted from the end; SpecError if one leaves its axis."""
+    """Return indices, those below 0 counted from the end; SpecError if one leaves its axis."""
     found = node.value(index, "indices").astype(np.int64)
     if ((found < -np.asarray(sizes)) | (found >= sizes)).any():
-        raise node.fail(f"indices leave the {sizes} elements")
+        raise node.fail(f"indices go beyond the {sizes} elements")
     made: Tensor = np.where(found < 0, found + sizes, found)
     return made
 
 
 def _number_elements(shape: Shape) -> Tensor:
-    """The elements of a tensor by number."""
+    """Return the elements of a tensor numbered in order, in its shape."""
     return np.arange(math.prod(shape)).reshape(shape)
 
 
 def _elements_along_axis(node: FileNode) -> Tensor:
-    """The numbers of the elements that indices as many as a tensor say, each along one axis."""
+    """Return the numbers of the elements that GatherElements or ScatterElements selects."""
     shape, axis = node.shape(), node.axis(node.get("axis", 0))
     places = _resolve_indices(node, 1, shape[axis])
     if places.ndim != len(shape):
-        raise node.fail(f"indices {places.shape} want as many axes as {shape}")
+        raise node.fail(f"indices {places.shape} must have as many axes as {shape}")
     at = np.indices(places.shape)
     at[axis] = places
     made: Tensor = _number_elements(shape)[tuple(at)]
@@ -225,7 +230,7 @@ def _elements_along_axis(node: FileNode) -> Tensor:
 
 
 def _elements_by_rows(node: FileNode) -> Tensor:
-    """The numbers of the elements that rows of indices say, along the first axes."""
+    """Return the numbers of the elements that GatherND or ScatterND selects: rows of indices of the first axes."""
     shape = node.shape()
     count = node.shape(1)[-1]
     if node.get("batch_dims", 0) or not 1 <= count <= len(shape):
@@ -236,12 +241,13 @@ def _elements_by_rows(node: FileNode) -> Tensor:
 
 
 def _gather_elements(node: FileNode, numbers: Tensor) -> tuple[str, ...]:
+    """Return the edge of the elements with these numbers."""
     flat = node.reshape(node.edge(0), (math.prod(node.shape()),))
     return (node.reshape(node.add("gather", flat, places=numbers.reshape(-1), axis=0), numbers.shape),)
 
 
 def _scatter_elements(node: FileNode, numbers: Tensor) -> tuple[str, ...]:
-    """The tensor with the elements of another where `numbers` say; of several for one place the last."""
+    """Return the edge of the input with updates at the elements with these numbers; the last of several wins."""
     if node.get("reduction", "none") != "none":
         raise node.fail(f"reduction {node.get('reduction')!r} is not compiled")
     if numbers.shape != node.shape(2):

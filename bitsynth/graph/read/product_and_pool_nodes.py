@@ -23,7 +23,7 @@ _MAX_WINDOW_SIZE = 1 << 20
 
 
 def window_of(node: FileNode, kernel: Shape, *, ceil: bool = False) -> SlidingWindow:
-    """The window of the node's attributes over its first input."""
+    """Return the window of the node's attributes over its first input; SpecError if it does not fit."""
     axes = len(kernel)
     if len(node.shape()) != axes + 2 or not axes:
         raise node.fail(f"a window {kernel} does not fit an image of shape {node.shape()}")
@@ -43,13 +43,15 @@ def window_of(node: FileNode, kernel: Shape, *, ceil: bool = False) -> SlidingWi
 
 
 def _window_sizes(node: FileNode, name: str, axes: int) -> Shape:
+    """Return strides or dilations; SpecError if they do not fit."""
     found = tuple(int(n) for n in node.get(name) or [1] * axes)
     if len(found) != axes or min(found) < 1 or max(found) > _MAX_WINDOW_SIZE:
-        raise node.fail(f"{name} {found} want {axes} numbers above 0")
+        raise node.fail(f"{name} {found} must be {axes} numbers above 0")
     return found
 
 
 def _same_padding(image: Shape, kernel: Shape, strides: Shape, dilations: Shape, *, upper: bool) -> tuple[Shape, Shape]:
+    """Return the padding before and after each axis with which there are ceil(n / stride) windows."""
     begins, ends = [], []
     for n, k, s, d in zip(image, kernel, strides, dilations, strict=True):
         total = max(0, (-(-n // s) - 1) * s + d * (k - 1) + 1 - n)
@@ -60,13 +62,13 @@ def _same_padding(image: Shape, kernel: Shape, strides: Shape, dilations: Shape,
 
 
 def add_convolution(node: FileNode, x: str, w: str, **attributes: Any) -> str:
-    """A convolution of two edges by the node's attributes."""
+    """Return the edge of a convolution of `x` by weights `w`, with the node's attributes."""
     weights = node.graph.edges[w].shape
     kernel = node.get("kernel_shape")
     if kernel and tuple(kernel) != weights[2:]:
-        raise node.fail(f"kernel_shape {tuple(kernel)} is not that of weights {weights}")
+        raise node.fail(f"kernel_shape {tuple(kernel)} does not match weights {weights}")
     if 0 in weights:
-        raise node.fail(f"weights {weights} are none")
+        raise node.fail(f"weights {weights} have no elements")
     groups = int(node.get("group", 1))
     if groups < 1:
         raise node.fail(f"group is {groups}")
@@ -74,13 +76,13 @@ def add_convolution(node: FileNode, x: str, w: str, **attributes: Any) -> str:
 
 
 def reshape_to_channels(node: FileNode, edge: str, rank: int) -> str:
-    """An edge (C,) as (1, C, 1, ...)."""
+    """Return an edge (C,) as (1, C, 1, ...)."""
     (count,) = node.graph.edges[edge].shape
     return node.reshape(edge, (1, count, *[1] * (rank - 2)))
 
 
 def read_conv(node: FileNode) -> tuple[str, ...]:
-    """A convolution with weights as they are meant, and its bias."""
+    """Read Conv: weights that are folded codes are recovered, and the bias is added."""
     made = add_convolution(node, node.edge(0), recover_weight_codes(node, 1, 0))
     if node.has(2):
         made = node.add("add", made, reshape_to_channels(node, node.edge(2), len(node.shape())))
@@ -88,7 +90,7 @@ def read_conv(node: FileNode) -> tuple[str, ...]:
 
 
 def read_max_pool(node: FileNode) -> tuple[str, ...]:
-    """The maxima of windows."""
+    """Read MaxPool, but for its indices."""
     if any(node.outputs[1:]):
         raise node.fail("its indices are used; only the maxima are compiled")
     made = window_of(node, _kernel_shape(node), ceil=bool(node.get("ceil_mode")))
@@ -98,13 +100,14 @@ def read_max_pool(node: FileNode) -> tuple[str, ...]:
 
 
 def _kernel_shape(node: FileNode) -> Shape:
+    """Return the kernel_shape of a pool; SpecError if it is left out."""
     if not node.get("kernel_shape"):
         raise node.fail("has no kernel_shape")
     return tuple(int(n) for n in node.get("kernel_shape"))
 
 
 def add_window_sums(node: FileNode) -> str:
-    """Sums of the windows of the node's attributes."""
+    """Return the edge of the sums of the node's windows."""
     return node.add("sum_pool", node.edge(0), window=window_of(node, _kernel_shape(node)))
 
 
@@ -113,7 +116,7 @@ def _read_average_pool(node: FileNode) -> tuple[str, ...]:
 
 
 def add_average_pool(node: FileNode, edge: str, dtype: str) -> str:
-    """Means of the windows of the node's attributes, over an edge of its first input's shape and this type."""
+    """Return the edge of means over the node's windows of an edge, which has the shape of the first input."""
     made = window_of(node, _kernel_shape(node), ceil=bool(node.get("ceil_mode")))
     sums = node.add("sum_pool", edge, window=made)  # which refuses windows that would take hours, also to count
     counts = _count_elements(made, node.shape()[2:], padded=bool(node.get("count_include_pad")))
@@ -121,7 +124,7 @@ def add_average_pool(node: FileNode, edge: str, dtype: str) -> str:
 
 
 def _count_elements(made: SlidingWindow, image: Shape, *, padded: bool) -> Tensor:
-    """How many elements each window counts; one number if all count the same."""
+    """Return how many elements each window averages; one number if all average the same."""
     ones = np.pad(np.ones(image), list(zip(made.begins, made.ends, strict=True)), constant_values=float(padded))
     if padded:
         none = (0,) * len(image)
@@ -135,12 +138,13 @@ def _count_elements(made: SlidingWindow, image: Shape, *, padded: bool) -> Tenso
 
 
 def _read_matmul(node: FileNode) -> tuple[str, ...]:
+    """Read MatMul: of pixels or im2col it is a convolution."""
     weights = recover_weight_codes(node, 1, -1)
     return (match_product_of_pixels(node, node.edge(0), weights) or node.add("matmul", node.edge(0), weights),)
 
 
 def read_gemm(node: FileNode) -> tuple[str, ...]:
-    """A product of matrices, times alpha, plus beta times another."""
+    """Read Gemm: alpha * A @ B + beta * C."""
     a, b = (
         transpose_if(node, 0, "transA"),
         transpose_if(node, 1, "transB", recover_weight_codes(node, 1, 0 if node.get("transB") else -1)),
@@ -157,19 +161,19 @@ def read_gemm(node: FileNode) -> tuple[str, ...]:
 
 
 def transpose_if(node: FileNode, index: int, attribute: str, edge: str = "") -> str:
-    """A matrix, transposed if the attribute says so."""
+    """Return the edge of a matrix, transposed if the node's attribute is set."""
     found = edge or node.edge(index)
     return node.add("transpose", found, order=(1, 0)) if node.get(attribute) else found
 
 
 _MAX_STRIDE = 64
-"""Strides and dilations."""
+"""The greatest stride or dilation of ConvTranspose: weights grow with its square."""
 _MAX_WEIGHTS = 1 << 28
 
 
 @dataclass(frozen=True)
 class _TransposedAxis:
-    """One axis of pixels: what is given, and the `size` of the result after `begin` elements are cut off."""
+    """One axis of ConvTranspose's image; the output has `size` elements, after `begin` elements are cut off."""
 
     image: int
     kernel: int
@@ -180,17 +184,17 @@ class _TransposedAxis:
 
     @property
     def pixels(self) -> int:
-        """Pixels of the result, each of all phases."""
+        """Output pixels, each of `stride` phases."""
         return -(-self.size // self.stride)
 
     @property
     def first(self) -> int:
-        """The first pixel that adds, counted from that of the result."""
+        """The first input pixel that adds to output pixel 0, counted from it."""
         return math.ceil((self.begin - self._reach + 1) / self.stride)
 
     @property
     def taps(self) -> Tensor:
-        """(phases, pixels): the tap by which a pixel adds to a phase, `kernel` where it adds nothing."""
+        """(phases, pixels): the weight with which a pixel adds to a phase; `kernel` where it adds nothing."""
         last = (self.stride - 1 + self.begin) // self.stride
         phases, pixels = np.arange(self.stride)[:, None], np.arange(self.first, last + 1)[None]
         place = phases + self.begin - self.stride * pixels
@@ -199,15 +203,17 @@ class _TransposedAxis:
 
     @property
     def pads(self) -> tuple[int, int]:
-        """Pixels of padding before and after the image; fewer than none if some are not read."""
+        """Pixels of padding before and after the image; negative if some pixels are not read."""
         return -self.first, self.pixels - self.image + self.first + self.taps.shape[1] - 1
 
     @property
     def _reach(self) -> int:
+        """Elements from the first to the last weight of the dilated kernel."""
         return self.dilation * (self.kernel - 1) + 1
 
 
 def _read_conv_transpose(node: FileNode) -> tuple[str, ...]:
+    """Read ConvTranspose as a convolution of all phases and a move that interleaves them."""
     groups = int(node.get("group", 1))
     image, weights = node.shape(), node.shape(1)
     fits = 3 <= len(image) == len(weights) and groups >= 1 and 0 not in weights
@@ -226,7 +232,7 @@ def _read_conv_transpose(node: FileNode) -> tuple[str, ...]:
 
 
 def _transposed_axes(node: FileNode) -> list[_TransposedAxis]:
-    """Axes of pixels; SpecError for attributes that do not fit."""
+    """Return the axes of the image; SpecError for attributes that do not fit."""
     image, kernel, count = node.shape()[2:], node.shape(1)[2:], len(node.shape()) - 2
     strides, dilations, more = (
         [int(n) for n in node.get(name) or [least] * count]
@@ -238,7 +244,7 @@ def _transposed_axes(node: FileNode) -> list[_TransposedAxis]:
     if max(steps) > _MAX_STRIDE or min(strides + dilations) < 1:
         raise node.fail(f"strides {strides} and dilations {dilations} must be 1 to {_MAX_STRIDE}")
     if not all(0 <= m < s for m, s in zip(more, steps, strict=True)):
-        raise node.fail(f"output_padding {more} wants numbers below {steps}")
+        raise node.fail(f"output_padding {more} must be below {steps}")
     whole = [
         s * (n - 1) + d * (k - 1) + 1 + m for n, k, s, d, m in zip(image, kernel, strides, dilations, more, strict=True)
     ]
@@ -249,9 +255,10 @@ def _transposed_axes(node: FileNode) -> list[_TransposedAxis]:
 
 
 def _cut_ends(node: FileNode, whole: list[int], same: list[int], steps: list[int]) -> tuple[list[int], list[int]]:
-    """Elements of `whole` that are cut off at the beginning of each axis, and those that are left: `same` if automatic.
+    """Return how many elements are cut off at the beginning of each axis, and the size of the output.
 
-    By `output_shape` there may be more than the whole, to which nothing adds: fewer than a step.
+    `whole` are the sizes without cuts, `same` those of automatic padding. `output_shape` may ask for more than the
+    whole, by fewer than a step; nothing adds to the elements that are more.
     """
     count, auto = len(whole), node.get("auto_pad", "NOTSET") or "NOTSET"
     pads, wanted = [int(n) for n in node.get("pads") or [0] * (2 * count)], node.get("output_shape")
@@ -273,7 +280,7 @@ def _cut_ends(node: FileNode, whole: list[int], same: list[int], steps: list[int
 
 
 def _phase_weights(node: FileNode, axes: list[_TransposedAxis], groups: int) -> str:
-    """Weights (C, O / groups, *kernel) as those of all phases, (O * phases, C / groups, *taps)."""
+    """Return weights (C, O / groups, *kernel) as those of all phases, (O * phases, C / groups, *taps)."""
     if (size := math.prod(node.shape(1)[:2]) * math.prod(a.taps.size for a in axes)) > _MAX_WEIGHTS:
         raise node.fail(f"weights of all phases would be {size:,}, more than {_MAX_WEIGHTS:,}; use smaller strides")
     edge, (channels, out), count = recover_weight_codes(node, 1, 1), node.shape(1)[:2], len(axes)
@@ -289,7 +296,7 @@ def _phase_weights(node: FileNode, axes: list[_TransposedAxis], groups: int) -> 
 
 
 def _interleave_phases(node: FileNode, edge: str, axes: list[_TransposedAxis]) -> str:
-    """All phases of pixels, channels of their own, where they belong."""
+    """Return the edge of phases, which are channels, as pixels of the output."""
     strides, count = tuple(a.stride for a in axes), len(axes)
     if set(strides) == {1}:
         return edge
@@ -304,7 +311,7 @@ def _interleave_phases(node: FileNode, edge: str, axes: list[_TransposedAxis]) -
 
 
 def _cut_image(node: FileNode, axes: list[_TransposedAxis]) -> tuple[str, tuple[Shape, Shape]]:
-    """The image without the pixels that no result reads, and the padding that is left."""
+    """Return the image without the pixels that no output reads, and the padding that is left."""
     ends = [(max(-a.pads[0], 0), a.image - max(-a.pads[1], 0)) for a in axes]
     if any(first >= last for first, last in ends):
         raise node.fail(f"pads leave nothing of an image {node.shape()}; no pixel of it is read")
@@ -313,7 +320,7 @@ def _cut_image(node: FileNode, axes: list[_TransposedAxis]) -> tuple[str, tuple[
 
 
 def _slice_image(node: FileNode, edge: str, ends: list[tuple[int, int]]) -> str:
-    """What is between the ends of all axes of pixels."""
+    """Return the pixels between `ends` of all axes; the edge itself if these are all pixels."""
     if all((0, n) == end for n, end in zip(node.graph.edges[edge].shape[2:], ends, strict=True)):
         return edge
     every = (None, None, 1)

@@ -18,13 +18,13 @@ DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general",
 _MAX_BITS = 32
 _MAX_ZERO_POINT = 1 << _MAX_BITS
 _SEQUENCE_RANK = 3
-"""Axes of a sequence, its batch and its channels."""
+"""Axes of (N, S, C)."""
 
 
 def _add_quantizer(
     node: FileNode, scale: Tensor, zero: Tensor, rounding: str, limits: tuple[int, int], *, first: bool
 ) -> str:
-    """A quantizer of the node's first input, its result on the same grid in the file's float type."""
+    """Return the edge of a quantizer of the first input, dequantized to the same grid in the file's float type."""
     scale, zero = require_positive(node, scale).astype(np.float64), zero.astype(np.float64)
     if not (abs(zero) <= _MAX_ZERO_POINT).all():
         raise node.fail(f"zero point {zero.reshape(-1)[0]:g} is not a number of at most 32 bits")
@@ -32,6 +32,7 @@ def _add_quantizer(
 
 
 def _bit_width(node: FileNode, index: int, what: str) -> int:
+    """Return a bit width; SpecError unless it is one whole number from 1 to 32."""
     value = node.value(index, what).reshape(-1)
     if value.size != 1 or value[0] != np.rint(value[0]) or not 1 <= value[0] <= _MAX_BITS:
         raise node.fail(f"{what} is {value[:3]}; it must be one whole number from 1 to {_MAX_BITS}")
@@ -39,13 +40,14 @@ def _bit_width(node: FileNode, index: int, what: str) -> int:
 
 
 def _limits(bits: int, *, signed: bool, narrow: bool) -> tuple[int, int]:
+    """Return the least and the greatest code; `narrow` leaves out one end, so that signed codes are symmetric."""
     if signed:
         return -(1 << (bits - 1)) + narrow, (1 << (bits - 1)) - 1
     return 0, (1 << bits) - 1 - narrow
 
 
 def _rounding_mode(node: FileNode, otherwise: str) -> str:
-    """The mode in QONNX's words; Brevitas writes one in its own, as of weights whose sums it bounds."""
+    """Return the rounding mode by its name in QONNX; Brevitas also writes ROUND_TO_ZERO, which is DOWN."""
     name = str(node.get("rounding_mode", otherwise)).upper().replace("ROUND_TO_ZERO", "DOWN")
     if name not in QONNX_ROUNDINGS:
         raise node.fail(f"rounding_mode {name!r}; known: {', '.join(QONNX_ROUNDINGS)}")
@@ -70,7 +72,7 @@ def _read_bipolar_quant(node: FileNode) -> tuple[str, ...]:
 
 
 def _read_trunc(node: FileNode) -> tuple[str, ...]:
-    """Codes with their low bits dropped: version 2 says the scale that comes out and limits the codes."""
+    """Read Trunc: the low bits of codes are dropped. Version 2 has inputs and attributes for the result's grid."""
     second = node.version >= 2 and len(node.inputs) > 5
     scale = require_positive(node, align_parameter(node, node.value(1, "scale"), "scale")).astype(np.float64)
     zero = align_parameter(node, node.value(2, "zero point"), "zero point").astype(np.float64)
@@ -102,10 +104,10 @@ def _read_trunc(node: FileNode) -> tuple[str, ...]:
 
 
 def _axis_of_thresholds(node: FileNode, rows: int) -> int:
-    """Return the axis of channels: where `data_layout` has its C, or else what qonnx takes for it.
+    """Return the axis of channels: C in `data_layout`, or else the one that qonnx assumes.
 
-    That is the second axis, but of sequences the last one. Where rows of thresholds fit the second one alone, it is
-    that of sequences too, as of qonnx before 1.0.
+    qonnx assumes the second axis, but the last one of sequences. If the rows of thresholds fit the second axis of a
+    sequence alone, it is that one, as in qonnx before 1.0.
     """
     shape, layout = node.shape(), node.get("data_layout")
     if layout:
@@ -116,14 +118,14 @@ def _axis_of_thresholds(node: FileNode, rows: int) -> int:
 
 
 def _read_multi_threshold(node: FileNode) -> tuple[str, ...]:
-    """How many thresholds of its channel a number reaches, times `out_scale`, plus `out_bias`."""
+    """Read MultiThreshold: how many thresholds of its channel a number reaches, times `out_scale`, plus `out_bias`."""
     thresholds, shape = node.value(1, "thresholds").astype(np.float64), node.shape()
     axis = _axis_of_thresholds(node, len(thresholds))
     if thresholds.ndim != 2 or thresholds.shape[0] not in (1, shape[axis]):
-        raise node.fail(f"thresholds {thresholds.shape} want a row a channel, of {shape[axis]}, or one row")
+        raise node.fail(f"thresholds {thresholds.shape} must have one row, or one for each of {shape[axis]} channels")
     scale, bias = float(node.get("out_scale", 1.0)), float(node.get("out_bias", 0.0))
     if not np.isfinite(bias) or not np.isfinite(scale) or scale <= 0:
-        raise node.fail(f"out_scale {scale} and out_bias {bias} want a finite number above 0, and a finite one")
+        raise node.fail(f"out_scale {scale} and out_bias {bias} must be a finite number above 0, and a finite number")
     step, unit = (1, scale) if bias / scale == np.rint(bias / scale) else (2, scale / 2)
     grid = step == 1 or 2 * bias / scale == np.rint(2 * bias / scale)
     if (scale, bias) == (2.0, -1.0) or (step == 2 and grid):
@@ -141,10 +143,10 @@ def _read_multi_threshold(node: FileNode) -> tuple[str, ...]:
 
 
 def _read_im2col(node: FileNode) -> tuple[str, ...]:
-    """The pixels of each window, those of all channels beside each other, as channels of one pixel."""
+    """Read Im2Col: the pixels of each window, with all their channels, become the channels of one pixel."""
     kernel, pads = node.get("kernel_size"), [int(n) for n in node.get("pad_amount") or [0] * 4]
     if kernel is None or len(kernel) != 2 or len(pads) != 4 or min(kernel) < 1:
-        raise node.fail(f"kernel_size {kernel} and pad_amount {pads} want 2 and 4 numbers")
+        raise node.fail(f"kernel_size {kernel} and pad_amount {pads} must be 2 and 4 numbers")
     if node.get("pad_value", 0):
         raise node.fail(f"pads with {node.get('pad_value')}; only 0 is compiled")
     sizes = {"strides": node.get("stride"), "pads": pads, "dilations": node.get("dilations")}
@@ -152,14 +154,14 @@ def _read_im2col(node: FileNode) -> tuple[str, ...]:
 
 
 def _read_quant_avg_pool(node: FileNode) -> tuple[str, ...]:
-    """Sums of windows of integers, shifted right until they have `obits`."""
+    """Read QuantAvgPool2d: sums of windows of integers, shifted right until they have `obits`."""
     kernel, stride, bits = (int(node.get(name, 1)) for name in ("kernel", "stride", "ibits"))
     most = ((1 << bits) - 1) * kernel * kernel
     shift = max(0, most.bit_length() - int(node.get("obits", bits)))
     sums = add_window_sums(replace(node, attributes={"kernel_shape": [kernel] * 2, "strides": [stride] * 2}))
     kind = node.graph.edges[sums].type
     if not isinstance(kind, Integers) or not kind.is_plain:
-        raise node.fail("averages what is not known to be integers; it wants the codes of a quantizer")
+        raise node.fail("averages what is not known to be integers; it needs the codes of a quantizer")
     return (Quantizer("FLOOR", (kind.least >> shift, kind.most >> shift), 2.0**shift, 0.0).add(node, sums),)
 
 
@@ -169,7 +171,7 @@ def _read_quant_avg_pool_by_layout(node: FileNode) -> tuple[str, ...]:
 
 
 def _read_xnor_popcount_matmul(node: FileNode) -> tuple[str, ...]:
-    """How many bits of a row and a column are alike: a * (2 * w - 1) + (1 - w), summed over all bits."""
+    """Read XnorPopcountMatMul: the sum of a * (2 * w - 1) + (1 - w), which counts equal bits of a row and a column."""
     bits, dtype = node.value(1, "the second input"), node.of(0).dtype
     if bits.ndim != 2 or not np.isin(bits, (0, 1)).all():
         raise node.fail("its weights are not a matrix of bits, 0 and 1")
@@ -188,10 +190,10 @@ READERS: dict[str, Reader] = {
     "Trunc": _read_trunc,
     "XnorPopcountMatMul": _read_xnor_popcount_matmul,
 }
-"""Of any of `DOMAINS`, and of the empty one."""
+"""Readers for each of `DOMAINS`, and for standard ONNX, where files have these operators without a domain."""
 CHANNELS_LAST_READERS: dict[str, Reader] = {
     "BatchNormalization": with_channels_last(read_batch_norm),
     "Conv": with_channels_last(read_conv, 1),
     "MaxPool": with_channels_last(read_max_pool),
 }
-"""Weights of convolutions have channels last too."""
+"""The weights of convolutions have channels last too."""

@@ -11,7 +11,7 @@ from bitsynth.graph.types import Tensor, is_float, limits, whole
 
 
 def _align_to_axis(node: FileNode, parameter: Tensor, what: str) -> Tensor:
-    """A scale or zero point that broadcasts to the first input: of all, of an axis, or of blocks."""
+    """Return a scale or zero point that broadcasts to the first input: one for all, or along an axis, or by block."""
     if parameter.size == 1 and parameter.ndim <= 1:
         return parameter.reshape(())
     shape, axis = node.shape(), node.axis(node.get("axis", 1))
@@ -28,12 +28,12 @@ def _align_to_axis(node: FileNode, parameter: Tensor, what: str) -> Tensor:
 
 
 def zero_point_of(node: FileNode, index: int) -> Tensor:
-    """A zero point; 0 if it is left out."""
+    """Return a zero point; 0 if it is left out."""
     return node.value(index, "zero point") if node.has(index) else np.zeros((), np.int64)
 
 
 def read_quantize_linear(node: FileNode) -> tuple[str, ...]:
-    """QuantizeLinear, of any version and domain."""
+    """Read QuantizeLinear of any version and domain."""
     named = node.get("output_dtype", 0)
     dtype = node.of(2).dtype if node.has(2) else dtype_of(named) if named else "uint8"
     if is_float(dtype) or whole(dtype).bits > 16:
@@ -48,7 +48,7 @@ def read_quantize_linear(node: FileNode) -> tuple[str, ...]:
 
 
 def _quantize_by_computed_scale(node: FileNode, dtype: str) -> str:
-    """A quantizer whose scale is computed at run time, written out."""
+    """Return the edge of a quantizer whose scale is computed at run time, as division, rounding and clipping."""
     low, high = limits(dtype)
     made = node.add("round", node.add("div", node.edge(0), node.edge(1)), rounding="ROUND")
     if node.has(2):
@@ -57,7 +57,7 @@ def _quantize_by_computed_scale(node: FileNode, dtype: str) -> str:
 
 
 def read_dequantize_linear(node: FileNode) -> tuple[str, ...]:
-    """DequantizeLinear, of any version and domain."""
+    """Read DequantizeLinear of any version and domain."""
     node.integers(0)
     raw = node.value(1, "scale")
     scale = require_positive(node, _align_to_axis(node, raw, "scale"))
@@ -68,7 +68,7 @@ def read_dequantize_linear(node: FileNode) -> tuple[str, ...]:
 
 
 def subtract_zero_point(node: FileNode, index: int, zero_index: int, axis: int | None = None) -> str:
-    """An operand's integers without their zero point, in int32."""
+    """Return the edge of an input's integers minus their zero point, as int32; several of these lie along `axis`."""
     node.integers(index)
     if not node.has(zero_index):
         return _view_from_zero(node, index, np.zeros(()))
@@ -82,11 +82,12 @@ def subtract_zero_point(node: FileNode, index: int, zero_index: int, axis: int |
 
 
 def _view_from_zero(node: FileNode, index: int, zero: Tensor) -> str:
+    """Return the edge of an input's integers minus constant zero points, which a view does without arithmetic."""
     return node.add("view", node.edge(index), scale=1.0, zero=zero.astype(np.float64), dtype="int32")
 
 
 def scale_of(node: FileNode, index: int) -> Tensor:
-    """A scale, which must be above 0."""
+    """Return a constant scale; SpecError unless it is above 0."""
     return require_positive(node, node.value(index, "scale"))
 
 
@@ -99,7 +100,10 @@ def requantize(
     *,
     zero_first: bool = False,
 ) -> str:
-    """Sums as codes: times the scales of both factors, over that of the result; `zero` is added last, or first."""
+    """Return the edge of accumulators as codes: times the scales of both factors, over the scale of the result.
+
+    The zero point is added after rounding, or before it with `zero_first`.
+    """
     low, high = limits(dtype)
     return node.add(
         "requantize",
@@ -117,19 +121,19 @@ def requantize(
 
 
 def align_per_channel(scale: Tensor, rank: int, axis: int) -> Tensor:
-    """A scale that broadcasts along one axis of so many."""
+    """Return a scale that broadcasts along `axis` of an edge of `rank` axes."""
     if scale.size == 1:
         return scale.reshape(())
     return scale if scale.ndim > 1 else scale.reshape([-1 if k == axis % rank else 1 for k in range(rank)])
 
 
 def out_dtype(node: FileNode, index: int) -> str:
-    """The type of results: that of their zero point, else of the first input."""
+    """Return the type of the results: that of their zero point, else that of the first input."""
     return node.of(index).dtype if node.has(index) else node.of(0).dtype
 
 
 def read_qlinear_conv(node: FileNode) -> tuple[str, ...]:
-    """A convolution of codes, and its sums as codes."""
+    """Read QLinearConv: a convolution of codes, a bias, and requantization."""
     rank = len(node.shape())
     sums = add_convolution(node, subtract_zero_point(node, 0, 2), subtract_zero_point(node, 3, 5, 0), dtype="int32")
     if node.has(8):
@@ -164,7 +168,10 @@ def _read_matmul_integer(node: FileNode) -> tuple[str, ...]:
 
 
 def read_dynamic_quantize_linear(node: FileNode) -> tuple[str, ...]:
-    """The scale and zero point of the numbers at hand, as the standard has them; of zeros alone the scale is 1."""
+    """Read DynamicQuantizeLinear: scale and zero point are computed from the input's range, as ONNX defines them.
+
+    The scale of zeros alone is 1, so that nothing is divided by 0.
+    """
     axes, zero = tuple(range(len(node.shape()))), node.like(0.0)
     extremes = [
         node.add(m, node.add(r, node.edge(0), axes=axes), zero)

@@ -25,16 +25,20 @@ from bitsynth.graph.read.file_node import MAX_FOLDING_ERROR, FileNode, Quantizer
 from bitsynth.graph.types import Integers, Tensor, cast
 
 MAX_LIMIT = 1 << 31
-"""Limits of integers worth a quantizer."""
+"""The greatest size of a limit: a rounding within larger limits stays a rounding."""
 _MAX_NODES_BETWEEN = 32
-"""Nodes between a cut and what it rounds: exporters write a few; each of a long chain of cuts looks at those before."""
+"""The most nodes from a clip back to the rounding: exporters write a few, and the search must end in long chains."""
 _INVERSES = {"mul": operator.truediv, "div": operator.mul, "add": operator.sub, "sub": operator.add}
 Limit = Fraction | None
-"""The least or the greatest number there may be; None where there is none."""
+"""A least or greatest number; None where there is no limit."""
 
 
 def match_cut_rounding(node: FileNode, edge: str, low: float | None, high: float | None) -> str | None:
-    """An edge cut to limits, if it has whole numbers on some scale: as codes on that scale; None of others."""
+    """Return the edge of codes for `edge` clipped to limits, if it is rounded numbers that are scaled; else None.
+
+    Example, in exact arithmetic: clip(round(x) * 0.5, 0, 3.5) is clip(round(x), 0, 7) * 0.5, so a quantizer of x with
+    codes 0 to 7, and a product.
+    """
     graph, steps = node.graph, list[Node]()
     limits = _as_fraction(low), _as_fraction(high)
     for _ in range(_MAX_NODES_BETWEEN):
@@ -59,12 +63,13 @@ def match_cut_rounding(node: FileNode, edge: str, low: float | None, high: float
 
 
 def _carries_whole_numbers(graph: GraphBuilder, edge: str) -> bool:
+    """Return whether an edge carries integers, or is the result of rounding."""
     kind = graph.edges[edge].type
     return kind.is_plain if isinstance(kind, Integers) else bool(graph.maker(edge, "round"))
 
 
 def _add_cut(node: FileNode, edge: str, limits: tuple[Limit, Limit]) -> str | None:
-    """Whole numbers on an edge cut to limits, if these are whole: codes, or by the quantizer that rounds them."""
+    """Return whole numbers clipped to limits, as a clip of integers or by the quantizer that rounds; None of others."""
     low, high = (None if limit is None else float(limit) for limit in limits)
     whole = all(limit is None or (limit.denominator == 1 and abs(limit) <= MAX_LIMIT) for limit in limits)
     if not whole or (low is not None and high is not None and low > high):
@@ -78,14 +83,14 @@ def _add_cut(node: FileNode, edge: str, limits: tuple[Limit, Limit]) -> str | No
 
 
 def constant_number(graph: GraphBuilder, edge: str) -> float | None:
-    """A constant that is one finite number of floats; None of others."""
+    """Return a constant that is one finite float; None of other edges."""
     value = graph.value(edge) if graph.edges[edge].is_float else None
     number = float(value.reshape(())) if value is not None and value.size == 1 else np.inf
     return number if np.isfinite(number) else None
 
 
 def _limits_of_cut(graph: GraphBuilder, maker: Node) -> tuple[Limit, Limit] | None:
-    """The limits of what is cut by a constant number; None of other nodes."""
+    """Return the limits of a clip, a relu, or a min or max with a constant; None of other nodes."""
     if maker.op == "clip":
         return _as_fraction(maker.attributes["low"]), _as_fraction(maker.attributes["high"])
     if maker.op == "relu":
@@ -99,7 +104,7 @@ def _limits_of_cut(graph: GraphBuilder, maker: Node) -> tuple[Limit, Limit] | No
 
 
 def _limits_before(graph: GraphBuilder, maker: Node, limits: tuple[Limit, Limit]) -> tuple[Limit, Limit] | None:
-    """The limits of what a node scales or shifts, in exact arithmetic; None of other nodes."""
+    """Return the limits of the input of a scaling or shift, given those of its output; exact arithmetic alone."""
     if graph.reference != "exact" or maker.op not in ("mul", "div", "add", "sub") or not _keeps_shape(graph, maker):
         return None
     number = constant_number(graph, maker.inputs[1])
@@ -111,17 +116,18 @@ def _limits_before(graph: GraphBuilder, maker: Node, limits: tuple[Limit, Limit]
 
 
 def _keeps_shape(graph: GraphBuilder, maker: Node) -> bool:
-    """Whether a node leaves the shape of its first input."""
+    """Return whether the output of a node has the shape of its first input."""
     return graph.edges[maker.inputs[0]].shape == graph.edges[maker.outputs[0]].shape
 
 
 def _combine_limits(inner: tuple[Limit, Limit], outer: tuple[Limit, Limit]) -> tuple[Limit, Limit]:
-    """The limits of what is cut to one pair, and then to another."""
+    """Return the limits that two clips have together: first to `inner`, then to `outer`."""
     low, high = (_clamp(limit, *outer) for limit in inner)
     return (outer[0] if low is None else low), (outer[1] if high is None else high)
 
 
 def _clamp(limit: Limit, low: Limit, high: Limit) -> Limit:
+    """Return a limit clipped to two others."""
     if limit is None:
         return None
     limit = limit if low is None else max(limit, low)
@@ -129,11 +135,15 @@ def _clamp(limit: Limit, low: Limit, high: Limit) -> Limit:
 
 
 def _as_fraction(limit: float | None) -> Limit:
+    """Return a limit as a fraction; None if it is infinite or left out."""
     return None if limit is None or not np.isfinite(limit) else Fraction(limit)
 
 
 def add_quantizer_within(node: FileNode, edge: str, mode: str, limits: tuple[float, float]) -> str:
-    """Whole numbers within limits by rounding an edge; a Clip before it to whole numbers and a division are its own."""
+    """Return the edge of a quantizer that rounds an edge to whole numbers within limits.
+
+    A Clip to whole numbers before it becomes its limits, a division before that its scale.
+    """
     source, scale = edge, np.ones(())
     low, high = limits
     if (clip := node.graph.maker(source, "clip")) and (cut := _whole_limits(clip)):
@@ -144,12 +154,13 @@ def add_quantizer_within(node: FileNode, edge: str, mode: str, limits: tuple[flo
 
 
 def _whole_limits(clip: Node) -> tuple[float, float] | None:
+    """Return the limits of a clip, if both are whole numbers; else None."""
     limits = clip.attributes["low"], clip.attributes["high"]
     return limits if all(map(_is_whole, limits)) else None
 
 
 def _divisor_as_scale(graph: GraphBuilder, division: Node) -> Tensor | None:
-    """The divisor as the scale of a quantizer of the dividend; None if it is none."""
+    """Return the divisor as the scale of a quantizer of the dividend; None unless it is constant and above 0."""
     dividend, quotient = (graph.edges[name] for name in (division.inputs[0], division.outputs[0]))
     value = graph.value(division.inputs[1])
     if value is None or dividend.shape != quotient.shape or not ((value > 0) & np.isfinite(value)).all():
@@ -159,11 +170,12 @@ def _divisor_as_scale(graph: GraphBuilder, division: Node) -> Tensor | None:
 
 
 def _is_whole(limit: float | None) -> TypeGuard[float]:
+    """Return whether a limit is a whole number."""
     return limit is not None and limit == np.rint(limit) and abs(limit) <= MAX_LIMIT
 
 
 def match_sum_idiom(node: FileNode, op: str, a: str, b: str) -> str | None:
-    """The edge that trainers mean by a sum or difference of two; None if they mean what they write."""
+    """Return the edge that a sum or difference means in quantizers of trainers; None of ordinary sums."""
     if node.graph.reference != "exact":
         return None
     if op == "add":
@@ -174,7 +186,7 @@ def match_sum_idiom(node: FileNode, op: str, a: str, b: str) -> str | None:
 
 
 def _match_straight_through(node: FileNode, rest: str, x: str) -> str | None:
-    """q, if the sum is (q - x) + x, or 1 * (-x + q) + x: estimators of gradients leave that in a file."""
+    """Return q if the sum is (q - x) + x, or 1 * (-x + q) + x: a straight-through estimator of gradients."""
     graph = node.graph
     while (scaled := graph.maker(rest, "mul")) and constant_number(graph, scaled.inputs[1]) == 1:
         rest = scaled.inputs[0]
@@ -183,7 +195,7 @@ def _match_straight_through(node: FileNode, rest: str, x: str) -> str | None:
 
 
 def _find_minuend(graph: GraphBuilder, rest: str, x: str) -> str | None:
-    """q, if an edge is q - x or -x + q."""
+    """Return q if an edge is q - x or -x + q; else None."""
     if taken := graph.maker(rest, "sub"):
         return taken.inputs[0] if taken.inputs[1] == x else None
     if added := graph.maker(rest, "add"):
@@ -193,7 +205,7 @@ def _find_minuend(graph: GraphBuilder, rest: str, x: str) -> str | None:
 
 
 def _is_negative(graph: GraphBuilder, edge: str, x: str) -> bool:
-    """Whether an edge is -x, both moved alike perhaps."""
+    """Return whether an edge is -x; both may be transposed alike."""
     if turned := graph.maker(edge, "neg"):
         return turned.inputs[0] == x
     moved, other = graph.maker(edge, "transpose"), graph.maker(x, "transpose")
@@ -203,7 +215,7 @@ def _is_negative(graph: GraphBuilder, edge: str, x: str) -> bool:
 
 
 def _match_sign_without_zero(node: FileNode, sign: str, rest: str) -> str | None:
-    """Bipolar codes, if s + (1 - |s|) of a sign s is what is written: QKeras so has 1 of 0."""
+    """Return the edge of bipolar codes for s + (1 - |s|), with a sign s: QKeras writes so to have 1 for 0."""
     graph = node.graph
     made, taken = graph.maker(sign, "quantize"), graph.maker(rest, "sub")
     size = graph.maker(taken.inputs[1], "abs") if taken else None
@@ -218,7 +230,7 @@ def _match_sign_without_zero(node: FileNode, sign: str, rest: str) -> str | None
 
 
 def _match_pact_clip(node: FileNode, size: str, other: str) -> str | None:
-    """2 * clip(x, 0, c) - c, if the difference is |x| - |x - c| for c > 0: so PACT is written."""
+    """Return 2 * clip(x, 0, c) - c for |x| - |x - c| with c > 0: PACT writes its clip so."""
     graph = node.graph
     first, second = (graph.maker(edge, "abs") for edge in (size, other))
     shifted = graph.maker(second.inputs[0], "sub") if second else None
@@ -232,14 +244,14 @@ def _match_pact_clip(node: FileNode, size: str, other: str) -> str | None:
 
 
 def fold_constant_scale(node: FileNode, op: str, a: str, b: str) -> tuple[str, str]:
-    """The factors: a scale of whole weights or of activations that constants make as the file's floats are."""
+    """Return both factors, a scale that is computed from constants folded in the floats of the file."""
     if op == "mul" and (scale := _scale_as_written(node, a, b)) != a:
         return b, scale
     return a, (_scale_as_written(node, b, a) if op in ("mul", "div") else b)
 
 
 def _scale_as_written(node: FileNode, scale: str, of: str) -> str:
-    """The scale as the file's floats have it, if it is made of constants; else the edge as it is."""
+    """Return the constant of a scale in the floats of the file, if it is computed from constants; else the edge."""
     graph = node.graph
     if scale in graph.constants:
         return scale
@@ -253,11 +265,11 @@ def _scale_as_written(node: FileNode, scale: str, of: str) -> str:
 
 
 MAX_CODE = 128
-"""The greatest size of a code that is looked for: that of 8 bits."""
+"""The greatest absolute code that is tried, that of 8 bits."""
 
 
 def recover_weight_codes(node: FileNode, index: int, axis: int) -> str:
-    """The weights of an input as codes of one scale a channel, if they are such; else the edge as it is.
+    """Return the edge of weights as codes with one scale for all or for each channel; the edge itself if there is none.
 
     Args:
         node: A product in exact arithmetic; others compute with the file's floats.
@@ -275,6 +287,7 @@ def recover_weight_codes(node: FileNode, index: int, axis: int) -> str:
 
 
 def _add_weight_codes(node: FileNode, weights: Tensor, scale: Tensor) -> str:
+    """Return the edge of a quantizer that gives the codes of weights."""
     sizes = np.rint(np.abs(weights / scale))
     most = int(sizes.max())
     rounding = "BIPOLAR" if (sizes == 1).all() else "ROUND"
@@ -282,7 +295,7 @@ def _add_weight_codes(node: FileNode, weights: Tensor, scale: Tensor) -> str:
 
 
 def _find_scale(weights: Tensor, axis: int) -> Tensor | None:
-    """One scale for all weights, or else one for each channel; None if there is none for some channel."""
+    """Return one scale for all weights, or else one for each channel; None if a channel has none."""
     whole = _find_row_scales(weights.reshape(1, -1))
     if whole is not None:
         return whole.reshape(())
@@ -291,9 +304,10 @@ def _find_scale(weights: Tensor, axis: int) -> Tensor | None:
 
 
 def _find_row_scales(rows: Tensor) -> Tensor | None:
-    """The greatest scale of each row of which all its numbers are multiples; None unless each row has one.
+    """Return the greatest scale of each row of which all its numbers are multiples; None unless each row has one.
 
-    What is small beside the row's greatest number is no 0: other channels' weights may be, and zeros are exact.
+    Numbers that are small beside the greatest of the row are no zeros: other channels' weights may be as small, and an
+    exporter's zeros are exact.
     """
     most = np.abs(rows).max(1)
     found = np.where(most > 0, 0.0, 1.0)

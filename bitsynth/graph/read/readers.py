@@ -38,7 +38,7 @@ _BY_INTEGERS = {
     *({*quantized_nodes.READERS, *microsoft_nodes.QUANTIZED_READERS} - {"QuantizeLinear", "DequantizeLinear"}),
     *("DynamicQuantizeMatMul", "MatMulIntegerToFloat"),
 }
-"""Operators that are defined by ONNX Runtime's formula where it differs from exact arithmetic."""
+"""Operators of integer networks of ONNX Runtime, whose formula differs from exact arithmetic."""
 _CUSTOM: dict[str, dict[str, Reader]] = {
     "com.microsoft": microsoft_nodes.READERS,
     **dict.fromkeys(qonnx_nodes.DOMAINS, qonnx_nodes.READERS),
@@ -53,11 +53,11 @@ _QUANTIZERS = {
     *qonnx_nodes.READERS,
     *_VENDORS,
 }
-"""Operators by which a network is one of integers."""
+"""Operators that only networks of integers have."""
 
 
 def reader_of(op: str, domain: str) -> Reader | None:
-    """What reads an operator of a domain; None if nothing does."""
+    """Return the reader of an operator of a domain; None if it has none."""
     if domain in ("", "ai.onnx"):
         return _STANDARD.get(op) or qonnx_nodes.READERS.get(op)
     return _CUSTOM.get(domain, vendor_nodes.ANY_DOMAIN_READERS).get(op)
@@ -69,17 +69,18 @@ def custom_operators() -> dict[str, tuple[str, ...]]:
 
 
 def require_known(nodes: Sequence[Any]) -> None:
-    """SpecError that names the first node whose operator nothing reads, and the operators of others."""
+    """Raise SpecError for the first node whose operator has no reader; it names all such operators."""
     unknown = [node for node in nodes if reader_of(node.op_type, node.domain) is None]
     if not unknown:
         return
     first = unknown[0]
     why = f"{file.name_of(first)}: {_unknown(first.op_type, first.domain)}"
     others = dict.fromkeys(node.op_type for node in unknown if node.op_type != first.op_type)
-    raise SpecError(why + (f"; likewise {', '.join(others)}" if others else ""))
+    raise SpecError(why + (f"; the same holds for {', '.join(others)}" if others else ""))
 
 
 def _unknown(op: str, domain: str) -> str:
+    """Return why an operator is not read, and what to do."""
     where = f" of {domain}" if domain else ""
     if op == "FloatQuant":
         return "quantizes to small floats, which are not compiled; quantize to integers"
@@ -115,7 +116,7 @@ def _computes_scales(graph: Any) -> bool:
 
 
 def _find_dependent(nodes: Sequence[Any], given: Iterable[str]) -> set[str]:
-    """Return the edges of a file, in any order of nodes, that depend on those that are `given`, and these."""
+    """Return the edges of a file, whose nodes may be in any order, that depend on the `given` edges, and these."""
     readers = defaultdict(list)
     for node in nodes:
         for name in node.input:

@@ -14,11 +14,11 @@ from bitsynth.graph.read.file_node import FileNode, Reader
 from bitsynth.graph.read.layouts import find_channels_first, to_channels_last
 
 Reducer = Callable[[FileNode, str, tuple[int, ...]], str]
-"""Adds what makes one number of those of an edge along axes, which stay as 1; its edge."""
+"""Adds the reduction of an edge along axes, which stay as 1; returns its edge."""
 
 
 def read_batch_norm(node: FileNode) -> tuple[str, ...]:
-    """Batch norm of channels along the second axis, by what was learned of them."""
+    """Read BatchNormalization of inference, along the second axis."""
     if node.get("training_mode") or (node.version >= 14 and any(node.outputs[1:])):
         raise node.fail("is in training mode; export the network for inference")
     shape = (-1, *[1] * (len(node.shape()) - 2))
@@ -28,31 +28,34 @@ def read_batch_norm(node: FileNode) -> tuple[str, ...]:
 
 
 def add_mean(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
-    """The mean along axes, which stay as 1."""
+    """Return the mean along axes, which stay as 1."""
     count = int(np.prod([node.graph.edges[edge].shape[k] for k in axes]))
     return node.add("div", node.add("reduce_sum", edge, axes=axes), node.like(count))
 
 
 def add_absolute_sum(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
-    """Sums of absolute numbers along axes, which stay as 1."""
+    """Return the sums of absolute numbers along axes, which stay as 1."""
     return node.add("reduce_sum", node.add("abs", edge), axes=axes)
 
 
 def add_square_sum(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
-    """Sums of squares along axes, which stay as 1."""
+    """Return the sums of squares along axes, which stay as 1."""
     return node.add("reduce_sum", node.add("mul", edge, edge), axes=axes)
 
 
 def add_length(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
-    """The roots of sums of squares along axes, which stay as 1."""
+    """Return the square roots of sums of squares along axes, which stay as 1."""
     return node.add("sqrt", add_square_sum(node, edge, axes))
 
 
 def _row_reducer(op: str) -> Reducer:
+    """Return the reducer by an operator of the table."""
     return lambda node, edge, axes: node.add(op, edge, axes=axes)
 
 
 def _reduction_reader(fold: Reducer) -> Reader:
+    """Return the reader of a reduction, with axes from an attribute or an input."""
+
     def read(node: FileNode) -> tuple[str, ...]:
         asked = node.numbers("axes", 1)
         if not asked and node.get("noop_with_empty_axes"):
@@ -66,17 +69,20 @@ def _reduction_reader(fold: Reducer) -> Reader:
 
 
 def _drop_reduced_axes(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
-    """The reduced axes as 1, or left out without `keepdims`."""
+    """Return the edge without the reduced axes, unless `keepdims` keeps them as 1."""
     if node.get("keepdims", 1):
         return edge
     return node.reshape(edge, tuple(n for k, n in enumerate(node.shape()) if k not in axes))
 
 
 def _global_pool_reader(fold: Reducer) -> Reader:
+    """Return the reader of a reduction of images."""
     return lambda node: (fold(node, node.edge(0), tuple(range(2, len(node.shape())))),)
 
 
 def _arg_reader(largest: bool) -> Reader:
+    """Return the reader of ArgMax or ArgMin."""
+
     def read(node: FileNode) -> tuple[str, ...]:
         axis = node.axis(node.get("axis", 0))
         last = bool(node.get("select_last_index", 0))
@@ -97,11 +103,11 @@ def _read_top_k(node: FileNode) -> tuple[str, ...]:
 
 
 _MIN_LENGTH = 2.0**-126
-"""The least length that is divided by: zeros stay zeros."""
+"""Shorter lengths are replaced by this one before the division: zeros stay zeros."""
 
 
 def read_layer_norm(node: FileNode) -> tuple[str, ...]:
-    """Along the last axes, times a gain and plus a bias, element by element; the mean, and 1 over the spread."""
+    """Read LayerNormalization along the last axes; the outputs are the result, the mean, and 1 / standard deviation."""
     axes = tuple(range(node.axis(node.get("axis", -1)), len(node.shape())))
     made, mean, spread = _normalize(node, node.edge(0), axes)
     made = node.add("mul", made, node.edge(1))
@@ -110,27 +116,27 @@ def read_layer_norm(node: FileNode) -> tuple[str, ...]:
 
 
 def read_rms_norm(node: FileNode) -> tuple[str, ...]:
-    """Along the last axes, over the root of the mean of squares, times a gain."""
+    """Read RMSNormalization: x / sqrt(mean of squares) along the last axes, times a gain."""
     axes = tuple(range(node.axis(node.get("axis", -1)), len(node.shape())))
     made, _ = _divide_by_root_mean_square(node, node.edge(0), axes)
     return (node.add("mul", made, node.edge(1)),)
 
 
 def _read_mean_variance_norm(node: FileNode) -> tuple[str, ...]:
-    """Along axes, by default all but that of channels."""
+    """Read MeanVarianceNormalization, by default along all axes but that of channels."""
     axes = node.axes([int(k) for k in node.get("axes", (0, 2, 3))])
     return (_normalize(replace(node, attributes={"epsilon": 1e-9}), node.edge(0), axes)[0],)
 
 
 def _read_lp_norm(node: FileNode) -> tuple[str, ...]:
-    """Over the length, or the sum of sizes, along an axis."""
+    """Read LpNormalization: x over its length, or over the sum of absolute numbers, along an axis."""
     size = add_absolute_sum if node.get("p", 2) == 1 else add_length
     found = size(node, node.edge(0), (node.axis(node.get("axis", -1)),))
     return (node.add("div", node.edge(0), node.add("max", found, node.like(_MIN_LENGTH))),)
 
 
 def _read_lrn(node: FileNode) -> tuple[str, ...]:
-    """Over a power of the sum of squares of channels beside each other."""
+    """Read LRN: x over a power of the sum of squares of neighbouring channels."""
     shape, size = node.shape(), int(node.get("size", 1))
     window = SlidingWindow((size, 1), (1, 1), (1, 1), ((size - 1) // 2, 0), (size // 2, 0), ceil=False)
     squares = node.reshape(node.add("mul", node.edge(0), node.edge(0)), (shape[0], 1, shape[1], math.prod(shape[2:])))
@@ -143,12 +149,12 @@ def _read_lrn(node: FileNode) -> tuple[str, ...]:
 
 
 def _read_instance_norm(node: FileNode) -> tuple[str, ...]:
-    """Along the image of each channel."""
+    """Read InstanceNormalization: each channel of each image by itself."""
     return (_scale_channels(node, _normalize(node, node.edge(0), tuple(range(2, len(node.shape()))))[0]),)
 
 
 def _read_group_norm(node: FileNode) -> tuple[str, ...]:
-    """Along the images of some channels together."""
+    """Read GroupNormalization: groups of channels of each image by themselves."""
     shape, groups = node.shape(), node.get("num_groups", 0)
     if groups < 1 or shape[1] % groups or node.version < 21:
         raise node.fail(f"{groups} groups of {shape[1]} channels of opset {node.version}; export opset 21 or later")
@@ -158,7 +164,7 @@ def _read_group_norm(node: FileNode) -> tuple[str, ...]:
 
 
 def _normalize(node: FileNode, x: str, axes: tuple[int, ...]) -> tuple[str, str, str]:
-    """Numbers less their mean along axes, over the root of the mean of squares of that; the mean and the root."""
+    """Return x - mean over its standard deviation along axes, the mean, and the standard deviation."""
     mean = add_mean(node, x, axes)
     apart = node.add("sub", x, mean)
     made, spread = _divide_by_root_mean_square(node, apart, axes)
@@ -166,14 +172,14 @@ def _normalize(node: FileNode, x: str, axes: tuple[int, ...]) -> tuple[str, str,
 
 
 def _divide_by_root_mean_square(node: FileNode, x: str, axes: tuple[int, ...]) -> tuple[str, str]:
-    """Numbers over the root of the mean of their squares along axes, and that root."""
+    """Return x over the root of the mean of squares plus epsilon along axes, and that root."""
     squares = add_mean(node, node.add("mul", x, x), axes)
     root = node.add("sqrt", node.add("add", squares, node.like(node.get("epsilon", 1e-5))))
     return node.add("div", x, root), root
 
 
 def _scale_channels(node: FileNode, made: str) -> str:
-    """Times a gain and plus a bias for each channel."""
+    """Return the edge times a gain plus a bias for each channel."""
     column = (node.shape()[1], *[1] * (len(node.shape()) - 2))
     gain, bias = (node.reshape(node.edge(k), column) for k in (1, 2))
     return node.add("add", node.add("mul", made, gain), bias)

@@ -28,7 +28,7 @@ from bitsynth.graph.types import Tensor
 _MAX_SIZE = 1 << 16
 _MAX_ELEMENTS = 1 << 28
 _MAX_AXES = 3
-"""Axes that are interpolated at once: each doubles the corners."""
+"""The most axes that are interpolated at once: each doubles the number of corners."""
 _MAX_DIVISOR = 1 << 53
 """float64, in which constants are held, has all whole numbers up to this."""
 Coordinate = Any
@@ -39,14 +39,14 @@ _NEAREST: dict[str, Callable[[Fraction], int]] = {
     "floor": math.floor,
     "ceil": math.ceil,
 }
-"""The element that a coordinate becomes. Of floats it is computed in fractions: in float32 0.49999997 + 0.5 is 1."""
+"""The index for a coordinate. It is computed in fractions of floats, too: in float32 0.49999997 + 0.5 is 1."""
 _TIE = Fraction(1, 1_000_000)
 """How far below a tie ONNX Runtime 1.32 still rounds up: found by experiment with 1,131 pairs of sizes."""
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis that is resized: elements of the image, elements of the result, and result over image."""
+    """An axis that is resized: elements before, elements after, and the scale: after over before."""
 
     size: int
     out: int
@@ -55,7 +55,7 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Neighbours:
-    """Two elements of the image for each of the result along an axis, and the weight of each.
+    """Two elements of the image for each element of the result along an axis, and the weights of both.
 
     Args:
         places: The index of each, (out,) of int64.
@@ -91,7 +91,7 @@ def _read_resize(node: FileNode) -> tuple[str, ...]:
 
 
 def _sizes_and_scales(node: FileNode, shape: list[int]) -> tuple[list[int], list[Fraction]]:
-    """Return the size of each axis and its scale, given by the scales or the sizes of the node."""
+    """Return the size and the scale of each axis, from the scales or the sizes of the node."""
     at = {"Upsample": 1}.get(node.op, 1 if node.version < 11 else 2)
     if "scales" in node.attributes or (node.has(at) and node.of(at).shape != (0,)):
         given = node.attributes["scales"] if "scales" in node.attributes else node.value(at, "scales").tolist()
@@ -112,7 +112,7 @@ def _sizes_and_scales(node: FileNode, shape: list[int]) -> tuple[list[int], list
 
 
 def _find_nearest(node: FileNode, axis: _Axis) -> Tensor:
-    """Return the element of the image that each of the result is a copy of, (out,)."""
+    """Return the index of the element that each element of the result is a copy of, (out,)."""
     nearest = node.get("nearest_mode", "round_prefer_floor")
     if node.op == "Upsample" or node.version < 11:  # which ONNX Runtime does the other way where it leaves out elements
         nearest = "ceil" if axis.scale < 1 and node.graph.reference == "onnxruntime" else "floor"
@@ -135,7 +135,7 @@ def _find_neighbours(node: FileNode, axis: _Axis) -> _Neighbours:
 def _weigh_neighbours(reference: str, at: Coordinate, last: int) -> tuple[int, int, Coordinate, Coordinate]:
     """Return the elements before and behind a coordinate, and the weight of each.
 
-    ONNX Runtime moves a coordinate into the image before it takes weights, and gives the last element half twice.
+    ONNX Runtime moves a coordinate into the image before it computes weights; of the last element both are 1/2.
     """
     real = at.__class__
     if reference == "onnxruntime":
@@ -147,7 +147,7 @@ def _weigh_neighbours(reference: str, at: Coordinate, last: int) -> tuple[int, i
 
 
 def _interpolate_float32(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
-    """Return the sum of all corners, those of the last axis next to each other; of integers without its fraction."""
+    """Return the sum of all corners, the last axis innermost; results of integer types are rounded toward 0."""
     given = node.of(0)
     dtype = given.dtype if given.is_float else "float32"
     image = node.edge(0) if given.is_float else cast_to(node, node.edge(0), dtype)
@@ -160,7 +160,7 @@ def _interpolate_float32(node: FileNode, neighbours: dict[int, _Neighbours]) -> 
 
 
 def _interpolate_float64(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
-    """Return the sums of two neighbours, axis after axis, rounded at the end; of integers to the nearest."""
+    """Return the sums of two neighbours, one axis after the other; results of integer types are rounded to nearest."""
     given, made = node.of(0), cast_to(node, node.edge(0), "float64")
     for axis, sides in neighbours.items():
         terms = [
@@ -172,7 +172,7 @@ def _interpolate_float64(node: FileNode, neighbours: dict[int, _Neighbours]) -> 
 
 
 def _interpolate_fractions(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
-    """Return the sum of all corners times integers, over one divisor; of integers without its fraction."""
+    """Return the sum of all corners times integers, over one divisor; results of integer types are rounded toward 0."""
     given, corners = node.of(0), _corners(node, neighbours)
     divisor = math.lcm(*(weight.denominator for _, share in corners for weight in share.flat))
     if divisor > _MAX_DIVISOR:
@@ -199,9 +199,9 @@ _INTERPOLATE: dict[str, Callable[[FileNode, dict[int, _Neighbours]], str]] = {
 
 
 def _corners(node: FileNode, neighbours: dict[int, _Neighbours]) -> list[tuple[dict[int, Tensor], Tensor]]:
-    """Return for each corner the places along each axis, and its weights as an array that broadcasts to the result.
+    """Return for each corner the indices along each axis, and its weights as an array that broadcasts to the result.
 
-    The first axis is the outermost: the corners of two axes come as (0, 0), (0, 1), (1, 0), (1, 1).
+    The first axis is the outermost: the order for two axes is (0, 0), (0, 1), (1, 0), (1, 1).
     """
     rank, found = len(node.shape()), []
     for sides in product((0, 1), repeat=len(neighbours)):

@@ -23,7 +23,7 @@ _MAX_FAKE_LEVELS = 1 << 16
 
 
 def _read_fake_quantize(node: FileNode) -> tuple[str, ...]:
-    """Numbers from one low limit to a high one on so many levels, then from another low limit to another high one."""
+    """Read FakeQuantize: `levels` numbers from input_low to input_high become those from output_low to output_high."""
     levels = int(node.get("levels", 256))
     if not 2 <= levels <= _MAX_FAKE_LEVELS:
         raise node.fail(f"levels is {levels}; it must be 2 to {_MAX_FAKE_LEVELS}")
@@ -38,13 +38,13 @@ def _read_fake_quantize(node: FileNode) -> tuple[str, ...]:
 
 
 def _round_zero_points(zero: Tensor, levels: int) -> Tensor:
-    """Zero points, as whole numbers if they are such but for roundings of the limits."""
+    """Return zero points as whole numbers, if roundings of the limits explain the difference; else as they are."""
     nearest = np.rint(zero)
     return nearest if (abs(zero - nearest) <= MAX_FOLDING_ERROR * levels).all() else zero
 
 
 def _least_code(zeros: list[Tensor], levels: int) -> int:
-    """The least code: codes that stand for themselves where their bits with a sign hold all, else from 0."""
+    """Return the least code: below 0 if codes that stand for themselves fit a signed type of their bits, else 0."""
     bits = (levels - 1).bit_length()
     first = zeros[0].reshape(-1)[0]
     alike = all((zero == first).all() for zero in zeros) and first == np.rint(first)
@@ -66,15 +66,15 @@ _MAX_LEVELS = 1 << 32
 
 
 def _read_requant_shift(node: FileNode) -> tuple[str, ...]:
-    """Return (x * mul + add) / div rounded to the nearest integer, of two the greater one, and cut to `n_levels`.
+    """Read RequantShift: (x * mul + add) / div, rounded to nearest with ties up, clipped to `n_levels`.
 
-    So does `RequantShift.forward` of quantlib, which exports the node, and `RequantShift_s32_s8_NCHW` of Deeploy, which
-    runs it: both add half of `div` before they divide and round down.
+    `RequantShift.forward` of quantlib, which exports the node, and `RequantShift_s32_s8_NCHW` of Deeploy, which runs
+    it, both add half of `div` before they divide and round down.
     """
     divisor = _whole_attribute(node, node.get("div", 1), "div")
     levels = _whole_attribute(node, node.get("n_levels", node.get("n_levels_out", 256)), "n_levels")
     if divisor < 1 or divisor & (divisor - 1) or not 2 <= levels <= _MAX_LEVELS:
-        raise node.fail(f"div is {divisor} and n_levels {levels}; they want a power of two, and 2 to {_MAX_LEVELS}")
+        raise node.fail(f"div is {divisor} and n_levels {levels}; they must be a power of two, and 2 to {_MAX_LEVELS}")
     signed = bool(_whole_attribute(node, node.get("signed", 0), "signed"))
     if signed and levels % 2:
         half = levels // 2
@@ -88,21 +88,21 @@ def _read_requant_shift(node: FileNode) -> tuple[str, ...]:
 
 
 def _whole_attribute(node: FileNode, value: Any, what: str) -> int:
-    """Return an attribute, a number or an array of one, as a whole number."""
+    """Return an attribute, a number or an array of one number, as a whole number; SpecError if it is none."""
     numbers = np.asarray(value, np.float64).reshape(-1)
     if numbers.size != 1 or numbers[0] != np.rint(numbers[0]):
-        raise node.fail(f"{what} is {value}; it wants one whole number")
+        raise node.fail(f"{what} is {value}; it needs one whole number")
     return int(numbers[0])
 
 
 def _whole_parameter(node: FileNode, index: int, what: str) -> Tensor:
-    """Return `mul` or `add`: whole numbers of any type, one for all, or an array that broadcasts, or one a channel.
+    """Return `mul` or `add`, whole numbers of any type: one, one a channel, or an array that broadcasts.
 
-    Deeploy reads the elements of an array in order, one a channel, so that (C, 1, 1) is an array for sequences too.
+    Deeploy reads the elements of an array in order, one a channel: (C, 1, 1) is such an array for sequences too.
     """
     found, shape = node.value(index, what), node.shape()
     if (found != np.rint(found)).any():
-        raise node.fail(f"{what} is {found.reshape(-1)[:3]}; it wants whole numbers")
+        raise node.fail(f"{what} is {found.reshape(-1)[:3]}; it needs whole numbers")
     a_channel = len(shape) > 1 and found.size == shape[1] == max(found.shape, default=1)
     if a_channel and (found.ndim == 1 or found.ndim >= len(shape)):
         found = found.reshape(1, -1, *[1] * (len(shape) - 2))
@@ -113,15 +113,15 @@ ANY_DOMAIN_READERS: dict[str, Reader] = {"RequantShift": _read_requant_shift}
 
 
 def is_dory_add(node: FileNode) -> bool:
-    """Return whether a sum has attributes of DORY, which requantizes operands and result."""
+    """Return whether an Add has the attributes with which Quantlab marks sums for DORY."""
     return any(f"{part}_rq" in node.attributes for part in ("in1", "in2", "out"))
 
 
 def read_dory_add(node: FileNode) -> tuple[str, ...]:
-    """Return the sum of a DORY network, which Quantlab marks by attributes: operands and result are requantized.
+    """Read an Add of a DORY network, which requantizes its operands and its result.
 
-    DORY's kernels cut each operand as its type is, with a sign or without, and the sum to `out_n_levels`. The sum has a
-    sign if `out_signed` says so, or else if an operand has one.
+    DORY's kernels clip each operand to its type, signed or not, and the sum to `out_n_levels`. The sum is signed if
+    `out_signed` says so, or else if an operand is.
     """
     signed = [_is_signed(node, k) for k in range(2)]
     operands = [_requantize_operand(node, node.edge(k), f"in{k + 1}", signed[k]) for k in range(2)]
@@ -134,7 +134,7 @@ def read_dory_add(node: FileNode) -> tuple[str, ...]:
 
 
 def _is_signed(node: FileNode, index: int) -> bool:
-    """Return whether an operand of DORY's sum has a sign: whether its integers may be below 0, or else `out_signed`."""
+    """Return whether an operand of DORY's sum is signed: its integers may be below 0, or else `out_signed` is set."""
     kind = node.of(index).type
     return kind.least < 0 if isinstance(kind, Integers) else bool(node.get("out_signed", 0))
 
@@ -147,9 +147,9 @@ def _level_limits(node: FileNode, part: str, signed: bool) -> tuple[int, int]:
 
 
 def _requantize_operand(node: FileNode, edge: str, part: str, signed: bool) -> str:
-    """Return an operand or the result of DORY's sum: times `mul`, plus `add`, shifted right and cut to `n_levels`.
+    """Return an operand or the result of DORY's sum: times `mul`, plus `add`, shifted right, clipped to `n_levels`.
 
-    The shift rounds down: who exports the network has added half a step to `add` where it is to round.
+    The shift rounds down: where it is to round to nearest, the exporter has added half a step to `add`.
     """
     if not node.get(f"{part}_rq"):
         return edge
@@ -160,18 +160,18 @@ def _requantize_operand(node: FileNode, edge: str, part: str, signed: bool) -> s
 def rescale(
     node: FileNode, edge: str, mul: Tensor, add: Tensor, divisor: int, limits: tuple[int, int], *, half: bool = False
 ) -> str:
-    """Return the edge of floor((x * mul + add) / divisor), or of that plus 1/2 rounded down, within limits.
+    """Return the edge of floor((x * mul + add) / divisor + (1/2 if `half`)), clipped to limits.
 
-    It is what integers of at most 53 bits give under every reference: floats are multiplied in float64.
+    The result is the same under every reference for integers of at most 53 bits: floats are multiplied in float64.
 
     Args:
-        node: The node of the file that says so.
+        node: The node of the file that is read.
         edge: The integers x, in a float or an integer type of the file.
         mul: Whole numbers that broadcast to the edge.
         add: Whole numbers that broadcast to the edge.
         divisor: A power of two.
         limits: The least and the greatest result.
-        half: Whether the quotient is rounded to the nearest integer, of two the greater one, and not down.
+        half: Whether to round to nearest, with ties up; else down.
     """
     dtype = node.graph.edges[edge].dtype
     wide = "float64" if is_float(dtype) else "int64"
