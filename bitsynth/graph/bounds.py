@@ -12,13 +12,13 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Integers, Reals, Tensor
 
-_DEEP = 8
+_MAX_DEPTH = 8
 """Nodes before an edge that are asked: fake quantization is written in few."""
 _MOVES = ("reshape", "transpose", "slice", "gather", "expand", "max_pool", "reduce_max", "reduce_min")
 """What makes no number that was not there."""
 
 
-def bounds(graph: GraphBuilder, name: str, deep: int = _DEEP) -> tuple[Tensor, Tensor]:
+def find_bounds(graph: GraphBuilder, name: str, deep: int = _MAX_DEPTH) -> tuple[Tensor, Tensor]:
     """The least and the greatest number that may be on an edge, infinite if nothing is known; they broadcast to it."""
     kind = graph.edges[name].type
     if isinstance(kind, Integers):
@@ -29,18 +29,18 @@ def bounds(graph: GraphBuilder, name: str, deep: int = _DEEP) -> tuple[Tensor, T
         return value, value
     maker = graph.maker(name)
     if maker is None or not deep:
-        return _anything()
+        return _unbounded()
     if maker.op in _MOVES:
-        low, high = bounds(graph, maker.inputs[0], deep - 1)
+        low, high = find_bounds(graph, maker.inputs[0], deep - 1)
         return np.asarray(low.min()), np.asarray(high.max())
-    return _of_elements(graph, maker, deep) if TABLE[maker.op].kind == "elementwise" else _anything()
+    return _bound_elementwise(graph, maker, deep) if TABLE[maker.op].kind == "elementwise" else _unbounded()
 
 
-def _anything() -> tuple[Tensor, Tensor]:
+def _unbounded() -> tuple[Tensor, Tensor]:
     return np.asarray(-np.inf), np.asarray(np.inf)
 
 
-def _of_elements(graph: GraphBuilder, node: Node, deep: int) -> tuple[Tensor, Tensor]:
+def _bound_elementwise(graph: GraphBuilder, node: Node, deep: int) -> tuple[Tensor, Tensor]:
     """Bounds of what is done element by element, by its own meaning on intervals."""
     inputs, outputs = (
         tuple(replace(graph.edges[name], type=Reals()) for name in names) for names in (node.inputs, node.outputs)
@@ -48,7 +48,7 @@ def _of_elements(graph: GraphBuilder, node: Node, deep: int) -> tuple[Tensor, Te
     site = Site(node, inputs, (), "exact", outputs, Intervals())
     with np.errstate(all="ignore"):
         made: Interval = interval(
-            TABLE[node.op].run(site, *(Interval(*bounds(graph, n, deep - 1)) for n in node.inputs))[0]
+            TABLE[node.op].run(site, *(Interval(*find_bounds(graph, n, deep - 1)) for n in node.inputs))[0]
         )
     low, high = np.asarray(made.low, np.float64), np.asarray(made.high, np.float64)
     return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)

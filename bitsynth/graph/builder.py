@@ -11,14 +11,15 @@ import numpy as np
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.arithmetic import Interval
-from bitsynth.graph.exactly import Exactly
-from bitsynth.graph.infer import inferred
+from bitsynth.graph.exact_numbers import ExactNumbers
+from bitsynth.graph.infer import infer_edges
 from bitsynth.graph.ir import EMPTY, Graph, Node
 from bitsynth.graph.names import Names
 from bitsynth.graph.reference import evaluate
-from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, cast, is_float, taken
+from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, cast, is_float, take_places
 
-_MOST_INTEGER = 1 << 24
+_MAX_WHOLE_FLOAT = 1 << 32
+"""Constant floats are integers if all are whole and at most this: larger ones are no codes or accumulators."""
 _ROUNDED_AS_WRITTEN = ("quantize", "trunc")
 
 
@@ -68,7 +69,7 @@ class GraphBuilder:
         kind, behind = edge.type, value.ndim - axis
         if isinstance(kind, Integers):
             arrays = kind.low, kind.high, kind.scale, kind.zero
-            low, high, scale, zero = (taken(a, places, a.ndim - behind) for a in arrays)
+            low, high, scale, zero = (take_places(a, places, a.ndim - behind) for a in arrays)
             kind = Integers(low, high, scale, zero, kind.step)
         made = self.fresh(f"{name}.part")
         self._keep(Edge(made, value.shape, edge.dtype, kind), value)
@@ -94,7 +95,9 @@ class GraphBuilder:
         stem = f"{source.partition(' ')[2] or self.name}.{op}"
         outputs = names or tuple(self.fresh(f"{stem}{k or ''}") for k in range(count))
         node = Node(outputs[0], op, inputs, outputs, MappingProxyType(attributes), source)
-        made = inferred(node, [self.edges[n] for n in inputs], [self.constants.get(n) for n in inputs], self.reference)
+        made = infer_edges(
+            node, [self.edges[n] for n in inputs], [self.constants.get(n) for n in inputs], self.reference
+        )
         self.edges.update(zip(outputs, made, strict=True))
         if not (inputs and all(n in self.constants for n in inputs) and self._folded(node)):
             self.nodes.append(node)
@@ -116,14 +119,14 @@ class GraphBuilder:
         graph = self._graph((), ())
         if node.op in _ROUNDED_AS_WRITTEN:
             graph = replace(graph, reference="onnxruntime")
-        exact = Exactly(graph, self.constants, self._makers)
+        exact = ExactNumbers(graph, self.constants, self._makers)
         values = evaluate(node, graph, self.constants, exact)
         if any(isinstance(v, Interval) and not v.is_point for v in values):
             return False
         for name, value in zip(node.outputs, values, strict=True):
             edge = self.edges[name]
             array = value.low if isinstance(value, Interval) else np.asarray(value)
-            kind = _narrowed(edge.type, array)
+            kind = _constant_type(edge.type, array)
             self._keep(
                 Edge(name, edge.shape, edge.dtype, kind),
                 array.astype(np.int64) if isinstance(kind, Integers) else array,
@@ -131,7 +134,7 @@ class GraphBuilder:
         return True
 
     @classmethod
-    def beginning(cls, graph: Graph) -> GraphBuilder:
+    def begin_from(cls, graph: Graph) -> GraphBuilder:
         """The beginning of another form of a graph: its inputs and constants, none of its nodes."""
         made = cls(graph.name, graph.reference, graph.file_names)
         made._names = Names(made.edges, graph.edges, graph.file_names)
@@ -171,7 +174,7 @@ class GraphBuilder:
         """The numbers of a node of constants, and of what is known in floats."""
         graph = replace(self._graph((), ()), reference="onnxruntime")
         held = {n: self.constants[n] if n in self.constants else self._fixed[n] for n in node.inputs}
-        made = evaluate(node, graph, held, Exactly(graph, held, {}))[0]
+        made = evaluate(node, graph, held, ExactNumbers(graph, held, {}))[0]
         edge = self.edges[node.outputs[0]]
         return np.asarray(made if not isinstance(edge.type, Integers) else (made - edge.type.zero) * edge.type.scale)
 
@@ -183,7 +186,7 @@ class GraphBuilder:
             if needed & set(node.outputs):
                 kept.append(node)
                 needed |= set(node.inputs)
-        return renamed(self._graph(tuple(reversed(kept)), outputs), names)
+        return rename_edges(self._graph(tuple(reversed(kept)), outputs), names)
 
     def _graph(self, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> Graph:
         if not nodes and not outputs:
@@ -197,7 +200,7 @@ class GraphBuilder:
         return Graph(self.name, self.reference, nodes, edges, constants, inputs, outputs, self.file_names)
 
 
-def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+def rename_edges(graph: Graph, names: Mapping[str, str]) -> Graph:
     """Return the graph with other names of edges: those of the file, which `GraphBuilder.fresh` never makes."""
     if not names:
         return graph
@@ -229,13 +232,13 @@ def _type_of(array: Tensor) -> EdgeType:
     if floats and not (np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all()):
         return Reals()
     least, most = int(numbers.min()), int(numbers.max())
-    if floats and max(-least, most) > _MOST_INTEGER * 256:
+    if floats and max(-least, most) > _MAX_WHOLE_FLOAT:
         return Reals()
     step = 2 if numbers.ndim > 1 and (np.abs(numbers) == 1).all() else 1
     return Integers.between(least, most, step=step)
 
 
-def _narrowed(kind: EdgeType, array: Tensor) -> EdgeType:
+def _constant_type(kind: EdgeType, array: Tensor) -> EdgeType:
     """The type of a constant whose values are known."""
     if not isinstance(kind, Integers):
         return _type_of(array)

@@ -10,13 +10,13 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Edge, Reals, Tensor
 
-MOST_ELEMENTS, MOST_AXES = 1 << 28, 32
+MAX_ELEMENTS, MAX_AXES = 1 << 28, 32
 """Of a tensor: what numpy broadcasts has 32 axes at most."""
-_MOST_WORK = 1 << 36
+_MAX_WINDOW_WORK = 1 << 36
 """Elements that windows read: 16 x 512 channels of 1,024 x 1,024 pixels by 3 x 3; 40 s of the reference."""
 
 
-def inferred(node: Node, inputs: Sequence[Edge], given: Sequence[Tensor | None], reference: str) -> list[Edge]:
+def infer_edges(node: Node, inputs: Sequence[Edge], given: Sequence[Tensor | None], reference: str) -> list[Edge]:
     """The edges that `node` makes of `inputs`, those that are constants `given`; SpecError if it cannot."""
     row = TABLE.get(node.op)
     if row is None:
@@ -25,15 +25,15 @@ def inferred(node: Node, inputs: Sequence[Edge], given: Sequence[Tensor | None],
     edges = row.infer(site)
     if odd := next((e for e in edges if isinstance(e.type, Reals) and not e.is_float), None):
         raise site.fail(f"gives no integers of type {odd.dtype}; it needs floats")
-    if large := next((e for e in edges if math.prod(e.shape) > MOST_ELEMENTS), None):
-        raise site.fail(f"makes a tensor of shape {large.shape}, more than {MOST_ELEMENTS:,} elements")
-    if deep := next((e for e in edges if len(e.shape) > MOST_AXES), None):
-        raise site.fail(f"makes a tensor of {len(deep.shape)} axes, more than {MOST_AXES}; reshape it to fewer")
+    if large := next((e for e in edges if math.prod(e.shape) > MAX_ELEMENTS), None):
+        raise site.fail(f"makes a tensor of shape {large.shape}, more than {MAX_ELEMENTS:,} elements")
+    if deep := next((e for e in edges if len(e.shape) > MAX_AXES), None):
+        raise site.fail(f"makes a tensor of {len(deep.shape)} axes, more than {MAX_AXES}; reshape it to fewer")
     if (window := node.attributes.get("window")) is not None:
         work = math.prod(edges[0].shape) * math.prod(window.kernel)
-        if work > _MOST_WORK:
+        if work > _MAX_WINDOW_WORK:
             raise site.fail(
                 f"its windows of {window.kernel} read {work:,} elements for {edges[0].shape}, more than the "
-                f"{_MOST_WORK:,} that are compiled; use smaller windows, or larger strides"
+                f"{_MAX_WINDOW_WORK:,} that are compiled; use smaller windows, or larger strides"
             )
     return edges

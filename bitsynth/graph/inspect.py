@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.float_products import FloatProduct, float_products, multiply_accumulates
+from bitsynth.graph.float_products import FloatProduct, find_float_products, multiply_accumulates
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
-from bitsynth.graph.overflow import overflows
+from bitsynth.graph.overflow import find_overflows
 from bitsynth.graph.types import Edge, Integers
 
 _SUMS = (*PRODUCTS, "sum_pool", "reduce_sum")
@@ -129,24 +129,24 @@ class NetworkFacts:
         return tuple(n.weights for n in self.nodes if n.weights)
 
 
-def inspected(graph: Graph) -> NetworkFacts:
+def inspect_graph(graph: Graph) -> NetworkFacts:
     """The facts of a network."""
     inputs = tuple(EdgeFacts.of(graph.edges[name]) for name in graph.inputs)
-    floats = {product.node: product for product in float_products(graph)}
-    nodes = tuple(_of_node(graph, node, floats.get(node.name)) for node in graph.nodes)
-    return NetworkFacts(graph.name, graph.reference, inputs, nodes, graph.outputs, overflows(graph))
+    floats = {product.node: product for product in find_float_products(graph)}
+    nodes = tuple(_describe_node(graph, node, floats.get(node.name)) for node in graph.nodes)
+    return NetworkFacts(graph.name, graph.reference, inputs, nodes, graph.outputs, find_overflows(graph))
 
 
-def _of_node(graph: Graph, node: Node, product: FloatProduct | None) -> NodeFacts:
+def _describe_node(graph: Graph, node: Node, product: FloatProduct | None) -> NodeFacts:
     edges = graph.edges_of(node.outputs)
-    weights = _weights(graph, node) if node.op in PRODUCTS else None
+    weights = _describe_weights(graph, node) if node.op in PRODUCTS else None
     why, change = (product.why, product.change) if product else ("", "")
     made = tuple(EdgeFacts.of(e, sums=node.op in _SUMS) for e in edges)
     macs, note = multiply_accumulates(graph, node), _note(graph, node)
     return NodeFacts(node.name, node.op, node.source, made, weights, macs, why, change, note)
 
 
-def _weights(graph: Graph, node: Node) -> WeightFacts | None:
+def _describe_weights(graph: Graph, node: Node) -> WeightFacts | None:
     name = next((n for n in reversed(node.inputs) if n in graph.constants), None)
     if name is None:
         return None

@@ -93,7 +93,7 @@ class Graph:
 
     def check(self) -> None:
         """SpecError unless each edge is made once, before it is read, and is what the table says of its node."""
-        from bitsynth.graph.infer import inferred
+        from bitsynth.graph.infer import infer_edges
 
         known = {*self.inputs, *self.constants}
         for node in self.nodes:
@@ -102,7 +102,7 @@ class Graph:
             if again := [name for name in node.outputs if name in known]:
                 raise SpecError(f"{node} makes {', '.join(again)}, which exists already")
             given = [self.constants.get(name) for name in node.inputs]
-            made = inferred(node, self.edges_of(node.inputs), given, self.reference)
+            made = infer_edges(node, self.edges_of(node.inputs), given, self.reference)
             for edge, want in zip(self.edges_of(node.outputs), made, strict=True):
                 if (edge.shape, edge.dtype, type(edge.type)) != (want.shape, want.dtype, type(want.type)):
                     raise SpecError(f"{node}: {edge.name} is {edge.shape} {edge.dtype}, not {want.shape} {want.dtype}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
-from bitsynth.graph.types import INT32, Edge, Integers, Tensor, limits, whole
+from bitsynth.graph.types import INT32, Edge, Integers, Tensor, full_range, limits
 
 _Ends = tuple[Tensor, Tensor]
 _RULES: dict[str, Callable[[_Ends, _Ends], _Ends]] = {
@@ -22,7 +22,7 @@ _RULES: dict[str, Callable[[_Ends, _Ends], _Ends]] = {
 """The least and the greatest results of operands that lie between two ends."""
 
 
-def overflows(graph: Graph) -> tuple[str, ...]:
+def find_overflows(graph: Graph) -> tuple[str, ...]:
     """Return a line for each node of the file whose sums may wrap, or whose bias holds an end of int32.
 
     A node of operands that may be any integer of their type is left out: nothing is known of its sums.
@@ -30,13 +30,13 @@ def overflows(graph: Graph) -> tuple[str, ...]:
     makers = graph.makers()
     found: dict[str, str] = {}
     for node in graph.nodes:
-        warning = _wraps(graph, node) or _cut_bias(graph, node, makers)
+        warning = _describe_wrap(graph, node) or _describe_cut_bias(graph, node, makers)
         if warning:
             found.setdefault(str(node), f"{node}: {warning}")
     return tuple(found.values())
 
 
-def _wraps(graph: Graph, node: Node) -> str:
+def _describe_wrap(graph: Graph, node: Node) -> str:
     """Return the warning for a sum that may leave its integer type; "" for other nodes."""
     edge = graph.edges[node.outputs[0]]
     if node.op not in _RULES or edge.is_float or edge.dtype == "bool":
@@ -67,7 +67,7 @@ def _ends(graph: Graph, name: str) -> _Ends | None:
 
 def _is_unknown(edge: Edge, kind: Integers) -> bool:
     """Return whether an edge may carry any integer of its type."""
-    every = whole(edge.dtype)
+    every = full_range(edge.dtype)
     return (kind.least, kind.most) == (every.least, every.most)
 
 
@@ -76,7 +76,7 @@ def _extremes(ends: _Ends) -> tuple[Tensor, Tensor]:
     return ends[0].min(), ends[1].max()
 
 
-def _cut_bias(graph: Graph, node: Node, makers: Mapping[str, Node]) -> str:
+def _describe_cut_bias(graph: Graph, node: Node, makers: Mapping[str, Node]) -> str:
     """Return the warning for a bias of a product that has elements at an end of int32; "" for other nodes."""
     if node.op != "add" or not any(name in makers and makers[name].op in PRODUCTS for name in node.inputs):
         return ""

@@ -14,7 +14,7 @@ import numpy as np
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.arithmetic import Arithmetic, Interval, WideIntervals, arithmetic_of, interval
-from bitsynth.graph.exactly import Exactly
+from bitsynth.graph.exact_numbers import ExactNumbers
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Integers, Tensor
@@ -42,7 +42,7 @@ class Evaluation(Mapping[str, Any]):
 
     def floats(self, name: str) -> Tensor:
         """The numbers on an edge, rounded to its type of the file; integers of an integer type as they are."""
-        return floats(self.graph, name, self.by_name[name])
+        return to_floats(self.graph, name, self.by_name[name])
 
     def outputs(self) -> tuple[Tensor, ...]:
         """The numbers on each output of the network."""
@@ -70,13 +70,13 @@ def stream(graph: Graph, inputs: Mapping[str, Tensor]) -> Iterator[tuple[str, An
     for name in graph.inputs:
         if name not in inputs:
             raise SpecError(f"input {name} is missing")
-        with _fitting(f"input {name}", graph, [name]):
-            values[name] = _given(graph, name, np.asarray(inputs[name]))
+        with _naming_too_large(f"input {name}", graph, [name]):
+            values[name] = _check_input(graph, name, np.asarray(inputs[name]))
         yield name, values[name]
-    exact = Exactly(graph, values, graph.makers())
-    unread = _unread_after(graph)
+    exact = ExactNumbers(graph, values, graph.makers())
+    unread = _find_last_reads(graph)
     for place, node in enumerate(graph.nodes):
-        with _fitting(str(node), graph, node.outputs):
+        with _naming_too_large(str(node), graph, node.outputs):
             made = dict(zip(node.outputs, evaluate(node, graph, values, exact), strict=True))
         values.update(made)
         yield from made.items()
@@ -85,7 +85,7 @@ def stream(graph: Graph, inputs: Mapping[str, Tensor]) -> Iterator[tuple[str, An
 
 
 @contextmanager
-def _fitting(what: str, graph: Graph, names: Sequence[str]) -> Iterator[None]:
+def _naming_too_large(what: str, graph: Graph, names: Sequence[str]) -> Iterator[None]:
     """Name `what` needs memory for the edges `names` if there is too little."""
     try:
         yield
@@ -94,7 +94,7 @@ def _fitting(what: str, graph: Graph, names: Sequence[str]) -> Iterator[None]:
         raise MemoryError(f"{what}: the reference's values of shape {shapes} do not fit") from None
 
 
-def _unread_after(graph: Graph) -> dict[int, list[str]]:
+def _find_last_reads(graph: Graph) -> dict[int, list[str]]:
     """Find for each node, by its place, the edges that no later node reads.
 
     A number that exact arithmetic leaves open is computed again from the inputs of its node, so these are alive as
@@ -114,7 +114,7 @@ def _unread_after(graph: Graph) -> dict[int, list[str]]:
     return unread
 
 
-def floats(graph: Graph, name: str, value: Any) -> Tensor:
+def to_floats(graph: Graph, name: str, value: Any) -> Tensor:
     """Return the numbers of a value of the edge `name`, rounded to its type of the file; integers as they are."""
     edge = graph.edges[name]
     if isinstance(edge.type, Integers) and not edge.is_float:
@@ -126,7 +126,7 @@ def floats(graph: Graph, name: str, value: Any) -> Tensor:
     return arithmetic_of("onnx").typed(number, edge.dtype)  # type: ignore[no-any-return]
 
 
-def enclosure(graph: Graph, inputs: Mapping[str, Interval], end: str) -> Interval:
+def enclose(graph: Graph, inputs: Mapping[str, Interval], end: str) -> Interval:
     """Integers of the edge `end` between which they are for all inputs, by name, in intervals of integers.
 
     By real arithmetic: SpecError for another reference, or if nodes that turn back make integers of integers.
@@ -134,19 +134,21 @@ def enclosure(graph: Graph, inputs: Mapping[str, Interval], end: str) -> Interva
     if graph.reference != "exact":
         raise SpecError("intervals are of real arithmetic alone")
     values: dict[str, Any] = {**graph.constants, **inputs}
-    exact = Exactly(graph, values, graph.makers())
+    exact = ExactNumbers(graph, values, graph.makers())
     for node in graph.nodes:
         wide = [name for name in node.inputs if isinstance(values[name], Interval)]
         made = graph.edges[node.outputs[0]]
         if wide and isinstance(made.type, Integers) and TABLE[node.op].kind == "elementwise":
-            values[made.name] = _at_both_ends(node, graph, values, exact, wide)
+            values[made.name] = _evaluate_ends(node, graph, values, exact, wide)
         else:
             arithmetic = WideIntervals() if wide else None
             values.update(zip(node.outputs, evaluate(node, graph, values, exact, arithmetic), strict=True))
     return interval(values[end])
 
 
-def _at_both_ends(node: Node, graph: Graph, values: Mapping[str, Any], exact: Exactly, wide: list[str]) -> Interval:
+def _evaluate_ends(
+    node: Node, graph: Graph, values: Mapping[str, Any], exact: ExactNumbers, wide: list[str]
+) -> Interval:
     """The integers between those that a monotone node makes of the ends of one interval of integers."""
     (name,) = wide if len(wide) == 1 else ("",)
     if not name or not TABLE[node.op].monotone or not isinstance(graph.edges[name].type, Integers):
@@ -158,7 +160,7 @@ def _at_both_ends(node: Node, graph: Graph, values: Mapping[str, Any], exact: Ex
 
 
 def evaluate(
-    node: Node, graph: Graph, values: Mapping[str, Any], exact: Exactly, arithmetic: Arithmetic | None = None
+    node: Node, graph: Graph, values: Mapping[str, Any], exact: ExactNumbers, arithmetic: Arithmetic | None = None
 ) -> list[Any]:
     """What a node makes of the values of its inputs."""
     site = Site(
@@ -177,13 +179,13 @@ def evaluate(
         raise SpecError(f"{node}: {error}; exact arithmetic has real numbers alone: name another reference") from None
 
 
-def _given(graph: Graph, name: str, value: Tensor) -> Any:
+def _check_input(graph: Graph, name: str, value: Tensor) -> Any:
     edge = graph.edges[name]
     if value.shape != edge.shape:
         raise SpecError(f"input {name} has shape {value.shape}, not {edge.shape}")
     kind = edge.type
     if not isinstance(kind, Integers):
-        return _reals(graph, name, arithmetic_of("onnx").typed(value, edge.dtype))
+        return _require_reals(graph, name, arithmetic_of("onnx").typed(value, edge.dtype))
     with np.errstate(all="ignore"):
         made, off = value, value.astype(np.int64) != value
         if edge.is_float and value.dtype.kind not in "iu":
@@ -192,16 +194,16 @@ def _given(graph: Graph, name: str, value: Tensor) -> Any:
             off = ~kind.stands_for(made, value, edge.dtype)
         off |= ~((made >= kind.low) & (made <= kind.high) & ((made - kind.low) % kind.step == 0))
     if off.any():
-        raise SpecError(f"input {edge.name}: {value[off].flat[0]:g} is {_no_code(kind)}")
+        raise SpecError(f"input {edge.name}: {value[off].flat[0]:g} is {_describe_codes(kind)}")
     return made.astype(np.int64)
 
 
-def _no_code(kind: Integers) -> str:
+def _describe_codes(kind: Integers) -> str:
     every = f"the integers {kind.least} to {kind.most}" + (f", every {kind.step}nd" if kind.step > 1 else "")
     return f"not one of {every}" + ("" if kind.is_plain else f", times {kind.scale.flat[0]:g}")
 
 
-def _reals(graph: Graph, name: str, value: Tensor) -> Tensor:
+def _require_reals(graph: Graph, name: str, value: Tensor) -> Tensor:
     if graph.reference == "exact" and not np.isfinite(value.astype(np.float64)).all():
         raise SpecError(f"input {name} holds infinity or NaN, which are no real numbers; name another reference")
     return value

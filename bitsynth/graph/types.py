@@ -16,8 +16,8 @@ Tensor = NDArray[Any]
 Shape = tuple[int, ...]
 
 _ONE = np.ones((), np.float64)
-_NONE = np.zeros((), np.float64)
-_WIDEST = 1 << 53
+_ZERO = np.zeros((), np.float64)
+_MAX_FLOAT64_INTEGER = 1 << 53
 INT32 = (-(1 << 31), (1 << 31) - 1)
 EPSILON = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 """From 1 to the next number of a type."""
@@ -40,7 +40,7 @@ class Integers:
     low: Tensor
     high: Tensor
     scale: Tensor = field(default_factory=lambda: _ONE)
-    zero: Tensor = field(default_factory=lambda: _NONE)
+    zero: Tensor = field(default_factory=lambda: _ZERO)
     step: int = 1
 
     @classmethod
@@ -175,13 +175,13 @@ def limits(dtype: str) -> tuple[int, int]:
     return (0, (1 << width) - 1) if signed else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
 
 
-def whole(dtype: str) -> Integers:
+def full_range(dtype: str) -> Integers:
     """All integers of a type; of 64 bits those that float64 holds."""
     low, high = limits(dtype)
-    return Integers.between(max(low, -_WIDEST), min(high, _WIDEST))
+    return Integers.between(max(low, -_MAX_FLOAT64_INTEGER), min(high, _MAX_FLOAT64_INTEGER))
 
 
-def compressed(array: Tensor) -> Tensor:
+def compress(array: Tensor) -> Tensor:
     """The array with each axis along which it is constant cut to 1, or a number if all axes are."""
     for axis in range(array.ndim):
         if array.shape[axis] > 1:
@@ -191,7 +191,7 @@ def compressed(array: Tensor) -> Tensor:
     return array.reshape(()) if array.size == 1 else array
 
 
-def taken(array: Tensor, places: Tensor, axis: int) -> Tensor:
+def take_places(array: Tensor, places: Tensor, axis: int) -> Tensor:
     """The array at `places` of an axis; as it is if it has no such axis, or is alike along it."""
     return array.take(places, axis) if 0 <= axis < array.ndim and array.shape[axis] > 1 else array
 

@@ -9,11 +9,11 @@ import numpy as np
 from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
 from bitsynth.graph.types import Tensor
 
-_MOST = 2.0**62
+_MAX_ROUNDED = 2.0**62
 """Integers that rounding makes are of at most this size."""
 
 
-class OfArrays(Arithmetic):
+class ArrayArithmetic(Arithmetic):
     """What such arithmetics share."""
 
     def move(self, apply: Callable[..., Tensor], *numbers: Quantity) -> Quantity:
@@ -31,7 +31,7 @@ class OfArrays(Arithmetic):
             return function(number).astype(np.int64)
         nan = np.isnan(number)
         made = function(np.where(nan, -np.inf, number))
-        return np.where(nan & np.isinf(made), 0, made).clip(-_MOST, _MOST).astype(np.int64)
+        return np.where(nan & np.isinf(made), 0, made).clip(-_MAX_ROUNDED, _MAX_ROUNDED).astype(np.int64)
 
     def maximum(self, a: Quantity, b: Quantity) -> Quantity:
         """The greater of each two."""

@@ -12,7 +12,7 @@ from bitsynth.graph.types import Tensor
 
 _Bounds = tuple[Tensor, Tensor]
 """The least and the greatest numbers: one array twice if all are known exactly."""
-_BLOCK = 1 << 15
+_BLOCK_ELEMENTS = 1 << 15
 """Elements of a block: a dozen arrays of them lie in a second cache."""
 
 
@@ -22,11 +22,11 @@ def in_blocks(made: Callable[[Tensor, Tensor], _Bounds]) -> Callable[[Tensor, Te
     @wraps(made)
     def run(a: Tensor, b: Tensor) -> _Bounds:
         shape = np.broadcast_shapes(a.shape, b.shape)
-        if prod(shape) <= _BLOCK:
+        if prod(shape) <= _BLOCK_ELEMENTS:
             return made(a, b)
         axis = next(k for k, n in enumerate(shape) if n > 1)
         a, b = (x.reshape(*[1] * (len(shape) - x.ndim), *x.shape) for x in (a, b))
-        step = max(1, _BLOCK // prod(shape[axis + 1 :]))
+        step = max(1, _BLOCK_ELEMENTS // prod(shape[axis + 1 :]))
         low = high = np.empty(shape)
         for first in range(0, shape[axis], step):
             where = (*[slice(None)] * axis, slice(first, first + step))

@@ -15,13 +15,13 @@ _TINY, _HUGE = 2.0**-900, 2.0**900
 """Beyond these, errors of products may get lost: bounds always move."""
 
 
-def down(a: Tensor, ulps: int = 1) -> Tensor:
+def step_down(a: Tensor, ulps: int = 1) -> Tensor:
     """The number so many units in the last place lower."""
     made: Tensor = a - ulps * np.spacing(np.abs(a))
     return made
 
 
-def up(a: Tensor, ulps: int = 1) -> Tensor:
+def step_up(a: Tensor, ulps: int = 1) -> Tensor:
     """The number so many units in the last place higher."""
     made: Tensor = a + ulps * np.spacing(np.abs(a))
     return made
@@ -38,7 +38,7 @@ def _bounds(near: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @in_blocks
-def added(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def add_bounds(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """The bounds of a + b."""
     near = a + b
     back = near - a
@@ -54,7 +54,7 @@ def _product_error(a: Tensor, b: Tensor, near: Tensor) -> Tensor:
     return error
 
 
-def _outside(near: Tensor, *factors: Tensor) -> Tensor:
+def _may_lose_error(near: Tensor, *factors: Tensor) -> Tensor:
     """Where a result other than 0 is so small, or a number so large, that errors may get lost."""
     size = np.abs(near)
     made: Tensor = (size < _TINY) & (size > 0)
@@ -64,35 +64,35 @@ def _outside(near: Tensor, *factors: Tensor) -> Tensor:
     return made
 
 
-def _widened(bounds: tuple[Tensor, Tensor], where: Tensor) -> tuple[Tensor, Tensor]:
+def _widen(bounds: tuple[Tensor, Tensor], where: Tensor) -> tuple[Tensor, Tensor]:
     if not where.any():
         return bounds
     low, high = bounds
-    return np.where(where, down(low), low), np.where(where, up(high), high)
+    return np.where(where, step_down(low), low), np.where(where, step_up(high), high)
 
 
 @in_blocks
-def multiplied(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def multiply_bounds(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """The bounds of a * b."""
     with np.errstate(all="ignore"):
         near = a * b
         lost = (near == 0) & (a != 0) & (b != 0)
-        return _widened(_bounds(near, _product_error(a, b, near)), _outside(near, a, b) | lost)
+        return _widen(_bounds(near, _product_error(a, b, near)), _may_lose_error(near, a, b) | lost)
 
 
 @in_blocks
-def divided(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def divide_bounds(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """The bounds of a / b."""
     with np.errstate(all="ignore"):
         near = a / b
         back = near * b
         left = ((a - back) - _product_error(near, b, back)) * np.sign(b)
         lost = (near == 0) & (a != 0)
-        return _widened(_bounds(near, np.nan_to_num(left)), _outside(near, a, b) | lost)
+        return _widen(_bounds(near, np.nan_to_num(left)), _may_lose_error(near, a, b) | lost)
 
 
-def rooted(a: Tensor) -> tuple[Tensor, Tensor]:
+def sqrt_bounds(a: Tensor) -> tuple[Tensor, Tensor]:
     """The bounds of the root of a, of 0 where that is less."""
     near = np.sqrt(np.maximum(a, 0))
     back = near * near
-    return _widened(_bounds(near, (a - back) - _product_error(near, near, back)), _outside(back))
+    return _widen(_bounds(near, (a - back) - _product_error(near, near, back)), _may_lose_error(back))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.arithmetic.arrays import OfArrays
+from bitsynth.graph.arithmetic.arrays import ArrayArithmetic
 from bitsynth.graph.arithmetic.base import Quantity
 from bitsynth.graph.arithmetic.fractions import Fractions
 from bitsynth.graph.arithmetic.intervals import Interval, Intervals
@@ -18,7 +18,7 @@ Indices = tuple[Tensor, ...]
 """Indices of elements, an array an axis."""
 
 
-class Floats(OfArrays):
+class Floats(ArrayArithmetic):
     """Arrays of numpy, each operation rounded once to the type at hand: sums and functions too."""
 
     def __init__(self, reference: str) -> None:
@@ -47,7 +47,7 @@ class Floats(OfArrays):
             first, second = rows[(*where[:-2], where[-2])], columns[(*where[:-2], where[-1])]
             return np.asarray((_FRACTIONS.constant(first) * _FRACTIONS.constant(second)).sum(-1))
 
-        return rounded_once(_INTERVALS.matmul(a, b), np.result_type(a, b), exactly)
+        return round_once(_INTERVALS.matmul(a, b), np.result_type(a, b), exactly)
 
     def sum(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
         kept = [k for k in range(a.ndim) if k not in axes]
@@ -56,16 +56,16 @@ class Floats(OfArrays):
         def exactly(where: Indices) -> Tensor:
             return np.asarray(_FRACTIONS.constant(rows[tuple(where[k] for k in kept)]).sum(-1))
 
-        return rounded_once(_INTERVALS.sum(a, axes), a.dtype, exactly)
+        return round_once(_INTERVALS.sum(a, axes), a.dtype, exactly)
 
     def call(self, name: str, a: Quantity) -> Quantity:
         def exactly(where: Indices) -> Tensor:
             return np.asarray(_FRACTIONS.call(name, _FRACTIONS.constant(a[where])))
 
-        return rounded_once(_INTERVALS.call(name, a), a.dtype, exactly)
+        return round_once(_INTERVALS.call(name, a), a.dtype, exactly)
 
 
-def rounded_once(bounds: Interval, dtype: np.dtype[Any], exactly: Callable[[Indices], Tensor]) -> Tensor:
+def round_once(bounds: Interval, dtype: np.dtype[Any], exactly: Callable[[Indices], Tensor]) -> Tensor:
     """The real numbers within `bounds` as the nearest of a float type, of two the even one; the same on every host.
 
     `exactly` gives fractions at the places where both bounds do not round alike.

@@ -9,34 +9,34 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.arithmetic.arrays import OfArrays
+from bitsynth.graph.arithmetic.arrays import ArrayArithmetic
 from bitsynth.graph.arithmetic.base import Quantity
 from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
 from bitsynth.graph.types import Edge, Integers, Tensor
 
-MOST_BITS = 1 << 16
+MAX_BITS = 1 << 16
 """The most bits of a fraction, its numerator's and its denominator's together: those of 30 float64 numbers with the
 least exponents multiplied, or of some 1,000 float32 ones with ordinary exponents. An operation on two of them takes
 about 7 ms."""
 
 
 class TooLong(ArithmeticError):
-    """A fraction of more than `MOST_BITS` bits."""
+    """A fraction of more than `MAX_BITS` bits."""
 
 
-def bits(number: Fraction) -> int:
+def count_bits(number: Fraction) -> int:
     """Return the bits of a fraction: its numerator's and its denominator's."""
     return number.numerator.bit_length() + number.denominator.bit_length()
 
 
 def require_short(number: Fraction) -> Fraction:
-    """Return the number; TooLong if it has more than `MOST_BITS` bits."""
-    if (found := bits(number)) > MOST_BITS:
-        raise TooLong(f"an exact value would be a fraction of {found:,} bits, more than the {MOST_BITS:,} allowed")
+    """Return the number; TooLong if it has more than `MAX_BITS` bits."""
+    if (found := count_bits(number)) > MAX_BITS:
+        raise TooLong(f"an exact value would be a fraction of {found:,} bits, more than the {MAX_BITS:,} allowed")
     return number
 
 
-class Fractions(OfArrays):
+class Fractions(ArrayArithmetic):
     """Object arrays of fractions."""
 
     reference = "exact"
@@ -59,7 +59,7 @@ class Fractions(OfArrays):
         return np.matmul(a, b)
 
     def sum(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
-        return _total(a, axes)
+        return _add_up(a, axes)
 
     def call(self, name: str, a: Quantity) -> Quantity:
         return np.vectorize(FUNCTIONS[name], otypes=[object])(a)
@@ -83,7 +83,7 @@ class SomeFractions(Fractions):
         return super().steps(function, number, exactly=exactly).astype(object)
 
 
-def _total(a: Quantity, axes: tuple[int, ...]) -> Quantity:
+def _add_up(a: Quantity, axes: tuple[int, ...]) -> Quantity:
     """Sums along axes, which stay as 1; TooLong as soon as one is, as sums of many denominators become."""
     kept = [1 if k in axes else n for k, n in enumerate(a.shape)]
     rows = a.transpose([*axes, *(k for k in range(a.ndim) if k not in axes)]).reshape(-1, math.prod(kept))

@@ -15,12 +15,19 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
-from bitsynth.graph.arithmetic.directed import added, divided, down, multiplied, rooted, up
+from bitsynth.graph.arithmetic.directed import (
+    add_bounds,
+    divide_bounds,
+    multiply_bounds,
+    sqrt_bounds,
+    step_down,
+    step_up,
+)
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 
-_ULPS = 8
+_FUNCTION_ULPS = 8
 """Units in the last place by which functions of numpy and libm may be off; their documentation says 4 and less."""
-_INTEGERS = 2.0**53
+_MAX_INTEGER = 2.0**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +60,8 @@ class Interval:
 
     def __add__(self, other: Any) -> Interval:
         other = interval(other)
-        least = added(self.low, other.low)
-        most = least if self.is_point and other.is_point else added(self.high, other.high)
+        least = add_bounds(self.low, other.low)
+        most = least if self.is_point and other.is_point else add_bounds(self.high, other.high)
         return Interval(least[0], most[1])
 
     def __sub__(self, other: Any) -> Interval:
@@ -62,11 +69,11 @@ class Interval:
 
     def __mul__(self, other: Any) -> Interval:
         other = interval(other)
-        return _hull([multiplied(a, b) for a in self._ends for b in other._ends])
+        return _hull([multiply_bounds(a, b) for a in self._ends for b in other._ends])
 
     def __truediv__(self, other: Any) -> Interval:
         other = interval(other)
-        made = _hull([divided(a, b) for a in self._ends for b in other._ends])
+        made = _hull([divide_bounds(a, b) for a in self._ends for b in other._ends])
         around = (other.low <= 0) & (other.high >= 0)
         if (self.is_point and other.is_point) or not around.any():
             return made
@@ -128,17 +135,17 @@ class Intervals(Arithmetic):
         a, b = interval(a), interval(b)
         middle_a, middle_b = (x.low if x.is_point else (x.low + x.high) / 2 for x in (a, b))
         made = np.matmul(middle_a, middle_b)
-        exact = _grain(middle_a) * _grain(middle_b) * _INTEGERS if a.is_point and b.is_point else 0.0
+        exact = _find_grain(middle_a) * _find_grain(middle_b) * _MAX_INTEGER if a.is_point and b.is_point else 0.0
         if (np.abs(middle_a).max(initial=0) * np.abs(middle_b).sum(-2)).max(initial=0) < exact:
             return interval(made)
         size = np.matmul(np.abs(middle_a), np.abs(middle_b))
         if size.max(initial=0) < exact:
             return interval(made)
-        spread_a, spread_b = up((a.high - a.low) / 2, 2), up((b.high - b.low) / 2, 2)
+        spread_a, spread_b = step_up((a.high - a.low) / 2, 2), step_up((b.high - b.low) / 2, 2)
         error = (middle_a.shape[-1] + 4) * 2.0**-53 * size
         error = error + np.matmul(np.abs(middle_a) + spread_a, spread_b) + np.matmul(spread_a, np.abs(middle_b))
         error = error * (1 + 2.0**-20)
-        return Interval(down(made - error), up(made + error))
+        return Interval(step_down(made - error), step_up(made + error))
 
     def maximum(self, a: Quantity, b: Quantity) -> Interval:
         a, b = interval(a), interval(b)
@@ -166,10 +173,13 @@ class Intervals(Arithmetic):
     def call(self, name: str, a: Quantity) -> Interval:
         a = interval(a)
         if name == "sqrt":
-            return Interval(rooted(a.low)[0], rooted(a.high)[1])
-        low, high = (_NEAR[name](x) for x in (a.low, a.high))
-        at, known = _KNOWN[name]
-        return Interval(np.where(a.low == at, known, down(low, _ULPS)), np.where(a.high == at, known, up(high, _ULPS)))
+            return Interval(sqrt_bounds(a.low)[0], sqrt_bounds(a.high)[1])
+        low, high = (_APPROXIMATE[name](x) for x in (a.low, a.high))
+        at, known = _RATIONAL_POINTS[name]
+        return Interval(
+            np.where(a.low == at, known, step_down(low, _FUNCTION_ULPS)),
+            np.where(a.high == at, known, step_up(high, _FUNCTION_ULPS)),
+        )
 
 
 class WideIntervals(Intervals):
@@ -180,14 +190,14 @@ class WideIntervals(Intervals):
         return Interval(function(given.low), function(given.high))
 
 
-_NEAR: dict[str, Callable[[Tensor], Tensor]] = {
+_APPROXIMATE: dict[str, Callable[[Tensor], Tensor]] = {
     "exp": np.exp,
     "log": np.log,
     "erf": np.vectorize(erf, otypes=[np.float64]),
     "tanh": np.tanh,
     "sigmoid": lambda a: np.where(a >= 0, 1.0, np.exp(-np.abs(a))) / (1 + np.exp(-np.abs(a))),
 }
-_KNOWN = {"exp": (0, 1.0), "log": (1, 0.0), "erf": (0, 0.0), "tanh": (0, 0.0), "sigmoid": (0, 0.5)}
+_RATIONAL_POINTS = {"exp": (0, 1.0), "log": (1, 0.0), "erf": (0, 0.0), "tanh": (0, 0.0), "sigmoid": (0, 0.5)}
 """Where a function of a rational number is rational, and what it is there."""
 
 
@@ -198,7 +208,7 @@ def _hull(bounds: list[tuple[Tensor, Tensor]]) -> Interval:
     return Interval(np.minimum.reduce(np.broadcast_arrays(*lows)), np.maximum.reduce(np.broadcast_arrays(*highs)))
 
 
-def _grain(a: Tensor) -> float:
+def _find_grain(a: Tensor) -> float:
     """A power of two of which all numbers are multiples; 0 if none is found."""
     return next((2.0**-k for k in (0, 8, 16, 24, 32, 40) if _is_whole(np.ldexp(a, k) if k else a)), 0.0)
 

@@ -9,9 +9,9 @@ from math import isqrt
 
 _DIGITS = 80
 """Of functions whose values are irrational: none lies so near to a decision that these do not tell."""
-_FARTHEST = Fraction(10_000)
+_MAX_EXPONENT = Fraction(10_000)
 """The exponent beyond which powers of e are less than 10 to the power of -4,300, or more than 10 to that of 4,300."""
-_FAR = 13
+_MAX_SERIES_ARGUMENT = 13
 """Beyond this the error function is made by its distance from 1, of which the digits of a series leave none."""
 
 
@@ -28,12 +28,12 @@ def _sqrt(x: Fraction) -> Fraction:
 def _exp(x: Fraction) -> Fraction:
     """The power of e, with as many digits of its distance from 1 for small numbers.
 
-    Beyond `_FARTHEST` it is as there: without being 0 as good as 0, or greater than anything, to all but fractions of
+    Beyond `_MAX_EXPONENT` it is as there: without being 0 as good as 0, or greater than anything, to all but fractions of
     thousands of digits.
     """
     if x == 0:
         return Fraction(1)
-    x = min(max(x, -_FARTHEST), _FARTHEST)
+    x = min(max(x, -_MAX_EXPONENT), _MAX_EXPONENT)
     with localcontext(_context(max(0, _digits(x.denominator) - _digits(x.numerator)))):
         return Fraction(_decimal(x).exp())
 
@@ -53,13 +53,13 @@ def _log(x: Fraction) -> Fraction:
 
 def _erf(x: Fraction) -> Fraction:
     """The error function by its series; far from 0 by its distance from 1 (Abramowitz and Stegun 7.1.5, 7.1.23)."""
-    if abs(x) > _FAR:
+    if abs(x) > _MAX_SERIES_ARGUMENT:
         root = _sqrt(_PI)
         return (1 - _exp(-x * x) / (abs(x) * root)) * (1 if x > 0 else -1)
     with localcontext(_context(2 * _DIGITS)):
         square = _decimal(x * x)
         total = term = Decimal(1)
-        for n in range(1, 8 * _FAR**2):
+        for n in range(1, 8 * _MAX_SERIES_ARGUMENT**2):
             term = -term * square / n
             total += term / (2 * n + 1)
             if abs(term) < Decimal(10) ** (-2 * _DIGITS):

@@ -8,8 +8,8 @@ import numpy as np
 
 from bitsynth.graph.arithmetic import Quantity
 from bitsynth.graph.arithmetic.intervals import interval
-from bitsynth.graph.operators.site import Site, elementwise, of_integers
-from bitsynth.graph.types import Integers, Tensor, compressed
+from bitsynth.graph.operators.site import Site, elementwise_operator, for_integers
+from bitsynth.graph.types import Integers, Tensor, compress
 
 
 def _add(site: Site, a: Quantity, b: Quantity) -> Quantity:
@@ -40,7 +40,7 @@ def _summed(sign: int) -> Any:
         low, high = (b.low, b.high) if sign > 0 else (-b.high, -b.low)
         return Integers.between(a.low + low, a.high + high, a.scale, 0.0, 2 if a.step == b.step == 2 else 1)
 
-    return of_integers(rule)
+    return for_integers(rule)
 
 
 def _product_grid(kinds: list[Integers]) -> Integers | None:
@@ -60,16 +60,16 @@ def _rescaled(site: Site) -> Integers | None:
     scale = interval(kind.scale) * ratio if site.node.op == "mul" else interval(kind.scale) / ratio
     if not scale.is_point or not (ratio.low > 0).all() or not np.isfinite(scale.low).all():
         return None
-    return Integers(kind.low, kind.high, compressed(scale.low), kind.zero, kind.step)
+    return Integers(kind.low, kind.high, compress(scale.low), kind.zero, kind.step)
 
 
 def _multiplied(site: Site) -> Integers | None:
     """Products of integers where both are the numbers; else integers on another scale."""
-    return of_integers(_product_grid)(site) or _rescaled(site)
+    return for_integers(_product_grid)(site) or _rescaled(site)
 
 
 def _multiply_on(site: Site, a: Tensor, b: Tensor) -> Tensor:
-    return a * b if of_integers(_product_grid)(site) else _first(site, a, b)
+    return a * b if for_integers(_product_grid)(site) else _first(site, a, b)
 
 
 def _first(site: Site, a: Tensor, b: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def _cut_grid(function: Any) -> Any:
             return None
         return Integers.between(function(a.low, b.low), function(a.high, b.high), a.scale)
 
-    return of_integers(rule)
+    return for_integers(rule)
 
 
 def _zero(kind: Integers) -> Tensor:
@@ -214,27 +214,31 @@ def _same(kinds: list[Integers]) -> Integers | None:
 
 
 ROWS = (
-    elementwise("add", _add, monotone=True, grid=_summed(1)),
-    elementwise("sub", _subtract, monotone=True, grid=_summed(-1)),
-    elementwise("mul", _multiply, monotone=True, grid=_multiplied, on=_multiply_on),
-    elementwise("div", _divide, monotone=True, grid=_rescaled, on=_first),
-    elementwise("max", _maximum, monotone=True, grid=_cut_grid(np.maximum), on=lambda _, a, b: np.maximum(a, b)),
-    elementwise("min", _minimum, monotone=True, grid=_cut_grid(np.minimum), on=lambda _, a, b: np.minimum(a, b)),
-    elementwise("neg", _negate, monotone=True, grid=of_integers(_negated)),
-    elementwise("abs", _absolute),
-    elementwise("relu", _relu, monotone=True, grid=of_integers(_relu_grid), on=_relu_on),
-    elementwise("leaky_relu", _leaky, floats=True),
-    elementwise("hard_sigmoid", _hard_sigmoid, monotone=True, floats=True),
-    elementwise("hard_swish", _hard_swish, floats=True),
-    elementwise("clip", _clip, monotone=True, grid=_clip_grid, on=_clip_on),
-    elementwise("power", _power),
-    elementwise("sqrt", _function("sqrt"), monotone=True, floats=True),
-    elementwise("exp", _function("exp"), floats=True),
-    elementwise("log", _function("log"), floats=True),
-    elementwise("erf", _function("erf"), floats=True),
-    elementwise("tanh", _function("tanh"), floats=True),
-    elementwise("sigmoid", _function("sigmoid"), floats=True),
-    elementwise("cast", _identity, monotone=True, grid=of_integers(_same)),
-    elementwise("batch_norm", _batch_norm, monotone=True, floats=True),
+    elementwise_operator("add", _add, monotone=True, grid=_summed(1)),
+    elementwise_operator("sub", _subtract, monotone=True, grid=_summed(-1)),
+    elementwise_operator("mul", _multiply, monotone=True, grid=_multiplied, on=_multiply_on),
+    elementwise_operator("div", _divide, monotone=True, grid=_rescaled, on=_first),
+    elementwise_operator(
+        "max", _maximum, monotone=True, grid=_cut_grid(np.maximum), on=lambda _, a, b: np.maximum(a, b)
+    ),
+    elementwise_operator(
+        "min", _minimum, monotone=True, grid=_cut_grid(np.minimum), on=lambda _, a, b: np.minimum(a, b)
+    ),
+    elementwise_operator("neg", _negate, monotone=True, grid=for_integers(_negated)),
+    elementwise_operator("abs", _absolute),
+    elementwise_operator("relu", _relu, monotone=True, grid=for_integers(_relu_grid), on=_relu_on),
+    elementwise_operator("leaky_relu", _leaky, floats=True),
+    elementwise_operator("hard_sigmoid", _hard_sigmoid, monotone=True, floats=True),
+    elementwise_operator("hard_swish", _hard_swish, floats=True),
+    elementwise_operator("clip", _clip, monotone=True, grid=_clip_grid, on=_clip_on),
+    elementwise_operator("power", _power),
+    elementwise_operator("sqrt", _function("sqrt"), monotone=True, floats=True),
+    elementwise_operator("exp", _function("exp"), floats=True),
+    elementwise_operator("log", _function("log"), floats=True),
+    elementwise_operator("erf", _function("erf"), floats=True),
+    elementwise_operator("tanh", _function("tanh"), floats=True),
+    elementwise_operator("sigmoid", _function("sigmoid"), floats=True),
+    elementwise_operator("cast", _identity, monotone=True, grid=for_integers(_same)),
+    elementwise_operator("batch_norm", _batch_norm, monotone=True, floats=True),
 )
 """`tanh`, `sigmoid`, `exp`, `log` and `erf` count as not monotone: implementations in float32 are not."""

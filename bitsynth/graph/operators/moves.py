@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.operators.site import Operator, Site, common
-from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Tensor, compressed
+from bitsynth.graph.operators.site import Operator, Site, common_dtype
+from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Tensor, compress
 
 _Move = Callable[..., Tensor]
-_MOST_ELEMENTS = 1 << 28
+_MAX_ELEMENTS = 1 << 28
 
 
-def move(name: str, apply: Callable[..., Tensor]) -> Operator:
+def move_operator(name: str, apply: Callable[..., Tensor]) -> Operator:
     """A row that `apply(site, *arrays)` does, on integers and on numbers alike."""
 
     def infer(site: Site) -> list[Edge]:
@@ -24,7 +24,7 @@ def move(name: str, apply: Callable[..., Tensor]) -> Operator:
         except (ValueError, IndexError) as error:
             shapes = ", ".join(str(e.shape) for e in site.inputs)
             raise site.fail(f"does not fit {shapes}: {error}") from None
-        return [site.made(shape, _moved_type(site, apply), common(site))]
+        return [site.made(shape, _moved_type(site, apply), common_dtype(site))]
 
     def run(site: Site, *values: Any) -> list[Any]:
         if isinstance(site.outputs[0].type, Integers):
@@ -36,8 +36,8 @@ def move(name: str, apply: Callable[..., Tensor]) -> Operator:
 
 def _require_small(site: Site) -> None:
     sizes = site.get("sizes") or ()
-    if np.prod([float(n) for n in sizes]) > _MOST_ELEMENTS:
-        raise site.fail(f"makes a tensor of shape {tuple(sizes)}, more than {_MOST_ELEMENTS:,} elements")
+    if np.prod([float(n) for n in sizes]) > _MAX_ELEMENTS:
+        raise site.fail(f"makes a tensor of shape {tuple(sizes)}, more than {_MAX_ELEMENTS:,} elements")
 
 
 def _moved_type(site: Site, apply: _Move) -> EdgeType:
@@ -49,7 +49,7 @@ def _moved_type(site: Site, apply: _Move) -> EdgeType:
         low, high, scale, zero = _parts(kinds[0])
     else:
         low, high, scale, zero = (
-            compressed(apply(site, *(np.broadcast_to(p, e.shape) for p, e in zip(some, site.inputs, strict=True))))
+            compress(apply(site, *(np.broadcast_to(p, e.shape) for p, e in zip(some, site.inputs, strict=True))))
             for some in zip(*map(_parts, kinds), strict=True)
         )
     if site.get("fills"):
@@ -127,14 +127,14 @@ def _space_to_depth(site: Site, x: Tensor) -> Tensor:
 
 
 ROWS = (
-    move("reshape", _reshape),
-    move("transpose", _transpose),
-    move("concatenate", _concatenate),
-    move("slice", _slice),
-    move("gather", _gather),
-    move("pad", _pad),
-    move("expand", _expand),
-    move("resize", _resize),
-    move("depth_to_space", _depth_to_space),
-    move("space_to_depth", _space_to_depth),
+    move_operator("reshape", _reshape),
+    move_operator("transpose", _transpose),
+    move_operator("concatenate", _concatenate),
+    move_operator("slice", _slice),
+    move_operator("gather", _gather),
+    move_operator("pad", _pad),
+    move_operator("expand", _expand),
+    move_operator("resize", _resize),
+    move_operator("depth_to_space", _depth_to_space),
+    move_operator("space_to_depth", _space_to_depth),
 )

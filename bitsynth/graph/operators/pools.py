@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.arithmetic import Interval, Quantity
-from bitsynth.graph.operators.site import Operator, Site, held
+from bitsynth.graph.operators.site import Operator, Site, floats_hold
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.ranges import is_per_channel
 from bitsynth.graph.types import Edge, Integers, Reals, Shape, Tensor
@@ -68,7 +68,7 @@ def _summed_edge(site: Site, shape: Shape, count: int, *, padded: bool) -> Edge:
     low, high = (np.asarray(f(b - kind.zero), np.int64) for f, b in ((np.min, kind.low), (np.max, kind.high)))
     low, high = (np.minimum(low, 0), np.maximum(high, 0)) if padded else (low, high)
     made = Integers(low * count, high * count, kind.scale.reshape(()))
-    return site.made(shape, made if held(site, made, "float64") else Reals())
+    return site.made(shape, made if floats_hold(site, made, "float64") else Reals())
 
 
 def _sum_pool(site: Site, value: Any) -> list[Any]:

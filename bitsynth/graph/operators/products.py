@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.arithmetic import Quantity
-from bitsynth.graph.operators.site import Operator, Site, common
+from bitsynth.graph.operators.site import Operator, Site, common_dtype
 from bitsynth.graph.operators.windows import SlidingWindow
-from bitsynth.graph.ranges import convolved, multiplied
+from bitsynth.graph.ranges import infer_convolution, infer_matmul
 from bitsynth.graph.types import INT32, Edge, Integers, Reals, Shape, Tensor
 
-_MOST_WINDOWS = 1 << 18
+_MAX_WINDOW_ELEMENTS = 1 << 18
 """Elements of windows that are written out at once: 2 MB of float64, which stay in the cache."""
 
 
@@ -33,11 +33,11 @@ def _conv_edge(site: Site) -> list[Edge]:
     if min(out, default=1) < 1:
         raise site.fail(f"an image of {x.shape[2:]} is smaller than the window {_window(site).reach}")
     shape = (x.shape[0], w.shape[0], *out)
-    return [_sum_edge(site, shape, convolved(site))]
+    return [_sum_edge(site, shape, infer_convolution(site))]
 
 
 def _sum_edge(site: Site, shape: Shape, kind: Integers | None) -> Edge:
-    dtype = site.get("dtype") or common(site)
+    dtype = site.get("dtype") or common_dtype(site)
     if kind and (kind.least < INT32[0] or kind.most > INT32[1]):
         raise site.fail(f"sums go from {kind.least:,} to {kind.most:,}, which int32 does not hold")
     return site.made(shape, kind or Reals(), dtype)
@@ -100,7 +100,7 @@ def _convolve_integers(site: Site, image: Tensor, weights: Tensor) -> Tensor:
     while parts:
         windows, sums = parts.pop()
         longest = max((0, *pixels), key=lambda axis: windows.shape[axis])
-        if windows.size > _MOST_WINDOWS and windows.shape[longest] > 1:
+        if windows.size > _MAX_WINDOW_ELEMENTS and windows.shape[longest] > 1:
             halves = (np.array_split(x, 2, longest) for x in (windows, sums))
             parts += zip(*halves, strict=True)
         else:
@@ -126,7 +126,7 @@ def _matmul_edge(site: Site) -> list[Edge]:
         shape = _matmul_shape(a.shape, b.shape)
     except (ValueError, IndexError):
         raise site.fail(f"matrices {a.shape} and {b.shape} do not fit") from None
-    return [_sum_edge(site, shape, multiplied(site))]
+    return [_sum_edge(site, shape, infer_matmul(site))]
 
 
 def _multiply(site: Site, *values: Any) -> list[Any]:
@@ -138,7 +138,7 @@ def _multiply(site: Site, *values: Any) -> list[Any]:
     return _result(site, at.maths.move(lambda x: x.reshape(site.outputs[0].shape), made))
 
 
-def terms(site: Site, places: Tensor) -> tuple[Tensor, Tensor]:
+def find_factors(site: Site, places: Tensor) -> tuple[Tensor, Tensor]:
     """For each sum at `places` of the output, where its factors lie in both inputs, counted from 1; 0 is padding."""
     a, b = (np.arange(1, 1 + int(np.prod(e.shape))).reshape(e.shape) for e in site.inputs)
     if site.node.op == "conv":

@@ -11,7 +11,18 @@ import numpy as np
 from bitsynth.errors import SpecError
 from bitsynth.graph.arithmetic import Arithmetic, Floats, Interval, Intervals, Quantity
 from bitsynth.graph.ir import Node
-from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, is_float, limits, numpy_type, whole
+from bitsynth.graph.types import (
+    Edge,
+    EdgeType,
+    Integers,
+    Reals,
+    Shape,
+    Tensor,
+    full_range,
+    is_float,
+    limits,
+    numpy_type,
+)
 
 Dependence = Literal["elementwise", "step", "move", "product", "pool", "reduction"]
 
@@ -96,7 +107,7 @@ class Operator:
     monotone: bool = False
 
 
-def broadcast(site: Site) -> Shape:
+def broadcast_shape(site: Site) -> Shape:
     """The shape that the inputs broadcast to; SpecError if they do not."""
     try:
         return np.broadcast_shapes(*(e.shape for e in site.inputs))
@@ -110,7 +121,7 @@ Grid = Callable[[Site], Integers | None]
 """The integers that come of integers, if numbers stay on one grid."""
 
 
-def elementwise(
+def elementwise_operator(
     name: str,
     meaning: Meaning,
     *,
@@ -125,14 +136,14 @@ def elementwise(
     """
 
     def infer(site: Site) -> list[Edge]:
-        shape = broadcast(site)
-        dtype = site.get("dtype") or common(site)
+        shape = broadcast_shape(site)
+        dtype = site.get("dtype") or common_dtype(site)
         if floats and not is_float(dtype):
             raise site.fail(f"its input is {dtype}; it needs floats")
         if not is_float(dtype):
-            return [site.made(shape, _whole(site, meaning, dtype), dtype)]
+            return [site.made(shape, _integer_range(site, meaning, dtype), dtype)]
         kind = grid(site) if grid else None
-        return [site.made(shape, kind if kind and held(site, kind, dtype) else Reals(), dtype)]
+        return [site.made(shape, kind if kind and floats_hold(site, kind, dtype) else Reals(), dtype)]
 
     def run(site: Site, *values: Any) -> list[Any]:
         (edge,) = site.outputs
@@ -141,12 +152,12 @@ def elementwise(
         if edge.is_float:
             return [(on or meaning)(site, *values)]
         plain = site.in_floats()
-        return [wrapped(plain.maths.typed(meaning(plain, *plain.numbers(values)), "int64"), edge.dtype)]
+        return [wrap(plain.maths.typed(meaning(plain, *plain.numbers(values)), "int64"), edge.dtype)]
 
     return Operator(name, "elementwise", infer, run, monotone)
 
 
-def of_integers(rule: Callable[[list[Integers]], Integers | None]) -> Grid:
+def for_integers(rule: Callable[[list[Integers]], Integers | None]) -> Grid:
     """The rule for inputs that all carry integers."""
     return lambda site: rule(kinds) if (kinds := site.integers()) else None
 
@@ -155,7 +166,7 @@ _PROMOTED = {"float16", "float32", "float64"}
 """Types that some exporters mix, though the standard does not: the widest is that of the result."""
 
 
-def common(site: Site) -> str:
+def common_dtype(site: Site) -> str:
     """The type of the file's result: that of all inputs, or the widest of floats; SpecError if others differ."""
     types = dict.fromkeys(e.dtype for e in site.inputs)
     if len(types) > 1 and not types.keys() <= _PROMOTED:
@@ -163,7 +174,7 @@ def common(site: Site) -> str:
     return max(types, key=lambda name: numpy_type(name).itemsize)
 
 
-def held(site: Site, kind: Integers, dtype: str) -> bool:
+def floats_hold(site: Site, kind: Integers, dtype: str) -> bool:
     """Whether operations on integers give what the reference does: floats must hold each of them."""
     if site.reference == "exact":
         return max(-kind.least, kind.most) < 1 << 53
@@ -171,7 +182,7 @@ def held(site: Site, kind: Integers, dtype: str) -> bool:
     return kind.is_plain and max(-kind.least, kind.most) <= most
 
 
-def wrapped(values: Tensor, dtype: str) -> Tensor:
+def wrap(values: Tensor, dtype: str) -> Tensor:
     """Integers in int64, modulo 2 to the bits of a type of the file."""
     low, high = limits(dtype)
     made = values.astype(np.int64)
@@ -180,15 +191,15 @@ def wrapped(values: Tensor, dtype: str) -> Tensor:
     return (made - low) % (high - low + 1) + low
 
 
-def _whole(site: Site, meaning: Meaning, dtype: str) -> Integers:
+def _integer_range(site: Site, meaning: Meaning, dtype: str) -> Integers:
     """The range of integers of a type of the file that come of integers; all of the type if they may wrap."""
     kinds = site.integers()
     if kinds is None or dtype == "bool":
-        return whole(dtype)
+        return full_range(dtype)
     ranges = [Interval((k.low - k.zero) * k.scale, (k.high - k.zero) * k.scale) for k in kinds]
     made = meaning(replace(site, arithmetic=Intervals()), *ranges)
     low, high = np.floor(made.low), np.ceil(made.high)
-    every = whole(dtype)
+    every = full_range(dtype)
     if not (np.isfinite(low).all() and np.isfinite(high).all()) or low.min() < every.least or high.max() > every.most:
         return every
     return Integers.between(low.astype(np.int64), high.astype(np.int64))

@@ -10,19 +10,19 @@ import numpy as np
 
 from bitsynth.graph.arithmetic import Quantity, SomeFractions
 from bitsynth.graph.operators.rounding import rounding
-from bitsynth.graph.operators.site import Operator, Site, broadcast
-from bitsynth.graph.types import Edge, Integers, Shape, Tensor, compressed
+from bitsynth.graph.operators.site import Operator, Site, broadcast_shape
+from bitsynth.graph.types import Edge, Integers, Shape, Tensor, compress
 
 _Step = Callable[[Tensor], Tensor]
-_MOST = 1 << 53
+_MAX_FLOAT64_INTEGER = 1 << 53
 
 
-def step(
+def step_operator(
     name: str,
     scaled: Callable[..., Quantity],
     of: Callable[[Site], _Step],
     kind: Callable[[Site], Integers],
-    shape: Callable[[Site], Shape] = broadcast,
+    shape: Callable[[Site], Shape] = broadcast_shape,
 ) -> Operator:
     """A row that rounds: `of(site)`, a staircase of integers, of the numbers `scaled(site, *numbers)`.
 
@@ -74,9 +74,9 @@ def _integral_grid(site: Site) -> Integers:
     """The integers from the range of what is rounded; if nothing is known of that, those that float64 holds."""
     kind = site.inputs[0].type
     if not isinstance(kind, Integers):
-        return Integers.between(-_MOST, _MOST)
+        return Integers.between(-_MAX_FLOAT64_INTEGER, _MAX_FLOAT64_INTEGER)
     low, high = (_rounded(site)((end - kind.zero) * kind.scale) for end in (kind.low, kind.high))
-    return Integers.between(compressed(low), compressed(high))
+    return Integers.between(compress(low), compress(high))
 
 
 def _rounded(site: Site) -> _Step:
@@ -186,7 +186,7 @@ def _truncated_grid(site: Site) -> Integers:
     ends = (((end - kind.zero) * ratio + site["zero"]) / site["divisor"] for end in (kind.low, kind.high))
     spare = 0 if (ratio == 1).all() else 1
     low, high = (_dropped(site)(_dropped(site)(end) + more) for end, more in zip(ends, (-spare, spare), strict=True))
-    return Integers.between(compressed(low), compressed(high), made.scale, made.zero)
+    return Integers.between(compress(low), compress(high), made.scale, made.zero)
 
 
 def _view() -> Operator:
@@ -195,17 +195,17 @@ def _view() -> Operator:
     def infer(site: Site) -> list[Edge]:
         kind = site.inputs[0].integers
         made = Integers.between(kind.low, kind.high, site["scale"], site["zero"], kind.step)
-        return [site.made(broadcast(site), made, site["dtype"])]
+        return [site.made(broadcast_shape(site), made, site["dtype"])]
 
     return Operator("view", "step", infer, lambda site, value: [value], monotone=True)
 
 
 ROWS = (
-    step("round", _as_is, _rounded, _integral_grid),
-    step("quantize", _on_scale, _quantized, _grid),
-    step("requantize", _rescaled, _requantized, _grid),
-    step("add_codes", _sum_of_codes, _added, _grid),
-    step("multi_threshold", _as_is, _count, _counts),
-    step("trunc", _truncated, _dropped, _truncated_grid),
+    step_operator("round", _as_is, _rounded, _integral_grid),
+    step_operator("quantize", _on_scale, _quantized, _grid),
+    step_operator("requantize", _rescaled, _requantized, _grid),
+    step_operator("add_codes", _sum_of_codes, _added, _grid),
+    step_operator("multi_threshold", _as_is, _count, _counts),
+    step_operator("trunc", _truncated, _dropped, _truncated_grid),
     _view(),
 )

@@ -31,7 +31,7 @@ def run_passes(graph: Graph, passes: Iterable[GraphPass]) -> Graph:
 
 def rebuild(graph: Graph, nodes: Iterable[Node]) -> Graph:
     """Return the graph with other nodes, in an order in which they can run; their edges are inferred again."""
-    builder = GraphBuilder.beginning(graph)
+    builder = GraphBuilder.begin_from(graph)
     for node in nodes:
         builder.repeat(node)
     return builder.build(graph.outputs)
@@ -45,7 +45,7 @@ def rewrite(graph: Graph, replace_node: Callable[[GraphBuilder, Node], bool]) ->
         replace_node: Is called with each node in order. It adds the nodes that make the node's outputs to the builder
             and returns True, or returns False to keep the node as it is.
     """
-    builder = GraphBuilder.beginning(graph)
+    builder = GraphBuilder.begin_from(graph)
     for node in graph.nodes:
         if not replace_node(builder, node):
             builder.repeat(node)

@@ -16,7 +16,7 @@ from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.passes.driver import rewrite
-from bitsynth.graph.types import Integers, Tensor, taken
+from bitsynth.graph.types import Integers, Tensor, take_places
 
 _KINDS_BY_CHANNEL = ("elementwise", "step", "pool")
 """Kinds of operators that do not mix channels."""
@@ -180,4 +180,4 @@ def _shorten_attribute(name: str, value: Any, read: Tensor, rank: int) -> Any:
         return tuple(_shorten_attribute(name, one, read, rank) for one in value)
     if not isinstance(value, np.ndarray):
         return value
-    return taken(value, read, 0 if name in _CHANNELS_ON_FIRST_AXIS else value.ndim - (rank - 1))
+    return take_places(value, read, 0 if name in _CHANNELS_ON_FIRST_AXIS else value.ndim - (rank - 1))

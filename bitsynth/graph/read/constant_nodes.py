@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.infer import MOST_ELEMENTS
+from bitsynth.graph.infer import MAX_ELEMENTS
 from bitsynth.graph.read.file import require_onnx
 from bitsynth.graph.read.file_node import FileNode, Reader
 from bitsynth.graph.types import Tensor, cast
@@ -36,14 +36,14 @@ def _read_constant(node: FileNode) -> tuple[str, ...]:
 def _read_constant_of_shape(node: FileNode) -> tuple[str, ...]:
     shape = tuple(node.numbers("shape", 0) or ())
     value: Any = node.get("value", np.zeros(1, np.float32))
-    if min(shape, default=0) < 0 or math.prod(shape) > MOST_ELEMENTS:
+    if min(shape, default=0) < 0 or math.prod(shape) > MAX_ELEMENTS:
         raise node.fail(f"a tensor of shape {shape}")
     return (node.constant(np.full(shape, np.asarray(value).reshape(-1)[0])),)
 
 
 def _read_range(node: FileNode) -> tuple[str, ...]:
     start, stop, step = (node.value(k, "the range").reshape(-1)[0] for k in range(3))
-    if not step or abs((stop - start) / step) > MOST_ELEMENTS:
+    if not step or abs((stop - start) / step) > MAX_ELEMENTS:
         raise node.fail(f"a range from {start} to {stop} by {step}")
     made: Tensor = np.arange(start, stop, step).astype(node.of(0).dtype)
     return (node.constant(made),)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.bounds import bounds
+from bitsynth.graph.bounds import find_bounds
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.rounding import ROUNDINGS
 from bitsynth.graph.read.comparison_nodes import add_bipolar
@@ -152,7 +152,7 @@ def _rounding_reader(mode: str) -> Reader:
             return (node.add("round", node.edge(0), rounding=mode),)
         weights = node.graph.in_floats(node.edge(0))
         edge = node.edge(0) if weights is None else node.constant(weights)
-        low, high = (ROUNDINGS[mode](end) for end in bounds(node.graph, edge))
+        low, high = (ROUNDINGS[mode](end) for end in find_bounds(node.graph, edge))
         limits = float(low.min()), float(high.max())
         if not (-MAX_LIMIT <= limits[0] and limits[1] <= MAX_LIMIT):
             return (node.add("round", edge, rounding=mode),)

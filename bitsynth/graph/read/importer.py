@@ -17,15 +17,15 @@ import numpy as np
 from bitsynth.errors import BitsynthWarning, SpecError
 from bitsynth.graph.arithmetic import REFERENCES
 from bitsynth.graph.builder import GraphBuilder
-from bitsynth.graph.infer import MOST_AXES, MOST_ELEMENTS
+from bitsynth.graph.infer import MAX_AXES, MAX_ELEMENTS
 from bitsynth.graph.ir import Graph
-from bitsynth.graph.overflow import overflows
+from bitsynth.graph.overflow import find_overflows
 from bitsynth.graph.passes import IMPORT_PASSES, run_passes
 from bitsynth.graph.read import file
 from bitsynth.graph.read.file import array_of, dtype_of, require_known_type
 from bitsynth.graph.read.file_node import FileNode
 from bitsynth.graph.read.readers import default_reference, reader_of, require_known
-from bitsynth.graph.types import EdgeType, Integers, Reals, Shape, is_float, whole
+from bitsynth.graph.types import EdgeType, Integers, Reals, Shape, full_range, is_float
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 _INPUT_QUANTIZERS = (
@@ -130,7 +130,7 @@ class _Import:
             dtype = dtype_of(tensor.elem_type)
         except SpecError as error:
             raise SpecError(f"input {name}: {error}") from None
-        kind: EdgeType = Reals() if is_float(dtype) else whole(dtype)
+        kind: EdgeType = Reals() if is_float(dtype) else full_range(dtype)
         if is_float(dtype) and not _is_quantized(self.model.graph.node, name):
             self.has_open, kind = True, self.codes.type if self.codes else kind
         self.edges[name] = self.graph.input(name, shape, dtype, kind)
@@ -147,10 +147,10 @@ class _Import:
                 how = "fix the batch with --batch N" if k == 0 else "export the network with fixed sizes"
                 raise SpecError(f"input {name}: axis {k} is {what}; {how}")
             sizes.append(size)
-        if len(sizes) > MOST_AXES:
-            raise SpecError(f"input {name} has {len(sizes)} axes, more than {MOST_AXES}; reshape it to fewer")
-        if np.prod([float(n) for n in sizes]) > MOST_ELEMENTS:
-            raise SpecError(f"input {name}: shape {tuple(sizes)} has more than {MOST_ELEMENTS:,} elements")
+        if len(sizes) > MAX_AXES:
+            raise SpecError(f"input {name} has {len(sizes)} axes, more than {MAX_AXES}; reshape it to fewer")
+        if np.prod([float(n) for n in sizes]) > MAX_ELEMENTS:
+            raise SpecError(f"input {name}: shape {tuple(sizes)} has more than {MAX_ELEMENTS:,} elements")
         return tuple(sizes)
 
     def _node(self, node: Any, versions: dict[str, int]) -> None:
@@ -278,7 +278,7 @@ def _import(
     name = model.graph.name or "network"
     builder = GraphBuilder(name, reference or default_reference(model), file.edge_names(model.graph))
     graph = run_passes(_Import(model, builder, batch, codes, fixed).run(), IMPORT_PASSES)
-    for line in overflows(graph):
+    for line in find_overflows(graph):
         warnings.warn(line, BitsynthWarning, stacklevel=3)
     return graph
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bitsynth.graph.infer import MOST_ELEMENTS
+from bitsynth.graph.infer import MAX_ELEMENTS
 from bitsynth.graph.read.file_node import FileNode, Reader
 from bitsynth.graph.read.layouts import transpose
 from bitsynth.graph.types import Shape, Tensor, cast
@@ -125,7 +125,7 @@ def _read_pad(node: FileNode) -> tuple[str, ...]:
     rank = len(node.shape())
     pads = node.numbers("pads", 1) or node.numbers("paddings", 1) or []
     axes = [node.axis(k) for k in node.numbers("axes", 3) or range(rank)]
-    if len(pads) != 2 * len(axes) or max(map(abs, pads), default=0) > MOST_ELEMENTS:
+    if len(pads) != 2 * len(axes) or max(map(abs, pads), default=0) > MAX_ELEMENTS:
         raise node.fail(f"pads {pads} do not fit {len(axes)} axes")
     edges = {axis: (pads[k], pads[k + len(axes)]) for k, axis in enumerate(axes)}
     cut = {k: (-min(a, 0), node.shape()[k] + min(b, 0), 1) for k, (a, b) in edges.items() if min(a, b) < 0}
@@ -143,8 +143,8 @@ def _add_pad(node: FileNode, edge: str, widths: tuple[tuple[int, ...], ...]) -> 
         raise node.fail(f"mode {node.get('mode')!r} is not known")
     fill = _fill_value(node) if mode == "constant" else 0.0
     sizes = [n + sum(w) for n, w in zip(node.graph.edges[edge].shape, widths, strict=True)]
-    if math.prod(sizes) > MOST_ELEMENTS:
-        raise node.fail(f"makes a tensor of shape {tuple(sizes)}, more than {MOST_ELEMENTS:,} elements")
+    if math.prod(sizes) > MAX_ELEMENTS:
+        raise node.fail(f"makes a tensor of shape {tuple(sizes)}, more than {MAX_ELEMENTS:,} elements")
     if not any(map(any, widths)):
         return edge
     if not fill:
@@ -185,7 +185,7 @@ def _read_expand(node: FileNode) -> tuple[str, ...]:
 
 def _read_tile(node: FileNode) -> tuple[str, ...]:
     counts, shape = node.numbers("repeats", 1) or [], node.shape()
-    if len(counts) != len(shape) or math.prod(counts) * math.prod(shape) > MOST_ELEMENTS:
+    if len(counts) != len(shape) or math.prod(counts) * math.prod(shape) > MAX_ELEMENTS:
         raise node.fail(f"repeats {counts} do not fit {shape}")
     places = {k: np.tile(np.arange(n), c) for k, (n, c) in enumerate(zip(shape, counts, strict=True)) if c != 1}
     return (node.add("resize", node.edge(0), places=places),)

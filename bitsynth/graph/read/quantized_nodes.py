@@ -7,7 +7,7 @@ import numpy as np
 from bitsynth.graph.read.file import dtype_of
 from bitsynth.graph.read.file_node import FileNode, Reader, cast_to, compare_with_zero, quantize_to, require_positive
 from bitsynth.graph.read.product_and_pool_nodes import add_convolution, reshape_to_channels
-from bitsynth.graph.types import Tensor, is_float, limits, whole
+from bitsynth.graph.types import Tensor, full_range, is_float, limits
 
 
 def _align_to_axis(node: FileNode, parameter: Tensor, what: str) -> Tensor:
@@ -36,7 +36,7 @@ def read_quantize_linear(node: FileNode) -> tuple[str, ...]:
     """Read QuantizeLinear of any version and domain."""
     named = node.get("output_dtype", 0)
     dtype = node.of(2).dtype if node.has(2) else dtype_of(named) if named else "uint8"
-    if is_float(dtype) or whole(dtype).bits > 16:
+    if is_float(dtype) or full_range(dtype).bits > 16:
         raise node.fail(f"results of type {dtype} are not compiled; known: integers of 2 to 16 bits")
     if node.graph.in_floats(node.edge(1)) is None:
         return (_quantize_by_computed_scale(node, dtype),)

@@ -148,7 +148,7 @@ def scaled_quantization(edge: Edge) -> Quantization:
 def _evaluated(graph: Graph, join: Join, points: Sequence[Tensor]) -> Tensor | None:
     """The integers that a join makes of integers of its starts, all alike in shape, by a small network."""
     read = {name for node in join.nodes for name in node.inputs if name in graph.constants}
-    builder = GraphBuilder.beginning(replace(graph, inputs=(), constants={n: graph.constants[n] for n in read}))
+    builder = GraphBuilder.begin_from(replace(graph, inputs=(), constants={n: graph.constants[n] for n in read}))
     given = {}
     for name, values in zip(join.starts, points, strict=True):
         edge = graph.edges[name]

@@ -14,22 +14,22 @@ import numpy as np
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.arithmetic import Fractions, Interval
-from bitsynth.graph.arithmetic.fractions import TooLong, bits, require_short
+from bitsynth.graph.arithmetic.fractions import TooLong, count_bits, require_short
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE, Site
-from bitsynth.graph.operators.products import terms
-from bitsynth.graph.types import Edge, Integers, Reals, Tensor, whole
+from bitsynth.graph.operators.products import find_factors
+from bitsynth.graph.types import Edge, Integers, Reals, Tensor, full_range
 
-_MATHS = Fractions()
-_FINEST = 1 << 128
+_FRACTIONS = Fractions()
+_MAX_DENOMINATOR = 1 << 128
 """Parts of 1 that numbers are counted in: of finer ones they are fractions."""
-_SHORT = 1 << 30
+_MAX_SHORT = 1 << 30
 """Factors of which a sum of squares stays in int64, with the root of how many there are."""
-_MOST_REMEMBERED = 1 << 20
+_MAX_REMEMBERED = 1 << 20
 """Numbers that are remembered from one question to the next: about 200 bytes each."""
-_LONG, _MOST_WORK = 1 << 10, 1 << 22
+_LONG_BITS, _MAX_WORK = 1 << 10, 1 << 22
 """Bits up to which the time of an operation on fractions hardly depends on them, and the most that longer ones may take
-in all of a run: each counts as the square of its bits over `_LONG`, as a greatest common divisor takes time. That is
+in all of a run: each counts as the square of its bits over `_LONG_BITS`, as a greatest common divisor takes time. That is
 1,024 numbers of the most bits there are, about 10 seconds."""
 _ADVICE = "put a quantizer before it, or name another reference, such as onnxruntime"
 
@@ -37,7 +37,7 @@ _Needs = list[tuple[str, Tensor]]
 """Edges, and the places of their elements that are read."""
 
 
-class Exactly:
+class ExactNumbers:
     """Numbers of the edges of a run, exactly.
 
     A number that intervals leave open is computed from the inputs of its node, and these likewise, down to integers
@@ -63,9 +63,9 @@ class Exactly:
         """
         edge = self._graph.edges[name]
         if places is None:
-            places = _marks(edge, 0)
+            places = _number_places(edge, 0)
         asked, back = np.unique(places, return_inverse=True)
-        if sum(len(known) for known in self._computed.values()) > _MOST_REMEMBERED:
+        if sum(len(known) for known in self._computed.values()) > _MAX_REMEMBERED:
             self._computed.clear()
         self._compute(name, asked)
         made: Tensor = self._at(edge, asked)[back].reshape(places.shape)
@@ -73,7 +73,7 @@ class Exactly:
 
     def where(self, name: str, mask: Tensor) -> Tensor:
         """Return the numbers of an edge, broadcast to the shape of `mask`, where that holds: in a row."""
-        return self.numbers(name, np.broadcast_to(_marks(self._graph.edges[name], 0), mask.shape)[mask])
+        return self.numbers(name, np.broadcast_to(_number_places(self._graph.edges[name], 0), mask.shape)[mask])
 
     @cached_property
     def _order(self) -> dict[str, int]:
@@ -128,9 +128,9 @@ class Exactly:
             raise SpecError(f"{node}: {error}; {_ADVICE}") from None
         except ArithmeticError as error:
             raise ArithmeticError(f"{error} in {node}") from None
-        self._work += sum((size // _LONG) ** 2 for size in map(bits, found.tolist()) if size > _LONG)
-        if self._work > _MOST_WORK:
-            raise SpecError(f"{node}: too many exact values are fractions of more than {_LONG:,} bits; {_ADVICE}")
+        self._work += sum((size // _LONG_BITS) ** 2 for size in map(count_bits, found.tolist()) if size > _LONG_BITS)
+        if self._work > _MAX_WORK:
+            raise SpecError(f"{node}: too many exact values are fractions of more than {_LONG_BITS:,} bits; {_ADVICE}")
         return found
 
     def _at(self, edge: Edge, places: Tensor) -> Tensor:
@@ -138,13 +138,13 @@ class Exactly:
         value = self._values[edge.name]
         if isinstance(edge.type, Integers):
             grid = (np.broadcast_to(p, edge.shape).flat[places] for p in (edge.type.scale, edge.type.zero))
-            scale, zero = (_MATHS.constant(p) for p in grid)
-            found: Tensor = scale * (_MATHS.constant(value.reshape(-1)[places]) - zero)
+            scale, zero = (_FRACTIONS.constant(p) for p in grid)
+            found: Tensor = scale * (_FRACTIONS.constant(value.reshape(-1)[places]) - zero)
             return found
         if not isinstance(value, Interval):
-            return np.asarray(_MATHS.constant(np.asarray(value).reshape(-1)[places]))
+            return np.asarray(_FRACTIONS.constant(np.asarray(value).reshape(-1)[places]))
         low, high = (x.reshape(-1)[places] for x in (value.low, value.high))
-        made: Tensor = _MATHS.constant(np.nan_to_num(low))
+        made: Tensor = _FRACTIONS.constant(np.nan_to_num(low))
         for k in (low != high).nonzero()[0].tolist():
             made[k] = self._computed[edge.name][int(places[k])]
         return made
@@ -161,7 +161,7 @@ class Exactly:
             return self._moved(site, places)
         if kind == "product":
             return self._summed(site, places)
-        needs = [(e.name, _marks(e, 0)) for e in site.inputs]
+        needs = [(e.name, _number_places(e, 0)) for e in site.inputs]
         which = node.outputs.index(edge.name)
         return needs, lambda: np.asarray(TABLE[node.op].run(site, *self._all(needs))[which]).reshape(-1)[places]
 
@@ -173,20 +173,20 @@ class Exactly:
         """The node on edges of numbers."""
         inputs = tuple(replace(e, type=Reals()) for e in self._graph.edges_of(node.inputs))
         outputs = tuple(replace(e, type=Reals()) for e in self._graph.edges_of(node.outputs))
-        return Site(node, inputs, (), self._graph.reference, outputs, _MATHS)
+        return Site(node, inputs, (), self._graph.reference, outputs, _FRACTIONS)
 
     def _moved(self, site: Site, places: Tensor) -> tuple[_Needs, Callable[[], Tensor]]:
         """Elements by where they come from: 0 marks padding."""
         starts = np.cumsum([1, *(int(np.prod(e.shape)) for e in site.inputs)])
-        marks = [_marks(e, start) for e, start in zip(site.inputs, starts[:-1], strict=True)]
-        outputs = tuple(replace(e, type=whole("int64")) for e in site.outputs)
+        marks = [_number_places(e, start) for e, start in zip(site.inputs, starts[:-1], strict=True)]
+        outputs = tuple(replace(e, type=full_range("int64")) for e in site.outputs)
         found = TABLE[site.node.op].run(replace(site, outputs=outputs), *marks)[0].reshape(-1)[places]
         of = np.searchsorted(starts, found, side="right") - 1
         which = np.unique(of[of >= 0]).tolist()
         needs = [(site.inputs[k].name, found[of == k] - starts[k]) for k in which]
 
         def compute() -> Tensor:
-            made: Tensor = _MATHS.constant(np.zeros(places.shape))
+            made: Tensor = _FRACTIONS.constant(np.zeros(places.shape))
             for k, numbers in zip(which, self._all(needs), strict=True):
                 made[of == k] = numbers
             return made
@@ -195,14 +195,14 @@ class Exactly:
 
     def _summed(self, site: Site, places: Tensor) -> tuple[_Needs, Callable[[], Tensor]]:
         """Sums of products, of the factors that each has."""
-        marks = terms(site, places)
+        marks = find_factors(site, places)
         # Of each factor the element, counted from 0, and where it is used: at 0 padding is.
         asked = [np.unique(m, return_inverse=True) for m in marks]
         needs = [(e.name, np.maximum(a - 1, 0)) for e, (a, _) in zip(site.inputs, asked, strict=True)]
 
         def compute() -> Tensor:
             factors = [
-                _factors(numbers, m, back.reshape(m.shape))
+                _as_integers(numbers, m, back.reshape(m.shape))
                 for numbers, m, (_, back) in zip(self._all(needs), marks, asked, strict=True)
             ]
             (a, of_a), (b, of_b) = factors
@@ -211,21 +211,21 @@ class Exactly:
         return needs, compute
 
 
-def _factors(numbers: Tensor, marks: Tensor, back: Tensor) -> tuple[Tensor, Fraction]:
+def _as_integers(numbers: Tensor, marks: Tensor, back: Tensor) -> tuple[Tensor, Fraction]:
     """The numbers at marks in multiples of one, in whole ones if these are short, and that one.
 
     `numbers` are those of each mark once, `back` where each mark is among them. A mark of 0 is padding.
     """
-    found = np.concatenate([_MATHS.constant(np.zeros(1)), numbers])
-    finest = _finest(found)
-    if finest >= _FINEST:
+    found = np.concatenate([_FRACTIONS.constant(np.zeros(1)), numbers])
+    finest = _common_denominator(found)
+    if finest >= _MAX_DENOMINATOR:
         return found[np.where(marks > 0, 1 + back, 0)], Fraction(1)
     whole = np.array([x.numerator * (finest // x.denominator) for x in found], object)
-    short = whole.astype(np.int64) if abs(whole).max() * math.isqrt(marks.shape[-1]) < _SHORT else whole
+    short = whole.astype(np.int64) if abs(whole).max() * math.isqrt(marks.shape[-1]) < _MAX_SHORT else whole
     return short[np.where(marks > 0, 1 + back, 0)], Fraction(1, finest)
 
 
-def _finest(numbers: Tensor) -> int:
+def _common_denominator(numbers: Tensor) -> int:
     """The least common denominator; TooLong if sums of the numbers could be longer than fractions may be."""
     finest = 1
     for number in numbers:
@@ -234,11 +234,11 @@ def _finest(numbers: Tensor) -> int:
     return finest
 
 
-def _marks(edge: Edge, start: int = 1) -> Tensor:
+def _number_places(edge: Edge, start: int = 1) -> Tensor:
     """The places of an edge's elements, counted from `start`."""
     return np.arange(start, start + int(np.prod(edge.shape))).reshape(edge.shape)
 
 
 def _broadcast(edge: Edge, to: Edge) -> Tensor:
     """For each element of an edge the place of that which is broadcast there."""
-    return np.broadcast_to(_marks(edge, 0), to.shape).reshape(-1)
+    return np.broadcast_to(_number_places(edge, 0), to.shape).reshape(-1)
