@@ -43,7 +43,7 @@ class ExactNumbers:
     A number that intervals leave open is computed from the inputs of its node, and these likewise, down to integers
     and known numbers. Each is computed once and remembered, and nothing recurses, so time grows with the nodes that
     are between a number and the integers before it, not with the paths. Fractions are of at most
-    `arithmetic.fractions.MOST_BITS` bits.
+    `arithmetic.fractions.MAX_BITS` bits.
 
     Args:
         graph: The network.

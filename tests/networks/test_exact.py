@@ -53,7 +53,7 @@ def test_intervals_hold_the_number(name, pairs):
         assert [x == y for x, y in zip(bounds.low, bounds.high, strict=True)] == [float(v) == v for v in exact]
 
 
-@pytest.mark.parametrize("name", ["added", "multiplied", "divided"])
+@pytest.mark.parametrize("name", ["add_bounds", "multiply_bounds", "divide_bounds"])
 @pytest.mark.parametrize(
     "shapes", [((1, 3, 80, 400), (1, 3, 1, 1)), ((70_000,), (1,)), ((9, 5000), (5000,)), ((2, 40_000), (2, 40_000))]
 )

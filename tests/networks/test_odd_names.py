@@ -293,7 +293,7 @@ def test_memory_that_is_not_there_is_one_message(capsys, tmp_path, monkeypatch):
     def refused(*_):
         raise MemoryError("Unable to allocate 2.00 GiB")
 
-    monkeypatch.setattr("bitsynth.graph.inspect.inspected", refused)
+    monkeypatch.setattr("bitsynth.graph.inspect.inspect_graph", refused)
     assert main(["inspect", str(tmp_path / "net.onnx")]) == 4
     said = "error: not enough memory: Unable to allocate 2.00 GiB; give inputs a smaller shape, or this process"
     assert capsys.readouterr().err.startswith(said)
