@@ -1,4 +1,4 @@
-"""Bounds of real numbers on an edge of a graph in the making, from limits and constants before it."""
+"""Bounds of the real numbers on an edge of a graph under construction, from limits and constants before it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Integers, Reals, Tensor
 
 _MAX_DEPTH = 8
-"""Nodes before an edge that are asked: fake quantization is written in few."""
+"""How many nodes back bounds are looked for: fake quantization is written in few nodes."""
 _MOVES = ("reshape", "transpose", "slice", "gather", "expand", "max_pool", "reduce_max", "reduce_min")
-"""What makes no number that was not there."""
+"""Operators whose outputs are among their inputs."""
 
 
 def find_bounds(graph: GraphBuilder, name: str, deep: int = _MAX_DEPTH) -> tuple[Tensor, Tensor]:
-    """The least and the greatest number that may be on an edge, infinite if nothing is known; they broadcast to it."""
+    """Return the least and the greatest number that an edge may carry, infinite if unknown; they broadcast to it."""
     kind = graph.edges[name].type
     if isinstance(kind, Integers):
         ends = [(end - kind.zero) * kind.scale for end in (kind.low, kind.high)]
@@ -37,11 +37,12 @@ def find_bounds(graph: GraphBuilder, name: str, deep: int = _MAX_DEPTH) -> tuple
 
 
 def _unbounded() -> tuple[Tensor, Tensor]:
+    """Return bounds of an edge of which nothing is known."""
     return np.asarray(-np.inf), np.asarray(np.inf)
 
 
 def _bound_elementwise(graph: GraphBuilder, node: Node, deep: int) -> tuple[Tensor, Tensor]:
-    """Bounds of what is done element by element, by its own meaning on intervals."""
+    """Return bounds of the output of an elementwise node: its meaning is run on intervals."""
     inputs, outputs = (
         tuple(replace(graph.edges[name], type=Reals()) for name in names) for names in (node.inputs, node.outputs)
     )

@@ -1,4 +1,4 @@
-"""A graph in the making: nodes are added one by one; what depends on constants alone is computed at once."""
+"""Construction of graphs, node by node; constants are folded at once."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ _ROUNDED_AS_WRITTEN = ("quantize", "trunc")
 
 
 class GraphBuilder:
-    """Nodes, edges and constants so far.
+    """A graph under construction.
+
+    Nodes that depend on constants alone are computed at once, where the result is exact.
 
     Args:
-        name: The network's.
+        name: The name of the network.
         reference: The named reference, by which constants are folded too.
         file_names: Every name that the file uses for an edge; no other edge gets one of them.
     """
@@ -45,13 +47,13 @@ class GraphBuilder:
         self._fixed: dict[str, Tensor | None] = {}  # by edges of nodes of constants, once they are asked for
 
     def input(self, name: str, shape: Shape, dtype: str, kind: EdgeType) -> str:
-        """An input of the network; its name."""
+        """Add an input of the network; return its name."""
         self.edges[name] = Edge(name, shape, dtype, kind)
         self.inputs.append(name)
         return name
 
     def constant(self, value: Any, name: str = "") -> str:
-        """The edge of an array: of integers if all its numbers are whole and small; one edge for equal arrays."""
+        """Add an array, or find an equal one, and return its edge: of integers if all are whole and small."""
         array = np.asarray(value)
         key = (str(array.dtype), array.shape, array.tobytes())
         if not name and key in self._by_value:
@@ -64,7 +66,7 @@ class GraphBuilder:
         return name
 
     def part(self, name: str, places: Tensor, axis: int) -> str:
-        """The edge of what a constant has at `places` of an axis."""
+        """Add the elements of a constant at `places` of an axis as a constant; return its edge."""
         edge, value = self.edges[name], self.constants[name].take(places, axis)
         kind, behind = edge.type, value.ndim - axis
         if isinstance(kind, Integers):
@@ -76,6 +78,7 @@ class GraphBuilder:
         return made
 
     def _keep(self, edge: Edge, value: Tensor) -> None:
+        """Add a constant with its edge; the array is copied and made read-only."""
         value = np.array(value, order="C")
         value.setflags(write=False)
         self.edges[edge.name], self.constants[edge.name] = edge, value
@@ -85,13 +88,13 @@ class GraphBuilder:
         return self._names.make(stem)
 
     def add(self, op: str, *inputs: str, name: str = "", source: str = "", count: int = 1, **attributes: Any) -> str:
-        """A node of the table; its only or first output's name. Constant results are computed instead."""
+        """Add a node; return its only or first output. If all inputs are constants, it may become one."""
         return self.add_all(op, *inputs, names=(name,) if name else (), source=source, count=count, **attributes)[0]
 
     def add_all(
         self, op: str, *inputs: str, names: tuple[str, ...] = (), source: str = "", count: int = 1, **attributes: Any
     ) -> tuple[str, ...]:
-        """A node of `count` outputs; their names."""
+        """Add a node of `count` outputs; return their names."""
         stem = f"{source.partition(' ')[2] or self.name}.{op}"
         outputs = names or tuple(self.fresh(f"{stem}{k or ''}") for k in range(count))
         node = Node(outputs[0], op, inputs, outputs, MappingProxyType(attributes), source)
@@ -107,14 +110,15 @@ class GraphBuilder:
         return outputs
 
     def maker(self, name: str, op: str = "") -> Node | None:
-        """The node that makes an edge, if it is an `op`, or any unless one is said; None of inputs and constants."""
+        """Return the node that makes an edge, if it is an `op` or `op` is ""; None of inputs and constants."""
         made = self._makers.get(name)
         return made if made is not None and op in ("", made.op) else None
 
     def _folded(self, node: Node) -> bool:
-        """Whether the results were kept as constants: those that float64 holds exactly, in exact arithmetic.
+        """Compute a node of constants; return whether the results were exact, and so were kept as constants.
 
-        Weights are rounded to codes in the file's type of floats, as every executor and exporter does it.
+        In exact arithmetic float64 must hold them. Weights are rounded to codes in the file's type of floats, as every
+        executor and exporter does it.
         """
         graph = self._graph((), ())
         if node.op in _ROUNDED_AS_WRITTEN:
@@ -135,7 +139,7 @@ class GraphBuilder:
 
     @classmethod
     def begin_from(cls, graph: Graph) -> GraphBuilder:
-        """The beginning of another form of a graph: its inputs and constants, none of its nodes."""
+        """Begin a rewritten form of a graph, with its inputs and constants and none of its nodes."""
         made = cls(graph.name, graph.reference, graph.file_names)
         made._names = Names(made.edges, graph.edges, graph.file_names)
         made.inputs = list(graph.inputs)
@@ -144,13 +148,13 @@ class GraphBuilder:
         return made
 
     def repeat(self, node: Node) -> None:
-        """A node of another form of the graph under its name, its edges inferred again under theirs."""
+        """Add a node of the graph before under its names; its edges are inferred again."""
         self.add_all(node.op, *node.inputs, names=node.outputs, source=node.source, **dict(node.attributes))
         if self.nodes and self.nodes[-1].outputs == node.outputs:
             self.nodes[-1] = replace(self.nodes[-1], name=node.name)
 
     def value(self, name: str) -> Tensor | None:
-        """The numbers of a constant in the file's type; None for what is no constant."""
+        """Return a constant in the file's type, dequantized if that is a float type; None of other edges."""
         if name not in self.constants:
             return None
         edge, value = self.edges[name], self.constants[name]
@@ -160,7 +164,7 @@ class GraphBuilder:
         return cast(made, edge.dtype) if edge.is_float else made.astype(np.int64)
 
     def in_floats(self, name: str) -> Tensor | None:
-        """The numbers of an edge as floats of the file compute them; None unless they depend on constants alone."""
+        """Return an edge's numbers as the floats of the file give them; None unless they come from constants."""
         todo = [name] if name in self._fixed else []
         while todo:
             node = self._makers[todo[-1]]
@@ -171,7 +175,7 @@ class GraphBuilder:
         return self._fixed[name] if name in self._fixed else self.value(name)
 
     def _as_written(self, node: Node) -> Tensor:
-        """The numbers of a node of constants, and of what is known in floats."""
+        """Compute a node of constants, and of numbers that were computed so before, in the floats of the file."""
         graph = replace(self._graph((), ()), reference="onnxruntime")
         held = {n: self.constants[n] if n in self.constants else self._fixed[n] for n in node.inputs}
         made = evaluate(node, graph, held, ExactNumbers(graph, held, {}))[0]
@@ -179,7 +183,7 @@ class GraphBuilder:
         return np.asarray(made if not isinstance(edge.type, Integers) else (made - edge.type.zero) * edge.type.scale)
 
     def build(self, outputs: tuple[str, ...], names: Mapping[str, str] = EMPTY) -> Graph:
-        """The graph of what `outputs` need; edges get the `names` that the file has for them."""
+        """Return the graph of the nodes that `outputs` depend on; edges get the `names` that the file has for them."""
         kept: list[Node] = []
         needed = set(outputs)
         for node in reversed(self.nodes):
@@ -201,7 +205,7 @@ class GraphBuilder:
 
 
 def rename_edges(graph: Graph, names: Mapping[str, str]) -> Graph:
-    """Return the graph with other names of edges: those of the file, which `GraphBuilder.fresh` never makes."""
+    """Return the graph with other names of edges: names of the file, which `GraphBuilder.fresh` never makes."""
     if not names:
         return graph
     to = {name: names.get(name, name) for name in graph.edges}
@@ -222,7 +226,7 @@ def rename_edges(graph: Graph, names: Mapping[str, str]) -> Graph:
 
 
 def _type_of(array: Tensor) -> EdgeType:
-    """Integers from the least to the greatest, of floats too if all are whole and small; -1 and 1 are bipolar."""
+    """Return the type of a constant: integers if all numbers are whole and small, bipolar if all are -1 and 1."""
     if array.dtype == object:
         raise SpecError("texts are not numbers")
     floats = is_float(str(array.dtype))
@@ -239,7 +243,7 @@ def _type_of(array: Tensor) -> EdgeType:
 
 
 def _constant_type(kind: EdgeType, array: Tensor) -> EdgeType:
-    """The type of a constant whose values are known."""
+    """Return the type of a constant that was computed: integers as inferred, or else by its numbers."""
     if not isinstance(kind, Integers):
         return _type_of(array)
     return kind

@@ -1,4 +1,4 @@
-"""The digest of a graph: of its nodes, edges and constants, whatever file they came from."""
+"""The digest of a graph: a hash of its nodes, edges and constants, the same for every file that gives them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bitsynth.graph.ir import Graph
 
 
 def digest(graph: Graph) -> str:
-    """The SHA-256 of all that a graph says, in hexadecimal."""
+    """Return the SHA-256 of a graph's nodes, edges and constants, in hexadecimal."""
     made = hashlib.sha256()
     _feed(made, graph)
     return made.hexdigest()
 
 
 def _feed(made: Any, value: Any) -> None:
-    """Add a value and its kind, so that no two values have one text."""
+    """Hash a value together with its type, so that different values are different bytes."""
     if isinstance(value, np.ndarray | np.generic):
         _feed(made, (value.dtype.name, value.shape))
         made.update(np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<")).tobytes())

@@ -1,4 +1,4 @@
-"""Single numbers as fractions, computed again from the integers before them where intervals do not decide."""
+"""Exact numbers as fractions, for the single elements of a run that intervals do not determine."""
 
 from __future__ import annotations
 
@@ -22,32 +22,38 @@ from bitsynth.graph.types import Edge, Integers, Reals, Tensor, full_range
 
 _FRACTIONS = Fractions()
 _MAX_DENOMINATOR = 1 << 128
-"""Parts of 1 that numbers are counted in: of finer ones they are fractions."""
+"""The largest common denominator for which factors are computed as integers, and not as fractions."""
 _MAX_SHORT = 1 << 30
-"""Factors of which a sum of squares stays in int64, with the root of how many there are."""
+"""The largest factor, times the root of the number of terms, for which sums of products stay in int64."""
 _MAX_REMEMBERED = 1 << 20
-"""Numbers that are remembered from one question to the next: about 200 bytes each."""
-_LONG_BITS, _MAX_WORK = 1 << 10, 1 << 22
-"""Bits up to which the time of an operation on fractions hardly depends on them, and the most that longer ones may take
-in all of a run: each counts as the square of its bits over `_LONG_BITS`, as a greatest common divisor takes time. That is
-1,024 numbers of the most bits there are, about 10 seconds."""
+"""The most numbers that are kept between calls, of about 200 bytes each."""
+_LONG_BITS = 1 << 10
+"""Up to this many bits the time of an operation on fractions hardly depends on them."""
+_MAX_WORK = 1 << 22
+"""The most time for longer fractions in a run, in units of the time for `_LONG_BITS`.
+
+An operation on n bits counts as (n / `_LONG_BITS`) ** 2, as a greatest common divisor takes that time. The limit is
+1,024 numbers of the most bits, about 10 seconds.
+"""
 _ADVICE = "put a quantizer before it, or name another reference, such as onnxruntime"
 
 _Needs = list[tuple[str, Tensor]]
-"""Edges, and the places of their elements that are read."""
+"""Edges, and the places of the elements that are needed."""
 
 
 class ExactNumbers:
-    """Numbers of the edges of a run, exactly.
+    """Exact numbers of the edges of a run, as fractions.
 
-    A number that intervals leave open is computed from the inputs of its node, and these likewise, down to integers
-    and known numbers. Each is computed once and remembered, and nothing recurses, so time grows with the nodes that
-    are between a number and the integers before it, not with the paths. Fractions are of at most
-    `arithmetic.fractions.MAX_BITS` bits.
+    A number that intervals do not determine is computed from the inputs of its node, and so on, back to integers and
+    known numbers. Each is computed once and kept, without recursion, so that the time grows with the number of nodes
+    before a number and not with the number of paths. Fractions have at most `arithmetic.fractions.MAX_BITS` bits.
+
+    Example: in `x -> Div 3 -> Mul 1.5 -> Round` with x = 1, the interval of the product has the tie 0.5 inside, so that
+    it does not say how to round. The fraction 1 / 3 * 3 / 2 is the tie.
 
     Args:
         graph: The network.
-        values: The values so far, by edge; those of a node's inputs are there when it asks.
+        values: The values so far, by edge; the inputs of a node have values when the node asks.
         makers: The node that makes each edge, in an order in which they can run.
     """
 
@@ -57,9 +63,9 @@ class ExactNumbers:
         self._work = 0
 
     def numbers(self, name: str, places: Tensor | None = None) -> Tensor:
-        """Return the numbers at `places` of an edge, counted as it lies in memory, in their shape; else of all.
+        """Return the numbers at `places` of an edge, in the shape of `places`; without these, all numbers.
 
-        SpecError, which names a node, if fractions become too long.
+        Places count elements in memory order. SpecError names a node whose fractions become too long.
         """
         edge = self._graph.edges[name]
         if places is None:
@@ -72,24 +78,26 @@ class ExactNumbers:
         return made
 
     def where(self, name: str, mask: Tensor) -> Tensor:
-        """Return the numbers of an edge, broadcast to the shape of `mask`, where that holds: in a row."""
+        """Return the numbers of an edge, broadcast to the shape of `mask`, where the mask is set, in one axis."""
         return self.numbers(name, np.broadcast_to(_number_places(self._graph.edges[name], 0), mask.shape)[mask])
 
     @cached_property
     def _order(self) -> dict[str, int]:
-        """The place of each node, by name, in an order in which they can run."""
+        """The place of each node, by name, in an order in which nodes can run."""
         return {name: k for k, name in enumerate(dict.fromkeys(node.name for node in self._makers.values()))}
 
     def _compute(self, name: str, places: Tensor) -> None:
-        """Compute what is open at `places` of an edge, and all that this needs, each node after those it reads.
+        """Compute the unknown numbers at `places` of an edge, and all numbers that they depend on.
 
-        The last node in order is looked at first: all that needs its numbers has asked for them by then.
+        First the needed places are collected, from the last node to the first: before a node is visited, all readers of
+        its outputs have asked for places. Then the nodes are computed in the opposite order.
         """
         asked: dict[str, list[Tensor]] = {}
         waiting: list[tuple[int, str]] = []
         steps: list[tuple[str, Tensor, Callable[[], Tensor]]] = []
 
         def ask(name: str, places: Tensor) -> None:
+            """Ask for the numbers at `places` of an edge that are unknown yet."""
             missing = self._missing(name, places)
             if missing.size:
                 asked.setdefault(name, []).append(missing)
@@ -110,7 +118,7 @@ class ExactNumbers:
             self._computed.setdefault(name, {}).update(zip(missing.tolist(), found.tolist(), strict=True))
 
     def _missing(self, name: str, places: Tensor) -> Tensor:
-        """The places of an edge at which intervals leave numbers open that were not computed yet."""
+        """Return the places of an edge whose numbers intervals do not determine, and that were not computed yet."""
         value = self._values[name]
         if isinstance(self._graph.edges[name].type, Integers) or not isinstance(value, Interval):
             return places[:0]
@@ -119,7 +127,7 @@ class ExactNumbers:
         return np.array([k for k in places[low != high].tolist() if k not in known], np.int64)
 
     def _checked(self, node: Node, compute: Callable[[], Tensor]) -> Tensor:
-        """What `compute` gives; SpecError that names the node if numbers are longer than this arithmetic takes."""
+        """Return the result of `compute`; SpecError that names the node if fractions are too long."""
         try:
             found = np.asarray(compute(), object)
             for number in found.tolist():
@@ -134,7 +142,7 @@ class ExactNumbers:
         return found
 
     def _at(self, edge: Edge, places: Tensor) -> Tensor:
-        """The numbers at `places`, all of which are known or were computed."""
+        """Return the numbers at `places`, all of which are known or computed."""
         value = self._values[edge.name]
         if isinstance(edge.type, Integers):
             grid = (np.broadcast_to(p, edge.shape).flat[places] for p in (edge.type.scale, edge.type.zero))
@@ -150,7 +158,7 @@ class ExactNumbers:
         return made
 
     def _step(self, edge: Edge, places: Tensor) -> tuple[_Needs, Callable[[], Tensor]]:
-        """What the numbers at `places` of an edge are computed from, and a function that does it once that is known."""
+        """Return the edges and places that numbers depend on, and a function that computes the numbers from them."""
         node = self._makers[edge.name]
         site = self._site(node)
         kind = TABLE[node.op].kind
@@ -166,17 +174,17 @@ class ExactNumbers:
         return needs, lambda: np.asarray(TABLE[node.op].run(site, *self._all(needs))[which]).reshape(-1)[places]
 
     def _all(self, needs: _Needs) -> Iterable[Tensor]:
-        """The numbers that a step needs, in the shapes of their places."""
+        """Return the numbers that a step depends on, in the shapes of their places."""
         return [self._at(self._graph.edges[n], places.reshape(-1)).reshape(places.shape) for n, places in needs]
 
     def _site(self, node: Node) -> Site:
-        """The node on edges of numbers."""
+        """Return the site of a node whose edges carry real numbers."""
         inputs = tuple(replace(e, type=Reals()) for e in self._graph.edges_of(node.inputs))
         outputs = tuple(replace(e, type=Reals()) for e in self._graph.edges_of(node.outputs))
         return Site(node, inputs, (), self._graph.reference, outputs, _FRACTIONS)
 
     def _moved(self, site: Site, places: Tensor) -> tuple[_Needs, Callable[[], Tensor]]:
-        """Elements by where they come from: 0 marks padding."""
+        """Return the dependences of a move: it is run on the places of the inputs' elements, where 0 marks padding."""
         starts = np.cumsum([1, *(int(np.prod(e.shape)) for e in site.inputs)])
         marks = [_number_places(e, start) for e, start in zip(site.inputs, starts[:-1], strict=True)]
         outputs = tuple(replace(e, type=full_range("int64")) for e in site.outputs)
@@ -194,7 +202,7 @@ class ExactNumbers:
         return needs, compute
 
     def _summed(self, site: Site, places: Tensor) -> tuple[_Needs, Callable[[], Tensor]]:
-        """Sums of products, of the factors that each has."""
+        """Return the dependences of a product, and the function that sums the products of both factors."""
         marks = find_factors(site, places)
         # Of each factor the element, counted from 0, and where it is used: at 0 padding is.
         asked = [np.unique(m, return_inverse=True) for m in marks]
@@ -212,9 +220,12 @@ class ExactNumbers:
 
 
 def _as_integers(numbers: Tensor, marks: Tensor, back: Tensor) -> tuple[Tensor, Fraction]:
-    """The numbers at marks in multiples of one, in whole ones if these are short, and that one.
+    """Return factors as whole multiples of one fraction, and that fraction; as fractions if its denominator is large.
 
-    `numbers` are those of each mark once, `back` where each mark is among them. A mark of 0 is padding.
+    Args:
+        numbers: The numbers, each once.
+        marks: For each term of a sum the place of its factor, or 0 for padding.
+        back: For each term the index of its factor in `numbers`.
     """
     found = np.concatenate([_FRACTIONS.constant(np.zeros(1)), numbers])
     finest = _common_denominator(found)
@@ -226,7 +237,7 @@ def _as_integers(numbers: Tensor, marks: Tensor, back: Tensor) -> tuple[Tensor, 
 
 
 def _common_denominator(numbers: Tensor) -> int:
-    """The least common denominator; TooLong if sums of the numbers could be longer than fractions may be."""
+    """Return the least common denominator; TooLong if sums of the numbers could have too many bits."""
     finest = 1
     for number in numbers:
         finest = math.lcm(finest, number.denominator)
@@ -235,10 +246,10 @@ def _common_denominator(numbers: Tensor) -> int:
 
 
 def _number_places(edge: Edge, start: int = 1) -> Tensor:
-    """The places of an edge's elements, counted from `start`."""
+    """Return the elements of an edge numbered from `start`, in its shape."""
     return np.arange(start, start + int(np.prod(edge.shape))).reshape(edge.shape)
 
 
 def _broadcast(edge: Edge, to: Edge) -> Tensor:
-    """For each element of an edge the place of that which is broadcast there."""
+    """Return for each element of `to` the place of the element that is broadcast to it."""
     return np.broadcast_to(_number_places(edge, 0), to.shape).reshape(-1)

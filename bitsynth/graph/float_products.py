@@ -1,4 +1,4 @@
-"""Products that a network computes in floats: what each costs, why, and what in the file to change."""
+"""Products that a network computes in floats: their cost, the reason, and the change to the file that avoids it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bitsynth.graph.ranges import find_real_factor
 from bitsynth.graph.types import Edge, Integers, Reals
 
 INPUT_OPTION = "--input-bits N"
-"""The option of commands that says that inputs hold codes; `codes` of `read` in Python."""
+"""The command-line option for inputs that hold codes; in Python the argument `codes` of `read`."""
 _CODES = Integers.between(0, 1, np.float32(1 / 255))
-"""Codes to try an input with: of one bit, so that no sum leaves int32, on a scale as images have it."""
+"""Codes to try for an input: of one bit, so that no accumulator leaves int32, on the scale of images."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class FloatProduct:
     """A convolution or matrix product of real numbers.
 
     Args:
-        node: Its name in the graph.
+        node: The name of the node.
         source: The node of the file: operator and name.
-        macs: Its multiply-accumulates.
-        why: Which of its factors carries no integers.
-        change: What to change, by the names of edges and nodes of the file.
-        input: The network's input that can be read as codes to make integers of it; empty if that does not help.
+        macs: The number of multiply-accumulates.
+        why: The factor that carries no integers, and the reason.
+        change: The change to the file that makes it a product of integers.
+        input: The input of the network that, read as codes, makes it a product of integers; empty if none does.
     """
 
     node: str
@@ -57,7 +57,7 @@ def is_float_product(graph: Graph, node: Node) -> bool:
 
 
 def find_float_products(graph: Graph) -> tuple[FloatProduct, ...]:
-    """Find the products of a graph that are computed in floats, in its order."""
+    """Find the products of a graph that are computed in floats, in order."""
     nodes = [node for node in graph.nodes if is_float_product(graph, node)]
     if not nodes:
         return ()
@@ -67,6 +67,7 @@ def find_float_products(graph: Graph) -> tuple[FloatProduct, ...]:
 
 
 def _describe(graph: Graph, node: Node, makers: dict[str, Node], *, of_codes: bool) -> FloatProduct:
+    """Return a float product with the reason, and the change to the file that avoids it."""
     given = tuple(graph.constants.get(name) for name in node.inputs)
     factor, why = find_real_factor(Site(node, graph.edges_of(node.inputs), given, graph.reference))
     source = ""

@@ -1,4 +1,4 @@
-"""Shapes and types of what a node makes, by its row of the table."""
+"""Inference of the shapes and types of a node's outputs, by its row of the table of operators."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Edge, Reals, Tensor
 
 MAX_ELEMENTS, MAX_AXES = 1 << 28, 32
-"""Of a tensor: what numpy broadcasts has 32 axes at most."""
+"""The limits of a tensor; numpy broadcasts at most 32 axes."""
 _MAX_WINDOW_WORK = 1 << 36
-"""Elements that windows read: 16 x 512 channels of 1,024 x 1,024 pixels by 3 x 3; 40 s of the reference."""
+"""The most elements that the windows of a node read: 512 channels of 16 x 1,024 x 1,024 pixels by 3 x 3 are about
+that, and take 40 s in the reference."""
 
 
 def infer_edges(node: Node, inputs: Sequence[Edge], given: Sequence[Tensor | None], reference: str) -> list[Edge]:
-    """The edges that `node` makes of `inputs`, those that are constants `given`; SpecError if it cannot."""
+    """Return the edges that a node makes, or raise SpecError; `given` has the values of constant inputs."""
     row = TABLE.get(node.op)
     if row is None:
         raise SpecError(f"{node}: no operator {node.op} in the table")

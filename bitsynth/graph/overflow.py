@@ -1,7 +1,7 @@
-"""Sums of a file's integers that may leave the type that the file has for them, and biases that were cut to its ends.
+"""Warnings of integer sums that may overflow their type in the file, and of biases that were clipped to its limits.
 
-Integers of a type wrap, by the standard and in every runtime, so such a network has exact results, which are hardly
-those that were meant: tools that quantize a bias by too small a scale cut it to the ends of int32.
+Integers wrap, by the standard and in every runtime, so the results of such a network are defined, but hardly what was
+meant: tools that quantize a bias by too small a scale clip it to the limits of int32.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _RULES: dict[str, Callable[[_Ends, _Ends], _Ends]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
 }
-"""The least and the greatest results of operands that lie between two ends."""
+"""The least and the greatest result, from the least and the greatest value of both operands."""
 
 
 def find_overflows(graph: Graph) -> tuple[str, ...]:
-    """Return a line for each node of the file whose sums may wrap, or whose bias holds an end of int32.
+    """Return a warning for each node of the file whose sums may wrap, or whose bias holds an end of int32.
 
-    A node of operands that may be any integer of their type is left out: nothing is known of its sums.
+    A node whose operands may be any integer of their type is left out: nothing is known of its sums.
     """
     makers = graph.makers()
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Ranges of sums of products, channel by channel, from the weights as they are."""
+"""Ranges of accumulators of products, channel by channel, computed from constant weights."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from bitsynth.graph.types import Edge, Integers, Shape, Tensor, compress
 if TYPE_CHECKING:
     from bitsynth.graph.operators.site import Site
 
-
 _MAX_BOUND = 2.0**62
 
 
 def infer_convolution(site: Site) -> Integers | None:
-    """The type of a convolution's sums; None unless both factors carry integers on scales that leave the sum.
+    """Return the type of a convolution's accumulators; None if they are real numbers.
 
-    Channels of the image may have scales of their own where no two meet, as in depthwise convolutions. Padding is
-    0, so a window may hold it; where there is none, an element is one of the image's.
+    They are integers if both factors are, on scales that are constant along the sum. Channels of the image may have
+    different scales where no sum has two of them, as in depthwise convolutions. With padding, a window may hold zeros.
     """
     kinds = site.integers()
     if kinds is None or not all(k.is_centred for k in kinds):
@@ -41,7 +40,7 @@ def infer_convolution(site: Site) -> Integers | None:
 
 
 def find_real_factor(site: Site) -> tuple[Edge | None, str]:
-    """Find the factor for which a product is of real numbers, and say why; None if it takes both factors."""
+    """Return the factor that makes a product one of real numbers, and the reason; None if only both do together."""
     for edge, value in zip(site.inputs, site.given, strict=True):
         kind, what = edge.type, "weights" if value is not None else "activations"
         if not isinstance(kind, Integers):
@@ -53,12 +52,12 @@ def find_real_factor(site: Site) -> tuple[Edge | None, str]:
 
 
 def is_per_channel(bound: Tensor, rank: int) -> bool:
-    """Whether a bound of an edge of so many axes is one for all, or differs by channel, axis 1, alone."""
+    """Return whether a bound of an edge of `rank` axes is one number, or differs along channels (axis 1) alone."""
     return bound.ndim == 0 or (bound.ndim == rank and all(n == 1 for k, n in enumerate(bound.shape) if k != 1))
 
 
 def _image_range(x: Integers, rank: int, *, padded: bool) -> tuple[Tensor, Tensor]:
-    """The least and greatest element without its zero point, for each channel or for all."""
+    """Return the least and the greatest element minus the zero point, for each channel or for all."""
     low, high = (x.low - x.zero).astype(np.int64), (x.high - x.zero).astype(np.int64)
     if not (is_per_channel(low, rank) and is_per_channel(high, rank)):
         low, high = np.asarray(low.min()), np.asarray(high.max())
@@ -67,14 +66,17 @@ def _image_range(x: Integers, rank: int, *, padded: bool) -> tuple[Tensor, Tenso
 
 
 def _weight_bounds(site: Site, index: int, kind: Integers) -> list[Tensor]:
-    """The weights without their zero points; the least and the greatest if they are no constants."""
+    """Return constant weights minus their zero points; of other weights the least and the greatest."""
     value = site.given[index]
     ends = [kind.low, kind.high] if value is None else [value]
     return [(end - kind.zero).astype(np.int64) for end in ends]
 
 
 def bound_sums(weights: Tensor, low: Tensor, high: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    """Least and greatest sum for each output channel of weights (OC, IC / groups, ...), on inputs from low to high."""
+    """Return the least and the greatest sum for each output channel, for inputs from `low` to `high`.
+
+    `weights` are (OC, IC / groups, ...); `low` and `high` are one number, or one for each input channel.
+    """
     if low.size == high.size == 1:
         flat = weights.reshape(1, weights.shape[0], 1, -1)
     else:
@@ -87,7 +89,7 @@ def bound_sums(weights: Tensor, low: Tensor, high: Tensor, groups: int) -> tuple
 
 
 def infer_matmul(site: Site) -> Integers | None:
-    """The type of a matrix product's sums; None unless both factors carry integers on scales that leave the sum."""
+    """Return the type of a matrix product's accumulators; None if they are real numbers."""
     kinds = site.integers()
     if kinds is None or not all(k.is_centred for k in kinds):
         return None
@@ -114,17 +116,17 @@ def infer_matmul(site: Site) -> Integers | None:
 
 
 def _clamp(bound: float) -> Tensor:
-    """A bound as an integer, or an end of those that are far more than int32 holds."""
+    """Return a bound as an integer, clamped to a range far beyond int32."""
     return np.asarray(min(max(bound, -_MAX_BOUND), _MAX_BOUND), np.int64)
 
 
 def _subtract_zero(kind: Integers, value: Tensor, shape: Shape) -> Tensor:
-    """Constants without their zero points."""
+    """Return constants minus their zero points."""
     return np.broadcast_to((value - kind.zero).astype(np.int64), shape)
 
 
 def _bound_columns(a: Integers, weights: Tensor, axis: int = -1) -> tuple[Tensor, Tensor]:
-    """Bounds (..., 1, N) of sums with constant weights (..., K, N); of factors that may differ along K."""
+    """Return bounds (..., 1, N) of sums of a factor, whose limits may differ along K, with weights (..., K, N)."""
     low, high = (a.low - a.zero).astype(np.int64), (a.high - a.zero).astype(np.int64)
     along = all(b.ndim == 0 or (b.ndim >= -axis and b.size == b.shape[axis] == weights.shape[-2]) for b in (low, high))
     if along:
@@ -136,18 +138,18 @@ def _bound_columns(a: Integers, weights: Tensor, axis: int = -1) -> tuple[Tensor
 
 
 def _varies_along_only(scale: Tensor, axes: tuple[int, ...], count: int) -> bool:
-    """Whether a scale that broadcasts to so many axes varies along these alone."""
+    """Return whether a scale that broadcasts to `count` axes varies along `axes` alone."""
     first = count - scale.ndim
     return all(n == 1 or k + first in axes for k, n in enumerate(scale.shape))
 
 
 def _is_constant_along(scale: Tensor, axis: int, shape: Shape) -> bool:
-    """Whether a scale is the same all along an axis, and has as many axes as the factor or none."""
+    """Return whether a scale is constant along an axis, and has as many axes as the factor or is one number."""
     return scale.size == 1 or (scale.ndim == len(shape) and scale.shape[axis] == 1)
 
 
 def _scale_by_group(scale: Tensor, shape: Shape, groups: int) -> Tensor | None:
-    """The scale of an image, one for all or, where channels differ, one a group; None if they differ within one."""
+    """Return the scale of an image, one for all or one a group; None if scales differ within a group."""
     if scale.size == 1:
         return scale.reshape(1)
     if not _varies_along_only(scale, (1,), len(shape)):
@@ -157,5 +159,5 @@ def _scale_by_group(scale: Tensor, shape: Shape, groups: int) -> Tensor | None:
 
 
 def _scale_by_channel(scale: Tensor, axes: int) -> Tensor:
-    """The scales of weights (OC, 1, ...) as those of sums (1, OC, ...)."""
+    """Return the scales of weights (OC, 1, ...) as scales of accumulators (1, OC, ...)."""
     return scale.reshape(()) if scale.size == 1 else scale.reshape(1, -1, *[1] * (axes - 2))

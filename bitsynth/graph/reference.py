@@ -1,6 +1,6 @@
-"""The interpreter of graphs: every edge of a network for given inputs, by its named reference.
+"""The interpreter of graphs: it computes every edge of a network for given inputs, in the arithmetic of its reference.
 
-It knows the table of operators and nothing of passes, layers or C.
+It defines the results that compiled networks are compared with, and depends on the table of operators alone.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from bitsynth.graph.types import Integers, Tensor
 class Evaluation(Mapping[str, Any]):
     """The values of every edge of a run, by name.
 
-    Of type `Integers` they are integers in int64; of `Reals` floats of the file's type or, of exact arithmetic,
-    intervals.
+    The value of an edge of type `Integers` is its integers in int64. Of type `Reals` it is floats of the file's type
+    or, in exact arithmetic, intervals.
     """
 
     graph: Graph
@@ -41,16 +41,16 @@ class Evaluation(Mapping[str, Any]):
         return len(self.by_name)
 
     def floats(self, name: str) -> Tensor:
-        """The numbers on an edge, rounded to its type of the file; integers of an integer type as they are."""
+        """Return the numbers of an edge, rounded to its type in the file; of integer types the integers."""
         return to_floats(self.graph, name, self.by_name[name])
 
     def outputs(self) -> tuple[Tensor, ...]:
-        """The numbers on each output of the network."""
+        """Return the numbers of each output of the network."""
         return tuple(self.floats(name) for name in self.graph.outputs)
 
 
 def run(graph: Graph, inputs: Mapping[str, Tensor]) -> Evaluation:
-    """Every edge of `graph` for `inputs` by name: numbers or, where an input carries integers, these.
+    """Evaluate `graph` for inputs by name; an input that carries integers may be given as integers or as their numbers.
 
     SpecError for inputs that are missing, of another shape, or not on an input's grid.
     """
@@ -58,10 +58,10 @@ def run(graph: Graph, inputs: Mapping[str, Tensor]) -> Evaluation:
 
 
 def stream(graph: Graph, inputs: Mapping[str, Tensor]) -> Iterator[tuple[str, Any]]:
-    """Yield each edge with its value, as `run` has them, in an order in which nodes can run.
+    """Yield each edge with its value, in an order in which nodes can run.
 
     A value is dropped after the last node that may read it, so that memory is that of the edges alive at once.
-    SpecError as of `run`; MemoryError that names the node.
+    SpecError as from `run`; MemoryError that names the node.
     """
     if unknown := sorted(set(inputs) - set(graph.inputs)):
         raise SpecError(f"no input {', '.join(unknown)}; the network's are {', '.join(graph.inputs)}")
@@ -86,7 +86,7 @@ def stream(graph: Graph, inputs: Mapping[str, Tensor]) -> Iterator[tuple[str, An
 
 @contextmanager
 def _naming_too_large(what: str, graph: Graph, names: Sequence[str]) -> Iterator[None]:
-    """Name `what` needs memory for the edges `names` if there is too little."""
+    """Raise MemoryErrors inside with `what`, and the shapes of the edges `names` that do not fit."""
     try:
         yield
     except MemoryError:
@@ -95,10 +95,10 @@ def _naming_too_large(what: str, graph: Graph, names: Sequence[str]) -> Iterator
 
 
 def _find_last_reads(graph: Graph) -> dict[int, list[str]]:
-    """Find for each node, by its place, the edges that no later node reads.
+    """Return for each node, by its place, the edges that no later node reads.
 
-    A number that exact arithmetic leaves open is computed again from the inputs of its node, so these are alive as
-    long as the number is: in `x -> Mul -> y -> Quant`, where y is real, x is read until after Quant.
+    A number that exact arithmetic leaves open is computed again from the inputs of its node, so these stay alive as
+    long as the number does: in `x -> Mul -> y -> Quant`, where y is real, x is read until after Quant.
     """
     last: dict[str, int] = {}
     for place in reversed(range(len(graph.nodes))):
@@ -127,9 +127,9 @@ def to_floats(graph: Graph, name: str, value: Any) -> Tensor:
 
 
 def enclose(graph: Graph, inputs: Mapping[str, Interval], end: str) -> Interval:
-    """Integers of the edge `end` between which they are for all inputs, by name, in intervals of integers.
+    """Return the integers that bound the edge `end` for all inputs in intervals of integers.
 
-    By real arithmetic: SpecError for another reference, or if nodes that turn back make integers of integers.
+    SpecError if the reference is not exact, or if integers are made from integers by a node that is not monotone.
     """
     if graph.reference != "exact":
         raise SpecError("intervals are of real arithmetic alone")
@@ -149,7 +149,7 @@ def enclose(graph: Graph, inputs: Mapping[str, Interval], end: str) -> Interval:
 def _evaluate_ends(
     node: Node, graph: Graph, values: Mapping[str, Any], exact: ExactNumbers, wide: list[str]
 ) -> Interval:
-    """The integers between those that a monotone node makes of the ends of one interval of integers."""
+    """Return the interval of integers that a monotone node makes from one interval: it is run on both ends."""
     (name,) = wide if len(wide) == 1 else ("",)
     if not name or not TABLE[node.op].monotone or not isinstance(graph.edges[name].type, Integers):
         raise SpecError(f"{node} makes integers of intervals, and may turn back")
@@ -162,7 +162,7 @@ def _evaluate_ends(
 def evaluate(
     node: Node, graph: Graph, values: Mapping[str, Any], exact: ExactNumbers, arithmetic: Arithmetic | None = None
 ) -> list[Any]:
-    """What a node makes of the values of its inputs."""
+    """Return the values of a node's outputs."""
     site = Site(
         node,
         graph.edges_of(node.inputs),
@@ -180,6 +180,7 @@ def evaluate(
 
 
 def _check_input(graph: Graph, name: str, value: Tensor) -> Any:
+    """Return the value of an input, integers or floats; SpecError if shape or numbers do not fit."""
     edge = graph.edges[name]
     if value.shape != edge.shape:
         raise SpecError(f"input {name} has shape {value.shape}, not {edge.shape}")
@@ -199,11 +200,13 @@ def _check_input(graph: Graph, name: str, value: Tensor) -> Any:
 
 
 def _describe_codes(kind: Integers) -> str:
+    """Return the text of an error about a number that is not on an input's grid."""
     every = f"the integers {kind.least} to {kind.most}" + (f", every {kind.step}nd" if kind.step > 1 else "")
     return f"not one of {every}" + ("" if kind.is_plain else f", times {kind.scale.flat[0]:g}")
 
 
 def _require_reals(graph: Graph, name: str, value: Tensor) -> Tensor:
+    """Return an input of real numbers; SpecError if the reference is exact and it holds infinity or NaN."""
     if graph.reference == "exact" and not np.isfinite(value.astype(np.float64)).all():
         raise SpecError(f"input {name} holds infinity or NaN, which are no real numbers; name another reference")
     return value

@@ -1,4 +1,4 @@
-"""_Bounds made block by block, so that what is made in between stays in the nearest caches."""
+"""Elementwise functions run block by block, so that intermediate arrays stay in the nearest caches."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from bitsynth.graph.types import Tensor
 
 _Bounds = tuple[Tensor, Tensor]
-"""The least and the greatest numbers: one array twice if all are known exactly."""
+"""The least and the greatest numbers; the same array twice if all are known exactly."""
 _BLOCK_ELEMENTS = 1 << 15
-"""Elements of a block: a dozen arrays of them lie in a second cache."""
+"""The elements of a block: a dozen such arrays fit in a second-level cache."""
 
 
 def in_blocks(made: Callable[[Tensor, Tensor], _Bounds]) -> Callable[[Tensor, Tensor], _Bounds]:
-    """The same function of two arrays that broadcast, element by element, made of blocks of them."""
+    """Decorate an elementwise function of two arrays, so that it runs on blocks of them."""
 
     @wraps(made)
     def run(a: Tensor, b: Tensor) -> _Bounds:

@@ -1,6 +1,7 @@
-"""Sums, products, quotients and roots of float64 as bounds: the sign of the rounding error says which way they move.
+"""Bounds of sums, products, quotients and square roots of float64, from the sign of the rounding error.
 
-Errors are those of Dekker (1971) and Knuth: exact, but where numbers are so small or large that they may get lost.
+The errors are computed exactly (Dekker 1971; Knuth), except where numbers are so small or large that they may be lost.
+A bound moves by a unit in the last place only if the error has its sign; a result without error is a single point.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from bitsynth.graph.types import Tensor
 
 _SPLIT = float((1 << 27) + 1)
 _TINY, _HUGE = 2.0**-900, 2.0**900
-"""Beyond these, errors of products may get lost: bounds always move."""
+"""Beyond these, errors of products may be lost, so that bounds always move."""
 
 
 def step_down(a: Tensor, ulps: int = 1) -> Tensor:
-    """The number so many units in the last place lower."""
+    """Return numbers lowered by some units in the last place."""
     made: Tensor = a - ulps * np.spacing(np.abs(a))
     return made
 
 
 def step_up(a: Tensor, ulps: int = 1) -> Tensor:
-    """The number so many units in the last place higher."""
+    """Return numbers raised by some units in the last place."""
     made: Tensor = a + ulps * np.spacing(np.abs(a))
     return made
 
 
 def _bounds(near: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds of near + error, where |error| is at most half a unit in the last place: its sign tells."""
+    """Return bounds of near + error by the sign of the error, which is at most half a unit in the last place."""
     if not error.any():
         return near, near
     unit = np.abs(near) * 2.0**-52
@@ -39,14 +40,14 @@ def _bounds(near: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
 
 @in_blocks
 def add_bounds(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds of a + b."""
+    """Return bounds of a + b."""
     near = a + b
     back = near - a
     return _bounds(near, (a - (near - back)) + (b - back))
 
 
 def _product_error(a: Tensor, b: Tensor, near: Tensor) -> Tensor:
-    """a * b - near, exactly, by Dekker's halves."""
+    """Return a * b - near, exactly: both factors are split in halves (Dekker)."""
     split_a, split_b = a * _SPLIT, b * _SPLIT
     high_a, high_b = split_a - (split_a - a), split_b - (split_b - b)
     low_a, low_b = a - high_a, b - high_b
@@ -55,7 +56,7 @@ def _product_error(a: Tensor, b: Tensor, near: Tensor) -> Tensor:
 
 
 def _may_lose_error(near: Tensor, *factors: Tensor) -> Tensor:
-    """Where a result other than 0 is so small, or a number so large, that errors may get lost."""
+    """Return where a result is so small (and not 0), or a number so large, that its error may be lost."""
     size = np.abs(near)
     made: Tensor = (size < _TINY) & (size > 0)
     for x in (near, *factors):
@@ -65,6 +66,7 @@ def _may_lose_error(near: Tensor, *factors: Tensor) -> Tensor:
 
 
 def _widen(bounds: tuple[Tensor, Tensor], where: Tensor) -> tuple[Tensor, Tensor]:
+    """Return bounds moved outward by a unit in the last place where `where` is set."""
     if not where.any():
         return bounds
     low, high = bounds
@@ -73,7 +75,7 @@ def _widen(bounds: tuple[Tensor, Tensor], where: Tensor) -> tuple[Tensor, Tensor
 
 @in_blocks
 def multiply_bounds(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds of a * b."""
+    """Return bounds of a * b."""
     with np.errstate(all="ignore"):
         near = a * b
         lost = (near == 0) & (a != 0) & (b != 0)
@@ -82,7 +84,7 @@ def multiply_bounds(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 @in_blocks
 def divide_bounds(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds of a / b."""
+    """Return bounds of a / b."""
     with np.errstate(all="ignore"):
         near = a / b
         back = near * b
@@ -92,7 +94,7 @@ def divide_bounds(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sqrt_bounds(a: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds of the root of a, of 0 where that is less."""
+    """Return bounds of the square root of a, which is 0 where a is below 0."""
     near = np.sqrt(np.maximum(a, 0))
     back = near * near
     return _widen(_bounds(near, (a - back) - _product_error(near, near, back)), _may_lose_error(back))

@@ -1,4 +1,4 @@
-"""Arithmetic of IEEE floats, as the file's types have them: that of ONNX Runtime and of ONNX's reference."""
+"""Arithmetic of IEEE floats of the file's types, for the references onnxruntime and onnx."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bitsynth.graph.types import Edge, Integers, Tensor, cast, numpy_type
 
 _INTERVALS, _FRACTIONS = Intervals(), Fractions()
 Indices = tuple[Tensor, ...]
-"""Indices of elements, an array an axis."""
+"""Indices of elements, one array for each axis."""
 
 
 class Floats(ArrayArithmetic):
-    """Arrays of numpy, each operation rounded once to the type at hand: sums and functions too."""
+    """Arrays of floats; each operation, sum and function is rounded once to the type of its operands."""
 
     def __init__(self, reference: str) -> None:
         self.reference = reference
@@ -66,9 +66,9 @@ class Floats(ArrayArithmetic):
 
 
 def round_once(bounds: Interval, dtype: np.dtype[Any], exactly: Callable[[Indices], Tensor]) -> Tensor:
-    """The real numbers within `bounds` as the nearest of a float type, of two the even one; the same on every host.
+    """Round the real numbers within `bounds` to a float type, ties to even; the result is the same on every host.
 
-    `exactly` gives fractions at the places where both bounds do not round alike.
+    `exactly` returns fractions for the places where both bounds do not round to one number.
     """
     with np.errstate(all="ignore"):
         low, high = bounds.low.astype(dtype), bounds.high.astype(dtype)
@@ -81,7 +81,7 @@ def round_once(bounds: Interval, dtype: np.dtype[Any], exactly: Callable[[Indice
 
 
 def _nearest(exact: Tensor, dtype: np.dtype[Any]) -> Tensor:
-    """Fractions as the nearest of a float type, of two the even one."""
+    """Round fractions to a float type, ties to even."""
     near = exact.astype(np.float64).astype(dtype)
     below = np.where(_FRACTIONS.constant(near) <= exact, near, np.nextafter(near, dtype.type(-np.inf)))
     above = np.nextafter(below, dtype.type(np.inf))

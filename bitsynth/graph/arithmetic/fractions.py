@@ -1,4 +1,4 @@
-"""Arithmetic of fractions: exact, slow, for the few numbers that intervals leave open."""
+"""Arithmetic of fractions: exact but slow, for the few numbers that intervals do not determine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
 from bitsynth.graph.types import Edge, Integers, Tensor
 
 MAX_BITS = 1 << 16
-"""The most bits of a fraction, its numerator's and its denominator's together: those of 30 float64 numbers with the
-least exponents multiplied, or of some 1,000 float32 ones with ordinary exponents. An operation on two of them takes
-about 7 ms."""
+"""The most bits of a fraction, of numerator and denominator together.
+
+The product of 30 float64 numbers with the least exponents has them, or of some 1,000 float32 numbers with ordinary
+exponents. An operation on two such fractions takes about 7 ms.
+"""
 
 
 class TooLong(ArithmeticError):
@@ -66,7 +68,7 @@ class Fractions(ArrayArithmetic):
 
 
 class SomeFractions(Fractions):
-    """Fractions of the numbers that a mask picks, in a row, and of what constants are there."""
+    """Fractions of the numbers where a mask is set, in one axis; constants are broadcast to the mask."""
 
     def __init__(self, mask: Tensor) -> None:
         self._mask = mask
@@ -84,7 +86,7 @@ class SomeFractions(Fractions):
 
 
 def _add_up(a: Quantity, axes: tuple[int, ...]) -> Quantity:
-    """Sums along axes, which stay as 1; TooLong as soon as one is, as sums of many denominators become."""
+    """Return sums along axes, which stay as 1; TooLong as soon as a partial sum has too many bits."""
     kept = [1 if k in axes else n for k, n in enumerate(a.shape)]
     rows = a.transpose([*axes, *(k for k in range(a.ndim) if k not in axes)]).reshape(-1, math.prod(kept))
     made = _fractions(np.zeros(rows.shape[1]))

@@ -1,7 +1,7 @@
-"""Arithmetic of real numbers: intervals of float64 that hold them, points where float64 holds a number itself.
+"""Arithmetic of real numbers: intervals of float64 that hold them, single points where float64 holds the number.
 
-Sums, products, quotients and roots know the sign of their rounding error (Dekker 1971, Knuth), so that a bound moves
-only where something was lost: chains of dyadic numbers stay points.
+The bounds of sums, products, quotients and roots move only if there was a rounding error (`directed.py`), so that
+numbers with a power of two as denominator usually stay single points.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from bitsynth.graph.arithmetic.directed import (
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 
 _FUNCTION_ULPS = 8
-"""Units in the last place by which functions of numpy and libm may be off; their documentation says 4 and less."""
+"""Units in the last place by which functions of numpy and libm may be wrong; their documentation says 4 or fewer."""
 _MAX_INTEGER = 2.0**53
 
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """Numbers from `low` to `high`, element by element."""
+    """Numbers between `low` and `high`, element by element."""
 
     low: Tensor
     high: Tensor
 
     __array_ufunc__ = None
-    """Arrays leave `+ - * /` with intervals to these."""
+    """Makes arrays leave `+ - * /` with intervals to the interval."""
 
     @property
     def shape(self) -> Shape:
-        """The shape of both."""
+        """The shape of both bounds."""
         return self.low.shape
 
     @cached_property
@@ -52,7 +52,7 @@ class Interval:
 
     @property
     def _ends(self) -> tuple[Tensor, ...]:
-        """Both bounds, once if they are the same."""
+        """The two bounds; one if they are the same."""
         return (self.low,) if self.is_point else (self.low, self.high)
 
     def __neg__(self) -> Interval:
@@ -93,7 +93,7 @@ class Interval:
 
 
 def interval(value: Any) -> Interval:
-    """An interval as it is; of anything else the points."""
+    """Return an interval as it is, and anything else as an interval of single points."""
     if isinstance(value, Interval):
         return value
     point = np.asarray(value, np.float64)
@@ -101,7 +101,7 @@ def interval(value: Any) -> Interval:
 
 
 class Intervals(Arithmetic):
-    """Real arithmetic, by intervals; a step that one does not decide asks for fractions."""
+    """Real arithmetic by intervals; a step function that an interval does not determine asks for fractions."""
 
     reference = "exact"
 
@@ -183,7 +183,7 @@ class Intervals(Arithmetic):
 
 
 class WideIntervals(Intervals):
-    """Real arithmetic of intervals wider than what rounding loses: steps are intervals of integers."""
+    """Real arithmetic of intervals that not rounding alone makes: step functions return intervals of integers."""
 
     def steps(self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Any = None) -> Any:
         given = interval(number)
@@ -198,7 +198,7 @@ _APPROXIMATE: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": lambda a: np.where(a >= 0, 1.0, np.exp(-np.abs(a))) / (1 + np.exp(-np.abs(a))),
 }
 _RATIONAL_POINTS = {"exp": (0, 1.0), "log": (1, 0.0), "erf": (0, 0.0), "tanh": (0, 0.0), "sigmoid": (0, 0.5)}
-"""Where a function of a rational number is rational, and what it is there."""
+"""The rational number at which a function is rational, and its value there."""
 
 
 def _hull(bounds: list[tuple[Tensor, Tensor]]) -> Interval:
@@ -209,7 +209,7 @@ def _hull(bounds: list[tuple[Tensor, Tensor]]) -> Interval:
 
 
 def _find_grain(a: Tensor) -> float:
-    """A power of two of which all numbers are multiples; 0 if none is found."""
+    """Return a power of two that divides all numbers; 0 if none of those tried does."""
     return next((2.0**-k for k in (0, 8, 16, 24, 32, 40) if _is_whole(np.ldexp(a, k) if k else a)), 0.0)
 
 

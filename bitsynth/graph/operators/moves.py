@@ -1,4 +1,4 @@
-"""Rows that move, repeat or leave out elements, and change none."""
+"""Rows of moves: operators that move, repeat or leave out elements, and change none."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from bitsynth.graph.operators.site import Operator, Site, common_dtype
 from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Tensor, compress
 
-_Move = Callable[..., Tensor]
+_MoveFunction = Callable[..., Tensor]
 _MAX_ELEMENTS = 1 << 28
 
 
 def move_operator(name: str, apply: Callable[..., Tensor]) -> Operator:
-    """A row that `apply(site, *arrays)` does, on integers and on numbers alike."""
+    """Return the row of a move: `apply(site, *arrays)` is run on integers and on numbers."""
 
     def infer(site: Site) -> list[Edge]:
         _require_small(site)
@@ -24,7 +24,7 @@ def move_operator(name: str, apply: Callable[..., Tensor]) -> Operator:
         except (ValueError, IndexError) as error:
             shapes = ", ".join(str(e.shape) for e in site.inputs)
             raise site.fail(f"does not fit {shapes}: {error}") from None
-        return [site.made(shape, _moved_type(site, apply), common_dtype(site))]
+        return [site.output_edge(shape, _moved_type(site, apply), common_dtype(site))]
 
     def run(site: Site, *values: Any) -> list[Any]:
         if isinstance(site.outputs[0].type, Integers):
@@ -35,13 +35,14 @@ def move_operator(name: str, apply: Callable[..., Tensor]) -> Operator:
 
 
 def _require_small(site: Site) -> None:
+    """Raise SpecError for a shape with too many elements, before it is made."""
     sizes = site.get("sizes") or ()
     if np.prod([float(n) for n in sizes]) > _MAX_ELEMENTS:
         raise site.fail(f"makes a tensor of shape {tuple(sizes)}, more than {_MAX_ELEMENTS:,} elements")
 
 
-def _moved_type(site: Site, apply: _Move) -> EdgeType:
-    """Integers if all inputs are such: limits and grids move with them."""
+def _moved_type(site: Site, apply: _MoveFunction) -> EdgeType:
+    """Return the type of the output: integers if all inputs are, with limits and grids that move with them."""
     kinds = site.integers()
     if kinds is None:
         return Reals()
@@ -89,7 +90,7 @@ def _gather(site: Site, x: Tensor) -> Tensor:
 
 
 def _pad(site: Site, x: Tensor) -> Tensor:
-    """Padding by 0, or by elements of the array."""
+    """Pad by 0, or by elements of the array."""
     mode = site["mode"]
     if mode == "constant":
         return np.pad(x, site["pads"])
@@ -101,7 +102,7 @@ def _expand(site: Site, x: Tensor) -> Tensor:
 
 
 def _resize(site: Site, x: Tensor) -> Tensor:
-    """Elements of each axis by place, several times or not at all."""
+    """Select elements of each axis by index; an element may be selected several times, or never."""
     for axis, places in site["places"].items():
         x = x.take(places, axis)
     return x
