@@ -48,8 +48,8 @@ def _bound_elementwise(graph: GraphBuilder, node: Node, deep: int) -> tuple[Tens
     )
     site = Site(node, inputs, (), "exact", outputs, Intervals())
     with np.errstate(all="ignore"):
-        made: Interval = interval(
+        output: Interval = interval(
             TABLE[node.op].run(site, *(Interval(*find_bounds(graph, n, deep - 1)) for n in node.inputs))[0]
         )
-    low, high = np.asarray(made.low, np.float64), np.asarray(made.high, np.float64)
+    low, high = np.asarray(output.low, np.float64), np.asarray(output.high, np.float64)
     return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)

@@ -73,9 +73,9 @@ class GraphBuilder:
             arrays = kind.low, kind.high, kind.scale, kind.zero
             low, high, scale, zero = (take_places(a, places, a.ndim - behind) for a in arrays)
             kind = Integers(low, high, scale, zero, kind.step)
-        made = self.fresh(f"{name}.part")
-        self._keep(Edge(made, value.shape, edge.dtype, kind), value)
-        return made
+        fresh = self.fresh(f"{name}.part")
+        self._keep(Edge(fresh, value.shape, edge.dtype, kind), value)
+        return fresh
 
     def _keep(self, edge: Edge, value: Tensor) -> None:
         """Add a constant with its edge; the array is copied and made read-only."""
@@ -98,10 +98,10 @@ class GraphBuilder:
         stem = f"{source.partition(' ')[2] or self.name}.{op}"
         outputs = names or tuple(self.fresh(f"{stem}{k or ''}") for k in range(count))
         node = Node(outputs[0], op, inputs, outputs, MappingProxyType(attributes), source)
-        made = infer_edges(
+        edges = infer_edges(
             node, [self.edges[n] for n in inputs], [self.constants.get(n) for n in inputs], self.reference
         )
-        self.edges.update(zip(outputs, made, strict=True))
+        self.edges.update(zip(outputs, edges, strict=True))
         if not (inputs and all(n in self.constants for n in inputs) and self._folded(node)):
             self.nodes.append(node)
             self._makers.update(dict.fromkeys(outputs, node))
@@ -111,8 +111,8 @@ class GraphBuilder:
 
     def maker(self, name: str, op: str = "") -> Node | None:
         """Return the node that makes an edge, if it is an `op` or `op` is ""; None of inputs and constants."""
-        made = self._makers.get(name)
-        return made if made is not None and op in ("", made.op) else None
+        node = self._makers.get(name)
+        return node if node is not None and op in ("", node.op) else None
 
     def _folded(self, node: Node) -> bool:
         """Compute a node of constants; return whether the results were exact, and so were kept as constants.
@@ -140,12 +140,12 @@ class GraphBuilder:
     @classmethod
     def begin_from(cls, graph: Graph) -> GraphBuilder:
         """Begin a rewritten form of a graph, with its inputs and constants and none of its nodes."""
-        made = cls(graph.name, graph.reference, graph.file_names)
-        made._names = Names(made.edges, graph.edges, graph.file_names)
-        made.inputs = list(graph.inputs)
-        made.constants = dict(graph.constants)
-        made.edges.update({name: graph.edges[name] for name in (*graph.inputs, *graph.constants)})
-        return made
+        builder = cls(graph.name, graph.reference, graph.file_names)
+        builder._names = Names(builder.edges, graph.edges, graph.file_names)
+        builder.inputs = list(graph.inputs)
+        builder.constants = dict(graph.constants)
+        builder.edges.update({name: graph.edges[name] for name in (*graph.inputs, *graph.constants)})
+        return builder
 
     def repeat(self, node: Node) -> None:
         """Add a node of the graph before under its names; its edges are inferred again."""
@@ -160,8 +160,8 @@ class GraphBuilder:
         edge, value = self.edges[name], self.constants[name]
         if not isinstance(edge.type, Integers) or (edge.type.is_plain and not edge.is_float):
             return value
-        made: Tensor = (value - edge.type.zero) * edge.type.scale
-        return cast(made, edge.dtype) if edge.is_float else made.astype(np.int64)
+        numbers: Tensor = (value - edge.type.zero) * edge.type.scale
+        return cast(numbers, edge.dtype) if edge.is_float else numbers.astype(np.int64)
 
     def in_floats(self, name: str) -> Tensor | None:
         """Return an edge's numbers as the floats of the file give them; None unless they come from constants."""
@@ -178,9 +178,11 @@ class GraphBuilder:
         """Compute a node of constants, and of numbers that were computed so before, in the floats of the file."""
         graph = replace(self._graph((), ()), reference="onnxruntime")
         held = {n: self.constants[n] if n in self.constants else self._fixed[n] for n in node.inputs}
-        made = evaluate(node, graph, held, ExactNumbers(graph, held, {}))[0]
+        output = evaluate(node, graph, held, ExactNumbers(graph, held, {}))[0]
         edge = self.edges[node.outputs[0]]
-        return np.asarray(made if not isinstance(edge.type, Integers) else (made - edge.type.zero) * edge.type.scale)
+        return np.asarray(
+            output if not isinstance(edge.type, Integers) else (output - edge.type.zero) * edge.type.scale
+        )
 
     def build(self, outputs: tuple[str, ...], names: Mapping[str, str] = EMPTY) -> Graph:
         """Return the graph of the nodes that `outputs` depend on; edges get the `names` that the file has for them."""

@@ -74,8 +74,8 @@ class ExactNumbers:
         if sum(len(known) for known in self._computed.values()) > _MAX_REMEMBERED:
             self._computed.clear()
         self._compute(name, asked)
-        made: Tensor = self._at(edge, asked)[back].reshape(places.shape)
-        return made
+        numbers: Tensor = self._at(edge, asked)[back].reshape(places.shape)
+        return numbers
 
     def where(self, name: str, mask: Tensor) -> Tensor:
         """Return the numbers of an edge, broadcast to the shape of `mask`, where the mask is set, in one axis."""
@@ -114,8 +114,8 @@ class ExactNumbers:
             for other, there in needs:
                 ask(other, there)
         for name, missing, compute in reversed(steps):
-            found = self._checked(self._makers[name], compute)
-            self._computed.setdefault(name, {}).update(zip(missing.tolist(), found.tolist(), strict=True))
+            numbers = self._checked(self._makers[name], compute)
+            self._computed.setdefault(name, {}).update(zip(missing.tolist(), numbers.tolist(), strict=True))
 
     def _missing(self, name: str, places: Tensor) -> Tensor:
         """Return the places of an edge whose numbers intervals do not determine, and that were not computed yet."""
@@ -129,17 +129,17 @@ class ExactNumbers:
     def _checked(self, node: Node, compute: Callable[[], Tensor]) -> Tensor:
         """Return the result of `compute`; SpecError that names the node if fractions are too long."""
         try:
-            found = np.asarray(compute(), object)
-            for number in found.tolist():
+            numbers = np.asarray(compute(), object)
+            for number in numbers.tolist():
                 require_short(number)
         except TooLong as error:
             raise SpecError(f"{node}: {error}; {_ADVICE}") from None
         except ArithmeticError as error:
             raise ArithmeticError(f"{error} in {node}") from None
-        self._work += sum((size // _LONG_BITS) ** 2 for size in map(count_bits, found.tolist()) if size > _LONG_BITS)
+        self._work += sum((size // _LONG_BITS) ** 2 for size in map(count_bits, numbers.tolist()) if size > _LONG_BITS)
         if self._work > _MAX_WORK:
             raise SpecError(f"{node}: too many exact values are fractions of more than {_LONG_BITS:,} bits; {_ADVICE}")
-        return found
+        return numbers
 
     def _at(self, edge: Edge, places: Tensor) -> Tensor:
         """Return the numbers at `places`, all of which are known or computed."""
@@ -147,15 +147,15 @@ class ExactNumbers:
         if isinstance(edge.type, Integers):
             grid = (np.broadcast_to(p, edge.shape).flat[places] for p in (edge.type.scale, edge.type.zero))
             scale, zero = (_FRACTIONS.constant(p) for p in grid)
-            found: Tensor = scale * (_FRACTIONS.constant(value.reshape(-1)[places]) - zero)
-            return found
+            dequantized: Tensor = scale * (_FRACTIONS.constant(value.reshape(-1)[places]) - zero)
+            return dequantized
         if not isinstance(value, Interval):
             return np.asarray(_FRACTIONS.constant(np.asarray(value).reshape(-1)[places]))
         low, high = (x.reshape(-1)[places] for x in (value.low, value.high))
-        made: Tensor = _FRACTIONS.constant(np.nan_to_num(low))
+        numbers: Tensor = _FRACTIONS.constant(np.nan_to_num(low))
         for k in (low != high).nonzero()[0].tolist():
-            made[k] = self._computed[edge.name][int(places[k])]
-        return made
+            numbers[k] = self._computed[edge.name][int(places[k])]
+        return numbers
 
     def _step(self, edge: Edge, places: Tensor) -> tuple[_Needs, Callable[[], Tensor]]:
         """Return the edges and places that numbers depend on, and a function that computes the numbers from them."""
@@ -188,16 +188,16 @@ class ExactNumbers:
         starts = np.cumsum([1, *(int(np.prod(e.shape)) for e in site.inputs)])
         marks = [_number_places(e, start) for e, start in zip(site.inputs, starts[:-1], strict=True)]
         outputs = tuple(replace(e, type=full_range("int64")) for e in site.outputs)
-        found = TABLE[site.node.op].run(replace(site, outputs=outputs), *marks)[0].reshape(-1)[places]
-        of = np.searchsorted(starts, found, side="right") - 1
+        sources = TABLE[site.node.op].run(replace(site, outputs=outputs), *marks)[0].reshape(-1)[places]
+        of = np.searchsorted(starts, sources, side="right") - 1
         which = np.unique(of[of >= 0]).tolist()
-        needs = [(site.inputs[k].name, found[of == k] - starts[k]) for k in which]
+        needs = [(site.inputs[k].name, sources[of == k] - starts[k]) for k in which]
 
         def compute() -> Tensor:
-            made: Tensor = _FRACTIONS.constant(np.zeros(places.shape))
-            for k, numbers in zip(which, self._all(needs), strict=True):
-                made[of == k] = numbers
-            return made
+            numbers: Tensor = _FRACTIONS.constant(np.zeros(places.shape))
+            for k, moved in zip(which, self._all(needs), strict=True):
+                numbers[of == k] = moved
+            return numbers
 
         return needs, compute
 
@@ -227,11 +227,11 @@ def _as_integers(numbers: Tensor, marks: Tensor, back: Tensor) -> tuple[Tensor, 
         marks: For each term of a sum the place of its factor, or 0 for padding.
         back: For each term the index of its factor in `numbers`.
     """
-    found = np.concatenate([_FRACTIONS.constant(np.zeros(1)), numbers])
-    finest = _common_denominator(found)
+    factors = np.concatenate([_FRACTIONS.constant(np.zeros(1)), numbers])
+    finest = _common_denominator(factors)
     if finest >= _MAX_DENOMINATOR:
-        return found[np.where(marks > 0, 1 + back, 0)], Fraction(1)
-    whole = np.array([x.numerator * (finest // x.denominator) for x in found], object)
+        return factors[np.where(marks > 0, 1 + back, 0)], Fraction(1)
+    whole = np.array([x.numerator * (finest // x.denominator) for x in factors], object)
     short = whole.astype(np.int64) if abs(whole).max() * math.isqrt(marks.shape[-1]) < _MAX_SHORT else whole
     return short[np.where(marks > 0, 1 + back, 0)], Fraction(1, finest)
 

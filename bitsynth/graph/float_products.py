@@ -68,8 +68,8 @@ def find_float_products(graph: Graph) -> tuple[FloatProduct, ...]:
 
 def _describe(graph: Graph, node: Node, makers: dict[str, Node], *, of_codes: bool) -> FloatProduct:
     """Return a float product with the reason, and the change to the file that avoids it."""
-    given = tuple(graph.constants.get(name) for name in node.inputs)
-    factor, why = find_real_factor(Site(node, graph.edges_of(node.inputs), given, graph.reference))
+    constants = tuple(graph.constants.get(name) for name in node.inputs)
+    factor, why = find_real_factor(Site(node, graph.edges_of(node.inputs), constants, graph.reference))
     source = ""
     if factor is None:
         change = "use one scale for all, or one for each output channel"
@@ -87,9 +87,9 @@ def _describe(graph: Graph, node: Node, makers: dict[str, Node], *, of_codes: bo
 
 def _find_origin(graph: Graph, edge: str, makers: dict[str, Node]) -> str:
     """Return what computes an edge's numbers: an input, or the last node before that does more than move elements."""
-    while (made := makers.get(edge)) is not None and TABLE[made.op].kind == "move":
-        edge = made.inputs[0]
-    return str(made) if made is not None else f"input {edge}"
+    while (maker := makers.get(edge)) is not None and TABLE[maker.op].kind == "move":
+        edge = maker.inputs[0]
+    return str(maker) if maker is not None else f"input {edge}"
 
 
 def _find_real_inputs(graph: Graph, edge: str, makers: dict[str, Node]) -> Iterator[str]:
@@ -117,9 +117,9 @@ def _find_products_of_codes(graph: Graph) -> Iterator[str]:
         if all(edge is graph.edges[edge.name] for edge in inputs):
             continue
         try:
-            made = infer_edges(node, inputs, [graph.constants.get(name) for name in node.inputs], graph.reference)
+            outputs = infer_edges(node, inputs, [graph.constants.get(name) for name in node.inputs], graph.reference)
         except SpecError:
             continue
-        edges.update(zip(node.outputs, made, strict=True))
-        if node.op in PRODUCTS and isinstance(made[0].type, Integers):
+        edges.update(zip(node.outputs, outputs, strict=True))
+        if node.op in PRODUCTS and isinstance(outputs[0].type, Integers):
             yield node.name

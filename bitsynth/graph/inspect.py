@@ -142,9 +142,9 @@ def _describe_node(graph: Graph, node: Node, product: FloatProduct | None) -> No
     edges = graph.edges_of(node.outputs)
     weights = _describe_weights(graph, node) if node.op in PRODUCTS else None
     why, change = (product.why, product.change) if product else ("", "")
-    made = tuple(EdgeFacts.of(e, sums=node.op in _SUMS) for e in edges)
+    outputs = tuple(EdgeFacts.of(e, sums=node.op in _SUMS) for e in edges)
     macs, note = multiply_accumulates(graph, node), _note(graph, node)
-    return NodeFacts(node.name, node.op, node.source, made, weights, macs, why, change, note)
+    return NodeFacts(node.name, node.op, node.source, outputs, weights, macs, why, change, note)
 
 
 def _describe_weights(graph: Graph, node: Node) -> WeightFacts | None:

@@ -81,11 +81,11 @@ class Graph:
 
     def readers(self) -> dict[str, list[Node]]:
         """Return the nodes that read each edge, in order; a node that reads an edge twice is there once."""
-        found: dict[str, list[Node]] = {name: [] for name in self.edges}
+        readers: dict[str, list[Node]] = {name: [] for name in self.edges}
         for node in self.nodes:
             for name in dict.fromkeys(node.inputs):
-                found[name].append(node)
-        return found
+                readers[name].append(node)
+        return readers
 
     def makers(self) -> dict[str, Node]:
         """Return the node that makes each edge."""
@@ -102,8 +102,8 @@ class Graph:
             if again := [name for name in node.outputs if name in known]:
                 raise SpecError(f"{node} makes {', '.join(again)}, which exists already")
             given = [self.constants.get(name) for name in node.inputs]
-            made = infer_edges(node, self.edges_of(node.inputs), given, self.reference)
-            for edge, want in zip(self.edges_of(node.outputs), made, strict=True):
+            inferred = infer_edges(node, self.edges_of(node.inputs), given, self.reference)
+            for edge, want in zip(self.edges_of(node.outputs), inferred, strict=True):
                 if (edge.shape, edge.dtype, type(edge.type)) != (want.shape, want.dtype, type(want.type)):
                     raise SpecError(f"{node}: {edge.name} is {edge.shape} {edge.dtype}, not {want.shape} {want.dtype}")
             known |= set(node.outputs)

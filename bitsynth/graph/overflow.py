@@ -28,12 +28,12 @@ def find_overflows(graph: Graph) -> tuple[str, ...]:
     A node whose operands may be any integer of their type is left out: nothing is known of its sums.
     """
     makers = graph.makers()
-    found: dict[str, str] = {}
+    warnings: dict[str, str] = {}
     for node in graph.nodes:
         warning = _describe_wrap(graph, node) or _describe_cut_bias(graph, node, makers)
         if warning:
-            found.setdefault(str(node), f"{node}: {warning}")
-    return tuple(found.values())
+            warnings.setdefault(str(node), f"{node}: {warning}")
+    return tuple(warnings.values())
 
 
 def _describe_wrap(graph: Graph, node: Node) -> str:

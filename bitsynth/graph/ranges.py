@@ -34,8 +34,8 @@ def infer_convolution(site: Site) -> Integers | None:
     sums = [bound_sums(np.broadcast_to(b, site.inputs[1].shape), low, high, site["groups"]) for b in bounds]
     of_x = of_x if of_x.size == 1 else np.repeat(of_x, site.inputs[1].shape[0] // of_x.size)
     scale = _scale_by_channel(of_x * w.scale.reshape(-1), axes)
-    made = np.minimum.reduce([s[0] for s in sums]), np.maximum.reduce([s[1] for s in sums])
-    least, most = (compress(b.reshape(1, -1, *[1] * (axes - 2))) for b in made)
+    bounds_of_channels = np.minimum.reduce([s[0] for s in sums]), np.maximum.reduce([s[1] for s in sums])
+    least, most = (compress(b.reshape(1, -1, *[1] * (axes - 2))) for b in bounds_of_channels)
     return Integers(least, most, scale)
 
 
@@ -154,8 +154,8 @@ def _scale_by_group(scale: Tensor, shape: Shape, groups: int) -> Tensor | None:
         return scale.reshape(1)
     if not _varies_along_only(scale, (1,), len(shape)):
         return None
-    found = scale.reshape(groups, -1)
-    return found[:, 0] if (found == found[:, :1]).all() else None
+    by_group = scale.reshape(groups, -1)
+    return by_group[:, 0] if (by_group == by_group[:, :1]).all() else None
 
 
 def _scale_by_channel(scale: Tensor, axes: int) -> Tensor:

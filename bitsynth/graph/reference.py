@@ -77,9 +77,9 @@ def stream(graph: Graph, inputs: Mapping[str, Tensor]) -> Iterator[tuple[str, An
     unread = _find_last_reads(graph)
     for place, node in enumerate(graph.nodes):
         with _naming_too_large(str(node), graph, node.outputs):
-            made = dict(zip(node.outputs, evaluate(node, graph, values, exact), strict=True))
-        values.update(made)
-        yield from made.items()
+            outputs = dict(zip(node.outputs, evaluate(node, graph, values, exact), strict=True))
+        values.update(outputs)
+        yield from outputs.items()
         for name in unread.get(place, ()):
             values.pop(name, None)
 
@@ -118,8 +118,8 @@ def to_floats(graph: Graph, name: str, value: Any) -> Tensor:
     """Return the numbers of a value of the edge `name`, rounded to its type of the file; integers as they are."""
     edge = graph.edges[name]
     if isinstance(edge.type, Integers) and not edge.is_float:
-        made = value - edge.type.zero.astype(np.int64)
-        return arithmetic_of("onnx").typed(made, edge.dtype)  # type: ignore[no-any-return]
+        integers = value - edge.type.zero.astype(np.int64)
+        return arithmetic_of("onnx").typed(integers, edge.dtype)  # type: ignore[no-any-return]
     number = arithmetic_of(graph.reference).number(value, edge)
     if isinstance(number, Interval):
         number = (number.low + number.high) / 2
@@ -137,9 +137,9 @@ def enclose(graph: Graph, inputs: Mapping[str, Interval], end: str) -> Interval:
     exact = ExactNumbers(graph, values, graph.makers())
     for node in graph.nodes:
         wide = [name for name in node.inputs if isinstance(values[name], Interval)]
-        made = graph.edges[node.outputs[0]]
-        if wide and isinstance(made.type, Integers) and TABLE[node.op].kind == "elementwise":
-            values[made.name] = _evaluate_ends(node, graph, values, exact, wide)
+        output = graph.edges[node.outputs[0]]
+        if wide and isinstance(output.type, Integers) and TABLE[node.op].kind == "elementwise":
+            values[output.name] = _evaluate_ends(node, graph, values, exact, wide)
         else:
             arithmetic = WideIntervals() if wide else None
             values.update(zip(node.outputs, evaluate(node, graph, values, exact, arithmetic), strict=True))
@@ -188,15 +188,15 @@ def _check_input(graph: Graph, name: str, value: Tensor) -> Any:
     if not isinstance(kind, Integers):
         return _require_reals(graph, name, arithmetic_of("onnx").typed(value, edge.dtype))
     with np.errstate(all="ignore"):
-        made, off = value, value.astype(np.int64) != value
+        integers, off = value, value.astype(np.int64) != value
         if edge.is_float and value.dtype.kind not in "iu":
             value = arithmetic_of("onnx").typed(value, edge.dtype).astype(np.float64)
-            made = kind.nearest(value)
-            off = ~kind.stands_for(made, value, edge.dtype)
-        off |= ~((made >= kind.low) & (made <= kind.high) & ((made - kind.low) % kind.step == 0))
+            integers = kind.nearest(value)
+            off = ~kind.stands_for(integers, value, edge.dtype)
+        off |= ~((integers >= kind.low) & (integers <= kind.high) & ((integers - kind.low) % kind.step == 0))
     if off.any():
         raise SpecError(f"input {edge.name}: {value[off].flat[0]:g} is {_describe_codes(kind)}")
-    return made.astype(np.int64)
+    return integers.astype(np.int64)
 
 
 def _describe_codes(kind: Integers) -> str:

@@ -154,8 +154,8 @@ def numpy_type(name: str) -> np.dtype[Any]:
     except TypeError:
         import ml_dtypes
 
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return found
+        extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return extended
 
 
 def cast(value: Any, dtype: str) -> Tensor:

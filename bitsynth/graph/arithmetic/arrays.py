@@ -30,8 +30,8 @@ class ArrayArithmetic(Arithmetic):
         if number.dtype == object:
             return function(number).astype(np.int64)
         nan = np.isnan(number)
-        made = function(np.where(nan, -np.inf, number))
-        return np.where(nan & np.isinf(made), 0, made).clip(-_MAX_ROUNDED, _MAX_ROUNDED).astype(np.int64)
+        integers = function(np.where(nan, -np.inf, number))
+        return np.where(nan & np.isinf(integers), 0, integers).clip(-_MAX_ROUNDED, _MAX_ROUNDED).astype(np.int64)
 
     def maximum(self, a: Quantity, b: Quantity) -> Quantity:
         """Return the greater numbers of two arrays."""

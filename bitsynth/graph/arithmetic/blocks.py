@@ -16,14 +16,14 @@ _BLOCK_ELEMENTS = 1 << 15
 """The elements of a block: a dozen such arrays fit in a second-level cache."""
 
 
-def in_blocks(made: Callable[[Tensor, Tensor], _Bounds]) -> Callable[[Tensor, Tensor], _Bounds]:
+def in_blocks(function: Callable[[Tensor, Tensor], _Bounds]) -> Callable[[Tensor, Tensor], _Bounds]:
     """Decorate an elementwise function of two arrays, so that it runs on blocks of them."""
 
-    @wraps(made)
+    @wraps(function)
     def run(a: Tensor, b: Tensor) -> _Bounds:
         shape = np.broadcast_shapes(a.shape, b.shape)
         if prod(shape) <= _BLOCK_ELEMENTS:
-            return made(a, b)
+            return function(a, b)
         axis = next(k for k, n in enumerate(shape) if n > 1)
         a, b = (x.reshape(*[1] * (len(shape) - x.ndim), *x.shape) for x in (a, b))
         step = max(1, _BLOCK_ELEMENTS // prod(shape[axis + 1 :]))

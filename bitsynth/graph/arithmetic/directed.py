@@ -18,14 +18,14 @@ _TINY, _HUGE = 2.0**-900, 2.0**900
 
 def step_down(a: Tensor, ulps: int = 1) -> Tensor:
     """Return numbers lowered by some units in the last place."""
-    made: Tensor = a - ulps * np.spacing(np.abs(a))
-    return made
+    lower: Tensor = a - ulps * np.spacing(np.abs(a))
+    return lower
 
 
 def step_up(a: Tensor, ulps: int = 1) -> Tensor:
     """Return numbers raised by some units in the last place."""
-    made: Tensor = a + ulps * np.spacing(np.abs(a))
-    return made
+    higher: Tensor = a + ulps * np.spacing(np.abs(a))
+    return higher
 
 
 def _bounds(near: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,11 +58,11 @@ def _product_error(a: Tensor, b: Tensor, near: Tensor) -> Tensor:
 def _may_lose_error(near: Tensor, *factors: Tensor) -> Tensor:
     """Return where a result is so small (and not 0), or a number so large, that its error may be lost."""
     size = np.abs(near)
-    made: Tensor = (size < _TINY) & (size > 0)
+    mask: Tensor = (size < _TINY) & (size > 0)
     for x in (near, *factors):
         if np.abs(x).max(initial=0) > _HUGE:
-            made = made | (np.abs(x) > _HUGE)
-    return made
+            mask = mask | (np.abs(x) > _HUGE)
+    return mask
 
 
 def _widen(bounds: tuple[Tensor, Tensor], where: Tensor) -> tuple[Tensor, Tensor]:

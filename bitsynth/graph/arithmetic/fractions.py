@@ -33,8 +33,8 @@ def count_bits(number: Fraction) -> int:
 
 def require_short(number: Fraction) -> Fraction:
     """Return the number; TooLong if it has more than `MAX_BITS` bits."""
-    if (found := count_bits(number)) > MAX_BITS:
-        raise TooLong(f"an exact value would be a fraction of {found:,} bits, more than the {MAX_BITS:,} allowed")
+    if (size := count_bits(number)) > MAX_BITS:
+        raise TooLong(f"an exact value would be a fraction of {size:,} bits, more than the {MAX_BITS:,} allowed")
     return number
 
 
@@ -45,10 +45,10 @@ class Fractions(ArrayArithmetic):
 
     def number(self, value: Tensor, edge: Edge) -> Quantity:
         kind = edge.type
-        made = self.constant(value)
+        integers = self.constant(value)
         if not isinstance(kind, Integers):
-            return made
-        return (made - self.constant(kind.zero)) * self.constant(kind.scale)
+            return integers
+        return (integers - self.constant(kind.zero)) * self.constant(kind.scale)
 
     def constant(self, value: Any) -> Quantity:
         array = np.asarray(value)
@@ -89,15 +89,15 @@ def _add_up(a: Quantity, axes: tuple[int, ...]) -> Quantity:
     """Return sums along axes, which stay as 1; TooLong as soon as a partial sum has too many bits."""
     kept = [1 if k in axes else n for k, n in enumerate(a.shape)]
     rows = a.transpose([*axes, *(k for k in range(a.ndim) if k not in axes)]).reshape(-1, math.prod(kept))
-    made = _fractions(np.zeros(rows.shape[1]))
+    totals = _fractions(np.zeros(rows.shape[1]))
     for row in rows:
-        made = np.array([require_short(x) for x in made + row], object)
-    return made.reshape(kept)
+        totals = np.array([require_short(x) for x in totals + row], object)
+    return totals.reshape(kept)
 
 
 def _fractions(array: Tensor) -> Tensor:
-    made = np.empty(array.shape, object)
-    flat = made.reshape(-1)
+    fractions = np.empty(array.shape, object)
+    flat = fractions.reshape(-1)
     for k, value in enumerate(array.reshape(-1).tolist()):
         flat[k] = Fraction(value)
-    return made
+    return fractions

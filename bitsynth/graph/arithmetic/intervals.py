@@ -73,11 +73,11 @@ class Interval:
 
     def __truediv__(self, other: Any) -> Interval:
         other = interval(other)
-        made = _hull([divide_bounds(a, b) for a in self._ends for b in other._ends])
+        quotient = _hull([divide_bounds(a, b) for a in self._ends for b in other._ends])
         around = (other.low <= 0) & (other.high >= 0)
         if (self.is_point and other.is_point) or not around.any():
-            return made
-        return Interval(np.where(around, -np.inf, made.low), np.where(around, np.inf, made.high))
+            return quotient
+        return Interval(np.where(around, -np.inf, quotient.low), np.where(around, np.inf, quotient.high))
 
     def __radd__(self, other: Any) -> Interval:
         return interval(other) + self
@@ -118,34 +118,34 @@ class Intervals(Arithmetic):
         return number
 
     def move(self, apply: Callable[..., Tensor], *numbers: Quantity) -> Interval:
-        given = [interval(x) for x in numbers]
-        low = apply(*(x.low for x in given))
-        return Interval(low, low if all(x.is_point for x in given) else apply(*(x.high for x in given)))
+        intervals = [interval(x) for x in numbers]
+        low = apply(*(x.low for x in intervals))
+        return Interval(low, low if all(x.is_point for x in intervals) else apply(*(x.high for x in intervals)))
 
     def steps(
         self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        given = interval(number)
-        low = function(given.low)
-        if given.is_point or (low == (high := function(given.high))).all():
+        argument = interval(number)
+        low = function(argument.low)
+        if argument.is_point or (low == (high := function(argument.high))).all():
             return low.astype(np.int64)
         return np.where(low == high, low, function(exactly(low != high))).astype(np.int64)
 
     def matmul(self, a: Quantity, b: Quantity) -> Interval:
         a, b = interval(a), interval(b)
         middle_a, middle_b = (x.low if x.is_point else (x.low + x.high) / 2 for x in (a, b))
-        made = np.matmul(middle_a, middle_b)
+        product = np.matmul(middle_a, middle_b)
         exact = _find_grain(middle_a) * _find_grain(middle_b) * _MAX_INTEGER if a.is_point and b.is_point else 0.0
         if (np.abs(middle_a).max(initial=0) * np.abs(middle_b).sum(-2)).max(initial=0) < exact:
-            return interval(made)
+            return interval(product)
         size = np.matmul(np.abs(middle_a), np.abs(middle_b))
         if size.max(initial=0) < exact:
-            return interval(made)
+            return interval(product)
         spread_a, spread_b = step_up((a.high - a.low) / 2, 2), step_up((b.high - b.low) / 2, 2)
         error = (middle_a.shape[-1] + 4) * 2.0**-53 * size
         error = error + np.matmul(np.abs(middle_a) + spread_a, spread_b) + np.matmul(spread_a, np.abs(middle_b))
         error = error * (1 + 2.0**-20)
-        return Interval(step_down(made - error), step_up(made + error))
+        return Interval(step_down(product - error), step_up(product + error))
 
     def maximum(self, a: Quantity, b: Quantity) -> Interval:
         a, b = interval(a), interval(b)
@@ -163,8 +163,8 @@ class Intervals(Arithmetic):
             return x.transpose(order).reshape(*(n for k, n in enumerate(a.shape) if k not in axes), -1)
 
         count = int(np.prod([a.shape[k] for k in axes]))
-        made = self.matmul(self.move(rows, a), interval(np.ones((count, 1))))
-        return self.move(lambda x: x.reshape(kept), made)
+        sums = self.matmul(self.move(rows, a), interval(np.ones((count, 1))))
+        return self.move(lambda x: x.reshape(kept), sums)
 
     def max(self, a: Quantity, axes: tuple[int, ...]) -> Interval:
         a = interval(a)
@@ -186,8 +186,8 @@ class WideIntervals(Intervals):
     """Real arithmetic of intervals that not rounding alone makes: step functions return intervals of integers."""
 
     def steps(self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Any = None) -> Any:
-        given = interval(number)
-        return Interval(function(given.low), function(given.high))
+        argument = interval(number)
+        return Interval(function(argument.low), function(argument.high))
 
 
 _APPROXIMATE: dict[str, Callable[[Tensor], Tensor]] = {

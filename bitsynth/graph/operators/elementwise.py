@@ -207,10 +207,10 @@ def _power(site: Site, a: Quantity) -> Quantity:
     exponent = site["exponent"]
     if exponent == 0.5:
         return site.maths.call("sqrt", a)
-    made = a
+    power = a
     for _ in range(int(exponent) - 1):
-        made = made * a
-    return made
+        power = power * a
+    return power
 
 
 def _identity(site: Site, a: Quantity) -> Quantity:

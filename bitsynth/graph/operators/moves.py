@@ -81,8 +81,8 @@ def _concatenate(site: Site, *arrays: Tensor) -> Tensor:
 
 
 def _slice(site: Site, x: Tensor) -> Tensor:
-    made: Tensor = x[tuple(slice(*s) for s in site["slices"])]
-    return made
+    elements: Tensor = x[tuple(slice(*s) for s in site["slices"])]
+    return elements
 
 
 def _gather(site: Site, x: Tensor) -> Tensor:
@@ -113,18 +113,18 @@ def _depth_to_space(site: Site, x: Tensor) -> Tensor:
     block = site["block"]
     inner = channels // block**2
     if site["mode"] == "DCR":
-        made = x.reshape(n, block, block, inner, height, width).transpose(0, 3, 4, 1, 5, 2)
+        blocks = x.reshape(n, block, block, inner, height, width).transpose(0, 3, 4, 1, 5, 2)
     else:
-        made = x.reshape(n, inner, block, block, height, width).transpose(0, 1, 4, 2, 5, 3)
-    return made.reshape(n, inner, height * block, width * block)
+        blocks = x.reshape(n, inner, block, block, height, width).transpose(0, 1, 4, 2, 5, 3)
+    return blocks.reshape(n, inner, height * block, width * block)
 
 
 def _space_to_depth(site: Site, x: Tensor) -> Tensor:
     n, channels, height, width = x.shape
     block = site["block"]
-    made = x.reshape(n, channels, height // block, block, width // block, block)
-    made = made.transpose((0, 3, 5, 1, 2, 4) if site["mode"] == "DCR" else (0, 1, 3, 5, 2, 4))
-    return made.reshape(n, channels * block**2, height // block, width // block)
+    blocks = x.reshape(n, channels, height // block, block, width // block, block)
+    blocks = blocks.transpose((0, 3, 5, 1, 2, 4) if site["mode"] == "DCR" else (0, 1, 3, 5, 2, 4))
+    return blocks.reshape(n, channels * block**2, height // block, width // block)
 
 
 ROWS = (

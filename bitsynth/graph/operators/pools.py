@@ -68,8 +68,8 @@ def _sum_edge(site: Site, shape: Shape, count: int, *, padded: bool) -> Edge:
         return site.output_edge(shape, Reals())
     low, high = (np.asarray(f(b - kind.zero), np.int64) for f, b in ((np.min, kind.low), (np.max, kind.high)))
     low, high = (np.minimum(low, 0), np.maximum(high, 0)) if padded else (low, high)
-    made = Integers(low * count, high * count, kind.scale.reshape(()))
-    return site.output_edge(shape, made if floats_hold(site, made, "float64") else Reals())
+    sums = Integers(low * count, high * count, kind.scale.reshape(()))
+    return site.output_edge(shape, sums if floats_hold(site, sums, "float64") else Reals())
 
 
 def _sum_pool(site: Site, value: Any) -> list[Any]:
@@ -77,9 +77,9 @@ def _sum_pool(site: Site, value: Any) -> list[Any]:
     rank = len(site.inputs[0].shape)
     axes = tuple(range(rank, 2 * rank - 2))
     at, number = _summands(site, value)
-    made = at.maths.sum(at.maths.move(lambda x: window.of(x, 0), number), axes)
-    made = at.maths.move(lambda x: x.reshape(site.outputs[0].shape), made)
-    return _round_sum(site, made)
+    sums = at.maths.sum(at.maths.move(lambda x: window.of(x, 0), number), axes)
+    sums = at.maths.move(lambda x: x.reshape(site.outputs[0].shape), sums)
+    return _round_sum(site, sums)
 
 
 def _summands(site: Site, value: Any) -> tuple[Site, Quantity]:
@@ -90,11 +90,11 @@ def _summands(site: Site, value: Any) -> tuple[Site, Quantity]:
     return site, site.numbers([value])[0]
 
 
-def _round_sum(site: Site, made: Quantity) -> list[Any]:
+def _round_sum(site: Site, total: Quantity) -> list[Any]:
     """Return a sum as integers, or rounded to the type of the file."""
     if isinstance(site.outputs[0].type, Integers):
-        return [np.asarray(made).astype(np.int64)]
-    return [site.maths.typed(made, site.outputs[0].dtype)]
+        return [np.asarray(total).astype(np.int64)]
+    return [site.maths.typed(total, site.outputs[0].dtype)]
 
 
 def _reduced_shape(site: Site) -> Shape:
@@ -181,8 +181,8 @@ def _sort_keys(site: Site, value: Any) -> Tensor:
     assert site.exactly is not None
     (exact,) = site.exactly(np.ones(x.shape, bool))
     _, places = np.unique(exact, return_inverse=True)
-    found: Tensor = places.reshape(x.shape)
-    return found
+    keys: Tensor = places.reshape(x.shape)
+    return keys
 
 
 ROWS = (

@@ -46,10 +46,10 @@ def _accumulator_edge(site: Site, shape: Shape, kind: Integers | None) -> Edge:
 
 def _subtract_zero_points(site: Site, values: tuple[Any, ...]) -> list[Tensor]:
     """Return the integers minus their zero points, as floats, which hold them and their sums."""
-    made = []
+    numbers = []
     for value, edge in zip(values, site.inputs, strict=True):
-        made.append((value - edge.integers.zero).astype(np.float64, copy=False))
-    return made
+        numbers.append((value - edge.integers.zero).astype(np.float64, copy=False))
+    return numbers
 
 
 def _factors(site: Site, values: tuple[Any, ...]) -> tuple[Site, list[Quantity]]:
@@ -59,10 +59,12 @@ def _factors(site: Site, values: tuple[Any, ...]) -> tuple[Site, list[Quantity]]
     return site, site.numbers(values)
 
 
-def _as_result(site: Site, made: Quantity) -> list[Any]:
+def _as_result(site: Site, accumulators: Quantity) -> list[Any]:
     """Return accumulators as integers, or rounded to the type of the file."""
     (edge,) = site.outputs
-    return [made.astype(np.int64) if isinstance(edge.type, Integers) else site.maths.typed(made, edge.dtype)]
+    if isinstance(edge.type, Integers):
+        return [accumulators.astype(np.int64)]
+    return [site.maths.typed(accumulators, edge.dtype)]
 
 
 def _window_matrix(site: Site, image: Tensor) -> Tensor:
@@ -73,8 +75,8 @@ def _window_matrix(site: Site, image: Tensor) -> Tensor:
 def _windows(site: Site, image: Tensor) -> Tensor:
     """Return a view of the windows of an image, (N, groups, *out, channels, *kernel)."""
     window, axes = _window(site), len(site.outputs[0].shape) - 2
-    found = window.of(image, _zero_of(image))
-    by_group = found.reshape(found.shape[0], site["groups"], -1, *found.shape[2:])
+    windows = window.of(image, _zero_of(image))
+    by_group = windows.reshape(windows.shape[0], site["groups"], -1, *windows.shape[2:])
     return by_group.transpose(0, 1, *range(3, 3 + axes), 2, *range(3 + axes, 3 + 2 * axes))
 
 
@@ -89,18 +91,18 @@ def _convolve(site: Site, *values: Any) -> list[Any]:
     if isinstance(site.outputs[0].type, Integers):
         return _as_result(site, _convolve_integers(site, x, w))
     maths = at.maths
-    made = maths.matmul(
+    product = maths.matmul(
         maths.move(lambda a: _window_matrix(site, a), x), maths.move(lambda a: _weight_matrix(site, a), w)
     )
-    return _as_result(site, maths.move(lambda a: a.transpose(0, 1, 3, 2).reshape(site.outputs[0].shape), made))
+    return _as_result(site, maths.move(lambda a: a.transpose(0, 1, 3, 2).reshape(site.outputs[0].shape), product))
 
 
 def _convolve_integers(site: Site, image: Tensor, weights: Tensor) -> Tensor:
     """Convolve integers in floats that hold them, in any order of additions, in parts of bounded memory."""
     rows = _weight_matrix(site, weights)
-    made = np.empty((image.shape[0], site["groups"], rows.shape[-1], *site.outputs[0].shape[2:]), image.dtype)
-    parts = [(_windows(site, image), np.moveaxis(made, 2, -1))]
-    pixels = range(2, made.ndim - 1)
+    result = np.empty((image.shape[0], site["groups"], rows.shape[-1], *site.outputs[0].shape[2:]), image.dtype)
+    parts = [(_windows(site, image), np.moveaxis(result, 2, -1))]
+    pixels = range(2, result.ndim - 1)
     while parts:
         windows, sums = parts.pop()
         longest = max((0, *pixels), key=lambda axis: windows.shape[axis])
@@ -110,7 +112,7 @@ def _convolve_integers(site: Site, image: Tensor, weights: Tensor) -> Tensor:
         else:
             columns = windows.reshape(*windows.shape[:2], -1, rows.shape[-2])
             sums[...] = (columns @ rows).reshape(sums.shape)
-    return made.reshape(site.outputs[0].shape)
+    return result.reshape(site.outputs[0].shape)
 
 
 def _zero_of(array: Tensor) -> Any:
@@ -138,8 +140,8 @@ def _multiply(site: Site, *values: Any) -> list[Any]:
     first, last = len(at.maths.shape(a)) == 1, len(at.maths.shape(b)) == 1
     a = at.maths.move(lambda x: x[None] if first else x, a)
     b = at.maths.move(lambda x: x[:, None] if last else x, b)
-    made = at.maths.matmul(a, b)
-    return _as_result(site, at.maths.move(lambda x: x.reshape(site.outputs[0].shape), made))
+    product = at.maths.matmul(a, b)
+    return _as_result(site, at.maths.move(lambda x: x.reshape(site.outputs[0].shape), product))
 
 
 def find_factors(site: Site, places: Tensor) -> tuple[Tensor, Tensor]:

@@ -76,8 +76,8 @@ class Site:
 
     def integers(self) -> list[Integers] | None:
         """Return the types of the inputs if all carry integers; else None."""
-        found = [e.type for e in self.inputs if isinstance(e.type, Integers)]
-        return found if len(found) == len(self.inputs) else None
+        types = [e.type for e in self.inputs if isinstance(e.type, Integers)]
+        return types if len(types) == len(self.inputs) else None
 
     def in_floats(self) -> Site:
         """Return the site in the arithmetic of the file's types, which is exact for integers."""
@@ -186,10 +186,10 @@ def floats_hold(site: Site, kind: Integers, dtype: str) -> bool:
 def wrap(values: Tensor, dtype: str) -> Tensor:
     """Return int64 integers wrapped to a type of the file."""
     low, high = limits(dtype)
-    made = values.astype(np.int64)
-    if dtype in ("int64", "uint64") or not made.size or (made.min() >= low and made.max() <= high):
-        return made
-    return (made - low) % (high - low + 1) + low
+    integers = values.astype(np.int64)
+    if dtype in ("int64", "uint64") or not integers.size or (integers.min() >= low and integers.max() <= high):
+        return integers
+    return (integers - low) % (high - low + 1) + low
 
 
 def _integer_range(site: Site, meaning: Meaning, dtype: str) -> Integers:
@@ -198,8 +198,8 @@ def _integer_range(site: Site, meaning: Meaning, dtype: str) -> Integers:
     if kinds is None or dtype == "bool":
         return full_range(dtype)
     ranges = [Interval((k.low - k.zero) * k.scale, (k.high - k.zero) * k.scale) for k in kinds]
-    made = meaning(replace(site, arithmetic=Intervals()), *ranges)
-    low, high = np.floor(made.low), np.ceil(made.high)
+    results = meaning(replace(site, arithmetic=Intervals()), *ranges)
+    low, high = np.floor(results.low), np.ceil(results.high)
     every = full_range(dtype)
     if not (np.isfinite(low).all() and np.isfinite(high).all()) or low.min() < every.least or high.max() > every.most:
         return every

@@ -42,9 +42,9 @@ def step_operator(
 def _in_fractions(site: Site, scaled: Callable[..., Quantity], mask: Tensor) -> Tensor:
     """Return the scaled numbers as fractions where the mask is set; 0 elsewhere."""
     assert site.exactly is not None
-    made = np.zeros(mask.shape, object)
-    made[mask] = scaled(replace(site, arithmetic=SomeFractions(mask)), *site.exactly(mask))
-    return made
+    fractions = np.zeros(mask.shape, object)
+    fractions[mask] = scaled(replace(site, arithmetic=SomeFractions(mask)), *site.exactly(mask))
+    return fractions
 
 
 # Quantizers: integers of a grid, between two limits.
@@ -142,10 +142,10 @@ def _count_step(site: Site) -> _StepFunction:
     def counted(t: Tensor) -> Tensor:
         axis = site["axis"]
         shape = [-1 if k == axis else 1 for k in range(t.ndim)]
-        made = np.zeros(t.shape, np.int64)
+        count = np.zeros(t.shape, np.int64)
         for column in thresholds.T:
-            made += t >= column.reshape(shape)
-        return np.asarray(least + step * made)
+            count += t >= column.reshape(shape)
+        return np.asarray(least + step * count)
 
     return counted
 
@@ -179,16 +179,16 @@ def _truncate_step(site: Site) -> _StepFunction:
 
 def _truncate_grid(site: Site) -> Integers:
     """Return the range of truncated integers, wider by one at both ends where the scales do not cancel."""
-    made, kind = _quantizer_grid(site), site.inputs[0].type
+    grid, kind = _quantizer_grid(site), site.inputs[0].type
     if not isinstance(kind, Integers):
-        return made
+        return grid
     ratio = kind.scale / site["scale"]
     ends = (((end - kind.zero) * ratio + site["zero"]) / site["divisor"] for end in (kind.low, kind.high))
     spare = 0 if (ratio == 1).all() else 1
     low, high = (
         _truncate_step(site)(_truncate_step(site)(end) + more) for end, more in zip(ends, (-spare, spare), strict=True)
     )
-    return Integers.between(compress(low), compress(high), made.scale, made.zero)
+    return Integers.between(compress(low), compress(high), grid.scale, grid.zero)
 
 
 def _view_operator() -> Operator:
@@ -196,8 +196,8 @@ def _view_operator() -> Operator:
 
     def infer(site: Site) -> list[Edge]:
         kind = site.inputs[0].integers
-        made = Integers.between(kind.low, kind.high, site["scale"], site["zero"], kind.step)
-        return [site.output_edge(broadcast_shape(site), made, site["dtype"])]
+        grid = Integers.between(kind.low, kind.high, site["scale"], site["zero"], kind.step)
+        return [site.output_edge(broadcast_shape(site), grid, site["dtype"])]
 
     return Operator("view", "step", infer, lambda site, value: [value], monotone=True)
 

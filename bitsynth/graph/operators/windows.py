@@ -36,14 +36,14 @@ class SlidingWindow:
 
     def out(self, image: Shape) -> Shape:
         """Return the number of windows along each axis."""
-        made = []
+        counts = []
         for n, reach, stride, begin, end in zip(image, self.reach, self.strides, self.begins, self.ends, strict=True):
             room = n + begin + end - reach
             count = (-(-room // stride) if self.ceil else room // stride) + 1
             if self.ceil and (count - 1) * stride >= n + begin:
                 count -= 1
-            made.append(count)
-        return tuple(made)
+            counts.append(count)
+        return tuple(counts)
 
     def of(self, x: Tensor, fill: object = 0) -> Tensor:
         """Return the windows (N, C, *out, *kernel) of an array (N, C, *image); padding is filled with `fill`."""
@@ -58,5 +58,5 @@ class SlidingWindow:
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.reach, axes)
         steps = [slice(None, None, s) for s in self.strides]
         inner = [slice(None, None, d) for d in self.dilations]
-        found: Tensor = windows[(slice(None), slice(None), *steps, *inner)]
-        return found
+        elements: Tensor = windows[(slice(None), slice(None), *steps, *inner)]
+        return elements

@@ -29,7 +29,7 @@ def merge_shuffles(graph: Graph) -> Graph:
         %y = conv(%x, %w with its input channels in the order of %x)
     """
     makers = graph.makers()
-    shuffles = {node.name: found for node in graph.nodes if (found := _find_shuffle(graph, makers, node))}
+    shuffles = {node.name: shuffle for node in graph.nodes if (shuffle := _find_shuffle(graph, makers, node))}
     if not shuffles:
         return graph
     gathers = dict[str, tuple[str, Tensor]]()  # The source of each gathered edge, and the channels it takes of that.

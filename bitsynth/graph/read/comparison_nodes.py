@@ -35,13 +35,13 @@ def find_bit(graph: GraphBuilder, edge: str) -> Node | None:
     """Return the node that makes a bit, past casts of it; None if the edge is not a bit."""
     while cast := graph.maker(edge, "cast"):
         edge = cast.inputs[0]
-    made = graph.maker(edge, "quantize")
-    return made if made and made.attributes.get("dtype") == BOOL else None
+    quantizer = graph.maker(edge, "quantize")
+    return quantizer if quantizer and quantizer.attributes.get("dtype") == BOOL else None
 
 
-def is_strict(made: Node) -> bool:
+def is_strict(bit: Node) -> bool:
     """Return whether a bit tests for > 0, not for >= 0."""
-    return bool(made.attributes["rounding"] == "CEIL")
+    return bool(bit.attributes["rounding"] == "CEIL")
 
 
 def add_bipolar(node: FileNode, edge: str, dtype: str, scale: float = 1.0) -> str:
@@ -50,23 +50,23 @@ def add_bipolar(node: FileNode, edge: str, dtype: str, scale: float = 1.0) -> st
     return Quantizer("BIPOLAR", (-1, 1), 1.0, 0).add(node, edge, grid=grid, dtype=dtype)
 
 
-def add_signed_choice(node: FileNode, made: Node, number: float, dtype: str) -> str:
+def add_signed_choice(node: FileNode, bit: Node, number: float, dtype: str) -> str:
     """Add the choice of `number` where a bit is 1, else -`number`, as bipolar codes.
 
     A bipolar quantizer gives 1 for 0. So for a strict bit, p > q, the quantizer reads q - p, and its result is negated.
     """
-    turned = is_strict(made)
-    edge = negate(node, made.inputs[0]) if turned else made.inputs[0]
+    swaps = is_strict(bit)
+    edge = negate(node, bit.inputs[0]) if swaps else bit.inputs[0]
     chosen = add_bipolar(node, edge, dtype, abs(number))
-    return node.add("neg", chosen) if turned != (number < 0) else chosen
+    return node.add("neg", chosen) if swaps != (number < 0) else chosen
 
 
 def negate(node: FileNode, edge: str) -> str:
     """Return the edge of -x; of p - q it is q - p, and of -x it is x."""
-    if taken := node.graph.maker(edge, "sub"):
-        return node.add("sub", *taken.inputs[::-1])
-    turned = node.graph.maker(edge, "neg")
-    return turned.inputs[0] if turned else node.add("neg", edge)
+    if difference := node.graph.maker(edge, "sub"):
+        return node.add("sub", *difference.inputs[::-1])
+    negation = node.graph.maker(edge, "neg")
+    return negation.inputs[0] if negation else node.add("neg", edge)
 
 
 def match_twice_less_one(node: FileNode, op: str, edge: str, other: str) -> str | None:
@@ -74,11 +74,11 @@ def match_twice_less_one(node: FileNode, op: str, edge: str, other: str) -> str 
     doubled, number = node.graph.maker(edge, "mul"), node.graph.value(other)
     if doubled is None or number is None or number.size != 1 or float(number.reshape(())) != (1 if op == "sub" else -1):
         return None
-    two, made = node.graph.value(doubled.inputs[1]), find_bit(node.graph, doubled.inputs[0])
-    if made is None or two is None or two.size != 1 or float(two.reshape(())) != 2:
+    two, bit = node.graph.value(doubled.inputs[1]), find_bit(node.graph, doubled.inputs[0])
+    if bit is None or two is None or two.size != 1 or float(two.reshape(())) != 2:
         return None
-    same = node.graph.edges[made.inputs[0]].shape == np.broadcast_shapes(node.shape(0), node.shape(1))
-    return add_signed_choice(node, made, 1.0, node.of(0).dtype) if same else None
+    same = node.graph.edges[bit.inputs[0]].shape == np.broadcast_shapes(node.shape(0), node.shape(1))
+    return add_signed_choice(node, bit, 1.0, node.of(0).dtype) if same else None
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _add_multi_threshold(node: FileNode, counted: _ThresholdCount) -> str:
     """
     sign, count = (-1 if counted.strict else 1), len(counted.thresholds)
     edge = node.add("neg", counted.edge) if counted.strict else counted.edge
-    made = node.add(
+    count_edge = node.add(
         "multi_threshold",
         edge,
         thresholds=np.sort(sign * np.array([counted.thresholds])),
@@ -153,7 +153,7 @@ def _add_multi_threshold(node: FileNode, counted: _ThresholdCount) -> str:
         least=-count if counted.strict else 0,
         out_scale=counted.step,
     )
-    return node.add("neg", made) if counted.strict else made
+    return node.add("neg", count_edge) if counted.strict else count_edge
 
 
 def _find_threshold_count(graph: GraphBuilder, edge: str) -> _ThresholdCount | None:
@@ -168,34 +168,34 @@ def _find_threshold_count(graph: GraphBuilder, edge: str) -> _ThresholdCount | N
 
 def _count_of_bit(graph: GraphBuilder, edge: str) -> _ThresholdCount | None:
     """Return a bit as a count of one threshold; None of other edges."""
-    made = find_bit(graph, edge)
-    if made is None or not graph.edges[made.inputs[0]].shape:
+    bit = find_bit(graph, edge)
+    if bit is None or not graph.edges[bit.inputs[0]].shape:
         return None
-    taken = graph.maker(made.inputs[0], "sub")
-    value = graph.value(taken.inputs[1]) if taken else None
-    if taken is None or graph.edges[taken.inputs[0]].shape != graph.edges[made.inputs[0]].shape:
-        return _ThresholdCount(made.inputs[0], (0.0,), is_strict(made), 1.0)
+    difference = graph.maker(bit.inputs[0], "sub")
+    value = graph.value(difference.inputs[1]) if difference else None
+    if difference is None or graph.edges[difference.inputs[0]].shape != graph.edges[bit.inputs[0]].shape:
+        return _ThresholdCount(bit.inputs[0], (0.0,), is_strict(bit), 1.0)
     if value is None or value.size != 1:
         return None
-    return _ThresholdCount(taken.inputs[0], (float(value.reshape(())),), is_strict(made), 1.0)
+    return _ThresholdCount(difference.inputs[0], (float(value.reshape(())),), is_strict(bit), 1.0)
 
 
 def _count_of_multi_threshold(graph: GraphBuilder, edge: str) -> _ThresholdCount | None:
     """Return the count of thresholds whose nodes `_add_multi_threshold` added; None of other edges."""
-    turned = graph.maker(edge, "neg")
-    made = graph.maker(turned.inputs[0] if turned else edge, "multi_threshold")
-    if made is None or made.attributes["thresholds"].shape[0] != 1 or made.attributes["step"] != 1:
+    negation = graph.maker(edge, "neg")
+    row = graph.maker(negation.inputs[0] if negation else edge, "multi_threshold")
+    if row is None or row.attributes["thresholds"].shape[0] != 1 or row.attributes["step"] != 1:
         return None
-    thresholds, source = made.attributes["thresholds"][0], made.inputs[0]
-    if made.attributes["least"] != (-thresholds.size if turned else 0):
+    thresholds, source = row.attributes["thresholds"][0], row.inputs[0]
+    if row.attributes["least"] != (-thresholds.size if negation else 0):
         return None
-    if turned:
+    if negation:
         before = graph.maker(source, "neg")
         if before is None:
             return None
         thresholds, source = -thresholds, before.inputs[0]
     return _ThresholdCount(
-        source, tuple(thresholds.tolist()), bool(turned), float(np.max(made.attributes["out_scale"]))
+        source, tuple(thresholds.tolist()), bool(negation), float(np.max(row.attributes["out_scale"]))
     )
 
 
@@ -223,9 +223,9 @@ def _comparison_reader(function: Callable[[Tensor, Tensor], Tensor], *, strict: 
 
 def _fold_constants(node: FileNode, function: Callable[..., Tensor]) -> str | None:
     """Return the edge of `function` of the inputs, in floats of the file, if all come from constants; else None."""
-    found = [node.graph.in_floats(node.edge(k)) for k in range(len(node.inputs))]
-    values = [value for value in found if value is not None]
-    return node.constant(function(*values)) if len(values) == len(found) else None
+    inputs = [node.graph.in_floats(node.edge(k)) for k in range(len(node.inputs))]
+    values = [value for value in inputs if value is not None]
+    return node.constant(function(*values)) if len(values) == len(inputs) else None
 
 
 def _operand_in_floats(node: FileNode, index: int) -> str:
@@ -278,24 +278,24 @@ def _match_uniform_choice(node: FileNode) -> str | None:
 
 def _match_extreme(node: FileNode) -> str | None:
     """Return the edge of max(p, q) or min(p, q), if a comparison of p and q chooses between them; else None."""
-    made = find_bit(node.graph, node.edge(0))
-    taken = node.graph.maker(made.inputs[0], "sub") if made else None
+    bit = find_bit(node.graph, node.edge(0))
+    difference = node.graph.maker(bit.inputs[0], "sub") if bit else None
     chosen = node.edge(1), node.edge(2)
-    if taken is None or set(chosen) != set(taken.inputs):
+    if difference is None or set(chosen) != set(difference.inputs):
         return None
     a, b = chosen if chosen[0] not in node.graph.constants else chosen[::-1]
-    return node.add("max" if chosen == taken.inputs else "min", a, b)
+    return node.add("max" if chosen == difference.inputs else "min", a, b)
 
 
 def _match_bipolar(node: FileNode) -> str | None:
     """Return the edge of bipolar codes, if a bit chooses between a number and its negative; else None."""
-    made, (a, b) = find_bit(node.graph, node.edge(0)), (node.graph.value(node.edge(k)) for k in (1, 2))
-    if made is None or a is None or b is None or a.size != 1 or b.size != 1 or not node.of(1).is_float:
+    bit, (a, b) = find_bit(node.graph, node.edge(0)), (node.graph.value(node.edge(k)) for k in (1, 2))
+    if bit is None or a is None or b is None or a.size != 1 or b.size != 1 or not node.of(1).is_float:
         return None
     number = float(a.reshape(()))
     if number != -float(b.reshape(())) or not 0 < abs(number) < np.inf or node.shape() != _broadcast_shape(node):
         return None
-    return add_signed_choice(node, made, number, node.of(1).dtype)
+    return add_signed_choice(node, bit, number, node.of(1).dtype)
 
 
 def _match_threshold_step(node: FileNode) -> str | None:
@@ -320,20 +320,20 @@ def _blend(node: FileNode) -> str:
             parts.append(node.add("mul", *((edge, bits) if value is None else (bits, edge))))
     if not parts:
         return node.constant(cast(np.zeros(_broadcast_shape(node)), dtype))
-    made = node.add("add", *parts) if len(parts) == 2 else parts[0]
+    total = node.add("add", *parts) if len(parts) == 2 else parts[0]
     return (
-        made
-        if node.graph.edges[made].shape == _broadcast_shape(node)
-        else node.add("expand", made, sizes=_broadcast_shape(node))
+        total
+        if node.graph.edges[total].shape == _broadcast_shape(node)
+        else node.add("expand", total, sizes=_broadcast_shape(node))
     )
 
 
 def _read_not(node: FileNode) -> tuple[str, ...]:
     if (folded := _fold_constants(node, lambda value: ~value.astype(bool))) is not None:
         return (folded,)
-    made = find_bit(node.graph, node.edge(0))
-    if made is not None:
-        return (compare_with_zero(node, negate(node, made.inputs[0]), strict=not is_strict(made)),)
+    bit = find_bit(node.graph, node.edge(0))
+    if bit is not None:
+        return (compare_with_zero(node, negate(node, bit.inputs[0]), strict=not is_strict(bit)),)
     return (cast_to(node, node.add("sub", node.constant(np.ones((), np.int32)), _to_int32(node, 0)), BOOL),)
 
 

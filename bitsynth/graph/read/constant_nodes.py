@@ -45,8 +45,8 @@ def _read_range(node: FileNode) -> tuple[str, ...]:
     start, stop, step = (node.value(k, "the range").reshape(-1)[0] for k in range(3))
     if not step or abs((stop - start) / step) > MAX_ELEMENTS:
         raise node.fail(f"a range from {start} to {stop} by {step}")
-    made: Tensor = np.arange(start, stop, step).astype(node.of(0).dtype)
-    return (node.constant(made),)
+    numbers: Tensor = np.arange(start, stop, step).astype(node.of(0).dtype)
+    return (node.constant(numbers),)
 
 
 _MAX_FOLDED_ELEMENTS = 1 << 24
@@ -59,23 +59,23 @@ def _fold(node: FileNode) -> tuple[str, ...]:
     from onnx.reference import ReferenceEvaluator
 
     names = [f"x{k}" if node.has(k) else "" for k in range(len(node.inputs))]
-    given = {name: cast(node.value(k, "an input"), node.of(k).dtype) for k, name in enumerate(names) if name}
+    constants = {name: cast(node.value(k, "an input"), node.of(k).dtype) for k, name in enumerate(names) if name}
     if (
-        sum(value.size for value in given.values()) > _MAX_FOLDED_ELEMENTS
+        sum(value.size for value in constants.values()) > _MAX_FOLDED_ELEMENTS
         or _count_results(node) > _MAX_FOLDED_ELEMENTS
     ):
         raise node.fail(f"has more than {_MAX_FOLDED_ELEMENTS:,} elements")
     outputs = [f"y{k}" if name else "" for k, name in enumerate(node.outputs)]
-    made = onnx.helper.make_node(node.op, names, outputs, **node.attributes)
+    folded = onnx.helper.make_node(node.op, names, outputs, **node.attributes)
     wanted = [onnx.helper.make_empty_tensor_value_info(name) for name in outputs if name]
     inputs = [
         onnx.helper.make_tensor_value_info(k, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-        for k, v in given.items()
+        for k, v in constants.items()
     ]
-    graph = onnx.helper.make_graph([made], "constants", inputs, wanted)
+    graph = onnx.helper.make_graph([folded], "constants", inputs, wanted)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", max(node.version, 13))])
-    found = iter(ReferenceEvaluator(model).run(None, given))
-    return tuple(node.constant(np.asarray(next(found))) if name else "" for name in outputs)
+    results = iter(ReferenceEvaluator(model).run(None, constants))
+    return tuple(node.constant(np.asarray(next(results))) if name else "" for name in outputs)
 
 
 def _count_results(node: FileNode) -> float:

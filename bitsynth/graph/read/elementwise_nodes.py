@@ -99,13 +99,14 @@ def _read_mean(node: FileNode) -> tuple[str, ...]:
 def _read_pow(node: FileNode) -> tuple[str, ...]:
     """Read Pow with a constant exponent; of constants with any exponents."""
     base, exponents = (node.graph.in_floats(node.edge(k)) for k in range(2))
-    found = np.unique(node.value(1, "the exponent")).astype(np.float64)
-    if found.size == 1 and (made := add_power(node, node.edge(0), float(abs(found[0])))) is not None:
-        return (made if found[0] > 0 else node.add("div", node.like(1.0), made),)
+    distinct = np.unique(node.value(1, "the exponent")).astype(np.float64)
+    power = add_power(node, node.edge(0), float(abs(distinct[0]))) if distinct.size == 1 else None
+    if power is not None:
+        return (power if distinct[0] > 0 else node.add("div", node.like(1.0), power),)
     if base is not None and exponents is not None and (base > 0).all():
         return (node.like(np.power(base.astype(np.float64), exponents)),)
     raise node.fail(
-        f"exponents {found[:3]} are not understood; known: 0.25, 0.5, 0.75, 1, 1.5, 2, 3 and 4, and less than 0"
+        f"exponents {distinct[:3]} are not compiled; known: 0.25, 0.5, 0.75, 1, 1.5, 2, 3 and 4, and their negatives"
     )
 
 
@@ -169,8 +170,8 @@ def _read_clip(node: FileNode) -> tuple[str, ...]:
         low, high = (None if x is None else int(x) for x in (low, high))
     if low is None and high is None:
         return (node.edge(0),)
-    made = match_cut_rounding(node, node.edge(0), low, high) if node.of(0).is_float else None
-    return (made or node.add("clip", node.edge(0), low=low, high=high),)
+    quantized = match_cut_rounding(node, node.edge(0), low, high) if node.of(0).is_float else None
+    return (quantized or node.add("clip", node.edge(0), low=low, high=high),)
 
 
 def _extreme_reader(op: str) -> Reader:
@@ -251,8 +252,8 @@ def _add_celu(node: FileNode, x: str) -> str:
 def _add_selu(node: FileNode, x: str) -> str:
     """Return gamma * x above 0, and gamma * alpha * (e**x - 1) below."""
     alpha = _float_attribute(node, "alpha", 1.67326319217681884765625)
-    made = _join_at_zero(node, x, node.add("mul", _add_expm1_below_zero(node, x), alpha))
-    return node.add("mul", made, _float_attribute(node, "gamma", 1.05070102214813232421875))
+    unscaled = _join_at_zero(node, x, node.add("mul", _add_expm1_below_zero(node, x), alpha))
+    return node.add("mul", unscaled, _float_attribute(node, "gamma", 1.05070102214813232421875))
 
 
 def _add_expm1_below_zero(node: FileNode, x: str) -> str:

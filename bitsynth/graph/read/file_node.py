@@ -60,9 +60,9 @@ class FileNode:
         """Return the name of an input's edge; SpecError if it is left out."""
         if not self.has(index):
             raise self.fail(f"input {index} is missing")
-        found = self.inputs[index]
-        assert found is not None
-        return found
+        name = self.inputs[index]
+        assert name is not None
+        return name
 
     def of(self, index: int) -> Edge:
         """Return an input's edge: its shape and types."""
@@ -74,10 +74,10 @@ class FileNode:
 
     def value(self, index: int, what: str) -> Tensor:
         """Return an input that is computed from constants, in the floats of the file; SpecError for other inputs."""
-        found = self.graph.in_floats(self.edge(index))
-        if found is None:
+        numbers = self.graph.in_floats(self.edge(index))
+        if numbers is None:
             raise self.fail(f"{what} is computed at run time; it must be a constant of the file")
-        return found
+        return numbers
 
     def numbers(self, name: str, index: int) -> list[int] | None:
         """Return whole numbers, an attribute of older versions or an input of newer ones; None if they are left out."""
@@ -211,8 +211,8 @@ def quantize_to(
 
     The division is computed in `real`, or in the type of the scale.
     """
-    made = Quantizer("ROUND", limits(dtype), scale, zero.astype(np.int64), zero_first)
-    return made.add(node, edge, real=real or str(scale.dtype), grid=(1.0, 0.0), dtype=dtype)
+    quantizer = Quantizer("ROUND", limits(dtype), scale, zero.astype(np.int64), zero_first)
+    return quantizer.add(node, edge, real=real or str(scale.dtype), grid=(1.0, 0.0), dtype=dtype)
 
 
 BOOL = "bool"
@@ -232,14 +232,14 @@ def cast_to(node: FileNode, edge: str, dtype: str) -> str:
 
     Floats become integers by rounding toward 0; a bool is 1 wherever the number is not 0.
     """
-    found = node.graph.edges[edge].dtype
-    if found == dtype:
+    source = node.graph.edges[edge].dtype
+    if source == dtype:
         return edge
     if dtype == BOOL and not _is_zero_or_one(node.graph.edges[edge].type):
         return compare_with_zero(
-            node, node.add("abs", cast_to(node, edge, found if is_float(found) else "float32")), strict=True
+            node, node.add("abs", cast_to(node, edge, source if is_float(source) else "float32")), strict=True
         )
-    if is_float(found) and not is_float(dtype):
+    if is_float(source) and not is_float(dtype):
         whole = node.add("round", edge, rounding="DOWN")
         return node.add("cast", whole, dtype=dtype)
     return node.add("cast", edge, dtype=dtype)

@@ -159,7 +159,7 @@ class _Import:
             raise SpecError(f"{file.name_of(node)}: nothing makes its input {', '.join(missing)}")
         read = reader_of(node.op_type, node.domain)
         assert read is not None
-        found = FileNode(
+        file_node = FileNode(
             node.op_type,
             node.domain,
             versions.get(node.domain, 1 if node.domain else 13),
@@ -170,13 +170,13 @@ class _Import:
             self.graph,
         )
         try:
-            made = read(found)
+            edges = read(file_node)
         except SpecError as error:
             text = str(error)
-            raise SpecError(text if text.startswith(f"{found}: ") else f"{found}: {text}") from None
+            raise SpecError(text if text.startswith(f"{file_node}: ") else f"{file_node}: {text}") from None
         except (ValueError, IndexError, TypeError, KeyError, OverflowError, ArithmeticError) as error:
-            raise SpecError(f"{found}: its inputs and attributes do not fit: {error}") from None
-        self.edges.update({o: e for o, e in zip(node.output, made, strict=False) if o})
+            raise SpecError(f"{file_node}: its inputs and attributes do not fit: {error}") from None
+        self.edges.update({o: e for o, e in zip(node.output, edges, strict=False) if o})
 
     def _finished(self) -> Graph:
         """Return the graph of the outputs; SpecError if an output is missing."""
@@ -191,19 +191,19 @@ class _Import:
 
     def _names(self) -> dict[str, str]:
         """Return the file's name of each edge: the name of an input or output, else the first of several."""
-        made = {name: name for name in self.graph.inputs}
+        names = {name: name for name in self.graph.inputs}
         for name in (*(o.name for o in self.model.graph.output), *self.edges):
-            made.setdefault(self.edges[name], name)
-        return made
+            names.setdefault(self.edges[name], name)
+        return names
 
 
 def _read_attributes(node: Any) -> dict[str, Any]:
     """Return the attributes of a node: texts as str, tensors as arrays."""
     onnx = file.require_onnx()
-    made: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.TENSOR:
-            made[attribute.name] = array_of(attribute.t)
+            attributes[attribute.name] = array_of(attribute.t)
             continue
         try:
             value = onnx.helper.get_attribute_value(attribute)
@@ -211,8 +211,8 @@ def _read_attributes(node: Any) -> dict[str, Any]:
             raise SpecError(f"{file.name_of(node)}: attribute {attribute.name}: {error}") from None
         if attribute.type in (onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS) and np.isnan(value).any():
             raise SpecError(f"{file.name_of(node)}: attribute {attribute.name} is NaN; export the network again")
-        made[attribute.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
-    return made
+        attributes[attribute.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return attributes
 
 
 def _sort_nodes(graph: Any, known: set[str]) -> list[Any]:

@@ -83,17 +83,17 @@ def find_channels_first(node: FileNode, edge: str, axes: tuple[int, ...]) -> tup
     """
     rank = len(node.graph.edges[edge].shape)
     order = (0, rank - 1, *range(1, rank - 1))
-    found = _reorder(node, edge, order) if rank == _IMAGE_RANK else None
-    if found is None:
+    reordered = _reorder(node, edge, order) if rank == _IMAGE_RANK else None
+    if reordered is None:
         return edge, axes, False
-    return found, tuple(sorted(order.index(k) for k in axes)), True
+    return reordered, tuple(sorted(order.index(k) for k in axes)), True
 
 
-def _remember(node: FileNode, edge: str, order: tuple[int, ...], made: str) -> str:
-    """Remember that `made` is `edge` transposed, so that neither is transposed again; return `made`."""
+def _remember(node: FileNode, edge: str, order: tuple[int, ...], reordered: str) -> str:
+    """Remember that `reordered` is `edge` transposed, so that neither is transposed again; return `reordered`."""
     back = tuple(int(k) for k in np.argsort(order))
-    node.graph.in_order |= {(edge, order): made, (made, back): edge}
-    return made
+    node.graph.in_order |= {(edge, order): reordered, (reordered, back): edge}
+    return reordered
 
 
 def _reorder(node: FileNode, edge: str, order: tuple[int, ...], deep: int = _MAX_NODES_BEFORE) -> str | None:
@@ -182,9 +182,9 @@ def match_product_of_pixels(node: FileNode, x: str, weights: str) -> str | None:
     if len(sizes) != 2 or graph.edges[image].shape[1] != sizes[0]:
         return None
     rows = node.add("transpose", weights, order=(1, 0))
-    made = _find_patches(graph, image)
-    if made is not None:
-        return to_channels_last(node, _convolve_patches(node, made, rows))
+    depthwise = _find_patches(graph, image)
+    if depthwise is not None:
+        return to_channels_last(node, _convolve_patches(node, depthwise, rows))
     whole = node.reshape(rows, (*graph.edges[rows].shape, 1, 1))
     return to_channels_last(node, node.add("conv", image, whole, window=_POINT_WINDOW, groups=1))
 
@@ -192,28 +192,28 @@ def match_product_of_pixels(node: FileNode, x: str, weights: str) -> str | None:
 def _find_patches(graph: GraphBuilder, image: str) -> Node | None:
     """Return the depthwise convolution of im2col, if an image is its result sorted by pixel; else None."""
     sorted_by = graph.maker(image, "gather")
-    made = graph.maker(sorted_by.inputs[0], "conv") if sorted_by else None
-    if sorted_by is None or made is None or sorted_by.attributes["axis"] != 1:
+    depthwise = graph.maker(sorted_by.inputs[0], "conv") if sorted_by else None
+    if sorted_by is None or depthwise is None or sorted_by.attributes["axis"] != 1:
         return None
-    weights, channels = graph.constants.get(made.inputs[1]), made.attributes["groups"]
-    kernel = made.attributes["window"].kernel
+    weights, channels = graph.constants.get(depthwise.inputs[1]), depthwise.attributes["groups"]
+    kernel = depthwise.attributes["window"].kernel
     if weights is None or not np.array_equal(weights, _one_pixel_weights(channels, kernel)):
         return None
     same = np.array_equal(sorted_by.attributes["places"], _order_by_pixel(channels, math.prod(kernel)))
-    return made if same else None
+    return depthwise if same else None
 
 
-def _convolve_patches(node: FileNode, made_by: Node, rows: str) -> str:
+def _convolve_patches(node: FileNode, depthwise: Node, rows: str) -> str:
     """Add a convolution for the product of im2col with rows of weights; depthwise if the weights are block diagonal."""
-    channels, window = made_by.attributes["groups"], made_by.attributes["window"]
+    channels, window = depthwise.attributes["groups"], depthwise.attributes["window"]
     count, size = node.graph.edges[rows].shape[0], math.prod(window.kernel)
     by_channel = node.add("gather", rows, places=_order_by_pixel(size, channels), axis=1)
-    made, groups = node.reshape(by_channel, (count, channels, *window.kernel)), 1
+    kernel, groups = node.reshape(by_channel, (count, channels, *window.kernel)), 1
     if _is_depthwise(node.graph.value(by_channel), channels):
-        each, groups = node.reshape(made, (count * channels, *window.kernel)), channels
+        each, groups = node.reshape(kernel, (count * channels, *window.kernel)), channels
         own = np.arange(count) * channels + np.arange(count) * channels // count
-        made = node.reshape(node.add("gather", each, places=own, axis=0), (count, 1, *window.kernel))
-    return node.add("conv", made_by.inputs[0], made, window=window, groups=groups)
+        kernel = node.reshape(node.add("gather", each, places=own, axis=0), (count, 1, *window.kernel))
+    return node.add("conv", depthwise.inputs[0], kernel, window=window, groups=groups)
 
 
 def _is_depthwise(rows: Tensor | None, channels: int) -> bool:

@@ -71,7 +71,7 @@ def _read_qlinear_add(node: FileNode) -> tuple[str, ...]:
         node.integers(k)
     grids = (*_grid_of(node, 1, 2), *_grid_of(node, 4, 5), *_grid_of(node, 6, 7))
     low, high = limits(node.of(0).dtype)
-    made = node.add(
+    codes = node.add(
         "add_codes",
         node.edge(0),
         node.edge(3),
@@ -83,16 +83,16 @@ def _read_qlinear_add(node: FileNode) -> tuple[str, ...]:
         out_zero=0.0,
         dtype=node.of(0).dtype,
     )
-    return (made,)
+    return (codes,)
 
 
 def _function_reader(op: str, **defaults: Any) -> Reader:
     """Return the reader of a function of codes, which are dequantized, computed in floats and quantized."""
 
     def read(node: FileNode) -> tuple[str, ...]:
-        made = _dequantize(node, 0, *_grid_of(node, 1, 2))
-        made = node.add(op, made, **{k: float(node.get(k, v)) for k, v in defaults.items()})
-        return (quantize_to(node, made, *_grid_of(node, 3, 4), node.of(0).dtype),)
+        numbers = _dequantize(node, 0, *_grid_of(node, 1, 2))
+        numbers = node.add(op, numbers, **{k: float(node.get(k, v)) for k, v in defaults.items()})
+        return (quantize_to(node, numbers, *_grid_of(node, 3, 4), node.of(0).dtype),)
 
     return read
 
@@ -102,9 +102,9 @@ def _read_qlinear_softmax(node: FileNode) -> tuple[str, ...]:
 
     ONNX Runtime adds the powers in a fixed-point format that it does not document; it differs by at most one code.
     """
-    made = _dequantize(node, 0, *_grid_of(node, 1, 2))
-    made = node.add("softmax", made, axes=softmax_axes(node, int(node.get("opset", 13))))
-    return (quantize_to(node, made, *_grid_of(node, 3, 4), node.of(0).dtype),)
+    numbers = _dequantize(node, 0, *_grid_of(node, 1, 2))
+    numbers = node.add("softmax", numbers, axes=softmax_axes(node, int(node.get("opset", 13))))
+    return (quantize_to(node, numbers, *_grid_of(node, 3, 4), node.of(0).dtype),)
 
 
 def _read_qlinear_concat(node: FileNode) -> tuple[str, ...]:
@@ -113,10 +113,10 @@ def _read_qlinear_concat(node: FileNode) -> tuple[str, ...]:
     for k in range(2, len(node.inputs), 3):
         own = _grid_of(node, k + 1, k + 2)
         same = own[0] == scale and own[1] == zero
-        made = node.edge(k)
+        edge = node.edge(k)
         if not same:
-            made = quantize_to(node, _dequantize(node, k, *own), scale, zero, node.of(1).dtype)
-        edges.append(made)
+            edge = quantize_to(node, _dequantize(node, k, *own), scale, zero, node.of(1).dtype)
+        edges.append(edge)
     if not edges:
         raise node.fail("has nothing to concatenate")
     rank = len(node.graph.edges[edges[0]].shape)
@@ -130,8 +130,8 @@ def _read_qlinear_mul(node: FileNode) -> tuple[str, ...]:
 
 
 def _read_qlinear_average_pool(node: FileNode) -> tuple[str, ...]:
-    made = add_average_pool(node, _dequantize(node, 0, *_grid_of(node, 1, 2)), str(scale_of(node, 1).dtype))
-    return (quantize_to(node, made, *_grid_of(node, 3, 4), node.of(0).dtype, zero_first=True),)
+    means = add_average_pool(node, _dequantize(node, 0, *_grid_of(node, 1, 2)), str(scale_of(node, 1).dtype))
+    return (quantize_to(node, means, *_grid_of(node, 3, 4), node.of(0).dtype, zero_first=True),)
 
 
 def _read_qlinear_global_average_pool(node: FileNode) -> tuple[str, ...]:
@@ -180,8 +180,8 @@ def _add_activation(node: FileNode, edge: str) -> tuple[str, ...]:
 
 
 def _read_fused_conv(node: FileNode) -> tuple[str, ...]:
-    (made,) = read_conv(node)
-    return _add_activation(node, node.add("add", made, node.edge(3)) if node.has(3) else made)
+    (convolution,) = read_conv(node)
+    return _add_activation(node, node.add("add", convolution, node.edge(3)) if node.has(3) else convolution)
 
 
 def _read_fused_gemm(node: FileNode) -> tuple[str, ...]:
@@ -199,9 +199,9 @@ def _read_fused_matmul(node: FileNode) -> tuple[str, ...]:
         factors.append(
             node.add("transpose", node.edge(k), order=order) if node.get(name) and rank > 1 else node.edge(k)
         )
-    made = node.add("matmul", *factors)
+    product = node.add("matmul", *factors)
     alpha = node.get("alpha", 1.0)
-    return (made if alpha == 1.0 else node.add("mul", made, node.like(alpha)),)
+    return (product if alpha == 1.0 else node.add("mul", product, node.like(alpha)),)
 
 
 def _add_bias(node: FileNode) -> FileNode:
@@ -224,8 +224,8 @@ def _skip_norm_reader(norm: Reader, *, bias: int) -> Reader:
         total = node.add("add", node.edge(0), node.edge(1))
         total = node.add("add", total, node.edge(bias)) if node.has(bias) else total
         rest = tuple(node.edge(k) for k in range(2, bias) if node.has(k))
-        made = norm(replace(node, inputs=(total, *rest), attributes={"epsilon": node.get("epsilon", 1e-12)}))
-        return made[0], *("",) * 2, total
+        outputs = norm(replace(node, inputs=(total, *rest), attributes={"epsilon": node.get("epsilon", 1e-12)}))
+        return outputs[0], *("",) * 2, total
 
     return read
 
@@ -241,8 +241,8 @@ def _read_matmul_integer_to_float(node: FileNode) -> tuple[str, ...]:
 def _multiply_to_float(node: FileNode, factors: tuple[str, str], scales: list[str], bias: int) -> str:
     """Return the edge of a product of integers times `scales`, plus input `bias` if it is given."""
     sums = cast_to(node, node.add("matmul", *factors, dtype="int32"), "float32")
-    made = node.add("mul", sums, node.add("mul", *scales))
-    return node.add("add", made, node.edge(bias)) if node.has(bias) else made
+    product = node.add("mul", sums, node.add("mul", *scales))
+    return node.add("add", product, node.edge(bias)) if node.has(bias) else product
 
 
 def _read_dynamic_quantize_matmul(node: FileNode) -> tuple[str, ...]:

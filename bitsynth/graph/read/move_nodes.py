@@ -80,8 +80,8 @@ def concatenate(node: FileNode, edges: list[str], axis: int) -> str:
 def _add_slice(node: FileNode, edge: str, slices: Mapping[int, tuple[int | None, int | None, int]]) -> str:
     """Return the edge of (start, end, step) of some axes."""
     rank = len(node.graph.edges[edge].shape)
-    made = tuple(slices.get(k, (None, None, 1)) for k in range(rank))
-    return node.add("slice", edge, slices=made)
+    of_axes = tuple(slices.get(k, (None, None, 1)) for k in range(rank))
+    return node.add("slice", edge, slices=of_axes)
 
 
 def _read_slice(node: FileNode) -> tuple[str, ...]:
@@ -92,11 +92,11 @@ def _read_slice(node: FileNode) -> tuple[str, ...]:
     steps = node.numbers("steps", 4) or [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise node.fail("starts, ends, axes and steps do not fit")
-    shape, made = node.shape(), {}
+    shape, slices = node.shape(), {}
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         size = shape[node.axis(axis)]
-        made[node.axis(axis)] = (start, None if step < 0 and end < -size else end, step)
-    return (_add_slice(node, node.edge(0), made),)
+        slices[node.axis(axis)] = (start, None if step < 0 and end < -size else end, step)
+    return (_add_slice(node, node.edge(0), slices),)
 
 
 def _read_split(node: FileNode) -> tuple[str, ...]:
@@ -129,9 +129,9 @@ def _read_pad(node: FileNode) -> tuple[str, ...]:
         raise node.fail(f"pads {pads} do not fit {len(axes)} axes")
     edges = {axis: (pads[k], pads[k + len(axes)]) for k, axis in enumerate(axes)}
     cut = {k: (-min(a, 0), node.shape()[k] + min(b, 0), 1) for k, (a, b) in edges.items() if min(a, b) < 0}
-    made = _add_slice(node, node.edge(0), cut) if cut else node.edge(0)
+    inner = _add_slice(node, node.edge(0), cut) if cut else node.edge(0)
     widths = tuple(tuple(max(n, 0) for n in edges.get(k, (0, 0))) for k in range(rank))
-    return (_add_pad(node, made, widths),)
+    return (_add_pad(node, inner, widths),)
 
 
 def _add_pad(node: FileNode, edge: str, widths: tuple[tuple[int, ...], ...]) -> str:
@@ -167,11 +167,11 @@ def _fill_value(node: FileNode) -> float:
 
 def _constant_border(node: FileNode, edge: str, axis: int, count: int, fill: float) -> list[str]:
     """Return the edges to concatenate for `count` elements of padding along an axis; none if it is 0."""
-    found = node.graph.edges[edge]
+    source = node.graph.edges[edge]
     if not count:
         return []
-    shape = tuple(count if k == axis else n for k, n in enumerate(found.shape))
-    return [node.constant(np.full(shape, cast(fill, found.dtype)))]
+    shape = tuple(count if k == axis else n for k, n in enumerate(source.shape))
+    return [node.constant(np.full(shape, cast(fill, source.dtype)))]
 
 
 def _read_expand(node: FileNode) -> tuple[str, ...]:
@@ -205,11 +205,11 @@ def _depth_to_space_reader(op: str) -> Reader:
 
 def _resolve_indices(node: FileNode, index: int, sizes: Tensor | int) -> Tensor:
     """Return indices, those below 0 counted from the end; SpecError if one leaves its axis."""
-    found = node.value(index, "indices").astype(np.int64)
-    if ((found < -np.asarray(sizes)) | (found >= sizes)).any():
+    indices = node.value(index, "indices").astype(np.int64)
+    if ((indices < -np.asarray(sizes)) | (indices >= sizes)).any():
         raise node.fail(f"indices go beyond the {sizes} elements")
-    made: Tensor = np.where(found < 0, found + sizes, found)
-    return made
+    resolved: Tensor = np.where(indices < 0, indices + sizes, indices)
+    return resolved
 
 
 def _number_elements(shape: Shape) -> Tensor:
@@ -225,8 +225,8 @@ def _elements_along_axis(node: FileNode) -> Tensor:
         raise node.fail(f"indices {places.shape} must have as many axes as {shape}")
     at = np.indices(places.shape)
     at[axis] = places
-    made: Tensor = _number_elements(shape)[tuple(at)]
-    return made
+    elements: Tensor = _number_elements(shape)[tuple(at)]
+    return elements
 
 
 def _elements_by_rows(node: FileNode) -> Tensor:
@@ -236,8 +236,8 @@ def _elements_by_rows(node: FileNode) -> Tensor:
     if node.get("batch_dims", 0) or not 1 <= count <= len(shape):
         raise node.fail(f"rows of {count} indices and batch_dims {node.get('batch_dims', 0)} are not compiled")
     places = _resolve_indices(node, 1, np.array(shape[:count]))
-    made: Tensor = _number_elements(shape)[tuple(np.moveaxis(places, -1, 0))]
-    return made
+    elements: Tensor = _number_elements(shape)[tuple(np.moveaxis(places, -1, 0))]
+    return elements
 
 
 def _gather_elements(node: FileNode, numbers: Tensor) -> tuple[str, ...]:
@@ -256,8 +256,8 @@ def _scatter_elements(node: FileNode, numbers: Tensor) -> tuple[str, ...]:
     both = [node.reshape(node.edge(k), (math.prod(node.shape(k)),)) for k in (0, 2)]
     places = np.arange(count)
     places[numbers.reshape(-1)] = count + np.arange(numbers.size)
-    made = node.add("gather", node.add("concatenate", *both, axis=0), places=places, axis=0)
-    return (node.reshape(made, node.shape()),)
+    gathered = node.add("gather", node.add("concatenate", *both, axis=0), places=places, axis=0)
+    return (node.reshape(gathered, node.shape()),)
 
 
 INDEXED_READERS: dict[str, Reader] = {

@@ -44,10 +44,10 @@ def window_of(node: FileNode, kernel: Shape, *, ceil: bool = False) -> SlidingWi
 
 def _window_sizes(node: FileNode, name: str, axes: int) -> Shape:
     """Return strides or dilations; SpecError if they do not fit."""
-    found = tuple(int(n) for n in node.get(name) or [1] * axes)
-    if len(found) != axes or min(found) < 1 or max(found) > _MAX_WINDOW_SIZE:
-        raise node.fail(f"{name} {found} must be {axes} numbers above 0")
-    return found
+    values = tuple(int(n) for n in node.get(name) or [1] * axes)
+    if len(values) != axes or min(values) < 1 or max(values) > _MAX_WINDOW_SIZE:
+        raise node.fail(f"{name} {values} must be {axes} numbers above 0")
+    return values
 
 
 def _same_padding(image: Shape, kernel: Shape, strides: Shape, dilations: Shape, *, upper: bool) -> tuple[Shape, Shape]:
@@ -83,20 +83,20 @@ def reshape_to_channels(node: FileNode, edge: str, rank: int) -> str:
 
 def read_conv(node: FileNode) -> tuple[str, ...]:
     """Read Conv: weights that are folded codes are recovered, and the bias is added."""
-    made = add_convolution(node, node.edge(0), recover_weight_codes(node, 1, 0))
+    convolution = add_convolution(node, node.edge(0), recover_weight_codes(node, 1, 0))
     if node.has(2):
-        made = node.add("add", made, reshape_to_channels(node, node.edge(2), len(node.shape())))
-    return (made,)
+        convolution = node.add("add", convolution, reshape_to_channels(node, node.edge(2), len(node.shape())))
+    return (convolution,)
 
 
 def read_max_pool(node: FileNode) -> tuple[str, ...]:
     """Read MaxPool, but for its indices."""
     if any(node.outputs[1:]):
         raise node.fail("its indices are used; only the maxima are compiled")
-    made = window_of(node, _kernel_shape(node), ceil=bool(node.get("ceil_mode")))
-    if any(pad >= reach for pad, reach in zip(made.begins + made.ends, made.reach * 2, strict=True)):
-        raise node.fail(f"pads {made.begins + made.ends} leave windows {made.reach} of padding alone")
-    return (node.add("max_pool", node.edge(0), window=made),)
+    window = window_of(node, _kernel_shape(node), ceil=bool(node.get("ceil_mode")))
+    if any(pad >= reach for pad, reach in zip(window.begins + window.ends, window.reach * 2, strict=True)):
+        raise node.fail(f"pads {window.begins + window.ends} leave windows {window.reach} of padding alone")
+    return (node.add("max_pool", node.edge(0), window=window),)
 
 
 def _kernel_shape(node: FileNode) -> Shape:
@@ -117,23 +117,25 @@ def _read_average_pool(node: FileNode) -> tuple[str, ...]:
 
 def add_average_pool(node: FileNode, edge: str, dtype: str) -> str:
     """Return the edge of means over the node's windows of an edge, which has the shape of the first input."""
-    made = window_of(node, _kernel_shape(node), ceil=bool(node.get("ceil_mode")))
-    sums = node.add("sum_pool", edge, window=made)  # which refuses windows that would take hours, also to count
-    counts = _count_elements(made, node.shape()[2:], padded=bool(node.get("count_include_pad")))
+    window = window_of(node, _kernel_shape(node), ceil=bool(node.get("ceil_mode")))
+    sums = node.add("sum_pool", edge, window=window)  # which refuses windows that would take hours, also to count
+    counts = _count_elements(window, node.shape()[2:], padded=bool(node.get("count_include_pad")))
     return node.add("div", sums, node.constant(cast(counts, dtype)))
 
 
-def _count_elements(made: SlidingWindow, image: Shape, *, padded: bool) -> Tensor:
+def _count_elements(window: SlidingWindow, image: Shape, *, padded: bool) -> Tensor:
     """Return how many elements each window averages; one number if all average the same."""
-    ones = np.pad(np.ones(image), list(zip(made.begins, made.ends, strict=True)), constant_values=float(padded))
+    ones = np.pad(np.ones(image), list(zip(window.begins, window.ends, strict=True)), constant_values=float(padded))
     if padded:
         none = (0,) * len(image)
-        found = SlidingWindow(made.kernel, made.strides, made.dilations, none, none, made.ceil).of(ones[None, None])
-        wanted = made.out(image)
-        found = found[(slice(None), slice(None), *(slice(0, n) for n in wanted))]
+        elements = SlidingWindow(window.kernel, window.strides, window.dilations, none, none, window.ceil).of(
+            ones[None, None]
+        )
+        wanted = window.out(image)
+        elements = elements[(slice(None), slice(None), *(slice(0, n) for n in wanted))]
     else:
-        found = made.of(np.ones((1, 1, *image)))
-    counts = found.sum(tuple(range(2 + len(image), 2 + 2 * len(image))))
+        elements = window.of(np.ones((1, 1, *image)))
+    counts = elements.sum(tuple(range(2 + len(image), 2 + 2 * len(image))))
     return np.asarray(counts.flat[0]) if (counts == counts.flat[0]).all() else counts
 
 
@@ -149,21 +151,21 @@ def read_gemm(node: FileNode) -> tuple[str, ...]:
         transpose_if(node, 0, "transA"),
         transpose_if(node, 1, "transB", recover_weight_codes(node, 1, 0 if node.get("transB") else -1)),
     )
-    made = node.add("matmul", a, b)
+    product = node.add("matmul", a, b)
     if node.get("alpha", 1.0) != 1.0:
-        made = node.add("mul", made, node.like(node.get("alpha")))
+        product = node.add("mul", product, node.like(node.get("alpha")))
     if node.has(2) and node.get("beta", 1.0) != 0.0:
         bias = node.edge(2)
         if node.get("beta", 1.0) != 1.0:
             bias = node.add("mul", bias, node.like(node.get("beta")))
-        made = node.add("add", made, bias)
-    return (made,)
+        product = node.add("add", product, bias)
+    return (product,)
 
 
 def transpose_if(node: FileNode, index: int, attribute: str, edge: str = "") -> str:
     """Return the edge of a matrix, transposed if the node's attribute is set."""
-    found = edge or node.edge(index)
-    return node.add("transpose", found, order=(1, 0)) if node.get(attribute) else found
+    matrix = edge or node.edge(index)
+    return node.add("transpose", matrix, order=(1, 0)) if node.get(attribute) else matrix
 
 
 _MAX_STRIDE = 64
@@ -223,12 +225,12 @@ def _read_conv_transpose(node: FileNode) -> tuple[str, ...]:
     kept, (begins, ends) = _cut_image(node, axes)
     ones = (1,) * len(axes)
     window = SlidingWindow(tuple(a.taps.shape[1] for a in axes), ones, ones, begins, ends, False)
-    made = node.add("conv", kept, _phase_weights(node, axes, groups), window=window, groups=groups)
+    convolution = node.add("conv", kept, _phase_weights(node, axes, groups), window=window, groups=groups)
     phases = math.prod(a.stride for a in axes)
     if node.has(2):
         bias = node.add("gather", node.edge(2), places=np.repeat(np.arange(node.shape(2)[0]), phases), axis=0)
-        made = node.add("add", made, reshape_to_channels(node, bias, len(image)))
-    return (_slice_image(node, _interleave_phases(node, made, axes), [(0, a.size) for a in axes]),)
+        convolution = node.add("add", convolution, reshape_to_channels(node, bias, len(image)))
+    return (_slice_image(node, _interleave_phases(node, convolution, axes), [(0, a.size) for a in axes]),)
 
 
 def _transposed_axes(node: FileNode) -> list[_TransposedAxis]:
@@ -306,8 +308,8 @@ def _interleave_phases(node: FileNode, edge: str, axes: list[_TransposedAxis]) -
     edge = node.reshape(edge, (batch, channels // math.prod(strides), *strides, *pixels))
     order = (0, 1, *(k for n in range(count) for k in (2 + count + n, 2 + n)))
     edge = node.add("transpose", edge, order=order)
-    made = tuple(n * s for n, s in zip(pixels, strides, strict=True))
-    return node.reshape(edge, (batch, channels // math.prod(strides), *made))
+    sizes = tuple(n * s for n, s in zip(pixels, strides, strict=True))
+    return node.reshape(edge, (batch, channels // math.prod(strides), *sizes))
 
 
 def _cut_image(node: FileNode, axes: list[_TransposedAxis]) -> tuple[str, tuple[Shape, Shape]]:

@@ -87,7 +87,7 @@ def _read_trunc(node: FileNode) -> tuple[str, ...]:
         grid = out_scale, zero / divisor
     else:
         divisor, limits, grid = np.asarray(2.0 ** (in_bits - out_bits)), (-(1 << 31), (1 << 31) - 1), (scale, zero)
-    made = node.add(
+    truncated = node.add(
         "trunc",
         node.edge(0),
         scale=scale,
@@ -100,7 +100,7 @@ def _read_trunc(node: FileNode) -> tuple[str, ...]:
         out_scale=grid[0],
         out_zero=grid[1],
     )
-    return (made,)
+    return (truncated,)
 
 
 def _axis_of_thresholds(node: FileNode, rows: int) -> int:
@@ -130,7 +130,7 @@ def _read_multi_threshold(node: FileNode) -> tuple[str, ...]:
     grid = step == 1 or 2 * bias / scale == np.rint(2 * bias / scale)
     if (scale, bias) == (2.0, -1.0) or (step == 2 and grid):
         step, unit = 2, scale / 2
-    made = node.add(
+    levels = node.add(
         "multi_threshold",
         node.edge(0),
         thresholds=np.sort(thresholds, 1),
@@ -139,7 +139,7 @@ def _read_multi_threshold(node: FileNode) -> tuple[str, ...]:
         least=int(np.rint(bias / unit)) if grid else 0,
         out_scale=unit if grid else scale,
     )
-    return (made if grid else node.add("add", made, node.like(bias)),)
+    return (levels if grid else node.add("add", levels, node.like(bias)),)
 
 
 def _read_im2col(node: FileNode) -> tuple[str, ...]:

@@ -21,9 +21,9 @@ def _align_to_axis(node: FileNode, parameter: Tensor, what: str) -> Tensor:
     if block > 0 and parameter.ndim == len(shape):
         repeated = np.repeat(parameter, block, axis)
         if repeated.shape[axis] >= shape[axis]:
-            made = repeated.take(range(shape[axis]), axis)
-            if made.shape == shape:
-                return made
+            blocks = repeated.take(range(shape[axis]), axis)
+            if blocks.shape == shape:
+                return blocks
     raise node.fail(f"{what} of shape {parameter.shape} does not fit axis {axis} of {shape}")
 
 
@@ -50,10 +50,10 @@ def read_quantize_linear(node: FileNode) -> tuple[str, ...]:
 def _quantize_by_computed_scale(node: FileNode, dtype: str) -> str:
     """Return the edge of a quantizer whose scale is computed at run time, as division, rounding and clipping."""
     low, high = limits(dtype)
-    made = node.add("round", node.add("div", node.edge(0), node.edge(1)), rounding="ROUND")
+    codes = node.add("round", node.add("div", node.edge(0), node.edge(1)), rounding="ROUND")
     if node.has(2):
-        made = node.add("add", made, cast_to(node, node.edge(2), node.of(0).dtype))
-    return cast_to(node, node.add("clip", made, low=float(low), high=float(high)), dtype)
+        codes = node.add("add", codes, cast_to(node, node.edge(2), node.of(0).dtype))
+    return cast_to(node, node.add("clip", codes, low=float(low), high=float(high)), dtype)
 
 
 def read_dequantize_linear(node: FileNode) -> tuple[str, ...]:
@@ -184,8 +184,8 @@ def read_dynamic_quantize_linear(node: FileNode) -> tuple[str, ...]:
     point = node.add("round", start, rounding="ROUND")
     codes = node.add("add", node.add("round", node.add("div", node.edge(0), scale), rounding="ROUND"), point)
     cut = node.add("clip", codes, low=0.0, high=255.0)
-    made = node.add("cast", node.add("round", cut, rounding="ROUND"), dtype="uint8")
-    return made, scale, node.add("cast", point, dtype="uint8")
+    result = node.add("cast", node.add("round", cut, rounding="ROUND"), dtype="uint8")
+    return result, scale, node.add("cast", point, dtype="uint8")
 
 
 READERS: dict[str, Reader] = {

@@ -56,10 +56,10 @@ def match_cut_rounding(node: FileNode, edge: str, low: float | None, high: float
         edge = maker.inputs[0]
     else:
         return None
-    made = _add_cut(node, edge, limits)
-    for step in reversed(steps if made else []):
-        made = node.add(step.op, str(made), step.inputs[1])
-    return made
+    codes = _add_cut(node, edge, limits)
+    for step in reversed(steps if codes else []):
+        codes = node.add(step.op, str(codes), step.inputs[1])
+    return codes
 
 
 def _carries_whole_numbers(graph: GraphBuilder, edge: str) -> bool:
@@ -148,8 +148,10 @@ def add_quantizer_within(node: FileNode, edge: str, mode: str, limits: tuple[flo
     low, high = limits
     if (clip := node.graph.maker(source, "clip")) and (cut := _whole_limits(clip)):
         source, low, high = clip.inputs[0], *(min(max(end, low), high) for end in cut)
-    if (division := node.graph.maker(source, "div")) and (found := _divisor_as_scale(node.graph, division)) is not None:
-        source, scale = division.inputs[0], found
+    if (division := node.graph.maker(source, "div")) and (
+        divisor := _divisor_as_scale(node.graph, division)
+    ) is not None:
+        source, scale = division.inputs[0], divisor
     return Quantizer(mode, (int(low), int(high)), scale, 0.0).add(node, source, real=node.of(0).dtype)
 
 
@@ -190,24 +192,24 @@ def _match_straight_through(node: FileNode, rest: str, x: str) -> str | None:
     graph = node.graph
     while (scaled := graph.maker(rest, "mul")) and constant_number(graph, scaled.inputs[1]) == 1:
         rest = scaled.inputs[0]
-    found = _find_minuend(graph, rest, x)
-    return found if found and graph.edges[found].shape == node.shape() else None
+    minuend = _find_minuend(graph, rest, x)
+    return minuend if minuend and graph.edges[minuend].shape == node.shape() else None
 
 
 def _find_minuend(graph: GraphBuilder, rest: str, x: str) -> str | None:
     """Return q if an edge is q - x or -x + q; else None."""
-    if taken := graph.maker(rest, "sub"):
-        return taken.inputs[0] if taken.inputs[1] == x else None
-    if added := graph.maker(rest, "add"):
-        a, b = added.inputs
+    if difference := graph.maker(rest, "sub"):
+        return difference.inputs[0] if difference.inputs[1] == x else None
+    if addition := graph.maker(rest, "add"):
+        a, b = addition.inputs
         return b if _is_negative(graph, a, x) else a if _is_negative(graph, b, x) else None
     return None
 
 
 def _is_negative(graph: GraphBuilder, edge: str, x: str) -> bool:
     """Return whether an edge is -x; both may be transposed alike."""
-    if turned := graph.maker(edge, "neg"):
-        return turned.inputs[0] == x
+    if negation := graph.maker(edge, "neg"):
+        return negation.inputs[0] == x
     moved, other = graph.maker(edge, "transpose"), graph.maker(x, "transpose")
     if moved is None or other is None or moved.attributes["order"] != other.attributes["order"]:
         return False
@@ -217,16 +219,18 @@ def _is_negative(graph: GraphBuilder, edge: str, x: str) -> bool:
 def _match_sign_without_zero(node: FileNode, sign: str, rest: str) -> str | None:
     """Return the edge of bipolar codes for s + (1 - |s|), with a sign s: QKeras writes so to have 1 for 0."""
     graph = node.graph
-    made, taken = graph.maker(sign, "quantize"), graph.maker(rest, "sub")
-    size = graph.maker(taken.inputs[1], "abs") if taken else None
-    if made is None or taken is None or size is None:
+    quantizer, difference = graph.maker(sign, "quantize"), graph.maker(rest, "sub")
+    size = graph.maker(difference.inputs[1], "abs") if difference else None
+    if quantizer is None or difference is None or size is None:
         return None
-    if size.inputs[0] != sign or constant_number(graph, taken.inputs[0]) != 1:
+    if size.inputs[0] != sign or constant_number(graph, difference.inputs[0]) != 1:
         return None
-    kind, limits = graph.edges[sign].type, (made.attributes["low"], made.attributes["high"])
-    is_sign = made.attributes["rounding"] == "UP" and limits == (-1, 1) and not np.any(made.attributes["zero"])
+    kind, limits = graph.edges[sign].type, (quantizer.attributes["low"], quantizer.attributes["high"])
+    is_sign = (
+        quantizer.attributes["rounding"] == "UP" and limits == (-1, 1) and not np.any(quantizer.attributes["zero"])
+    )
     plain = isinstance(kind, Integers) and kind.is_plain
-    return add_bipolar(node, made.inputs[0], node.of(0).dtype) if is_sign and plain else None
+    return add_bipolar(node, quantizer.inputs[0], node.of(0).dtype) if is_sign and plain else None
 
 
 def _match_pact_clip(node: FileNode, size: str, other: str) -> str | None:
@@ -310,11 +314,11 @@ def _find_row_scales(rows: Tensor) -> Tensor | None:
     exporter's zeros are exact.
     """
     most = np.abs(rows).max(1)
-    found = np.where(most > 0, 0.0, 1.0)
+    scales = np.where(most > 0, 0.0, 1.0)
     for code in range(1, MAX_CODE + 1):
-        left = np.flatnonzero(found == 0)
+        left = np.flatnonzero(scales == 0)
         if not left.size:
-            return found
+            return scales
         scale = cast(most[left] / code, "float32").astype(np.float64)
         if not (scale > 0).all():
             return None
@@ -322,5 +326,5 @@ def _find_row_scales(rows: Tensor) -> Tensor | None:
         codes = np.rint(steps)
         off = np.abs(rows[left] - codes * scale[:, None]).max(1)
         fits = (off <= MAX_FOLDING_ERROR * most[left]) & ((codes == 0) == (rows[left] == 0)).all(1)
-        found[left[fits]] = scale[fits]
-    return None if (found == 0).any() else found
+        scales[left[fits]] = scale[fits]
+    return None if (scales == 0).any() else scales

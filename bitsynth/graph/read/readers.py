@@ -107,8 +107,8 @@ def default_reference(model: Any) -> str:
 
 def _computes_scales(graph: Any) -> bool:
     """Return whether the scale of a standard quantizer depends on an input of the network."""
-    given = {x.name for x in graph.input} - {x.name for x in graph.initializer}
-    depends = _find_dependent(graph.node, given)
+    inputs = {x.name for x in graph.input} - {x.name for x in graph.initializer}
+    depends = _find_dependent(graph.node, inputs)
     scales = {
         n.input[1] for n in graph.node if n.op_type in ("QuantizeLinear", "DequantizeLinear") and len(n.input) > 1
     }
@@ -121,9 +121,9 @@ def _find_dependent(nodes: Sequence[Any], given: Iterable[str]) -> set[str]:
     for node in nodes:
         for name in node.input:
             readers[name].append(node)
-    found, todo = set(given), list(given)
+    dependent, todo = set(given), list(given)
     while todo:
-        new = {name for node in readers[todo.pop()] for name in node.output if name} - found
-        found |= new
+        new = {name for node in readers[todo.pop()] for name in node.output if name} - dependent
+        dependent |= new
         todo += new
-    return found
+    return dependent

@@ -62,8 +62,8 @@ def _reduction_reader(fold: Reducer) -> Reader:
             return (node.edge(0),)
         axes = node.axes(asked or None)
         edge, places, is_turned = find_channels_first(node, node.edge(0), axes)
-        made = fold(node, edge, places)
-        return (_drop_reduced_axes(node, to_channels_last(node, made) if is_turned else made, axes),)
+        reduced = fold(node, edge, places)
+        return (_drop_reduced_axes(node, to_channels_last(node, reduced) if is_turned else reduced, axes),)
 
     return read
 
@@ -109,17 +109,17 @@ _MIN_LENGTH = 2.0**-126
 def read_layer_norm(node: FileNode) -> tuple[str, ...]:
     """Read LayerNormalization along the last axes; the outputs are the result, the mean, and 1 / standard deviation."""
     axes = tuple(range(node.axis(node.get("axis", -1)), len(node.shape())))
-    made, mean, spread = _normalize(node, node.edge(0), axes)
-    made = node.add("mul", made, node.edge(1))
-    made = node.add("add", made, node.edge(2)) if node.has(2) else made
-    return made, mean, node.add("div", node.like(1.0), spread)
+    normalized, mean, spread = _normalize(node, node.edge(0), axes)
+    normalized = node.add("mul", normalized, node.edge(1))
+    normalized = node.add("add", normalized, node.edge(2)) if node.has(2) else normalized
+    return normalized, mean, node.add("div", node.like(1.0), spread)
 
 
 def read_rms_norm(node: FileNode) -> tuple[str, ...]:
     """Read RMSNormalization: x / sqrt(mean of squares) along the last axes, times a gain."""
     axes = tuple(range(node.axis(node.get("axis", -1)), len(node.shape())))
-    made, _ = _divide_by_root_mean_square(node, node.edge(0), axes)
-    return (node.add("mul", made, node.edge(1)),)
+    normalized, _ = _divide_by_root_mean_square(node, node.edge(0), axes)
+    return (node.add("mul", normalized, node.edge(1)),)
 
 
 def _read_mean_variance_norm(node: FileNode) -> tuple[str, ...]:
@@ -131,8 +131,8 @@ def _read_mean_variance_norm(node: FileNode) -> tuple[str, ...]:
 def _read_lp_norm(node: FileNode) -> tuple[str, ...]:
     """Read LpNormalization: x over its length, or over the sum of absolute numbers, along an axis."""
     size = add_absolute_sum if node.get("p", 2) == 1 else add_length
-    found = size(node, node.edge(0), (node.axis(node.get("axis", -1)),))
-    return (node.add("div", node.edge(0), node.add("max", found, node.like(_MIN_LENGTH))),)
+    length = size(node, node.edge(0), (node.axis(node.get("axis", -1)),))
+    return (node.add("div", node.edge(0), node.add("max", length, node.like(_MIN_LENGTH))),)
 
 
 def _read_lrn(node: FileNode) -> tuple[str, ...]:
@@ -142,10 +142,10 @@ def _read_lrn(node: FileNode) -> tuple[str, ...]:
     squares = node.reshape(node.add("mul", node.edge(0), node.edge(0)), (shape[0], 1, shape[1], math.prod(shape[2:])))
     sums = node.reshape(node.add("sum_pool", squares, window=window), shape)
     scaled = node.add("mul", sums, node.like(node.get("alpha", 1e-4) / size))
-    made = add_power(node, node.add("add", scaled, node.like(node.get("bias", 1.0))), node.get("beta", 0.75))
-    if made is None:
+    divisor = add_power(node, node.add("add", scaled, node.like(node.get("bias", 1.0))), node.get("beta", 0.75))
+    if divisor is None:
         raise node.fail(f"beta is {node.get('beta'):g}; known: 0.25, 0.5, 0.75, 1, 1.5, 2, 3 and 4")
-    return (node.add("div", node.edge(0), made),)
+    return (node.add("div", node.edge(0), divisor),)
 
 
 def _read_instance_norm(node: FileNode) -> tuple[str, ...]:
@@ -159,16 +159,16 @@ def _read_group_norm(node: FileNode) -> tuple[str, ...]:
     if groups < 1 or shape[1] % groups or node.version < 21:
         raise node.fail(f"{groups} groups of {shape[1]} channels of opset {node.version}; export opset 21 or later")
     parts = node.reshape(node.edge(0), (shape[0], groups, shape[1] // groups, *shape[2:]))
-    made, _, _ = _normalize(node, parts, tuple(range(2, len(shape) + 1)))
-    return (_scale_channels(node, node.reshape(made, shape)),)
+    normalized, _, _ = _normalize(node, parts, tuple(range(2, len(shape) + 1)))
+    return (_scale_channels(node, node.reshape(normalized, shape)),)
 
 
 def _normalize(node: FileNode, x: str, axes: tuple[int, ...]) -> tuple[str, str, str]:
     """Return x - mean over its standard deviation along axes, the mean, and the standard deviation."""
     mean = add_mean(node, x, axes)
     apart = node.add("sub", x, mean)
-    made, spread = _divide_by_root_mean_square(node, apart, axes)
-    return made, mean, spread
+    normalized, spread = _divide_by_root_mean_square(node, apart, axes)
+    return normalized, mean, spread
 
 
 def _divide_by_root_mean_square(node: FileNode, x: str, axes: tuple[int, ...]) -> tuple[str, str]:
@@ -178,11 +178,11 @@ def _divide_by_root_mean_square(node: FileNode, x: str, axes: tuple[int, ...]) -
     return node.add("div", x, root), root
 
 
-def _scale_channels(node: FileNode, made: str) -> str:
+def _scale_channels(node: FileNode, normalized: str) -> str:
     """Return the edge times a gain plus a bias for each channel."""
     column = (node.shape()[1], *[1] * (len(node.shape()) - 2))
     gain, bias = (node.reshape(node.edge(k), column) for k in (1, 2))
-    return node.add("add", node.add("mul", made, gain), bias)
+    return node.add("add", node.add("mul", normalized, gain), bias)
 
 
 READERS: dict[str, Reader] = {

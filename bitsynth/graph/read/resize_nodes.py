@@ -94,8 +94,8 @@ def _sizes_and_scales(node: FileNode, shape: list[int]) -> tuple[list[int], list
     """Return the size and the scale of each axis, from the scales or the sizes of the node."""
     at = {"Upsample": 1}.get(node.op, 1 if node.version < 11 else 2)
     if "scales" in node.attributes or (node.has(at) and node.of(at).shape != (0,)):
-        given = node.attributes["scales"] if "scales" in node.attributes else node.value(at, "scales").tolist()
-        scales = [float(s) for s in given]
+        values = node.attributes["scales"] if "scales" in node.attributes else node.value(at, "scales").tolist()
+        scales = [float(s) for s in values]
         if any(not 0 < s <= _MAX_SIZE for s in scales):
             raise node.fail(f"scales {scales}")
         real = np.float32 if node.graph.reference == "onnxruntime" else np.float64
@@ -121,8 +121,8 @@ def _find_nearest(node: FileNode, axis: _Axis) -> Tensor:
     coordinates = [at if isinstance(at, Fraction) else Fraction(float(at)) for at in _coordinates(node, axis)]
     if nearest == "round_prefer_ceil" and node.graph.reference == "onnxruntime":
         coordinates = [at + _TIE for at in coordinates]
-    found = [_NEAREST[nearest](at) for at in coordinates]
-    return np.clip(np.array(found, np.int64), 0, axis.size - 1)
+    indices = [_NEAREST[nearest](at) for at in coordinates]
+    return np.clip(np.array(indices, np.int64), 0, axis.size - 1)
 
 
 def _find_neighbours(node: FileNode, axis: _Axis) -> _Neighbours:
@@ -148,47 +148,47 @@ def _weigh_neighbours(reference: str, at: Coordinate, last: int) -> tuple[int, i
 
 def _interpolate_float32(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
     """Return the sum of all corners, the last axis innermost; results of integer types are rounded toward 0."""
-    given = node.of(0)
-    dtype = given.dtype if given.is_float else "float32"
-    image = node.edge(0) if given.is_float else cast_to(node, node.edge(0), dtype)
+    source = node.of(0)
+    dtype = source.dtype if source.is_float else "float32"
+    image = node.edge(0) if source.is_float else cast_to(node, node.edge(0), dtype)
     terms = [
         node.add("mul", node.add("resize", image, places=places), node.constant(share.astype(dtype)))
         for places, share in _corners(node, neighbours)
     ]
-    made = reduce(lambda a, b: node.add("add", a, b), terms)
-    return made if given.is_float else cast_to(node, made, given.dtype)
+    total = reduce(lambda a, b: node.add("add", a, b), terms)
+    return total if source.is_float else cast_to(node, total, source.dtype)
 
 
 def _interpolate_float64(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
     """Return the sums of two neighbours, one axis after the other; results of integer types are rounded to nearest."""
-    given, made = node.of(0), cast_to(node, node.edge(0), "float64")
+    source, total = node.of(0), cast_to(node, node.edge(0), "float64")
     for axis, sides in neighbours.items():
         terms = [
-            node.add("mul", node.add("resize", made, places=places), node.constant(share))
+            node.add("mul", node.add("resize", total, places=places), node.constant(share))
             for places, share in _corners(node, {axis: sides})
         ]
-        made = node.add("add", *terms)
-    return cast_to(node, made if given.is_float else node.add("round", made, rounding="ROUND"), given.dtype)
+        total = node.add("add", *terms)
+    return cast_to(node, total if source.is_float else node.add("round", total, rounding="ROUND"), source.dtype)
 
 
 def _interpolate_fractions(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
     """Return the sum of all corners times integers, over one divisor; results of integer types are rounded toward 0."""
-    given, corners = node.of(0), _corners(node, neighbours)
+    source, corners = node.of(0), _corners(node, neighbours)
     divisor = math.lcm(*(weight.denominator for _, share in corners for weight in share.flat))
     if divisor > _MAX_DIVISOR:
         raise node.fail(
             "its scales are fractions that no common divisor up to 2^53 has; give sizes instead of scales, or name "
             "another reference, such as onnxruntime"
         )
-    image = node.edge(0) if given.is_float else cast_to(node, node.edge(0), "float64")
+    image = node.edge(0) if source.is_float else cast_to(node, node.edge(0), "float64")
     terms = [
         node.add("mul", node.add("resize", image, places=places), node.constant((share * divisor).astype(np.float64)))
         for places, share in corners
     ]
-    made = reduce(lambda a, b: node.add("add", a, b), terms)
+    total = reduce(lambda a, b: node.add("add", a, b), terms)
     if divisor > 1:
-        made = node.add("div", made, node.constant(np.float64(divisor)))
-    return cast_to(node, made, given.dtype)
+        total = node.add("div", total, node.constant(np.float64(divisor)))
+    return cast_to(node, total, source.dtype)
 
 
 _INTERPOLATE: dict[str, Callable[[FileNode, dict[int, _Neighbours]], str]] = {

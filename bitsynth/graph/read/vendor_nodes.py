@@ -33,8 +33,8 @@ def _read_fake_quantize(node: FileNode) -> tuple[str, ...]:
     zeros = [_round_zero_points(-ends[k] / scale, levels) for k, scale in zip((0, 2), scales, strict=True)]
     low = _least_code(zeros, levels)
     rounding = "HALF_ODD" if low % 2 else "ROUND"  # of two levels the even one, counted from the lowest
-    made = Quantizer(rounding, (low, low + levels - 1), scales[0], zeros[0] + low, zero_first=True)
-    return (made.add(node, node.edge(0), grid=(scales[1], zeros[1] + low)),)
+    quantizer = Quantizer(rounding, (low, low + levels - 1), scales[0], zeros[0] + low, zero_first=True)
+    return (quantizer.add(node, node.edge(0), grid=(scales[1], zeros[1] + low)),)
 
 
 def _round_zero_points(zero: Tensor, levels: int) -> Tensor:
@@ -100,13 +100,13 @@ def _whole_parameter(node: FileNode, index: int, what: str) -> Tensor:
 
     Deeploy reads the elements of an array in order, one a channel: (C, 1, 1) is such an array for sequences too.
     """
-    found, shape = node.value(index, what), node.shape()
-    if (found != np.rint(found)).any():
-        raise node.fail(f"{what} is {found.reshape(-1)[:3]}; it needs whole numbers")
-    a_channel = len(shape) > 1 and found.size == shape[1] == max(found.shape, default=1)
-    if a_channel and (found.ndim == 1 or found.ndim >= len(shape)):
-        found = found.reshape(1, -1, *[1] * (len(shape) - 2))
-    return align_parameter(node, found, what)
+    numbers, shape = node.value(index, what), node.shape()
+    if (numbers != np.rint(numbers)).any():
+        raise node.fail(f"{what} is {numbers.reshape(-1)[:3]}; it needs whole numbers")
+    a_channel = len(shape) > 1 and numbers.size == shape[1] == max(numbers.shape, default=1)
+    if a_channel and (numbers.ndim == 1 or numbers.ndim >= len(shape)):
+        numbers = numbers.reshape(1, -1, *[1] * (len(shape) - 2))
+    return align_parameter(node, numbers, what)
 
 
 ANY_DOMAIN_READERS: dict[str, Reader] = {"RequantShift": _read_requant_shift}
