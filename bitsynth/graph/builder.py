@@ -68,10 +68,10 @@ class GraphBuilder:
     def part(self, name: str, places: Tensor, axis: int) -> str:
         """Add the elements of a constant at `places` of an axis as a constant; return its edge."""
         edge, value = self.edges[name], self.constants[name].take(places, axis)
-        kind, behind = edge.type, value.ndim - axis
+        kind, axes_from_there = edge.type, value.ndim - axis
         if isinstance(kind, Integers):
             arrays = kind.low, kind.high, kind.scale, kind.zero
-            low, high, scale, zero = (take_places(a, places, a.ndim - behind) for a in arrays)
+            low, high, scale, zero = (take_places(a, places, a.ndim - axes_from_there) for a in arrays)
             kind = Integers(low, high, scale, zero, kind.step)
         fresh = self.fresh(f"{name}.part")
         self._keep(Edge(fresh, value.shape, edge.dtype, kind), value)

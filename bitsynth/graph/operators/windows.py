@@ -19,7 +19,7 @@ class SlidingWindow:
         dilations: The steps between elements of a window.
         begins: The padding before each axis.
         ends: The padding after each axis.
-        ceil: Whether a last window counts that begins inside the image and ends behind its padding.
+        ceil: Whether a last window counts that begins inside the image and ends beyond its padding.
     """
 
     kernel: Shape

@@ -21,7 +21,7 @@ _MOVES = ("reshape", "transpose", "slice", "gather", "expand", "resize", "depth_
 _HOMOGENEOUS = (*_MOVES, "max_pool", "relu", "sum_pool", "reduce_sum")
 """Operators with f(x / c) = f(x) / c for every c > 0."""
 _PRODUCTS = ("conv", "matmul")
-_SUMS = ("add", "sub", "concat")
+_SUMS = ("add", "sub")
 _MAX_DIVISOR = 1 << 24
 """The largest product of divisors; float32 holds whole numbers up to it."""
 

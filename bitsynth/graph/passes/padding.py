@@ -1,7 +1,7 @@
 """Padding by 0 before a convolution becomes padding of the convolution.
 
 TensorFlow's converter writes Pad followed by a convolution without padding. Codes with a zero point are dequantized
-before the Pad, and a quantizer behind the Pad restores the codes.
+before the Pad, and a quantizer after the Pad restores the codes.
 """
 
 from __future__ import annotations

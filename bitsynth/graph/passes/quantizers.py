@@ -75,7 +75,7 @@ def _fused_quantizer(maker: Node, node: Node, edges: dict[str, Edge]) -> Node | 
 
 
 def drop_repeated_quantizers(graph: Graph) -> Graph:
-    """Drop quantizers of codes that are on their grid already: exporters put one behind each move.
+    """Drop quantizers of codes that are on their grid already: exporters put one after each move.
 
     Given:
         %q = quantize(%x, scale=0.1, low=0, high=15)

@@ -23,7 +23,7 @@ _ELEMENTWISE_KINDS = ("elementwise", "step")
 
 
 def flatten_sequences(graph: Graph) -> Graph:
-    """Reshape sequences to rows before products with a constant matrix, and back behind the nodes that follow.
+    """Reshape sequences to rows before products with a constant matrix, and back after the nodes that follow.
 
     The reshape back is left out of the graph where every reader of an edge reads its rows.
 

@@ -1,4 +1,4 @@
-"""Channels of codes that no product reads are not computed: their weights in the only product behind them are all 0.
+"""Channels of codes that no product reads are not computed: their weights in the only product that follows are all 0.
 
 Trained networks have such channels: weights of few bits round to 0, and regularizers drive whole channels to 0.
 """
@@ -28,7 +28,7 @@ _CHANNELS_ON_FIRST_AXIS = ("thresholds",)
 
 @dataclass(frozen=True)
 class _Run:
-    """A product, the nodes behind it that do not mix channels, and the product that reads some of its channels.
+    """A product, the nodes after it that do not mix channels, and the product that reads some of its channels.
 
     Args:
         maker: The first product.

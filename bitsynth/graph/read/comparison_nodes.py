@@ -203,19 +203,19 @@ _MAX_COMPARED_INTEGER = 1 << 24
 """float32 holds all integers up to this, so comparisons of them are exact."""
 
 
-def _comparison_reader(function: Callable[[Tensor, Tensor], Tensor], *, strict: bool, turned: bool) -> Reader:
-    """Return the reader of p > q, or p >= q unless `strict`; of p < q or p <= q if `turned`.
+def _comparison_reader(function: Callable[[Tensor, Tensor], Tensor], *, strict: bool, swapped: bool) -> Reader:
+    """Return the reader of p > q, or p >= q unless `strict`; of p < q or p <= q if `swapped`.
 
     Args:
         function: The comparison of arrays, for constants.
         strict: Whether equal numbers give 0.
-        turned: Whether p is the second input.
+        swapped: Whether p is the second input.
     """
 
     def read(node: FileNode) -> tuple[str, ...]:
         if (folded := _fold_constants(node, function)) is not None:
             return (folded,)
-        p, q = (_operand_in_floats(node, k) for k in ((1, 0) if turned else (0, 1)))
+        p, q = (_operand_in_floats(node, k) for k in ((1, 0) if swapped else (0, 1)))
         return (compare_with_zero(node, _subtract(node, p, q), strict=strict),)
 
     return read
@@ -366,10 +366,10 @@ def _read_equal(node: FileNode) -> tuple[str, ...]:
 READERS: dict[str, Reader] = {
     "And": _logical_reader("min", np.logical_and),
     "Equal": _read_equal,
-    "Greater": _comparison_reader(np.greater, strict=True, turned=False),
-    "GreaterOrEqual": _comparison_reader(np.greater_equal, strict=False, turned=False),
-    "Less": _comparison_reader(np.less, strict=True, turned=True),
-    "LessOrEqual": _comparison_reader(np.less_equal, strict=False, turned=True),
+    "Greater": _comparison_reader(np.greater, strict=True, swapped=False),
+    "GreaterOrEqual": _comparison_reader(np.greater_equal, strict=False, swapped=False),
+    "Less": _comparison_reader(np.less, strict=True, swapped=True),
+    "LessOrEqual": _comparison_reader(np.less_equal, strict=False, swapped=True),
     "Not": _read_not,
     "Or": _logical_reader("max", np.logical_or),
     "Where": _read_where,

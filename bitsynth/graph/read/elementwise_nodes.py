@@ -321,7 +321,7 @@ def _add_log_softmax(node: FileNode, x: str) -> str:
 
 
 def softmax_axes(node: FileNode, version: int) -> tuple[int, ...]:
-    """Return the axes of Softmax: one since version 13 of ONNX, before that `axis` and all behind it."""
+    """Return the axes of Softmax: one since version 13 of ONNX, before that `axis` and all after it."""
     axis = node.axis(node.get("axis", -1 if version >= 13 else 1))
     return (axis,) if version >= 13 else tuple(range(axis, len(node.shape())))
 

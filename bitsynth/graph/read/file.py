@@ -205,7 +205,7 @@ def _byte_count(tensor: Any) -> int:
 
 
 def _external_size(info: dict[str, str], path: Path, name: str) -> int:
-    """Return the bytes of external data; SpecError if they end behind the end of the file."""
+    """Return the bytes of external data; SpecError if they would go past the end of the file."""
     try:
         offset = int(info.get("offset") or 0)
         size = int(info.get("length") or max(0, path.stat().st_size - offset))

@@ -22,14 +22,14 @@ class FileNode:
     """A node of the file that is being read, and the graph that its reader adds nodes to.
 
     Args:
-        op: Its operator.
-        domain: The domain of that.
-        version: The version of the domain in the file.
-        name: Its name, or that of its first output.
+        op: The operator's name.
+        domain: The operator's domain.
+        version: The version of the domain that the file declares.
+        name: The node's name, or the name of its first output.
         attributes: Values by name; texts as str, tensors as arrays.
-        inputs: Edges of the graph; None for those that are left out.
-        outputs: Names in the file; empty for those that are left out.
-        graph: The graph in the making.
+        inputs: The edges of the graph that it reads; None for inputs that are left out.
+        outputs: Names in the file; empty for outputs that are left out.
+        graph: The graph under construction.
     """
 
     op: str
@@ -163,7 +163,7 @@ PLAIN_GRID = np.ones(()), np.zeros(())
 class Quantizer:
     """A quantizer: x / `scale`, rounded by one of `ROUNDINGS`, plus `zero`, clipped to `limits`.
 
-    With `zero_first` the zero point is added before they are rounded.
+    With `zero_first` the zero point is added before rounding.
     """
 
     rounding: str

@@ -46,8 +46,8 @@ class InputCodes:
 
     Args:
         bits: Bits of a code, 1 to 8.
-        scale: What one step stands for.
-        encoding: The codes' values: unsigned, signed, ternary, narrow or bipolar.
+        scale: The number that a code of 1 stands for.
+        encoding: The encoding of the codes: unsigned, signed, ternary, narrow or bipolar.
     """
 
     bits: int
@@ -80,7 +80,7 @@ class _Import:
     edges: dict[str, str] = field(default_factory=dict)
     """Edges of the graph by their names in the file."""
     has_open: bool = False
-    """Whether an input is of floats that no quantizer reads."""
+    """Whether there is a float input that not only quantizers read."""
 
     def run(self) -> Graph:
         """Read the inputs, the constants and all nodes; return the graph."""
@@ -247,13 +247,14 @@ def read(
     Args:
         source: A path, or a model that is loaded already.
         batch: The size of a first axis that the file leaves open.
-        reference: What results are defined by: exact, onnxruntime or onnx; by what the file uses if None.
-        codes: What float inputs hold, if no quantizer says so.
-        fixed: Inputs that are given now and for ever, by name.
+        reference: The named reference that defines results: exact, onnxruntime or onnx; None takes the one that the
+            file's operators suggest.
+        codes: The codes that float inputs hold, if no quantizer of the file says so.
+        fixed: The values of inputs that become constants, by name.
 
     Warns:
-        BitsynthWarning: Sums of the file's integers may wrap, or a bias was cut to an end of int32; the message names
-            the node. Results are those of the file all the same.
+        BitsynthWarning: Sums of the file's integers may wrap, or a bias was clipped to a limit of int32; the message
+            names the node. Results are those of the file all the same.
 
     Raises:
         SpecError: The file is damaged, unsafe or not understood; the message names the node.

@@ -4,7 +4,7 @@ Transposes that undo each other vanish: for Transpose(Round(Transpose(x))), whic
 alone.
 
 FINN writes a convolution as Im2Col, whose patches are the rows of a MatMul. Here patches are a depthwise convolution,
-whose weights pick one pixel each, so that the convolution behind Im2Col can be recognized and written as one.
+whose weights pick one pixel each, so that the product after Im2Col can be recognized and written as one.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def _find_neighbours(node: FileNode, axis: _Axis) -> _Neighbours:
 
 
 def _weigh_neighbours(reference: str, at: Coordinate, last: int) -> tuple[int, int, Coordinate, Coordinate]:
-    """Return the elements before and behind a coordinate, and the weight of each.
+    """Return the elements before and after a coordinate, and the weight of each.
 
     ONNX Runtime moves a coordinate into the image before it computes weights; of the last element both are 1/2.
     """
