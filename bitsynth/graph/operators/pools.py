@@ -18,7 +18,7 @@ def _pooled_shape(site: Site) -> Shape:
     x, window = site.inputs[0], site["window"]
     if len(x.shape) != len(window.kernel) + 2:
         raise site.fail(f"an image {x.shape} does not have {len(window.kernel)} axes after two")
-    out = window.out(x.shape[2:])
+    out = window.count(x.shape[2:])
     if min(out, default=1) < 1:
         raise site.fail(f"an image of {x.shape[2:]} is smaller than the window {window.reach}")
     return (*x.shape[:2], *out)
@@ -49,7 +49,7 @@ def _max_pool(site: Site, value: Any) -> list[Any]:
     axes = tuple(range(len(site.inputs[0].shape), 2 * len(site.inputs[0].shape) - 2))
 
     def greatest(image: Tensor) -> Tensor:
-        return np.asarray(window.of(image, _least_number(image)).max(axes))
+        return np.asarray(window.extract(image, _least_number(image)).max(axes))
 
     if isinstance(site.outputs[0].type, Integers):
         return [greatest(value)]
@@ -77,7 +77,7 @@ def _sum_pool(site: Site, value: Any) -> list[Any]:
     rank = len(site.inputs[0].shape)
     axes = tuple(range(rank, 2 * rank - 2))
     at, number = _summands(site, value)
-    sums = at.maths.sum(at.maths.move(lambda x: window.of(x, 0), number), axes)
+    sums = at.maths.sum(at.maths.move(lambda x: window.extract(x, 0), number), axes)
     sums = at.maths.move(lambda x: x.reshape(site.outputs[0].shape), sums)
     return _round_sum(site, sums)
 

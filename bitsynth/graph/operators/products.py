@@ -29,7 +29,7 @@ def _infer_conv(site: Site) -> list[Edge]:
         raise site.fail(f"images {x.shape} and weights {w.shape} must have the same number of axes, 3 or more")
     if x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
         raise site.fail(f"{x.shape[1]} channels do not fit weights {w.shape} in {groups} groups")
-    out = _window(site).out(x.shape[2:])
+    out = _window(site).count(x.shape[2:])
     if min(out, default=1) < 1:
         raise site.fail(f"an image of {x.shape[2:]} is smaller than the window {_window(site).reach}")
     shape = (x.shape[0], w.shape[0], *out)
@@ -75,7 +75,7 @@ def _window_matrix(site: Site, image: Tensor) -> Tensor:
 def _windows(site: Site, image: Tensor) -> Tensor:
     """Return a view of the windows of an image, (N, groups, *out, channels, *kernel)."""
     window, axes = _window(site), len(site.outputs[0].shape) - 2
-    windows = window.of(image, _zero_of(image))
+    windows = window.extract(image, _zero_of(image))
     by_group = windows.reshape(windows.shape[0], site["groups"], -1, *windows.shape[2:])
     return by_group.transpose(0, 1, *range(3, 3 + axes), 2, *range(3 + axes, 3 + 2 * axes))
 

@@ -34,7 +34,7 @@ class SlidingWindow:
         """The elements from the first to the last of a window, along each axis."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
-    def out(self, image: Shape) -> Shape:
+    def count(self, image: Shape) -> Shape:
         """Return the number of windows along each axis."""
         counts = []
         for n, reach, stride, begin, end in zip(image, self.reach, self.strides, self.begins, self.ends, strict=True):
@@ -45,9 +45,9 @@ class SlidingWindow:
             counts.append(count)
         return tuple(counts)
 
-    def of(self, x: Tensor, fill: object = 0) -> Tensor:
+    def extract(self, x: Tensor, fill: object = 0) -> Tensor:
         """Return the windows (N, C, *out, *kernel) of an array (N, C, *image); padding is filled with `fill`."""
-        image, out = x.shape[2:], self.out(x.shape[2:])
+        image, out = x.shape[2:], self.count(x.shape[2:])
         pads, cut = [(0, 0), (0, 0)], [slice(None), slice(None)]
         for n, count, reach, stride, begin in zip(image, out, self.reach, self.strides, self.begins, strict=True):
             whole = (count - 1) * stride + reach

@@ -78,7 +78,7 @@ def match_twice_less_one(node: FileNode, op: str, edge: str, other: str) -> str 
     if bit is None or two is None or two.size != 1 or float(two.reshape(())) != 2:
         return None
     same = node.graph.edges[bit.inputs[0]].shape == np.broadcast_shapes(node.shape(0), node.shape(1))
-    return add_signed_choice(node, bit, 1.0, node.of(0).dtype) if same else None
+    return add_signed_choice(node, bit, 1.0, node.input(0).dtype) if same else None
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def match_threshold_sum(node: FileNode, a: str, b: str) -> str | None:
     one, other = (_find_threshold_count(node.graph, edge) for edge in (a, b))
     if one is None or other is None or not one.fits(other) or one.step != other.step:
         return None
-    if not _has_shape_and_dtype(node, one.edge, np.broadcast_shapes(node.shape(0), node.shape(1)), node.of(0).dtype):
+    if not _has_shape_and_dtype(node, one.edge, np.broadcast_shapes(node.shape(0), node.shape(1)), node.input(0).dtype):
         return None
     return _add_multi_threshold(
         node, _ThresholdCount(one.edge, one.thresholds + other.thresholds, one.strict, one.step)
@@ -121,7 +121,7 @@ def match_threshold_choice(node: FileNode, condition: str, level: str, otherwise
         return None
     number = float(value.reshape(()))
     count = len(below.thresholds) + 1
-    if not _has_shape_and_dtype(node, top.edge, node.shape(), node.of(1).dtype):
+    if not _has_shape_and_dtype(node, top.edge, node.shape(), node.input(1).dtype):
         return None
     off = abs(count * below.step - number)
     if min(top.thresholds) < max(below.thresholds) or not off <= MAX_FOLDING_ERROR * abs(number):
@@ -230,7 +230,7 @@ def _fold_constants(node: FileNode, function: Callable[..., Tensor]) -> str | No
 
 def _operand_in_floats(node: FileNode, index: int) -> str:
     """Return an input in floats, which hold its integers; SpecError for integers that float32 does not hold."""
-    edge = node.of(index)
+    edge = node.input(index)
     if edge.is_float:
         return edge.name
     kind = edge.type
@@ -249,7 +249,7 @@ def _subtract(node: FileNode, p: str, q: str) -> str:
 
 def _read_where(node: FileNode) -> tuple[str, ...]:
     """Read Where: the second input where the first holds, else the third."""
-    dtype = node.of(1).dtype
+    dtype = node.input(1).dtype
     folded = _fold_constants(node, lambda mask, a, b: cast(np.where(mask.astype(bool), a, b), dtype))
     return (
         folded
@@ -290,12 +290,12 @@ def _match_extreme(node: FileNode) -> str | None:
 def _match_bipolar(node: FileNode) -> str | None:
     """Return the edge of bipolar codes, if a bit chooses between a number and its negative; else None."""
     bit, (a, b) = find_bit(node.graph, node.edge(0)), (node.graph.value(node.edge(k)) for k in (1, 2))
-    if bit is None or a is None or b is None or a.size != 1 or b.size != 1 or not node.of(1).is_float:
+    if bit is None or a is None or b is None or a.size != 1 or b.size != 1 or not node.input(1).is_float:
         return None
     number = float(a.reshape(()))
     if number != -float(b.reshape(())) or not 0 < abs(number) < np.inf or node.shape() != _broadcast_shape(node):
         return None
-    return add_signed_choice(node, bit, number, node.of(1).dtype)
+    return add_signed_choice(node, bit, number, node.input(1).dtype)
 
 
 def _match_threshold_step(node: FileNode) -> str | None:
@@ -307,7 +307,7 @@ def _match_threshold_step(node: FileNode) -> str | None:
 
 def _blend(node: FileNode) -> str:
     """Return the edge of bit * a + (1 - bit) * b."""
-    dtype = node.of(1).dtype
+    dtype = node.input(1).dtype
     bits, parts = cast_to(node, node.edge(0), dtype), []
     for index in (1, 2):
         edge = node.edge(index)

@@ -45,7 +45,7 @@ def _read_range(node: FileNode) -> tuple[str, ...]:
     start, stop, step = (node.value(k, "the range").reshape(-1)[0] for k in range(3))
     if not step or abs((stop - start) / step) > MAX_ELEMENTS:
         raise node.fail(f"a range from {start} to {stop} by {step}")
-    numbers: Tensor = np.arange(start, stop, step).astype(node.of(0).dtype)
+    numbers: Tensor = np.arange(start, stop, step).astype(node.input(0).dtype)
     return (node.constant(numbers),)
 
 
@@ -59,7 +59,7 @@ def _fold(node: FileNode) -> tuple[str, ...]:
     from onnx.reference import ReferenceEvaluator
 
     names = [f"x{k}" if node.has(k) else "" for k in range(len(node.inputs))]
-    constants = {name: cast(node.value(k, "an input"), node.of(k).dtype) for k, name in enumerate(names) if name}
+    constants = {name: cast(node.value(k, "an input"), node.input(k).dtype) for k, name in enumerate(names) if name}
     if (
         sum(value.size for value in constants.values()) > _MAX_FOLDED_ELEMENTS
         or _count_results(node) > _MAX_FOLDED_ELEMENTS

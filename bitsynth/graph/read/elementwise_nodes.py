@@ -84,7 +84,7 @@ def _read_log(node: FileNode) -> tuple[str, ...]:
     value = node.graph.in_floats(node.edge(0))
     if value is None or not (value > 0).all():
         raise node.fail("only logarithms of constants above 0 are compiled; cut the network before it")
-    return (node.like(np.log(value)),)
+    return (node.constant_like(np.log(value)),)
 
 
 _read_sum = folding_reader(lambda node, a, b: node.add("add", a, b))
@@ -93,7 +93,7 @@ _read_sum = folding_reader(lambda node, a, b: node.add("add", a, b))
 def _read_mean(node: FileNode) -> tuple[str, ...]:
     """Read Mean: the sum of all inputs over their number."""
     (total,) = _read_sum(node)
-    return (node.add("div", total, node.like(float(len(node.inputs)))),)
+    return (node.add("div", total, node.constant_like(float(len(node.inputs)))),)
 
 
 def _read_pow(node: FileNode) -> tuple[str, ...]:
@@ -102,9 +102,9 @@ def _read_pow(node: FileNode) -> tuple[str, ...]:
     distinct = np.unique(node.value(1, "the exponent")).astype(np.float64)
     power = add_power(node, node.edge(0), float(abs(distinct[0]))) if distinct.size == 1 else None
     if power is not None:
-        return (power if distinct[0] > 0 else node.add("div", node.like(1.0), power),)
+        return (power if distinct[0] > 0 else node.add("div", node.constant_like(1.0), power),)
     if base is not None and exponents is not None and (base > 0).all():
-        return (node.like(np.power(base.astype(np.float64), exponents)),)
+        return (node.constant_like(np.power(base.astype(np.float64), exponents)),)
     raise node.fail(
         f"exponents {distinct[:3]} are not compiled; known: 0.25, 0.5, 0.75, 1, 1.5, 2, 3 and 4, and their negatives"
     )
@@ -124,7 +124,7 @@ def add_power(node: FileNode, edge: str, exponent: float) -> str | None:
 
 
 def _read_reciprocal(node: FileNode) -> tuple[str, ...]:
-    return (node.add("div", node.like(1.0), node.edge(0)),)
+    return (node.add("div", node.constant_like(1.0), node.edge(0)),)
 
 
 def _read_cast(node: FileNode) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def _read_cast(node: FileNode) -> tuple[str, ...]:
 
 
 def _read_cast_like(node: FileNode) -> tuple[str, ...]:
-    return (cast_to(node, node.edge(0), node.of(1).dtype),)
+    return (cast_to(node, node.edge(0), node.input(1).dtype),)
 
 
 def _read_identity(node: FileNode) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ def _rounding_reader(mode: str) -> Reader:
     """Return the reader of a rounding operator, which is a quantizer if bounds of its input are known."""
 
     def read(node: FileNode) -> tuple[str, ...]:
-        if not node.of(0).is_float or isinstance(node.of(0).type, Integers):
+        if not node.input(0).is_float or isinstance(node.input(0).type, Integers):
             return (node.add("round", node.edge(0), rounding=mode),)
         weights = node.graph.in_floats(node.edge(0))
         edge = node.edge(0) if weights is None else node.constant(weights)
@@ -166,11 +166,11 @@ def _read_clip(node: FileNode) -> tuple[str, ...]:
     """Read Clip, which becomes part of a quantizer if it clips rounded numbers."""
     limits = [_limit(node, name, k) for k, name in ((1, "min"), (2, "max"))]
     low, high = (None if x is None or not np.isfinite(x) else x for x in limits)
-    if not node.of(0).is_float:
+    if not node.input(0).is_float:
         low, high = (None if x is None else int(x) for x in (low, high))
     if low is None and high is None:
         return (node.edge(0),)
-    quantized = match_cut_rounding(node, node.edge(0), low, high) if node.of(0).is_float else None
+    quantized = match_cut_rounding(node, node.edge(0), low, high) if node.input(0).is_float else None
     return (quantized or node.add("clip", node.edge(0), low=low, high=high),)
 
 
@@ -203,13 +203,13 @@ def _limit(node: FileNode, name: str, index: int) -> float | int | None:
 
 def _read_sign(node: FileNode) -> tuple[str, ...]:
     """Read Sign: the next whole number away from 0, clipped to -1 and 1; bipolar if its input is never 0."""
-    if not node.of(0).is_float:
-        raise node.fail(f"its input is {node.of(0).dtype}; it needs floats")
+    if not node.input(0).is_float:
+        raise node.fail(f"its input is {node.input(0).dtype}; it needs floats")
     value = node.graph.in_floats(node.edge(0))
     if value is not None:
         return (node.constant(np.sign(value)),)
     if _is_never_zero(node.graph, node.edge(0)):
-        return (add_bipolar(node, node.edge(0), node.of(0).dtype),)
+        return (add_bipolar(node, node.edge(0), node.input(0).dtype),)
     return (add_quantizer_within(node, node.edge(0), "UP", (-1, 1)),)
 
 
@@ -230,7 +230,7 @@ def _formula_reader(formula: Callable[[FileNode, str], str]) -> Reader:
     """
 
     def read(node: FileNode) -> tuple[str, ...]:
-        narrow = node.of(0).dtype
+        narrow = node.input(0).dtype
         if narrow in ("float16", "bfloat16"):
             node = replace(node, inputs=tuple(node.add("cast", e, dtype="float32") for e in node.inputs if e))
         return (cast_to(node, formula(node, node.edge(0)), narrow),)
@@ -258,7 +258,7 @@ def _add_selu(node: FileNode, x: str) -> str:
 
 def _add_expm1_below_zero(node: FileNode, x: str) -> str:
     """Return e**x - 1 for x below 0, and 0 above."""
-    return node.add("sub", node.add("exp", node.add("min", x, node.like(0.0))), node.like(1.0))
+    return node.add("sub", node.add("exp", node.add("min", x, node.constant_like(0.0))), node.constant_like(1.0))
 
 
 def _join_at_zero(node: FileNode, x: str, below: str) -> str:
@@ -269,12 +269,12 @@ def _join_at_zero(node: FileNode, x: str, below: str) -> str:
 def _add_gelu(node: FileNode, x: str) -> str:
     """Return x * (1 + erf(x / sqrt(2))) / 2, or its approximation by tanh if the attribute asks for it."""
     if node.get("approximate", "none") == "tanh":
-        cube = node.add("mul", node.add("power", x, exponent=3.0), node.defined(0.044715))
-        inner = node.add("mul", node.add("add", x, cube), node.defined(math.sqrt(2 / math.pi)))
+        cube = node.add("mul", node.add("power", x, exponent=3.0), node.definition_constant(0.044715))
+        inner = node.add("mul", node.add("add", x, cube), node.definition_constant(math.sqrt(2 / math.pi)))
         gate = node.add("tanh", inner)
     else:
-        gate = node.add("erf", node.add("div", x, node.defined(math.sqrt(2))))
-    return node.add("mul", node.add("mul", x, node.like(0.5)), node.add("add", gate, node.like(1.0)))
+        gate = node.add("erf", node.add("div", x, node.definition_constant(math.sqrt(2))))
+    return node.add("mul", node.add("mul", x, node.constant_like(0.5)), node.add("add", gate, node.constant_like(1.0)))
 
 
 def _add_mish(node: FileNode, x: str) -> str:
@@ -285,24 +285,26 @@ def _add_mish(node: FileNode, x: str) -> str:
 def _add_softplus(node: FileNode, x: str) -> str:
     """Return log(1 + e**x) as max(x, 0) + log(1 + e**-|x|), whose power does not overflow."""
     small = node.add("exp", node.add("neg", node.add("abs", x)))
-    return node.add("add", node.add("relu", x), node.add("log", node.add("add", small, node.like(1.0))))
+    return node.add("add", node.add("relu", x), node.add("log", node.add("add", small, node.constant_like(1.0))))
 
 
 def _add_softsign(node: FileNode, x: str) -> str:
     """Return x / (1 + |x|)."""
-    return node.add("div", x, node.add("add", node.add("abs", x), node.like(1.0)))
+    return node.add("div", x, node.add("add", node.add("abs", x), node.constant_like(1.0)))
 
 
 def _add_swish(node: FileNode, x: str) -> str:
     """Return x * sigmoid(alpha * x)."""
     alpha = node.get("alpha", 1.0)
-    inner = x if alpha == 1 else node.add("mul", x, node.like(alpha))
+    inner = x if alpha == 1 else node.add("mul", x, node.constant_like(alpha))
     return node.add("mul", x, node.add("sigmoid", inner))
 
 
 def _add_prelu(node: FileNode, x: str) -> str:
     """Return x above 0, and the second input times x below."""
-    return node.add("add", node.add("relu", x), node.add("mul", node.add("min", x, node.like(0.0)), node.edge(1)))
+    return node.add(
+        "add", node.add("relu", x), node.add("mul", node.add("min", x, node.constant_like(0.0)), node.edge(1))
+    )
 
 
 def _read_hard_swish(node: FileNode) -> tuple[str, ...]:
@@ -328,7 +330,7 @@ def softmax_axes(node: FileNode, version: int) -> tuple[int, ...]:
 
 def _float_attribute(node: FileNode, name: str, otherwise: float) -> str:
     """Return the edge of an attribute as a number of the input's type."""
-    return node.like(node.get(name, otherwise))
+    return node.constant_like(node.get(name, otherwise))
 
 
 read_gelu = _formula_reader(_add_gelu)

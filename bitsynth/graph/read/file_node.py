@@ -64,13 +64,13 @@ class FileNode:
         assert name is not None
         return name
 
-    def of(self, index: int) -> Edge:
+    def input(self, index: int) -> Edge:
         """Return an input's edge: its shape and types."""
         return self.graph.edges[self.edge(index)]
 
     def shape(self, index: int = 0) -> Shape:
         """Return the shape of an input."""
-        return self.of(index).shape
+        return self.input(index).shape
 
     def value(self, index: int, what: str) -> Tensor:
         """Return an input that is computed from constants, in the floats of the file; SpecError for other inputs."""
@@ -107,16 +107,16 @@ class FileNode:
         """Add a constant of the graph; return its edge."""
         return self.graph.constant(value)
 
-    def like(self, value: Any, index: int = 0) -> str:
+    def constant_like(self, value: Any, index: int = 0) -> str:
         """Add a constant in the type of an input; return its edge."""
-        return self.constant(cast(value, self.of(index).dtype))
+        return self.constant(cast(value, self.input(index).dtype))
 
-    def defined(self, value: float) -> str:
+    def definition_constant(self, value: float) -> str:
         """Add a constant of an operator's definition: float64 in exact arithmetic, else in the type of input 0.
 
         Constants of a file are exact as they are. sqrt(2) in GELU is not, and float32 would lose half of its digits.
         """
-        return self.constant(np.float64(value)) if self.graph.reference == "exact" else self.like(value)
+        return self.constant(np.float64(value)) if self.graph.reference == "exact" else self.constant_like(value)
 
     def reshape(self, edge: str, sizes: Shape) -> str:
         """Return the edge in another shape; the edge itself if it has the shape."""
@@ -126,9 +126,9 @@ class FileNode:
 
     def integers(self, index: int) -> Integers:
         """Return the type of an input that must carry integers of an integer type; SpecError if it does not."""
-        kind = self.of(index).type
-        if not isinstance(kind, Integers) or self.of(index).is_float:
-            raise self.fail(f"input {index} has type {self.of(index).dtype}; it needs integers")
+        kind = self.input(index).type
+        if not isinstance(kind, Integers) or self.input(index).is_float:
+            raise self.fail(f"input {index} has type {self.input(index).dtype}; it needs integers")
         return kind
 
 

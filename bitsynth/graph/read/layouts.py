@@ -156,7 +156,7 @@ _POINT_WINDOW = SlidingWindow((1, 1), (1, 1), (1, 1), (0, 0), (0, 0), ceil=False
 def add_patches(node: FileNode, window: SlidingWindow) -> str:
     """Return the edge of im2col: each pixel has all pixels of its window, with all their channels, as channels."""
     channels, size = node.shape()[1], math.prod(window.kernel)
-    weights = node.constant(cast(_one_pixel_weights(channels, window.kernel), node.of(0).dtype))
+    weights = node.constant(cast(_one_pixel_weights(channels, window.kernel), node.input(0).dtype))
     by_channel = node.add("conv", node.edge(0), weights, window=window, groups=channels)
     return node.add("gather", by_channel, places=_order_by_pixel(channels, size), axis=1)
 

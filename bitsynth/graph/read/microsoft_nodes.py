@@ -70,7 +70,7 @@ def _read_qlinear_add(node: FileNode) -> tuple[str, ...]:
     for k in (0, 3):
         node.integers(k)
     grids = (*_grid_of(node, 1, 2), *_grid_of(node, 4, 5), *_grid_of(node, 6, 7))
-    low, high = limits(node.of(0).dtype)
+    low, high = limits(node.input(0).dtype)
     codes = node.add(
         "add_codes",
         node.edge(0),
@@ -81,7 +81,7 @@ def _read_qlinear_add(node: FileNode) -> tuple[str, ...]:
         rounding="ROUND",
         out_scale=1.0,
         out_zero=0.0,
-        dtype=node.of(0).dtype,
+        dtype=node.input(0).dtype,
     )
     return (codes,)
 
@@ -92,7 +92,7 @@ def _function_reader(op: str, **defaults: Any) -> Reader:
     def read(node: FileNode) -> tuple[str, ...]:
         numbers = _dequantize(node, 0, *_grid_of(node, 1, 2))
         numbers = node.add(op, numbers, **{k: float(node.get(k, v)) for k, v in defaults.items()})
-        return (quantize_to(node, numbers, *_grid_of(node, 3, 4), node.of(0).dtype),)
+        return (quantize_to(node, numbers, *_grid_of(node, 3, 4), node.input(0).dtype),)
 
     return read
 
@@ -104,7 +104,7 @@ def _read_qlinear_softmax(node: FileNode) -> tuple[str, ...]:
     """
     numbers = _dequantize(node, 0, *_grid_of(node, 1, 2))
     numbers = node.add("softmax", numbers, axes=softmax_axes(node, int(node.get("opset", 13))))
-    return (quantize_to(node, numbers, *_grid_of(node, 3, 4), node.of(0).dtype),)
+    return (quantize_to(node, numbers, *_grid_of(node, 3, 4), node.input(0).dtype),)
 
 
 def _read_qlinear_concat(node: FileNode) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def _read_qlinear_concat(node: FileNode) -> tuple[str, ...]:
         same = own[0] == scale and own[1] == zero
         edge = node.edge(k)
         if not same:
-            edge = quantize_to(node, _dequantize(node, k, *own), scale, zero, node.of(1).dtype)
+            edge = quantize_to(node, _dequantize(node, k, *own), scale, zero, node.input(1).dtype)
         edges.append(edge)
     if not edges:
         raise node.fail("has nothing to concatenate")
@@ -131,7 +131,7 @@ def _read_qlinear_mul(node: FileNode) -> tuple[str, ...]:
 
 def _read_qlinear_average_pool(node: FileNode) -> tuple[str, ...]:
     means = add_average_pool(node, _dequantize(node, 0, *_grid_of(node, 1, 2)), str(scale_of(node, 1).dtype))
-    return (quantize_to(node, means, *_grid_of(node, 3, 4), node.of(0).dtype, zero_first=True),)
+    return (quantize_to(node, means, *_grid_of(node, 3, 4), node.input(0).dtype, zero_first=True),)
 
 
 def _read_qlinear_global_average_pool(node: FileNode) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ def _read_fused_matmul(node: FileNode) -> tuple[str, ...]:
         )
     product = node.add("matmul", *factors)
     alpha = node.get("alpha", 1.0)
-    return (product if alpha == 1.0 else node.add("mul", product, node.like(alpha)),)
+    return (product if alpha == 1.0 else node.add("mul", product, node.constant_like(alpha)),)
 
 
 def _add_bias(node: FileNode) -> FileNode:

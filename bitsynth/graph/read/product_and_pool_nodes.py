@@ -112,7 +112,7 @@ def add_window_sums(node: FileNode) -> str:
 
 
 def _read_average_pool(node: FileNode) -> tuple[str, ...]:
-    return (add_average_pool(node, node.edge(0), node.of(0).dtype),)
+    return (add_average_pool(node, node.edge(0), node.input(0).dtype),)
 
 
 def add_average_pool(node: FileNode, edge: str, dtype: str) -> str:
@@ -128,13 +128,13 @@ def _count_elements(window: SlidingWindow, image: Shape, *, padded: bool) -> Ten
     ones = np.pad(np.ones(image), list(zip(window.begins, window.ends, strict=True)), constant_values=float(padded))
     if padded:
         none = (0,) * len(image)
-        elements = SlidingWindow(window.kernel, window.strides, window.dilations, none, none, window.ceil).of(
+        elements = SlidingWindow(window.kernel, window.strides, window.dilations, none, none, window.ceil).extract(
             ones[None, None]
         )
-        wanted = window.out(image)
+        wanted = window.count(image)
         elements = elements[(slice(None), slice(None), *(slice(0, n) for n in wanted))]
     else:
-        elements = window.of(np.ones((1, 1, *image)))
+        elements = window.extract(np.ones((1, 1, *image)))
     counts = elements.sum(tuple(range(2 + len(image), 2 + 2 * len(image))))
     return np.asarray(counts.flat[0]) if (counts == counts.flat[0]).all() else counts
 
@@ -153,11 +153,11 @@ def read_gemm(node: FileNode) -> tuple[str, ...]:
     )
     product = node.add("matmul", a, b)
     if node.get("alpha", 1.0) != 1.0:
-        product = node.add("mul", product, node.like(node.get("alpha")))
+        product = node.add("mul", product, node.constant_like(node.get("alpha")))
     if node.has(2) and node.get("beta", 1.0) != 0.0:
         bias = node.edge(2)
         if node.get("beta", 1.0) != 1.0:
-            bias = node.add("mul", bias, node.like(node.get("beta")))
+            bias = node.add("mul", bias, node.constant_like(node.get("beta")))
         product = node.add("add", product, bias)
     return (product,)
 

@@ -96,7 +96,7 @@ def _read_trunc(node: FileNode) -> tuple[str, ...]:
         rounding=rounding,
         low=limits[0],
         high=limits[1],
-        real=node.of(0).dtype,
+        real=node.input(0).dtype,
         out_scale=grid[0],
         out_zero=grid[1],
     )
@@ -139,7 +139,7 @@ def _read_multi_threshold(node: FileNode) -> tuple[str, ...]:
         least=int(np.rint(bias / unit)) if grid else 0,
         out_scale=unit if grid else scale,
     )
-    return (levels if grid else node.add("add", levels, node.like(bias)),)
+    return (levels if grid else node.add("add", levels, node.constant_like(bias)),)
 
 
 def _read_im2col(node: FileNode) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ def _read_quant_avg_pool_by_layout(node: FileNode) -> tuple[str, ...]:
 
 def _read_xnor_popcount_matmul(node: FileNode) -> tuple[str, ...]:
     """Read XnorPopcountMatMul: the sum of a * (2 * w - 1) + (1 - w), which counts equal bits of a row and a column."""
-    bits, dtype = node.value(1, "the second input"), node.of(0).dtype
+    bits, dtype = node.value(1, "the second input"), node.input(0).dtype
     if bits.ndim != 2 or not np.isin(bits, (0, 1)).all():
         raise node.fail("its weights are not a matrix of bits, 0 and 1")
     sums = node.add("matmul", node.edge(0), node.constant(cast(2 * bits - 1, dtype)))

@@ -35,14 +35,14 @@ def zero_point_of(node: FileNode, index: int) -> Tensor:
 def read_quantize_linear(node: FileNode) -> tuple[str, ...]:
     """Read QuantizeLinear of any version and domain."""
     named = node.get("output_dtype", 0)
-    dtype = node.of(2).dtype if node.has(2) else dtype_of(named) if named else "uint8"
+    dtype = node.input(2).dtype if node.has(2) else dtype_of(named) if named else "uint8"
     if is_float(dtype) or full_range(dtype).bits > 16:
         raise node.fail(f"results of type {dtype} are not compiled; known: integers of 2 to 16 bits")
     if node.graph.in_floats(node.edge(1)) is None:
         return (_quantize_by_computed_scale(node, dtype),)
     scale = require_positive(node, _align_to_axis(node, node.value(1, "scale"), "scale"))
     zero = _align_to_axis(node, zero_point_of(node, 2), "zero point")
-    x = node.edge(0) if node.of(0).is_float else cast_to(node, node.edge(0), str(scale.dtype))
+    x = node.edge(0) if node.input(0).is_float else cast_to(node, node.edge(0), str(scale.dtype))
     real = dtype_of(node.get("precision")) if node.get("precision") else ""
     return (quantize_to(node, x, scale, zero, dtype, real=real),)
 
@@ -52,7 +52,7 @@ def _quantize_by_computed_scale(node: FileNode, dtype: str) -> str:
     low, high = limits(dtype)
     codes = node.add("round", node.add("div", node.edge(0), node.edge(1)), rounding="ROUND")
     if node.has(2):
-        codes = node.add("add", codes, cast_to(node, node.edge(2), node.of(0).dtype))
+        codes = node.add("add", codes, cast_to(node, node.edge(2), node.input(0).dtype))
     return cast_to(node, node.add("clip", codes, low=float(low), high=float(high)), dtype)
 
 
@@ -129,7 +129,7 @@ def align_per_channel(scale: Tensor, rank: int, axis: int) -> Tensor:
 
 def out_dtype(node: FileNode, index: int) -> str:
     """Return the type of the results: that of their zero point, else that of the first input."""
-    return node.of(index).dtype if node.has(index) else node.of(0).dtype
+    return node.input(index).dtype if node.has(index) else node.input(0).dtype
 
 
 def read_qlinear_conv(node: FileNode) -> tuple[str, ...]:
@@ -172,14 +172,14 @@ def read_dynamic_quantize_linear(node: FileNode) -> tuple[str, ...]:
 
     The scale of zeros alone is 1, so that nothing is divided by 0.
     """
-    axes, zero = tuple(range(len(node.shape()))), node.like(0.0)
+    axes, zero = tuple(range(len(node.shape()))), node.constant_like(0.0)
     extremes = [
         node.add(m, node.add(r, node.edge(0), axes=axes), zero)
         for m, r in (("max", "reduce_max"), ("min", "reduce_min"))
     ]
     high, low = (node.reshape(x, ()) for x in extremes)
-    alike = cast_to(node, compare_with_zero(node, node.add("sub", low, high), strict=False), node.of(0).dtype)
-    scale = node.add("add", node.add("div", node.add("sub", high, low), node.like(255.0)), alike)
+    alike = cast_to(node, compare_with_zero(node, node.add("sub", low, high), strict=False), node.input(0).dtype)
+    scale = node.add("add", node.add("div", node.add("sub", high, low), node.constant_like(255.0)), alike)
     start = node.add("clip", node.add("neg", node.add("div", low, scale)), low=0.0, high=255.0)
     point = node.add("round", start, rounding="ROUND")
     codes = node.add("add", node.add("round", node.add("div", node.edge(0), scale), rounding="ROUND"), point)

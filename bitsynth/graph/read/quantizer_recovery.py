@@ -152,7 +152,7 @@ def add_quantizer_within(node: FileNode, edge: str, mode: str, limits: tuple[flo
         divisor := _divisor_as_scale(node.graph, division)
     ) is not None:
         source, scale = division.inputs[0], divisor
-    return Quantizer(mode, (int(low), int(high)), scale, 0.0).add(node, source, real=node.of(0).dtype)
+    return Quantizer(mode, (int(low), int(high)), scale, 0.0).add(node, source, real=node.input(0).dtype)
 
 
 def _whole_limits(clip: Node) -> tuple[float, float] | None:
@@ -230,7 +230,7 @@ def _match_sign_without_zero(node: FileNode, sign: str, rest: str) -> str | None
         quantizer.attributes["rounding"] == "UP" and limits == (-1, 1) and not np.any(quantizer.attributes["zero"])
     )
     plain = isinstance(kind, Integers) and kind.is_plain
-    return add_bipolar(node, quantizer.inputs[0], node.of(0).dtype) if is_sign and plain else None
+    return add_bipolar(node, quantizer.inputs[0], node.input(0).dtype) if is_sign and plain else None
 
 
 def _match_pact_clip(node: FileNode, size: str, other: str) -> str | None:
@@ -244,7 +244,7 @@ def _match_pact_clip(node: FileNode, size: str, other: str) -> str | None:
     if limit is None or limit <= 0:
         return None
     cut = node.add("clip", first.inputs[0], low=0.0, high=limit)
-    return node.add("sub", node.add("mul", cut, node.like(2.0)), node.like(limit))
+    return node.add("sub", node.add("mul", cut, node.constant_like(2.0)), node.constant_like(limit))
 
 
 def fold_constant_scale(node: FileNode, op: str, a: str, b: str) -> tuple[str, str]:
@@ -280,7 +280,7 @@ def recover_weight_codes(node: FileNode, index: int, axis: int) -> str:
         index: The input.
         axis: The axis of output channels.
     """
-    edge = node.of(index)
+    edge = node.input(index)
     if node.graph.reference != "exact" or edge.dtype != "float32" or isinstance(edge.type, Integers):
         return edge.name
     weights = node.graph.in_floats(edge.name)

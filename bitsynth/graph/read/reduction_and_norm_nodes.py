@@ -30,7 +30,7 @@ def read_batch_norm(node: FileNode) -> tuple[str, ...]:
 def add_mean(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
     """Return the mean along axes, which stay as 1."""
     count = int(np.prod([node.graph.edges[edge].shape[k] for k in axes]))
-    return node.add("div", node.add("reduce_sum", edge, axes=axes), node.like(count))
+    return node.add("div", node.add("reduce_sum", edge, axes=axes), node.constant_like(count))
 
 
 def add_absolute_sum(node: FileNode, edge: str, axes: tuple[int, ...]) -> str:
@@ -112,7 +112,7 @@ def read_layer_norm(node: FileNode) -> tuple[str, ...]:
     normalized, mean, spread = _normalize(node, node.edge(0), axes)
     normalized = node.add("mul", normalized, node.edge(1))
     normalized = node.add("add", normalized, node.edge(2)) if node.has(2) else normalized
-    return normalized, mean, node.add("div", node.like(1.0), spread)
+    return normalized, mean, node.add("div", node.constant_like(1.0), spread)
 
 
 def read_rms_norm(node: FileNode) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def _read_lp_norm(node: FileNode) -> tuple[str, ...]:
     """Read LpNormalization: x over its length, or over the sum of absolute numbers, along an axis."""
     size = add_absolute_sum if node.get("p", 2) == 1 else add_length
     length = size(node, node.edge(0), (node.axis(node.get("axis", -1)),))
-    return (node.add("div", node.edge(0), node.add("max", length, node.like(_MIN_LENGTH))),)
+    return (node.add("div", node.edge(0), node.add("max", length, node.constant_like(_MIN_LENGTH))),)
 
 
 def _read_lrn(node: FileNode) -> tuple[str, ...]:
@@ -141,8 +141,10 @@ def _read_lrn(node: FileNode) -> tuple[str, ...]:
     window = SlidingWindow((size, 1), (1, 1), (1, 1), ((size - 1) // 2, 0), (size // 2, 0), ceil=False)
     squares = node.reshape(node.add("mul", node.edge(0), node.edge(0)), (shape[0], 1, shape[1], math.prod(shape[2:])))
     sums = node.reshape(node.add("sum_pool", squares, window=window), shape)
-    scaled = node.add("mul", sums, node.like(node.get("alpha", 1e-4) / size))
-    divisor = add_power(node, node.add("add", scaled, node.like(node.get("bias", 1.0))), node.get("beta", 0.75))
+    scaled = node.add("mul", sums, node.constant_like(node.get("alpha", 1e-4) / size))
+    divisor = add_power(
+        node, node.add("add", scaled, node.constant_like(node.get("bias", 1.0))), node.get("beta", 0.75)
+    )
     if divisor is None:
         raise node.fail(f"beta is {node.get('beta'):g}; known: 0.25, 0.5, 0.75, 1, 1.5, 2, 3 and 4")
     return (node.add("div", node.edge(0), divisor),)
@@ -174,7 +176,7 @@ def _normalize(node: FileNode, x: str, axes: tuple[int, ...]) -> tuple[str, str,
 def _divide_by_root_mean_square(node: FileNode, x: str, axes: tuple[int, ...]) -> tuple[str, str]:
     """Return x over the root of the mean of squares plus epsilon along axes, and that root."""
     squares = add_mean(node, node.add("mul", x, x), axes)
-    root = node.add("sqrt", node.add("add", squares, node.like(node.get("epsilon", 1e-5))))
+    root = node.add("sqrt", node.add("add", squares, node.constant_like(node.get("epsilon", 1e-5))))
     return node.add("div", x, root), root
 
 

@@ -93,7 +93,7 @@ def _read_resize(node: FileNode) -> tuple[str, ...]:
 def _sizes_and_scales(node: FileNode, shape: list[int]) -> tuple[list[int], list[Fraction]]:
     """Return the size and the scale of each axis, from the scales or the sizes of the node."""
     at = {"Upsample": 1}.get(node.op, 1 if node.version < 11 else 2)
-    if "scales" in node.attributes or (node.has(at) and node.of(at).shape != (0,)):
+    if "scales" in node.attributes or (node.has(at) and node.input(at).shape != (0,)):
         values = node.attributes["scales"] if "scales" in node.attributes else node.value(at, "scales").tolist()
         scales = [float(s) for s in values]
         if any(not 0 < s <= _MAX_SIZE for s in scales):
@@ -148,7 +148,7 @@ def _weigh_neighbours(reference: str, at: Coordinate, last: int) -> tuple[int, i
 
 def _interpolate_float32(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
     """Return the sum of all corners, the last axis innermost; results of integer types are rounded toward 0."""
-    source = node.of(0)
+    source = node.input(0)
     dtype = source.dtype if source.is_float else "float32"
     image = node.edge(0) if source.is_float else cast_to(node, node.edge(0), dtype)
     terms = [
@@ -161,7 +161,7 @@ def _interpolate_float32(node: FileNode, neighbours: dict[int, _Neighbours]) -> 
 
 def _interpolate_float64(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
     """Return the sums of two neighbours, one axis after the other; results of integer types are rounded to nearest."""
-    source, total = node.of(0), cast_to(node, node.edge(0), "float64")
+    source, total = node.input(0), cast_to(node, node.edge(0), "float64")
     for axis, sides in neighbours.items():
         terms = [
             node.add("mul", node.add("resize", total, places=places), node.constant(share))
@@ -173,7 +173,7 @@ def _interpolate_float64(node: FileNode, neighbours: dict[int, _Neighbours]) -> 
 
 def _interpolate_fractions(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
     """Return the sum of all corners times integers, over one divisor; results of integer types are rounded toward 0."""
-    source, corners = node.of(0), _corners(node, neighbours)
+    source, corners = node.input(0), _corners(node, neighbours)
     divisor = math.lcm(*(weight.denominator for _, share in corners for weight in share.flat))
     if divisor > _MAX_DIVISOR:
         raise node.fail(

@@ -135,7 +135,7 @@ def read_dory_add(node: FileNode) -> tuple[str, ...]:
 
 def _is_signed(node: FileNode, index: int) -> bool:
     """Return whether an operand of DORY's sum is signed: its integers may be below 0, or else `out_signed` is set."""
-    kind = node.of(index).type
+    kind = node.input(index).type
     return kind.least < 0 if isinstance(kind, Integers) else bool(node.get("out_signed", 0))
 
 

@@ -44,7 +44,7 @@ class RealSums:
     @property
     def macs(self) -> int:
         """Products of one image."""
-        return self.weights.size * math.prod(self.window.out(self.shape[2:]))
+        return self.weights.size * math.prod(self.window.count(self.shape[2:]))
 
 
 def real_sums(wiring: Wiring, node: Node) -> RealSums | None:
