@@ -1,4 +1,7 @@
-"""Bounds of the real numbers on an edge of a graph under construction, from limits and constants before it."""
+"""Bounds of the real numbers on an edge of a graph under construction, from limits and constants before it.
+
+Example: in `x -> Clip 0 1 -> Mul 15 -> Round` the numbers before Round lie between 0 and 15, so Round is a quantizer.
+"""
 
 from __future__ import annotations
 

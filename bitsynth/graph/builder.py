@@ -1,4 +1,4 @@
-"""Construction of graphs, node by node; constants are folded at once."""
+"""Construction of graphs, node by node; nodes of constants are folded at once."""
 
 from __future__ import annotations
 
@@ -41,10 +41,12 @@ class GraphBuilder:
         self.edges: dict[str, Edge] = {}
         self.constants: dict[str, Tensor] = {}
         self.inputs: list[str] = []
-        self.in_order: dict[tuple[str, tuple[int, ...]], str] = {}  # edges by another and the order of its axes
+        self.transposed: dict[tuple[str, tuple[int, ...]], str] = {}
+        """The edge with the axes of another edge in an order, by that edge and the order."""
         self._names = Names(self.edges, file_names)
         self._by_value: dict[tuple[str, Shape, bytes], str] = {}
-        self._fixed: dict[str, Tensor | None] = {}  # by edges of nodes of constants, once they are asked for
+        self._as_floats: dict[str, Tensor | None] = {}
+        """The numbers of edges that come from constants alone, in the floats of the file; None until asked for."""
 
     def input(self, name: str, shape: Shape, dtype: str, kind: EdgeType) -> str:
         """Add an input of the network; return its name."""
@@ -84,7 +86,7 @@ class GraphBuilder:
         self.edges[edge.name], self.constants[edge.name] = edge, value
 
     def fresh(self, stem: str) -> str:
-        """Return a name that no edge has: not here, not in the graph this is another form of, not in the file."""
+        """Return a name that no edge has: in this graph, in the graph that it rewrites, or in the file."""
         return self._names.make(stem)
 
     def add(self, op: str, *inputs: str, name: str = "", source: str = "", count: int = 1, **attributes: Any) -> str:
@@ -102,11 +104,11 @@ class GraphBuilder:
             node, [self.edges[n] for n in inputs], [self.constants.get(n) for n in inputs], self.reference
         )
         self.edges.update(zip(outputs, edges, strict=True))
-        if not (inputs and all(n in self.constants for n in inputs) and self._folded(node)):
+        if not (inputs and all(n in self.constants for n in inputs) and self._fold(node)):
             self.nodes.append(node)
             self._makers.update(dict.fromkeys(outputs, node))
-            if inputs and count == 1 and all(n in self.constants or n in self._fixed for n in inputs):
-                self._fixed[outputs[0]] = None
+            if inputs and count == 1 and all(n in self.constants or n in self._as_floats for n in inputs):
+                self._as_floats[outputs[0]] = None
         return outputs
 
     def maker(self, name: str, op: str = "") -> Node | None:
@@ -114,7 +116,7 @@ class GraphBuilder:
         node = self._makers.get(name)
         return node if node is not None and op in ("", node.op) else None
 
-    def _folded(self, node: Node) -> bool:
+    def _fold(self, node: Node) -> bool:
         """Compute a node of constants; return whether the results were exact, and so were kept as constants.
 
         In exact arithmetic float64 must hold them. Weights are rounded to codes in the file's type of floats, as every
@@ -165,19 +167,19 @@ class GraphBuilder:
 
     def in_floats(self, name: str) -> Tensor | None:
         """Return an edge's numbers as the floats of the file give them; None unless they come from constants."""
-        todo = [name] if name in self._fixed else []
+        todo = [name] if name in self._as_floats else []
         while todo:
             node = self._makers[todo[-1]]
-            if missing := [n for n in {*node.inputs} if n in self._fixed and self._fixed[n] is None]:
+            if missing := [n for n in {*node.inputs} if n in self._as_floats and self._as_floats[n] is None]:
                 todo += missing
             else:
-                self._fixed[todo.pop()] = self._as_written(node)
-        return self._fixed[name] if name in self._fixed else self.value(name)
+                self._as_floats[todo.pop()] = self._compute_in_floats(node)
+        return self._as_floats[name] if name in self._as_floats else self.value(name)
 
-    def _as_written(self, node: Node) -> Tensor:
+    def _compute_in_floats(self, node: Node) -> Tensor:
         """Compute a node of constants, and of numbers that were computed so before, in the floats of the file."""
         graph = replace(self._graph((), ()), reference="onnxruntime")
-        held = {n: self.constants[n] if n in self.constants else self._fixed[n] for n in node.inputs}
+        held = {n: self.constants[n] if n in self.constants else self._as_floats[n] for n in node.inputs}
         output = evaluate(node, graph, held, ExactNumbers(graph, held, {}))[0]
         edge = self.edges[node.outputs[0]]
         return np.asarray(

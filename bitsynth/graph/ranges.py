@@ -1,4 +1,7 @@
-"""Ranges of accumulators of products, channel by channel, computed from constant weights."""
+"""Ranges of accumulators of products, channel by channel, computed from constant weights.
+
+Example: with the weights 2 and -1, and inputs from 0 to 15, the accumulator lies between -15 and 30.
+"""
 
 from __future__ import annotations
 

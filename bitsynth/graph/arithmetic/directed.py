@@ -2,6 +2,9 @@
 
 The errors are computed exactly (Dekker 1971; Knuth), except where numbers are so small or large that they may be lost.
 A bound moves by a unit in the last place only if the error has its sign; a result without error is a single point.
+
+Example: 1 / 3 is rounded to 0.333... in float64. The remainder 1 - 3 * 0.333... is above 0, so that 1 / 3 lies between
+that number and the next one above.
 """
 
 from __future__ import annotations

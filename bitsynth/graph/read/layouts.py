@@ -67,8 +67,8 @@ def transpose(node: FileNode, edge: str, order: tuple[int, ...]) -> str:
     """Return an edge with its axes in another order; without a new transpose if one can be undone."""
     if order == tuple(range(len(order))):
         return edge
-    if (edge, order) in node.graph.in_order:
-        return node.graph.in_order[edge, order]
+    if (edge, order) in node.graph.transposed:
+        return node.graph.transposed[edge, order]
     shape = node.graph.edges[edge].shape
     several = [k for k in order if shape[k] != 1]
     if several == sorted(several):
@@ -92,7 +92,7 @@ def find_channels_first(node: FileNode, edge: str, axes: tuple[int, ...]) -> tup
 def _remember(node: FileNode, edge: str, order: tuple[int, ...], reordered: str) -> str:
     """Remember that `reordered` is `edge` transposed, so that neither is transposed again; return `reordered`."""
     back = tuple(int(k) for k in np.argsort(order))
-    node.graph.in_order |= {(edge, order): reordered, (reordered, back): edge}
+    node.graph.transposed |= {(edge, order): reordered, (reordered, back): edge}
     return reordered
 
 
@@ -105,7 +105,7 @@ def _reorder(node: FileNode, edge: str, order: tuple[int, ...], deep: int = _MAX
     if maker is not None and maker.op == "transpose":
         axes = maker.attributes["order"]
         return maker.inputs[0] if [axes[k] for k in order] == list(range(len(order))) else None
-    known = graph.in_order.get((edge, order))
+    known = graph.transposed.get((edge, order))
     if known is not None and graph.maker(known, "transpose") is None:
         return known
     if maker is None or not deep:
