@@ -1,4 +1,7 @@
-"""Bounds of real numbers on an edge of a graph in the making, from limits and constants before it."""
+"""Bounds of the real numbers on an edge of a graph under construction, from limits and constants before it.
+
+Example: in `x -> Clip 0 1 -> Mul 15 -> Round` the numbers before Round lie between 0 and 15, so Round is a quantizer.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Integers, Reals, Tensor
 
-_DEEP = 8
-"""Nodes before an edge that are asked: fake quantization is written in few."""
+_MAX_DEPTH = 8
+"""How many nodes back bounds are looked for: fake quantization is written in few nodes."""
 _MOVES = ("reshape", "transpose", "slice", "gather", "expand", "max_pool", "reduce_max", "reduce_min")
-"""What makes no number that was not there."""
+"""Operators whose outputs are among their inputs."""
 
 
-def bounds(graph: GraphBuilder, name: str, deep: int = _DEEP) -> tuple[Tensor, Tensor]:
-    """The least and the greatest number that may be on an edge, infinite if nothing is known; they broadcast to it."""
+def find_bounds(graph: GraphBuilder, name: str, deep: int = _MAX_DEPTH) -> tuple[Tensor, Tensor]:
+    """Return the least and the greatest number that an edge may carry, infinite if unknown; they broadcast to it."""
     kind = graph.edges[name].type
     if isinstance(kind, Integers):
         ends = [(end - kind.zero) * kind.scale for end in (kind.low, kind.high)]
@@ -29,26 +32,27 @@ def bounds(graph: GraphBuilder, name: str, deep: int = _DEEP) -> tuple[Tensor, T
         return value, value
     maker = graph.maker(name)
     if maker is None or not deep:
-        return _anything()
+        return _unbounded()
     if maker.op in _MOVES:
-        low, high = bounds(graph, maker.inputs[0], deep - 1)
+        low, high = find_bounds(graph, maker.inputs[0], deep - 1)
         return np.asarray(low.min()), np.asarray(high.max())
-    return _of_elements(graph, maker, deep) if TABLE[maker.op].kind == "elementwise" else _anything()
+    return _bound_elementwise(graph, maker, deep) if TABLE[maker.op].kind == "elementwise" else _unbounded()
 
 
-def _anything() -> tuple[Tensor, Tensor]:
+def _unbounded() -> tuple[Tensor, Tensor]:
+    """Return bounds of an edge of which nothing is known."""
     return np.asarray(-np.inf), np.asarray(np.inf)
 
 
-def _of_elements(graph: GraphBuilder, node: Node, deep: int) -> tuple[Tensor, Tensor]:
-    """Bounds of what is done element by element, by its own meaning on intervals."""
+def _bound_elementwise(graph: GraphBuilder, node: Node, deep: int) -> tuple[Tensor, Tensor]:
+    """Return bounds of the output of an elementwise node: its meaning is run on intervals."""
     inputs, outputs = (
         tuple(replace(graph.edges[name], type=Reals()) for name in names) for names in (node.inputs, node.outputs)
     )
     site = Site(node, inputs, (), "exact", outputs, Intervals())
     with np.errstate(all="ignore"):
-        made: Interval = interval(
-            TABLE[node.op].run(site, *(Interval(*bounds(graph, n, deep - 1)) for n in node.inputs))[0]
+        output: Interval = interval(
+            TABLE[node.op].run(site, *(Interval(*find_bounds(graph, n, deep - 1)) for n in node.inputs))[0]
         )
-    low, high = np.asarray(made.low, np.float64), np.asarray(made.high, np.float64)
+    low, high = np.asarray(output.low, np.float64), np.asarray(output.high, np.float64)
     return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)

@@ -1,4 +1,4 @@
-"""A graph in the making: nodes are added one by one; what depends on constants alone is computed at once."""
+"""Construction of graphs, node by node; nodes of constants are folded at once."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ import numpy as np
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.arithmetic import Interval
-from bitsynth.graph.exactly import Exactly
-from bitsynth.graph.infer import inferred
+from bitsynth.graph.exact_numbers import ExactNumbers
+from bitsynth.graph.infer import infer_edges
 from bitsynth.graph.ir import EMPTY, Graph, Node
 from bitsynth.graph.names import Names
 from bitsynth.graph.reference import evaluate
-from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, cast, is_float, taken
+from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, cast, is_float, take_places
 
-_MOST_INTEGER = 1 << 24
+_MAX_WHOLE_FLOAT = 1 << 32
+"""Constant floats are integers if all are whole and at most this: larger ones are no codes or accumulators."""
 _ROUNDED_AS_WRITTEN = ("quantize", "trunc")
 
 
 class GraphBuilder:
-    """Nodes, edges and constants so far.
+    """A graph under construction.
+
+    Nodes that depend on constants alone are computed at once, where the result is exact.
 
     Args:
-        name: The network's.
+        name: The name of the network.
         reference: The named reference, by which constants are folded too.
         file_names: Every name that the file uses for an edge; no other edge gets one of them.
     """
@@ -38,19 +41,21 @@ class GraphBuilder:
         self.edges: dict[str, Edge] = {}
         self.constants: dict[str, Tensor] = {}
         self.inputs: list[str] = []
-        self.in_order: dict[tuple[str, tuple[int, ...]], str] = {}  # edges by another and the order of its axes
+        self.transposed: dict[tuple[str, tuple[int, ...]], str] = {}
+        """The edge with the axes of another edge in an order, by that edge and the order."""
         self._names = Names(self.edges, file_names)
         self._by_value: dict[tuple[str, Shape, bytes], str] = {}
-        self._fixed: dict[str, Tensor | None] = {}  # by edges of nodes of constants, once they are asked for
+        self._as_floats: dict[str, Tensor | None] = {}
+        """The numbers of edges that come from constants alone, in the floats of the file; None until asked for."""
 
     def input(self, name: str, shape: Shape, dtype: str, kind: EdgeType) -> str:
-        """An input of the network; its name."""
+        """Add an input of the network; return its name."""
         self.edges[name] = Edge(name, shape, dtype, kind)
         self.inputs.append(name)
         return name
 
     def constant(self, value: Any, name: str = "") -> str:
-        """The edge of an array: of integers if all its numbers are whole and small; one edge for equal arrays."""
+        """Add an array, or find an equal one, and return its edge: of integers if all are whole and small."""
         array = np.asarray(value)
         key = (str(array.dtype), array.shape, array.tobytes())
         if not name and key in self._by_value:
@@ -63,67 +68,71 @@ class GraphBuilder:
         return name
 
     def part(self, name: str, places: Tensor, axis: int) -> str:
-        """The edge of what a constant has at `places` of an axis."""
+        """Add the elements of a constant at `places` of an axis as a constant; return its edge."""
         edge, value = self.edges[name], self.constants[name].take(places, axis)
-        kind, behind = edge.type, value.ndim - axis
+        kind, axes_from_there = edge.type, value.ndim - axis
         if isinstance(kind, Integers):
             arrays = kind.low, kind.high, kind.scale, kind.zero
-            low, high, scale, zero = (taken(a, places, a.ndim - behind) for a in arrays)
+            low, high, scale, zero = (take_places(a, places, a.ndim - axes_from_there) for a in arrays)
             kind = Integers(low, high, scale, zero, kind.step)
-        made = self.fresh(f"{name}.part")
-        self._keep(Edge(made, value.shape, edge.dtype, kind), value)
-        return made
+        fresh = self.fresh(f"{name}.part")
+        self._keep(Edge(fresh, value.shape, edge.dtype, kind), value)
+        return fresh
 
     def _keep(self, edge: Edge, value: Tensor) -> None:
+        """Add a constant with its edge; the array is copied and made read-only."""
         value = np.array(value, order="C")
         value.setflags(write=False)
         self.edges[edge.name], self.constants[edge.name] = edge, value
 
     def fresh(self, stem: str) -> str:
-        """Return a name that no edge has: not here, not in the graph this is another form of, not in the file."""
+        """Return a name that no edge has: in this graph, in the graph that it rewrites, or in the file."""
         return self._names.make(stem)
 
     def add(self, op: str, *inputs: str, name: str = "", source: str = "", count: int = 1, **attributes: Any) -> str:
-        """A node of the table; its only or first output's name. Constant results are computed instead."""
+        """Add a node; return its only or first output. If all inputs are constants, it may become one."""
         return self.add_all(op, *inputs, names=(name,) if name else (), source=source, count=count, **attributes)[0]
 
     def add_all(
         self, op: str, *inputs: str, names: tuple[str, ...] = (), source: str = "", count: int = 1, **attributes: Any
     ) -> tuple[str, ...]:
-        """A node of `count` outputs; their names."""
+        """Add a node of `count` outputs; return their names."""
         stem = f"{source.partition(' ')[2] or self.name}.{op}"
         outputs = names or tuple(self.fresh(f"{stem}{k or ''}") for k in range(count))
         node = Node(outputs[0], op, inputs, outputs, MappingProxyType(attributes), source)
-        made = inferred(node, [self.edges[n] for n in inputs], [self.constants.get(n) for n in inputs], self.reference)
-        self.edges.update(zip(outputs, made, strict=True))
-        if not (inputs and all(n in self.constants for n in inputs) and self._folded(node)):
+        edges = infer_edges(
+            node, [self.edges[n] for n in inputs], [self.constants.get(n) for n in inputs], self.reference
+        )
+        self.edges.update(zip(outputs, edges, strict=True))
+        if not (inputs and all(n in self.constants for n in inputs) and self._fold(node)):
             self.nodes.append(node)
             self._makers.update(dict.fromkeys(outputs, node))
-            if inputs and count == 1 and all(n in self.constants or n in self._fixed for n in inputs):
-                self._fixed[outputs[0]] = None
+            if inputs and count == 1 and all(n in self.constants or n in self._as_floats for n in inputs):
+                self._as_floats[outputs[0]] = None
         return outputs
 
     def maker(self, name: str, op: str = "") -> Node | None:
-        """The node that makes an edge, if it is an `op`, or any unless one is said; None of inputs and constants."""
-        made = self._makers.get(name)
-        return made if made is not None and op in ("", made.op) else None
+        """Return the node that makes an edge, if it is an `op` or `op` is ""; None of inputs and constants."""
+        node = self._makers.get(name)
+        return node if node is not None and op in ("", node.op) else None
 
-    def _folded(self, node: Node) -> bool:
-        """Whether the results were kept as constants: those that float64 holds exactly, in exact arithmetic.
+    def _fold(self, node: Node) -> bool:
+        """Compute a node of constants; return whether the results were exact, and so were kept as constants.
 
-        Weights are rounded to codes in the file's type of floats, as every executor and exporter does it.
+        In exact arithmetic float64 must hold them. Weights are rounded to codes in the file's type of floats, as every
+        executor and exporter does it.
         """
         graph = self._graph((), ())
         if node.op in _ROUNDED_AS_WRITTEN:
             graph = replace(graph, reference="onnxruntime")
-        exact = Exactly(graph, self.constants, self._makers)
+        exact = ExactNumbers(graph, self.constants, self._makers)
         values = evaluate(node, graph, self.constants, exact)
         if any(isinstance(v, Interval) and not v.is_point for v in values):
             return False
         for name, value in zip(node.outputs, values, strict=True):
             edge = self.edges[name]
             array = value.low if isinstance(value, Interval) else np.asarray(value)
-            kind = _narrowed(edge.type, array)
+            kind = _constant_type(edge.type, array)
             self._keep(
                 Edge(name, edge.shape, edge.dtype, kind),
                 array.astype(np.int64) if isinstance(kind, Integers) else array,
@@ -131,59 +140,61 @@ class GraphBuilder:
         return True
 
     @classmethod
-    def beginning(cls, graph: Graph) -> GraphBuilder:
-        """The beginning of another form of a graph: its inputs and constants, none of its nodes."""
-        made = cls(graph.name, graph.reference, graph.file_names)
-        made._names = Names(made.edges, graph.edges, graph.file_names)
-        made.inputs = list(graph.inputs)
-        made.constants = dict(graph.constants)
-        made.edges.update({name: graph.edges[name] for name in (*graph.inputs, *graph.constants)})
-        return made
+    def begin_from(cls, graph: Graph) -> GraphBuilder:
+        """Begin a rewritten form of a graph, with its inputs and constants and none of its nodes."""
+        builder = cls(graph.name, graph.reference, graph.file_names)
+        builder._names = Names(builder.edges, graph.edges, graph.file_names)
+        builder.inputs = list(graph.inputs)
+        builder.constants = dict(graph.constants)
+        builder.edges.update({name: graph.edges[name] for name in (*graph.inputs, *graph.constants)})
+        return builder
 
     def repeat(self, node: Node) -> None:
-        """A node of another form of the graph under its name, its edges inferred again under theirs."""
+        """Add a node of the graph before under its names; its edges are inferred again."""
         self.add_all(node.op, *node.inputs, names=node.outputs, source=node.source, **dict(node.attributes))
         if self.nodes and self.nodes[-1].outputs == node.outputs:
             self.nodes[-1] = replace(self.nodes[-1], name=node.name)
 
     def value(self, name: str) -> Tensor | None:
-        """The numbers of a constant in the file's type; None for what is no constant."""
+        """Return a constant in the file's type, dequantized if that is a float type; None of other edges."""
         if name not in self.constants:
             return None
         edge, value = self.edges[name], self.constants[name]
         if not isinstance(edge.type, Integers) or (edge.type.is_plain and not edge.is_float):
             return value
-        made: Tensor = (value - edge.type.zero) * edge.type.scale
-        return cast(made, edge.dtype) if edge.is_float else made.astype(np.int64)
+        numbers: Tensor = (value - edge.type.zero) * edge.type.scale
+        return cast(numbers, edge.dtype) if edge.is_float else numbers.astype(np.int64)
 
     def in_floats(self, name: str) -> Tensor | None:
-        """The numbers of an edge as floats of the file compute them; None unless they depend on constants alone."""
-        todo = [name] if name in self._fixed else []
+        """Return an edge's numbers as the floats of the file give them; None unless they come from constants."""
+        todo = [name] if name in self._as_floats else []
         while todo:
             node = self._makers[todo[-1]]
-            if missing := [n for n in {*node.inputs} if n in self._fixed and self._fixed[n] is None]:
+            if missing := [n for n in {*node.inputs} if n in self._as_floats and self._as_floats[n] is None]:
                 todo += missing
             else:
-                self._fixed[todo.pop()] = self._as_written(node)
-        return self._fixed[name] if name in self._fixed else self.value(name)
+                self._as_floats[todo.pop()] = self._compute_in_floats(node)
+        return self._as_floats[name] if name in self._as_floats else self.value(name)
 
-    def _as_written(self, node: Node) -> Tensor:
-        """The numbers of a node of constants, and of what is known in floats."""
+    def _compute_in_floats(self, node: Node) -> Tensor:
+        """Compute a node of constants, and of numbers that were computed so before, in the floats of the file."""
         graph = replace(self._graph((), ()), reference="onnxruntime")
-        held = {n: self.constants[n] if n in self.constants else self._fixed[n] for n in node.inputs}
-        made = evaluate(node, graph, held, Exactly(graph, held, {}))[0]
+        held = {n: self.constants[n] if n in self.constants else self._as_floats[n] for n in node.inputs}
+        output = evaluate(node, graph, held, ExactNumbers(graph, held, {}))[0]
         edge = self.edges[node.outputs[0]]
-        return np.asarray(made if not isinstance(edge.type, Integers) else (made - edge.type.zero) * edge.type.scale)
+        return np.asarray(
+            output if not isinstance(edge.type, Integers) else (output - edge.type.zero) * edge.type.scale
+        )
 
     def build(self, outputs: tuple[str, ...], names: Mapping[str, str] = EMPTY) -> Graph:
-        """The graph of what `outputs` need; edges get the `names` that the file has for them."""
+        """Return the graph of the nodes that `outputs` depend on; edges get the `names` that the file has for them."""
         kept: list[Node] = []
         needed = set(outputs)
         for node in reversed(self.nodes):
             if needed & set(node.outputs):
                 kept.append(node)
                 needed |= set(node.inputs)
-        return renamed(self._graph(tuple(reversed(kept)), outputs), names)
+        return rename_edges(self._graph(tuple(reversed(kept)), outputs), names)
 
     def _graph(self, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> Graph:
         if not nodes and not outputs:
@@ -197,8 +208,8 @@ class GraphBuilder:
         return Graph(self.name, self.reference, nodes, edges, constants, inputs, outputs, self.file_names)
 
 
-def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
-    """Return the graph with other names of edges: those of the file, which `GraphBuilder.fresh` never makes."""
+def rename_edges(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """Return the graph with other names of edges: names of the file, which `GraphBuilder.fresh` never makes."""
     if not names:
         return graph
     to = {name: names.get(name, name) for name in graph.edges}
@@ -219,9 +230,9 @@ def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
 
 
 def _type_of(array: Tensor) -> EdgeType:
-    """Integers from the least to the greatest, of floats too if all are whole and small; -1 and 1 are bipolar."""
+    """Return the type of a constant: integers if all numbers are whole and small, bipolar if all are -1 and 1."""
     if array.dtype == object:
-        raise SpecError("texts are no numbers")
+        raise SpecError("texts are not numbers")
     floats = is_float(str(array.dtype))
     numbers = array.astype(np.float64) if floats else array.astype(np.int64)
     if not numbers.size:
@@ -229,14 +240,14 @@ def _type_of(array: Tensor) -> EdgeType:
     if floats and not (np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all()):
         return Reals()
     least, most = int(numbers.min()), int(numbers.max())
-    if floats and max(-least, most) > _MOST_INTEGER * 256:
+    if floats and max(-least, most) > _MAX_WHOLE_FLOAT:
         return Reals()
     step = 2 if numbers.ndim > 1 and (np.abs(numbers) == 1).all() else 1
     return Integers.between(least, most, step=step)
 
 
-def _narrowed(kind: EdgeType, array: Tensor) -> EdgeType:
-    """The type of a constant whose values are known."""
+def _constant_type(kind: EdgeType, array: Tensor) -> EdgeType:
+    """Return the type of a constant that was computed: integers as inferred, or else by its numbers."""
     if not isinstance(kind, Integers):
         return _type_of(array)
     return kind

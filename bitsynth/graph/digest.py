@@ -1,4 +1,4 @@
-"""The digest of a graph: of its nodes, edges and constants, whatever file they came from."""
+"""The digest of a graph: a hash of its nodes, edges and constants, the same for every file that gives them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from bitsynth.graph.ir import Graph
 
 
 def digest(graph: Graph) -> str:
-    """The SHA-256 of all that a graph says, in hexadecimal."""
-    made = hashlib.sha256()
-    _feed(made, graph)
-    return made.hexdigest()
+    """Return the SHA-256 of a graph's nodes, edges and constants, in hexadecimal."""
+    hasher = hashlib.sha256()
+    _feed(hasher, graph)
+    return hasher.hexdigest()
 
 
-def _feed(made: Any, value: Any) -> None:
-    """Add a value and its kind, so that no two values have one text."""
+def _feed(hasher: Any, value: Any) -> None:
+    """Hash a value together with its type, so that different values are different bytes."""
     if isinstance(value, np.ndarray | np.generic):
-        _feed(made, (value.dtype.name, value.shape))
-        made.update(np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<")).tobytes())
+        _feed(hasher, (value.dtype.name, value.shape))
+        hasher.update(np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<")).tobytes())
     elif is_dataclass(value):
-        _feed(made, {f.name: getattr(value, f.name) for f in fields(value)})
+        _feed(hasher, {f.name: getattr(value, f.name) for f in fields(value)})
     elif isinstance(value, Mapping):
-        _feed(made, [(key, value[key]) for key in sorted(value)])
+        _feed(hasher, [(key, value[key]) for key in sorted(value)])
     elif isinstance(value, list | tuple):
-        made.update(f"({len(value)}".encode())
+        hasher.update(f"({len(value)}".encode())
         for part in value:
-            _feed(made, part)
+            _feed(hasher, part)
     else:
         text = repr(value).encode()
-        made.update(f"{type(value).__name__} {len(text)} ".encode() + text)
+        hasher.update(f"{type(value).__name__} {len(text)} ".encode() + text)

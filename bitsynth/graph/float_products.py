@@ -1,4 +1,4 @@
-"""Products that a network computes in floats: what each costs, why, and what in the file to change."""
+"""Products that a network computes in floats: their cost, the reason, and the change to the file that avoids it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitsynth.errors import SpecError
-from bitsynth.graph.infer import inferred
+from bitsynth.graph.infer import infer_edges
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS, TABLE, Site
-from bitsynth.graph.ranges import real_factor
+from bitsynth.graph.ranges import find_real_factor
 from bitsynth.graph.types import Edge, Integers, Reals
 
 INPUT_OPTION = "--input-bits N"
-"""The option of commands that says that inputs hold codes; `codes` of `read` in Python."""
+"""The command-line option for inputs that hold codes; in Python the argument `codes` of `read`."""
 _CODES = Integers.between(0, 1, np.float32(1 / 255))
-"""Codes to try an input with: of one bit, so that no sum leaves int32, on a scale as images have it."""
+"""Codes to try for an input: of one bit, so that no accumulator leaves int32, on the scale of images."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class FloatProduct:
     """A convolution or matrix product of real numbers.
 
     Args:
-        node: Its name in the graph.
+        node: The name of the node.
         source: The node of the file: operator and name.
-        macs: Its multiply-accumulates.
-        why: Which of its factors carries no integers.
-        change: What to change, by the names of edges and nodes of the file.
-        input: The network's input that can be read as codes to make integers of it; empty if that does not help.
+        macs: The number of multiply-accumulates.
+        why: The factor that carries no integers, and the reason.
+        change: The change to the file that makes it a product of integers.
+        input: The input of the network that, read as codes, makes it a product of integers; empty if none does.
     """
 
     node: str
@@ -56,42 +56,43 @@ def is_float_product(graph: Graph, node: Node) -> bool:
     return node.op in PRODUCTS and not isinstance(graph.edges[node.outputs[0]].type, Integers)
 
 
-def float_products(graph: Graph) -> tuple[FloatProduct, ...]:
-    """Find the products of a graph that are computed in floats, in its order."""
+def find_float_products(graph: Graph) -> tuple[FloatProduct, ...]:
+    """Find the products of a graph that are computed in floats, in order."""
     nodes = [node for node in graph.nodes if is_float_product(graph, node)]
     if not nodes:
         return ()
     makers = graph.makers()
-    with_codes = {*_products_of_codes(graph)}
-    return tuple(_described(graph, node, makers, of_codes=node.name in with_codes) for node in nodes)
+    with_codes = {*_find_products_of_codes(graph)}
+    return tuple(_describe(graph, node, makers, of_codes=node.name in with_codes) for node in nodes)
 
 
-def _described(graph: Graph, node: Node, makers: dict[str, Node], *, of_codes: bool) -> FloatProduct:
-    given = tuple(graph.constants.get(name) for name in node.inputs)
-    factor, why = real_factor(Site(node, graph.edges_of(node.inputs), given, graph.reference))
+def _describe(graph: Graph, node: Node, makers: dict[str, Node], *, of_codes: bool) -> FloatProduct:
+    """Return a float product with the reason, and the change to the file that avoids it."""
+    constants = tuple(graph.constants.get(name) for name in node.inputs)
+    factor, why = find_real_factor(Site(node, graph.edges_of(node.inputs), constants, graph.reference))
     source = ""
     if factor is None:
         change = "use one scale for all, or one for each output channel"
     elif isinstance(factor.type, Integers):
-        change = f"round the zero points of {_origin(graph, factor.name, makers)}"
+        change = f"round the zero points of {_find_origin(graph, factor.name, makers)}"
     elif factor.name in graph.constants:
         change = f"quantize the weights of {node}"
     else:
-        change = f"put a quantizer between {_origin(graph, factor.name, makers)} and {node}"
-        source = next(_real_inputs(graph, factor.name, makers), "") if of_codes else ""
+        change = f"put a quantizer between {_find_origin(graph, factor.name, makers)} and {node}"
+        source = next(_find_real_inputs(graph, factor.name, makers), "") if of_codes else ""
     if source:
         change += f", or, if input {source} holds codes, say so with {INPUT_OPTION}"
     return FloatProduct(node.name, str(node), multiply_accumulates(graph, node), why, change, source)
 
 
-def _origin(graph: Graph, edge: str, makers: dict[str, Node]) -> str:
+def _find_origin(graph: Graph, edge: str, makers: dict[str, Node]) -> str:
     """Return what computes an edge's numbers: an input, or the last node before that does more than move elements."""
-    while (made := makers.get(edge)) is not None and TABLE[made.op].kind == "move":
-        edge = made.inputs[0]
-    return str(made) if made is not None else f"input {edge}"
+    while (maker := makers.get(edge)) is not None and TABLE[maker.op].kind == "move":
+        edge = maker.inputs[0]
+    return str(maker) if maker is not None else f"input {edge}"
 
 
-def _real_inputs(graph: Graph, edge: str, makers: dict[str, Node]) -> Iterator[str]:
+def _find_real_inputs(graph: Graph, edge: str, makers: dict[str, Node]) -> Iterator[str]:
     """Find the network's inputs of real numbers that an edge of real numbers is computed from, the nearest first."""
     left, seen = [edge], {edge}
     while left:
@@ -104,7 +105,7 @@ def _real_inputs(graph: Graph, edge: str, makers: dict[str, Node]) -> Iterator[s
         left += before
 
 
-def _products_of_codes(graph: Graph) -> Iterator[str]:
+def _find_products_of_codes(graph: Graph) -> Iterator[str]:
     """Find products that would be of integers if inputs of real numbers held codes, by name."""
     readers = graph.readers()
     edges = dict(graph.edges)
@@ -116,9 +117,9 @@ def _products_of_codes(graph: Graph) -> Iterator[str]:
         if all(edge is graph.edges[edge.name] for edge in inputs):
             continue
         try:
-            made = inferred(node, inputs, [graph.constants.get(name) for name in node.inputs], graph.reference)
+            outputs = infer_edges(node, inputs, [graph.constants.get(name) for name in node.inputs], graph.reference)
         except SpecError:
             continue
-        edges.update(zip(node.outputs, made, strict=True))
-        if node.op in PRODUCTS and isinstance(made[0].type, Integers):
+        edges.update(zip(node.outputs, outputs, strict=True))
+        if node.op in PRODUCTS and isinstance(outputs[0].type, Integers):
             yield node.name

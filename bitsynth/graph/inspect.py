@@ -1,4 +1,4 @@
-"""What is known of a network before it is compiled: per node what it carries, ranges, weights, and why floats stay."""
+"""Facts of a network before it is compiled: types and ranges of edges, weights, and why products stay in floats."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.float_products import FloatProduct, float_products, multiply_accumulates
+from bitsynth.graph.float_products import FloatProduct, find_float_products, multiply_accumulates
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
-from bitsynth.graph.overflow import overflows
+from bitsynth.graph.overflow import find_overflows
 from bitsynth.graph.types import Edge, Integers
 
 _SUMS = (*PRODUCTS, "sum_pool", "reduce_sum")
@@ -19,19 +19,19 @@ _SUMS = (*PRODUCTS, "sum_pool", "reduce_sum")
 
 @dataclass(frozen=True)
 class EdgeFacts:
-    """What an edge carries.
+    """The type of an edge.
 
     Args:
-        name: The edge's.
-        shape: Its axes.
-        dtype: The type of the file.
+        name: The name of the edge.
+        shape: The sizes of its axes.
+        dtype: The type in the file.
         carries: `codes`, `sums` or `reals`.
-        bits: Bits that tell its integers apart; 0 of reals.
+        bits: The bits of its codes; 0 of reals.
         encoding: unsigned, signed, ternary or bipolar; empty of reals.
         least: The least integer; None of reals.
         most: The greatest integer; None of reals.
-        scale: The number one step stands for; several if channels differ.
-        zero: The integers that stand for 0.
+        scale: The scale; several if channels differ.
+        zero: The zero point; several if channels differ.
     """
 
     name: str
@@ -47,7 +47,7 @@ class EdgeFacts:
 
     @classmethod
     def of(cls, edge: Edge, *, sums: bool = False) -> EdgeFacts:
-        """The facts of an edge, which has `sums` or, if they are as small, codes."""
+        """Return the facts of an edge; integers of more than 8 bits are accumulators, others if `sums` says so."""
         kind = edge.type
         if not isinstance(kind, Integers):
             return cls(edge.name, edge.shape, edge.dtype, "reals")
@@ -68,7 +68,7 @@ class EdgeFacts:
 
 @dataclass(frozen=True)
 class WeightFacts:
-    """The weights of a node: what they are, bytes in the file's type and packed to their bits."""
+    """The weights of a node: their type, their bytes in the file, and their bytes packed to few bits."""
 
     edge: EdgeFacts
     file_bytes: int
@@ -77,18 +77,18 @@ class WeightFacts:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What a node became.
+    """The meaning of a node of the file.
 
     Args:
-        node: Its name.
-        op: Its row of the table.
+        node: The name of the node in the graph.
+        op: The operator, a row of the table.
         source: The node of the file: operator and name.
-        outputs: What it makes.
-        weights: Those of a product with a constant; None of others.
-        macs: Multiply-accumulates.
-        stays_float: Why a product is computed in floats; empty if it is not.
-        change: What to change in the file, or to say of it, so that a product is not computed in floats.
-        note: What a reader should know beside that.
+        outputs: The edges that it makes.
+        weights: The constant factor of a product; None of other nodes.
+        macs: The number of multiply-accumulates.
+        stays_float: The reason why a product is computed in floats; empty if it is not.
+        change: The change to the file, or the option, that makes it a product of integers.
+        note: A likely mistake in the file; empty if none was found.
     """
 
     node: str
@@ -104,7 +104,7 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """What a network is: its inputs, its nodes, its outputs by name, and what was warned of when it was read."""
+    """Facts of a network: inputs, nodes, the names of outputs, and warnings of the import."""
 
     name: str
     reference: str
@@ -129,24 +129,26 @@ class NetworkFacts:
         return tuple(n.weights for n in self.nodes if n.weights)
 
 
-def inspected(graph: Graph) -> NetworkFacts:
-    """The facts of a network."""
+def inspect_graph(graph: Graph) -> NetworkFacts:
+    """Return the facts of a network."""
     inputs = tuple(EdgeFacts.of(graph.edges[name]) for name in graph.inputs)
-    floats = {product.node: product for product in float_products(graph)}
-    nodes = tuple(_of_node(graph, node, floats.get(node.name)) for node in graph.nodes)
-    return NetworkFacts(graph.name, graph.reference, inputs, nodes, graph.outputs, overflows(graph))
+    floats = {product.node: product for product in find_float_products(graph)}
+    nodes = tuple(_describe_node(graph, node, floats.get(node.name)) for node in graph.nodes)
+    return NetworkFacts(graph.name, graph.reference, inputs, nodes, graph.outputs, find_overflows(graph))
 
 
-def _of_node(graph: Graph, node: Node, product: FloatProduct | None) -> NodeFacts:
+def _describe_node(graph: Graph, node: Node, product: FloatProduct | None) -> NodeFacts:
+    """Return the facts of a node; `product` is set if it is a float product."""
     edges = graph.edges_of(node.outputs)
-    weights = _weights(graph, node) if node.op in PRODUCTS else None
+    weights = _describe_weights(graph, node) if node.op in PRODUCTS else None
     why, change = (product.why, product.change) if product else ("", "")
-    made = tuple(EdgeFacts.of(e, sums=node.op in _SUMS) for e in edges)
+    outputs = tuple(EdgeFacts.of(e, sums=node.op in _SUMS) for e in edges)
     macs, note = multiply_accumulates(graph, node), _note(graph, node)
-    return NodeFacts(node.name, node.op, node.source, made, weights, macs, why, change, note)
+    return NodeFacts(node.name, node.op, node.source, outputs, weights, macs, why, change, note)
 
 
-def _weights(graph: Graph, node: Node) -> WeightFacts | None:
+def _describe_weights(graph: Graph, node: Node) -> WeightFacts | None:
+    """Return the facts of a product's constant factor; None if there is none."""
     name = next((n for n in reversed(node.inputs) if n in graph.constants), None)
     if name is None:
         return None
@@ -157,13 +159,13 @@ def _weights(graph: Graph, node: Node) -> WeightFacts | None:
 
 
 def _bits(dtype: str) -> int:
-    """Bits of a number in a type of the file."""
+    """Return the bits of a number of a type of the file."""
     digits = "".join(c for c in dtype if c.isdigit())
     return int(digits) if digits else 8
 
 
 def _note(graph: Graph, node: Node) -> str:
-    """What the file says that it can hardly mean."""
+    """Return a warning of a likely mistake in the file; "" if there is none."""
     if node.attributes.get("rounding") == "BIPOLAR" and (graph.makers().get(node.inputs[0]) or node).op == "relu":
         return "gives 1 for every input: after Relu all are 0 or more; export it as a Quant of 1 bit, unsigned"
     kind = graph.edges[node.outputs[0]].type
@@ -173,7 +175,7 @@ def _note(graph: Graph, node: Node) -> str:
 
 
 def as_json(facts: NetworkFacts) -> dict[str, Any]:
-    """The facts as plain values for JSON."""
+    """Return the facts as plain values for JSON."""
     totals = {
         "macs": facts.macs,
         "float_macs": facts.float_macs,

@@ -1,4 +1,4 @@
-"""The typed graph of a network: immutable, its nodes in an order in which they can run."""
+"""The typed graph of a network. It is immutable, and its nodes are in an order in which they can run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Node:
-    """An operation of the table `operators.TABLE` on edges, by name.
+    """An operation on edges: a row of the table `operators.TABLE`, applied.
 
     Args:
-        name: Unique; the file's name of the node it was made from, a suffix if that became several.
-        op: A row of the table.
-        inputs: Edges it reads, in order.
-        outputs: Edges it makes.
-        attributes: Numbers, texts and arrays that the row says.
+        name: A unique name: that of its first output, or of the node that it replaced.
+        op: The name of its row of the table.
+        inputs: The edges that it reads, in order.
+        outputs: The edges that it makes.
+        attributes: The numbers, texts and arrays that the row asks for.
         source: The node of the file: operator and name.
     """
 
@@ -41,19 +41,19 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A network: `nodes` in order, every edge by name, constants among them with their values.
+    """A network: nodes in order, and every edge by name.
 
-    The value of a constant of type `Integers` is its integers in int64, of any other an array of floats.
+    The value of a constant of type `Integers` is its integers in int64; other constants are arrays of floats.
 
     Args:
-        name: The network's.
-        reference: The named reference its results are defined by: exact, onnxruntime or onnx.
-        nodes: Each after those whose outputs it reads.
-        edges: Every edge by name.
-        constants: Values of edges that no node makes.
-        inputs: Edges the caller gives.
-        outputs: Edges the caller gets.
-        file_names: Every name that the file uses for an edge, those of edges that no longer exist included.
+        name: The name of the network.
+        reference: The named reference that defines its results: exact, onnxruntime or onnx.
+        nodes: The nodes, each after those whose outputs it reads.
+        edges: Every edge by name, constants included.
+        constants: The values of edges that no node makes.
+        inputs: The edges that the caller gives.
+        outputs: The edges that the caller gets.
+        file_names: Every name that the file uses for an edge, also for edges that no longer exist.
     """
 
     name: str
@@ -67,43 +67,43 @@ class Graph:
 
     @cached_property
     def output_set(self) -> frozenset[str]:
-        """The edges of `outputs`, to look one up in time that does not grow with their number."""
+        """The edges of `outputs` as a set."""
         return frozenset(self.outputs)
 
     @cached_property
     def may_leave_float64(self) -> bool:
-        """Whether numbers may be greater than float64 holds: powers are, of what float32 holds."""
+        """Whether numbers may be larger than float64 holds: powers of float32 numbers may be."""
         return any(node.op in ("exp", "power") for node in self.nodes)
 
     def edges_of(self, names: tuple[str, ...]) -> tuple[Edge, ...]:
-        """The edges of these names."""
+        """Return the edges of these names."""
         return tuple(self.edges[name] for name in names)
 
     def readers(self) -> dict[str, list[Node]]:
-        """The nodes that read each edge, in order; an edge that is read twice by one has it once."""
-        found: dict[str, list[Node]] = {name: [] for name in self.edges}
+        """Return the nodes that read each edge, in order; a node that reads an edge twice is there once."""
+        readers: dict[str, list[Node]] = {name: [] for name in self.edges}
         for node in self.nodes:
             for name in dict.fromkeys(node.inputs):
-                found[name].append(node)
-        return found
+                readers[name].append(node)
+        return readers
 
     def makers(self) -> dict[str, Node]:
-        """The node that makes each edge."""
+        """Return the node that makes each edge."""
         return {name: node for node in self.nodes for name in node.outputs}
 
     def check(self) -> None:
-        """SpecError unless each edge is made once, before it is read, and is what the table says of its node."""
-        from bitsynth.graph.infer import inferred
+        """Raise SpecError unless each edge is made once, before it is read, and is as its node's operator infers it."""
+        from bitsynth.graph.infer import infer_edges
 
         known = {*self.inputs, *self.constants}
         for node in self.nodes:
             if missing := [name for name in node.inputs if name not in known]:
                 raise SpecError(f"{node} reads {', '.join(missing)}, which nothing before it makes")
             if again := [name for name in node.outputs if name in known]:
-                raise SpecError(f"{node} makes {', '.join(again)}, which is there already")
+                raise SpecError(f"{node} makes {', '.join(again)}, which exists already")
             given = [self.constants.get(name) for name in node.inputs]
-            made = inferred(node, self.edges_of(node.inputs), given, self.reference)
-            for edge, want in zip(self.edges_of(node.outputs), made, strict=True):
+            inferred = infer_edges(node, self.edges_of(node.inputs), given, self.reference)
+            for edge, want in zip(self.edges_of(node.outputs), inferred, strict=True):
                 if (edge.shape, edge.dtype, type(edge.type)) != (want.shape, want.dtype, type(want.type)):
                     raise SpecError(f"{node}: {edge.name} is {edge.shape} {edge.dtype}, not {want.shape} {want.dtype}")
             known |= set(node.outputs)
@@ -113,6 +113,7 @@ class Graph:
             self._check_constant(self.edges[name], value)
 
     def _check_constant(self, edge: Edge, value: Tensor) -> None:
+        """Raise SpecError unless a constant has the shape of its edge, and its integers are within their limits."""
         if value.shape != edge.shape:
             raise SpecError(f"the constant {edge.name} has shape {value.shape}, not {edge.shape}")
         kind = edge.type

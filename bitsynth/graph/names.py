@@ -1,4 +1,4 @@
-"""Names of edges that the product makes: the one place that makes them."""
+"""New names of edges and buffers; they are made here alone."""
 
 from __future__ import annotations
 

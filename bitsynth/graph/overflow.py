@@ -1,7 +1,7 @@
-"""Sums of a file's integers that may leave the type that the file has for them, and biases that were cut to its ends.
+"""Warnings of integer sums that may overflow their type in the file, and of biases that were clipped to its limits.
 
-Integers of a type wrap, by the standard and in every runtime, so such a network has exact results, which are hardly
-those that were meant: tools that quantize a bias by too small a scale cut it to the ends of int32.
+Integers wrap, by the standard and in every runtime, so the results of such a network are defined, but hardly what was
+meant: tools that quantize a bias by too small a scale clip it to the limits of int32.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
-from bitsynth.graph.types import INT32, Edge, Integers, Tensor, limits, whole
+from bitsynth.graph.types import INT32, Edge, Integers, Tensor, full_range, limits
 
 _Ends = tuple[Tensor, Tensor]
 _RULES: dict[str, Callable[[_Ends, _Ends], _Ends]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
 }
-"""The least and the greatest results of operands that lie between two ends."""
+"""The least and the greatest result, from the least and the greatest value of both operands."""
 
 
-def overflows(graph: Graph) -> tuple[str, ...]:
-    """Return a line for each node of the file whose sums may wrap, or whose bias holds an end of int32.
+def find_overflows(graph: Graph) -> tuple[str, ...]:
+    """Return a warning for each node of the file whose sums may wrap, or whose bias holds an end of int32.
 
-    A node of operands that may be any integer of their type is left out: nothing is known of its sums.
+    A node whose operands may be any integer of their type is left out: nothing is known of its sums.
     """
     makers = graph.makers()
-    found: dict[str, str] = {}
+    warnings: dict[str, str] = {}
     for node in graph.nodes:
-        warning = _wraps(graph, node) or _cut_bias(graph, node, makers)
+        warning = _describe_wrap(graph, node) or _describe_cut_bias(graph, node, makers)
         if warning:
-            found.setdefault(str(node), f"{node}: {warning}")
-    return tuple(found.values())
+            warnings.setdefault(str(node), f"{node}: {warning}")
+    return tuple(warnings.values())
 
 
-def _wraps(graph: Graph, node: Node) -> str:
+def _describe_wrap(graph: Graph, node: Node) -> str:
     """Return the warning for a sum that may leave its integer type; "" for other nodes."""
     edge = graph.edges[node.outputs[0]]
     if node.op not in _RULES or edge.is_float or edge.dtype == "bool":
@@ -67,7 +67,7 @@ def _ends(graph: Graph, name: str) -> _Ends | None:
 
 def _is_unknown(edge: Edge, kind: Integers) -> bool:
     """Return whether an edge may carry any integer of its type."""
-    every = whole(edge.dtype)
+    every = full_range(edge.dtype)
     return (kind.least, kind.most) == (every.least, every.most)
 
 
@@ -76,7 +76,7 @@ def _extremes(ends: _Ends) -> tuple[Tensor, Tensor]:
     return ends[0].min(), ends[1].max()
 
 
-def _cut_bias(graph: Graph, node: Node, makers: Mapping[str, Node]) -> str:
+def _describe_cut_bias(graph: Graph, node: Node, makers: Mapping[str, Node]) -> str:
     """Return the warning for a bias of a product that has elements at an end of int32; "" for other nodes."""
     if node.op != "add" or not any(name in makers and makers[name].op in PRODUCTS for name in node.inputs):
         return ""

@@ -1,4 +1,7 @@
-"""Ranges of sums of products, channel by channel, from the weights as they are."""
+"""Ranges of accumulators of products, channel by channel, computed from constant weights.
+
+Example: with the weights 2 and -1, and inputs from 0 to 15, the accumulator lies between -15 and 30.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bitsynth.graph.types import Edge, Integers, Shape, Tensor, compressed
+from bitsynth.graph.types import Edge, Integers, Shape, Tensor, compress
 
 if TYPE_CHECKING:
     from bitsynth.graph.operators.site import Site
 
+_MAX_BOUND = 2.0**62
 
-_WIDEST = 2.0**62
 
+def infer_convolution(site: Site) -> Integers | None:
+    """Return the type of a convolution's accumulators; None if they are real numbers.
 
-def convolved(site: Site) -> Integers | None:
-    """The type of a convolution's sums; None unless both factors carry integers on scales that leave the sum.
-
-    Channels of the image may have scales of their own where no two meet, as in depthwise convolutions. Padding is
-    0, so a window may hold it; where there is none, an element is one of the image's.
+    They are integers if both factors are, on scales that are constant along the sum. Channels of the image may have
+    different scales where no sum has two of them, as in depthwise convolutions. With padding, a window may hold zeros.
     """
     kinds = site.integers()
     if kinds is None or not all(k.is_centred for k in kinds):
@@ -27,21 +29,21 @@ def convolved(site: Site) -> Integers | None:
     x, w = kinds
     window = site["window"]
     axes = len(site.inputs[0].shape)
-    of_x = _of_groups(x.scale, site.inputs[0].shape, site["groups"])
-    if of_x is None or not _only(w.scale, (0,), axes):
+    of_x = _scale_by_group(x.scale, site.inputs[0].shape, site["groups"])
+    if of_x is None or not _varies_along_only(w.scale, (0,), axes):
         return None
     low, high = _image_range(x, axes, padded=any(window.begins) or any(window.ends) or window.ceil)
     bounds = _weight_bounds(site, 1, w)
-    sums = [sums_between(np.broadcast_to(b, site.inputs[1].shape), low, high, site["groups"]) for b in bounds]
+    sums = [bound_sums(np.broadcast_to(b, site.inputs[1].shape), low, high, site["groups"]) for b in bounds]
     of_x = of_x if of_x.size == 1 else np.repeat(of_x, site.inputs[1].shape[0] // of_x.size)
-    scale = _along_channels(of_x * w.scale.reshape(-1), axes)
-    made = np.minimum.reduce([s[0] for s in sums]), np.maximum.reduce([s[1] for s in sums])
-    least, most = (compressed(b.reshape(1, -1, *[1] * (axes - 2))) for b in made)
+    scale = _scale_by_channel(of_x * w.scale.reshape(-1), axes)
+    bounds_of_channels = np.minimum.reduce([s[0] for s in sums]), np.maximum.reduce([s[1] for s in sums])
+    least, most = (compress(b.reshape(1, -1, *[1] * (axes - 2))) for b in bounds_of_channels)
     return Integers(least, most, scale)
 
 
-def real_factor(site: Site) -> tuple[Edge | None, str]:
-    """Find the factor for which a product is of real numbers, and say why; None if it takes both factors."""
+def find_real_factor(site: Site) -> tuple[Edge | None, str]:
+    """Return the factor that makes a product one of real numbers, and the reason; None if only both do together."""
     for edge, value in zip(site.inputs, site.given, strict=True):
         kind, what = edge.type, "weights" if value is not None else "activations"
         if not isinstance(kind, Integers):
@@ -53,12 +55,12 @@ def real_factor(site: Site) -> tuple[Edge | None, str]:
 
 
 def is_per_channel(bound: Tensor, rank: int) -> bool:
-    """Whether a bound of an edge of so many axes is one for all, or differs by channel, axis 1, alone."""
+    """Return whether a bound of an edge of `rank` axes is one number, or differs along channels (axis 1) alone."""
     return bound.ndim == 0 or (bound.ndim == rank and all(n == 1 for k, n in enumerate(bound.shape) if k != 1))
 
 
 def _image_range(x: Integers, rank: int, *, padded: bool) -> tuple[Tensor, Tensor]:
-    """The least and greatest element without its zero point, for each channel or for all."""
+    """Return the least and the greatest element minus the zero point, for each channel or for all."""
     low, high = (x.low - x.zero).astype(np.int64), (x.high - x.zero).astype(np.int64)
     if not (is_per_channel(low, rank) and is_per_channel(high, rank)):
         low, high = np.asarray(low.min()), np.asarray(high.max())
@@ -67,14 +69,17 @@ def _image_range(x: Integers, rank: int, *, padded: bool) -> tuple[Tensor, Tenso
 
 
 def _weight_bounds(site: Site, index: int, kind: Integers) -> list[Tensor]:
-    """The weights without their zero points; the least and the greatest if they are no constants."""
+    """Return constant weights minus their zero points; of other weights the least and the greatest."""
     value = site.given[index]
     ends = [kind.low, kind.high] if value is None else [value]
     return [(end - kind.zero).astype(np.int64) for end in ends]
 
 
-def sums_between(weights: Tensor, low: Tensor, high: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    """Least and greatest sum for each output channel of weights (OC, IC / groups, ...), on inputs from low to high."""
+def bound_sums(weights: Tensor, low: Tensor, high: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """Return the least and the greatest sum for each output channel, for inputs from `low` to `high`.
+
+    `weights` are (OC, IC / groups, ...); `low` and `high` are one number, or one for each input channel.
+    """
     if low.size == high.size == 1:
         flat = weights.reshape(1, weights.shape[0], 1, -1)
     else:
@@ -86,8 +91,8 @@ def sums_between(weights: Tensor, low: Tensor, high: Tensor, groups: int) -> tup
     return least.sum(2).reshape(-1), most.sum(2).reshape(-1)
 
 
-def multiplied(site: Site) -> Integers | None:
-    """The type of a matrix product's sums; None unless both factors carry integers on scales that leave the sum."""
+def infer_matmul(site: Site) -> Integers | None:
+    """Return the type of a matrix product's accumulators; None if they are real numbers."""
     kinds = site.integers()
     if kinds is None or not all(k.is_centred for k in kinds):
         return None
@@ -95,36 +100,36 @@ def multiplied(site: Site) -> Integers | None:
     rows, columns = (e.shape for e in site.inputs)
     whole = min(len(rows), len(columns)) > 1
     if (
-        not _free(a.scale, -1, rows)
-        or not _free(b.scale, -2, columns)
+        not _is_constant_along(a.scale, -1, rows)
+        or not _is_constant_along(b.scale, -2, columns)
         or (not whole and a.scale.size * b.scale.size > 1)
     ):
         return None
     first, second = site.given
     if whole and first is None and second is not None:
-        least, most = _by_columns(a, _centred(b, second, columns))
+        least, most = _bound_columns(a, _subtract_zero(b, second, columns))
     elif whole and second is None and first is not None:
-        bounds = _by_columns(b, _centred(a, first, rows).swapaxes(-1, -2), -2)
+        bounds = _bound_columns(b, _subtract_zero(a, first, rows).swapaxes(-1, -2), -2)
         least, most = (bound.swapaxes(-1, -2) for bound in bounds)
     else:
         ends = [[end - k.zero for end in (k.low, k.high)] for k in (a, b)]
         products = [f(x) * g(y) for x in ends[0] for y in ends[1] for f in (np.min, np.max) for g in (np.min, np.max)]
-        least, most = (_clamped(f(products) * rows[-1]) for f in (min, max))
-    return Integers(compressed(least), compressed(most), compressed(a.scale * b.scale))
+        least, most = (_clamp(f(products) * rows[-1]) for f in (min, max))
+    return Integers(compress(least), compress(most), compress(a.scale * b.scale))
 
 
-def _clamped(bound: float) -> Tensor:
-    """A bound as an integer, or an end of those that are far more than int32 holds."""
-    return np.asarray(min(max(bound, -_WIDEST), _WIDEST), np.int64)
+def _clamp(bound: float) -> Tensor:
+    """Return a bound as an integer, clamped to a range far beyond int32."""
+    return np.asarray(min(max(bound, -_MAX_BOUND), _MAX_BOUND), np.int64)
 
 
-def _centred(kind: Integers, value: Tensor, shape: Shape) -> Tensor:
-    """Constants without their zero points."""
+def _subtract_zero(kind: Integers, value: Tensor, shape: Shape) -> Tensor:
+    """Return constants minus their zero points."""
     return np.broadcast_to((value - kind.zero).astype(np.int64), shape)
 
 
-def _by_columns(a: Integers, weights: Tensor, axis: int = -1) -> tuple[Tensor, Tensor]:
-    """Bounds (..., 1, N) of sums with constant weights (..., K, N); of factors that may differ along K."""
+def _bound_columns(a: Integers, weights: Tensor, axis: int = -1) -> tuple[Tensor, Tensor]:
+    """Return bounds (..., 1, N) of sums of a factor, whose limits may differ along K, with weights (..., K, N)."""
     low, high = (a.low - a.zero).astype(np.int64), (a.high - a.zero).astype(np.int64)
     along = all(b.ndim == 0 or (b.ndim >= -axis and b.size == b.shape[axis] == weights.shape[-2]) for b in (low, high))
     if along:
@@ -135,27 +140,27 @@ def _by_columns(a: Integers, weights: Tensor, axis: int = -1) -> tuple[Tensor, T
     return np.minimum(*ends).sum(-2, keepdims=True), np.maximum(*ends).sum(-2, keepdims=True)
 
 
-def _only(scale: Tensor, axes: tuple[int, ...], count: int) -> bool:
-    """Whether a scale that broadcasts to so many axes varies along these alone."""
+def _varies_along_only(scale: Tensor, axes: tuple[int, ...], count: int) -> bool:
+    """Return whether a scale that broadcasts to `count` axes varies along `axes` alone."""
     first = count - scale.ndim
     return all(n == 1 or k + first in axes for k, n in enumerate(scale.shape))
 
 
-def _free(scale: Tensor, axis: int, shape: Shape) -> bool:
-    """Whether a scale is the same all along an axis, and has as many axes as the factor or none."""
+def _is_constant_along(scale: Tensor, axis: int, shape: Shape) -> bool:
+    """Return whether a scale is constant along an axis, and has as many axes as the factor or is one number."""
     return scale.size == 1 or (scale.ndim == len(shape) and scale.shape[axis] == 1)
 
 
-def _of_groups(scale: Tensor, shape: Shape, groups: int) -> Tensor | None:
-    """The scale of an image, one for all or, where channels differ, one a group; None if they differ within one."""
+def _scale_by_group(scale: Tensor, shape: Shape, groups: int) -> Tensor | None:
+    """Return the scale of an image, one for all or one a group; None if scales differ within a group."""
     if scale.size == 1:
         return scale.reshape(1)
-    if not _only(scale, (1,), len(shape)):
+    if not _varies_along_only(scale, (1,), len(shape)):
         return None
-    found = scale.reshape(groups, -1)
-    return found[:, 0] if (found == found[:, :1]).all() else None
+    by_group = scale.reshape(groups, -1)
+    return by_group[:, 0] if (by_group == by_group[:, :1]).all() else None
 
 
-def _along_channels(scale: Tensor, axes: int) -> Tensor:
-    """The scales of weights (OC, 1, ...) as those of sums (1, OC, ...)."""
+def _scale_by_channel(scale: Tensor, axes: int) -> Tensor:
+    """Return the scales of weights (OC, 1, ...) as scales of accumulators (1, OC, ...)."""
     return scale.reshape(()) if scale.size == 1 else scale.reshape(1, -1, *[1] * (axes - 2))

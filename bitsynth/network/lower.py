@@ -11,19 +11,17 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.names import Names
 from bitsynth.graph.operators import PRODUCTS
+from bitsynth.graph.passes import run_passes
 from bitsynth.graph.types import Edge
 from bitsynth.layers.planning import plans_kept
 from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.differences import distributed
 from bitsynth.network.fusion import MATCHERS
 from bitsynth.network.fusion.codes import kept_layouts
 from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.passes import lowering_passes
 from bitsynth.network.plain import conversion, filled, plain_groups
 from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
-from bitsynth.network.rows import in_rows
-from bitsynth.network.sinking import sunk
-from bitsynth.network.unread import without_unread
 
 _MAX_PRODUCTS = 4096
 """A layer, or one of glue, takes about 13 ms to be chosen, proved and written: this many about a minute."""
@@ -40,7 +38,7 @@ def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
             f"{products:,} convolutions and matrix products, more than the {_MAX_PRODUCTS:,} that are compiled "
             "as one network; cut it in parts, and compile each"
         )
-    def_use = DefUse(without_unread(sunk(in_rows(distributed(graph)), target), target), target)
+    def_use = DefUse(run_passes(graph, lowering_passes(target)), target)
     with plans_kept():
         assembly = _Assembly(def_use, sort_groups(cover(def_use)))
         return assembly.program()

@@ -8,8 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from bitsynth.graph.float_products import FloatProduct, float_products, is_float_product, multiply_accumulates
-from bitsynth.graph.overflow import overflows
+from bitsynth.graph.float_products import FloatProduct, find_float_products, is_float_product, multiply_accumulates
+from bitsynth.graph.overflow import find_overflows
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.arena import ArenaPlan
 from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, NetworkStep, PlainStep
@@ -107,7 +107,7 @@ def report(program: NetworkProgram, plan: ArenaPlan, weight_bytes: int) -> Netwo
     graph = program.graph
     names = graph.name, graph.reference, program.isa, program.threads
     memory = plan.bytes, plan.bound, weight_bytes
-    return NetworkReport(*names, steps, *memory, program.cpu, _products(program), overflows(graph))
+    return NetworkReport(*names, steps, *memory, program.cpu, _products(program), find_overflows(graph))
 
 
 def _products(program: NetworkProgram) -> ProductWork:
@@ -115,7 +115,7 @@ def _products(program: NetworkProgram) -> ProductWork:
     graph = program.graph
     in_layers = {name for step in program.steps if isinstance(step, LayerStep) for name in step.nodes}
     plain = [n for n in graph.nodes if n.name not in in_layers and not is_float_product(graph, n)]
-    floats = sorted(float_products(graph), key=lambda product: -product.macs)
+    floats = sorted(find_float_products(graph), key=lambda product: -product.macs)
     every, of_integers = (sum(multiply_accumulates(graph, n) for n in nodes) for nodes in (graph.nodes, plain))
     return ProductWork(every, sum(product.macs for product in floats), of_integers, tuple(floats))
 

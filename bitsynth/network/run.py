@@ -11,7 +11,7 @@ import numpy as np
 
 from bitsynth.errors import SpecError
 from bitsynth.files import write_texts
-from bitsynth.graph.inspect import NetworkFacts, inspected
+from bitsynth.graph.inspect import NetworkFacts, inspect_graph
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers, Tensor, is_float
 from bitsynth.layers.layer import Call
@@ -115,7 +115,7 @@ class Network:
 
     def inspect(self) -> NetworkFacts:
         """Return the facts of each node, as `bitsynth inspect` shows them."""
-        return inspected(self.graph)
+        return inspect_graph(self.graph)
 
     @property
     def certificate(self) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Moves and maxima sink below the chain to codes that follows them: fewer bits are moved, and products make codes."""
+"""Moves and maxima sink below the nodes that make codes: codes have fewer bits to move, and products make codes.
+
+This pass stays in `network/`, because its maxima need the analysis of `network/formulas`: a maximum may only sink below
+functions that are proved to increase.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import numpy as np
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
+from bitsynth.graph.passes.driver import rewrite
 from bitsynth.graph.types import Integers
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import Chain, StepFunction, find_chain, find_step_function
@@ -16,62 +21,72 @@ from bitsynth.network.formulas.step_functions import find_real_step_function
 from bitsynth.network.fusion.codes import operand_of
 
 _MOVES = ("reshape", "transpose", "depth_to_space", "space_to_depth", "resize")
-"""Moves that lose no element and add none but copies."""
+"""Moves that lose no element, and add none but copies."""
 
 
-def sunk(graph: Graph, target: NetworkTarget) -> Graph:
-    """The graph with moves and maxima of wide integers or real numbers after the elementwise nodes to codes.
+def sink_moves(graph: Graph, target: NetworkTarget) -> Graph:
+    """Move moves and maxima of wide integers or real numbers below the elementwise nodes that make codes of them.
 
-    What a move makes of f(x) is f of what it makes of x, for any f that is alike for all elements; so it is of maxima,
-    for any f that rises.
+    A move of f(x) is f of the moved x for every f that is the same for all elements, and the maximum of f(x) is f of
+    the maximum for every increasing f. It is repeated until nothing sinks, as a move may sink below several chains.
+
+    Given:
+        %m = max_pool(%accumulators)
+        %s = mul(%m, 0.1)
+        %q = quantize(%s)
+    Result:
+        %s.early = mul(%accumulators, 0.1)
+        %q.early = quantize(%s.early)
+        %q = max_pool(%q.early)
     """
-    while (made := _once(graph, target)) is not graph:
-        graph = made
+    while (sunk := _sink_once(graph, target)) is not graph:
+        graph = sunk
     return graph
 
 
-def _once(graph: Graph, target: NetworkTarget) -> Graph:
-    """The graph with each of them after one more chain; itself if there are none."""
+def _sink_once(graph: Graph, target: NetworkTarget) -> Graph:
+    """Return the graph with each move and maximum below the next chain of nodes; the graph itself if none sinks."""
     def_use = DefUse(graph, target)
-    chains = {node.name: chain for node in graph.nodes if (chain := _to_codes(def_use, node))}
+    chains = {node.name: chain for node in graph.nodes if (chain := _chain_to_codes(def_use, node))}
     if not chains:
         return graph
-    builder, done = GraphBuilder.beginning(graph), set[str]()
-    for node in graph.nodes:
+    done = set[str]()
+
+    def replace_node(builder: GraphBuilder, node: Node) -> bool:
         if node.name in done:
-            continue
+            return True
         chain = chains.get(node.name, ())
-        if not chain:
-            builder.repeat(node)
-            continue
-        _turned(builder, node, chain)
-        done |= {link.name for link in chain}
-    return builder.build(graph.outputs)
+        if chain:
+            _add_swapped(builder, node, chain)
+            done.update(link.name for link in chain)
+        return bool(chain)
+
+    return rewrite(graph, replace_node)
 
 
-def _to_codes(def_use: DefUse, node: Node) -> tuple[Node, ...]:
-    """The elementwise nodes after a move or maximum of what is no codes that make codes; none if it cannot sink."""
+def _chain_to_codes(def_use: DefUse, node: Node) -> tuple[Node, ...]:
+    """Return the nodes that make codes of a move or maximum of no codes; none if it cannot sink below them."""
     if node.op not in (*_MOVES, "max_pool") or operand_of(def_use.graph.edges[node.inputs[0]]):
         return ()
     if node.inputs[0] in def_use.graph.inputs and not def_use.carries_integers(node.inputs[0]):
         return ()
-    return _after_maximum(def_use, node) if node.op == "max_pool" else _after_move(def_use, node)
+    return _increasing_chain(def_use, node) if node.op == "max_pool" else _uniform_chain(def_use, node)
 
 
-def _after_move(def_use: DefUse, node: Node) -> tuple[Node, ...]:
-    """Nodes whose constants are alike for all elements."""
-    found: list[Node] = []
+def _uniform_chain(def_use: DefUse, node: Node) -> tuple[Node, ...]:
+    """Return the nodes from a move to codes, if each does the same to all elements; else none."""
+    chain: list[Node] = []
     edge = node.outputs[0]
-    while (reader := def_use.only_reader(edge)) and _is_alike(def_use, reader, edge):
-        found.append(reader)
+    while (reader := def_use.only_reader(edge)) and _is_uniform(def_use, reader, edge):
+        chain.append(reader)
         (edge,) = reader.outputs
         if operand_of(def_use.graph.edges[edge]):
-            return tuple(found)
+            return tuple(chain)
     return ()
 
 
-def _is_alike(def_use: DefUse, node: Node, edge: str) -> bool:
-    """Whether a node does the same to all elements of an edge, and leaves their shape."""
+def _is_uniform(def_use: DefUse, node: Node, edge: str) -> bool:
+    """Return whether a node does the same to all elements of an edge, and keeps their shape."""
     edges = def_use.graph.edges
     others = [e for e in node.inputs if e != edge]
     if TABLE[node.op].kind not in ("elementwise", "step") or edges[node.outputs[0]].shape != edges[edge].shape:
@@ -82,28 +97,28 @@ def _is_alike(def_use: DefUse, node: Node, edge: str) -> bool:
 
 
 def _size(value: Any) -> int:
-    """Elements of an attribute, of a tuple those of its largest."""
+    """Return the number of elements of an attribute; of a tuple that of its largest member."""
     return max(map(_size, value), default=0) if isinstance(value, tuple) else int(np.size(value))
 
 
-def _after_maximum(def_use: DefUse, node: Node) -> tuple[Node, ...]:
-    """The nodes of a chain that rises in every channel."""
+def _increasing_chain(def_use: DefUse, node: Node) -> tuple[Node, ...]:
+    """Return the nodes from a maximum to codes, if they increase in every channel; else none."""
     chain = find_chain(def_use, node.outputs[0])
     if chain is None or chain.constant_nodes or any(TABLE[n.op].kind == "move" for n in chain.nodes):
         return ()
-    found = _step_function(def_use.graph, chain)
-    return chain.nodes if found is not None and found.rising.all() else ()
+    step_function = _find_step_function(def_use.graph, chain)
+    return chain.nodes if step_function is not None and step_function.rising.all() else ()
 
 
-def _step_function(graph: Graph, chain: Chain) -> StepFunction | None:
-    """The step function of a chain from integers, or real numbers; of floats, which may be none, None."""
+def _find_step_function(graph: Graph, chain: Chain) -> StepFunction | None:
+    """Return the step function of a chain from integers, or from real numbers; None of floats, which may be NaN."""
     if isinstance(graph.edges[chain.start].type, Integers):
         return find_step_function(graph, chain)
     return find_real_step_function(graph, chain) if graph.reference == "exact" else None
 
 
-def _turned(builder: GraphBuilder, node: Node, chain: tuple[Node, ...]) -> None:
-    """Add the chain on what a node reads, then the node."""
+def _add_swapped(builder: GraphBuilder, node: Node, chain: tuple[Node, ...]) -> None:
+    """Add a chain on the input of a node, then the node on the result of the chain."""
     at = node.inputs[0]
     before = {node.outputs[0]: at}
     for link in chain:

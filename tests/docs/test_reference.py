@@ -16,7 +16,7 @@ import bitsynth
 from bitsynth import device, errors, layers
 from bitsynth.bench.baselines.caps import Cap
 from bitsynth.cli import interrupts
-from bitsynth.graph.read import channels_last_nodes, qonnx_nodes
+from bitsynth.graph.read import qonnx_nodes
 from bitsynth.graph.read.readers import custom_operators
 from bitsynth.isa import architecture, baseline_loops, step, tables
 from bitsynth.isa.functions import FUNCTIONS
@@ -117,7 +117,7 @@ def test_every_function_of_lane_expressions():
 
 OPERATORS = {
     "QONNX and FINN": qonnx_nodes.DOMAINS,
-    "Channels last of QONNX": (channels_last_nodes.DOMAIN,),
+    "Channels last of QONNX": (qonnx_nodes.CHANNELS_LAST_DOMAIN,),
     "ONNX Runtime": ("com.microsoft",),
     "Vitis AI and Quark": ("com.vai.quantize", "com.amd.quark"),
     "OpenVINO": ("org.openvinotoolkit",),

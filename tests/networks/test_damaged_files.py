@@ -169,7 +169,7 @@ def test_codes_are_of_inputs_that_no_quantizer_reads():
     graph = read(model(nodes, {"x": (1, 4), "u": (1, 4)}, given), codes=InputCodes(2, 0.5))
     assert graph.edges["x"].type == Reals()
     assert graph.edges["u"].integers.most == 3
-    with pytest.raises(SpecError, match="no input is of floats that no quantizer reads; do not say what codes"):
+    with pytest.raises(SpecError, match="no float input is without a quantizer; leave out the codes"):
         read(model(nodes[:1], {"x": (1, 4)}, given, outputs="q"), codes=InputCodes(2, 0.5))
 
 
@@ -207,7 +207,7 @@ def external(w, location, **info):
         ("../w.bin", "w: external data '../w.bin' lie outside the model's folder; save the model in one file"),
         ("/etc/passwd", "w: external data '/etc/passwd' lie outside the model's folder"),
         ("link", "w: external data 'link' lie outside the model's folder"),
-        ("none.bin", "w: external data 'none.bin' are not there; put the file beside the model"),
+        ("none.bin", "w: external data 'none.bin' do not exist; put the file beside the model"),
         ("a\0b", "w: external data 'a\\x00b' lie outside"),
         ("", "w: external data '' lie outside the model's folder"),
         ("short.bin", "w: its data do not fit its type and shape"),
@@ -259,20 +259,20 @@ def looping():
 BROKEN = {
     "Frob the_Frob: no operator that is compiled; replace it": broken(node=[node("Frob", "x")]),
     "Frob the_Frob: no operator of far that is compiled": broken(node=[node("Frob", "x", domain="far")]),
-    "Frob a: no operator that is compiled; replace it, or cut the network before it; likewise Grob": broken(
+    "Frob a: no operator that is compiled; replace it, or cut the network before it; the same holds for Grob": broken(
         node=[node("Frob", "x", "h", name="a"), node("Frob", "h", "i"), node("Grob", "i")]
     ),
     "FloatQuant the_FloatQuant: quantizes to small floats": broken(node=[node("FloatQuant", "x", domain=QONNX)]),
     "Loop again: control flow is not compiled; export": broken(node=[looping()]),
     "Relu the_Relu: nothing makes its input z": broken(node=[node("Relu", "z")]),
-    "Relu one: reads what it makes itself, in a cycle": broken(
+    "Relu one: depends on its own output; the graph has a cycle": broken(
         node=[node("Relu", "b", "a", name="one"), node("Neg", "a", "b", name="two"), node("Relu", "x")]
     ),
-    "Neg the_Neg: makes y, which is there already": broken(node=[*RELU, node("Neg", "x")]),
+    "Neg the_Neg: makes y, which exists already": broken(node=[*RELU, node("Neg", "x")]),
     "nothing makes the output z": broken(output=[helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]),
     "the network has no output": broken(output=[]),
     "input x has no shape; export the network with the shapes": broken(input=[untyped()]),
-    "initializer w is there twice": broken(initializer=[tensor(1.0, "w"), tensor(1.0, "w")]),
+    "initializer w appears twice": broken(initializer=[tensor(1.0, "w"), tensor(1.0, "w")]),
     "w: it holds NaN; train or export": broken(initializer=[tensor(np.float32("nan"), "w")]),
     "input x: type complex64 is not compiled": broken(
         input=[helper.make_tensor_value_info("x", TensorProto.COMPLEX64, (1,))]
@@ -306,13 +306,13 @@ def convolving(weights=(2, 3, 3, 3), image=(1, 3, 8, 8), **attributes):
     [
         (convolving((2, 4, 3, 3)), "3 channels do not fit weights (2, 4, 3, 3) in 1 groups"),
         (convolving(image=(1, 3, 2, 2)), "an image of (2, 2) is smaller than the window (3, 3)"),
-        (convolving((0, 3, 3, 3)), "weights (0, 3, 3, 3) are none"),
+        (convolving((0, 3, 3, 3)), "weights (0, 3, 3, 3) have no elements"),
         (convolving(group=0), "group is 0"),
-        (convolving(strides=[0, 1]), "strides (0, 1) want 2 numbers above 0"),
+        (convolving(strides=[0, 1]), "strides (0, 1) must be 2 numbers above 0"),
         (convolving(pads=[1, 1, 1]), "pads [1, 1, 1] do not fit a window (3, 3)"),
         (convolving(auto_pad="SOME"), "auto_pad 'SOME' is not known"),
         (convolving(image=(3, 8)), "a window (3, 3) does not fit an image of shape (3, 8)"),
-        (convolving(kernel_shape=[5, 5]), "kernel_shape (5, 5) is not that of weights (2, 3, 3, 3)"),
+        (convolving(kernel_shape=[5, 5]), "kernel_shape (5, 5) does not match weights (2, 3, 3, 3)"),
     ],
 )
 def test_convolutions_that_do_not_fit(refused, made, why):

@@ -7,7 +7,7 @@ from onnx_files import model, node
 
 import bitsynth
 from bitsynth.graph import read, run
-from bitsynth.network.differences import distributed
+from bitsynth.graph.passes.zero_points import distribute_zero_points
 from bitsynth.network.program import LayerStep
 
 RNG = np.random.default_rng(0)
@@ -77,7 +77,7 @@ def test_the_integers_are_those_of_the_file():
     """Of every edge that the file has."""
     for case, made in CASES.items():
         graph = read(made)
-        other = distributed(graph)
+        other = distribute_zero_points(graph)
         assert any(edge.endswith(".codes") for edge in other.edges), case
         given = {"x": numbers(case, 0)}
         before, after = run(graph, given), run(other, given)
@@ -101,7 +101,7 @@ def test_other_differences_stay():
     nodes = [node("DynamicQuantizeLinear", "x", "q qs qz"), node("MatMulInteger", "q w z wz", "c")]
     nodes += [node("DynamicQuantizeLinear", "r", "z zs zz"), node("Cast", "c", to=1)]
     graph = read(model([nodes[0], nodes[2], nodes[1], nodes[3]], {"x": (3, 6), "r": (3,)}, given))
-    assert distributed(graph) is graph
+    assert distribute_zero_points(graph) is graph
 
 
 def test_names_of_the_file_are_not_taken():

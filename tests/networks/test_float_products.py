@@ -11,7 +11,7 @@ from bitsynth.bench.network import NetworkTimes
 from bitsynth.cli.commands import bench_network
 from bitsynth.cli.reports.network_cells import slow_products
 from bitsynth.graph import InputCodes, read
-from bitsynth.graph.float_products import float_products
+from bitsynth.graph.float_products import find_float_products
 from bitsynth.network.report import ProductWork
 
 
@@ -36,18 +36,18 @@ STEM, BODY = 4 * 3 * 2 * 2 * 4, 8 * 4 * 4
 
 
 def test_an_input_without_a_quantizer():
-    (found,) = float_products(read(two_convolutions()))
+    (found,) = find_float_products(read(two_convolutions()))
     assert (found.source, found.macs, found.input) == ("Conv stem", STEM, "x")
     assert found.why == "activations x are float32, on no grid"
     assert found.change == (
         "put a quantizer between input x and Conv stem, or, if input x holds codes, say so with --input-bits N"
     )
-    assert float_products(read(two_convolutions(), codes=InputCodes(8))) == ()
+    assert find_float_products(read(two_convolutions(), codes=InputCodes(8))) == ()
 
 
 def test_what_moves_elements_is_not_what_to_change():
     before = [node("Transpose", "x", "t0", perm=[0, 1, 3, 2]), node("Transpose", "t0", "h", perm=[0, 1, 3, 2])]
-    (found,) = float_products(read(two_convolutions(before)))
+    (found,) = find_float_products(read(two_convolutions(before)))
     assert found.change.startswith("put a quantizer between input x and Conv stem")
 
 
@@ -65,13 +65,13 @@ def test_what_moves_elements_is_not_what_to_change():
 def test_the_option_is_named_only_where_it_helps(before, change):
     """Numbers that are no multiples of a step, and those of a function, are on no grid whatever the input holds."""
     file = two_convolutions(before)
-    (found,) = float_products(read(file))
+    (found,) = find_float_products(read(file))
     assert (found.change, found.input) == (change, "")
-    assert len(float_products(read(file, codes=InputCodes(8, 0.125)))) == 1
+    assert len(find_float_products(read(file, codes=InputCodes(8, 0.125)))) == 1
 
 
 def test_weights_in_floats():
-    (found,) = float_products(read(two_convolutions(quantized=False), codes=InputCodes(8)))
+    (found,) = find_float_products(read(two_convolutions(quantized=False), codes=InputCodes(8)))
     assert found.why.startswith("weights")
     assert found.change == "quantize the weights of Conv stem"
 

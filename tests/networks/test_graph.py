@@ -11,7 +11,10 @@ from onnx_files import QONNX, model, node
 from bitsynth.errors import SpecError
 from bitsynth.graph import InputCodes, Node, read, run
 from bitsynth.graph.operators import TABLE
+from bitsynth.graph.passes import IMPORT_PASSES
 from bitsynth.graph.types import Integers
+from bitsynth.network.def_use import NetworkTarget
+from bitsynth.network.passes import lowering_passes
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ def test_what_is_refused(graph):
     wrong = {
         "Relu two reads c, which nothing before it makes": replace(graph, nodes=(two, one)),
         "Conv one reads none, which nothing": replace(graph, nodes=(replace(one, inputs=("x", "none")), two)),
-        "Conv one makes c, which is there already": replace(graph, nodes=(one, one, two)),
+        "Conv one makes c, which exists already": replace(graph, nodes=(one, one, two)),
         "nothing makes the output z": replace(graph, outputs=("z",)),
         "Conv one: c is (1, 3, 9, 2) float32, not (1, 3, 2, 2)": changed(graph, "c", shape=(1, 3, 9, 2)),
         "Relu two: y is (1, 3, 2, 2) float16, not": changed(graph, "y", dtype="float16"),
@@ -158,3 +161,12 @@ def test_a_divisor_stays_where_integers_would_grow_too_large():
     given = {"s": np.float32(0.5), "z": np.float32(0), "b": np.float32(16), "w": w}
     graph = read(model(nodes, {"x": (1, 200, 1, 3)}, given))
     assert [n.op for n in graph.nodes] == ["quantize", "sum_pool", "div", "conv"]
+
+
+def test_every_pass_has_a_name_of_its_own_and_an_example():
+    passes = (*IMPORT_PASSES, *lowering_passes(NetworkTarget("avx2")))
+    assert len({each.name for each in passes}) == len(passes)
+    for each in passes:
+        text = getattr(each.run, "func", each.run).__doc__
+        assert "Given:" in text
+        assert "Result:" in text

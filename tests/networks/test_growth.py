@@ -38,7 +38,7 @@ def calls(made):
     sys.setprofile(count)
     try:
         graph = read(made, reference="exact")
-        inspect.inspected(graph)
+        inspect.inspect_graph(graph)
         net = network_of(graph, NetworkTarget("avx2"), 1, silent, {})
         net.files("net")
         net.report()

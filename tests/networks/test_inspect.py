@@ -12,7 +12,7 @@ import pytest
 from onnx_files import QONNX, model, node
 
 from bitsynth.graph import read
-from bitsynth.graph.inspect import inspected
+from bitsynth.graph.inspect import inspect_graph
 
 
 def two_layers():
@@ -166,5 +166,5 @@ def test_without_the_package(fails, path, monkeypatch):
 
 
 def test_a_row_a_node():
-    facts = inspected(read(two_layers(), batch=1))
+    facts = inspect_graph(read(two_layers(), batch=1))
     assert [n.op for n in facts.nodes] == ["quantize", "conv", "relu", "quantize", "sigmoid", "reshape", "matmul"]

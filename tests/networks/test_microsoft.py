@@ -8,7 +8,7 @@ from onnx import helper
 from onnx_files import MICROSOFT, model, node
 
 from bitsynth.graph import read, run
-from bitsynth.graph.read import fused_nodes, microsoft_nodes
+from bitsynth.graph.read import microsoft_nodes
 
 ALL = {np.uint8: np.arange(256).astype(np.uint8), np.int8: np.arange(-128, 128).astype(np.int8)}
 """All codes of a type."""
@@ -129,5 +129,5 @@ def test_an_operator_means_what_onnx_runtime_computes(name):
 def test_every_operator_of_codes_has_a_case():
     """`test_fused.py` has those of floats."""
     cases = {one.op_type for one, *_ in CASES.values()}
-    assert cases - fused_nodes.READERS.keys() == microsoft_nodes.READERS.keys()
-    assert cases & fused_nodes.READERS.keys() == OF_CODES
+    assert cases - microsoft_nodes.FUSED_READERS.keys() == microsoft_nodes.QUANTIZED_READERS.keys()
+    assert cases & microsoft_nodes.FUSED_READERS.keys() == OF_CODES

@@ -106,14 +106,14 @@ def info(name, shape=None):
 def test_two_inputs_of_one_name(name):
     made = model([node("Add", "x w")], {"x": (1, 4)}, {"w": np.ones((1, 4), np.float32)})
     made.graph.input.extend([info(name, (1, 4))] * (1 if name == "x" else 2))
-    with pytest.raises(SpecError, match=rf"^input {name} is there twice; give each a name of its own"):
+    with pytest.raises(SpecError, match=rf"^input {name} appears twice; give each a name of its own"):
         read(made)
 
 
 def test_thousands_of_initializers_of_one_name():
     made = model([node("Relu", "x")], {"x": (1, 4)}, {f"w{k}": np.float32(1) for k in range(30_000)})
     made.graph.initializer[-1].name = "w0"
-    with pytest.raises(SpecError, match=r"^initializer w0 is there twice"):
+    with pytest.raises(SpecError, match=r"^initializer w0 appears twice"):
         read(made)
 
 
@@ -223,7 +223,7 @@ def test_external_data_of_a_name_that_no_file_has(tmp_path):
     made = onnx.load_model(path, load_external_data=False)
     made.graph.initializer[0].external_data[0].value = "n" * 3000
     path.write_bytes(made.SerializeToString())
-    with pytest.raises(SpecError, match=r"w: external data 'n+.*are not there; put the file beside the model"):
+    with pytest.raises(SpecError, match=r"w: external data 'n+.*do not exist; put the file beside the model"):
         read(path)
 
 
@@ -293,7 +293,7 @@ def test_memory_that_is_not_there_is_one_message(capsys, tmp_path, monkeypatch):
     def refused(*_):
         raise MemoryError("Unable to allocate 2.00 GiB")
 
-    monkeypatch.setattr("bitsynth.graph.inspect.inspected", refused)
+    monkeypatch.setattr("bitsynth.graph.inspect.inspect_graph", refused)
     assert main(["inspect", str(tmp_path / "net.onnx")]) == 4
     said = "error: not enough memory: Unable to allocate 2.00 GiB; give inputs a smaller shape, or this process"
     assert capsys.readouterr().err.startswith(said)

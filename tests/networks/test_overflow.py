@@ -122,4 +122,4 @@ def test_check_and_bench_say_it_too(file, tmp_path, capsys):
 
 def test_facts_have_it():
     with pytest.warns(BitsynthWarning):
-        assert inspect.inspected(read(convolution(0, 5, END))).warnings == (WRAPS,)
+        assert inspect.inspect_graph(read(convolution(0, 5, END))).warnings == (WRAPS,)

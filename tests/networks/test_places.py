@@ -109,5 +109,5 @@ def test_what_is_known_at_run_time_alone_is_refused():
 
 
 def test_places_that_leave_the_tensor_are_refused():
-    with pytest.raises(SpecError, match=r"GatherElements the_GatherElements: indices leave the 5 elements"):
+    with pytest.raises(SpecError, match=r"GatherElements the_GatherElements: indices go beyond the 5 elements"):
         read(model([node("GatherElements", "x i", axis=2)], {"x": SHAPE}, {"i": np.array([[[5]]])}))

@@ -97,13 +97,16 @@ def test_codes_without_a_sign_of_integers_with_one():
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"div": 12}, r"RequantShift the_RequantShift: div is 12 and n_levels 256; they want a power of two, and 2 to"),
-        ({"n_levels": 1}, r"div is 16 and n_levels 1; they want a power of two"),
+        (
+            {"div": 12},
+            r"RequantShift the_RequantShift: div is 12 and n_levels 256; they must be a power of two, and",
+        ),
+        ({"n_levels": 1}, r"div is 16 and n_levels 1; they must be a power of two"),
         (
             {"n_levels": 15},
             r"is signed with 15 levels, which Quantlab cuts to -8 to 7 and Deeploy to -7 to 6; write an",
         ),
-        ({"div": 2.5}, r"div is 2.5; it wants one whole number"),
+        ({"div": 2.5}, r"div is 2.5; it needs one whole number"),
     ],
 )
 def test_shifts_that_projects_do_not_define_alike_are_refused(attributes, message):
@@ -112,7 +115,7 @@ def test_shifts_that_projects_do_not_define_alike_are_refused(attributes, messag
 
 
 def test_factors_that_are_no_integers_are_refused():
-    with pytest.raises(SpecError, match=r"mul is \[1.5\]; it wants whole numbers"):
+    with pytest.raises(SpecError, match=r"mul is \[1.5\]; it needs whole numbers"):
         read(shift(np.float32(1.5), np.float32(0)))
     with pytest.raises(SpecError, match=r"add of shape \(3,\) does not broadcast to \(1, 2, 64\)"):
         read(shift(np.float32(1), np.array([1, 2, 3], np.float32)))

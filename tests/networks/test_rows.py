@@ -7,8 +7,8 @@ from onnx_files import model, node
 
 import bitsynth
 from bitsynth.graph import read, run
+from bitsynth.graph.passes.sequences import flatten_sequences
 from bitsynth.network.program import GlueStep, LayerStep, PlainStep
-from bitsynth.network.rows import in_rows
 
 RNG = np.random.default_rng(0)
 F = np.float32
@@ -129,7 +129,7 @@ def test_the_file_keeps_its_edges():
     """Of those that are left each has the numbers that it had."""
     for case, made in CASES.items():
         graph = read(made)
-        other = in_rows(graph)
+        other = flatten_sequences(graph)
         given = {"x": RNG.normal(size=graph.edges["x"].shape).astype(F)}
         before, after = run(graph, given), run(other, given)
         for edge in graph.edges.keys() & other.edges.keys():
@@ -138,7 +138,7 @@ def test_the_file_keeps_its_edges():
 
 def test_products_of_two_axes_stay():
     graph = read(one((5, 12)))
-    assert in_rows(graph) is graph
+    assert flatten_sequences(graph) is graph
 
 
 def test_names_of_the_file_are_not_taken():

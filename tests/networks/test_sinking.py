@@ -10,7 +10,7 @@ from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.sinking import _MOVES, sunk
+from bitsynth.network.sinking import _MOVES, sink_moves
 
 HALVES = SlidingWindow((2, 2), (2, 2), (1, 1), (0, 0), (0, 0))
 
@@ -55,7 +55,7 @@ SINK: dict[str, Any] = {
 def test_codes_come_first(rng, name):
     small = Small()
     graph = small.build((SINK[name](small),))
-    made = sunk(graph, NetworkTarget("avx2"))
+    made = sink_moves(graph, NetworkTarget("avx2"))
     made.check()
     assert {node.op for node in made.nodes} == {node.op for node in graph.nodes}
     moved = next(node.op for node in graph.nodes if node.op in (*_MOVES, "max_pool"))
@@ -79,17 +79,17 @@ STAY: dict[str, Any] = {
 def test_what_stays(name):
     small = Small()
     x = small.build((STAY[name](small),))
-    assert sunk(x, NetworkTarget("avx2")) is x
+    assert sink_moves(x, NetworkTarget("avx2")) is x
 
 
 def test_maxima_of_floats_stay_where_they_may_be_none():
     small = Small("onnxruntime")
     graph = small.build((maxima_of_reals(small, [1.5]),))
-    assert sunk(graph, NetworkTarget("avx2")) is graph
+    assert sink_moves(graph, NetworkTarget("avx2")) is graph
 
 
 def test_what_is_read_elsewhere_stays():
     small = Small()
     moved = small.add("depth_to_space", sums(small), block=2, mode="CRD")
     graph = small.build((small.quantized(moved, 0.3), moved))
-    assert sunk(graph, NetworkTarget("avx2")) is graph
+    assert sink_moves(graph, NetworkTarget("avx2")) is graph

@@ -10,7 +10,7 @@ from network_batches import compiled_together, numbers, same
 
 import bitsynth
 from bitsynth.graph import read, run
-from bitsynth.graph.inspect import inspected
+from bitsynth.graph.inspect import inspect_graph
 from bitsynth.graph.types import Integers
 
 PAIRS = ("a2w2", "a8w8")
@@ -43,7 +43,7 @@ def test_every_file_is_read(models, network_models):
     for path in files:
         graph = read(path)
         graph.check()
-        left = [n.node for n in inspected(graph).nodes if n.stays_float]
+        left = [n.node for n in inspect_graph(graph).nodes if n.stays_float]
         assert bool(left) == (path.parent.name in FLOATS or path.stem.endswith(("a32w32", "espcn_w4a4_subpixel"))), path
 
 
@@ -151,5 +151,5 @@ def test_super_resolution_differs_near_ties_alone(network_models, name):
 
 
 def test_a_quantizer_that_cannot_be_meant_is_named(network_models):
-    facts = inspected(read(network_models / "fashion" / "fmnist_a1w1_qonnx.onnx"))
+    facts = inspect_graph(read(network_models / "fashion" / "fmnist_a1w1_qonnx.onnx"))
     assert sum(n.note.startswith("gives 1 for every input: after Relu") for n in facts.nodes) == 13

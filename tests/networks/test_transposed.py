@@ -108,7 +108,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "strides": ({"strides": [2]}, "strides [2], dilations [1, 1], output_padding [0, 0] do not fit 2 axes"),
     "a stride": ({"strides": [65, 1]}, "strides [65, 1] and dilations [1, 1] must be 1 to 64"),
     "a dilation": ({"dilations": [1, 0]}, "strides [1, 1] and dilations [1, 0] must be 1 to 64"),
-    "output padding": ({"output_padding": [1, 0]}, "output_padding [1, 0] wants numbers below [1, 1]"),
+    "output padding": ({"output_padding": [1, 0]}, "output_padding [1, 0] must be below [1, 1]"),
     "a way to pad": ({"auto_pad": "SAME"}, "auto_pad 'SAME' is not known"),
     "a shape": ({"output_shape": [9, 9]}, "output_shape [9, 9] does not fit [5, 5] elements; export it with pads"),
     "pads": ({"pads": [1, 1]}, "pads [1, 1] do not fit 2 axes"),

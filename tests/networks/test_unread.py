@@ -10,18 +10,17 @@ from region_cases import Small, values_of
 
 from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow
+from bitsynth.graph.passes.unread_channels import drop_unread_channels
 from bitsynth.layers.glue.library import instruction_set
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network
-from bitsynth.network.unread import without_unread
 
 RNG = np.random.default_rng(3)
 PADDED = SlidingWindow((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
 POINT = SlidingWindow((1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
 HALVES = SlidingWindow((2, 2), (2, 2), (1, 1), (0, 0), (0, 0))
 WIDE, READ = 40, (3, 7, 8, 21, 22, 30, 39)
-AVX2 = NetworkTarget("avx2")
 
 
 def weights(out, channels, window=PADDED, read=None):
@@ -86,7 +85,7 @@ LEFT_OUT: dict[str, Any] = {
 def test_results_stay(rng, name):
     small = Small()
     graph = small.build((LEFT_OUT[name](small),))
-    made = without_unread(graph, AVX2)
+    made = drop_unread_channels(graph)
     made.check()
     assert [(node.name, node.op) for node in made.nodes] == [(node.name, node.op) for node in graph.nodes]
     convs = [made.edges[node.outputs[0]].shape[1] for node in made.nodes if node.op == "conv"]
@@ -99,7 +98,7 @@ def test_an_edge_has_the_channels_that_are_read(rng):
     small = Small()
     codes = quantized(small)
     graph = small.build((behind(small, codes),))
-    made = without_unread(graph, AVX2)
+    made = drop_unread_channels(graph)
     x = values_of(graph, rng)
     found, every = run(made, x)[f"{codes}.read"], run(graph, x)[codes]
     assert codes not in made.edges
@@ -119,9 +118,9 @@ def with_zero_point(small, zero):
 def test_zero_points_of_weights_say_what_is_read():
     kept, left_out = Small(), Small()
     graph = kept.build((with_zero_point(kept, 1),))
-    assert without_unread(graph, AVX2) is graph
+    assert drop_unread_channels(graph) is graph
     graph = left_out.build((with_zero_point(left_out, 0),))
-    assert without_unread(graph, AVX2) is not graph
+    assert drop_unread_channels(graph) is not graph
 
 
 def beside(small, codes):
@@ -153,14 +152,14 @@ STAY: dict[str, Any] = {
 def test_what_stays(name):
     small = Small()
     graph = small.build((STAY[name](small),))
-    assert without_unread(graph, AVX2) is graph
+    assert drop_unread_channels(graph) is graph
 
 
 def test_outputs_of_the_network_stay():
     small = Small()
     codes = quantized(small)
     graph = small.build((behind(small, codes), codes))
-    assert without_unread(graph, AVX2) is graph
+    assert drop_unread_channels(graph) is graph
 
 
 @pytest.mark.slow

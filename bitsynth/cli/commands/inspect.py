@@ -60,7 +60,7 @@ def inspect(
     with output.progress("inspect") as say:
         say("reading")
         graph = read(model, batch=batch, reference=reference, codes=codes)
-        facts, found = facts_of.inspected(graph), _lowered(graph, isa, say) if isa else None
+        facts, found = facts_of.inspect_graph(graph), _lowered(graph, isa, say) if isa else None
     became = _became(found) if found else {}
     if html:
         from bitsynth.cli.reports.inspect_page import page

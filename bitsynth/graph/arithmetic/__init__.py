@@ -1,6 +1,6 @@
-"""Arithmetic of the named references: float types as the file has them, intervals around real numbers, fractions.
+"""Arithmetic of the named references: floats of the file's types, intervals that hold real numbers, and fractions.
 
-An operator's meaning is written once, with `+ - * /` and the functions of an `Arithmetic`.
+An operator is defined once, with `+ - * /` and the functions of an `Arithmetic`, and run in each of them.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ __all__ = [
 
 
 def arithmetic_of(reference: str) -> Arithmetic:
-    """The arithmetic of a named reference."""
+    """Return the arithmetic of a named reference."""
     return Intervals() if reference == "exact" else Floats(reference)

@@ -1,4 +1,4 @@
-"""What an arithmetic can do, beside `+ - * /` of its numbers."""
+"""The interface of an arithmetic: the functions of its numbers other than `+ - * /`."""
 
 from __future__ import annotations
 
@@ -9,75 +9,78 @@ from typing import Any
 from bitsynth.graph.types import Edge, Shape, Tensor
 
 Quantity = Any
-"""An array of the arithmetic's numbers."""
+"""An array of numbers of an arithmetic."""
 
 
 class Arithmetic(ABC):
-    """Functions of numbers: arrays, or intervals of arrays, of any shape."""
+    """Functions of arrays of numbers of one kind; `+ - * /` are those of the arrays."""
 
     reference: str
 
     @property
     def of_integers(self) -> Arithmetic | None:
-        """An arithmetic of the same kind of numbers that is exact for integers, if it has one of its own."""
+        """An arithmetic for the same kind of numbers that is exact for integers; None if there is no such."""
         return None
 
     @abstractmethod
     def number(self, value: Tensor, edge: Edge) -> Quantity:
-        """The numbers that a value of an edge stands for: of integers scale * (n - zero)."""
+        """Return the numbers that a value of an edge stands for: of integers scale * (n - zero)."""
 
     @abstractmethod
     def constant(self, value: Any) -> Quantity:
-        """The numbers of an array of floats, exactly."""
+        """Return the numbers of an array of floats, exactly."""
 
     @abstractmethod
     def typed(self, number: Quantity, dtype: str) -> Quantity:
-        """The numbers as the type of the file has them: floats are rounded to it, real numbers stay what they are."""
+        """Return numbers in a type of the file: floats are rounded to it, real numbers stay as they are."""
 
     @abstractmethod
     def move(self, apply: Callable[..., Tensor], *numbers: Quantity) -> Quantity:
-        """What `apply`, which only moves and repeats elements, makes of the arrays."""
+        """Return `apply` of the arrays; it only moves and repeats elements."""
 
     @abstractmethod
     def steps(
         self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """`function`, a staircase that never falls, of the numbers; `exactly` gives fractions where a mask says so."""
+        """Return `function`, a nondecreasing step function, of the numbers.
+
+        `exactly` returns the numbers as fractions where a mask is set.
+        """
 
     @abstractmethod
     def matmul(self, a: Quantity, b: Quantity) -> Quantity:
-        """The matrix product of the last two axes, sums rounded once."""
+        """Return the matrix product along the last two axes, each sum rounded once."""
 
     @abstractmethod
     def maximum(self, a: Quantity, b: Quantity) -> Quantity:
-        """The greater of each two."""
+        """Return the greater numbers of both."""
 
     @abstractmethod
     def minimum(self, a: Quantity, b: Quantity) -> Quantity:
-        """The lesser of each two."""
+        """Return the lesser numbers of both."""
 
     @abstractmethod
     def sum(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
-        """Sums along axes, which stay as 1."""
+        """Return sums along axes, which stay as 1."""
 
     @abstractmethod
     def max(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
-        """The greatest along axes, which stay as 1."""
+        """Return the greatest numbers along axes, which stay as 1."""
 
     @abstractmethod
     def call(self, name: str, a: Quantity) -> Quantity:
-        """A function of one number by name: sqrt, exp, log, tanh, sigmoid or erf."""
+        """Return a function of the numbers by name: sqrt, exp, log, tanh, sigmoid or erf."""
 
     def shape(self, a: Quantity) -> Shape:
-        """The shape of the numbers."""
+        """Return the shape of the numbers."""
         found: Shape = a.shape
         return found
 
     def min(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
-        """The least along axes, which stay as 1."""
+        """Return the least numbers along axes, which stay as 1."""
         return -self.max(-a, axes)
 
     def clip(self, a: Quantity, low: Quantity | None, high: Quantity | None) -> Quantity:
-        """The numbers, none below `low`, then none above `high`."""
+        """Return the numbers, none below `low`, then none above `high`."""
         a = a if low is None else self.maximum(a, low)
         return a if high is None else self.minimum(a, high)

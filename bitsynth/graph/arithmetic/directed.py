@@ -1,6 +1,10 @@
-"""Sums, products, quotients and roots of float64 as bounds: the sign of the rounding error says which way they move.
+"""Bounds of sums, products, quotients and square roots of float64, from the sign of the rounding error.
 
-Errors are those of Dekker (1971) and Knuth: exact, but where numbers are so small or large that they may get lost.
+The errors are computed exactly (Dekker 1971; Knuth), except where numbers are so small or large that they may be lost.
+A bound moves by a unit in the last place only if the error has its sign; a result without error is a single point.
+
+Example: 1 / 3 is rounded to 0.333... in float64. The remainder 1 - 3 * 0.333... is above 0, so that 1 / 3 lies between
+that number and the next one above.
 """
 
 from __future__ import annotations
@@ -12,23 +16,23 @@ from bitsynth.graph.types import Tensor
 
 _SPLIT = float((1 << 27) + 1)
 _TINY, _HUGE = 2.0**-900, 2.0**900
-"""Beyond these, errors of products may get lost: bounds always move."""
+"""Beyond these, errors of products may be lost, so that bounds always move."""
 
 
-def down(a: Tensor, ulps: int = 1) -> Tensor:
-    """The number so many units in the last place lower."""
-    made: Tensor = a - ulps * np.spacing(np.abs(a))
-    return made
+def step_down(a: Tensor, ulps: int = 1) -> Tensor:
+    """Return numbers lowered by some units in the last place."""
+    lower: Tensor = a - ulps * np.spacing(np.abs(a))
+    return lower
 
 
-def up(a: Tensor, ulps: int = 1) -> Tensor:
-    """The number so many units in the last place higher."""
-    made: Tensor = a + ulps * np.spacing(np.abs(a))
-    return made
+def step_up(a: Tensor, ulps: int = 1) -> Tensor:
+    """Return numbers raised by some units in the last place."""
+    higher: Tensor = a + ulps * np.spacing(np.abs(a))
+    return higher
 
 
 def _bounds(near: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds of near + error, where |error| is at most half a unit in the last place: its sign tells."""
+    """Return bounds of near + error by the sign of the error, which is at most half a unit in the last place."""
     if not error.any():
         return near, near
     unit = np.abs(near) * 2.0**-52
@@ -38,15 +42,15 @@ def _bounds(near: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @in_blocks
-def added(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds of a + b."""
+def add_bounds(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return bounds of a + b."""
     near = a + b
     back = near - a
     return _bounds(near, (a - (near - back)) + (b - back))
 
 
 def _product_error(a: Tensor, b: Tensor, near: Tensor) -> Tensor:
-    """a * b - near, exactly, by Dekker's halves."""
+    """Return a * b - near, exactly: both factors are split in halves (Dekker)."""
     split_a, split_b = a * _SPLIT, b * _SPLIT
     high_a, high_b = split_a - (split_a - a), split_b - (split_b - b)
     low_a, low_b = a - high_a, b - high_b
@@ -54,45 +58,46 @@ def _product_error(a: Tensor, b: Tensor, near: Tensor) -> Tensor:
     return error
 
 
-def _outside(near: Tensor, *factors: Tensor) -> Tensor:
-    """Where a result other than 0 is so small, or a number so large, that errors may get lost."""
+def _may_lose_error(near: Tensor, *factors: Tensor) -> Tensor:
+    """Return where a result is so small (and not 0), or a number so large, that its error may be lost."""
     size = np.abs(near)
-    made: Tensor = (size < _TINY) & (size > 0)
+    mask: Tensor = (size < _TINY) & (size > 0)
     for x in (near, *factors):
         if np.abs(x).max(initial=0) > _HUGE:
-            made = made | (np.abs(x) > _HUGE)
-    return made
+            mask = mask | (np.abs(x) > _HUGE)
+    return mask
 
 
-def _widened(bounds: tuple[Tensor, Tensor], where: Tensor) -> tuple[Tensor, Tensor]:
+def _widen(bounds: tuple[Tensor, Tensor], where: Tensor) -> tuple[Tensor, Tensor]:
+    """Return bounds moved outward by a unit in the last place where `where` is set."""
     if not where.any():
         return bounds
     low, high = bounds
-    return np.where(where, down(low), low), np.where(where, up(high), high)
+    return np.where(where, step_down(low), low), np.where(where, step_up(high), high)
 
 
 @in_blocks
-def multiplied(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds of a * b."""
+def multiply_bounds(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return bounds of a * b."""
     with np.errstate(all="ignore"):
         near = a * b
         lost = (near == 0) & (a != 0) & (b != 0)
-        return _widened(_bounds(near, _product_error(a, b, near)), _outside(near, a, b) | lost)
+        return _widen(_bounds(near, _product_error(a, b, near)), _may_lose_error(near, a, b) | lost)
 
 
 @in_blocks
-def divided(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds of a / b."""
+def divide_bounds(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return bounds of a / b."""
     with np.errstate(all="ignore"):
         near = a / b
         back = near * b
         left = ((a - back) - _product_error(near, b, back)) * np.sign(b)
         lost = (near == 0) & (a != 0)
-        return _widened(_bounds(near, np.nan_to_num(left)), _outside(near, a, b) | lost)
+        return _widen(_bounds(near, np.nan_to_num(left)), _may_lose_error(near, a, b) | lost)
 
 
-def rooted(a: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds of the root of a, of 0 where that is less."""
+def sqrt_bounds(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Return bounds of the square root of a, which is 0 where a is below 0."""
     near = np.sqrt(np.maximum(a, 0))
     back = near * near
-    return _widened(_bounds(near, (a - back) - _product_error(near, near, back)), _outside(back))
+    return _widen(_bounds(near, (a - back) - _product_error(near, near, back)), _may_lose_error(back))

@@ -1,4 +1,4 @@
-"""Arithmetic of IEEE floats, as the file's types have them: that of ONNX Runtime and of ONNX's reference."""
+"""Arithmetic of IEEE floats of the file's types, for the references onnxruntime and onnx."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.arithmetic.arrays import OfArrays
+from bitsynth.graph.arithmetic.arrays import ArrayArithmetic
 from bitsynth.graph.arithmetic.base import Quantity
 from bitsynth.graph.arithmetic.fractions import Fractions
 from bitsynth.graph.arithmetic.intervals import Interval, Intervals
@@ -15,11 +15,11 @@ from bitsynth.graph.types import Edge, Integers, Tensor, cast, numpy_type
 
 _INTERVALS, _FRACTIONS = Intervals(), Fractions()
 Indices = tuple[Tensor, ...]
-"""Indices of elements, an array an axis."""
+"""Indices of elements, one array for each axis."""
 
 
-class Floats(OfArrays):
-    """Arrays of numpy, each operation rounded once to the type at hand: sums and functions too."""
+class Floats(ArrayArithmetic):
+    """Arrays of floats; each operation, sum and function is rounded once to the type of its operands."""
 
     def __init__(self, reference: str) -> None:
         self.reference = reference
@@ -47,7 +47,7 @@ class Floats(OfArrays):
             first, second = rows[(*where[:-2], where[-2])], columns[(*where[:-2], where[-1])]
             return np.asarray((_FRACTIONS.constant(first) * _FRACTIONS.constant(second)).sum(-1))
 
-        return rounded_once(_INTERVALS.matmul(a, b), np.result_type(a, b), exactly)
+        return round_once(_INTERVALS.matmul(a, b), np.result_type(a, b), exactly)
 
     def sum(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
         kept = [k for k in range(a.ndim) if k not in axes]
@@ -56,19 +56,19 @@ class Floats(OfArrays):
         def exactly(where: Indices) -> Tensor:
             return np.asarray(_FRACTIONS.constant(rows[tuple(where[k] for k in kept)]).sum(-1))
 
-        return rounded_once(_INTERVALS.sum(a, axes), a.dtype, exactly)
+        return round_once(_INTERVALS.sum(a, axes), a.dtype, exactly)
 
     def call(self, name: str, a: Quantity) -> Quantity:
         def exactly(where: Indices) -> Tensor:
             return np.asarray(_FRACTIONS.call(name, _FRACTIONS.constant(a[where])))
 
-        return rounded_once(_INTERVALS.call(name, a), a.dtype, exactly)
+        return round_once(_INTERVALS.call(name, a), a.dtype, exactly)
 
 
-def rounded_once(bounds: Interval, dtype: np.dtype[Any], exactly: Callable[[Indices], Tensor]) -> Tensor:
-    """The real numbers within `bounds` as the nearest of a float type, of two the even one; the same on every host.
+def round_once(bounds: Interval, dtype: np.dtype[Any], exactly: Callable[[Indices], Tensor]) -> Tensor:
+    """Round the real numbers within `bounds` to a float type, ties to even; the result is the same on every host.
 
-    `exactly` gives fractions at the places where both bounds do not round alike.
+    `exactly` returns fractions for the places where both bounds do not round to one number.
     """
     with np.errstate(all="ignore"):
         low, high = bounds.low.astype(dtype), bounds.high.astype(dtype)
@@ -81,7 +81,7 @@ def rounded_once(bounds: Interval, dtype: np.dtype[Any], exactly: Callable[[Indi
 
 
 def _nearest(exact: Tensor, dtype: np.dtype[Any]) -> Tensor:
-    """Fractions as the nearest of a float type, of two the even one."""
+    """Round fractions to a float type, ties to even."""
     near = exact.astype(np.float64).astype(dtype)
     below = np.where(_FRACTIONS.constant(near) <= exact, near, np.nextafter(near, dtype.type(-np.inf)))
     above = np.nextafter(below, dtype.type(np.inf))

@@ -1,4 +1,4 @@
-"""Arithmetic of fractions: exact, slow, for the few numbers that intervals leave open."""
+"""Arithmetic of fractions: exact but slow, for the few numbers that intervals do not determine."""
 
 from __future__ import annotations
 
@@ -9,44 +9,46 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.arithmetic.arrays import OfArrays
+from bitsynth.graph.arithmetic.arrays import ArrayArithmetic
 from bitsynth.graph.arithmetic.base import Quantity
 from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
 from bitsynth.graph.types import Edge, Integers, Tensor
 
-MOST_BITS = 1 << 16
-"""The most bits of a fraction, its numerator's and its denominator's together: those of 30 float64 numbers with the
-least exponents multiplied, or of some 1,000 float32 ones with ordinary exponents. An operation on two of them takes
-about 7 ms."""
+MAX_BITS = 1 << 16
+"""The most bits of a fraction, of numerator and denominator together.
+
+The product of 30 float64 numbers with the least exponents has them, or of some 1,000 float32 numbers with ordinary
+exponents. An operation on two such fractions takes about 7 ms.
+"""
 
 
 class TooLong(ArithmeticError):
-    """A fraction of more than `MOST_BITS` bits."""
+    """A fraction of more than `MAX_BITS` bits."""
 
 
-def bits(number: Fraction) -> int:
+def count_bits(number: Fraction) -> int:
     """Return the bits of a fraction: its numerator's and its denominator's."""
     return number.numerator.bit_length() + number.denominator.bit_length()
 
 
 def require_short(number: Fraction) -> Fraction:
-    """Return the number; TooLong if it has more than `MOST_BITS` bits."""
-    if (found := bits(number)) > MOST_BITS:
-        raise TooLong(f"an exact value would be a fraction of {found:,} bits, more than the {MOST_BITS:,} allowed")
+    """Return the number; TooLong if it has more than `MAX_BITS` bits."""
+    if (size := count_bits(number)) > MAX_BITS:
+        raise TooLong(f"an exact value would be a fraction of {size:,} bits, more than the {MAX_BITS:,} allowed")
     return number
 
 
-class Fractions(OfArrays):
+class Fractions(ArrayArithmetic):
     """Object arrays of fractions."""
 
     reference = "exact"
 
     def number(self, value: Tensor, edge: Edge) -> Quantity:
         kind = edge.type
-        made = self.constant(value)
+        integers = self.constant(value)
         if not isinstance(kind, Integers):
-            return made
-        return (made - self.constant(kind.zero)) * self.constant(kind.scale)
+            return integers
+        return (integers - self.constant(kind.zero)) * self.constant(kind.scale)
 
     def constant(self, value: Any) -> Quantity:
         array = np.asarray(value)
@@ -59,14 +61,14 @@ class Fractions(OfArrays):
         return np.matmul(a, b)
 
     def sum(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
-        return _total(a, axes)
+        return _add_up(a, axes)
 
     def call(self, name: str, a: Quantity) -> Quantity:
         return np.vectorize(FUNCTIONS[name], otypes=[object])(a)
 
 
 class SomeFractions(Fractions):
-    """Fractions of the numbers that a mask picks, in a row, and of what constants are there."""
+    """Fractions of the numbers where a mask is set, in one axis; constants are broadcast to the mask."""
 
     def __init__(self, mask: Tensor) -> None:
         self._mask = mask
@@ -83,19 +85,19 @@ class SomeFractions(Fractions):
         return super().steps(function, number, exactly=exactly).astype(object)
 
 
-def _total(a: Quantity, axes: tuple[int, ...]) -> Quantity:
-    """Sums along axes, which stay as 1; TooLong as soon as one is, as sums of many denominators become."""
+def _add_up(a: Quantity, axes: tuple[int, ...]) -> Quantity:
+    """Return sums along axes, which stay as 1; TooLong as soon as a partial sum has too many bits."""
     kept = [1 if k in axes else n for k, n in enumerate(a.shape)]
     rows = a.transpose([*axes, *(k for k in range(a.ndim) if k not in axes)]).reshape(-1, math.prod(kept))
-    made = _fractions(np.zeros(rows.shape[1]))
+    totals = _fractions(np.zeros(rows.shape[1]))
     for row in rows:
-        made = np.array([require_short(x) for x in made + row], object)
-    return made.reshape(kept)
+        totals = np.array([require_short(x) for x in totals + row], object)
+    return totals.reshape(kept)
 
 
 def _fractions(array: Tensor) -> Tensor:
-    made = np.empty(array.shape, object)
-    flat = made.reshape(-1)
+    fractions = np.empty(array.shape, object)
+    flat = fractions.reshape(-1)
     for k, value in enumerate(array.reshape(-1).tolist()):
         flat[k] = Fraction(value)
-    return made
+    return fractions

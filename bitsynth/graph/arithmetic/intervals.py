@@ -1,7 +1,7 @@
-"""Arithmetic of real numbers: intervals of float64 that hold them, points where float64 holds a number itself.
+"""Arithmetic of real numbers: intervals of float64 that hold them, single points where float64 holds the number.
 
-Sums, products, quotients and roots know the sign of their rounding error (Dekker 1971, Knuth), so that a bound moves
-only where something was lost: chains of dyadic numbers stay points.
+The bounds of sums, products, quotients and roots move only if there was a rounding error (`directed.py`), so that
+numbers with a power of two as denominator usually stay single points.
 """
 
 from __future__ import annotations
@@ -15,27 +15,34 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.arithmetic.base import Arithmetic, Quantity
-from bitsynth.graph.arithmetic.directed import added, divided, down, multiplied, rooted, up
+from bitsynth.graph.arithmetic.directed import (
+    add_bounds,
+    divide_bounds,
+    multiply_bounds,
+    sqrt_bounds,
+    step_down,
+    step_up,
+)
 from bitsynth.graph.types import Edge, Integers, Shape, Tensor
 
-_ULPS = 8
-"""Units in the last place by which functions of numpy and libm may be off; their documentation says 4 and less."""
-_INTEGERS = 2.0**53
+_FUNCTION_ULPS = 8
+"""Units in the last place by which functions of numpy and libm may be wrong; their documentation says 4 or fewer."""
+_MAX_INTEGER = 2.0**53
 
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """Numbers from `low` to `high`, element by element."""
+    """Numbers between `low` and `high`, element by element."""
 
     low: Tensor
     high: Tensor
 
     __array_ufunc__ = None
-    """Arrays leave `+ - * /` with intervals to these."""
+    """Makes arrays leave `+ - * /` with intervals to the interval."""
 
     @property
     def shape(self) -> Shape:
-        """The shape of both."""
+        """The shape of both bounds."""
         return self.low.shape
 
     @cached_property
@@ -45,7 +52,7 @@ class Interval:
 
     @property
     def _ends(self) -> tuple[Tensor, ...]:
-        """Both bounds, once if they are the same."""
+        """The two bounds; one if they are the same."""
         return (self.low,) if self.is_point else (self.low, self.high)
 
     def __neg__(self) -> Interval:
@@ -53,8 +60,8 @@ class Interval:
 
     def __add__(self, other: Any) -> Interval:
         other = interval(other)
-        least = added(self.low, other.low)
-        most = least if self.is_point and other.is_point else added(self.high, other.high)
+        least = add_bounds(self.low, other.low)
+        most = least if self.is_point and other.is_point else add_bounds(self.high, other.high)
         return Interval(least[0], most[1])
 
     def __sub__(self, other: Any) -> Interval:
@@ -62,15 +69,15 @@ class Interval:
 
     def __mul__(self, other: Any) -> Interval:
         other = interval(other)
-        return _hull([multiplied(a, b) for a in self._ends for b in other._ends])
+        return _hull([multiply_bounds(a, b) for a in self._ends for b in other._ends])
 
     def __truediv__(self, other: Any) -> Interval:
         other = interval(other)
-        made = _hull([divided(a, b) for a in self._ends for b in other._ends])
+        quotient = _hull([divide_bounds(a, b) for a in self._ends for b in other._ends])
         around = (other.low <= 0) & (other.high >= 0)
         if (self.is_point and other.is_point) or not around.any():
-            return made
-        return Interval(np.where(around, -np.inf, made.low), np.where(around, np.inf, made.high))
+            return quotient
+        return Interval(np.where(around, -np.inf, quotient.low), np.where(around, np.inf, quotient.high))
 
     def __radd__(self, other: Any) -> Interval:
         return interval(other) + self
@@ -86,7 +93,7 @@ class Interval:
 
 
 def interval(value: Any) -> Interval:
-    """An interval as it is; of anything else the points."""
+    """Return an interval as it is, and anything else as an interval of single points."""
     if isinstance(value, Interval):
         return value
     point = np.asarray(value, np.float64)
@@ -94,7 +101,7 @@ def interval(value: Any) -> Interval:
 
 
 class Intervals(Arithmetic):
-    """Real arithmetic, by intervals; a step that one does not decide asks for fractions."""
+    """Real arithmetic by intervals; a step function that an interval does not determine asks for fractions."""
 
     reference = "exact"
 
@@ -111,34 +118,34 @@ class Intervals(Arithmetic):
         return number
 
     def move(self, apply: Callable[..., Tensor], *numbers: Quantity) -> Interval:
-        given = [interval(x) for x in numbers]
-        low = apply(*(x.low for x in given))
-        return Interval(low, low if all(x.is_point for x in given) else apply(*(x.high for x in given)))
+        intervals = [interval(x) for x in numbers]
+        low = apply(*(x.low for x in intervals))
+        return Interval(low, low if all(x.is_point for x in intervals) else apply(*(x.high for x in intervals)))
 
     def steps(
         self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        given = interval(number)
-        low = function(given.low)
-        if given.is_point or (low == (high := function(given.high))).all():
+        argument = interval(number)
+        low = function(argument.low)
+        if argument.is_point or (low == (high := function(argument.high))).all():
             return low.astype(np.int64)
         return np.where(low == high, low, function(exactly(low != high))).astype(np.int64)
 
     def matmul(self, a: Quantity, b: Quantity) -> Interval:
         a, b = interval(a), interval(b)
         middle_a, middle_b = (x.low if x.is_point else (x.low + x.high) / 2 for x in (a, b))
-        made = np.matmul(middle_a, middle_b)
-        exact = _grain(middle_a) * _grain(middle_b) * _INTEGERS if a.is_point and b.is_point else 0.0
+        product = np.matmul(middle_a, middle_b)
+        exact = _find_grain(middle_a) * _find_grain(middle_b) * _MAX_INTEGER if a.is_point and b.is_point else 0.0
         if (np.abs(middle_a).max(initial=0) * np.abs(middle_b).sum(-2)).max(initial=0) < exact:
-            return interval(made)
+            return interval(product)
         size = np.matmul(np.abs(middle_a), np.abs(middle_b))
         if size.max(initial=0) < exact:
-            return interval(made)
-        spread_a, spread_b = up((a.high - a.low) / 2, 2), up((b.high - b.low) / 2, 2)
+            return interval(product)
+        spread_a, spread_b = step_up((a.high - a.low) / 2, 2), step_up((b.high - b.low) / 2, 2)
         error = (middle_a.shape[-1] + 4) * 2.0**-53 * size
         error = error + np.matmul(np.abs(middle_a) + spread_a, spread_b) + np.matmul(spread_a, np.abs(middle_b))
         error = error * (1 + 2.0**-20)
-        return Interval(down(made - error), up(made + error))
+        return Interval(step_down(product - error), step_up(product + error))
 
     def maximum(self, a: Quantity, b: Quantity) -> Interval:
         a, b = interval(a), interval(b)
@@ -156,8 +163,8 @@ class Intervals(Arithmetic):
             return x.transpose(order).reshape(*(n for k, n in enumerate(a.shape) if k not in axes), -1)
 
         count = int(np.prod([a.shape[k] for k in axes]))
-        made = self.matmul(self.move(rows, a), interval(np.ones((count, 1))))
-        return self.move(lambda x: x.reshape(kept), made)
+        sums = self.matmul(self.move(rows, a), interval(np.ones((count, 1))))
+        return self.move(lambda x: x.reshape(kept), sums)
 
     def max(self, a: Quantity, axes: tuple[int, ...]) -> Interval:
         a = interval(a)
@@ -166,29 +173,32 @@ class Intervals(Arithmetic):
     def call(self, name: str, a: Quantity) -> Interval:
         a = interval(a)
         if name == "sqrt":
-            return Interval(rooted(a.low)[0], rooted(a.high)[1])
-        low, high = (_NEAR[name](x) for x in (a.low, a.high))
-        at, known = _KNOWN[name]
-        return Interval(np.where(a.low == at, known, down(low, _ULPS)), np.where(a.high == at, known, up(high, _ULPS)))
+            return Interval(sqrt_bounds(a.low)[0], sqrt_bounds(a.high)[1])
+        low, high = (_APPROXIMATE[name](x) for x in (a.low, a.high))
+        at, known = _RATIONAL_POINTS[name]
+        return Interval(
+            np.where(a.low == at, known, step_down(low, _FUNCTION_ULPS)),
+            np.where(a.high == at, known, step_up(high, _FUNCTION_ULPS)),
+        )
 
 
 class WideIntervals(Intervals):
-    """Real arithmetic of intervals wider than what rounding loses: steps are intervals of integers."""
+    """Real arithmetic of intervals that not rounding alone makes: step functions return intervals of integers."""
 
     def steps(self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Any = None) -> Any:
-        given = interval(number)
-        return Interval(function(given.low), function(given.high))
+        argument = interval(number)
+        return Interval(function(argument.low), function(argument.high))
 
 
-_NEAR: dict[str, Callable[[Tensor], Tensor]] = {
+_APPROXIMATE: dict[str, Callable[[Tensor], Tensor]] = {
     "exp": np.exp,
     "log": np.log,
     "erf": np.vectorize(erf, otypes=[np.float64]),
     "tanh": np.tanh,
     "sigmoid": lambda a: np.where(a >= 0, 1.0, np.exp(-np.abs(a))) / (1 + np.exp(-np.abs(a))),
 }
-_KNOWN = {"exp": (0, 1.0), "log": (1, 0.0), "erf": (0, 0.0), "tanh": (0, 0.0), "sigmoid": (0, 0.5)}
-"""Where a function of a rational number is rational, and what it is there."""
+_RATIONAL_POINTS = {"exp": (0, 1.0), "log": (1, 0.0), "erf": (0, 0.0), "tanh": (0, 0.0), "sigmoid": (0, 0.5)}
+"""The rational number at which a function is rational, and its value there."""
 
 
 def _hull(bounds: list[tuple[Tensor, Tensor]]) -> Interval:
@@ -198,8 +208,8 @@ def _hull(bounds: list[tuple[Tensor, Tensor]]) -> Interval:
     return Interval(np.minimum.reduce(np.broadcast_arrays(*lows)), np.maximum.reduce(np.broadcast_arrays(*highs)))
 
 
-def _grain(a: Tensor) -> float:
-    """A power of two of which all numbers are multiples; 0 if none is found."""
+def _find_grain(a: Tensor) -> float:
+    """Return a power of two that divides all numbers; 0 if none of those tried does."""
     return next((2.0**-k for k in (0, 8, 16, 24, 32, 40) if _is_whole(np.ldexp(a, k) if k else a)), 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Functions of fractions: exact where they are rational, else to more digits than any decision needs."""
+"""Functions of fractions: exact where they are rational, else to more digits than any comparison needs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from fractions import Fraction
 from math import isqrt
 
 _DIGITS = 80
-"""Of functions whose values are irrational: none lies so near to a decision that these do not tell."""
-_FARTHEST = Fraction(10_000)
-"""The exponent beyond which powers of e are less than 10 to the power of -4,300, or more than 10 to that of 4,300."""
-_FAR = 13
-"""Beyond this the error function is made by its distance from 1, of which the digits of a series leave none."""
+"""The digits of irrational values: no value is so near to a rounding boundary that more would be needed."""
+_MAX_EXPONENT = Fraction(10_000)
+"""The largest exponent of e: beyond it powers are below 10**-4,300, or above 10**4,300."""
+_MAX_SERIES_ARGUMENT = 13
+"""Beyond this the error function is computed by its distance from 1; the series would leave no digits of it."""
 
 
 def _sqrt(x: Fraction) -> Fraction:
-    """The root, exact if it is rational; 0 of a number below 0, as everywhere."""
+    """Return the square root, exactly if it is rational; 0 for numbers below 0, as in all arithmetics."""
     x = max(x, Fraction(0))
     numerator, denominator = isqrt(x.numerator), isqrt(x.denominator)
     if numerator**2 == x.numerator and denominator**2 == x.denominator:
@@ -26,20 +26,20 @@ def _sqrt(x: Fraction) -> Fraction:
 
 
 def _exp(x: Fraction) -> Fraction:
-    """The power of e, with as many digits of its distance from 1 for small numbers.
+    """Return e**x, with as many digits of its distance from 1 for small x.
 
-    Beyond `_FARTHEST` it is as there: without being 0 as good as 0, or greater than anything, to all but fractions of
-    thousands of digits.
+    Beyond `_MAX_EXPONENT` it is the power there: not 0, but smaller, or else greater, than anything that is compared
+    with it but fractions of thousands of digits.
     """
     if x == 0:
         return Fraction(1)
-    x = min(max(x, -_FARTHEST), _FARTHEST)
+    x = min(max(x, -_MAX_EXPONENT), _MAX_EXPONENT)
     with localcontext(_context(max(0, _digits(x.denominator) - _digits(x.numerator)))):
         return Fraction(_decimal(x).exp())
 
 
 def _log(x: Fraction) -> Fraction:
-    """The natural logarithm of a number above 0, with as many digits near to 1; ArithmeticError of any other."""
+    """Return the natural logarithm of a number above 0, with as many digits near 1; ArithmeticError of others."""
     if x <= 0:
         raise ArithmeticError(f"the logarithm of {float(x):g}")
     if x == 1:
@@ -52,14 +52,17 @@ def _log(x: Fraction) -> Fraction:
 
 
 def _erf(x: Fraction) -> Fraction:
-    """The error function by its series; far from 0 by its distance from 1 (Abramowitz and Stegun 7.1.5, 7.1.23)."""
-    if abs(x) > _FAR:
+    """Return the error function by its series, or far from 0 by its distance from 1.
+
+    Abramowitz and Stegun 7.1.5 and 7.1.23.
+    """
+    if abs(x) > _MAX_SERIES_ARGUMENT:
         root = _sqrt(_PI)
         return (1 - _exp(-x * x) / (abs(x) * root)) * (1 if x > 0 else -1)
     with localcontext(_context(2 * _DIGITS)):
         square = _decimal(x * x)
         total = term = Decimal(1)
-        for n in range(1, 8 * _FAR**2):
+        for n in range(1, 8 * _MAX_SERIES_ARGUMENT**2):
             term = -term * square / n
             total += term / (2 * n + 1)
             if abs(term) < Decimal(10) ** (-2 * _DIGITS):

@@ -1,4 +1,4 @@
-"""The closed table of operators: shape and type rule, reference, monotone or not; a row each."""
+"""The table of operators, which is closed: each row has an inference of shapes and types, and a definition."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ _ROWS = (*elementwise.ROWS, *steps.ROWS, *products.ROWS, *pools.ROWS, *moves.ROW
 TABLE: Mapping[str, Operator] = MappingProxyType({row.name: row for row in _ROWS})
 """Every operator by name."""
 PRODUCTS = tuple(row.name for row in _ROWS if row.kind == "product")
-"""Those that are sums of products."""
+"""The operators that are sums of products."""
 
 __all__ = ["PRODUCTS", "TABLE", "Operator", "Site"]

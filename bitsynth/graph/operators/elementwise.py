@@ -1,4 +1,4 @@
-"""Rows of what is done element by element: arithmetic and activations."""
+"""Rows of elementwise operators: arithmetic and activations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from bitsynth.graph.arithmetic import Quantity
 from bitsynth.graph.arithmetic.intervals import interval
-from bitsynth.graph.operators.site import Site, elementwise, of_integers
-from bitsynth.graph.types import Integers, Tensor, compressed
+from bitsynth.graph.operators.site import Site, elementwise_operator, for_integers
+from bitsynth.graph.types import Integers, Tensor, compress
 
 
 def _add(site: Site, a: Quantity, b: Quantity) -> Quantity:
@@ -25,14 +25,16 @@ def _multiply(site: Site, a: Quantity, b: Quantity) -> Quantity:
 
 
 def _divide(site: Site, a: Quantity, b: Quantity) -> Quantity:
-    """The quotient; of integers cut off toward 0."""
+    """Return the quotient; of integers it is rounded toward 0."""
     if isinstance(a, np.ndarray) and a.dtype.kind in "iu":
         safe = np.where(b == 0, 1, b)
         return np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(safe))
     return a / b
 
 
-def _summed(sign: int) -> Any:
+def _sum_grid(sign: int) -> Any:
+    """Return the rule for sums (`sign` 1) or differences (-1) of integers on one grid."""
+
     def rule(kinds: list[Integers]) -> Integers | None:
         a, b = kinds
         if not a.same_grid(b):
@@ -40,10 +42,11 @@ def _summed(sign: int) -> Any:
         low, high = (b.low, b.high) if sign > 0 else (-b.high, -b.low)
         return Integers.between(a.low + low, a.high + high, a.scale, 0.0, 2 if a.step == b.step == 2 else 1)
 
-    return of_integers(rule)
+    return for_integers(rule)
 
 
-def _product_grid(kinds: list[Integers]) -> Integers | None:
+def _plain_product_grid(kinds: list[Integers]) -> Integers | None:
+    """Return the type of products of integers that stand for themselves; None of others."""
     a, b = kinds
     if not (a.is_plain and b.is_plain):
         return None
@@ -51,8 +54,8 @@ def _product_grid(kinds: list[Integers]) -> Integers | None:
     return Integers(np.minimum.reduce(np.broadcast_arrays(*corners)), np.maximum.reduce(np.broadcast_arrays(*corners)))
 
 
-def _rescaled(site: Site) -> Integers | None:
-    """Integers on another scale: times, or over, constants above 0, where float64 holds the scales that come out."""
+def _rescaled_grid(site: Site) -> Integers | None:
+    """Return the type of integers times, or over, a constant above 0; None if float64 does not hold the scale."""
     kind, other, by = site.inputs[0].type, site.inputs[1].type, site.given[1]
     if site.reference != "exact" or by is None or not isinstance(kind, Integers) or not kind.is_centred:
         return None
@@ -60,24 +63,26 @@ def _rescaled(site: Site) -> Integers | None:
     scale = interval(kind.scale) * ratio if site.node.op == "mul" else interval(kind.scale) / ratio
     if not scale.is_point or not (ratio.low > 0).all() or not np.isfinite(scale.low).all():
         return None
-    return Integers(kind.low, kind.high, compressed(scale.low), kind.zero, kind.step)
+    return Integers(kind.low, kind.high, compress(scale.low), kind.zero, kind.step)
 
 
-def _multiplied(site: Site) -> Integers | None:
-    """Products of integers where both are the numbers; else integers on another scale."""
-    return of_integers(_product_grid)(site) or _rescaled(site)
+def _multiply_grid(site: Site) -> Integers | None:
+    """Return the type of products: of plain integers, or of integers times a constant."""
+    return for_integers(_plain_product_grid)(site) or _rescaled_grid(site)
 
 
-def _multiply_on(site: Site, a: Tensor, b: Tensor) -> Tensor:
-    return a * b if of_integers(_product_grid)(site) else _first(site, a, b)
+def _multiply_integers(site: Site, a: Tensor, b: Tensor) -> Tensor:
+    """Multiply integers; where a constant changes their scale alone, they stay."""
+    return a * b if for_integers(_plain_product_grid)(site) else _keep_integers(site, a, b)
 
 
-def _first(site: Site, a: Tensor, b: Tensor) -> Tensor:
+def _keep_integers(site: Site, a: Tensor, b: Tensor) -> Tensor:
+    """Return the integers of the first input, broadcast to the output."""
     return np.broadcast_to(a, site.outputs[0].shape)
 
 
-def _cut_grid(function: Any) -> Any:
-    """Of the greater or lesser of integers on one grid."""
+def _extreme_grid(function: Any) -> Any:
+    """Return the rule for the maximum or minimum of integers on one grid."""
 
     def rule(kinds: list[Integers]) -> Integers | None:
         a, b = kinds
@@ -85,10 +90,11 @@ def _cut_grid(function: Any) -> Any:
             return None
         return Integers.between(function(a.low, b.low), function(a.high, b.high), a.scale)
 
-    return of_integers(rule)
+    return for_integers(rule)
 
 
-def _zero(kind: Integers) -> Tensor:
+def _zero_code(kind: Integers) -> Tensor:
+    """Return the integer that stands for 0."""
     return np.rint(kind.zero).astype(np.int64)
 
 
@@ -96,12 +102,12 @@ def _relu_grid(kinds: list[Integers]) -> Integers | None:
     (a,) = kinds
     if not a.is_centred or a.step != 1:
         return None
-    return Integers(np.maximum(a.low, _zero(a)), np.maximum(a.high, _zero(a)), a.scale, a.zero)
+    return Integers(np.maximum(a.low, _zero_code(a)), np.maximum(a.high, _zero_code(a)), a.scale, a.zero)
 
 
-def _relu_on(site: Site, a: Tensor) -> Tensor:
+def _relu_integers(site: Site, a: Tensor) -> Tensor:
     kind = site.inputs[0].integers
-    return np.maximum(a, _zero(kind))
+    return np.maximum(a, _zero_code(kind))
 
 
 def _relu(site: Site, a: Quantity) -> Quantity:
@@ -109,11 +115,11 @@ def _relu(site: Site, a: Quantity) -> Quantity:
 
 
 def _scalar(site: Site, value: float) -> Quantity:
-    """A number of the file's type."""
+    """Return a number of the file's type."""
     return site.maths.typed(site.maths.constant(value), site.inputs[0].dtype)
 
 
-def _leaky(site: Site, a: Quantity) -> Quantity:
+def _leaky_relu(site: Site, a: Quantity) -> Quantity:
     alpha = _scalar(site, site["alpha"])
     zero = _scalar(site, 0.0)
     return site.maths.maximum(a, zero) + site.maths.minimum(a, zero) * alpha
@@ -135,7 +141,7 @@ def _clip(site: Site, a: Quantity) -> Quantity:
 
 
 def _limit(site: Site, a: Quantity, value: float) -> Quantity:
-    """A limit in the type of what it cuts."""
+    """Return a limit in the type of the numbers that it clips."""
     dtype = np.dtype(getattr(a, "dtype", object))
     return site.maths.constant(value if dtype.kind == "O" else np.asarray(value).astype(dtype))
 
@@ -149,18 +155,20 @@ def _clip_grid(site: Site) -> Integers | None:
     return Integers(low, high)
 
 
-def _clip_on(site: Site, a: Tensor) -> Tensor:
+def _clip_integers(site: Site, a: Tensor) -> Tensor:
     return np.clip(a, site["low"], site["high"]).astype(np.int64)
 
 
-def _function(name: str) -> Any:
+def _named_function(name: str) -> Any:
+    """Return the meaning of an operator that is a function of the arithmetic, by name."""
+
     def meaning(site: Site, a: Quantity) -> Quantity:
         return site.maths.call(name, a)
 
     return meaning
 
 
-def _negated(kinds: list[Integers]) -> Integers | None:
+def _negate_grid(kinds: list[Integers]) -> Integers | None:
     (a,) = kinds
     return None if a.zero.any() else Integers(-a.high, -a.low, a.scale, a.zero, a.step)
 
@@ -176,7 +184,7 @@ def _absolute(site: Site, a: Quantity) -> Quantity:
 def _batch_norm(
     site: Site, x: Quantity, gain: Quantity, bias: Quantity, mean: Quantity, variance: Quantity
 ) -> Quantity:
-    """Gain times deviation over its spread, plus bias: in the order of the reference."""
+    """Return (x - mean) / sqrt(variance + epsilon) * gain + bias, in the order of operations of the reference."""
     spread = site.maths.call("sqrt", variance + _scalar(site, site["epsilon"]))
     if site.reference == "onnx":
         return gain * (x - mean) / spread + bias
@@ -195,46 +203,50 @@ def _minimum(site: Site, a: Quantity, b: Quantity) -> Quantity:
 
 
 def _power(site: Site, a: Quantity) -> Quantity:
-    """The square, the root or a whole power."""
+    """Return the square root, or a whole power by repeated products."""
     exponent = site["exponent"]
     if exponent == 0.5:
         return site.maths.call("sqrt", a)
-    made = a
+    power = a
     for _ in range(int(exponent) - 1):
-        made = made * a
-    return made
+        power = power * a
+    return power
 
 
 def _identity(site: Site, a: Quantity) -> Quantity:
     return a
 
 
-def _same(kinds: list[Integers]) -> Integers | None:
+def _same_grid(kinds: list[Integers]) -> Integers | None:
     return kinds[0]
 
 
 ROWS = (
-    elementwise("add", _add, monotone=True, grid=_summed(1)),
-    elementwise("sub", _subtract, monotone=True, grid=_summed(-1)),
-    elementwise("mul", _multiply, monotone=True, grid=_multiplied, on=_multiply_on),
-    elementwise("div", _divide, monotone=True, grid=_rescaled, on=_first),
-    elementwise("max", _maximum, monotone=True, grid=_cut_grid(np.maximum), on=lambda _, a, b: np.maximum(a, b)),
-    elementwise("min", _minimum, monotone=True, grid=_cut_grid(np.minimum), on=lambda _, a, b: np.minimum(a, b)),
-    elementwise("neg", _negate, monotone=True, grid=of_integers(_negated)),
-    elementwise("abs", _absolute),
-    elementwise("relu", _relu, monotone=True, grid=of_integers(_relu_grid), on=_relu_on),
-    elementwise("leaky_relu", _leaky, floats=True),
-    elementwise("hard_sigmoid", _hard_sigmoid, monotone=True, floats=True),
-    elementwise("hard_swish", _hard_swish, floats=True),
-    elementwise("clip", _clip, monotone=True, grid=_clip_grid, on=_clip_on),
-    elementwise("power", _power),
-    elementwise("sqrt", _function("sqrt"), monotone=True, floats=True),
-    elementwise("exp", _function("exp"), floats=True),
-    elementwise("log", _function("log"), floats=True),
-    elementwise("erf", _function("erf"), floats=True),
-    elementwise("tanh", _function("tanh"), floats=True),
-    elementwise("sigmoid", _function("sigmoid"), floats=True),
-    elementwise("cast", _identity, monotone=True, grid=of_integers(_same)),
-    elementwise("batch_norm", _batch_norm, monotone=True, floats=True),
+    elementwise_operator("add", _add, monotone=True, grid=_sum_grid(1)),
+    elementwise_operator("sub", _subtract, monotone=True, grid=_sum_grid(-1)),
+    elementwise_operator("mul", _multiply, monotone=True, grid=_multiply_grid, on_integers=_multiply_integers),
+    elementwise_operator("div", _divide, monotone=True, grid=_rescaled_grid, on_integers=_keep_integers),
+    elementwise_operator(
+        "max", _maximum, monotone=True, grid=_extreme_grid(np.maximum), on_integers=lambda _, a, b: np.maximum(a, b)
+    ),
+    elementwise_operator(
+        "min", _minimum, monotone=True, grid=_extreme_grid(np.minimum), on_integers=lambda _, a, b: np.minimum(a, b)
+    ),
+    elementwise_operator("neg", _negate, monotone=True, grid=for_integers(_negate_grid)),
+    elementwise_operator("abs", _absolute),
+    elementwise_operator("relu", _relu, monotone=True, grid=for_integers(_relu_grid), on_integers=_relu_integers),
+    elementwise_operator("leaky_relu", _leaky_relu, floats=True),
+    elementwise_operator("hard_sigmoid", _hard_sigmoid, monotone=True, floats=True),
+    elementwise_operator("hard_swish", _hard_swish, floats=True),
+    elementwise_operator("clip", _clip, monotone=True, grid=_clip_grid, on_integers=_clip_integers),
+    elementwise_operator("power", _power),
+    elementwise_operator("sqrt", _named_function("sqrt"), monotone=True, floats=True),
+    elementwise_operator("exp", _named_function("exp"), floats=True),
+    elementwise_operator("log", _named_function("log"), floats=True),
+    elementwise_operator("erf", _named_function("erf"), floats=True),
+    elementwise_operator("tanh", _named_function("tanh"), floats=True),
+    elementwise_operator("sigmoid", _named_function("sigmoid"), floats=True),
+    elementwise_operator("cast", _identity, monotone=True, grid=for_integers(_same_grid)),
+    elementwise_operator("batch_norm", _batch_norm, monotone=True, floats=True),
 )
-"""`tanh`, `sigmoid`, `exp`, `log` and `erf` count as not monotone: implementations in float32 are not."""
+"""`tanh`, `sigmoid`, `exp`, `log` and `erf` are not marked as monotone: their implementations in float32 are not."""

@@ -1,4 +1,4 @@
-"""Rows that move, repeat or leave out elements, and change none."""
+"""Rows of moves: operators that move, repeat or leave out elements, and change none."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.operators.site import Operator, Site, common
-from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Tensor, compressed
+from bitsynth.graph.operators.site import Operator, Site, common_dtype
+from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Tensor, compress
 
-_Move = Callable[..., Tensor]
-_MOST_ELEMENTS = 1 << 28
+_MoveFunction = Callable[..., Tensor]
+_MAX_ELEMENTS = 1 << 28
 
 
-def move(name: str, apply: Callable[..., Tensor]) -> Operator:
-    """A row that `apply(site, *arrays)` does, on integers and on numbers alike."""
+def move_operator(name: str, apply: Callable[..., Tensor]) -> Operator:
+    """Return the row of a move: `apply(site, *arrays)` is run on integers and on numbers."""
 
     def infer(site: Site) -> list[Edge]:
         _require_small(site)
@@ -24,7 +24,7 @@ def move(name: str, apply: Callable[..., Tensor]) -> Operator:
         except (ValueError, IndexError) as error:
             shapes = ", ".join(str(e.shape) for e in site.inputs)
             raise site.fail(f"does not fit {shapes}: {error}") from None
-        return [site.made(shape, _moved_type(site, apply), common(site))]
+        return [site.output_edge(shape, _moved_type(site, apply), common_dtype(site))]
 
     def run(site: Site, *values: Any) -> list[Any]:
         if isinstance(site.outputs[0].type, Integers):
@@ -35,13 +35,14 @@ def move(name: str, apply: Callable[..., Tensor]) -> Operator:
 
 
 def _require_small(site: Site) -> None:
+    """Raise SpecError for a shape with too many elements, before it is made."""
     sizes = site.get("sizes") or ()
-    if np.prod([float(n) for n in sizes]) > _MOST_ELEMENTS:
-        raise site.fail(f"makes a tensor of shape {tuple(sizes)}, more than {_MOST_ELEMENTS:,} elements")
+    if np.prod([float(n) for n in sizes]) > _MAX_ELEMENTS:
+        raise site.fail(f"makes a tensor of shape {tuple(sizes)}, more than {_MAX_ELEMENTS:,} elements")
 
 
-def _moved_type(site: Site, apply: _Move) -> EdgeType:
-    """Integers if all inputs are such: limits and grids move with them."""
+def _moved_type(site: Site, apply: _MoveFunction) -> EdgeType:
+    """Return the type of the output: integers if all inputs are, with limits and grids that move with them."""
     kinds = site.integers()
     if kinds is None:
         return Reals()
@@ -49,7 +50,7 @@ def _moved_type(site: Site, apply: _Move) -> EdgeType:
         low, high, scale, zero = _parts(kinds[0])
     else:
         low, high, scale, zero = (
-            compressed(apply(site, *(np.broadcast_to(p, e.shape) for p, e in zip(some, site.inputs, strict=True))))
+            compress(apply(site, *(np.broadcast_to(p, e.shape) for p, e in zip(some, site.inputs, strict=True))))
             for some in zip(*map(_parts, kinds), strict=True)
         )
     if site.get("fills"):
@@ -80,8 +81,8 @@ def _concatenate(site: Site, *arrays: Tensor) -> Tensor:
 
 
 def _slice(site: Site, x: Tensor) -> Tensor:
-    made: Tensor = x[tuple(slice(*s) for s in site["slices"])]
-    return made
+    elements: Tensor = x[tuple(slice(*s) for s in site["slices"])]
+    return elements
 
 
 def _gather(site: Site, x: Tensor) -> Tensor:
@@ -89,7 +90,7 @@ def _gather(site: Site, x: Tensor) -> Tensor:
 
 
 def _pad(site: Site, x: Tensor) -> Tensor:
-    """Padding by 0, or by elements of the array."""
+    """Pad by 0, or by elements of the array."""
     mode = site["mode"]
     if mode == "constant":
         return np.pad(x, site["pads"])
@@ -101,7 +102,7 @@ def _expand(site: Site, x: Tensor) -> Tensor:
 
 
 def _resize(site: Site, x: Tensor) -> Tensor:
-    """Elements of each axis by place, several times or not at all."""
+    """Select elements of each axis by index; an element may be selected several times, or never."""
     for axis, places in site["places"].items():
         x = x.take(places, axis)
     return x
@@ -112,29 +113,29 @@ def _depth_to_space(site: Site, x: Tensor) -> Tensor:
     block = site["block"]
     inner = channels // block**2
     if site["mode"] == "DCR":
-        made = x.reshape(n, block, block, inner, height, width).transpose(0, 3, 4, 1, 5, 2)
+        blocks = x.reshape(n, block, block, inner, height, width).transpose(0, 3, 4, 1, 5, 2)
     else:
-        made = x.reshape(n, inner, block, block, height, width).transpose(0, 1, 4, 2, 5, 3)
-    return made.reshape(n, inner, height * block, width * block)
+        blocks = x.reshape(n, inner, block, block, height, width).transpose(0, 1, 4, 2, 5, 3)
+    return blocks.reshape(n, inner, height * block, width * block)
 
 
 def _space_to_depth(site: Site, x: Tensor) -> Tensor:
     n, channels, height, width = x.shape
     block = site["block"]
-    made = x.reshape(n, channels, height // block, block, width // block, block)
-    made = made.transpose((0, 3, 5, 1, 2, 4) if site["mode"] == "DCR" else (0, 1, 3, 5, 2, 4))
-    return made.reshape(n, channels * block**2, height // block, width // block)
+    blocks = x.reshape(n, channels, height // block, block, width // block, block)
+    blocks = blocks.transpose((0, 3, 5, 1, 2, 4) if site["mode"] == "DCR" else (0, 1, 3, 5, 2, 4))
+    return blocks.reshape(n, channels * block**2, height // block, width // block)
 
 
 ROWS = (
-    move("reshape", _reshape),
-    move("transpose", _transpose),
-    move("concatenate", _concatenate),
-    move("slice", _slice),
-    move("gather", _gather),
-    move("pad", _pad),
-    move("expand", _expand),
-    move("resize", _resize),
-    move("depth_to_space", _depth_to_space),
-    move("space_to_depth", _space_to_depth),
+    move_operator("reshape", _reshape),
+    move_operator("transpose", _transpose),
+    move_operator("concatenate", _concatenate),
+    move_operator("slice", _slice),
+    move_operator("gather", _gather),
+    move_operator("pad", _pad),
+    move_operator("expand", _expand),
+    move_operator("resize", _resize),
+    move_operator("depth_to_space", _depth_to_space),
+    move_operator("space_to_depth", _space_to_depth),
 )

@@ -1,4 +1,4 @@
-"""Rows of pools, and of sums and maxima along axes."""
+"""Rows of pools, reductions along axes, softmax and ranking."""
 
 from __future__ import annotations
 
@@ -7,37 +7,38 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.arithmetic import Interval, Quantity
-from bitsynth.graph.operators.site import Operator, Site, held
+from bitsynth.graph.operators.site import Operator, Site, floats_hold
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.ranges import is_per_channel
 from bitsynth.graph.types import Edge, Integers, Reals, Shape, Tensor
 
 
-def _pooled(site: Site) -> Shape:
+def _pooled_shape(site: Site) -> Shape:
+    """Return the shape of a pool's output; SpecError if the window does not fit."""
     x, window = site.inputs[0], site["window"]
     if len(x.shape) != len(window.kernel) + 2:
         raise site.fail(f"an image {x.shape} does not have {len(window.kernel)} axes after two")
-    out = window.out(x.shape[2:])
+    out = window.count(x.shape[2:])
     if min(out, default=1) < 1:
         raise site.fail(f"an image of {x.shape[2:]} is smaller than the window {window.reach}")
     return (*x.shape[:2], *out)
 
 
-def _spread(kind: Integers, rank: int) -> Integers:
-    """Limits by channel, or for all."""
+def _limits_by_channel(kind: Integers, rank: int) -> Integers:
+    """Return integers whose limits are by channel, or one for all."""
     low, high = (b if is_per_channel(b, rank) else f(b) for f, b in ((np.min, kind.low), (np.max, kind.high)))
     return Integers(np.asarray(low), np.asarray(high), kind.scale, kind.zero, kind.step)
 
 
-def _max_edge(site: Site) -> list[Edge]:
+def _infer_max_pool(site: Site) -> list[Edge]:
     kind = site.inputs[0].type
     if isinstance(kind, Integers):
-        kind = _spread(kind, len(site.inputs[0].shape)) if kind.has_one_grid else Reals()
-    return [site.made(_pooled(site), kind)]
+        kind = _limits_by_channel(kind, len(site.inputs[0].shape)) if kind.has_one_grid else Reals()
+    return [site.output_edge(_pooled_shape(site), kind)]
 
 
-def _lowest(array: Tensor) -> Any:
-    """What is below every number: it pads."""
+def _least_number(array: Tensor) -> Any:
+    """Return a number that is below all others of an array's type, as padding."""
     if array.dtype.kind in "iu":
         return np.iinfo(array.dtype).min
     return float("-inf")
@@ -48,74 +49,75 @@ def _max_pool(site: Site, value: Any) -> list[Any]:
     axes = tuple(range(len(site.inputs[0].shape), 2 * len(site.inputs[0].shape) - 2))
 
     def greatest(image: Tensor) -> Tensor:
-        return np.asarray(window.of(image, _lowest(image)).max(axes))
+        return np.asarray(window.extract(image, _least_number(image)).max(axes))
 
     if isinstance(site.outputs[0].type, Integers):
         return [greatest(value)]
     return [site.maths.move(greatest, *site.numbers([value]))]
 
 
-def _sum_pool_edge(site: Site) -> list[Edge]:
+def _infer_sum_pool(site: Site) -> list[Edge]:
     count = int(np.prod(site["window"].kernel))
-    return [_summed_edge(site, _pooled(site), count, padded=True)]
+    return [_sum_edge(site, _pooled_shape(site), count, padded=True)]
 
 
-def _summed_edge(site: Site, shape: Shape, count: int, *, padded: bool) -> Edge:
-    """The edge of sums: bounded by those of any element, `count` times, so sums of a part of them are within too."""
+def _sum_edge(site: Site, shape: Shape, count: int, *, padded: bool) -> Edge:
+    """Return the edge of sums of at most `count` elements, bounded by `count` times the limits of an element."""
     kind = site.inputs[0].type
     if not isinstance(kind, Integers) or kind.scale.size != 1 or not kind.is_centred:
-        return site.made(shape, Reals())
+        return site.output_edge(shape, Reals())
     low, high = (np.asarray(f(b - kind.zero), np.int64) for f, b in ((np.min, kind.low), (np.max, kind.high)))
     low, high = (np.minimum(low, 0), np.maximum(high, 0)) if padded else (low, high)
-    made = Integers(low * count, high * count, kind.scale.reshape(()))
-    return site.made(shape, made if held(site, made, "float64") else Reals())
+    sums = Integers(low * count, high * count, kind.scale.reshape(()))
+    return site.output_edge(shape, sums if floats_hold(site, sums, "float64") else Reals())
 
 
 def _sum_pool(site: Site, value: Any) -> list[Any]:
     window: SlidingWindow = site["window"]
     rank = len(site.inputs[0].shape)
     axes = tuple(range(rank, 2 * rank - 2))
-    at, number = _terms(site, value)
-    made = at.maths.sum(at.maths.move(lambda x: window.of(x, 0), number), axes)
-    made = at.maths.move(lambda x: x.reshape(site.outputs[0].shape), made)
-    return _total(site, made)
+    at, number = _summands(site, value)
+    sums = at.maths.sum(at.maths.move(lambda x: window.extract(x, 0), number), axes)
+    sums = at.maths.move(lambda x: x.reshape(site.outputs[0].shape), sums)
+    return _round_sum(site, sums)
 
 
-def _terms(site: Site, value: Any) -> tuple[Site, Quantity]:
-    """Where to sum and what: integers without zero point, or numbers."""
+def _summands(site: Site, value: Any) -> tuple[Site, Quantity]:
+    """Return the site and the numbers to sum: integers minus their zero point, or real numbers."""
     kind = site.inputs[0].type
     if isinstance(site.outputs[0].type, Integers) and isinstance(kind, Integers):
         return site.in_floats(), value - kind.zero.astype(np.int64)
     return site, site.numbers([value])[0]
 
 
-def _total(site: Site, made: Quantity) -> list[Any]:
+def _round_sum(site: Site, total: Quantity) -> list[Any]:
+    """Return a sum as integers, or rounded to the type of the file."""
     if isinstance(site.outputs[0].type, Integers):
-        return [np.asarray(made).astype(np.int64)]
-    return [site.maths.typed(made, site.outputs[0].dtype)]
+        return [np.asarray(total).astype(np.int64)]
+    return [site.maths.typed(total, site.outputs[0].dtype)]
 
 
-def _reduced(site: Site) -> Shape:
+def _reduced_shape(site: Site) -> Shape:
     return tuple(1 if k in site["axes"] else n for k, n in enumerate(site.inputs[0].shape))
 
 
-def _sum_edge(site: Site) -> list[Edge]:
+def _infer_reduce_sum(site: Site) -> list[Edge]:
     count = int(np.prod([site.inputs[0].shape[k] for k in site["axes"]]))
-    return [_summed_edge(site, _reduced(site), count, padded=False)]
+    return [_sum_edge(site, _reduced_shape(site), count, padded=False)]
 
 
 def _sum(site: Site, value: Any) -> list[Any]:
-    at, number = _terms(site, value)
-    return _total(site, at.maths.sum(number, site["axes"]))
+    at, number = _summands(site, value)
+    return _round_sum(site, at.maths.sum(number, site["axes"]))
 
 
-def _extreme(name: str) -> Operator:
+def _extreme_operator(name: str) -> Operator:
     def infer(site: Site) -> list[Edge]:
         kind = site.inputs[0].type
         if isinstance(kind, Integers):
             same = kind.has_one_grid
             kind = Integers.between(kind.least, kind.most, kind.scale, kind.zero, kind.step) if same else Reals()
-        return [site.made(_reduced(site), kind)]
+        return [site.output_edge(_reduced_shape(site), kind)]
 
     def run(site: Site, value: Any) -> list[Any]:
         if isinstance(site.outputs[0].type, Integers):
@@ -131,11 +133,11 @@ def _softmax(site: Site, value: Any) -> list[Any]:
     return [maths.typed(powers / maths.sum(powers, axes), site.outputs[0].dtype)]
 
 
-def _softmax_edge(site: Site) -> list[Edge]:
-    return [site.made(site.inputs[0].shape, Reals())]
+def _infer_softmax(site: Site) -> list[Edge]:
+    return [site.output_edge(site.inputs[0].shape, Reals())]
 
 
-def _ranked_edges(site: Site) -> list[Edge]:
+def _infer_rank(site: Site) -> list[Edge]:
     shape = list(site.inputs[0].shape)
     axis, count = site["axis"], site["k"]
     if not 0 < count <= shape[axis]:
@@ -149,13 +151,16 @@ def _ranked_edges(site: Site) -> list[Edge]:
         if isinstance(values, Integers)
         else values
     )
-    return [site.made(tuple(shape), values), site.made(tuple(shape), places, "int64", 1)]
+    return [site.output_edge(tuple(shape), values), site.output_edge(tuple(shape), places, "int64", 1)]
 
 
 def _rank(site: Site, value: Any) -> list[Any]:
-    """The greatest or least along an axis, in order, and where they are; of equals the first, or the last."""
+    """Return the `k` greatest or least numbers along an axis, in order, and their indices.
+
+    Of equal numbers the first is taken, or the last if the node says so.
+    """
     axis, count, sign = site["axis"], site["k"], -1 if site["largest"] else 1
-    keys = _keys(site, value) * sign
+    keys = _sort_keys(site, value) * sign
     flipped = np.flip(keys, axis) if site["last"] else keys
     order = np.argsort(flipped, axis, kind="stable").take(range(count), axis)
     if site["last"]:
@@ -166,8 +171,8 @@ def _rank(site: Site, value: Any) -> list[Any]:
     return [site.maths.move(lambda a: np.take_along_axis(a, order, axis), x), order]
 
 
-def _keys(site: Site, value: Any) -> Tensor:
-    """Numbers that are ordered as the values are: intervals that overlap are looked at in fractions."""
+def _sort_keys(site: Site, value: Any) -> Tensor:
+    """Return numbers in the order of the values; intervals that overlap are compared as fractions."""
     (x,) = site.numbers([value])
     if not isinstance(x, Interval):
         return np.asarray(x)
@@ -176,16 +181,16 @@ def _keys(site: Site, value: Any) -> Tensor:
     assert site.exactly is not None
     (exact,) = site.exactly(np.ones(x.shape, bool))
     _, places = np.unique(exact, return_inverse=True)
-    found: Tensor = places.reshape(x.shape)
-    return found
+    keys: Tensor = places.reshape(x.shape)
+    return keys
 
 
 ROWS = (
-    Operator("max_pool", "pool", _max_edge, _max_pool, monotone=True),
-    Operator("sum_pool", "pool", _sum_pool_edge, _sum_pool, monotone=True),
-    Operator("reduce_sum", "reduction", _sum_edge, _sum),
-    _extreme("max"),
-    _extreme("min"),
-    Operator("softmax", "reduction", _softmax_edge, _softmax),
-    Operator("rank", "reduction", _ranked_edges, _rank),
+    Operator("max_pool", "pool", _infer_max_pool, _max_pool, monotone=True),
+    Operator("sum_pool", "pool", _infer_sum_pool, _sum_pool, monotone=True),
+    Operator("reduce_sum", "reduction", _infer_reduce_sum, _sum),
+    _extreme_operator("max"),
+    _extreme_operator("min"),
+    Operator("softmax", "reduction", _infer_softmax, _softmax),
+    Operator("rank", "reduction", _infer_rank, _rank),
 )

@@ -1,4 +1,4 @@
-"""Rows of sums of products: convolution and matrix product, of integers wherever both factors carry them."""
+"""Rows of products: convolution and matrix product, of integers wherever both factors carry integers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.arithmetic import Quantity
-from bitsynth.graph.operators.site import Operator, Site, common
+from bitsynth.graph.operators.site import Operator, Site, common_dtype
 from bitsynth.graph.operators.windows import SlidingWindow
-from bitsynth.graph.ranges import convolved, multiplied
+from bitsynth.graph.ranges import infer_convolution, infer_matmul
 from bitsynth.graph.types import INT32, Edge, Integers, Reals, Shape, Tensor
 
-_MOST_WINDOWS = 1 << 18
-"""Elements of windows that are written out at once: 2 MB of float64, which stay in the cache."""
+_MAX_WINDOW_ELEMENTS = 1 << 18
+"""The most elements of windows that are copied at once: 2 MB of float64, which stay in the cache."""
 
 
 def _window(site: Site) -> SlidingWindow:
@@ -22,62 +22,66 @@ def _window(site: Site) -> SlidingWindow:
     return found
 
 
-def _conv_edge(site: Site) -> list[Edge]:
+def _infer_conv(site: Site) -> list[Edge]:
     x, w = site.inputs
     groups = site["groups"]
     if len(x.shape) < 3 or len(x.shape) != len(w.shape):
-        raise site.fail(f"images {x.shape} and weights {w.shape} want the same number of axes, 3 or more")
+        raise site.fail(f"images {x.shape} and weights {w.shape} must have the same number of axes, 3 or more")
     if x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
         raise site.fail(f"{x.shape[1]} channels do not fit weights {w.shape} in {groups} groups")
-    out = _window(site).out(x.shape[2:])
+    out = _window(site).count(x.shape[2:])
     if min(out, default=1) < 1:
         raise site.fail(f"an image of {x.shape[2:]} is smaller than the window {_window(site).reach}")
     shape = (x.shape[0], w.shape[0], *out)
-    return [_sum_edge(site, shape, convolved(site))]
+    return [_accumulator_edge(site, shape, infer_convolution(site))]
 
 
-def _sum_edge(site: Site, shape: Shape, kind: Integers | None) -> Edge:
-    dtype = site.get("dtype") or common(site)
+def _accumulator_edge(site: Site, shape: Shape, kind: Integers | None) -> Edge:
+    """Return the edge of accumulators; SpecError if int32 does not hold them."""
+    dtype = site.get("dtype") or common_dtype(site)
     if kind and (kind.least < INT32[0] or kind.most > INT32[1]):
         raise site.fail(f"sums go from {kind.least:,} to {kind.most:,}, which int32 does not hold")
-    return site.made(shape, kind or Reals(), dtype)
+    return site.output_edge(shape, kind or Reals(), dtype)
 
 
-def _centred(site: Site, values: tuple[Any, ...]) -> list[Tensor]:
-    """The integers without their zero points, in floats, which hold them and their sums."""
-    made = []
+def _subtract_zero_points(site: Site, values: tuple[Any, ...]) -> list[Tensor]:
+    """Return the integers minus their zero points, as floats, which hold them and their sums."""
+    numbers = []
     for value, edge in zip(values, site.inputs, strict=True):
-        made.append((value - edge.integers.zero).astype(np.float64, copy=False))
-    return made
+        numbers.append((value - edge.integers.zero).astype(np.float64, copy=False))
+    return numbers
 
 
 def _factors(site: Site, values: tuple[Any, ...]) -> tuple[Site, list[Quantity]]:
-    """Where to compute and on what: integers in floats that hold them; numbers otherwise."""
+    """Return the site and the factors: integers as floats that hold them, or real numbers."""
     if isinstance(site.outputs[0].type, Integers):
-        return site.in_floats(), list(_centred(site, values))
+        return site.in_floats(), list(_subtract_zero_points(site, values))
     return site, site.numbers(values)
 
 
-def _result(site: Site, made: Quantity) -> list[Any]:
+def _as_result(site: Site, accumulators: Quantity) -> list[Any]:
+    """Return accumulators as integers, or rounded to the type of the file."""
     (edge,) = site.outputs
-    return [made.astype(np.int64) if isinstance(edge.type, Integers) else site.maths.typed(made, edge.dtype)]
+    if isinstance(edge.type, Integers):
+        return [accumulators.astype(np.int64)]
+    return [site.maths.typed(accumulators, edge.dtype)]
 
 
-def _columns(site: Site, image: Tensor) -> Tensor:
-    """The windows of an image, (N, groups, pixels, elements)."""
+def _window_matrix(site: Site, image: Tensor) -> Tensor:
+    """Return the windows of an image as matrices (N, groups, pixels, elements)."""
     return _windows(site, image).reshape(image.shape[0], site["groups"], int(np.prod(site.outputs[0].shape[2:])), -1)
 
 
 def _windows(site: Site, image: Tensor) -> Tensor:
-    """The windows of an image, (N, groups, *out, channels, *kernel), which share its memory."""
+    """Return a view of the windows of an image, (N, groups, *out, channels, *kernel)."""
     window, axes = _window(site), len(site.outputs[0].shape) - 2
-    found = window.of(image, _zero_of(image))
-    by_group = found.reshape(found.shape[0], site["groups"], -1, *found.shape[2:])
+    windows = window.extract(image, _zero_of(image))
+    by_group = windows.reshape(windows.shape[0], site["groups"], -1, *windows.shape[2:])
     return by_group.transpose(0, 1, *range(3, 3 + axes), 2, *range(3 + axes, 3 + 2 * axes))
 
 
-def _rows(site: Site, weights: Tensor) -> Tensor:
-    """Weights (groups, elements, channels of a group)."""
+def _weight_matrix(site: Site, weights: Tensor) -> Tensor:
+    """Return weights as matrices (groups, elements, channels of a group)."""
     groups = site["groups"]
     return weights.reshape(groups, weights.shape[0] // groups, -1).transpose(0, 2, 1)
 
@@ -85,28 +89,30 @@ def _rows(site: Site, weights: Tensor) -> Tensor:
 def _convolve(site: Site, *values: Any) -> list[Any]:
     at, (x, w) = _factors(site, values)
     if isinstance(site.outputs[0].type, Integers):
-        return _result(site, _convolve_integers(site, x, w))
+        return _as_result(site, _convolve_integers(site, x, w))
     maths = at.maths
-    made = maths.matmul(maths.move(lambda a: _columns(site, a), x), maths.move(lambda a: _rows(site, a), w))
-    return _result(site, maths.move(lambda a: a.transpose(0, 1, 3, 2).reshape(site.outputs[0].shape), made))
+    product = maths.matmul(
+        maths.move(lambda a: _window_matrix(site, a), x), maths.move(lambda a: _weight_matrix(site, a), w)
+    )
+    return _as_result(site, maths.move(lambda a: a.transpose(0, 1, 3, 2).reshape(site.outputs[0].shape), product))
 
 
 def _convolve_integers(site: Site, image: Tensor, weights: Tensor) -> Tensor:
-    """Convolve integers in floats that hold them, whatever the order of additions, in parts of bounded memory."""
-    rows = _rows(site, weights)
-    made = np.empty((image.shape[0], site["groups"], rows.shape[-1], *site.outputs[0].shape[2:]), image.dtype)
-    parts = [(_windows(site, image), np.moveaxis(made, 2, -1))]
-    pixels = range(2, made.ndim - 1)
+    """Convolve integers in floats that hold them, in any order of additions, in parts of bounded memory."""
+    rows = _weight_matrix(site, weights)
+    result = np.empty((image.shape[0], site["groups"], rows.shape[-1], *site.outputs[0].shape[2:]), image.dtype)
+    parts = [(_windows(site, image), np.moveaxis(result, 2, -1))]
+    pixels = range(2, result.ndim - 1)
     while parts:
         windows, sums = parts.pop()
         longest = max((0, *pixels), key=lambda axis: windows.shape[axis])
-        if windows.size > _MOST_WINDOWS and windows.shape[longest] > 1:
+        if windows.size > _MAX_WINDOW_ELEMENTS and windows.shape[longest] > 1:
             halves = (np.array_split(x, 2, longest) for x in (windows, sums))
             parts += zip(*halves, strict=True)
         else:
             columns = windows.reshape(*windows.shape[:2], -1, rows.shape[-2])
             sums[...] = (columns @ rows).reshape(sums.shape)
-    return made.reshape(site.outputs[0].shape)
+    return result.reshape(site.outputs[0].shape)
 
 
 def _zero_of(array: Tensor) -> Any:
@@ -114,19 +120,19 @@ def _zero_of(array: Tensor) -> Any:
 
 
 def _matmul_shape(a: Shape, b: Shape) -> Shape:
-    """The shape of a product of matrices, vectors, or stacks of these; ValueError or IndexError if there is none."""
+    """Return the shape of a product of matrices or vectors, or stacks of these; ValueError or IndexError if none."""
     if a[-1] != b[-2 if len(b) > 1 else 0]:
         raise ValueError
     return (*np.broadcast_shapes(a[:-2], b[:-2]), *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 
 
-def _matmul_edge(site: Site) -> list[Edge]:
+def _infer_matmul(site: Site) -> list[Edge]:
     a, b = site.inputs
     try:
         shape = _matmul_shape(a.shape, b.shape)
     except (ValueError, IndexError):
         raise site.fail(f"matrices {a.shape} and {b.shape} do not fit") from None
-    return [_sum_edge(site, shape, multiplied(site))]
+    return [_accumulator_edge(site, shape, infer_matmul(site))]
 
 
 def _multiply(site: Site, *values: Any) -> list[Any]:
@@ -134,15 +140,15 @@ def _multiply(site: Site, *values: Any) -> list[Any]:
     first, last = len(at.maths.shape(a)) == 1, len(at.maths.shape(b)) == 1
     a = at.maths.move(lambda x: x[None] if first else x, a)
     b = at.maths.move(lambda x: x[:, None] if last else x, b)
-    made = at.maths.matmul(a, b)
-    return _result(site, at.maths.move(lambda x: x.reshape(site.outputs[0].shape), made))
+    product = at.maths.matmul(a, b)
+    return _as_result(site, at.maths.move(lambda x: x.reshape(site.outputs[0].shape), product))
 
 
-def terms(site: Site, places: Tensor) -> tuple[Tensor, Tensor]:
-    """For each sum at `places` of the output, where its factors lie in both inputs, counted from 1; 0 is padding."""
+def find_factors(site: Site, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where the factors of each sum at `places` of the output lie in both inputs, from 1; 0 marks padding."""
     a, b = (np.arange(1, 1 + int(np.prod(e.shape))).reshape(e.shape) for e in site.inputs)
     if site.node.op == "conv":
-        a, b = _columns(site, a), _rows(site, b)
+        a, b = _window_matrix(site, a), _weight_matrix(site, b)
         order = np.arange(a.shape[0] * a.shape[1] * a.shape[2] * b.shape[2])
         order = order.reshape(*a.shape[:3], b.shape[2]).transpose(0, 1, 3, 2).reshape(-1)[places]
     else:
@@ -155,6 +161,6 @@ def terms(site: Site, places: Tensor) -> tuple[Tensor, Tensor]:
 
 
 ROWS = (
-    Operator("conv", "product", _conv_edge, _convolve, monotone=False),
-    Operator("matmul", "product", _matmul_edge, _multiply, monotone=False),
+    Operator("conv", "product", _infer_conv, _convolve, monotone=False),
+    Operator("matmul", "product", _infer_matmul, _multiply, monotone=False),
 )

@@ -1,4 +1,4 @@
-"""Rows whose results are integers by steps: rounding, quantizers, thresholds."""
+"""Rows of step functions, whose results are integers: rounding, quantizers, thresholds."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import numpy as np
 
 from bitsynth.graph.arithmetic import Quantity, SomeFractions
 from bitsynth.graph.operators.rounding import rounding
-from bitsynth.graph.operators.site import Operator, Site, broadcast
-from bitsynth.graph.types import Edge, Integers, Shape, Tensor, compressed
+from bitsynth.graph.operators.site import Operator, Site, broadcast_shape
+from bitsynth.graph.types import Edge, Integers, Shape, Tensor, compress
 
-_Step = Callable[[Tensor], Tensor]
-_MOST = 1 << 53
+_StepFunction = Callable[[Tensor], Tensor]
+_MAX_FLOAT64_INTEGER = 1 << 53
 
 
-def step(
+def step_operator(
     name: str,
     scaled: Callable[..., Quantity],
-    of: Callable[[Site], _Step],
+    of: Callable[[Site], _StepFunction],
     kind: Callable[[Site], Integers],
-    shape: Callable[[Site], Shape] = broadcast,
+    shape: Callable[[Site], Shape] = broadcast_shape,
 ) -> Operator:
-    """A row that rounds: `of(site)`, a staircase of integers, of the numbers `scaled(site, *numbers)`.
+    """Return the row of a step function: `of(site)` is run on the numbers `scaled(site, *numbers)`.
 
-    Numbers that are integers of the file already, such as sums, are scaled as they are.
+    Numbers that are integers of the file already, such as accumulators, are scaled as they are.
     """
 
     def infer(site: Site) -> list[Edge]:
-        return [site.made(shape(site), kind(site), site.get("dtype", ""))]
+        return [site.output_edge(shape(site), kind(site), site.get("dtype", ""))]
 
     def run(site: Site, *values: Any) -> list[Tensor]:
         number = scaled(site, *site.numbers(values))
@@ -40,24 +40,24 @@ def step(
 
 
 def _in_fractions(site: Site, scaled: Callable[..., Quantity], mask: Tensor) -> Tensor:
-    """The scaled numbers, in fractions where the mask says so; 0 elsewhere."""
+    """Return the scaled numbers as fractions where the mask is set; 0 elsewhere."""
     assert site.exactly is not None
-    made = np.zeros(mask.shape, object)
-    made[mask] = scaled(replace(site, arithmetic=SomeFractions(mask)), *site.exactly(mask))
-    return made
+    fractions = np.zeros(mask.shape, object)
+    fractions[mask] = scaled(replace(site, arithmetic=SomeFractions(mask)), *site.exactly(mask))
+    return fractions
 
 
 # Quantizers: integers of a grid, between two limits.
 
 
-def _on_scale(site: Site, x: Quantity) -> Quantity:
-    """The number in steps of the scale, and the zero point if it is added before rounding."""
+def _divide_by_scale(site: Site, x: Quantity) -> Quantity:
+    """Return x / scale, plus the zero point if it is added before rounding."""
     maths = site.maths
     t = x / maths.typed(maths.constant(site["scale"]), site["real"])
     return t + maths.typed(maths.constant(site["zero"]), site["real"]) if site["zero_first"] else t
 
 
-def _quantized(site: Site) -> _Step:
+def _quantize_step(site: Site) -> _StepFunction:
     low, high, mode = site["low"], site["high"], rounding(site["rounding"], site.reference)
     zero = 0 if site["zero_first"] else site["zero"].astype(np.int64)
     if site["zero_first"] and site.reference != "exact":
@@ -65,33 +65,33 @@ def _quantized(site: Site) -> _Step:
     return lambda t: np.clip(mode(t) + zero, low, high)
 
 
-def _grid(site: Site) -> Integers:
+def _quantizer_grid(site: Site) -> Integers:
     bipolar = site["rounding"] == "BIPOLAR"
     return Integers.between(site["low"], site["high"], site["out_scale"], site["out_zero"], 2 if bipolar else 1)
 
 
-def _integral_grid(site: Site) -> Integers:
-    """The integers from the range of what is rounded; if nothing is known of that, those that float64 holds."""
+def _rounded_grid(site: Site) -> Integers:
+    """Return the range of rounded integers; of inputs of unknown range all that float64 holds."""
     kind = site.inputs[0].type
     if not isinstance(kind, Integers):
-        return Integers.between(-_MOST, _MOST)
-    low, high = (_rounded(site)((end - kind.zero) * kind.scale) for end in (kind.low, kind.high))
-    return Integers.between(compressed(low), compressed(high))
+        return Integers.between(-_MAX_FLOAT64_INTEGER, _MAX_FLOAT64_INTEGER)
+    low, high = (_rounding_step(site)((end - kind.zero) * kind.scale) for end in (kind.low, kind.high))
+    return Integers.between(compress(low), compress(high))
 
 
-def _rounded(site: Site) -> _Step:
+def _rounding_step(site: Site) -> _StepFunction:
     return rounding(site["rounding"], site.reference)
 
 
-def _as_is(site: Site, x: Quantity) -> Quantity:
+def _unscaled(site: Site, x: Quantity) -> Quantity:
     return x
 
 
 # Requantization: sums as codes, in the formula of each reference.
 
 
-def _rescaled(site: Site, x: Quantity) -> Quantity:
-    """Sums times the scales of their factors, over that of the result; in float32 as ONNX Runtime does."""
+def _rescale(site: Site, x: Quantity) -> Quantity:
+    """Return accumulators times the scales of both factors, over that of the result; in float32 as ONNX Runtime."""
     maths = site.maths
     first, second, over = site["factors"]
     zero = site["zero"] if site["zero_first"] else np.zeros(())
@@ -103,7 +103,7 @@ def _rescaled(site: Site, x: Quantity) -> Quantity:
     return x.astype(np.float64) * multiplier + site["zero"]
 
 
-def _requantized(site: Site) -> _Step:
+def _requantize_step(site: Site) -> _StepFunction:
     low, high, zero = site["low"], site["high"], 0 if site["zero_first"] else site["zero"].astype(np.int64)
     if site.reference == "onnx":
         return lambda t: np.rint(np.clip(t, low, high))
@@ -111,24 +111,24 @@ def _requantized(site: Site) -> _Step:
     return lambda t: np.clip(mode(t) + zero, low, high)
 
 
-def _sum_of_codes(site: Site, a: Quantity, b: Quantity) -> Quantity:
-    """Codes of two quantizers, added on the scale of a third: with its zero point, as ONNX Runtime does on AVX2."""
+def _add_codes(site: Site, a: Quantity, b: Quantity) -> Quantity:
+    """Return the sum of the numbers of two codes over a third scale, plus its zero point, as ONNX Runtime on AVX2."""
     maths = site.maths
     scale_a, zero_a, scale_b, zero_b, scale, zero = site["grids"]
     if site.reference == "exact":
         x, y = (maths.constant(s) * (v - maths.constant(z)) for v, s, z in ((a, scale_a, zero_a), (b, scale_b, zero_b)))
         return (x + y) / maths.constant(scale) + maths.constant(zero)
     ratio_a, ratio_b = scale_a / scale, scale_b / scale
-    start = zero.astype(np.float32) - _fused(zero_a, ratio_a, zero_b.astype(np.float32) * ratio_b)
-    return _fused(a, ratio_a, _fused(b, ratio_b, start))
+    start = zero.astype(np.float32) - _multiply_add(zero_a, ratio_a, zero_b.astype(np.float32) * ratio_b)
+    return _multiply_add(a, ratio_a, _multiply_add(b, ratio_b, start))
 
 
-def _fused(code: Quantity, ratio: Tensor, more: Quantity) -> Quantity:
-    """A code times a ratio, plus more, rounded to float32 once: float64 holds the product."""
+def _multiply_add(code: Quantity, ratio: Tensor, more: Quantity) -> Quantity:
+    """Return code * ratio + more, rounded to float32 once: float64 holds the product."""
     return (code.astype(np.float64) * ratio.astype(np.float64) + more.astype(np.float64)).astype(np.float32)
 
 
-def _added(site: Site) -> _Step:
+def _add_codes_step(site: Site) -> _StepFunction:
     low, high, mode = site["low"], site["high"], rounding("ROUND", site.reference)
     return lambda t: np.clip(mode(t), low, high)
 
@@ -136,21 +136,21 @@ def _added(site: Site) -> _Step:
 # Thresholds.
 
 
-def _count(site: Site) -> _Step:
+def _count_step(site: Site) -> _StepFunction:
     thresholds, step, least = site["thresholds"], site["step"], site["least"]
 
     def counted(t: Tensor) -> Tensor:
         axis = site["axis"]
         shape = [-1 if k == axis else 1 for k in range(t.ndim)]
-        made = np.zeros(t.shape, np.int64)
+        count = np.zeros(t.shape, np.int64)
         for column in thresholds.T:
-            made += t >= column.reshape(shape)
-        return np.asarray(least + step * made)
+            count += t >= column.reshape(shape)
+        return np.asarray(least + step * count)
 
     return counted
 
 
-def _counts(site: Site) -> Integers:
+def _count_grid(site: Site) -> Integers:
     thresholds, step, least = site["thresholds"], site["step"], site["least"]
     return Integers.between(least, least + step * thresholds.shape[1], site["out_scale"], 0.0, step)
 
@@ -158,7 +158,7 @@ def _counts(site: Site) -> Integers:
 # Trunc of QONNX: the low bits of codes are dropped.
 
 
-def _truncated(site: Site, x: Quantity) -> Quantity:
+def _drop_bits(site: Site, x: Quantity) -> Quantity:
     whole = _whole_codes(site, x)
     nearest = site.maths.steps(
         rounding("ROUND", site.reference), whole, exactly=lambda mask: _in_fractions(site, _whole_codes, mask)
@@ -172,40 +172,42 @@ def _whole_codes(site: Site, x: Quantity) -> Quantity:
     return x / scale + zero
 
 
-def _dropped(site: Site) -> _Step:
+def _truncate_step(site: Site) -> _StepFunction:
     low, high, mode = site["low"], site["high"], rounding(site["rounding"], site.reference)
     return lambda t: np.clip(mode(t), low, high)
 
 
-def _truncated_grid(site: Site) -> Integers:
-    """The integers from the range of what is truncated, one more each way where scales do not cancel."""
-    made, kind = _grid(site), site.inputs[0].type
+def _truncate_grid(site: Site) -> Integers:
+    """Return the range of truncated integers, wider by one at both ends where the scales do not cancel."""
+    grid, kind = _quantizer_grid(site), site.inputs[0].type
     if not isinstance(kind, Integers):
-        return made
+        return grid
     ratio = kind.scale / site["scale"]
     ends = (((end - kind.zero) * ratio + site["zero"]) / site["divisor"] for end in (kind.low, kind.high))
     spare = 0 if (ratio == 1).all() else 1
-    low, high = (_dropped(site)(_dropped(site)(end) + more) for end, more in zip(ends, (-spare, spare), strict=True))
-    return Integers.between(compressed(low), compressed(high), made.scale, made.zero)
+    low, high = (
+        _truncate_step(site)(_truncate_step(site)(end) + more) for end, more in zip(ends, (-spare, spare), strict=True)
+    )
+    return Integers.between(compress(low), compress(high), grid.scale, grid.zero)
 
 
-def _view() -> Operator:
-    """The row of integers on another grid: what is dequantized, or integers of the file without their zero point."""
+def _view_operator() -> Operator:
+    """Return the row of a view: integers on another grid, dequantized, or of the file without their zero point."""
 
     def infer(site: Site) -> list[Edge]:
         kind = site.inputs[0].integers
-        made = Integers.between(kind.low, kind.high, site["scale"], site["zero"], kind.step)
-        return [site.made(broadcast(site), made, site["dtype"])]
+        grid = Integers.between(kind.low, kind.high, site["scale"], site["zero"], kind.step)
+        return [site.output_edge(broadcast_shape(site), grid, site["dtype"])]
 
     return Operator("view", "step", infer, lambda site, value: [value], monotone=True)
 
 
 ROWS = (
-    step("round", _as_is, _rounded, _integral_grid),
-    step("quantize", _on_scale, _quantized, _grid),
-    step("requantize", _rescaled, _requantized, _grid),
-    step("add_codes", _sum_of_codes, _added, _grid),
-    step("multi_threshold", _as_is, _count, _counts),
-    step("trunc", _truncated, _dropped, _truncated_grid),
-    _view(),
+    step_operator("round", _unscaled, _rounding_step, _rounded_grid),
+    step_operator("quantize", _divide_by_scale, _quantize_step, _quantizer_grid),
+    step_operator("requantize", _rescale, _requantize_step, _quantizer_grid),
+    step_operator("add_codes", _add_codes, _add_codes_step, _quantizer_grid),
+    step_operator("multi_threshold", _unscaled, _count_step, _count_grid),
+    step_operator("trunc", _drop_bits, _truncate_step, _truncate_grid),
+    _view_operator(),
 )

@@ -1,4 +1,4 @@
-"""Windows of images of any number of axes: where they lie, and what is in them."""
+"""Sliding windows over images with any number of axes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from bitsynth.graph.types import Shape, Tensor
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """A window that slides along the axes after the first two.
+    """A window that slides along all axes but the first two.
 
     Args:
-        kernel: Its size.
-        strides: Its steps.
-        dilations: The steps between its elements.
-        begins: Elements of padding before each axis.
-        ends: Elements of padding after it.
-        ceil: Whether a last window that only begins inside counts too.
+        kernel: The elements of a window along each axis.
+        strides: The steps from one window to the next.
+        dilations: The steps between elements of a window.
+        begins: The padding before each axis.
+        ends: The padding after each axis.
+        ceil: Whether a last window counts that begins inside the image and ends beyond its padding.
     """
 
     kernel: Shape
@@ -31,23 +31,23 @@ class SlidingWindow:
 
     @property
     def reach(self) -> Shape:
-        """From a window's first element to past its last."""
+        """The elements from the first to the last of a window, along each axis."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
-    def out(self, image: Shape) -> Shape:
-        """How many windows there are along each axis."""
-        made = []
+    def count(self, image: Shape) -> Shape:
+        """Return the number of windows along each axis."""
+        counts = []
         for n, reach, stride, begin, end in zip(image, self.reach, self.strides, self.begins, self.ends, strict=True):
             room = n + begin + end - reach
             count = (-(-room // stride) if self.ceil else room // stride) + 1
             if self.ceil and (count - 1) * stride >= n + begin:
                 count -= 1
-            made.append(count)
-        return tuple(made)
+            counts.append(count)
+        return tuple(counts)
 
-    def of(self, x: Tensor, fill: object = 0) -> Tensor:
-        """The windows (N, C, *out, *kernel) of an array (N, C, *image); `fill` is in the padding."""
-        image, out = x.shape[2:], self.out(x.shape[2:])
+    def extract(self, x: Tensor, fill: object = 0) -> Tensor:
+        """Return the windows (N, C, *out, *kernel) of an array (N, C, *image); padding is filled with `fill`."""
+        image, out = x.shape[2:], self.count(x.shape[2:])
         pads, cut = [(0, 0), (0, 0)], [slice(None), slice(None)]
         for n, count, reach, stride, begin in zip(image, out, self.reach, self.strides, self.begins, strict=True):
             whole = (count - 1) * stride + reach
@@ -58,5 +58,5 @@ class SlidingWindow:
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.reach, axes)
         steps = [slice(None, None, s) for s in self.strides]
         inner = [slice(None, None, d) for d in self.dilations]
-        found: Tensor = windows[(slice(None), slice(None), *steps, *inner)]
-        return found
+        elements: Tensor = windows[(slice(None), slice(None), *steps, *inner)]
+        return elements

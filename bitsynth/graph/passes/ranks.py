@@ -1,6 +1,7 @@
-"""Places of the greatest or least are looked for before functions that rise: behind them float64 has more equals.
+"""ArgMax and TopK rank the numbers before increasing functions, which may make different numbers equal.
 
-The sigmoids of -1800 and -1900 are different numbers, of which float64 makes 0 twice.
+The sigmoids of -1800 and -1900 are different numbers, but float64 makes 0 of both, so that only fractions of many
+digits would tell which is greater.
 """
 
 from __future__ import annotations
@@ -10,38 +11,49 @@ from dataclasses import replace
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.passes.driver import rewrite
 
-_RISING = ("sigmoid", "tanh", "exp")
-"""Of real numbers, a < b is f(a) < f(b)."""
+_INCREASING = ("sigmoid", "tanh", "exp")
+"""Functions of real numbers with f(a) < f(b) wherever a < b."""
 
 
-def ranked_early(graph: Graph) -> Graph:
-    """The graph with places of what rises found in what it rises with; exact ones alone."""
+def rank_before_monotone(graph: Graph) -> Graph:
+    """Find the places of ranked numbers before the increasing functions that made them; of exact graphs alone.
+
+    Given:
+        %s = sigmoid(%x)
+        %values, %places = rank(%s, k=1)
+    Result:
+        %s = sigmoid(%x)
+        %values, %unused = rank(%s, k=1)
+        %unused, %places = rank(%x, k=1)
+    """
     makers = graph.makers() if graph.reference == "exact" else {}
     ranks = (node for node in graph.nodes if node.op == "rank")
-    moved = {node.name: start for node in ranks if (start := _start(node, makers)) != node.inputs[0]}
-    if not moved:
+    starts = {node.name: start for node in ranks if (start := _find_start(node, makers)) != node.inputs[0]}
+    if not starts:
         return graph
-    builder = GraphBuilder.beginning(graph)
-    for node in graph.nodes:
-        if node.name not in moved:
-            builder.repeat(node)
-            continue
+
+    def replace_node(builder: GraphBuilder, node: Node) -> bool:
+        if node.name not in starts:
+            return False
         values, places = node.outputs
         builder.repeat(replace(node, outputs=(values, builder.fresh(f"{places}.late"))))
         early = builder.fresh(f"{values}.early")
-        builder.repeat(replace(node, name=early, inputs=(moved[node.name],), outputs=(early, places)))
-    return builder.build(graph.outputs)
+        builder.repeat(replace(node, name=early, inputs=(starts[node.name],), outputs=(early, places)))
+        return True
+
+    return rewrite(graph, replace_node)
 
 
-def _start(node: Node, makers: Mapping[str, Node]) -> str:
-    """The first edge that has the order of what a node ranks."""
+def _find_start(node: Node, makers: Mapping[str, Node]) -> str:
+    """Find the first edge whose numbers have the order of those that a node ranks."""
     edge = node.inputs[0]
-    while (maker := makers.get(edge)) and _rises(maker, node.attributes["axis"]):
+    while (maker := makers.get(edge)) and _keeps_order(maker, node.attributes["axis"]):
         edge = maker.inputs[0]
     return edge
 
 
-def _rises(maker: Node, axis: int) -> bool:
-    """Whether a node makes numbers that have the order along `axis` of those it reads."""
-    return maker.op in _RISING or (maker.op == "softmax" and axis in maker.attributes["axes"])
+def _keeps_order(maker: Node, axis: int) -> bool:
+    """Return whether the outputs of a node are ordered along `axis` as its inputs are."""
+    return maker.op in _INCREASING or (maker.op == "softmax" and axis in maker.attributes["axes"])

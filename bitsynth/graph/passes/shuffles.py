@@ -1,6 +1,6 @@
-"""Shuffled channels are gathered once: by one node for three that move them, by weights where products follow.
+"""Shuffles of channels become one gather for the three nodes that a file has, or vanish into weights.
 
-ShuffleNet turns groups of channels into columns between two reshapes, then splits what comes of it.
+ShuffleNet shuffles the channels of groups by Reshape, Transpose and Reshape, then splits the result.
 """
 
 from __future__ import annotations
@@ -11,52 +11,63 @@ import numpy as np
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.passes.driver import rewrite
 from bitsynth.graph.types import Tensor
 
 _CHANNELS = 1
+"""The axis of channels."""
 
 
-def gathered(graph: Graph) -> Graph:
-    """The graph with a gather for each shuffle, none behind another, and none before a convolution of all channels."""
+def merge_shuffles(graph: Graph) -> Graph:
+    """Replace each shuffle by one gather, none of which reads another; a convolution reads what was shuffled instead.
+
+    Given:
+        %a = reshape(%x, 1x2x3xHxW); %b = transpose(%a, 0 2 1 3 4); %s = reshape(%b, 1x6xHxW)
+        %y = conv(%s, %w, groups=1)
+    Result:
+        %s = gather(%x, channels 0 3 1 4 2 5)    # unless nothing but convolutions reads it
+        %y = conv(%x, %w with its input channels in the order of %x)
+    """
     makers = graph.makers()
-    shuffles = {node.name: found for node in graph.nodes if (found := _shuffle(graph, makers, node))}
+    shuffles = {node.name: shuffle for node in graph.nodes if (shuffle := _find_shuffle(graph, makers, node))}
     if not shuffles:
         return graph
-    builder, places = GraphBuilder.beginning(graph), dict[str, tuple[str, Tensor]]()
-    for node in graph.nodes:
+    gathers = dict[str, tuple[str, Tensor]]()  # The source of each gathered edge, and the channels it takes of that.
+
+    def gather(builder: GraphBuilder, node: Node, source: str, channels: Tensor) -> None:
+        name = node.outputs[0]
+        builder.add("gather", source, name=name, source=node.source, places=channels, axis=_CHANNELS)
+        gathers[name] = source, channels
+
+    def replace_node(builder: GraphBuilder, node: Node) -> bool:
         if node.name in shuffles:
-            source, turned = shuffles[node.name]
-            source, before = places.get(source, (source, np.arange(len(turned))))
-            _gather(builder, node, source, before[turned], places)
-        elif node.inputs and node.inputs[0] in places and (some := _some(graph, node)) is not None:
-            source, before = places[node.inputs[0]]
-            _gather(builder, node, source, before[some], places)
-        elif node.op == "conv" and node.inputs[0] in places and _takes_all(graph, node, *places[node.inputs[0]]):
-            source, before = places[node.inputs[0]]
-            weights = builder.part(node.inputs[1], np.argsort(before), _CHANNELS)
+            source, order = shuffles[node.name]
+            source, channels = gathers.get(source, (source, np.arange(len(order))))
+            gather(builder, node, source, channels[order])
+            return True
+        if not node.inputs or node.inputs[0] not in gathers:
+            return False
+        source, channels = gathers[node.inputs[0]]
+        if (selected := _selected_channels(graph, node)) is not None:
+            gather(builder, node, source, channels[selected])
+            return True
+        if node.op == "conv" and _sums_all_channels(graph, node, source, channels):
+            weights = builder.part(node.inputs[1], np.argsort(channels), _CHANNELS)
             builder.add("conv", source, weights, name=node.outputs[0], source=node.source, **dict(node.attributes))
-        else:
-            builder.repeat(node)
-    return builder.build(graph.outputs)
+            return True
+        return False
+
+    return rewrite(graph, replace_node)
 
 
-def _gather(
-    builder: GraphBuilder, node: Node, source: str, channels: Tensor, places: dict[str, tuple[str, Tensor]]
-) -> None:
-    """Add the channels of a source as what a node makes, and say that they are."""
-    name = node.outputs[0]
-    builder.add("gather", source, name=name, source=node.source, places=channels, axis=_CHANNELS)
-    places[name] = source, channels
-
-
-def _shuffle(graph: Graph, makers: Mapping[str, Node], node: Node) -> tuple[str, Tensor] | None:
-    """The edge whose channels a reshape has in another order, and that order; None if it does anything else."""
-    turned = _before(makers, node, "transpose") if node.op == "reshape" else None
-    parted = _before(makers, turned, "reshape")
-    if turned is None or parted is None:
+def _find_shuffle(graph: Graph, makers: Mapping[str, Node], node: Node) -> tuple[str, Tensor] | None:
+    """Return the edge whose channels a reshape has in another order, and that order; None of other nodes."""
+    transpose = _maker(makers, node, "transpose") if node.op == "reshape" else None
+    split = _maker(makers, transpose, "reshape")
+    if transpose is None or split is None:
         return None
-    before, after = graph.edges[parted.inputs[0]].shape, graph.edges[node.outputs[0]].shape
-    middle, order = graph.edges[parted.outputs[0]].shape, tuple(turned.attributes["order"])
+    before, after = graph.edges[split.inputs[0]].shape, graph.edges[node.outputs[0]].shape
+    middle, order = graph.edges[split.outputs[0]].shape, tuple(transpose.attributes["order"])
     image = len(before) - 2
     parts = len(middle) - 1 - image
     inside = sorted(order[1 : 1 + parts]) == list(range(1, 1 + parts))
@@ -66,29 +77,29 @@ def _shuffle(graph: Graph, makers: Mapping[str, Node], node: Node) -> tuple[str,
     if middle[0] != before[0] or middle[1 + parts :] != before[2:]:
         return None
     channels = np.arange(before[1]).reshape(middle[1 : 1 + parts]).transpose([k - 1 for k in order[1 : 1 + parts]])
-    return parted.inputs[0], channels.reshape(-1)
+    return split.inputs[0], channels.reshape(-1)
 
 
-def _before(makers: Mapping[str, Node], node: Node | None, op: str) -> Node | None:
-    """The node of an operator that makes what a node reads; None if there is no such."""
+def _maker(makers: Mapping[str, Node], node: Node | None, op: str) -> Node | None:
+    """Return the node that makes the first input of a node, if its operator is `op`; else None."""
     maker = makers.get(node.inputs[0]) if node else None
     return maker if maker is not None and maker.op == op else None
 
 
-def _some(graph: Graph, node: Node) -> Tensor | None:
-    """The channels that a node takes of what it reads, and nothing else; None if it does more."""
+def _selected_channels(graph: Graph, node: Node) -> Tensor | None:
+    """Return the channels that a gather or slice selects from its input; None if the node does anything else."""
     if node.op == "gather" and node.attributes["axis"] == _CHANNELS and np.ndim(node.attributes["places"]) == 1:
         return np.asarray(node.attributes["places"])
     if node.op != "slice":
         return None
-    given, made = (graph.edges[edge[0]].shape for edge in (node.inputs, node.outputs))
-    alike = all(a == b for k, (a, b) in enumerate(zip(given, made, strict=True)) if k != _CHANNELS)
+    before, after = (graph.edges[edge[0]].shape for edge in (node.inputs, node.outputs))
+    same_image = all(a == b for k, (a, b) in enumerate(zip(before, after, strict=True)) if k != _CHANNELS)
     slices = [slice(*s) for s in node.attributes["slices"]]
     forward = all((s.step or 1) > 0 for k, s in enumerate(slices) if k != _CHANNELS)
-    return np.arange(given[_CHANNELS])[slices[_CHANNELS]] if alike and forward else None
+    return np.arange(before[_CHANNELS])[slices[_CHANNELS]] if same_image and forward else None
 
 
-def _takes_all(graph: Graph, node: Node, source: str, channels: Tensor) -> bool:
-    """Whether a convolution sums products of all channels of a source, each once, with constant weights."""
+def _sums_all_channels(graph: Graph, node: Node, source: str, channels: Tensor) -> bool:
+    """Return whether a convolution with constant weights reads each channel of a source once."""
     each = np.array_equal(np.sort(channels), np.arange(graph.edges[source].shape[_CHANNELS]))
     return each and node.attributes["groups"] == 1 and node.inputs[1] in graph.constants

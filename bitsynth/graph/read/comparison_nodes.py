@@ -1,112 +1,313 @@
-"""Nodes that compare, and choose by that: binarizers of trainers, and limits that are learned, are written so."""
+"""Greater, Less, Equal, Not, And, Or, Where: comparisons, and the quantizers that trainers write with them.
+
+A bit is 1 where a comparison holds. Of p > q it is p - q rounded up and clipped to 0 and 1, of p >= q it is p - q
+rounded down, plus 1, clipped to 0 and 1. The sign of p - q is that of the comparison in IEEE floats too.
+
+Patterns found here:
+
+* A binarizer, such as Where(x > 0, 1, -1) or (x > 0) * 2 - 1, becomes a bipolar quantizer.
+* The number of thresholds that x exceeds becomes one multi_threshold. HWGQ writes it as nested choices, Where(x > c,
+  3 s, Where(x > b, 2 s, Where(x > a, s, 0))); others write the sum of x > a, x > b and x > c.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from bitsynth.graph.read import ladders
-from bitsynth.graph.read.bits import BOOL, bit, is_strict, maker_of_bit, negative, signed
-from bitsynth.graph.read.float_nodes import Reader, cast_to
-from bitsynth.graph.read.source import FileNode
-from bitsynth.graph.types import Integers, Tensor, cast
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.ir import Node
+from bitsynth.graph.read.file_node import (
+    BOOL,
+    MAX_FOLDING_ERROR,
+    FileNode,
+    Quantizer,
+    Reader,
+    cast_to,
+    compare_with_zero,
+)
+from bitsynth.graph.types import Integers, Shape, Tensor, cast
 
-_WIDEST = 1 << 24
-"""The greatest integer that is compared in float32."""
+
+def find_bit(graph: GraphBuilder, edge: str) -> Node | None:
+    """Return the node that makes a bit, past casts of it; None if the edge is not a bit."""
+    while cast := graph.maker(edge, "cast"):
+        edge = cast.inputs[0]
+    quantizer = graph.maker(edge, "quantize")
+    return quantizer if quantizer and quantizer.attributes.get("dtype") == BOOL else None
 
 
-def _compare(function: Callable[[Tensor, Tensor], Tensor], *, strict: bool, turned: bool) -> Reader:
-    """Of two inputs p and q whether p > q, or p >= q unless `strict`; the other way round if `turned`."""
+def is_strict(bit: Node) -> bool:
+    """Return whether a bit tests for > 0, not for >= 0."""
+    return bool(bit.attributes["rounding"] == "CEIL")
+
+
+def add_bipolar(node: FileNode, edge: str, dtype: str, scale: float = 1.0) -> str:
+    """Add a bipolar quantizer: `scale` where a number is 0 or more, else -`scale`."""
+    grid = np.asarray(scale, np.float64), np.zeros(())
+    return Quantizer("BIPOLAR", (-1, 1), 1.0, 0).add(node, edge, grid=grid, dtype=dtype)
+
+
+def add_signed_choice(node: FileNode, bit: Node, number: float, dtype: str) -> str:
+    """Add the choice of `number` where a bit is 1, else -`number`, as bipolar codes.
+
+    A bipolar quantizer gives 1 for 0. So for a strict bit, p > q, the quantizer reads q - p, and its result is negated.
+    """
+    swaps = is_strict(bit)
+    edge = negate(node, bit.inputs[0]) if swaps else bit.inputs[0]
+    chosen = add_bipolar(node, edge, dtype, abs(number))
+    return node.add("neg", chosen) if swaps != (number < 0) else chosen
+
+
+def negate(node: FileNode, edge: str) -> str:
+    """Return the edge of -x; of p - q it is q - p, and of -x it is x."""
+    if difference := node.graph.maker(edge, "sub"):
+        return node.add("sub", *difference.inputs[::-1])
+    negation = node.graph.maker(edge, "neg")
+    return negation.inputs[0] if negation else node.add("neg", edge)
+
+
+def match_twice_less_one(node: FileNode, op: str, edge: str, other: str) -> str | None:
+    """Return the edge of bipolar codes that a file writes as bit * 2 - 1; None of other sums and differences."""
+    doubled, number = node.graph.maker(edge, "mul"), node.graph.value(other)
+    if doubled is None or number is None or number.size != 1 or float(number.reshape(())) != (1 if op == "sub" else -1):
+        return None
+    two, bit = node.graph.value(doubled.inputs[1]), find_bit(node.graph, doubled.inputs[0])
+    if bit is None or two is None or two.size != 1 or float(two.reshape(())) != 2:
+        return None
+    same = node.graph.edges[bit.inputs[0]].shape == np.broadcast_shapes(node.shape(0), node.shape(1))
+    return add_signed_choice(node, bit, 1.0, node.input(0).dtype) if same else None
+
+
+@dataclass(frozen=True)
+class _ThresholdCount:
+    """The number of thresholds that the number on an edge exceeds (or, unless `strict`, reaches), times `step`."""
+
+    edge: str
+    thresholds: tuple[float, ...]
+    strict: bool
+    step: float
+
+    def fits(self, other: _ThresholdCount) -> bool:
+        """Return whether both count thresholds of one edge by the same comparison."""
+        return (self.edge, self.strict) == (other.edge, other.strict)
+
+
+def match_threshold_sum(node: FileNode, a: str, b: str) -> str | None:
+    """Return the edge of one multi_threshold for the sum of two counts of thresholds of one number; else None."""
+    one, other = (_find_threshold_count(node.graph, edge) for edge in (a, b))
+    if one is None or other is None or not one.fits(other) or one.step != other.step:
+        return None
+    if not _has_shape_and_dtype(node, one.edge, np.broadcast_shapes(node.shape(0), node.shape(1)), node.input(0).dtype):
+        return None
+    return _add_multi_threshold(
+        node, _ThresholdCount(one.edge, one.thresholds + other.thresholds, one.strict, one.step)
+    )
+
+
+def match_threshold_choice(node: FileNode, condition: str, level: str, otherwise: str) -> str | None:
+    """Return the edge of one multi_threshold for Where(x > t, level, otherwise); else None.
+
+    `otherwise` counts thresholds of x that are at most t, and `level` is the next level after its highest one.
+    """
+    top, below, value = (
+        _find_threshold_count(node.graph, condition),
+        _find_threshold_count(node.graph, otherwise),
+        node.graph.value(level),
+    )
+    if top is None or below is None or not top.fits(below) or value is None or value.size != 1:
+        return None
+    number = float(value.reshape(()))
+    count = len(below.thresholds) + 1
+    if not _has_shape_and_dtype(node, top.edge, node.shape(), node.input(1).dtype):
+        return None
+    off = abs(count * below.step - number)
+    if min(top.thresholds) < max(below.thresholds) or not off <= MAX_FOLDING_ERROR * abs(number):
+        return None
+    return _add_multi_threshold(
+        node, _ThresholdCount(top.edge, below.thresholds + top.thresholds, top.strict, below.step)
+    )
+
+
+def _has_shape_and_dtype(node: FileNode, edge: str, sizes: Shape, dtype: str) -> bool:
+    """Return whether an edge has these sizes, and float32 as its type and that of the file's node."""
+    source = node.graph.edges[edge]
+    return source.shape == sizes and source.dtype == dtype == "float32"
+
+
+def _add_multi_threshold(node: FileNode, counted: _ThresholdCount) -> str:
+    """Add the nodes of a count of thresholds.
+
+    multi_threshold counts x >= t. The number of t with x > t is that of all t, minus that of the t with -x >= -t.
+    """
+    sign, count = (-1 if counted.strict else 1), len(counted.thresholds)
+    edge = node.add("neg", counted.edge) if counted.strict else counted.edge
+    count_edge = node.add(
+        "multi_threshold",
+        edge,
+        thresholds=np.sort(sign * np.array([counted.thresholds])),
+        axis=min(1, len(node.graph.edges[edge].shape) - 1),
+        step=1,
+        least=-count if counted.strict else 0,
+        out_scale=counted.step,
+    )
+    return node.add("neg", count_edge) if counted.strict else count_edge
+
+
+def _find_threshold_count(graph: GraphBuilder, edge: str) -> _ThresholdCount | None:
+    """Return the count of thresholds that an edge holds; None if it holds anything else."""
+    if scaled := graph.maker(edge, "mul"):
+        value, inner = graph.value(scaled.inputs[1]), _find_threshold_count(graph, scaled.inputs[0])
+        if inner is None or value is None or value.size != 1 or not 0 < float(value.reshape(())) < np.inf:
+            return None
+        return _ThresholdCount(inner.edge, inner.thresholds, inner.strict, inner.step * float(value.reshape(())))
+    return _count_of_bit(graph, edge) or _count_of_multi_threshold(graph, edge)
+
+
+def _count_of_bit(graph: GraphBuilder, edge: str) -> _ThresholdCount | None:
+    """Return a bit as a count of one threshold; None of other edges."""
+    bit = find_bit(graph, edge)
+    if bit is None or not graph.edges[bit.inputs[0]].shape:
+        return None
+    difference = graph.maker(bit.inputs[0], "sub")
+    value = graph.value(difference.inputs[1]) if difference else None
+    if difference is None or graph.edges[difference.inputs[0]].shape != graph.edges[bit.inputs[0]].shape:
+        return _ThresholdCount(bit.inputs[0], (0.0,), is_strict(bit), 1.0)
+    if value is None or value.size != 1:
+        return None
+    return _ThresholdCount(difference.inputs[0], (float(value.reshape(())),), is_strict(bit), 1.0)
+
+
+def _count_of_multi_threshold(graph: GraphBuilder, edge: str) -> _ThresholdCount | None:
+    """Return the count of thresholds whose nodes `_add_multi_threshold` added; None of other edges."""
+    negation = graph.maker(edge, "neg")
+    row = graph.maker(negation.inputs[0] if negation else edge, "multi_threshold")
+    if row is None or row.attributes["thresholds"].shape[0] != 1 or row.attributes["step"] != 1:
+        return None
+    thresholds, source = row.attributes["thresholds"][0], row.inputs[0]
+    if row.attributes["least"] != (-thresholds.size if negation else 0):
+        return None
+    if negation:
+        before = graph.maker(source, "neg")
+        if before is None:
+            return None
+        thresholds, source = -thresholds, before.inputs[0]
+    return _ThresholdCount(
+        source, tuple(thresholds.tolist()), bool(negation), float(np.max(row.attributes["out_scale"]))
+    )
+
+
+_MAX_COMPARED_INTEGER = 1 << 24
+"""float32 holds all integers up to this, so comparisons of them are exact."""
+
+
+def _comparison_reader(function: Callable[[Tensor, Tensor], Tensor], *, strict: bool, swapped: bool) -> Reader:
+    """Return the reader of p > q, or p >= q unless `strict`; of p < q or p <= q if `swapped`.
+
+    Args:
+        function: The comparison of arrays, for constants.
+        strict: Whether equal numbers give 0.
+        swapped: Whether p is the second input.
+    """
 
     def read(node: FileNode) -> tuple[str, ...]:
-        if (folded := _of_constants(node, function)) is not None:
+        if (folded := _fold_constants(node, function)) is not None:
             return (folded,)
-        p, q = (_compared(node, k) for k in ((1, 0) if turned else (0, 1)))
-        return (bit(node, _difference(node, p, q), strict=strict),)
+        p, q = (_operand_in_floats(node, k) for k in ((1, 0) if swapped else (0, 1)))
+        return (compare_with_zero(node, _subtract(node, p, q), strict=strict),)
 
     return read
 
 
-def _of_constants(node: FileNode, function: Callable[..., Tensor]) -> str | None:
-    """The result of constants, or of what is made of them in the file's floats; None of any others."""
-    found = [node.graph.in_floats(node.edge(k)) for k in range(len(node.inputs))]
-    values = [value for value in found if value is not None]
-    return node.constant(function(*values)) if len(values) == len(found) else None
+def _fold_constants(node: FileNode, function: Callable[..., Tensor]) -> str | None:
+    """Return the edge of `function` of the inputs, in floats of the file, if all come from constants; else None."""
+    inputs = [node.graph.in_floats(node.edge(k)) for k in range(len(node.inputs))]
+    values = [value for value in inputs if value is not None]
+    return node.constant(function(*values)) if len(values) == len(inputs) else None
 
 
-def _compared(node: FileNode, index: int) -> str:
-    """An operand in floats, which hold its integers."""
-    edge = node.of(index)
+def _operand_in_floats(node: FileNode, index: int) -> str:
+    """Return an input in floats, which hold its integers; SpecError for integers that float32 does not hold."""
+    edge = node.input(index)
     if edge.is_float:
         return edge.name
     kind = edge.type
-    if not isinstance(kind, Integers) or max(-kind.least, kind.most) > _WIDEST:
+    if not isinstance(kind, Integers) or max(-kind.least, kind.most) > _MAX_COMPARED_INTEGER:
         raise node.fail(f"compares {edge.dtype} at run time; cast it to float before")
     return cast_to(node, edge.name, "float32")
 
 
-def _difference(node: FileNode, p: str, q: str) -> str:
-    """p - q; p itself if q is the number 0."""
+def _subtract(node: FileNode, p: str, q: str) -> str:
+    """Return the edge of p - q; p itself if q is the number 0."""
     zeros = [value is not None and value.shape == () and value == 0 for value in map(node.graph.value, (p, q))]
     if zeros[1]:
         return p
     return node.add("neg", q) if zeros[0] else node.add("sub", p, q)
 
 
-def _where(node: FileNode) -> tuple[str, ...]:
-    """The second input where the first holds, else the third."""
-    dtype = node.of(1).dtype
-    folded = _of_constants(node, lambda mask, a, b: cast(np.where(mask.astype(bool), a, b), dtype))
-    return (folded or _fixed(node) or _extreme(node) or _bipolar(node) or _step(node) or _mixed(node),)
+def _read_where(node: FileNode) -> tuple[str, ...]:
+    """Read Where: the second input where the first holds, else the third."""
+    dtype = node.input(1).dtype
+    folded = _fold_constants(node, lambda mask, a, b: cast(np.where(mask.astype(bool), a, b), dtype))
+    return (
+        folded
+        or _match_uniform_choice(node)
+        or _match_extreme(node)
+        or _match_bipolar(node)
+        or _match_threshold_step(node)
+        or _blend(node),
+    )
 
 
-def _sizes(node: FileNode) -> tuple[int, ...]:
+def _broadcast_shape(node: FileNode) -> tuple[int, ...]:
+    """Return the shape to which the three inputs of Where broadcast."""
     return np.broadcast_shapes(*(node.shape(k) for k in range(3)))
 
 
-def _fixed(node: FileNode) -> str | None:
-    """The choice, if it is the same everywhere."""
+def _match_uniform_choice(node: FileNode) -> str | None:
+    """Return the chosen edge, if a constant condition chooses the same input everywhere; else None."""
     mask = node.graph.in_floats(node.edge(0))
     if mask is None or not mask.size or not (mask == mask.flat[0]).all():
         return None
-    index, sizes = (1 if mask.flat[0] else 2), _sizes(node)
+    index, sizes = (1 if mask.flat[0] else 2), _broadcast_shape(node)
     edge = node.edge(index)
     return edge if node.shape(index) == sizes else node.add("expand", edge, sizes=sizes)
 
 
-def _extreme(node: FileNode) -> str | None:
-    """The greater or the lesser of what is compared, if that is chosen."""
-    made = maker_of_bit(node.graph, node.edge(0))
-    taken = node.graph.maker(made.inputs[0], "sub") if made else None
+def _match_extreme(node: FileNode) -> str | None:
+    """Return the edge of max(p, q) or min(p, q), if a comparison of p and q chooses between them; else None."""
+    bit = find_bit(node.graph, node.edge(0))
+    difference = node.graph.maker(bit.inputs[0], "sub") if bit else None
     chosen = node.edge(1), node.edge(2)
-    if taken is None or set(chosen) != set(taken.inputs):
+    if difference is None or set(chosen) != set(difference.inputs):
         return None
     a, b = chosen if chosen[0] not in node.graph.constants else chosen[::-1]
-    return node.add("max" if chosen == taken.inputs else "min", a, b)
+    return node.add("max" if chosen == difference.inputs else "min", a, b)
 
 
-def _bipolar(node: FileNode) -> str | None:
-    """Bipolar codes, if of one number that or its negative is chosen."""
-    made, (a, b) = maker_of_bit(node.graph, node.edge(0)), (node.graph.value(node.edge(k)) for k in (1, 2))
-    if made is None or a is None or b is None or a.size != 1 or b.size != 1 or not node.of(1).is_float:
+def _match_bipolar(node: FileNode) -> str | None:
+    """Return the edge of bipolar codes, if a bit chooses between a number and its negative; else None."""
+    bit, (a, b) = find_bit(node.graph, node.edge(0)), (node.graph.value(node.edge(k)) for k in (1, 2))
+    if bit is None or a is None or b is None or a.size != 1 or b.size != 1 or not node.input(1).is_float:
         return None
     number = float(a.reshape(()))
-    if number != -float(b.reshape(())) or not 0 < abs(number) < np.inf or node.shape() != _sizes(node):
+    if number != -float(b.reshape(())) or not 0 < abs(number) < np.inf or node.shape() != _broadcast_shape(node):
         return None
-    return signed(node, made, number, node.of(1).dtype)
+    return add_signed_choice(node, bit, number, node.input(1).dtype)
 
 
-def _step(node: FileNode) -> str | None:
-    """The next step of a ladder, in exact arithmetic."""
-    if node.graph.reference != "exact" or node.shape() != _sizes(node) or node.shape(2) != node.shape():
+def _match_threshold_step(node: FileNode) -> str | None:
+    """Return the edge of a count of thresholds to which Where adds a level, in exact arithmetic; else None."""
+    if node.graph.reference != "exact" or node.shape() != _broadcast_shape(node) or node.shape(2) != node.shape():
         return None
-    return ladders.chosen(node, *(node.edge(k) for k in range(3)))
+    return match_threshold_choice(node, *(node.edge(k) for k in range(3)))
 
 
-def _mixed(node: FileNode) -> str:
-    """Each choice times the bit that chooses it, added."""
-    dtype = node.of(1).dtype
+def _blend(node: FileNode) -> str:
+    """Return the edge of bit * a + (1 - bit) * b."""
+    dtype = node.input(1).dtype
     bits, parts = cast_to(node, node.edge(0), dtype), []
     for index in (1, 2):
         edge = node.edge(index)
@@ -118,49 +319,58 @@ def _mixed(node: FileNode) -> str:
         if value is None or value.any():
             parts.append(node.add("mul", *((edge, bits) if value is None else (bits, edge))))
     if not parts:
-        return node.constant(cast(np.zeros(_sizes(node)), dtype))
-    made = node.add("add", *parts) if len(parts) == 2 else parts[0]
-    return made if node.graph.edges[made].shape == _sizes(node) else node.add("expand", made, sizes=_sizes(node))
+        return node.constant(cast(np.zeros(_broadcast_shape(node)), dtype))
+    total = node.add("add", *parts) if len(parts) == 2 else parts[0]
+    return (
+        total
+        if node.graph.edges[total].shape == _broadcast_shape(node)
+        else node.add("expand", total, sizes=_broadcast_shape(node))
+    )
 
 
-def _not(node: FileNode) -> tuple[str, ...]:
-    if (folded := _of_constants(node, lambda value: ~value.astype(bool))) is not None:
+def _read_not(node: FileNode) -> tuple[str, ...]:
+    if (folded := _fold_constants(node, lambda value: ~value.astype(bool))) is not None:
         return (folded,)
-    made = maker_of_bit(node.graph, node.edge(0))
-    if made is not None:
-        return (bit(node, negative(node, made.inputs[0]), strict=not is_strict(made)),)
-    return (cast_to(node, node.add("sub", node.constant(np.ones((), np.int32)), _whole(node, 0)), BOOL),)
+    bit = find_bit(node.graph, node.edge(0))
+    if bit is not None:
+        return (compare_with_zero(node, negate(node, bit.inputs[0]), strict=not is_strict(bit)),)
+    return (cast_to(node, node.add("sub", node.constant(np.ones((), np.int32)), _to_int32(node, 0)), BOOL),)
 
 
-def _whole(node: FileNode, index: int) -> str:
+def _to_int32(node: FileNode, index: int) -> str:
+    """Return an input cast to int32."""
     return cast_to(node, node.edge(index), "int32")
 
 
-def _logical(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> Reader:
+def _logical_reader(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> Reader:
+    """Return the reader of And or Or: of bits as int32 the minimum or the maximum."""
+
     def read(node: FileNode) -> tuple[str, ...]:
-        folded = _of_constants(node, lambda a, b: function(a.astype(bool), b.astype(bool)))
-        return (folded or cast_to(node, node.add(op, _whole(node, 0), _whole(node, 1)), BOOL),)
+        folded = _fold_constants(node, lambda a, b: function(a.astype(bool), b.astype(bool)))
+        return (folded or cast_to(node, node.add(op, _to_int32(node, 0), _to_int32(node, 1)), BOOL),)
 
     return read
 
 
-def _equal(node: FileNode) -> tuple[str, ...]:
-    """Neither p > q nor q > p."""
-    if (folded := _of_constants(node, np.equal)) is not None:
+def _read_equal(node: FileNode) -> tuple[str, ...]:
+    """Read Equal: p >= q and q >= p."""
+    if (folded := _fold_constants(node, np.equal)) is not None:
         return (folded,)
-    p, q = _compared(node, 0), _compared(node, 1)
-    bits = [cast_to(node, bit(node, _difference(node, *two), strict=False), "int32") for two in ((p, q), (q, p))]
+    p, q = _operand_in_floats(node, 0), _operand_in_floats(node, 1)
+    bits = [
+        cast_to(node, compare_with_zero(node, _subtract(node, *two), strict=False), "int32") for two in ((p, q), (q, p))
+    ]
     return (cast_to(node, node.add("min", *bits), BOOL),)
 
 
 READERS: dict[str, Reader] = {
-    "And": _logical("min", np.logical_and),
-    "Equal": _equal,
-    "Greater": _compare(np.greater, strict=True, turned=False),
-    "GreaterOrEqual": _compare(np.greater_equal, strict=False, turned=False),
-    "Less": _compare(np.less, strict=True, turned=True),
-    "LessOrEqual": _compare(np.less_equal, strict=False, turned=True),
-    "Not": _not,
-    "Or": _logical("max", np.logical_or),
-    "Where": _where,
+    "And": _logical_reader("min", np.logical_and),
+    "Equal": _read_equal,
+    "Greater": _comparison_reader(np.greater, strict=True, swapped=False),
+    "GreaterOrEqual": _comparison_reader(np.greater_equal, strict=False, swapped=False),
+    "Less": _comparison_reader(np.less, strict=True, swapped=True),
+    "LessOrEqual": _comparison_reader(np.less_equal, strict=False, swapped=True),
+    "Not": _read_not,
+    "Or": _logical_reader("max", np.logical_or),
+    "Where": _read_where,
 }

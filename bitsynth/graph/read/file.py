@@ -1,4 +1,4 @@
-"""An ONNX file as a checked protobuf: read without trust, nothing in it executed."""
+"""ONNX files as protobuf messages: checked before they are trusted, and nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import read_file
+from bitsynth.graph.types import Tensor, is_float
 from bitsynth.printable import one_line, shown
 
 INSTALL_ONNX = "pip install 'onnx>=1.20,<2'"
-"""The command to run if the reader's package is missing."""
-_MOST_BYTES = (1 << 31) - 1
-"""What protobuf holds; external data of a network may not have more either."""
-_MOST_NODES = 100_000
+"""The command that installs the package that reads files."""
+_MAX_BYTES = (1 << 31) - 1
+"""The most bytes of a protobuf message; external data of a network may not have more either."""
+_MAX_NODES = 100_000
 
 
 def require_onnx() -> Any:
-    """The package onnx; ToolError if it is not installed."""
+    """Import and return the package onnx; ToolError if it is not installed."""
     try:
         import onnx
         import onnx.external_data_helper
@@ -34,7 +37,7 @@ def require_onnx() -> Any:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Have errors inside begin with the file's name, if they do not yet, and show the names in it as they may be."""
+    """Put the file's name before the message of a SpecError raised inside, and make its names printable."""
     try:
         yield
     except SpecError as error:
@@ -44,10 +47,10 @@ def named(path: Path) -> Iterator[None]:
 
 
 def load(path: Path) -> Any:
-    """The model in a file, external data within its folder included; SpecError if there is none or it is not safe."""
+    """Load the model of a file, with external data from its folder; SpecError if it is damaged or unsafe."""
     onnx = require_onnx()
     try:
-        data = read_file(path, _MOST_BYTES)
+        data = read_file(path, _MAX_BYTES)
     except OSError as error:
         raise SpecError(f"cannot read {path}: {error.strerror or error}") from None
     with named(path):
@@ -55,31 +58,31 @@ def load(path: Path) -> Any:
             model = onnx.load_model_from_string(data)
         except Exception as error:
             raise SpecError(f"not an ONNX model, or cut short: {error}") from None
-        return prepared(model, path.parent)
+        return prepare(model, path.parent)
 
 
-def prepared(model: Any, folder: Path | None) -> Any:
-    """The model with data of its `folder` and without functions of its own; SpecError if it is not sound."""
+def prepare(model: Any, folder: Path | None) -> Any:
+    """Return a model with external data of its `folder` loaded and functions inlined; SpecError if it is unsound."""
     onnx = require_onnx()
     if not model.graph.node and not model.graph.initializer:
         raise SpecError("not an ONNX model: it has no nodes")
-    if len(model.graph.node) > _MOST_NODES:
-        raise SpecError(f"{len(model.graph.node):,} nodes, more than the {_MOST_NODES:,} that are read")
+    if len(model.graph.node) > _MAX_NODES:
+        raise SpecError(f"{len(model.graph.node):,} nodes, more than the {_MAX_NODES:,} that are read")
     _require_text(model)
-    _require_plain(model.graph)
+    _require_no_control_flow(model.graph)
     if model.functions:
-        _require_few(model)
+        _require_few_inlined_nodes(model)
         try:
             model = onnx.inliner.inline_local_functions(model)
         except Exception as error:
-            raise SpecError(f"its functions cannot be written out: {error}") from None
-        _require_plain(model.graph)
+            raise SpecError(f"its functions cannot be inlined: {error}") from None
+        _require_no_control_flow(model.graph)
     _load_external(model, folder)
     return model
 
 
-def _require_few(model: Any) -> None:
-    """SpecError for functions that would be too many nodes: each may call the one before it twice, and so on."""
+def _require_few_inlined_nodes(model: Any) -> None:
+    """Raise SpecError if inlined functions would be too many nodes: each may call another twice, and so on."""
     bodies = {(f.domain, f.name): f for f in model.functions}
     counts: dict[tuple[str, str], int] = {}
 
@@ -97,12 +100,12 @@ def _require_few(model: Any) -> None:
         total = count(model.graph.node, frozenset())
     except RecursionError:
         raise SpecError("its functions call each other too deeply; export the network without functions") from None
-    if total > _MOST_NODES:
-        raise SpecError(f"its functions are {total:,} nodes, more than the {_MOST_NODES:,} that are read")
+    if total > _MAX_NODES:
+        raise SpecError(f"its functions are {total:,} nodes, more than the {_MAX_NODES:,} that are read")
 
 
 def _require_text(model: Any) -> None:
-    """SpecError for names that are no text: protobuf gives them as bytes."""
+    """Raise SpecError for names that are not UTF-8, which protobuf gives as bytes."""
     nodes = [node for part in (model.graph, *model.functions) for node in part.node]
     names = [name for node in nodes for name in (node.name, node.op_type, node.domain, *node.input, *node.output)]
     names += [x.name for part in (model.graph.input, model.graph.output, model.graph.initializer) for x in part]
@@ -113,19 +116,19 @@ def _require_text(model: Any) -> None:
 
 
 def name_of(node: Any) -> str:
-    """What errors call a node of a file: its operator, and its name or that of its first output."""
+    """Return what errors call a node of a file: its operator, and its name or that of its first output."""
     return shown(f"{node.op_type} {node.name or next((o for o in node.output if o), 'without a name')}")
 
 
 def edge_names(graph: Any) -> frozenset[str]:
-    """Return every name that the graph of a file uses for an edge, the empty name of what is left out excepted."""
+    """Return every name that the graph of a file uses for an edge, but the empty name of inputs that are left out."""
     names = {name for node in graph.node for name in (*node.input, *node.output)}
     names |= {x.name for part in (graph.input, graph.output, graph.initializer, graph.value_info) for x in part}
     return frozenset(names - {""})
 
 
-def _require_plain(graph: Any) -> None:
-    """SpecError for control flow and for tensors in sparse form."""
+def _require_no_control_flow(graph: Any) -> None:
+    """Raise SpecError for control flow, and for sparse tensors."""
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g") or attribute.graphs:
@@ -137,6 +140,7 @@ def _require_plain(graph: Any) -> None:
 
 
 def _tensors(model: Any) -> Iterator[Any]:
+    """Yield the tensors of a model: initializers and attributes."""
     yield from model.graph.initializer
     for node in model.graph.node:
         for attribute in node.attribute:
@@ -146,18 +150,19 @@ def _tensors(model: Any) -> Iterator[Any]:
 
 
 def _load_external(model: Any, folder: Path | None) -> None:
+    """Load the external data of all tensors; SpecError for paths outside the folder, and for sizes that do not fit."""
     onnx = require_onnx()
     total = 0
     for tensor in _tensors(model):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
         info = {entry.key: entry.value for entry in tensor.external_data}
-        path = _inside(folder, info.get("location", ""), tensor.name)
-        size = _size(info, path, tensor.name)
+        path = _external_path(folder, info.get("location", ""), tensor.name)
+        size = _external_size(info, path, tensor.name)
         total += size
-        if total > _MOST_BYTES:
-            raise SpecError(f"{tensor.name}: external data of more than {_MOST_BYTES:,} bytes are not read")
-        if size != (wanted := _bytes(tensor)):
+        if total > _MAX_BYTES:
+            raise SpecError(f"{tensor.name}: external data of more than {_MAX_BYTES:,} bytes are not read")
+        if size != (wanted := _byte_count(tensor)):
             raise SpecError(
                 f"{tensor.name}: its data do not fit its type and shape: {size:,} bytes in {path.name}, "
                 f"where {wanted:,} are wanted"
@@ -170,10 +175,10 @@ def _load_external(model: Any, folder: Path | None) -> None:
         del tensor.external_data[:]
 
 
-def _inside(folder: Path | None, location: str, name: str) -> Path:
-    """The file of external data, which must be a plain one below the model's folder."""
+def _external_path(folder: Path | None, location: str, name: str) -> Path:
+    """Return the path of external data; SpecError unless it is a plain file below the model's folder."""
     if folder is None:
-        raise SpecError(f"{name}: external data want a file to be beside; save the model in one file")
+        raise SpecError(f"{name}: external data can only be read beside a model file; save the model in one file")
     root = folder.resolve()
     path = Path(os.path.normpath(root / location))
     inside = location and "\0" not in location and path.is_relative_to(root)
@@ -182,12 +187,12 @@ def _inside(folder: Path | None, location: str, name: str) -> Path:
             f"{name}: external data {location!r} lie outside the model's folder; save the model in one file"
         )
     if not os.path.isfile(path):  # Of a name that no file system takes pathlib raises OSError.
-        raise SpecError(f"{name}: external data {location!r} are not there; put the file beside the model")
+        raise SpecError(f"{name}: external data {location!r} do not exist; put the file beside the model")
     return path
 
 
-def _bytes(tensor: Any) -> int:
-    """Bytes of a tensor's data, by its type and shape; SpecError for a type that has no such data."""
+def _byte_count(tensor: Any) -> int:
+    """Return the bytes of a tensor's data by its type and shape; SpecError for an unknown type."""
     onnx = require_onnx()
     kinds = onnx.TensorProto.DataType
     of_few_bits = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
@@ -199,12 +204,51 @@ def _bytes(tensor: Any) -> int:
     return int(-(-math.prod(tensor.dims) * bits // 8))
 
 
-def _size(info: dict[str, str], path: Path, name: str) -> int:
+def _external_size(info: dict[str, str], path: Path, name: str) -> int:
+    """Return the bytes of external data; SpecError if they would go past the end of the file."""
     try:
         offset = int(info.get("offset") or 0)
         size = int(info.get("length") or max(0, path.stat().st_size - offset))
     except ValueError:
-        raise SpecError(f"{name}: offset and length of its external data are no numbers") from None
+        raise SpecError(f"{name}: offset and length of its external data are not numbers") from None
     if size < 0 or offset < 0 or offset + size > path.stat().st_size:
         raise SpecError(f"{name}: external data end after {path.name} does; the file is cut short")
     return size
+
+
+_UNSUPPORTED_TYPES = ("complex", "string", "object", "<U", "float8_", "float4_", "float6_")
+
+
+def dtype_of(number: int) -> str:
+    """Return the name of a type by its number in ONNX; SpecError for types that are not compiled."""
+    onnx = require_onnx()
+    try:
+        name = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)))
+    except (KeyError, ValueError, TypeError):
+        raise SpecError(f"type {number} is not known") from None
+    return require_known_type(name)
+
+
+def require_known_type(name: str) -> str:
+    """Return the name of a type; SpecError for types that are not compiled."""
+    if name.startswith(_UNSUPPORTED_TYPES):
+        raise SpecError(f"type {name} is not compiled; known: float, int and uint types")
+    return name
+
+
+def array_of(tensor: Any) -> Tensor:
+    """Return a tensor as an array; SpecError if its data do not fit its shape, or it holds NaN."""
+    onnx = require_onnx()
+    where = tensor.name or "a tensor"
+    try:
+        dtype_of(tensor.data_type)
+        array: Tensor = onnx.numpy_helper.to_array(tensor)
+        if any(n < 0 for n in tensor.dims):
+            raise SpecError(f"its shape is {tuple(tensor.dims)}; sizes are 0 or more")
+    except SpecError as error:
+        raise SpecError(f"{where}: {error}") from None
+    except Exception as error:
+        raise SpecError(f"{where}: its data do not fit its type and shape: {error}") from None
+    if is_float(str(array.dtype)) and np.isnan(array.astype(np.float64)).any():
+        raise SpecError(f"{where}: it holds NaN; train or export the network again")
+    return array

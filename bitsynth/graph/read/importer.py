@@ -1,11 +1,12 @@
-"""ONNX to graph: nodes in order, each read by the reader of its operator."""
+"""Import of ONNX: the nodes of a file in order, each by the reader of its operator; then the passes of graphs."""
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -16,32 +17,60 @@ import numpy as np
 from bitsynth.errors import BitsynthWarning, SpecError
 from bitsynth.graph.arithmetic import REFERENCES
 from bitsynth.graph.builder import GraphBuilder
-from bitsynth.graph.infer import MOST_AXES, MOST_ELEMENTS
+from bitsynth.graph.infer import MAX_AXES, MAX_ELEMENTS
 from bitsynth.graph.ir import Graph
-from bitsynth.graph.overflow import overflows
-from bitsynth.graph.passes.divisors import sunk
-from bitsynth.graph.passes.padding import padded
-from bitsynth.graph.passes.quantizers import joined
-from bitsynth.graph.passes.ranks import ranked_early
-from bitsynth.graph.passes.repeated import once
-from bitsynth.graph.passes.shuffles import gathered
-from bitsynth.graph.passes.swish import swished
+from bitsynth.graph.overflow import find_overflows
+from bitsynth.graph.passes import IMPORT_PASSES, run_passes
 from bitsynth.graph.read import file
-from bitsynth.graph.read.finite import require_finite
-from bitsynth.graph.read.input_codes import InputCodes, is_quantized
+from bitsynth.graph.read.file import array_of, dtype_of, require_known_type
+from bitsynth.graph.read.file_node import FileNode
 from bitsynth.graph.read.readers import default_reference, reader_of, require_known
-from bitsynth.graph.read.sizes import require_elements
-from bitsynth.graph.read.source import FileNode
-from bitsynth.graph.read.tensors import array_of, dtype_of, known
-from bitsynth.graph.types import EdgeType, Reals, Shape, is_float, whole
+from bitsynth.graph.types import EdgeType, Integers, Reals, Shape, full_range, is_float
+from bitsynth.spec.matmul import Encoding, MatmulOperand
 
-_NEWEST = 28
+_INPUT_QUANTIZERS = (
+    *("Quant", "IntQuant", "BipolarQuant", "QuantizeLinear", "DynamicQuantizeLinear"),
+    *("FakeQuantize", "VitisQuantizeLinear", "ExtendedQuantizeLinear"),
+)
+
+
+def _is_quantized(nodes: Iterable[Any], name: str) -> bool:
+    """Return whether nothing but quantizers reads an input of a file: they say then what codes it holds."""
+    readers = [node.op_type for node in nodes if name in node.input]
+    return bool(readers) and all(op in _INPUT_QUANTIZERS for op in readers)
+
+
+@dataclass(frozen=True)
+class InputCodes:
+    """The codes that float inputs hold, where no quantizer of the file says so.
+
+    Args:
+        bits: Bits of a code, 1 to 8.
+        scale: The number that a code of 1 stands for.
+        encoding: The encoding of the codes: unsigned, signed, ternary, narrow or bipolar.
+    """
+
+    bits: int
+    scale: float = 1.0
+    encoding: str = "unsigned"
+
+    @property
+    def type(self) -> Integers:
+        """The type of the input's edge; SpecError if scale, bits and encoding describe none."""
+        if not math.isfinite(self.scale) or not np.float32(self.scale) > 0:
+            raise SpecError(f"the scale of input codes is {self.scale}; it must be a number above 0")
+        operand = MatmulOperand(self.bits, Encoding.parse(self.encoding))
+        low, high = operand.value(0), operand.value(operand.codes[-1])
+        return Integers.between(low, high, np.float32(self.scale), 0.0, operand.scale)
+
+
+_NEWEST_OPSET = 28
 """The newest version of the standard operators whose definitions readers follow."""
 
 
 @dataclass
 class _Import:
-    """One model on its way."""
+    """The import of one model."""
 
     model: Any
     graph: GraphBuilder
@@ -51,9 +80,10 @@ class _Import:
     edges: dict[str, str] = field(default_factory=dict)
     """Edges of the graph by their names in the file."""
     has_open: bool = False
-    """Whether an input is of floats that no quantizer reads."""
+    """Whether there is a float input that not only quantizers read."""
 
     def run(self) -> Graph:
+        """Read the inputs, the constants and all nodes; return the graph."""
         initializers = self._initializers()
         read = {name for node in self.model.graph.node for name in node.input}
         read |= {given.name for given in self.model.graph.output}
@@ -62,34 +92,36 @@ class _Import:
                 continue
             if given.name in self.fixed:
                 value = np.asarray(self.fixed[given.name])
-                known(str(value.dtype))
+                require_known_type(str(value.dtype))
                 self.edges[given.name] = self.graph.constant(value)
             elif given.name not in initializers:
                 self._input(given)
         kind = self.codes.type if self.codes else None
         if kind is not None and not self.has_open:
-            raise SpecError("no input is of floats that no quantizer reads; do not say what codes inputs hold")
+            raise SpecError("no float input is without a quantizer; leave out the codes of inputs")
         for tensor in self.model.graph.initializer:
             self.edges[tensor.name] = self.graph.constant(array_of(tensor))
         versions = {o.domain: o.version for o in self.model.opset_import}
-        if (version := versions.get("", 1)) > _NEWEST:
+        if (version := versions.get("", 1)) > _NEWEST_OPSET:
             raise SpecError(
-                f"opset {version} is newer than is known, {_NEWEST}; export the network for that or an older one"
+                f"opset {version} is newer than is known, {_NEWEST_OPSET}; export the network for that or an older one"
             )
         require_known(self.model.graph.node)
-        for node in _ordered(self.model.graph, set(self.edges)):
+        for node in _sort_nodes(self.model.graph, set(self.edges)):
             self._node(node, versions)
         return self._finished()
 
     def _initializers(self) -> set[str]:
+        """Return the names of the initializers; SpecError if a name is there twice."""
         graph = self.model.graph
         for what, given in (("input", graph.input), ("initializer", graph.initializer)):
             several = [name for name, count in Counter(x.name for x in given).items() if count > 1]
             if several:
-                raise SpecError(f"{what} {several[0]} is there twice; give each a name of its own")
+                raise SpecError(f"{what} {several[0]} appears twice; give each a name of its own")
         return {tensor.name for tensor in graph.initializer}
 
     def _input(self, given: Any) -> None:
+        """Add an input to the graph."""
         name, tensor = given.name, given.type.tensor_type
         if not given.type.HasField("tensor_type") or not tensor.HasField("shape"):
             raise SpecError(f"input {name} has no shape; export the network with the shapes of its inputs")
@@ -98,12 +130,13 @@ class _Import:
             dtype = dtype_of(tensor.elem_type)
         except SpecError as error:
             raise SpecError(f"input {name}: {error}") from None
-        kind: EdgeType = Reals() if is_float(dtype) else whole(dtype)
-        if is_float(dtype) and not is_quantized(self.model.graph.node, name):
+        kind: EdgeType = Reals() if is_float(dtype) else full_range(dtype)
+        if is_float(dtype) and not _is_quantized(self.model.graph.node, name):
             self.has_open, kind = True, self.codes.type if self.codes else kind
         self.edges[name] = self.graph.input(name, shape, dtype, kind)
 
     def _shape(self, name: str, shape: Any) -> Shape:
+        """Return the shape of an input; SpecError unless all its sizes are known."""
         sizes = []
         for k, dim in enumerate(shape.dim):
             size = dim.dim_value if dim.HasField("dim_value") else 0
@@ -114,37 +147,39 @@ class _Import:
                 how = "fix the batch with --batch N" if k == 0 else "export the network with fixed sizes"
                 raise SpecError(f"input {name}: axis {k} is {what}; {how}")
             sizes.append(size)
-        if len(sizes) > MOST_AXES:
-            raise SpecError(f"input {name} has {len(sizes)} axes, more than {MOST_AXES}; reshape it to fewer")
-        if np.prod([float(n) for n in sizes]) > MOST_ELEMENTS:
-            raise SpecError(f"input {name}: shape {tuple(sizes)} has more than {MOST_ELEMENTS:,} elements")
+        if len(sizes) > MAX_AXES:
+            raise SpecError(f"input {name} has {len(sizes)} axes, more than {MAX_AXES}; reshape it to fewer")
+        if np.prod([float(n) for n in sizes]) > MAX_ELEMENTS:
+            raise SpecError(f"input {name}: shape {tuple(sizes)} has more than {MAX_ELEMENTS:,} elements")
         return tuple(sizes)
 
     def _node(self, node: Any, versions: dict[str, int]) -> None:
+        """Read a node with the reader of its operator; errors name the node."""
         if missing := [i for i in node.input if i and i not in self.edges]:
             raise SpecError(f"{file.name_of(node)}: nothing makes its input {', '.join(missing)}")
         read = reader_of(node.op_type, node.domain)
         assert read is not None
-        found = FileNode(
+        file_node = FileNode(
             node.op_type,
             node.domain,
             versions.get(node.domain, 1 if node.domain else 13),
             node.name or next((o for o in node.output if o), "without a name"),
-            _attributes(node),
+            _read_attributes(node),
             tuple(self.edges[i] if i else None for i in node.input),
             tuple(node.output),
             self.graph,
         )
         try:
-            made = read(found)
+            edges = read(file_node)
         except SpecError as error:
             text = str(error)
-            raise SpecError(text if text.startswith(f"{found}: ") else f"{found}: {text}") from None
+            raise SpecError(text if text.startswith(f"{file_node}: ") else f"{file_node}: {text}") from None
         except (ValueError, IndexError, TypeError, KeyError, OverflowError, ArithmeticError) as error:
-            raise SpecError(f"{found}: its inputs and attributes do not fit: {error}") from None
-        self.edges.update({o: e for o, e in zip(node.output, made, strict=False) if o})
+            raise SpecError(f"{file_node}: its inputs and attributes do not fit: {error}") from None
+        self.edges.update({o: e for o, e in zip(node.output, edges, strict=False) if o})
 
     def _finished(self) -> Graph:
+        """Return the graph of the outputs; SpecError if an output is missing."""
         outputs = []
         for given in self.model.graph.output:
             if given.name not in self.edges:
@@ -152,22 +187,23 @@ class _Import:
             outputs.append(self.edges[given.name])
         if not outputs:
             raise SpecError("the network has no output")
-        return require_finite(require_elements(self.graph.build(tuple(outputs), self._names())))
+        return _require_finite(_require_elements(self.graph.build(tuple(outputs), self._names())))
 
     def _names(self) -> dict[str, str]:
-        """The file's name of each edge: an input's or an output's own, else the first."""
-        made = {name: name for name in self.graph.inputs}
+        """Return the file's name of each edge: the name of an input or output, else the first of several."""
+        names = {name: name for name in self.graph.inputs}
         for name in (*(o.name for o in self.model.graph.output), *self.edges):
-            made.setdefault(self.edges[name], name)
-        return made
+            names.setdefault(self.edges[name], name)
+        return names
 
 
-def _attributes(node: Any) -> dict[str, Any]:
+def _read_attributes(node: Any) -> dict[str, Any]:
+    """Return the attributes of a node: texts as str, tensors as arrays."""
     onnx = file.require_onnx()
-    made: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.TENSOR:
-            made[attribute.name] = array_of(attribute.t)
+            attributes[attribute.name] = array_of(attribute.t)
             continue
         try:
             value = onnx.helper.get_attribute_value(attribute)
@@ -175,17 +211,17 @@ def _attributes(node: Any) -> dict[str, Any]:
             raise SpecError(f"{file.name_of(node)}: attribute {attribute.name}: {error}") from None
         if attribute.type in (onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS) and np.isnan(value).any():
             raise SpecError(f"{file.name_of(node)}: attribute {attribute.name} is NaN; export the network again")
-        made[attribute.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
-    return made
+        attributes[attribute.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return attributes
 
 
-def _ordered(graph: Any, known: set[str]) -> list[Any]:
-    """The nodes, each after those it reads from: as the file has them if it has them so."""
+def _sort_nodes(graph: Any, known: set[str]) -> list[Any]:
+    """Return the nodes in an order in which they can run: that of the file if it is such an order."""
     makers: dict[str, int] = {}
     for k, node in enumerate(graph.node):
         for name in node.output:
             if name and (name in makers or name in known):
-                raise SpecError(f"{file.name_of(node)}: makes {name}, which is there already")
+                raise SpecError(f"{file.name_of(node)}: makes {name}, which exists already")
             makers[name] = k
     before = {k: {makers[i] for i in node.input if i in makers and i} for k, node in enumerate(graph.node)}
     if all(max(needed, default=-1) < k for k, needed in before.items()):
@@ -194,7 +230,7 @@ def _ordered(graph: Any, known: set[str]) -> list[Any]:
         order = list(TopologicalSorter(before).static_order())
     except CycleError as error:
         node = graph.node[error.args[1][0]]
-        raise SpecError(f"{file.name_of(node)}: reads what it makes itself, in a cycle") from None
+        raise SpecError(f"{file.name_of(node)}: depends on its own output; the graph has a cycle") from None
     return [graph.node[k] for k in order]
 
 
@@ -206,18 +242,19 @@ def read(
     codes: InputCodes | None = None,
     fixed: Mapping[str, Any] | None = None,
 ) -> Graph:
-    """The graph of an ONNX file or model.
+    """Read an ONNX file or model; return its graph.
 
     Args:
         source: A path, or a model that is loaded already.
         batch: The size of a first axis that the file leaves open.
-        reference: What results are defined by: exact, onnxruntime or onnx; by what the file uses if None.
-        codes: What float inputs hold, if no quantizer says so.
-        fixed: Inputs that are given now and for ever, by name.
+        reference: The named reference that defines results: exact, onnxruntime or onnx; None takes the one that the
+            file's operators suggest.
+        codes: The codes that float inputs hold, if no quantizer of the file says so.
+        fixed: The values of inputs that become constants, by name.
 
     Warns:
-        BitsynthWarning: Sums of the file's integers may wrap, or a bias was cut to an end of int32; the message names
-            the node. Results are those of the file all the same.
+        BitsynthWarning: Sums of the file's integers may wrap, or a bias was clipped to a limit of int32; the message
+            names the node. Results are those of the file all the same.
 
     Raises:
         SpecError: The file is damaged, unsafe or not understood; the message names the node.
@@ -228,20 +265,56 @@ def read(
     if batch is not None and (type(batch) is not int or not 1 <= batch <= 1 << 20):
         raise SpecError(f"batch is {batch!r}; it must be a whole number of 1 or more")
     if not isinstance(source, str | os.PathLike):
-        return _imported(file.prepared(source, None), batch, reference, codes, fixed or {})
+        return _import(file.prepare(source, None), batch, reference, codes, fixed or {})
     path = Path(source)
     model = file.load(path)
     with file.named(path):
-        return _imported(model, batch, reference, codes, fixed or {})
+        return _import(model, batch, reference, codes, fixed or {})
 
 
-def _imported(
+def _import(
     model: Any, batch: int | None, reference: str | None, codes: InputCodes | None, fixed: Mapping[str, Any]
 ) -> Graph:
+    """Import a checked model, run the passes, and warn of sums that may wrap."""
     name = model.graph.name or "network"
     builder = GraphBuilder(name, reference or default_reference(model), file.edge_names(model.graph))
-    made = once(joined(_Import(model, builder, batch, codes, fixed).run()))
-    graph = sunk(swished(gathered(ranked_early(padded(made)))))
-    for line in overflows(graph):
+    graph = run_passes(_Import(model, builder, batch, codes, fixed).run(), IMPORT_PASSES)
+    for line in find_overflows(graph):
         warnings.warn(line, BitsynthWarning, stacklevel=3)
+    return graph
+
+
+def _require_elements(graph: Graph) -> Graph:
+    """Return the graph; SpecError if a node reads, or the network gives, a tensor without elements.
+
+    C has no arrays without elements. The message names the node that makes the tensor, else the one that reads it.
+    """
+    makers = graph.makers()
+    for node in graph.nodes:
+        for name in node.inputs:
+            if not math.prod(graph.edges[name].shape):
+                raise SpecError(f"{makers.get(name, node)}: {_describe_empty(graph, name)}")
+    for name in graph.outputs:
+        if not math.prod(graph.edges[name].shape):
+            raise SpecError(f"{makers.get(name, f'output {name}')}: {_describe_empty(graph, name)}")
+    return graph
+
+
+def _describe_empty(graph: Graph, name: str) -> str:
+    """Return the text of an error about a tensor without elements."""
+    return f"{name} has shape {graph.edges[name].shape}, so no elements; cut it and what reads it from the network"
+
+
+def _require_finite(graph: Graph) -> Graph:
+    """Return the graph; SpecError if it is exact and a node reads an infinite constant, which is no real number."""
+    if graph.reference != "exact":
+        return graph
+    for node in graph.nodes:
+        for edge in graph.edges_of(node.inputs):
+            value = None if isinstance(edge.type, Integers) else graph.constants.get(edge.name)
+            if value is not None and not np.isfinite(value.astype(np.float64)).all():
+                raise SpecError(
+                    f"{node}: the constant {edge.name} holds infinity, which is no real number; "
+                    "replace it, or name another reference, such as onnxruntime"
+                )
     return graph

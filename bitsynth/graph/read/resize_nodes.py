@@ -22,35 +22,31 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.read.float_nodes import Reader, cast_to
-from bitsynth.graph.read.source import FileNode
+from bitsynth.graph.read.file_node import FileNode, Reader, cast_to
 from bitsynth.graph.types import Tensor
 
-_MOST = 1 << 16
-_MOST_ELEMENTS = 1 << 28
-_MOST_AXES = 3
-"""Axes that are interpolated at once: each doubles the corners."""
-_MOST_DIVISOR = 1 << 53
+_MAX_SIZE = 1 << 16
+_MAX_ELEMENTS = 1 << 28
+_MAX_AXES = 3
+"""The most axes that are interpolated at once: each doubles the number of corners."""
+_MAX_DIVISOR = 1 << 53
 """float64, in which constants are held, has all whole numbers up to this."""
-
 Coordinate = Any
 """A coordinate or weight: a Fraction in exact arithmetic, else a numpy float."""
-
 _NEAREST: dict[str, Callable[[Fraction], int]] = {
     "round_prefer_floor": lambda x: math.ceil(x - Fraction(1, 2)),
     "round_prefer_ceil": lambda x: math.floor(x + Fraction(1, 2)),
     "floor": math.floor,
     "ceil": math.ceil,
 }
-"""The element that a coordinate becomes. Of floats it is computed in fractions: in float32 0.49999997 + 0.5 is 1."""
-
+"""The index for a coordinate. It is computed in fractions of floats, too: in float32 0.49999997 + 0.5 is 1."""
 _TIE = Fraction(1, 1_000_000)
 """How far below a tie ONNX Runtime 1.32 still rounds up: found by experiment with 1,131 pairs of sizes."""
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis that is resized: elements of the image, elements of the result, and result over image."""
+    """An axis that is resized: elements before, elements after, and the scale: after over before."""
 
     size: int
     out: int
@@ -59,7 +55,7 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Neighbours:
-    """Two elements of the image for each of the result along an axis, and the weight of each.
+    """Two elements of the image for each element of the result along an axis, and the weights of both.
 
     Args:
         places: The index of each, (out,) of int64.
@@ -70,14 +66,14 @@ class _Neighbours:
     weights: tuple[Tensor, Tensor]
 
 
-def _resize(node: FileNode) -> tuple[str, ...]:
+def _read_resize(node: FileNode) -> tuple[str, ...]:
     mode, shape, rank = node.get("mode", "nearest"), node.shape(), len(node.shape())
     if mode not in ("nearest", "linear", "bilinear") or node.get("antialias"):
         how = " with antialias" if node.get("antialias") else ""
         raise node.fail(f"mode {mode!r}{how} is not compiled; upsample by nearest or linear, without antialias")
     axes = [node.axis(int(k)) for k in node.get("axes") or range(rank)]
-    sizes, scales = _sizes(node, [shape[k] for k in axes])
-    if len(sizes) != len(axes) or not all(0 < n <= _MOST for n in sizes) or math.prod(sizes) > _MOST_ELEMENTS:
+    sizes, scales = _sizes_and_scales(node, [shape[k] for k in axes])
+    if len(sizes) != len(axes) or not all(0 < n <= _MAX_SIZE for n in sizes) or math.prod(sizes) > _MAX_ELEMENTS:
         raise node.fail(f"sizes {sizes} do not fit {len(axes)} axes")
     resized = {
         axis: _Axis(shape[axis], size, scale)
@@ -87,20 +83,20 @@ def _resize(node: FileNode) -> tuple[str, ...]:
     if not resized or (node.graph.reference == "onnxruntime" and tuple(sizes) == tuple(shape[k] for k in axes)):
         return (node.edge(0),)  # ONNX Runtime copies an image whose sizes stay, whatever the scales
     if mode != "nearest":
-        if len(resized) > _MOST_AXES:
-            raise node.fail(f"{len(resized)} axes are not interpolated at once; at most {_MOST_AXES}")
-        neighbours = {axis: _neighbours(node, sizes) for axis, sizes in resized.items()}
+        if len(resized) > _MAX_AXES:
+            raise node.fail(f"{len(resized)} axes are not interpolated at once; at most {_MAX_AXES}")
+        neighbours = {axis: _find_neighbours(node, sizes) for axis, sizes in resized.items()}
         return (_INTERPOLATE[node.graph.reference](node, neighbours),)
-    return (node.add("resize", node.edge(0), places={axis: _places(node, s) for axis, s in resized.items()}),)
+    return (node.add("resize", node.edge(0), places={axis: _find_nearest(node, s) for axis, s in resized.items()}),)
 
 
-def _sizes(node: FileNode, shape: list[int]) -> tuple[list[int], list[Fraction]]:
-    """Return the size of each axis and its scale, given by the scales or the sizes of the node."""
+def _sizes_and_scales(node: FileNode, shape: list[int]) -> tuple[list[int], list[Fraction]]:
+    """Return the size and the scale of each axis, from the scales or the sizes of the node."""
     at = {"Upsample": 1}.get(node.op, 1 if node.version < 11 else 2)
-    if "scales" in node.attributes or (node.has(at) and node.of(at).shape != (0,)):
-        given = node.attributes["scales"] if "scales" in node.attributes else node.value(at, "scales").tolist()
-        scales = [float(s) for s in given]
-        if any(not 0 < s <= _MOST for s in scales):
+    if "scales" in node.attributes or (node.has(at) and node.input(at).shape != (0,)):
+        values = node.attributes["scales"] if "scales" in node.attributes else node.value(at, "scales").tolist()
+        scales = [float(s) for s in values]
+        if any(not 0 < s <= _MAX_SIZE for s in scales):
             raise node.fail(f"scales {scales}")
         real = np.float32 if node.graph.reference == "onnxruntime" else np.float64
         return [int(real(n) * real(s)) for n, s in zip(shape, scales, strict=False)], [Fraction(s) for s in scales]
@@ -115,8 +111,8 @@ def _sizes(node: FileNode, shape: list[int]) -> tuple[list[int], list[Fraction]]
     return sizes, ratios
 
 
-def _places(node: FileNode, axis: _Axis) -> Tensor:
-    """Return the element of the image that each of the result is a copy of, (out,)."""
+def _find_nearest(node: FileNode, axis: _Axis) -> Tensor:
+    """Return the index of the element that each element of the result is a copy of, (out,)."""
     nearest = node.get("nearest_mode", "round_prefer_floor")
     if node.op == "Upsample" or node.version < 11:  # which ONNX Runtime does the other way where it leaves out elements
         nearest = "ceil" if axis.scale < 1 and node.graph.reference == "onnxruntime" else "floor"
@@ -125,21 +121,21 @@ def _places(node: FileNode, axis: _Axis) -> Tensor:
     coordinates = [at if isinstance(at, Fraction) else Fraction(float(at)) for at in _coordinates(node, axis)]
     if nearest == "round_prefer_ceil" and node.graph.reference == "onnxruntime":
         coordinates = [at + _TIE for at in coordinates]
-    found = [_NEAREST[nearest](at) for at in coordinates]
-    return np.clip(np.array(found, np.int64), 0, axis.size - 1)
+    indices = [_NEAREST[nearest](at) for at in coordinates]
+    return np.clip(np.array(indices, np.int64), 0, axis.size - 1)
 
 
-def _neighbours(node: FileNode, axis: _Axis) -> _Neighbours:
+def _find_neighbours(node: FileNode, axis: _Axis) -> _Neighbours:
     """Return the two neighbours of each element of the result, and their weights."""
-    rows = [_weighted(node.graph.reference, at, axis.size - 1) for at in _coordinates(node, axis)]
+    rows = [_weigh_neighbours(node.graph.reference, at, axis.size - 1) for at in _coordinates(node, axis)]
     first, second, a, b = (np.array(column) for column in zip(*rows, strict=True))
     return _Neighbours((first, second), (a, b))
 
 
-def _weighted(reference: str, at: Coordinate, last: int) -> tuple[int, int, Coordinate, Coordinate]:
-    """Return the elements before and behind a coordinate, and the weight of each.
+def _weigh_neighbours(reference: str, at: Coordinate, last: int) -> tuple[int, int, Coordinate, Coordinate]:
+    """Return the elements before and after a coordinate, and the weight of each.
 
-    ONNX Runtime moves a coordinate into the image before it takes weights, and gives the last element half twice.
+    ONNX Runtime moves a coordinate into the image before it computes weights; of the last element both are 1/2.
     """
     real = at.__class__
     if reference == "onnxruntime":
@@ -151,48 +147,48 @@ def _weighted(reference: str, at: Coordinate, last: int) -> tuple[int, int, Coor
 
 
 def _interpolate_float32(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
-    """Return the sum of all corners, those of the last axis next to each other; of integers without its fraction."""
-    given = node.of(0)
-    dtype = given.dtype if given.is_float else "float32"
-    image = node.edge(0) if given.is_float else cast_to(node, node.edge(0), dtype)
+    """Return the sum of all corners, the last axis innermost; results of integer types are rounded toward 0."""
+    source = node.input(0)
+    dtype = source.dtype if source.is_float else "float32"
+    image = node.edge(0) if source.is_float else cast_to(node, node.edge(0), dtype)
     terms = [
         node.add("mul", node.add("resize", image, places=places), node.constant(share.astype(dtype)))
         for places, share in _corners(node, neighbours)
     ]
-    made = reduce(lambda a, b: node.add("add", a, b), terms)
-    return made if given.is_float else cast_to(node, made, given.dtype)
+    total = reduce(lambda a, b: node.add("add", a, b), terms)
+    return total if source.is_float else cast_to(node, total, source.dtype)
 
 
 def _interpolate_float64(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
-    """Return the sums of two neighbours, axis after axis, rounded at the end; of integers to the nearest."""
-    given, made = node.of(0), cast_to(node, node.edge(0), "float64")
+    """Return the sums of two neighbours, one axis after the other; results of integer types are rounded to nearest."""
+    source, total = node.input(0), cast_to(node, node.edge(0), "float64")
     for axis, sides in neighbours.items():
         terms = [
-            node.add("mul", node.add("resize", made, places=places), node.constant(share))
+            node.add("mul", node.add("resize", total, places=places), node.constant(share))
             for places, share in _corners(node, {axis: sides})
         ]
-        made = node.add("add", *terms)
-    return cast_to(node, made if given.is_float else node.add("round", made, rounding="ROUND"), given.dtype)
+        total = node.add("add", *terms)
+    return cast_to(node, total if source.is_float else node.add("round", total, rounding="ROUND"), source.dtype)
 
 
 def _interpolate_fractions(node: FileNode, neighbours: dict[int, _Neighbours]) -> str:
-    """Return the sum of all corners times integers, over one divisor; of integers without its fraction."""
-    given, corners = node.of(0), _corners(node, neighbours)
+    """Return the sum of all corners times integers, over one divisor; results of integer types are rounded toward 0."""
+    source, corners = node.input(0), _corners(node, neighbours)
     divisor = math.lcm(*(weight.denominator for _, share in corners for weight in share.flat))
-    if divisor > _MOST_DIVISOR:
+    if divisor > _MAX_DIVISOR:
         raise node.fail(
             "its scales are fractions that no common divisor up to 2^53 has; give sizes instead of scales, or name "
             "another reference, such as onnxruntime"
         )
-    image = node.edge(0) if given.is_float else cast_to(node, node.edge(0), "float64")
+    image = node.edge(0) if source.is_float else cast_to(node, node.edge(0), "float64")
     terms = [
         node.add("mul", node.add("resize", image, places=places), node.constant((share * divisor).astype(np.float64)))
         for places, share in corners
     ]
-    made = reduce(lambda a, b: node.add("add", a, b), terms)
+    total = reduce(lambda a, b: node.add("add", a, b), terms)
     if divisor > 1:
-        made = node.add("div", made, node.constant(np.float64(divisor)))
-    return cast_to(node, made, given.dtype)
+        total = node.add("div", total, node.constant(np.float64(divisor)))
+    return cast_to(node, total, source.dtype)
 
 
 _INTERPOLATE: dict[str, Callable[[FileNode, dict[int, _Neighbours]], str]] = {
@@ -203,9 +199,9 @@ _INTERPOLATE: dict[str, Callable[[FileNode, dict[int, _Neighbours]], str]] = {
 
 
 def _corners(node: FileNode, neighbours: dict[int, _Neighbours]) -> list[tuple[dict[int, Tensor], Tensor]]:
-    """Return for each corner the places along each axis, and its weights as an array that broadcasts to the result.
+    """Return for each corner the indices along each axis, and its weights as an array that broadcasts to the result.
 
-    The first axis is the outermost: the corners of two axes come as (0, 0), (0, 1), (1, 0), (1, 1).
+    The first axis is the outermost: the order for two axes is (0, 0), (0, 1), (1, 0), (1, 1).
     """
     rank, found = len(node.shape()), []
     for sides in product((0, 1), repeat=len(neighbours)):
@@ -248,4 +244,4 @@ def _symmetric(real: Callable[[Any], Coordinate], x: Coordinate, axis: _Axis) ->
     return shift + (x + real(0.5)) / by - real(0.5)
 
 
-READERS: dict[str, Reader] = {"Resize": _resize, "Upsample": _resize}
+READERS: dict[str, Reader] = {"Resize": _read_resize, "Upsample": _read_resize}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
-from bitsynth.graph.types import Edge, Integers, Tensor, whole
+from bitsynth.graph.types import Edge, Integers, Tensor, full_range
 from bitsynth.network.certificate.arrays import JsonValue, stored
 from bitsynth.network.formulas.chain import moved_axis
 
@@ -207,5 +207,5 @@ def may_wrap(edge: Edge) -> bool:
     """Return whether integer results may leave their type of the file."""
     if edge.is_float or not isinstance(edge.type, Integers):
         return False
-    every = whole(edge.dtype)
+    every = full_range(edge.dtype)
     return bool(edge.type.least <= every.least or edge.type.most >= every.most)

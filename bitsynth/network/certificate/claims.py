@@ -9,7 +9,7 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
-from bitsynth.graph.ranges import sums_between
+from bitsynth.graph.ranges import bound_sums
 from bitsynth.graph.types import INT32, Tensor
 from bitsynth.layers.epilogues import (
     Epilogue,
@@ -208,7 +208,7 @@ def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[T
     except AssertionError as why:
         raise Unsupported(f"products of what is read: {why}") from None
     low, high = (np.minimum(ends[0], 0), np.maximum(ends[1], 0)) if padded else ends
-    return sums_between(weight, low, high, groups)
+    return bound_sums(weight, low, high, groups)
 
 
 def _require_weights(graph: Graph, product: Node, weight: Tensor) -> None:

@@ -13,7 +13,7 @@ from bitsynth.errors import BitsynthError
 from bitsynth.graph import run
 from bitsynth.graph.arithmetic import Interval
 from bitsynth.graph.ir import Graph
-from bitsynth.graph.overflow import overflows
+from bitsynth.graph.overflow import find_overflows
 from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import Integers, Tensor, is_float, numpy_type
 from bitsynth.network.check.data import Feed, on_ties
@@ -141,7 +141,7 @@ def checked(net: Network, model: Any, inputs: Sequence[Feed], progress: Progress
                 del peers[name]
     names = net.graph.name, net.graph.reference, net.program.isa
     edges = _edges(net, counts, len(inputs), left_out)
-    return NetworkCheck(*names, len(inputs), edges, left_out, overflows(net.graph), sum(ties))
+    return NetworkCheck(*names, len(inputs), edges, left_out, find_overflows(net.graph), sum(ties))
 
 
 def _results(net: Network, trace: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import TABLE
-from bitsynth.graph.types import Edge, Integers, Shape, whole
+from bitsynth.graph.types import Edge, Integers, Shape, full_range
 from bitsynth.network.def_use import DefUse, LinkKey, LinkList
 from bitsynth.spec.matmul import MAX_BITS
 
@@ -248,7 +248,7 @@ def _may_wrap(graph: Graph, node: Node) -> bool:
     made = graph.edges[node.outputs[0]]
     if made.is_float or TABLE[node.op].kind != "elementwise":
         return False
-    every, kind = whole(made.dtype), made.integers
+    every, kind = full_range(made.dtype), made.integers
     if node.op != "cast":
         return kind.least == every.least and kind.most == every.most
     given = graph.edges[node.inputs[0]].type

@@ -19,8 +19,8 @@ import numpy as np
 from bitsynth.graph.arithmetic import Interval
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph, Node
-from bitsynth.graph.reference import Evaluation, enclosure, run
-from bitsynth.graph.types import Edge, EdgeType, Integers, Shape, Tensor, compressed
+from bitsynth.graph.reference import Evaluation, enclose, run
+from bitsynth.graph.types import Edge, EdgeType, Integers, Shape, Tensor, compress
 from bitsynth.network.formulas.chain import Chain
 
 _POINTS_AT_ONCE = 1 << 18
@@ -67,12 +67,12 @@ class Oracle:
         graph = self._of(len(low), [self.chain.start])
         shape = graph.edges[self.chain.start].shape
         given = {self.chain.start: Interval(low.reshape(shape), high.reshape(shape))}
-        found = enclosure(graph, given, self.chain.end)
+        found = enclose(graph, given, self.chain.end)
         return found.low.reshape(low.shape), found.high.reshape(low.shape)
 
     def _of(self, count: int, starts: Sequence[str]) -> Graph:
         """Return the graph of the chain alone, on edges whose first axis has `count` points."""
-        chain, builder = self.chain, GraphBuilder.beginning(self._least)
+        chain, builder = self.chain, GraphBuilder.begin_from(self._least)
         builder.inputs = list(starts)
         for name in starts:
             edge = self.graph.edges[name]
@@ -109,7 +109,7 @@ class Oracle:
             return Integers.between(kind.least, kind.most, kind.scale.min(), kind.zero.min())
         low, high = (over_channels(bound, edge, axis, least) for bound, least in ((kind.low, True), (kind.high, False)))
         shape = [-1 if k == axis else 1 for k in range(len(edge.shape))]
-        return replace(kind, low=compressed(low.reshape(shape)), high=compressed(high.reshape(shape)), step=1)
+        return replace(kind, low=compress(low.reshape(shape)), high=compress(high.reshape(shape)), step=1)
 
 
 def over_channels(bound: Tensor, edge: Edge, axis: int, least: bool) -> Tensor:

@@ -280,7 +280,7 @@ def _whole_image(node: Node, shape: Shape) -> SlidingWindow | None:
 def _pads(window: SlidingWindow, image: Shape) -> Pads | None:
     """Return the padding before and after each axis that windows reach; None if a window lies on padding alone."""
     pads = []
-    lies = (window.out(image), window.reach, window.strides, window.begins, window.kernel, window.dilations)
+    lies = (window.count(image), window.reach, window.strides, window.begins, window.kernel, window.dilations)
     for n, out, reach, stride, begin, kernel, apart in zip(image, *lies, strict=True):
         taps = np.arange(out)[:, None] * stride + np.arange(kernel) * apart - begin
         if begin < 0 or not ((taps >= 0) & (taps < n)).any(1).all():

@@ -157,7 +157,7 @@ def scaled_quantization(edge: Edge) -> Quantization:
 def _evaluate_join(graph: Graph, join: Join, points: Sequence[Tensor]) -> Tensor | None:
     """Return the integers that a join gives for integers of its starts, by running the reference on a small graph."""
     read = {name for node in join.nodes for name in node.inputs if name in graph.constants}
-    builder = GraphBuilder.beginning(replace(graph, inputs=(), constants={n: graph.constants[n] for n in read}))
+    builder = GraphBuilder.begin_from(replace(graph, inputs=(), constants={n: graph.constants[n] for n in read}))
     given = {}
     for name, values in zip(join.starts, points, strict=True):
         edge = graph.edges[name]

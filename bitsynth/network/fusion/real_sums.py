@@ -44,7 +44,7 @@ class RealSums:
     @property
     def macs(self) -> int:
         """Multiply-accumulates of one image."""
-        return self.weights.size * math.prod(self.window.out(self.shape[2:]))
+        return self.weights.size * math.prod(self.window.count(self.shape[2:]))
 
 
 def find_real_sums(def_use: DefUse, node: Node) -> RealSums | None:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.graph.reference import floats, stream
+from bitsynth.graph.reference import stream, to_floats
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.numbers import every
 from bitsynth.network.program import Buffer, NetworkProgram
@@ -61,7 +61,7 @@ class Golden:
             for buffer in tested.get(name, ()):
                 digests[buffer.name] = digest(buffer.format.write(value).view(np.uint8))
             if name in graph.outputs:
-                made = floats(graph, name, value) if self.edges is None else value
+                made = to_floats(graph, name, value) if self.edges is None else value
                 outputs[name] = made.reshape(-1)[:MAX_SHOWN].copy()
         return digests, outputs
 

@@ -93,7 +93,7 @@ def _constant(graph: Graph, name: str) -> Tensor | None:
     nodes = made_of_constants(graph)
     if name not in {*graph.constants, *(made for node in nodes for made in node.outputs)}:
         return None
-    builder = GraphBuilder.beginning(graph)
+    builder = GraphBuilder.begin_from(graph)
     builder.inputs.clear()
     for node in nodes:
         builder.repeat(node)

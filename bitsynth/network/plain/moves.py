@@ -10,7 +10,7 @@ import numpy as np
 
 from bitsynth.graph.arithmetic import Floats
 from bitsynth.graph.operators import TABLE, Site
-from bitsynth.graph.types import Edge, Integers, Tensor, whole
+from bitsynth.graph.types import Edge, Integers, Tensor, full_range
 from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.loops import AxisStep, ConstantArrays, dense_steps
 from bitsynth.network.plain.maths import InC
@@ -41,8 +41,8 @@ def _sources(body: NodeBody) -> Tensor:
         count = int(np.prod(edge.shape))
         marks.append(np.arange(start, start + count).reshape(edge.shape))
         start += count
-    edges = tuple(replace(e, type=whole("int64")) for e in body.edges)
-    outs = tuple(replace(e, type=whole("int64")) for e in body.outs)
+    edges = tuple(replace(e, type=full_range("int64")) for e in body.edges)
+    outs = tuple(replace(e, type=full_range("int64")) for e in body.outs)
     site = Site(body.node, edges, (), body.graph.reference, outs, Floats("onnx"))
     return np.asarray(TABLE[body.node.op].run(site, *marks)[0]).reshape(-1)
 

@@ -26,7 +26,7 @@ class ImagePlanes:
     @property
     def out(self) -> Shape:
         """The number of windows along each axis."""
-        return self.window.out(self.image)
+        return self.window.count(self.image)
 
     @property
     def padded(self) -> Shape:
