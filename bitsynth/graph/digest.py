@@ -13,9 +13,12 @@ from bitsynth.graph.ir import Graph
 
 
 def digest(graph: Graph) -> str:
-    """Return the SHA-256 of a graph's nodes, edges and constants, in hexadecimal."""
+    """Return the SHA-256 of a graph's nodes, edges and constants, in hexadecimal.
+
+    `file_names` is left out: it says nothing of the graph, and a set has another order in each process.
+    """
     hasher = hashlib.sha256()
-    _feed(hasher, graph)
+    _feed(hasher, {f.name: getattr(graph, f.name) for f in fields(graph) if f.name != "file_names"})
     return hasher.hexdigest()
 
 

@@ -10,6 +10,7 @@ from onnx_files import QONNX, model, node
 
 from bitsynth.errors import SpecError
 from bitsynth.graph import InputCodes, Node, read, run
+from bitsynth.graph.digest import digest
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.passes import IMPORT_PASSES
 from bitsynth.graph.types import Integers
@@ -170,3 +171,9 @@ def test_every_pass_has_a_name_of_its_own_and_an_example():
         text = getattr(each.run, "func", each.run).__doc__
         assert "Given:" in text
         assert "Result:" in text
+
+
+def test_the_digest_does_not_depend_on_the_order_of_a_set(graph):
+    """The order of a set of names is another one in each process, in which `bitsynth verify --model` computes it."""
+    assert digest(replace(graph, file_names=frozenset({"x", "other"}))) == digest(graph)
+    assert digest(replace(graph, name="other")) != digest(graph)
