@@ -19,7 +19,7 @@ from bitsynth.network.differences import distributed
 from bitsynth.network.fusion import MATCHERS
 from bitsynth.network.fusion.codes import kept_layouts
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.plain import conversion, filled, plain_groups
+from bitsynth.network.plain import make_conversion, make_filling, plain_groups
 from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
 from bitsynth.network.rows import in_rows
 from bitsynth.network.sinking import sunk
@@ -151,7 +151,7 @@ class _Assembly:
                 return self.at[edge, form]
         source = self.buffers[edge]
         name = self._buffer(Buffer(self.names.make(f"{edge}.copy"), source.edge, wanted[0]))
-        self.steps.append(conversion(self.def_use.graph, source, self.buffers[name]))
+        self.steps.append(make_conversion(self.def_use.graph, source, self.buffers[name]))
         return name
 
     def _is_as_computed(self, name: str) -> bool:
@@ -166,7 +166,9 @@ class _Assembly:
         )
         name = self._buffer(made)
         graph, to = self.def_use.graph, self.buffers[name]
-        self.steps.append(filled(graph, to) if edge in graph.constants else conversion(graph, self.buffers[edge], to))
+        self.steps.append(
+            make_filling(graph, to) if edge in graph.constants else make_conversion(graph, self.buffers[edge], to)
+        )
         return name
 
     def _edge(self, name: str) -> Edge:
