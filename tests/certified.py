@@ -5,7 +5,7 @@ from typing import Any
 
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers
-from bitsynth.network.arena import planned
+from bitsynth.network.arena import plan_arena
 from bitsynth.network.certificate import certificate, checker, digest
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.lower import cover, sort_groups
@@ -25,7 +25,7 @@ def reading_of(graph: Graph) -> dict[str, Any]:
 def certified(graph: Graph, isa: str = "avx2") -> dict[str, Any]:
     """The certificate of a graph's groups."""
     program = program_of(graph, isa)
-    return certificate(program, planned(program), {}, reading_of(graph))
+    return certificate(program, plan_arena(program), {}, reading_of(graph))
 
 
 def program_of(graph: Graph, isa: str = "avx2") -> NetworkProgram:

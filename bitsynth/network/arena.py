@@ -51,7 +51,7 @@ class ArenaPlan:
         return lower_bound(self.lifetimes.values())
 
 
-def planned(program: NetworkProgram, *, apart: bool = False) -> ArenaPlan:
+def plan_arena(program: NetworkProgram, *, apart: bool = False) -> ArenaPlan:
     """Return the plan of a program's arena: greedy by size or, with `apart`, each buffer in a place of its own."""
     lives = lifetimes(program)
     if apart:

@@ -55,5 +55,5 @@ def network_of(
     """Return the network of a graph that was read with `options`, for a target, run by threads."""
     progress(f"lowering {len(graph.nodes)} nodes")
     codes = options.get("codes")
-    said = {"batch": options.get("batch"), "codes": asdict(codes) if codes else None}
-    return Network(lower(graph, target), threads, {**said, "fixed": sorted(options.get("fixed") or {})})
+    reading = {"batch": options.get("batch"), "codes": asdict(codes) if codes else None}
+    return Network(lower(graph, target), threads, {**reading, "fixed": sorted(options.get("fixed") or {})})

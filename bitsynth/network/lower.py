@@ -20,7 +20,7 @@ from bitsynth.network.fusion import MATCHERS
 from bitsynth.network.fusion.codes import kept_layouts
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.passes import lowering_passes
-from bitsynth.network.plain import conversion, filled, plain_groups
+from bitsynth.network.plain import make_conversion, make_filling, plain_groups
 from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
 
 _MAX_PRODUCTS = 4096
@@ -149,7 +149,7 @@ class _Assembly:
                 return self.at[edge, form]
         source = self.buffers[edge]
         name = self._buffer(Buffer(self.names.make(f"{edge}.copy"), source.edge, wanted[0]))
-        self.steps.append(conversion(self.def_use.graph, source, self.buffers[name]))
+        self.steps.append(make_conversion(self.def_use.graph, source, self.buffers[name]))
         return name
 
     def _is_as_computed(self, name: str) -> bool:
@@ -164,7 +164,9 @@ class _Assembly:
         )
         name = self._buffer(made)
         graph, to = self.def_use.graph, self.buffers[name]
-        self.steps.append(filled(graph, to) if edge in graph.constants else conversion(graph, self.buffers[edge], to))
+        self.steps.append(
+            make_filling(graph, to) if edge in graph.constants else make_conversion(graph, self.buffers[edge], to)
+        )
         return name
 
     def _edge(self, name: str) -> Edge:

@@ -190,7 +190,7 @@ class NetworkProgram:
         steps: In order.
         buffers: Every buffer by name.
         inputs: Buffers that the caller gives, one for each input of the graph.
-        outputs: Buffers that the caller gets, likewise.
+        outputs: Buffers that the caller gets, in the file's order.
         cpu: The processor of the set that its layers were chosen for; "" if that is not known.
     """
 

@@ -16,7 +16,7 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers, Tensor, is_float
 from bitsynth.layers.layer import Call
 from bitsynth.layers.pool import Pool, pool_of
-from bitsynth.network.arena import planned
+from bitsynth.network.arena import plan_arena
 from bitsynth.network.certificate import certificate, certificate_files
 from bitsynth.network.library import NetworkText
 from bitsynth.network.machine import NetworkMachine
@@ -45,7 +45,7 @@ class Network:
         self, program: NetworkProgram, threads: int | Pool = 1, reading: Mapping[str, Any] | None = None
     ) -> None:
         self._reading = reading or {}
-        self.program, self.pool, self.plan = program, pool_of(threads), planned(program)
+        self.program, self.pool, self.plan = program, pool_of(threads), plan_arena(program)
         self._machine = NetworkMachine(program, self.plan, self.pool)
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ class Network:
         return self._machine.bound(block, steps, times), self._results(views)
 
     def trace(self, *inputs: Any, **named: Any) -> dict[str, Tensor]:
-        """What every edge in memory carries, by name, for `inputs` or `named` ones: integers in int64, or numbers.
+        """Return every edge in memory, by name, for `inputs` or `named` ones: integers in int64, or numbers.
 
         Edges inside a step, as between a convolution and its epilogue, are not in memory.
         """
@@ -111,7 +111,7 @@ class Network:
     @cached_property
     def _tracing(self) -> NetworkMachine:
         """The network with every buffer in a place of its own, as nothing may overwrite what is asked for."""
-        return NetworkMachine(self.program, planned(self.program, apart=True), self.pool)
+        return NetworkMachine(self.program, plan_arena(self.program, apart=True), self.pool)
 
     def inspect(self) -> NetworkFacts:
         """Return the facts of each node, as `bitsynth inspect` shows them."""
@@ -119,7 +119,7 @@ class Network:
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """What is claimed of each step and of memory, as `NAME.certificate.json` has it, of no files."""
+        """Return the claims of each step and of memory, as in `NAME.certificate.json`, without files."""
         return certificate(self.program, self.plan, {}, self._reading)
 
     def report(self) -> NetworkReport:
@@ -136,7 +136,7 @@ class Network:
         return made | certificate_files(name, self.program, self.plan, made, self._reading)
 
     def text(self, name: str, *, weights_file: bool = False) -> NetworkText:
-        """What its C under `name`, with `weights_file` as `files` has it, is rendered from."""
+        """Return the text from which its C under `name` is rendered; `weights_file` is that of `files`."""
         return NetworkText(name, self.program, self.plan, has_weights_file=weights_file)
 
     def emit(self, folder: str | Path, name: str, *, weights_file: bool = False) -> list[Path]:

@@ -9,14 +9,14 @@ from typing import Any
 
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.network import processors
-from bitsynth.network.certificate.read import NetworkCertificate, parsed
+from bitsynth.network.certificate.read import NetworkCertificate, parse_certificate
 from bitsynth.network.certificate.write import ENDS
 from bitsynth.network.compiling import compile
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress, silent
 
 _FIRST = ("reference", "inputs", "outputs", "graph", "edges", "steps", "buffers", "arena", "kernels", "files")
-"""What is compared, that which says most first."""
+"""The parts that are compared, the most telling ones first."""
 _APART = {"version", "digest"}
 
 
@@ -33,7 +33,7 @@ def require_of(found: NetworkCertificate, path: Path, model: Path, progress: Pro
     net = compile(model, isa=found.isa, cpu=found.cpu, threads=found.threads, progress=progress, **options)
     stem = path.name.removesuffix(ENDS)
     files = net.files(stem, weights_file=_has_weights_file(found, stem))
-    _require_same(path, parsed(path), json.loads(files[path.name]), model)
+    _require_same(path, parse_certificate(path), json.loads(files[path.name]), model)
     return net
 
 
@@ -45,7 +45,7 @@ def require_choice(path: Path, found: Sequence[NetworkCertificate], nets: Sequen
     stem = path.name.removesuffix(ENDS)
     has_weights_file = all(_has_weights_file(own, f"{stem}_{own.cpu}") for own in found)
     made = processors.files(stem, {net.program.cpu: net for net in nets}, weights_file=has_weights_file)
-    _require_same(path, parsed(path), json.loads(made[path.name]), model)
+    _require_same(path, parse_certificate(path), json.loads(made[path.name]), model)
 
 
 def _has_weights_file(found: NetworkCertificate, stem: str) -> bool:

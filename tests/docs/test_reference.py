@@ -21,7 +21,7 @@ from bitsynth.graph.read.readers import custom_operators
 from bitsynth.isa import architecture, baseline_loops, step, tables
 from bitsynth.isa.functions import FUNCTIONS
 from bitsynth.kernel import inputs, program
-from bitsynth.network.arena import planned
+from bitsynth.network.arena import plan_arena
 from bitsynth.network.library import NetworkText
 from bitsynth.schedule.cost import KernelCost
 from bitsynth.store import entry
@@ -215,7 +215,7 @@ def test_every_function_of_a_layer_in_c():
 
 def test_every_function_of_a_network_in_c():
     made, _ = by_hand("avx2")
-    header = NetworkText("net", made, planned(made)).own()["net.h"]
+    header = NetworkText("net", made, plan_arena(made)).own()["net.h"]
     text = (DOCS / "reference" / "c-abi.md").read_text(encoding="utf-8")
     declared = re.findall(r"\bnet(_\w+)\(", header)
     assert {"_run", "_run_steps", "_step", "_selftest"} <= set(declared)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_programs import by_hand
 
-from bitsynth.network.arena import ALIGN, Lifetime, by_size, lifetimes, lower_bound, planned
+from bitsynth.network.arena import ALIGN, Lifetime, by_size, lifetimes, lower_bound, plan_arena
 
 LIVES = st.builds(
     lambda first, more, size: Lifetime(first, first + more, size * ALIGN),
@@ -59,6 +59,6 @@ def test_aliases_live_as_long_as_any_of_them():
 
 def test_apart_nothing_is_used_twice():
     program, _ = by_hand("avx2")
-    plan, apart = planned(program), planned(program, apart=True)
+    plan, apart = plan_arena(program), plan_arena(program, apart=True)
     assert plan.bytes < apart.bytes == apart.bound == sum(life.bytes for life in lifetimes(program).values())
     assert len(set(apart.offsets.values())) == len(apart.offsets)

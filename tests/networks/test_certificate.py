@@ -26,9 +26,9 @@ from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Integers, Reals
 from bitsynth.layers.glue import AvgPool2d, Lookup, MaxPool2d, Pad2d
 from bitsynth.layers.glue.programs import called
-from bitsynth.network.arena import planned
+from bitsynth.network.arena import plan_arena
 from bitsynth.network.certificate import certificate, checker
-from bitsynth.network.certificate.arrays import stored
+from bitsynth.network.certificate.arrays import encode_array
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 
@@ -86,7 +86,11 @@ def test_no_thresholds_are_code_0(found):
     made = copy.deepcopy(found)
     claim = made["steps"][-1]["claims"][0]
     assert claim["by"] == "sums"
-    claim |= {"by": "thresholds", "values": stored(np.zeros((3, 0), np.int64)), "rising": stored(np.ones((3, 1), bool))}
+    claim |= {
+        "by": "thresholds",
+        "values": encode_array(np.zeros((3, 0), np.int64)),
+        "rising": encode_array(np.ones((3, 1), bool)),
+    }
     assert "chain and C's formula differ" in failure(made)
 
 
@@ -183,7 +187,7 @@ def test_glue_lists_the_programs_that_its_c_calls(found):
 @pytest.fixture(scope="module")
 def ended_by_numbers():
     program = lower(tail(np.random.default_rng(15)), NetworkTarget("avx2"))
-    return certificate(program, planned(program), {}, reading_of(program.graph))
+    return certificate(program, plan_arena(program), {}, reading_of(program.graph))
 
 
 def test_lines_moves_and_numbers_claim_their_results(ended_by_numbers):
@@ -196,7 +200,7 @@ def test_lines_moves_and_numbers_claim_their_results(ended_by_numbers):
 def test_what_is_moved_or_kept_is_on_the_scale_it_was_on(ended_by_numbers):
     """Of the greatest of a window, and of the sums of a last layer, which are on that of both factors."""
     for edge in ("tail.max_pool", "tail.matmul"):
-        for name, value in (("scale", stored(np.array([[0.7]]))), ("zero", 1)):
+        for name, value in (("scale", encode_array(np.array([[0.7]]))), ("zero", 1)):
             made = copy.deepcopy(ended_by_numbers)
             made["edges"][edge][name] = value
             assert "elements mean something else" in failure(made), (edge, name)
@@ -207,7 +211,7 @@ def test_elements_that_a_resize_repeats_are_claimed():
     x = quantized(builder, builder.input("x", (1, 4, 3, 3), "float32", Reals()), scale=0.7)
     made = builder.add("resize", x, places={2: np.arange(6) // 2, 3: np.arange(6) // 2})
     program = lower(builder.build((made,)), NetworkTarget("avx2"))
-    found = certificate(program, planned(program), {}, reading_of(program.graph))
+    found = certificate(program, plan_arena(program), {}, reading_of(program.graph))
     (resized,) = [step for step in found["steps"] if [op for _, op in step["nodes"]] == ["resize"]]
     assert resized["claims"]
     assert failure(found) == ""
@@ -244,7 +248,7 @@ def test_integers_as_the_callers_numbers_are_their_own(rng):
     made = quantized(builder, x, high=7, scale=0.1)
     made = builder.add("matmul", made, builder.constant(rng.integers(-2, 3, (4, 3)).astype(np.float32), "w"))
     program = lower(builder.build((made,)), NetworkTarget("avx2"))
-    found = certificate(program, planned(program), {}, reading_of(program.graph))
+    found = certificate(program, plan_arena(program), {}, reading_of(program.graph))
     assert [step["claims"][0]["by"] for step in found["steps"]][-1] == "numbers"
     assert failure(found) == ""
     assert "farther off" in failure(
@@ -290,7 +294,7 @@ def test_a_depthwise_layer_may_read_a_scale_a_channel(rng):
     assert weights["shape"] == [8, 1, 1, 9]
     assert "codes mean other integers" in failure(summed)
     other = copy.deepcopy(found)
-    other["edges"]["x"]["scale"] = stored(one_more(checker.array(found["edges"]["x"]["scale"]).copy()))
+    other["edges"]["x"]["scale"] = encode_array(one_more(checker.array(found["edges"]["x"]["scale"]).copy()))
     assert "chain and C's formula differ" in failure(other)
 
 
@@ -405,7 +409,7 @@ def test_conversions_of_declared_codes_are_claimed(declared, reference):
     assert failure(found) == ""
     for key in ("low", "high", "scale", "zero"):
         made = copy.deepcopy(found)
-        made["edges"]["x"][key] = stored(checker.array(made["edges"]["x"][key]) + 1)
+        made["edges"]["x"][key] = encode_array(checker.array(made["edges"]["x"][key]) + 1)
         assert failure(made), key
     for key, value in (("chain", [{"op": "max", "of": ["sum", "sum"], "is": "v0"}]), ("constants", {"k0": 1})):
         made = copy.deepcopy(found)

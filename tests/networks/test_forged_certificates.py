@@ -10,7 +10,7 @@ from certified_networks import changed, sliced, zoo
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import stored
+from bitsynth.network.certificate.arrays import encode_array
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_real_numbers_are_looked_at_between_ends_too():
     assert "numbers" in [s["claims"][0]["by"] for s in given["steps"]]
     assert failure(given) == ""
     narrow = copy.deepcopy(given)
-    narrow["edges"]["y"].update(low=stored(np.full((1, 1), 2.25)), high=stored(np.full((1, 1), 2.25)))
+    narrow["edges"]["y"].update(low=encode_array(np.full((1, 1), 2.25)), high=encode_array(np.full((1, 1), 2.25)))
     assert "leave their range" in failure(narrow)
 
 
@@ -92,7 +92,7 @@ def test_numbers_of_a_chain_do_not_differ_along_sums(found):
 def test_numbers_of_an_edge_broadcast_to_its_shape(found, key, shape):
     made = copy.deepcopy(found)
     edge = made["edges"]["zoo.quantize_1"]
-    edge[key] = stored(np.broadcast_to(checker.array(edge[key]), shape))
+    edge[key] = encode_array(np.broadcast_to(checker.array(edge[key]), shape))
     assert failure(made)
 
 
@@ -101,7 +101,7 @@ def test_ranges_do_not_differ_along_sums(found):
     made = copy.deepcopy(found)
     high = np.full((1, 8), 3)
     high[0, 0] = 2
-    made["edges"]["zoo.quantize_1"].update(low=stored(np.zeros((1, 8), int)), high=stored(high))
+    made["edges"]["zoo.quantize_1"].update(low=encode_array(np.zeros((1, 8), int)), high=encode_array(high))
     assert failure(made)
 
 

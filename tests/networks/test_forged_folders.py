@@ -77,12 +77,12 @@ HARMLESS = {
 def refusal(library):
     """Return why a library is refused; "" if all holds, and of each step something is claimed."""
     try:
-        found = read.checked(library.path)
+        found = read.check_certificate(library.path)
         if left := [step.unclaimed for step in found.steps if not step.claims]:
             return f"nothing is claimed: {left[0]}"
         for record in found.kernels:
             record.proved()
-        read.rendered(found, library.path)
+        read.render_library(found, library.path)
         read.further_files(library.folder, found.files)
     except BitsynthError as error:
         return str(error)

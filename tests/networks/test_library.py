@@ -19,7 +19,7 @@ from bitsynth.host import placement
 from bitsynth.host.features import arch
 from bitsynth.isa.load import load
 from bitsynth.layers.packed import PackedLayer
-from bitsynth.network.arena import planned
+from bitsynth.network.arena import plan_arena
 from bitsynth.network.library import NetworkText
 from bitsynth.network.library.golden import Golden, choices, digest
 from bitsynth.network.library.parts import Parts
@@ -28,7 +28,7 @@ from bitsynth.network.program import LayerStep
 
 def text(isa, name="net"):
     program, wanted = by_hand(isa)
-    return NetworkText(name, program, planned(program), golden_of(program, wanted))
+    return NetworkText(name, program, plan_arena(program), golden_of(program, wanted))
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +80,9 @@ def test_what_has_the_same_name_and_another_text_is_renamed():
 
 def test_equal_constants_are_there_once():
     program, _ = by_hand("avx2")
-    once = NetworkText("net", program, planned(program))
+    once = NetworkText("net", program, plan_arena(program))
     twice = replace(program, steps=(*program.steps[:2], program.steps[1], *program.steps[2:]))
-    assert NetworkText("net", twice, planned(twice)).weight_bytes == once.weight_bytes > 0
+    assert NetworkText("net", twice, plan_arena(twice)).weight_bytes == once.weight_bytes > 0
 
 
 def test_glue_of_another_set_is_refused():

@@ -74,7 +74,7 @@ def _checked(path: Path, say: Progress, *, strict: bool) -> _Checked:
 
     say("files, memory, chains")
     start = time.perf_counter()
-    found = read.checked(path)
+    found = read.check_certificate(path)
     if strict and (left := [(_called(step), step.unclaimed) for step in found.steps if not step.claims]):
         raise Refuted(f"{path}: nothing is claimed of {left[0][0]}: {left[0][1]}")
     if strict and (unproved := found.unproved_aliases):
@@ -94,11 +94,11 @@ def _further_files(whole: Path, checked: list[_Checked]) -> list[str]:
 
 def _rendered(each: _Checked, say: Progress) -> tuple[Library, ReportLine]:
     """Compare the files with the library that a certificate describes; return that library and a line of the report."""
-    from bitsynth.network.certificate.read import rendered
+    from bitsynth.network.certificate.read import render_library
 
     say("C")
     start = time.perf_counter()
-    library = rendered(each.found, each.path)
+    library = render_library(each.found, each.path)
     verdict = "as rendered anew from claims and kernels"
     if library.plain:
         verdict += f"; text of {output.count(library.plain, 'step')} of plain C as it says"
@@ -205,10 +205,10 @@ def _kernel(record: KernelRecord, z3: bool, rlimit: int | None, say: Progress) -
     proved = record.proved()
     said = f"checked, {output.count(len(proved.statements), 'lemma')} on record"
     if z3:
-        from bitsynth.network.certificate.kernels import discharged
+        from bitsynth.network.certificate.kernels import discharge_obligations
         from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 
-        asked = discharged(proved, Budget(rlimit or DEFAULT_RLIMIT))
+        asked = discharge_obligations(proved, Budget(rlimit or DEFAULT_RLIMIT))
         said = f"discharged by Z3, {output.count(asked, 'query')}"
     return ReportLine("kernel", (record.name, said), time.perf_counter() - start)
 

@@ -12,12 +12,12 @@ import numpy as np
 from bitsynth.graph.types import Tensor
 
 JsonValue = Any
-"""What JSON holds."""
+"""A JSON value."""
 _MAX_PACKED = 256
 _MAX_WHOLE = 1 << 53
 
 
-def stored(numbers: Tensor) -> JsonValue:
+def encode_array(numbers: Tensor) -> JsonValue:
     """Return an array of integers or floats as JSON that the checker's `array` reads."""
     numbers = np.asarray(numbers)
     if numbers.dtype.kind == "f":
@@ -31,12 +31,12 @@ def stored(numbers: Tensor) -> JsonValue:
     return _plain(numbers, next(t for t in ("<i4", "<i8") if np.iinfo(t).min <= least and most <= np.iinfo(t).max))
 
 
-def scalar_or_stored(numbers: Tensor) -> JsonValue:
+def encode_number(numbers: Tensor) -> JsonValue:
     """Return a single whole number, exact in float64, as a JSON number; anything else as an array."""
     numbers = np.asarray(numbers)
     if numbers.size == 1 and abs(one := float(numbers.reshape(()))) <= _MAX_WHOLE and one.is_integer():
         return int(one)
-    return stored(numbers)
+    return encode_array(numbers)
 
 
 def _plain(numbers: Tensor, kind: str) -> JsonValue:
@@ -44,7 +44,7 @@ def _plain(numbers: Tensor, kind: str) -> JsonValue:
 
 
 def _packed(numbers: Tensor, least: int, step: int, last: int) -> JsonValue:
-    """Numbers from 0 to `last`, so many steps above the least."""
+    """Return integers as codes 0 .. `last`, which count the steps above the least one, packed into bytes."""
     bits = next(b for b in (1, 2, 4, 8) if last < 1 << b)
     codes = numbers.reshape(-1).astype(np.uint8)
     padded = np.pad(codes, (0, -len(codes) % (8 // bits))).reshape(-1, 8 // bits)

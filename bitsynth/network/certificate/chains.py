@@ -10,7 +10,7 @@ import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge, Integers, Tensor, full_range
-from bitsynth.network.certificate.arrays import JsonValue, stored
+from bitsynth.network.certificate.arrays import JsonValue, encode_array
 from bitsynth.network.formulas.chain import moved_axis
 
 
@@ -65,7 +65,7 @@ class ChainWriter:
 
     @property
     def exact(self) -> bool:
-        """Whether numbers are fractions."""
+        """Whether numbers are exact: the reference is "exact"."""
         return self.graph.reference == "exact"
 
     def start(self, name: str, edge: Edge, number: int = 0) -> None:
@@ -140,7 +140,7 @@ class ChainWriter:
     def _of_weights(self) -> ChainValue:
         """Return the scale of weights (OC, ...) or (..., OC), a number a channel."""
         name = f"k{len(self.constants)}"
-        self.constants[name] = stored(self.factor.reshape(-1, 1))
+        self.constants[name] = encode_array(self.factor.reshape(-1, 1))
         return ChainValue(name, is_constant=True)
 
     def value(self, edge: str) -> ChainValue:
@@ -161,7 +161,7 @@ class ChainWriter:
             raise Unsupported(f"constants of {made.dtype}")
         if made.dtype.kind != "f" and np.any(np.abs(made.astype(object)) > _MAX_WHOLE):
             raise Unsupported("constants of more than 53 bits")
-        text = stored(made)
+        text = encode_array(made)
         name = next((n for n, other in self.constants.items() if other == text), f"k{len(self.constants)}")
         self.constants[name] = text
         return ChainValue(name, made.dtype.name if made.dtype.kind == "f" else "float64", True)

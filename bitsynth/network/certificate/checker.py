@@ -147,7 +147,7 @@ def decode_claim(claim: dict[str, Any]) -> dict[str, Any]:
 
 
 class Bounded(NamedTuple):
-    """What a chain has at one of its operations, for all sums that are looked at.
+    """The value of one operation of a chain, for all sums that are examined.
 
     Attributes:
         numbers: (channels, points), float64 or the floats of the reference, or of dtype object `Fraction`.
@@ -494,7 +494,7 @@ class SumRange(NamedTuple):
 
 _OF_ELEMENTS = {"bias", "low", "high", "rows", "places"}
 _OF_PRODUCTS = {"weights", "padded", "reads", "bias", "geometry", "each", "scale", "low", "high"}
-"""What may be said of sums that are elements of what is read, and of sums of products."""
+"""The keys that may describe sums: of elements of an input, and of products."""
 
 
 def bound_sums(step: dict[str, Any], buffer: dict[str, Any], edge: dict[str, Any]) -> SumRange:
@@ -604,7 +604,7 @@ def check_shapes(step: dict[str, Any], edges: list[Any]) -> int:
 
 
 class Task(NamedTuple):
-    """What is to be proved of a step.
+    """The facts that are proved of a step.
 
     Attributes:
         chain: What the network makes of sums.

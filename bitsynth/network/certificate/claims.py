@@ -1,4 +1,4 @@
-"""What is claimed of a step: the formula by which C makes results of sums, and that the network's chain is the same."""
+"""Claims: the formula by which the C of a step turns sums into results, which equals the network's chain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bitsynth.layers.epilogues.residual import factors
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored, stored
+from bitsynth.network.certificate.arrays import JsonValue, encode_array, encode_number
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.edges import MAX_PLACE, range_of
 from bitsynth.network.formulas.epilogues import level_ends
@@ -51,11 +51,11 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
     chain.start_sums(sums, given[0].edge, program.graph.edges[product.inputs[1]])
     for other in given[1:]:
         chain.start("other", other.edge, 1)
-    walk(chain, [node for node in nodes if node not in _before(nodes, product)])
+    add_nodes(chain, [node for node in nodes if node not in _before(nodes, product)])
     results = [
         {**claim, "is": chain.integers(b.edge.name)} for claim, b in zip(layer_formulas(step.layer), made, strict=True)
     ]
-    made_of = said(chain, results)
+    made_of = finish_claims(chain, results)
     sums = _products(program.graph, step, given[0], product)
     if results[0]["by"] == "gate":
         low, high = (checker.array(sums[k]) for k in ("low", "high"))
@@ -83,9 +83,9 @@ def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
         chain = ChainWriter(program.graph, (len(summed.shape), 1))
         chain.start_sums(summed, first.edge)
         nodes, sums = nodes[1:], _window(first, step, glue)
-    walk(chain, nodes)
+    add_nodes(chain, nodes)
     claim = {**table_formula(glue, operand_of(first), sums), "is": chain.integers(made[0].edge.name)}
-    return {**said(chain, [claim]), "sums": sums}
+    return {**finish_claims(chain, [claim]), "sums": sums}
 
 
 def table_formula(glue: Lookup | PairLookup | SumLookup, operand: list[int], sums: JsonValue) -> JsonValue:
@@ -97,7 +97,7 @@ def table_formula(glue: Lookup | PairLookup | SumLookup, operand: list[int], sum
         table, width = np.atleast_2d(glue.table), 1
     if isinstance(glue, SumLookup):
         start = math.prod(glue.geometry.kernel) * sums["reads"][1]
-    return {"by": "table", "table": stored(table), "first": start, "apart": apart, "width": width}
+    return {"by": "table", "table": encode_array(table), "first": start, "apart": apart, "width": width}
 
 
 def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFunction) -> JsonValue:
@@ -105,14 +105,14 @@ def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFu
     start = program.graph.edges[step_function.chain.start]
     chain = ChainWriter(program.graph, (len(start.shape), step_function.chain.axes[0]))
     chain.start("sum", start)
-    walk(chain, step_function.chain.nodes)
+    add_nodes(chain, step_function.chain.nodes)
     made = program.buffers[step.outputs[0]]
     assert made.format.operand is not None
     values, rising = level_ends(step_function, made.format.operand), step_function.rising.astype(np.int64)[:, None]
-    shown = {"values": stored(values), "rising": stored(rising)}
-    claim = {"by": "thresholds", **shown, "factor": stored(np.zeros((1, 1), np.int64)), "of_zero": 0}
+    shown = {"values": encode_array(values), "rising": encode_array(rising)}
+    claim = {"by": "thresholds", **shown, "factor": encode_array(np.zeros((1, 1), np.int64)), "of_zero": 0}
     sums = {"places": "float32", "bias": 0, "low": -MAX_PLACE, "high": MAX_PLACE}
-    return {**said(chain, [{**claim, "is": chain.integers(made.edge.name)}]), "sums": sums}
+    return {**finish_claims(chain, [{**claim, "is": chain.integers(made.edge.name)}]), "sums": sums}
 
 
 def _before(nodes: Sequence[Node], product: Node) -> list[Node]:
@@ -125,7 +125,7 @@ def _before(nodes: Sequence[Node], product: Node) -> list[Node]:
     return found
 
 
-def walk(chain: ChainWriter, nodes: Sequence[Node]) -> None:
+def add_nodes(chain: ChainWriter, nodes: Sequence[Node]) -> None:
     """Add nodes in order."""
     for node in nodes:
         chain.add(node)
@@ -149,10 +149,10 @@ def require_few_sums(made: JsonValue, low: Tensor, high: Tensor, channels: int) 
 
 def gate_facts(gate: GateLine | None, real: type) -> dict[str, JsonValue]:
     """Return the kind of a formula for its claim: "rescale", or "gate" with the gate (2, 1)."""
-    return {"by": "rescale"} if gate is None else {"by": "gate", "gate": stored(np.array(gate, real)[:, None])}
+    return {"by": "rescale"} if gate is None else {"by": "gate", "gate": encode_array(np.array(gate, real)[:, None])}
 
 
-def said(chain: ChainWriter, claims: list[JsonValue]) -> JsonValue:
+def finish_claims(chain: ChainWriter, claims: list[JsonValue]) -> JsonValue:
     """Return a chain and the claims about its results as JSON."""
     return {"constants": chain.constants, "chain": chain.ops, "claims": claims}
 
@@ -170,8 +170,8 @@ def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> Js
     geometry = step.layer.plan.spec.geometry
     low, high = _bounds(given, weight, geometry.groups, any(geometry.padding))
     scale = graph.edges[product.inputs[1]].integers.scale
-    scales = scalar_or_stored(scale if scale.size == 1 else scale.reshape(-1, 1))
-    return {**layer_sums(step), "scale": scales, "low": stored(low), "high": stored(high)}
+    scales = encode_number(scale if scale.size == 1 else scale.reshape(-1, 1))
+    return {**layer_sums(step), "scale": scales, "low": encode_array(low), "high": encode_array(high)}
 
 
 def layer_sums(step: LayerStep) -> JsonValue:
@@ -179,10 +179,10 @@ def layer_sums(step: LayerStep) -> JsonValue:
     spec, weight = step.layer.plan.spec, step.layer.weight.astype(np.int64)
     geometry = spec.geometry
     return {
-        "weights": stored(weight.reshape(geometry.groups, -1, weight.shape[1], math.prod(geometry.kernel))),
+        "weights": encode_array(weight.reshape(geometry.groups, -1, weight.shape[1], math.prod(geometry.kernel))),
         "padded": any(geometry.padding),
         "reads": [spec.act.scale, spec.act.offset - spec.zero_point],
-        "bias": stored(np.broadcast_to(np.asarray(step.layer.bias, np.int64), (len(weight),))),
+        "bias": encode_array(np.broadcast_to(np.asarray(step.layer.bias, np.int64), (len(weight),))),
         "geometry": {**geometry.window(), "image": list(step.image)},
     }
 
@@ -231,14 +231,14 @@ def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> JsonValue:
     low, high = _bounds(given, ones[0], 1, False)
     reads = [spread, offset - int(zero[0])]
     return {
-        "weights": stored(ones),
+        "weights": encode_array(ones),
         "each": True,
         "geometry": {**glue.geometry.window(), "image": list(step.image)},
         "padded": False,
         "reads": reads,
         "bias": 0,
-        "low": stored(low),
-        "high": stored(high),
+        "low": encode_array(low),
+        "high": encode_array(high),
     }
 
 
@@ -249,11 +249,11 @@ def _claim(layer: PackedLayer) -> JsonValue:
         return {"by": "sums", "factor": 0, "of_zero": 0}
     if isinstance(epilogue, Thresholds):
         values, rising = levels_of(epilogue, channels)
-        shown = {"values": stored(values), "rising": stored(rising.astype(np.int64)[:, None])}
+        shown = {"values": encode_array(values), "rising": encode_array(rising.astype(np.int64)[:, None])}
         return {"by": "thresholds", **shown, **_second(epilogue, channels)}
     if isinstance(epilogue, Rescale):
         floats = {"bias": np.zeros(channels, np.float32), **floats_of(epilogue, channels)}
-        numbers = {name: stored(array[:, None]) for name, array in floats.items()}
+        numbers = {name: encode_array(array[:, None]) for name, array in floats.items()}
         codes = {"zero": epilogue.zero_point, **dict(zip(("low", "high"), epilogue.codes, strict=True))}
         return {**gate_facts(epilogue.gate, np.float32), **numbers, **codes, **_second(epilogue, channels)}
     if isinstance(epilogue, FixedPoint):
@@ -266,15 +266,15 @@ def _lines(epilogue: FixedPoint, channels: int) -> list[JsonValue]:
     lines: list[tuple[Tensor, ...]] = [(*epilogue.window(channels), *epilogue.line.of(channels))]
     if epilogue.then:
         lines.append((*(np.array([end]) for end in INT32), *epilogue.then.of(1)))
-    return [[stored(x.reshape(-1, 1)) for x in line] for line in lines]
+    return [[encode_array(x.reshape(-1, 1)) for x in line] for line in lines]
 
 
 def _second(epilogue: Epilogue, channels: int) -> JsonValue:
     """Return the factor and zero point of a second tensor that is added to the sums."""
     if epilogue.residual is None:
-        return {"factor": stored(np.zeros((1, 1), np.int64)), "of_zero": 0}
+        return {"factor": encode_array(np.zeros((1, 1), np.int64)), "of_zero": 0}
     found = factors(epilogue.residual, channels, not isinstance(epilogue, Rescale))
-    return {"factor": stored(found[:, None]), "of_zero": epilogue.residual.zero_point}
+    return {"factor": encode_array(found[:, None]), "of_zero": epilogue.residual.zero_point}
 
 
 def _kept(layer: PackedLayer) -> JsonValue:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bitsynth.graph.types import Edge, Integers, Reals, Tensor
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import JsonValue, scalar_or_stored
+from bitsynth.network.certificate.arrays import JsonValue, encode_number
 from bitsynth.network.formulas.step_functions import INFINITE_PLACE
 
 MAX_PLACE = INFINITE_PLACE - 1
@@ -39,7 +39,7 @@ def edge_facts(edge: Edge, is_input: bool) -> JsonValue:
     kind = edge.type
     arrays = {"low": kind.low, "high": kind.high, "scale": kind.scale, "zero": kind.zero}
     step = {"step": kind.step} if kind.step > 1 else {}
-    return {**shown, **{name: scalar_or_stored(x) for name, x in arrays.items()}, **step}
+    return {**shown, **{name: encode_number(x) for name, x in arrays.items()}, **step}
 
 
 def edge_of(name: str, facts: JsonValue) -> Edge:

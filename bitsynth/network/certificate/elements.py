@@ -11,16 +11,16 @@ import numpy as np
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Integers
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import JsonValue, stored
+from bitsynth.network.certificate.arrays import JsonValue, encode_array
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.claims import (
     ELEMENTS,
+    add_nodes,
+    finish_claims,
     gate_facts,
     operand_of,
     require_few,
     require_few_sums,
-    said,
-    walk,
 )
 from bitsynth.network.certificate.edges import edge_facts, range_of
 from bitsynth.network.certificate.rebuild import is_conversion
@@ -45,9 +45,9 @@ def affine_claims(program: NetworkProgram, step: PlainStep, affine: AffineFormul
         "low": affine.limits[0],
         "high": affine.limits[1],
         "of_zero": 0,
-        **{name: stored(array[:, None]) for name, array in numbers.items()},
+        **{name: encode_array(array[:, None]) for name, array in numbers.items()},
     }
-    found = said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
+    found = finish_claims(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
     if affine.gate is None:
         require_few(found, affine.limits, len(affine.factor), given)
     else:
@@ -61,8 +61,8 @@ def curve_claims(program: NetworkProgram, step: PlainStep, curve: Curve) -> Json
     chain = _chain(program, step, given)
     numbers = {"scale": curve.factor[:, None], "bias": curve.summand[:, None], "turns": curve.breakpoints}
     numbers |= {"table": curve.table, "factor": np.zeros((1, 1), np.int64)}
-    claim = {"by": "curve", "of_zero": 0, **{name: stored(array) for name, array in numbers.items()}}
-    found = said(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
+    claim = {"by": "curve", "of_zero": 0, **{name: encode_array(array) for name, array in numbers.items()}}
+    found = finish_claims(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
     require_few_sums(found, *range_of(given[0].edge), given[0].edge.shape[1])
     return {**found, "sums": ELEMENTS}
 
@@ -72,7 +72,7 @@ def _chain(program: NetworkProgram, step: PlainStep, given: Sequence[Buffer]) ->
     chain = ChainWriter(program.graph, (len(given[0].edge.shape), 1))
     for k, (name, buffer) in enumerate(zip(("sum", "other"), given, strict=False)):
         chain.start(name, buffer.edge, k)
-    walk(chain, program.nodes_of(step))
+    add_nodes(chain, program.nodes_of(step))
     return chain
 
 
@@ -89,19 +89,19 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
     first = given[0].edge
     chain = ChainWriter(program.graph, (len(first.shape), 1 if len(first.shape) > 1 else -1))
     chain.start("sum", first)
-    walk(chain, program.nodes_of(step))
+    add_nodes(chain, program.nodes_of(step))
     end, points = chain.number(made[0].edge.name), first.integers.most - first.integers.least + 1
     channels = first.shape[1] if len(first.shape) > 1 else math.prod(first.shape)
     if points * channels * (1 + len(chain.ops)) >= checker.MAX_POINTS >> 1:
         if not step.nodes:
             return conversion_claims(program, step)
         raise Unsupported(f"plain C computes real numbers of {points:,} integers: tested, not proved")
-    found = said(chain, [{"by": "numbers", "is": end.name}])
+    found = finish_claims(chain, [{"by": "numbers", "is": end.name}])
     off, *ends = _reach(found, end.name, first)
     if not np.isfinite(off):
         raise Unsupported("plain C computes real numbers, and how far off they are is not known")
     claims = [{**claim, "off": off} for claim in found["claims"]]
-    reach = [] if isinstance(made[0].edge.type, Integers) else [stored(np.full((1, 1), x)) for x in ends]
+    reach = [] if isinstance(made[0].edge.type, Integers) else [encode_array(np.full((1, 1), x)) for x in ends]
     return {**found, "claims": claims, "sums": ELEMENTS, "reach": reach}
 
 
@@ -151,13 +151,13 @@ def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
 def _kept(made: Buffer) -> JsonValue:
     """Return the formula of elements that are those that are read: codes by a table, integers themselves."""
     if operand := made.format.operand:
-        table = stored(np.arange(len(operand.codes))[None])
+        table = encode_array(np.arange(len(operand.codes))[None])
         return {"by": "table", "table": table, "first": operand.offset, "apart": operand.scale, "width": 1}
     return {"by": "sums", "factor": 0, "of_zero": 0}
 
 
 def regridded(program: NetworkProgram, buffer: Buffer) -> JsonValue:
-    """Return what is said of a buffer whose elements stand for other numbers than those of the memory that it is.
+    """Return the facts of a buffer whose elements stand for other numbers than those of the memory that it shares.
 
     `nodes`, from that memory's edge to its own, as names and operators: a view alone gives integers another meaning,
     that of the file. Of other nodes there are a chain and a claim: that they leave each integer as it is. {} if scale
@@ -177,8 +177,8 @@ def regridded(program: NetworkProgram, buffer: Buffer) -> JsonValue:
     chain = ChainWriter(program.graph, (rank, 1 if rank > 1 else -1))
     chain.start("sum", root.edge)
     try:
-        walk(chain, nodes)
-        made |= said(chain, [{**_kept(buffer), "is": chain.integers(buffer.edge.name)}])
+        add_nodes(chain, nodes)
+        made |= finish_claims(chain, [{**_kept(buffer), "is": chain.integers(buffer.edge.name)}])
     except Unsupported as why:
         return {**made, "unclaimed": str(why)}
     return {**made, "sums": ELEMENTS}

@@ -54,7 +54,7 @@ class KernelRecord(msgspec.Struct, frozen=True):
         return (path for path in stores[self.kind]() if path.stem == self.name)
 
 
-def discharged(proved: ProvedKernel, budget: Budget) -> int:
+def discharge_obligations(proved: ProvedKernel, budget: Budget) -> int:
     """Have Z3 discharge the obligations of a kernel's proof; return their number. Refuted if one is wrong."""
     from bitsynth.proof import discharge
     from bitsynth.proof.elementwise import discharge as element_discharge

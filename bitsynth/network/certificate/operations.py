@@ -9,7 +9,7 @@ import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Integers
-from bitsynth.network.certificate.arrays import stored
+from bitsynth.network.certificate.arrays import encode_array
 from bitsynth.network.certificate.chains import ChainValue, ChainWriter, Rule, Unsupported, may_wrap
 from bitsynth.network.certificate.checker import CURVES
 
@@ -246,7 +246,7 @@ def _count(chain: ChainWriter, node: Node) -> ChainValue:
     if len(rows) > 1 and at["axis"] != chain.place[1]:
         raise Unsupported("thresholds differ along another axis than channels")
     name = f"k{len(chain.constants)}"
-    chain.constants[name] = stored(np.asarray(rows))
+    chain.constants[name] = encode_array(np.asarray(rows))
     levels = ChainValue(name, rows.dtype.name, True)
     return _step(chain, node, _counted(chain, a, levels, int(at["least"]), int(at["step"])))
 

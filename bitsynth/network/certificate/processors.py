@@ -12,7 +12,7 @@ from bitsynth import __version__
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.files import MARK, as_bytes, read_file
 from bitsynth.isa.load import load
-from bitsynth.network.certificate.read import REMEDY, parsed
+from bitsynth.network.certificate.read import REMEDY, parse_certificate
 from bitsynth.network.certificate.write import ENDS, FORMAT, as_json, digest
 from bitsynth.network.library import NetworkText
 from bitsynth.network.library.processors import processors_files
@@ -53,7 +53,7 @@ def certificates_of(path: Path) -> list[Path]:
         SpecError: It is no certificate of this version, or was damaged.
         ToolError: It cannot be read.
     """
-    given = parsed(path)
+    given = parse_certificate(path)
     if "processors" not in given:
         return [path]
     try:
@@ -64,14 +64,14 @@ def certificates_of(path: Path) -> list[Path]:
         raise Refuted(f"{path}: the certificate was changed; {REMEDY}")
     if not found.processors or (unsaid := set(found.processors.values()) - found.files.keys()):
         raise Refuted(f"{path}: it says nothing of {min(unsaid) if found.processors else 'any processor'}; {REMEDY}")
-    for name, said in found.files.items():
-        _require(path, name, said)
+    for name, listed in found.files.items():
+        _require(path, name, listed)
     return [path.parent / name for name in found.processors.values()]
 
 
 def files_of(path: Path) -> list[str]:
     """Return the files that the certificate at `path` lists if it is one of several processors, as seen from it."""
-    given = parsed(path)
+    given = parse_certificate(path)
     return list(given["files"]) if "processors" in given else []
 
 
@@ -88,8 +88,8 @@ def require_around(path: Path, texts: Mapping[str, NetworkText]) -> None:
             raise Refuted(f"{path}: {name} is not the C around its networks; {REMEDY}")
 
 
-def _require(path: Path, name: str, said: str) -> None:
-    """Raise Refuted unless the file `name` in the folder of the certificate at `path` has the digest."""
+def _require(path: Path, name: str, listed: str) -> None:
+    """Raise Refuted unless the file `name` in the folder of the certificate at `path` has the `listed` digest."""
     try:
         if not (path.parent / name).resolve().is_relative_to(path.parent.resolve()):
             raise FileNotFoundError
@@ -98,5 +98,5 @@ def _require(path: Path, name: str, said: str) -> None:
         raise Refuted(f"{path}: there is no file {name}; {REMEDY}") from None
     except OSError as error:
         raise ToolError(f"cannot read {path.parent / name}: {error.strerror or error}") from None
-    if hashlib.sha256(data).hexdigest() != said:
+    if hashlib.sha256(data).hexdigest() != listed:
         raise Refuted(f"{path}: {name} was changed; {REMEDY}")

@@ -76,15 +76,15 @@ class NetworkCertificate(msgspec.Struct, frozen=True):
         return [step for step in self.steps if step.claims]
 
 
-def checked(path: Path) -> NetworkCertificate:
+def check_certificate(path: Path) -> NetworkCertificate:
     """Return the certificate at `path` after all of it but the kernels was checked.
 
     Raises:
-        Refuted: A claim does not hold, or a file beside it is another.
+        Refuted: A claim does not hold, or a file next to it is another one.
         SpecError: It is no certificate of this version, or was damaged.
         ToolError: It cannot be read.
     """
-    given = parsed(path)
+    given = parse_certificate(path)
     try:
         found = msgspec.convert(given, NetworkCertificate)
         checker.check(given, path.parent)
@@ -105,13 +105,13 @@ def _require_all(found: NetworkCertificate, path: Path) -> None:
         raise AssertionError(f"it says nothing of {left[0]}")
 
 
-def rendered(found: NetworkCertificate, path: Path) -> Library:
+def render_library(found: NetworkCertificate, path: Path) -> Library:
     """Return the library that a certificate describes, after its files were compared with it, byte for byte.
 
     The self-test is not compared: its numbers are evaluated from the graph.
 
     Args:
-        found: The certificate, as `checked` returned it.
+        found: The certificate, as `check_certificate` returned it.
         path: Where it is.
 
     Raises:
@@ -122,7 +122,7 @@ def rendered(found: NetworkCertificate, path: Path) -> Library:
     stem = path.name.removesuffix(ENDS)
     try:
         weights = {name: read_file(path.parent / name, MAX_WEIGHTS) for name in found.files if "_weights." in name}
-        library = library_of(parsed(path), stem, weights)
+        library = library_of(parse_certificate(path), stem, weights)
         require_files(library, found.files)
     except AssertionError as why:
         by = "" if found.version == __version__ else f" (it is of bitsynth {found.version}, this is {__version__})"
@@ -158,7 +158,7 @@ def _is_of_library(header: Path) -> bool:
     return bool(known) and header.name.startswith(("bs_", *(stem + end for stem in known for end in (".h", "_"))))
 
 
-def parsed(path: Path) -> Any:
+def parse_certificate(path: Path) -> Any:
     """Return the certificate at `path` as JSON; SpecError for another format, ToolError if it cannot be read."""
     try:
         given = json.loads(read_file(path))

@@ -32,12 +32,12 @@ from bitsynth.network.certificate.arrays import JsonValue
 from bitsynth.network.certificate.claims import layer_formulas, layer_sums, operand_of, table_formula
 from bitsynth.network.certificate.edges import edge_facts, edge_of
 from bitsynth.network.certificate.kernels import records_of
-from bitsynth.network.certificate.recipe import rebuilt, recipe
+from bitsynth.network.certificate.recipe import rebuild, recipe
 from bitsynth.network.formulas import Chain, StepFunction
 from bitsynth.network.fusion.inputs import input_step
 from bitsynth.network.library import NetworkText
 from bitsynth.network.library.weights import Weights
-from bitsynth.network.plain import conversion
+from bitsynth.network.plain import make_conversion
 from bitsynth.network.program import (
     CHANNELS_LAST,
     PACKED,
@@ -91,7 +91,7 @@ def is_conversion(graph: Graph, step: PlainStep, buffers: Mapping[str, Buffer]) 
     edge = buffers[step.inputs[0]].edge
     described = edge_of(edge.name, edge_facts(edge, False))
     source, to = (replace(buffers[name], edge=described) for name in (*step.inputs, *step.outputs))
-    return _same_text(step, conversion(graph, source, to))
+    return _same_text(step, make_conversion(graph, source, to))
 
 
 def _same_text(one: PlainStep, other: PlainStep) -> bool:
@@ -185,7 +185,7 @@ def _plan(given: JsonValue) -> ArenaPlan:
 
 def _buffer(name: str, facts: JsonValue, edges: JsonValue) -> Buffer:
     """Return the buffer that a certificate says this of; AssertionError if it contradicts itself."""
-    operand = rebuilt(facts["codes"])
+    operand = rebuild(facts["codes"])
     form = Format(facts["type"], operand, facts["layout"])
     edge = edge_of(facts["edge"], edges[facts["edge"]])
     made = Buffer(name, edge, form, "arena" if facts["alias"] else facts["role"], facts["alias"])
@@ -231,7 +231,7 @@ def _step(
         _lay(constants, layer.constants.arrays, runtime_abi.ARRAYS)
         return LayerStep(*names, layer, _image(own))
     if facts["kind"] == "glue":
-        glue = rebuilt(own["glue"])
+        glue = rebuild(own["glue"])
         _lay(constants, glue.constants.arrays, glue_abi.ARRAYS)
         return GlueStep(*names, glue, _image(own))
     if "body" not in own:
@@ -240,7 +240,7 @@ def _step(
             checker.require(own["order"] in {PLAIN, CHANNELS_LAST}, "floats lie in no known order")
             text = input_step(_step_function(facts["claims"][0], buffers[to]), buffers[to].edge, own["order"])
         else:
-            text = conversion(graph, buffers[source], buffers[to])
+            text = make_conversion(graph, buffers[source], buffers[to])
         made = replace(text, nodes=nodes, inputs=(source,), outputs=(to,))
         for array in made.constants:
             constants.place(np.ascontiguousarray(array).tobytes())
@@ -252,12 +252,12 @@ def _step(
 
 def _layer(own: JsonValue, sums: JsonValue, isa: str) -> PackedLayer:
     """Return the layer of a recipe, whose weights and bias are those of `sums`."""
-    spec = rebuilt(own["spec"])
-    plan = LayerPlan(spec, rebuilt(own["schedule"]), isa=isa, cpu=own["cpu"])
+    spec = rebuild(own["spec"])
+    plan = LayerPlan(spec, rebuild(own["schedule"]), isa=isa, cpu=own["cpu"])
     weight = checker.array(sums["weights"])
     checker.require(weight.size == math.prod(spec.geometry.weight_shape), "weights are of another layer")
     codes = spec.wgt.encode(weight.reshape(spec.geometry.weight_shape), "weight")
-    return PackedLayer(plan, codes, rebuilt(own["epilogue"]), checker.array(sums["bias"]))
+    return PackedLayer(plan, codes, rebuild(own["epilogue"]), checker.array(sums["bias"]))
 
 
 def _image(own: JsonValue) -> tuple[int, int, int]:

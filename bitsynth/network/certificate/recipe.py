@@ -1,6 +1,6 @@
 """Recipes: layers, epilogues and glue in certificates, as the arguments of their constructors.
 
-A recipe is JSON from which `rebuilt` makes the same value. It calls constructors of `CLASSES` alone, which check their
+A recipe is JSON from which `rebuild` makes the same value. It calls constructors of `CLASSES` alone, which check their
 arguments, as anybody may have written the recipe.
 """
 
@@ -24,7 +24,7 @@ from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import JsonValue, stored
+from bitsynth.network.certificate.arrays import JsonValue, encode_array
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 _VALUES = (LayerSpec, LayerSchedule, Geometry, FlatImage, MatmulOperand, Quantization)
@@ -54,7 +54,7 @@ def recipe(value: Any) -> JsonValue:
     if isinstance(value, np.ma.MaskedArray):
         return {"mask": recipe(np.ma.getmaskarray(value)), **recipe(value.filled())}
     if isinstance(value, np.ndarray | np.generic):
-        return {"array": stored(np.asarray(value)), "dtype": np.asarray(value).dtype.name}
+        return {"array": encode_array(np.asarray(value)), "dtype": np.asarray(value).dtype.name}
     if isinstance(value, tuple | list):
         return [recipe(x) for x in value]
     return {"is": type(value).__name__, **{name: recipe(x) for name, x in _arguments(value).items()}}
@@ -71,20 +71,20 @@ def _arguments(value: Any) -> Mapping[str, Any]:
     return {field.name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
 
 
-def rebuilt(given: JsonValue) -> Any:
+def rebuild(given: JsonValue) -> Any:
     """Return the value of a recipe; SpecError if there is none."""
     if isinstance(given, list):
-        return tuple(rebuilt(x) for x in given)
+        return tuple(rebuild(x) for x in given)
     if not isinstance(given, dict):
         return given
     if "encoding" in given and len(given) == 1:
         return Encoding.parse(given["encoding"])
     if "array" in given:
         made = checker.array(given["array"]).astype(given["dtype"])
-        return np.ma.masked_array(made, rebuilt(given["mask"])) if "mask" in given else made
+        return np.ma.masked_array(made, rebuild(given["mask"])) if "mask" in given else made
     if given.get("is") not in CLASSES:
         raise SpecError(f"no class {given.get('is')!r} is known to recipes")
-    arguments = {name: rebuilt(x) for name, x in given.items() if name != "is"}
+    arguments = {name: rebuild(x) for name, x in given.items() if name != "is"}
     try:
         return CLASSES[given["is"]](**arguments)
     except TypeError as error:

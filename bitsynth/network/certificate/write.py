@@ -47,7 +47,7 @@ from bitsynth.network.program import (
 
 FORMAT = checker.FORMAT
 ENDS = ".certificate.json"
-"""How the name of a certificate ends, behind that of its library."""
+"""The end of a certificate's file name, after the name of its library."""
 
 
 def certificate(
@@ -196,7 +196,7 @@ _OF_FORMULAS: dict[type, Callable[..., JsonValue]] = {
     AffineFormula: affine_claims,
     Curve: curve_claims,
 }
-"""What is claimed of plain C, by what it computes."""
+"""The function that writes the claims of plain C, by the type of its formula."""
 
 
 def _gives_numbers(program: NetworkProgram, step: NetworkStep) -> bool:

@@ -27,7 +27,7 @@ _ROUNDINGS = 8
 _NOTHING = 1e-290
 """Numbers as small are 0."""
 _PEERS_OFF = 1e-4
-"""What numbers of peers, which sum in float32 and in their own order, may be off of an edge's greatest."""
+"""The error of peers relative to an edge's greatest number: they sum in float32 and in their own order."""
 
 
 @dataclass(frozen=True)

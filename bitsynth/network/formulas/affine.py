@@ -131,7 +131,7 @@ def _make_rescale(bits: int, affine: AffineFormula, near: Tensor) -> Rescale:
 
 
 def _make_affine(affine: AffineFormula, near: Tensor) -> AffineFormula:
-    """Return the formula in float64, moved likewise."""
+    """Return the formula in float64, factors and summands moved by `near` units in the last place (2, channels)."""
     factor, summand = _move_by_ulps(affine, near, np.float64)
     return replace(affine, factor=factor, summand=summand)
 

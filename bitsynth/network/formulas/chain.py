@@ -106,12 +106,20 @@ def explain_no_chain(def_use: DefUse, start: str, axis: int = 1, first: Node | N
         return "no quantizer follows before an output of the network"
     if len(readers) != 1:
         return f"{len(readers)} nodes read a result before it is quantized"
-    (node,) = readers
-    if TABLE[node.op].kind not in ("elementwise", "step") and node.op != "reshape":
+    return _explain_no_link(def_use, readers[0], edge)
+
+
+def _explain_no_link(def_use: DefUse, node: Node, edge: str) -> str:
+    """Say in a few words why a node that reads `edge` is no link of a chain."""
+    if node.op == "reshape":
+        return "a reshape moves elements to other channels before they are quantized"
+    if TABLE[node.op].kind not in ("elementwise", "step"):
         return f"{node.op} follows before a quantizer of at most {MAX_BITS} bits"
     if sum(not def_use.is_constant(e) for e in dict.fromkeys(node.inputs)) > 1:
         return f"{node.op} joins a second operand before a quantizer"
-    return f"constants of {node.op} differ along another axis than channels, or it moves elements"
+    if def_use.graph.edges[node.outputs[0]].shape != def_use.graph.edges[edge].shape:
+        return f"{node.op} broadcasts to another shape before a quantizer"
+    return f"constants of {node.op} differ along another axis than channels"
 
 
 def cut_at_codes(def_use: DefUse, links: Sequence[Link]) -> Sequence[Link]:

@@ -31,7 +31,7 @@ class Oracle:
     """A chain as a function of the elements of its start, by channel; of float64 elements with `doubles`.
 
     Attributes:
-        channels: The number of channels that are told apart: 1 if all are alike.
+        channels: The number of channels, or 1 if the chain treats all alike.
     """
 
     def __init__(self, graph: Graph, chain: Chain, *, doubles: bool = False) -> None:

@@ -250,8 +250,8 @@ def _is_proved(made: StepFunction) -> bool:
     """Return whether the chain's levels at each threshold - 1 and threshold are those of the step function."""
     t = made.thresholds.T
     inside = np.clip(np.stack([t - 1, t]), made.low, made.high)
-    said = (made.at(inside.reshape(-1, len(made.low))) - made.least) // made.step
-    return bool((said.reshape(inside.shape) == made.proof.transpose(2, 1, 0)).all())
+    levels = (made.at(inside.reshape(-1, len(made.low))) - made.least) // made.step
+    return bool((levels.reshape(inside.shape) == made.proof.transpose(2, 1, 0)).all())
 
 
 def _same(elements: Tensor) -> Tensor:

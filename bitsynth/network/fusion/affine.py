@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from bitsynth.graph.ir import Node
+from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import INT32
 from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse
@@ -43,7 +44,7 @@ def match_affine(def_use: DefUse, node: Node) -> FusionGroup | None:
     if source is None or not has_channels(def_use, source):
         return None
     found = _match_single(def_use, source) or _match_gated(def_use, source) or _match_joined(def_use, source, node)
-    if found is None:
+    if found is None and TABLE[node.op].kind in ("elementwise", "step"):
         _explain(def_use, source, node)
     return found
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.ir import Node
+from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Edge, Reals, Tensor
 from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse
@@ -298,7 +299,8 @@ def match_input(def_use: DefUse, node: Node) -> FusionGroup | None:
             chain = make_chain(def_use, start, links[:count])
             if chain.axes[-1] == 1 or not chain.varies:
                 return _make_group(def_use, node, moves, chain)
-    def_use.decline(node, Stage.CHAIN, partial(explain_no_chain, def_use, start, 1, None if moves else node))
+    if moves or TABLE[node.op].kind in ("elementwise", "step"):
+        def_use.decline(node, Stage.CHAIN, partial(explain_no_chain, def_use, start, 1, None if moves else node))
     return None
 
 

@@ -48,9 +48,17 @@ def match_lookup(def_use: DefUse, node: Node) -> FusionGroup | None:
     found = next(
         (make_lookup(def_use, c) for c in find_chains(def_use, source, node) if operand_of(edges[c.end])), None
     )
-    if found is None:
-        def_use.decline(node, Stage.CHAIN, partial(explain_no_chain, def_use, source, 1, node))
+    if found is None and TABLE[node.op].kind in ("elementwise", "step"):
+        def_use.decline(node, Stage.CHAIN, partial(_explain_no_lookup, def_use, source, node))
     return None if found and found.is_alias and _is_of_products(def_use, source) else found
+
+
+def _explain_no_lookup(def_use: DefUse, source: str, node: Node) -> str:
+    """Say in a few words why no table computes the codes after a node."""
+    links = find_links(def_use, source, 1, node, monotone=False)
+    if any(operand_of(def_use.graph.edges[link.node.outputs[0]]) for link in links):
+        return "a reshape moves elements to other places before the next codes"
+    return explain_no_chain(def_use, source, 1, node)
 
 
 def _is_of_products(def_use: DefUse, edge: str) -> bool:

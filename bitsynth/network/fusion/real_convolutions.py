@@ -66,7 +66,7 @@ class RealBody:
         return -(-self.given[1] * self.planes.size // BLOCK) * BLOCK
 
     def places(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Where taps, lines and columns lie in a plane."""
+        """Return the places of taps, rows and columns in a plane."""
         window = self.planes.window
         begins, last = window.begins, len(self.planes.image) - 1
         axes = [

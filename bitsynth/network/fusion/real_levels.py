@@ -24,7 +24,7 @@ from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, plain_format
 
 _MAX_LEVELS = 31
-"""That are compared one by one; of more a formula is quicker."""
+"""Thresholds that are compared one by one; for more a formula is faster."""
 _BLOCK = 128
 """Pixels whose codes are interleaved at a time."""
 
@@ -141,7 +141,7 @@ _SAFETY_FACTOR = 1.02
 _MAX_THRESHOLD = 2.0**99
 """Thresholds beyond it are left to exact sums, as numbers whose float32 sums come near it decide nothing."""
 _MAX_FIT_ERROR = 0.05
-"""How far thresholds may be from an affine function, in levels."""
+"""The greatest distance of thresholds from an affine function, in levels."""
 
 
 @dataclass(frozen=True, eq=False)

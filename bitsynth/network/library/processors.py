@@ -21,7 +21,7 @@ _AROUND = {
 
 
 def processors_files(name: str, arch: str, texts: Mapping[str, NetworkText]) -> dict[str, str]:
-    """What is around the libraries of each processor, those of `texts`, which lie in folders of their names.
+    """Return the files around the libraries of each processor, `texts`, which lie in folders of their names.
 
     SpecError if no network can be called so.
     """

@@ -21,7 +21,7 @@ from bitsynth.network.library.weights import Weights
 from bitsynth.network.program import NetworkProgram
 
 STATUSES = {"OK": 0, "ARENA": -2, "CODES": -3, "NULL": -5}
-"""What a call returns, as `bs_layer.h` has them."""
+"""The statuses that a call returns, from `bs_layer.h`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,5 +162,5 @@ class NetworkText:
 
 def _parameters(given: Sequence[tensors.CTensor], made: Sequence[tensors.CTensor]) -> str:
     """Return the parameters of a call."""
-    told = [f"const {t.ctype} *{t.parameter}" for t in given] + [f"{t.ctype} *{t.parameter}" for t in made]
-    return ", ".join([*told, "void *arena", "size_t arena_bytes", "struct bs_pool *pool"])
+    parameters = [f"const {t.ctype} *{t.parameter}" for t in given] + [f"{t.ctype} *{t.parameter}" for t in made]
+    return ", ".join([*parameters, "void *arena", "size_t arena_bytes", "struct bs_pool *pool"])

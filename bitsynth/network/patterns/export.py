@@ -162,8 +162,8 @@ def _codes(def_use: DefUse, product: Product, taken: set[str]) -> _Part | None:
 
     def write(writer: PatternWriter) -> None:
         sums = layers.write_sums(writer, def_use, product, held)
-        ends, beside = (edges[product.end], end), edges[second] if second else None
-        layers.write_codes(writer, sums, ends, held, product.axis, beside)
+        ends, residual = (edges[product.end], end), edges[second] if second else None
+        layers.write_codes(writer, sums, ends, held, product.axis, residual)
 
     inputs = (product.start, *([second] if second else []))
     return _Part((*product.nodes, *chain.second_path, *chain.nodes), inputs, end.name, write)

@@ -21,7 +21,7 @@ from bitsynth.network.program import CHANNELS_LAST, PACKED, Buffer, Format, Plai
 _HEADERS = ("bs_layer.h", "bs_real.h")
 
 
-def conversion(graph: Graph, source: Buffer, to: Buffer) -> PlainStep:
+def make_conversion(graph: Graph, source: Buffer, to: Buffer) -> PlainStep:
     """Return the step that fills `to` from `source`, two buffers of one edge.
 
     Buffers of role "input" and "output" have numbers in the file's type, as `Evaluation.floats` gives them; all others
@@ -40,7 +40,7 @@ def conversion(graph: Graph, source: Buffer, to: Buffer) -> PlainStep:
     return PlainStep((), (source.name,), (to.name,), text, tuple(body.constants.arrays), body.scratch_bytes, _HEADERS)
 
 
-def filled(graph: Graph, to: Buffer) -> PlainStep:
+def make_filling(graph: Graph, to: Buffer) -> PlainStep:
     """Return the step that fills `to` with the numbers of a constant that the caller gets."""
     made = Evaluation(graph, graph.constants).floats(to.edge.name)
     if made.dtype.name in ("int2", "int4"):

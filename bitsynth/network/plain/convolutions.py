@@ -14,7 +14,7 @@ from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.plain.products import (
     FEW,
     ProductSums,
-    blocked,
+    block_rows,
     blocks,
     constant_array,
     constant_factor,
@@ -55,7 +55,7 @@ def _weights(body: NodeBody, edge: Edge, groups: int) -> ScratchArray:
     rows, depth = edge.shape[0] // groups, math.prod(edge.shape[1:])
     if edge.name in body.graph.constants:
         value = np.broadcast_to(constant_factor(body, edge), edge.shape)
-        return constant_array(body, blocked(value.reshape(groups, rows, depth)))
+        return constant_array(body, block_rows(value.reshape(groups, rows, depth)))
     array = body.array(sums_type(body), groups * rows * depth)
     if groups == 1 or rows == 1:
         whole = [depth, *dense_steps(edge.shape[1:])] if rows == 1 else [0, *dense_steps(edge.shape[1:])]

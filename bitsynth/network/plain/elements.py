@@ -11,7 +11,7 @@ from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.plain.body import NodeBody
 from bitsynth.network.plain.maths import InC, within
-from bitsynth.network.plain.pairs import compared
+from bitsynth.network.plain.pairs import compare
 from bitsynth.network.plain.terms import LoopTerm
 from bitsynth.network.plain.writer import REAL, WHOLE, Writer
 
@@ -90,7 +90,7 @@ def _counted(site: Site, value: LoopTerm, writer: Writer) -> LoopTerm:
     table = writer.constants.add(thresholds.astype(np.float64 if number.dtype == REAL else np.float32))
     first = writer.loops.value("size_t", writer.loops.place(steps))
     threshold = LoopTerm(writer, number.dtype, f"{table}[{first} + j]")
-    lines = f"int32_t {{0}} = 0; for (size_t j = 0; j < {count}; ++j) {{0}} += {compared('>=', number, threshold)};"
+    lines = f"int32_t {{0}} = 0; for (size_t j = 0; j < {count}; ++j) {{0}} += {compare('>=', number, threshold)};"
     counted = LoopTerm(writer, WHOLE, writer.loops.named(lines), (0, count))
     made: LoopTerm = site["least"] + site["step"] * counted
     return made

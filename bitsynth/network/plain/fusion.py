@@ -15,7 +15,7 @@ _BEFORE = ("product", "pool", "reduction")
 
 
 def plain_groups(def_use: DefUse, nodes: Sequence[Node]) -> list[FusionGroup]:
-    """Return groups that have each node once: the last nodes first, with all makers that their loop can hold."""
+    """Return groups that have each of the nodes once: the last nodes first, with all makers that their loop holds."""
     left = {node.name: node for node in nodes}
     made: list[FusionGroup] = []
     for node in reversed(nodes):

@@ -51,7 +51,7 @@ class PlainGroup(FusionGroup):
             return "its results are real numbers, not codes"
         if any(edges[e].integers.bits > MAX_BITS for e in self.inputs):
             return f"it reads integers of more than {MAX_BITS} bits, not codes"
-        return f"no layer or glue has {self.nodes[0].op} of such codes"
+        return f"no layer or glue computes this {self.nodes[0].op}"
 
     def reads(self, edge: str) -> tuple[Format, ...]:
         found = self._formats(edge)

@@ -13,7 +13,7 @@ from bitsynth.network.plain.loops import dense_steps
 from bitsynth.network.plain.products import (
     FEW,
     ProductSums,
-    blocked,
+    block_rows,
     constant_array,
     constant_factor,
     deliver_sums,
@@ -93,7 +93,7 @@ def _rows(body: NodeBody, factor: _Factor) -> ScratchArray:
     """Return a factor as blocks of rows, matrix by matrix."""
     edge = factor.edge
     if edge.name in body.graph.constants:
-        return constant_array(body, blocked(factor.value(body)))
+        return constant_array(body, block_rows(factor.value(body)))
     array = body.array(sums_type(body), math.prod(edge.shape))
     size = factor.count * edge.shape[factor.depth]
     steps = [s * size for s in dense_steps(factor.outer)] + [1] * min(2, len(edge.shape))

@@ -71,7 +71,7 @@ def _readable(body: NodeBody, edge: Edge) -> tuple[BufferAccess | ScratchArray, 
 def _copy(body: NodeBody, source: BufferAccess | ScratchArray | None, to: BufferAccess, pairs: Tensor) -> None:
     """Write loops that copy elements between pairs of places (to, from); without a source they write zeros."""
     order = np.argsort(pairs[0], kind="stable")
-    (first, second), levels = nested(pairs[:, order].T)
+    (first, second), levels = nest_loops(pairs[:, order].T)
     writer = body.writer(tuple(count for count, _ in levels))
     steps = [list(_steps(body.constants, [step[:, k] for _, step in levels])) for k in range(2)]
     if source is None:
@@ -100,7 +100,7 @@ Level = tuple[int, Tensor]
 """A loop: how often, and where each turn begins, as (count, arrays) from the first."""
 
 
-def nested(places: Tensor) -> tuple[Tensor, list[Level]]:
+def nest_loops(places: Tensor) -> tuple[Tensor, list[Level]]:
     """Return the first of a list of places (count, arrays), and the loops, outermost first, that give all in order."""
     levels: list[Level] = []
     while len(places) > 1:

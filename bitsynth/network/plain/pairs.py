@@ -63,12 +63,12 @@ def _absolute(value: _Value, a: LoopTerm) -> _Made:
 
 def _compare(sign: str) -> Callable[..., _Made]:
     def rule(value: _Value, a: LoopTerm, b: LoopTerm) -> _Made:
-        return value("int", compared(sign, a, b)), ""
+        return value("int", compare(sign, a, b)), ""
 
     return rule
 
 
-def compared(sign: str, a: LoopTerm, b: LoopTerm) -> str:
+def compare(sign: str, a: LoopTerm, b: LoopTerm) -> str:
     """Return C for a comparison."""
     if not a.rest and not b.rest:
         return f"{a.code} {sign} {b.code}"
@@ -85,14 +85,14 @@ def _chosen(value: _Value, mask: str, a: LoopTerm, b: LoopTerm) -> _Made:
 
 def _extreme(sign: str) -> Callable[..., _Made]:
     def rule(value: _Value, a: LoopTerm, b: LoopTerm) -> _Made:
-        mask = value("int", f"({compared(sign, a, b)}) | ({a.code} != {a.code})")
+        mask = value("int", f"({compare(sign, a, b)}) | ({a.code} != {a.code})")
         return _chosen(value, mask, a, b)
 
     return rule
 
 
 def _at_least(value: _Value, a: LoopTerm, b: LoopTerm) -> _Made:
-    return _chosen(value, value("int", compared(">=", a, b)), a, b)
+    return _chosen(value, value("int", compare(">=", a, b)), a, b)
 
 
 def _where(value: _Value, mask: LoopTerm, a: LoopTerm, b: LoopTerm) -> _Made:

@@ -24,7 +24,7 @@ _MAX_UNROLLED = 32
 class Fold:
     """A fold of many numbers: the statement that adds `x` to `t`, and the number in padding.
 
-    Of reals beside each other, if their order does not matter, a function of the runtime makes it.
+    A function of the runtime folds contiguous real numbers whose order does not matter.
     """
 
     integers: str
@@ -50,7 +50,7 @@ def _result_type(body: NodeBody, array: ScratchArray, fold: Fold) -> str:
     return body.numbers_type(body.outs[0]) if body.gives_integers else "float64"
 
 
-def folded(
+def fold_elements(
     body: NodeBody, writer: Writer, array: ScratchArray, steps: Sequence[AxisStep], offsets: Sequence[int], fold: Fold
 ) -> LoopTerm:
     """Return the fold of the elements at `offsets` from a place of the loop, in this order."""
@@ -61,12 +61,12 @@ def folded(
         lines = [f"{made.c_type} {{0}} = {places[0]};", *(step.format(t="{0}", x=at) for at in places[1:])]
     else:
         first = writer.loops.value("size_t", writer.loops.place(steps))
-        beside = [*offsets] == [*range(len(offsets))]
-        if beside and fold.function and "int" not in made.dtype:
+        is_contiguous = [*offsets] == [*range(len(offsets))]
+        if is_contiguous and fold.function and "int" not in made.dtype:
             suffix = "" if made.c_type == "double" else "_f"
             lines = [f"const {made.c_type} {{0}} = {fold.function}{suffix}({array.name} + {first}, {len(offsets)});"]
         else:
-            place = "{j}" if beside else f"{writer.constants.add(np.asarray(offsets, np.uint32))}[{{j}}]"
+            place = "{j}" if is_contiguous else f"{writer.constants.add(np.asarray(offsets, np.uint32))}[{{j}}]"
             start, at = (f"{array.name}[{first} + {place.format(j=j)}]" for j in ("0", "j"))
             inner = step.format(t="{0}", x=at)
             lines = [f"{made.c_type} {{0}} = {start};", f"for (size_t j = 1; j < {len(offsets)}; ++j) {inner}"]
@@ -132,7 +132,7 @@ def _deliver_folds(
     body: NodeBody, array: ScratchArray, steps: Sequence[AxisStep], offsets: Sequence[int], fold: Fold
 ) -> None:
     writer = result_writer(body)
-    deliver(body, writer, folded(body, writer, array, steps, offsets, fold))
+    deliver(body, writer, fold_elements(body, writer, array, steps, offsets, fold))
 
 
 def softmax(body: NodeBody) -> None:
@@ -159,5 +159,5 @@ def softmax(body: NodeBody) -> None:
 def _fold_lines(body: NodeBody, array: ScratchArray, to: ScratchArray, lines: Shape, fold: Fold) -> None:
     """Write the fold of each row of an array."""
     writer = body.writer(lines[:1])
-    to.keep(writer, folded(body, writer, array, lines[1:], range(lines[1]), fold), (1,))
+    to.keep(writer, fold_elements(body, writer, array, lines[1:], range(lines[1]), fold), (1,))
     body.close(writer)

@@ -92,7 +92,7 @@ def blocks(rows: int) -> list[tuple[int, int, int]]:
     return [part for part in ((4, 0, fours), (1, fours, rows - fours)) if part[2]]
 
 
-def blocked(weights: Tensor) -> Tensor:
+def block_rows(weights: Tensor) -> Tensor:
     """Return weights (..., rows, depth) as blocks of rows, depth before rows."""
     outer, depth = weights.shape[:-2], weights.shape[-1]
     parts = [
@@ -105,7 +105,7 @@ def blocked(weights: Tensor) -> Tensor:
 def stage_blocked(
     body: NodeBody, edge: Edge, to: ScratchArray, row: int | None, steps: Sequence[int], depth: Sequence[int]
 ) -> None:
-    """Write loops that copy rows into blocks as `blocked` has them: axis `row`, axes `depth` and outer ones."""
+    """Write loops that copy rows into blocks as `block_rows` has them: axis `row`, axes `depth` and outer ones."""
     size = math.prod(edge.shape[k] for k in depth)
     for block, first, count in blocks(1 if row is None else edge.shape[row]):
         own: list[AxisStep] = [step * block if k in depth else step for k, step in enumerate(steps)]

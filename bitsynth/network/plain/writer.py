@@ -35,7 +35,7 @@ class Writer:
         loops: Where they are done.
         constants: The step's.
         exact: Whether float64 stands for real numbers.
-        paired: Whether these have, beside a float64, the rest of what that does not hold.
+        paired: Whether these are pairs: a float64 and the rest that it does not hold.
         unbounded: Whether numbers may be beyond float64, as powers of e are. Then rests are kept finite.
     """
 
@@ -65,9 +65,9 @@ class Writer:
     def _literal(self, x: Any, inputs: tuple[Any, ...]) -> LoopTerm:
         """Return a constant; a Python number takes the type of the other operand."""
         if isinstance(x, (int, float)) and not isinstance(x, np.generic):
-            beside = next((t.dtype for t in inputs if isinstance(t, LoopTerm) and t.dtype != bool), WHOLE)
-            if isinstance(x, float) or beside.kind not in "iu":
-                x = np.asarray(x, beside if beside.kind not in "iu" else REAL)
+            other = next((t.dtype for t in inputs if isinstance(t, LoopTerm) and t.dtype != bool), WHOLE)
+            if isinstance(x, float) or other.kind not in "iu":
+                x = np.asarray(x, other if other.kind not in "iu" else REAL)
         return self.constant(np.asarray(x))
 
     def held(self, term: LoopTerm) -> LoopTerm:
