@@ -21,8 +21,8 @@ _METHODS = {
 }
 
 
-def about(name: str, kernel: Kernel, spec: MatmulSpec) -> str:
-    """The text of the comment."""
+def about(name: str, kernel: Kernel, spec: MatmulSpec, command: str = "") -> str:
+    """Return the text of the comment; `command` is the one that finds the kernel's program, "" to leave it out."""
     of_rows, of_columns = ("weights", "activations") if kernel.swapped else ("activations", "weights")
     rows, columns = (
         f"{kernel.rows} row{'s' * (kernel.rows > 1)} of {of_rows}",
@@ -39,6 +39,8 @@ def about(name: str, kernel: Kernel, spec: MatmulSpec) -> str:
     ]
     if kernel.bit_axis == "outer":
         lines.append("  planes    all steps of a plane lie before those of the next")
+    if command:
+        lines.append(f"  command   {command}")
     return "\n".join([*lines, "", "From a kernel whose proof was checked."])
 
 

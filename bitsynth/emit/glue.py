@@ -27,7 +27,10 @@ Example = tuple[Sequence[NDArray[Any]], NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class GlueText:
-    """A layer of glue called `name` for an instruction set; the example is its self-test's. SpecError for the name."""
+    """A layer of glue called `name` for an instruction set; the example is its self-test's. SpecError for the name.
+
+    `command` is the command that writes these files, "" if there is none.
+    """
 
     name: str
     isa: str
@@ -35,6 +38,7 @@ class GlueText:
     example: Example
     programs: Sequence[ElementwiseProgram]
     needs: Requirements
+    command: str = ""
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -58,6 +62,7 @@ class GlueText:
         arrays = self.constants.arrays
         return {
             "name": self.name,
+            "command": self.command,
             "guard": f"{self.name.upper()}_H",
             "n": numbers,
             "op": c_value("op", numbers["op"]),

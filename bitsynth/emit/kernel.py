@@ -89,9 +89,15 @@ class CSource:
     @property
     def files(self) -> dict[str, str]:
         """File names and texts, marked as ours."""
+        return self.files_by("")
+
+    def files_by(self, command: str) -> dict[str, str]:
+        """Return file names and texts, marked as ours; the header names the command that finds the kernel's program."""
+        kernel, spec = self._of
+        values = {**self._values, "about": about(self.name, kernel, spec, command)}
         return marked(
             {
-                f"{self.name}.h": self.header,
+                f"{self.name}.h": render("kernel.h.j2", values) if command else self.header,
                 f"{self.name}.c": self.source,
                 f"{self.name}_features.c": self.features,
                 f"{self.name}_selftest.c": self.selftest,

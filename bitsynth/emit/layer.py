@@ -79,7 +79,8 @@ class SelfTestLayer:
 class LayerText:
     """A layer called `name`: C of its kernel, numbers and arrays of `struct bs_layer`, and what it is tested with.
 
-    `cpu` is the processor that it was chosen for, "" if none was.
+    `cpu` is the processor that it was chosen for, and `command` the command that writes these files; "" if there is
+    none.
     """
 
     name: str
@@ -90,6 +91,7 @@ class LayerText:
     tested: SelfTestLayer
     programs: LayerPrograms = field(default_factory=LayerPrograms)
     cpu: str = ""
+    command: str = ""
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -143,6 +145,7 @@ class LayerText:
             "programs": list(self.programs.by_field),
             "spec": self.spec,
             "cpu": self.cpu,
+            "command": self.command,
             "refuses_codes": refuses_codes(self.spec.act.codes[-1], self.spec.act.bits, numbers["in_layout"]),
             "act_value": value_text(self.spec.act),
             "zero_point": self.tested.zero_point,
@@ -186,13 +189,23 @@ def refuses_codes(last: int, bits: int, layout: Number) -> bool:
 
 
 def renamed(name: str, files: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """The C files with names of their own for what other layers in a program have too, compiled otherwise."""
+    """Return a header that prefixes the C `names` with `name`, and the C files with an include of that header.
+
+    Layers in one program have kernels and runtime functions of the same names, compiled with other options. The pool's
+    functions keep their names: layers share them, and `bs_pool.c` defines them as weak symbols.
+    """
     header = f"{name}_names.h"
     lines = [f"#define {old} {name}_{old}" for old in sorted({*names})]
-    top = f'#include "{header}"\n'
-    sources = {n: top + text for n, text in files.items() if n.endswith(".c") and n != POOL}
+    sources = {n: _including(header, text) for n, text in files.items() if n.endswith(".c") and n != POOL}
     about = "/* Names of this layer alone: include it before bs_layer.h. */"
     return {header: laid_out("\n".join([about, *lines, ""])), **sources}
+
+
+def _including(header: str, text: str) -> str:
+    """Return the text of a C file with an include of `header` at its top, below the comments on its licence."""
+    top = re.match(r"(?:/\* SPDX-.* \*/\n)*", text)
+    assert top is not None, "the pattern matches nothing too"
+    return f'{top[0]}#include "{header}"\n{text[top.end() :]}'
 
 
 def require_name(name: Any) -> None:
@@ -212,7 +225,7 @@ def can_name(name: Any) -> bool:
 
 
 def functions(files: Mapping[str, str]) -> list[str]:
-    """The runtime's functions but those of the pool, which layers share."""
+    """Return the names of the runtime's functions, without those of the pool, which layers share."""
     headers = (text for n, text in files.items() if n.endswith(".h") and not n.startswith("bs_pool"))
     return [name for text in headers for name in re.findall(r"\b(bs_\w+)\(", text)]
 

@@ -17,12 +17,14 @@ from bitsynth.isa import architecture
 class ProcessorsText:
     """A layer called `name` for the processors of an architecture: of each the layer that it runs.
 
-    Some may have the same. Of a processor that is none of them the first counts whose features it has.
+    Some may have the same. Of a processor that is none of them the first counts whose features it has. `command` is the
+    command that writes these files, "" if there is none.
     """
 
     name: str
     arch: str
     layers: Mapping[str, LayerText]
+    command: str = ""
 
     def files(self) -> dict[str, str]:
         """File names and texts, marked as ours: each layer in a folder of its own, and what is around them."""
@@ -53,6 +55,7 @@ class ProcessorsText:
             "name": self.name,
             "guard": f"{self.name.upper()}_H",
             "cpu": "",
+            "command": self.command,
             **choice(self.arch, {cpu: layer.name for cpu, layer in self.layers.items()}),
             "plain": [f"{self.name}.c", *_plain(layers)],
             "folders": [layer.name for layer in self._apart],

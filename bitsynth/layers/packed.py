@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bitsynth.emit.command import command
 from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import LayerText, SelfTestLayer
@@ -18,15 +19,29 @@ from bitsynth.errors import SpecError
 from bitsynth.layers import depthwise
 from bitsynth.layers.constants import Constants, Form, Offset, constants
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.epilogues import Epilogue, check_encoding, check_epilogue, kept_type, residual
+from bitsynth.layers.epilogues import (
+    Epilogue,
+    Requantize,
+    Scale,
+    Thresholds,
+    check_encoding,
+    check_epilogue,
+    kept_type,
+    residual,
+)
 from bitsynth.layers.epilogues.arguments import of_channels
 from bitsynth.layers.epilogues.finishing import Finishing, finishing
 from bitsynth.layers.epilogues.self_test import self_test_epilogue
-from bitsynth.layers.planning import LayerPlan
+from bitsynth.layers.planning import GIVEN, LayerPlan
 from bitsynth.layers.words import Packed, packed_words
 from bitsynth.matmul import MatmulKernel
 from bitsynth.spec.matmul import whole_array
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_OF_FILES = (type(None), Scale, Requantize, Thresholds)
+"""Kinds of epilogues that a file of weights for `bitsynth emit-layer` can hold."""
 Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
 """Numbers of a layer and its input's shape (`runtime_abi.described`), and the bytes of its constants."""
 
@@ -174,7 +189,42 @@ class PackedLayer:
             c = CSource(kernel.proved_entry.proved, kernel.spec)
         operands = self.plan.spec.product(kernel.spec.isa)
         numbers, cpu = made.numbers, self.plan.cpu
-        return LayerText(name, c, operands, numbers, made.arrays, tested, self.programs, cpu)
+        return LayerText(name, c, operands, numbers, made.arrays, tested, self.programs, cpu, self.command(name))
+
+    def command(self, name: str, cpus: Sequence[str] = ()) -> str:
+        """Return the command that writes this layer as C under `name`, for its processor or for several `cpus`.
+
+        It is empty if only Python makes the layer: a schedule was given, or the file of weights holds no such epilogue.
+        """
+        spec, window = self.plan.spec, self.plan.spec.geometry
+        if self.plan.origin == GIVEN or np.any(self.bias) or type(self.epilogue) not in _OF_FILES:
+            return ""
+        options = {
+            "act-bits": spec.act.bits,
+            "w-bits": spec.wgt.bits,
+            "act-encoding": spec.act.encoding.value,
+            "weight-encoding": spec.wgt.encoding.value,
+            "zero-point": spec.zero_point,
+            "weight-zero-point": spec.wgt.zero,
+            "isa": self.plan.kernel.spec.isa if self.plan.isa == "auto" else self.plan.isa,
+            "cpu": cpus or self.plan.cpu,
+            "stride": _shortest(window.stride, 1),
+            "padding": _shortest(window.padding, 0),
+            "dilation": _shortest(window.dilation, 1),
+            "groups": window.groups if window.groups > 1 else None,
+            "layout": spec.layout if spec.layout != "NHWC" else None,
+            "out-layout": spec.out_layout if spec.out_layout != spec.layout else None,
+            "image": spec.image,
+            "name": name,
+        }
+        return f"{command('emit-layer', 'WEIGHTS.npz', options)} -o {name}"
+
+
+def _shortest(numbers: tuple[int, ...], usual: int) -> tuple[int, ...] | None:
+    """Return what an option says of `numbers`: None if all have their usual value, one number if all are equal."""
+    if len({*numbers}) > 1:
+        return numbers
+    return numbers[:1] if numbers[0] != usual else None
 
 
 def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None, bias: ArrayLike = 0) -> PackedLayer:

@@ -49,4 +49,5 @@ def files(name: str, made: Mapping[str, Conv2d]) -> dict[str, str]:
         first = next(same, cpu)
         texts[cpu] = texts[first] if first != cpu else layer.packed.text(f"{name}_{cpu}")
     (arch,) = {load_table(layer.kernel.spec.isa).arch for layer in made.values()}
-    return ProcessorsText(name, arch, texts).files()
+    command = next(iter(made.values())).packed.command(name, [*made])
+    return ProcessorsText(name, arch, texts, command).files()

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* What the parts of the runtime share. Not for callers. */
 #ifndef BS_CALL_H
 #define BS_CALL_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Convolutions with few channels a group: output channels in lanes, sums over taps lane by lane. */
 #include "bs_depthwise.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* What the parts of depthwise layers share. Not for callers. */
 #ifndef BS_DEPTHWISE_H
 #define BS_DEPTHWISE_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Lines of the input as depthwise kernels read them: padded, channels as output channels. */
 #include "bs_depthwise.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Values to codes, and whether they have codes. */
 #include "bs_encode.h"
 

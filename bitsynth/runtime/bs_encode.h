@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Values of any integer type, wherever they lie, as codes. */
 #ifndef BS_ENCODE_H
 #define BS_ENCODE_H

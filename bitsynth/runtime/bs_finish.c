@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* From sums of a strip to the results of a layer. */
 #include "bs_call.h"
 #include "bs_exact.h"

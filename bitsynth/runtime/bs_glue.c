@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* A layer of glue: what a call needs, its lines, its tasks. */
 #include "bs_glue_call.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Layers between convolutions, on codes: pooling, addition, concatenation, moves of pixels, tables,
  * and floats at the edges. Nothing is allocated and no state is kept. */
 #ifndef BS_GLUE_H

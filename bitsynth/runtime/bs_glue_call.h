@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* What the parts of the glue share. Not for callers. */
 #ifndef BS_GLUE_CALL_H
 #define BS_GLUE_CALL_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Bytes by proved programs, or by plain loops where an instruction set has none. */
 #include "bs_glue_call.h"
 

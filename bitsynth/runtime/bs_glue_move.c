@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Pixels and channels in other places, as they are. */
 #include "bs_glue_call.h"
 

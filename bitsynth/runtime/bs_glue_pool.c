@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Windows of codes: the greatest, and the mean. */
 #include "bs_glue_call.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* From sums to results where the sums of several pixels, one behind the other, fill whole units
  * together. */
 #include "bs_call.h"

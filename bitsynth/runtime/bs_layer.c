@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* A layer: what a call needs, and its tasks. */
 #include "bs_call.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Activations of any layout as rows of the microkernel. */
 #include "bs_call.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Sums of products for plain C: weights times planes, in float64 or modulo 2**32. Not for callers.
  */
 #ifndef BS_PRODUCT_H

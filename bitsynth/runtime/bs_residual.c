@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* A second tensor that is added to values before they become results. */
 #include "bs_call.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Tiles of the microkernel over the pixels and channels of a layer. */
 #include "bs_call.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* From the microkernel's sums to sums of values. */
 #include "bs_call.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* 64 codes, a byte each, and their words, one a bit. Not for callers. */
 #ifndef BS_WORD_H
 #define BS_WORD_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Codes of pixels as bits, 64 channels a word. */
 #include "bs_word.h"
 

@@ -53,6 +53,16 @@ def sources(name, **threads):
     return {**glue_files(**threads), **glue_call_source(), **program_source(programs(name))}
 
 
+def test_the_header_names_the_command():
+    """Which makes the same layer."""
+    for layer in LAYERS.values():
+        files = layer.files("made")
+        said = " ".join(files["made.h"].replace("\n *", " ").split())
+        found = re.search(r'command bitsynth emit-glue "(.*)" --isa (\w+) --name made -o made', said)
+        assert found is not None
+        assert glue_of(found[1], found[2]).files("made") == files
+
+
 @pytest.mark.parametrize("case", LAYERS)
 def test_emitted_glue_tests_itself(case):
     layer = LAYERS[case]
@@ -197,7 +207,7 @@ def emit(*words, **name):
     [
         ('MaxPool2d(70, 2, 3, padding=1, layout="packed")', LAYERS["words"]),
         ("Add(5, Quantization(2, 0.3), Quantization(3), out=Quantization(2, 0.9))", LAYERS["two inputs"]),
-        ("Concatenate([(3, 2), (2, Quantization(4, 0.1))], 2)", LAYERS["tables"]),
+        ("Concatenate([(3, 2), (2, Quantization(4, 0.1))], 2)", Concatenate([(3, 2), (2, Q(4, 0.1))], 2)),
     ],
 )
 def test_the_command_writes_what_python_gives(text, layer, tmp_path, capsys):

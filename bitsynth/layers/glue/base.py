@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.emit.command import command
 from bitsynth.emit.glue import GlueText
 from bitsynth.emit.glue_abi import INPUTS, GlueConstants
 from bitsynth.emit.runtime_abi import Number
@@ -21,6 +22,7 @@ from bitsynth.files import write_texts
 from bitsynth.layers.glue.activations import Activations
 from bitsynth.layers.glue.library import instruction_set, library
 from bitsynth.layers.glue.programs import programs, requirements
+from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.layer import Call, Scratch
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.run.memory import aligned
@@ -30,6 +32,8 @@ _CODES = -3
 """`BS_CODES`: an input has a code beyond its last."""
 _MOST_EXAMPLE = 1 << 22
 """Numbers of a self-test's input or result: its text takes some bytes of each."""
+_MAX_COMMAND_LETTERS = 400
+"""The longest arguments that a command on one line has."""
 Numbers = Mapping[str, Number]
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -150,9 +154,18 @@ class Glue(ABC):
 
     def files(self, name: str) -> dict[str, str]:
         """The layer as plain C under `name`: texts by file name, with a self-test and CMakeLists.txt."""
-        return GlueText(
-            name, self.isa, self.constants, self._example(), programs(self.isa), requirements(self.isa)
-        ).files()
+        isa, example = self.isa, self._example()
+        text = GlueText(name, isa, self.constants, example, programs(isa), requirements(isa), self._command(name))
+        return text.files()
+
+    def _command(self, name: str) -> str:
+        """Return the command that writes the layer as C under `name`; "" if no short text makes the layer."""
+        own = {key: value for key, value in self.arguments.items() if key not in ("isa", "threads")}
+        given = ", ".join(f"{key}={value!r}" for key, value in own.items())
+        if not all(map(_is_literal, own.values())) or len(given) > _MAX_COMMAND_LETTERS:
+            return ""
+        layer = f'"{type(self).__name__}({given})"'
+        return f"{command('emit-glue', layer, {'isa': self.isa, 'name': name})} -o {name}"
 
     def emit(self, folder: str | Path, name: str) -> list[Path]:
         """Write the files of the layer under `name` into `folder`; their paths.
@@ -209,3 +222,12 @@ class Glue(ABC):
 
     def _example_size(self) -> tuple[int, int]:
         return 5, 6
+
+
+def _is_literal(value: Any) -> bool:
+    """Return whether `repr` writes a value as `bitsynth emit-glue` reads it: numbers, words, and sequences of them."""
+    if isinstance(value, tuple | list):
+        return all(map(_is_literal, value))
+    if isinstance(value, Quantization):
+        return type(value.encoding) is str
+    return value is None or type(value) in (bool, int, float) or (type(value) is str and '"' not in value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load
 from bitsynth.network.arena import ArenaPlan
 from bitsynth.network.library import tensors
+from bitsynth.network.library.command import compile_command
 from bitsynth.network.library.golden import Golden, digest
 from bitsynth.network.library.parts import Parts
 from bitsynth.network.library.steps import CStep, StepWriter
@@ -29,6 +30,7 @@ class NetworkText:
     """The C of a program under `name`, its buffers where the plan says.
 
     `golden` is what it is tested with, unless by default; weights are one binary file if `has_weights_file`, else C.
+    `reading` says how the ONNX file was read, as the certificate has it: the header names the command.
     """
 
     name: str
@@ -36,6 +38,7 @@ class NetworkText:
     plan: ArenaPlan
     golden: Golden | None = None
     has_weights_file: bool = False
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -113,6 +116,7 @@ class NetworkText:
         sources = sorted(n for n in (f"{self.name}.c", *shared) if n.endswith(".c") and n != POOL)
         return {
             "name": self.name,
+            "command": compile_command(self.name, self.program, self.reading, has_weights_file=self.has_weights_file),
             "about": tensors.spoken(self.program.graph.name),
             "isa": isa.name,
             "cpu": self.program.cpu,

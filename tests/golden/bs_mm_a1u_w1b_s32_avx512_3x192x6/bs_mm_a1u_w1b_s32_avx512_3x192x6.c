@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a1u_w1b_s32_avx512_3x192x6: exact int32 products of 1-bit unsigned activations and 1-bit
  * bipolar weights, by looking sums up in tables.
  *
@@ -41,7 +42,8 @@ static const int16_t constant_k1[32] = {
 /* clang-format on */
 static const int32_t zero[16] = {0};
 
-/* The tile if K is 0. Not inline: the microkernel's registers are its own. */
+/* The tile if K is 0: its accumulators stay where they start, at the column's g. Not inline: the
+ * microkernel's registers are its own. */
 static __attribute__((noinline)) void start_tile(const int32_t *g, int32_t *c, size_t ldc)
 {
     for (size_t row = 0; row < ROWS; ++row)
@@ -676,7 +678,7 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_words(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each row, sums of a number for each code: accumulators start from them. */
 static void row_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -689,7 +691,7 @@ static void row_sums(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each column, sums of a number for each code: accumulators start from them. */
 static void column_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {

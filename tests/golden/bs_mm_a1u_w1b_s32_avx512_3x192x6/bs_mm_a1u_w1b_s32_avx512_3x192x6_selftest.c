@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* Self-test of bs_mm_a1u_w1b_s32_avx512_3x192x6: random, zero, greatest and alternating codes
  * against the plain sum, and rows packed one by one against rows packed together.
  *

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a2u_w2b_s32_avx2_1x8x32: exact int32 products of 2-bit unsigned activations and 2-bit
  * bipolar weights, by counting bits.
  *
@@ -11,6 +12,7 @@
  *             bit 0 at positions 0 to 3, 4 to 7, .., 28 to 31, byte by byte; bit 0 ^ bit 1 at
  *             positions 0 to 3, 4 to 7, .., 28 to 31, byte by byte
  *   columns   lie next to each other, in the order 0 1 4 5 2 3 6 7, 8 bytes each
+ *   command   bitsynth synth --isa avx2 --act-bits 2 --w-bits 2 --method popcount
  *
  * From a kernel whose proof was checked. */
 #ifndef BS_MM_A2U_W2B_S32_AVX2_1X8X32_H
@@ -56,7 +58,7 @@ int bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_wgt(
  * are packed from first to last, `packed_apart` bytes from each other, and there is room behind
  * the last.
  *
- * `terms` and `affines` are not used: rows of this kernel have none. */
+ * `terms` and `affines` are not written: rows of this kernel need none. */
 void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_rows(
     size_t count,
     size_t k,
@@ -88,8 +90,9 @@ int bs_mm_a2u_w2b_s32_avx2_1x8x32_matmul(
 /* The microkernel: `tiles` tiles of 1 x 8 beside each other over `segments` segments of K,
  * `steps` steps of 32 positions each. Rows are those of all tiles; w goes on from tile to tile
  * by a tile's packed columns, g and c by 8 elements. Rows are activations: a[segment * 1 + row]
- * is where one's packed steps lie. A tile starts from g[column] + h[row]; ldc is the distance of
- * its rows in elements. */
+ * is where one's packed steps lie. The accumulator in c[row * ldc + column] starts from
+ * g[column], and the products are added to it: g has a number for each column, such as a bias; h
+ * is not read, as rows of this kernel have no terms. */
 void bs_mm_a2u_w2b_s32_avx2_1x8x32(
     size_t tiles,
     size_t segments,

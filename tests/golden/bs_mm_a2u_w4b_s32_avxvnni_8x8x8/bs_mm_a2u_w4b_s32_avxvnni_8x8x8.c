@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a2u_w4b_s32_avxvnni_8x8x8: exact int32 products of 2-bit unsigned activations and 4-bit
  * bipolar weights, by dot products of 8-bit lanes.
  *
@@ -38,7 +39,8 @@ static const uint8_t constant_k0[32] = {
 /* clang-format on */
 static const int32_t zero[8] = {0};
 
-/* The tile if K is 0. Not inline: the microkernel's registers are its own. */
+/* The tile if K is 0: its accumulators stay where they start, at the column's g and the terms of
+ * the row, h. Not inline: the microkernel's registers are its own. */
 static __attribute__((noinline)) void start_tile(
     const int32_t *g, const int32_t *h, int32_t *c, size_t ldc)
 {
@@ -477,7 +479,7 @@ void bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_words(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each row, sums of a number for each code: accumulators start from them. */
 static void row_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -490,7 +492,7 @@ static void row_sums(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each column, sums of a number for each code: accumulators start from them. */
 static void column_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {

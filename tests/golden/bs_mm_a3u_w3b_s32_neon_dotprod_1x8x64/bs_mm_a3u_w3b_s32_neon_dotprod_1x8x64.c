@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64: exact int32 products of 3-bit unsigned activations and
  * 3-bit bipolar weights, by counting bits.
  *
@@ -45,7 +46,8 @@ static const uint16_t constant_k4[8] = {12, 12, 12, 12, 12, 12, 12, 12};
 static const uint16_t constant_k5[8] = {24, 24, 24, 24, 24, 24, 24, 24};
 static const int32_t zero[4] = {0};
 
-/* The tile if K is 0. Not inline: the microkernel's registers are its own. */
+/* The tile if K is 0: its accumulators stay where they start, at the column's g and the terms of
+ * the row, h. Not inline: the microkernel's registers are its own. */
 static __attribute__((noinline)) void start_tile(
     const int32_t *g, const int32_t *h, int32_t *c, size_t ldc)
 {
@@ -645,7 +647,7 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_words(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each row, sums of a number for each code: accumulators start from them. */
 static void row_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -658,7 +660,7 @@ static void row_sums(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each column, sums of a number for each code: accumulators start from them. */
 static void column_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {

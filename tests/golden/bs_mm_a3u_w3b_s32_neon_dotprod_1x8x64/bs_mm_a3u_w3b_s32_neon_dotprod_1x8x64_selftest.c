@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* Self-test of bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64: random, zero, greatest and alternating
  * codes against the plain sum, and rows packed one by one against rows packed together.
  *

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* Self-test of bs_mm_a4u_w4b_s32_armv7_neon_2x32x2: random, zero, greatest and alternating codes
  * against the plain sum, and rows packed one by one against rows packed together.
  *

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* layer: a layer of 2-bit unsigned activations and 1-bit bipolar weights.
  *
  *   geometry  8 -> 4 channels, window 3 x 3,

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 #include "layer_names.h"
 /* Self-test of layer: random, zero, greatest and alternating codes against a plain convolution,
  * with one thread and with three. Exit status 0 when every result is right, 1 when one is not or
