@@ -10,7 +10,7 @@ from region_cases import Small, values_of
 
 from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow
-from bitsynth.layers.glue.library import instruction_set
+from bitsynth.layers.glue.programs import instruction_set
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network
 from bitsynth.network.unread import without_unread

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.kernel.elementwise.constants import shared_numbers
-from bitsynth.layers.glue.activations import Activations
-from bitsynth.layers.glue.base import Arrays, Glue, Numbers
+from bitsynth.layers.glue.base import Activations, Arrays, Glue, Numbers
 from bitsynth.layers.glue.programs import COMMON_UNIT
 from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.glue.quantization import quantization as as_quantization

@@ -1,4 +1,4 @@
-"""The stored programs that glue of an instruction set runs, and what they need of a processor."""
+"""The programs of glue on an instruction set, and their machine code, compiled once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth import toolchain
 from bitsynth.emit.elementwise import needs
 from bitsynth.emit.glue_abi import GlueConstants
+from bitsynth.emit.glue_programs import program_source
+from bitsynth.emit.runtime_files import glue_call_source, glue_files
+from bitsynth.errors import SpecError
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.layers.candidates import sets_for
+from bitsynth.layers.library import FLAGS
+from bitsynth.run.runner import Runner, runner_for
 from bitsynth.spec import glue
 from bitsynth.spec.elementwise import ElementwiseSpec
+from bitsynth.spec.matmul import is_one_of
 from bitsynth.store import elementwise as store
 
 COMMON_UNIT = 64
@@ -68,3 +76,22 @@ def repeated(tables: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     made = np.zeros((*tables.shape[:-1], entries), np.uint8)
     made[..., : tables.shape[-1]] = tables
     return np.tile(made, ENTRIES // entries)
+
+
+def instruction_set(isa: str) -> str:
+    """`isa`, or of "auto" the set of this processor with the widest registers; SpecError if there is none."""
+    if not is_one_of(isa, ("auto",)):
+        return load(isa).name
+    found = sets_for(isa)
+    if not found:
+        raise SpecError("this processor runs no known instruction set: name one as isa")
+    return max(found, key=lambda name: load(name).table.vector_bits)
+
+
+@cache
+def library(isa: str) -> Runner:
+    """The runner of glue on an instruction set; ToolError if it cannot be compiled or run."""
+    known = load(isa)
+    sources = {**glue_files(threads=runs_natively(known.table)), **glue_call_source(), **program_source(programs(isa))}
+    needs = requirements(isa)
+    return runner_for(known, toolchain.compile_for(known, sources, needs=needs, flags=FLAGS), needs=needs)

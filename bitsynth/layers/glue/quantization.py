@@ -1,4 +1,4 @@
-"""Quantizations: which codes stand for which real numbers, and codes of one as codes of another."""
+"""Quantizations: the real numbers that codes stand for, and weighted sums of codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mean of a window, or of an image, of codes."""
+"""Pooling: the greatest code, or the mean, of a window or of an image."""
 
 from __future__ import annotations
 
@@ -12,14 +12,103 @@ from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogues import Requantize
 from bitsynth.layers.epilogues.arguments import of_channels
-from bitsynth.layers.geometry import Pair
-from bitsynth.layers.glue.activations import Activations, either
-from bitsynth.layers.glue.base import Numbers
+from bitsynth.layers.geometry import Geometry, Pair, edges, pair
+from bitsynth.layers.glue.base import Activations, Glue, Numbers, codes_of, either, require_channels
 from bitsynth.layers.glue.quantization import Quantization, require_whole_steps
 from bitsynth.layers.glue.quantization import quantization as as_quantization
-from bitsynth.layers.glue.window import WindowGlue, window_of
 from bitsynth.spec import glue as specs
 from bitsynth.spec.matmul import INT32_MAX, Encoding, MatmulOperand, is_one_of
+
+
+class WindowGlue(Glue):
+    """Pooling by a window."""
+
+    geometry: Geometry
+
+    def out_size(self, height: int, width: int) -> tuple[int, int]:
+        return self.geometry.output(height, width)
+
+    def _example_size(self) -> tuple[int, int]:
+        (high, wide), (down, right) = self.geometry.reach, self.geometry.stride
+        return high + 2 * down, wide + 2 * right
+
+    def _taps(self, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """What each tap of each window reads, (taps, N, OH, OW, C) int64, and whether it lies in the image."""
+        g, (_, height, width, _) = self.geometry, x.shape
+        (oh, ow), read, inside = self.out_size(height, width), [], []
+        for ky in range(g.kernel[0]):
+            for kx in range(g.kernel[1]):
+                y = np.arange(oh) * g.stride[0] + ky * g.dilation[0] - g.padding[0]
+                z = np.arange(ow) * g.stride[1] + kx * g.dilation[1] - g.padding[1]
+                ok = ((y >= 0) & (y < height))[:, None] & ((z >= 0) & (z < width))
+                read.append(x[:, y.clip(0, height - 1)][:, :, z.clip(0, width - 1)].astype(np.int64))
+                inside.append(np.broadcast_to(ok[None, :, :, None], read[-1].shape))
+        return np.stack(read), np.stack(inside)
+
+
+def window_of(channels: int, window: Pair, stride: Pair | None, padding: Any, dilation: Pair) -> Geometry:
+    """The window; SpecError for padding as wide as it reaches."""
+    require_channels(channels)
+    size = pair("window", window, 1)
+    made = Geometry(
+        *(channels, channels, 1),
+        kernel=size,
+        stride=size if stride is None else pair("stride", stride, 1),
+        padding=edges(padding),
+        dilation=pair("dilation", dilation, 1),
+    )
+    if any(pad >= reach for pad, reach in zip(made.padding, made.reach * 2, strict=True)):
+        raise SpecError(f"padding {made.padding} must be less than the window reaches over, {made.reach}")
+    return made
+
+
+class MaxPool2d(WindowGlue):
+    """The greatest code of a window, a channel at a time; padding never is.
+
+    Packed words are compared as they are, a plane at a time. A window that holds padding alone gives code 0.
+
+    Args:
+        channels: Channels of a pixel.
+        bits: Bits of a code, 1 to 8, or a quantization.
+        window: Pixels of the window, one number or (height, width).
+        stride: Pixels between windows, likewise; the window's if None.
+        padding: Pixels of padding: one number, (height, width) or (top, left, bottom, right); fewer than a window
+            reaches over.
+        dilation: Pixels between taps, one number or (height, width).
+        encoding: The values that codes stand for, as of `Conv2d`.
+        layout: "NHWC" or "packed".
+        out_layout: Likewise, of results; as `layout` if None.
+        **options: `isa` and `threads`, as of `Conv2d`.
+
+    Raises:
+        SpecError: The arguments do not fit together.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        bits: int | Quantization,
+        window: Pair,
+        *,
+        stride: Pair | None = None,
+        padding: Any = 0,
+        dilation: Pair = 1,
+        encoding: str = "unsigned",
+        layout: str = "NHWC",
+        out_layout: str | None = None,
+        **options: Any,
+    ) -> None:
+        source = codes_of(channels, bits, encoding, layout)
+        output = codes_of(channels, bits, encoding, either(out_layout, layout))
+        self.geometry = window_of(channels, window, stride, padding, dilation)
+        words = layout == output.layout == "packed"
+        numbers: Numbers = {"op": "max pool", "words": int(words), **self.geometry.window()}
+        super().__init__([source], output, numbers, **options)
+
+    def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
+        read, inside = self._taps(codes[0])
+        return np.asarray(np.where(inside, read, 0).max(axis=0), np.uint8)
+
 
 _INT64_MAX = 2**63 - 1
 _MOST_SUMS = 1 << 14
