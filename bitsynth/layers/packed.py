@@ -27,9 +27,8 @@ from bitsynth.layers.epilogues import (
     check_encoding,
     check_epilogue,
     kept_type,
-    residual,
 )
-from bitsynth.layers.epilogues.arguments import of_channels
+from bitsynth.layers.epilogues.base import of_channels, residual_operand
 from bitsynth.layers.epilogues.finishing import Finishing, finishing
 from bitsynth.layers.epilogues.self_test import self_test_epilogue
 from bitsynth.layers.planning import GIVEN, LayerPlan
@@ -157,7 +156,7 @@ class PackedLayer:
 
     def residual_operand(self, given: Any, shape: tuple[int, ...]) -> NDArray[Any] | None:
         """The residual `given` to a call, as C reads it; SpecError if it is missing, superfluous or wrong."""
-        return residual.operand(self.epilogue.residual if self.epilogue else None, given, shape)
+        return residual_operand(self.epilogue.residual if self.epilogue else None, given, shape)
 
     def room_for_sums(self, shape: tuple[int, ...]) -> NDArray[Any] | None:
         """An array for the sums that are kept beside results; None if none are."""

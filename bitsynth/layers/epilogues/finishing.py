@@ -1,38 +1,112 @@
-"""What makes results of a layer's sums: a proved program if there is one, else plain C, and what it reads."""
+"""The programs that finish a layer: proved programs for its epilogue, else plain C, and the constants they read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.layer_program import LayerPrograms
+from bitsynth.emit import elementwise
+from bitsynth.emit.layer_program import BLOCK, LayerPrograms
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.constants import shared_numbers
 from bitsynth.kernel.elementwise.plain import EpilogueProgram, PlainProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.kernel.packing import Codes
 from bitsynth.layers.constants import Offset
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.epilogues.adding import adding
-from bitsynth.layers.epilogues.arguments import INT32
-from bitsynth.layers.epilogues.folding import can_fold, folded, sums_of, values
-from bitsynth.layers.epilogues.joining import by_fours, joined_pixels, of_period
-from bitsynth.layers.epilogues.kinds import Epilogue, gives_codes
-from bitsynth.layers.epilogues.lowering import ProgramInputs, Sums, lowered
-from bitsynth.layers.epilogues.residual import Residual
-from bitsynth.layers.epilogues.scaling import Scale
-from bitsynth.layers.epilogues.stored import AskedProgram, cheapest, in_order, stored
-from bitsynth.layers.epilogues.thresholds import Thresholds, levels_of
+from bitsynth.layers.epilogues.base import INT32, Residual
+from bitsynth.layers.epilogues.kinds import Epilogue, Scale, Thresholds, gives_codes, levels_of
+from bitsynth.layers.epilogues.lowering import ProgramInputs, Sums, adding, can_fold, folded, lowered, sums_of, values
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.scheduled import LayerKernel
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.matmul import MatmulKernel
+from bitsynth.schedule.element_cost import price
 from bitsynth.spec import elementwise as specs
+from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.matmul import affine
+from bitsynth.store import elementwise as store
+
+AskedProgram = tuple[ElementwiseSpec, ProgramInputs]
+"""A spec, and what its program is to read."""
+_Found = tuple[ElementwiseProgram, ProgramInputs]
+_LARGEST_UNIT = 128
+"""The runtime's BS_LARGEST_UNIT."""
+
+
+def cheapest(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> _Found | None:
+    """The stored program of fewest cycles, with its inputs."""
+    return min(_programs(kernel, wanted), key=lambda found: price(found[0]), default=None)
+
+
+def _programs(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> Iterator[_Found]:
+    """The stored programs of specs, with their inputs."""
+    for spec, inputs in wanted:
+        if program := stored(kernel, spec):
+            yield program, inputs
+
+
+def stored(kernel: LayerKernel, spec: ElementwiseSpec) -> ElementwiseProgram | None:
+    """The program of `spec` for the kernel's instruction set, or the one that set extends; None if none can be used."""
+    proved = store.find(kernel.spec.isa, spec)
+    found = proved.program if proved else None
+    if found and isinstance(kernel, DepthwiseKernel) and not kernel.order(found):
+        return None
+    if found is None or found.unit > _LARGEST_UNIT or {*elementwise.needs(found).host} - {*kernel.needs.host}:
+        return None
+    return found
+
+
+def in_order(program: EpilogueProgram | None) -> EpilogueProgram | None:
+    """The program for elements in the order of channels; None if there is none."""
+    if not isinstance(program, ElementwiseProgram):
+        return program
+    proved = store.find(program.isa, program.spec)
+    found = store.in_order(proved) if proved else None
+    return found.program if found else None
+
+
+LONGEST_PERIOD = 512
+"""Sums, as the runtime has it."""
+
+
+def joined_pixels(spec: LayerSpec, programs: Sequence[EpilogueProgram]) -> int:
+    """So many that the layer's pixels are best joined, 0 if they are not to be.
+
+    Results lie pixel by pixel, and programs take elements in the order of channels, make no words and read nothing
+    that a row has of its own.
+    """
+    g = spec.geometry
+    if not programs or g.groups > 1 or spec.out_layout == "NCHW" or not all(map(_can_join, programs)):
+        return 0
+    unit, channels = max(p.unit for p in programs), g.out_channels
+    period = math.lcm(channels, *(p.unit for p in programs))
+    pixels = math.prod(g.output(*spec.typical_image))
+    count = period // channels
+    apart = pixels * -(-channels // unit) * unit
+    return count if period <= LONGEST_PERIOD and -(-pixels // count) * period < apart else 0
+
+
+def _can_join(program: EpilogueProgram) -> bool:
+    one = program.spec
+    return program.is_ordered and not one.planes and all(x.per != "row" for x in one.inputs)
+
+
+def by_fours(order: Sequence[int]) -> bool:
+    """Whether places of each block have channels after each other, which are brought there together."""
+    return all(channel == order[place // BLOCK * BLOCK] + place % BLOCK for place, channel in enumerate(order))
+
+
+def of_period(values: NDArray[Any], pixels: int) -> NDArray[Any]:
+    """Values (count, channels) of each of a period's sums."""
+    return np.tile(values, pixels)
+
 
 _NARROW = 32766
 """The greatest threshold of programs that compare in 16 bits."""

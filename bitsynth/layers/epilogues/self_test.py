@@ -9,13 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
-from bitsynth.layers.epilogues.arguments import INT32, of_channels
-from bitsynth.layers.epilogues.fixed_point import FixedPoint
-from bitsynth.layers.epilogues.kinds import Epilogue
-from bitsynth.layers.epilogues.requantize import Requantize
-from bitsynth.layers.epilogues.residual import factors
-from bitsynth.layers.epilogues.scaling import Rescale, Scale, floats_of
-from bitsynth.layers.epilogues.thresholds import Thresholds, levels_of
+from bitsynth.layers.epilogues.base import INT32, factors, of_channels
+from bitsynth.layers.epilogues.kinds import (
+    Epilogue,
+    FixedPoint,
+    Requantize,
+    Rescale,
+    Scale,
+    Thresholds,
+    floats_of,
+    levels_of,
+)
 from bitsynth.spec.rescaling import FIXED_SHIFT
 
 

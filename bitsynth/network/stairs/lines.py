@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bitsynth.graph.types import Integers, Tensor
-from bitsynth.layers.epilogues.gating import GateLine, gated, gated_bounds
+from bitsynth.layers.epilogues.kinds import GateLine, gated, gated_bounds
 from bitsynth.network.stairs.forms import wanted_codes
 from bitsynth.network.stairs.rescaling import Wanted
 from bitsynth.network.stairs.staircase import Staircase

@@ -17,7 +17,7 @@ from bitsynth.graph.arithmetic.intervals import interval
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import INT32, Integers, Tensor
 from bitsynth.layers.epilogues import Thresholds
-from bitsynth.layers.epilogues.residual import Residual
+from bitsynth.layers.epilogues.base import Residual
 from bitsynth.network.stairs.chain import Chain
 from bitsynth.network.stairs.forms import FEW_LEVELS, EpilogueForm, zero_code
 from bitsynth.network.stairs.oracle import Oracle, over_channels

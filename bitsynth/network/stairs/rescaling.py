@@ -12,7 +12,7 @@ import numpy as np
 from bitsynth.errors import SpecError
 from bitsynth.graph.types import Tensor
 from bitsynth.layers.epilogues import Rescale
-from bitsynth.layers.epilogues.residual import Residual
+from bitsynth.layers.epilogues.base import Residual
 from bitsynth.network.stairs.fitting import Lines
 from bitsynth.spec.matmul import MatmulOperand
 
