@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-from bitsynth.emit.constants import constant_arrays, load_constants
 from bitsynth.emit.lines import block, indented
 from bitsynth.emit.render import render
-from bitsynth.emit.statements import Scope
+from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bitsynth.emit.constants import constant_arrays, load_constants
 from bitsynth.emit.lines import array, block, indented, laid_out
-from bitsynth.emit.statements import Scope
+from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, Requirements, load
 from bitsynth.isa.step import Step

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from bitsynth.emit.lines import block, indented
 from bitsynth.emit.ordered_folds import STARTS, OrderedFolds, pointed
-from bitsynth.emit.rows import braced, names_of_row
-from bitsynth.emit.statements import Scope
+from bitsynth.emit.statements import Scope, braced, names_of_row
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType

@@ -1,4 +1,4 @@
-"""A layer of glue as C files that need nothing else: its constants, the runtime, self-test, CMake."""
+"""Layers of glue as C files that need nothing else: programs on elements, constants, the runtime, self-test, CMake."""
 
 from __future__ import annotations
 
@@ -9,17 +9,63 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.emit import plain
+from bitsynth.emit.elementwise import source
 from bitsynth.emit.glue_abi import ARRAYS, NUMBERS, GlueConstants, c_value
-from bitsynth.emit.glue_programs import FILE as PROGRAMS
-from bitsynth.emit.glue_programs import VARIABLES, program_source
 from bitsynth.emit.layer import POOL, elements, functions, refuses_codes, renamed, require_name, stored
+from bitsynth.emit.lines import laid_out
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import LAYOUT
 from bitsynth.emit.runtime_files import glue_files
 from bitsynth.files import marked
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load
+from bitsynth.kernel.elementwise.plain import EpilogueProgram, PlainProgram
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.spec import glue, words
+from bitsynth.spec.elementwise import ElementwiseSpec
+
+PROGRAMS_FILE = "bs_glue_programs.c"
+VARIABLES = PROGRAMS, WORDS = "bs_glue_programs", "bs_glue_greatest_words"
+"""The tables of programs, and of functions of packed words."""
+_UNIT = 16
+
+
+def program_source(programs: Sequence[ElementwiseProgram]) -> dict[str, str]:
+    """The file with `programs`, plain C of other specs, and the table of all that the runtime looks in."""
+    by_name = {p.spec.name: p for p in programs}
+    every = [by_name.get(spec.name) or PlainProgram(spec, _unit(spec)) for spec in glue.every()]
+    made = [plain.function(p, p.name) for p in every if isinstance(p, PlainProgram)]
+    lines = [
+        *([source(programs)] if programs else []),
+        '#include "bs_glue_call.h"',
+        f'#include "{plain.HEADER}"',
+        "",
+        *made,
+        *map(plain.words_function, words.every()),
+        "",
+        f"const struct bs_glue_program {PROGRAMS}[] = {{",
+        *(f"    {_entry(p)}," for p in every),
+        "};",
+        "",
+        f"bs_glue_words *const {WORDS}[] = {{",
+        "    NULL,",
+        *(f"    {x.name}," for x in words.every()),
+        "};",
+        "",
+    ]
+    return {PROGRAMS_FILE: laid_out("\n".join(lines))}
+
+
+def _unit(spec: ElementwiseSpec) -> int:
+    """Elements at once; those of a channel with a table of its own come one by one, as tables lie."""
+    return 1 if any(x.per == "channel" and x.count for x in spec.inputs) else _UNIT
+
+
+def _entry(program: EpilogueProgram) -> str:
+    first, out = program.spec.inputs[0].lane.bits // 8, program.spec.out_bits // 8
+    return f"{{{program.name}, {program.unit}, {first}, {out}}}"
+
 
 Example = tuple[Sequence[NDArray[Any]], NDArray[Any]]
 """Inputs (N, H, W, elements) and what a layer gives for them."""
@@ -92,7 +138,7 @@ class GlueText:
 
 def _sources() -> list[str]:
     """The files that may use the programs' instructions."""
-    return sorted([PROGRAMS, *(n for n in glue_files(threads=False) if n.endswith(".c"))])
+    return sorted([PROGRAMS_FILE, *(n for n in glue_files(threads=False) if n.endswith(".c"))])
 
 
 def _as_words(x: NDArray[Any]) -> NDArray[np.uint8]:

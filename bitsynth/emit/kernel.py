@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from bitsynth.emit.about import about, value_text
-from bitsynth.emit.constants import constant_arrays, load_constants
 from bitsynth.emit.flushes import Flushes
 from bitsynth.emit.inputs import blocks, spread
 from bitsynth.emit.lines import indented
@@ -20,19 +18,83 @@ from bitsynth.emit.packing import CODES, codes_of_word, ones, packing, packs_wor
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import kernel_header
-from bitsynth.emit.statements import Scope
+from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.emit.tables import tables, takes_tables
 from bitsynth.emit.terms import doublings, has_row_terms, makes_values, row_affines, row_terms, slope
 from bitsynth.files import marked
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
+from bitsynth.kernel.describe import input_text
 from bitsynth.kernel.forms_used import needs
+from bitsynth.kernel.inputs import Input
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.proof.multiples import proved_multiple
 from bitsynth.proof.proved import Proved
-from bitsynth.spec.matmul import MatmulSpec, affine
+from bitsynth.spec.matmul import MatmulOperand, MatmulSpec, affine
+
+_SHOWN = 16
+"""Most columns whose order is spelled out."""
+_METHODS = {
+    "popcount": "by counting bits",
+    "lookup": "by looking sums up in tables",
+    "pairs": "by looking sums of two rows up at once",
+    "multiply": "by multiplying 8-bit lanes",
+    "fip": "by multiplying sums of two 8-bit lanes",
+    "dot": "by dot products of 8-bit lanes",
+}
+
+
+def about(name: str, kernel: Kernel, spec: MatmulSpec, command: str = "") -> str:
+    """Return the text of the comment; `command` is the one that finds the kernel's program, "" to leave it out."""
+    of_rows, of_columns = ("weights", "activations") if kernel.swapped else ("activations", "weights")
+    rows, columns = (
+        f"{kernel.rows} row{'s' * (kernel.rows > 1)} of {of_rows}",
+        f"{kernel.columns} columns of {of_columns}",
+    )
+    lines = [
+        f"{name}: exact int32 products of {spec.act} activations and {spec.wgt} weights, {_METHODS[kernel.method]}.",
+        "",
+        f"  computes  c (m x n) = activations (m x k) times weights (k x n), for k up to {spec.k_max:,}",
+        f"  tile      {rows} x {columns}; a step is {kernel.k_step} positions of k",
+        f"  row       {_bytes(kernel.row_bytes)} a step: {_inputs(kernel, 'a')}",
+        f"  column    {_bytes(kernel.column_bytes)} a step: {_inputs(kernel, 'w')}",
+        f"  columns   lie next to each other, {_order(kernel.slots)}, {_bytes(kernel.slot_bytes)} each",
+    ]
+    if kernel.bit_axis == "outer":
+        lines.append("  planes    all steps of a plane lie before those of the next")
+    if command:
+        lines.append(f"  command   {command}")
+    return "\n".join([*lines, "", "From a kernel whose proof was checked."])
+
+
+def _order(slots: Sequence[int]) -> str:
+    if list(slots) == sorted(slots):
+        return "in order"
+    return (
+        f"in the order {' '.join(map(str, slots))}" if len(slots) <= _SHOWN else "in the order of `slots` in the source"
+    )
+
+
+def value_text(operand: MatmulOperand) -> str:
+    """The value of a code, in C."""
+    scaled = "code" if operand.scale == 1 else f"{operand.scale} * code"
+    return f"{scaled} {'+' if operand.offset > 0 else '-'} {abs(operand.offset)}" if operand.offset else scaled
+
+
+def _bytes(count: int) -> str:
+    return f"{count} byte{'s' * (count > 1)}"
+
+
+def _inputs(kernel: Kernel, letter: str) -> str:
+    """The content of a side's inputs; those that passes share are named once."""
+    of_rows = letter == "a"
+    bits = kernel.row_bits if of_rows else kernel.column_bits
+    sides: list[Sequence[Input]] = [p.rows if of_rows else p.columns for p in kernel.passes]
+    shared = [x for side in dict.fromkeys(map(tuple, sides)) for x in side]
+    return "; ".join(input_text(x, bits, kernel.input_bytes(x), kernel.code_bytes) for x in shared)
+
 
 _SUMMED, _SUM_BYTES = 64, 8
 """Codes whose sum C makes at once, and bytes of what it keeps of each vector's."""

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.about import value_text
 from bitsynth.emit.depthwise import DepthwiseSource
-from bitsynth.emit.kernel import CSource
+from bitsynth.emit.kernel import CSource, value_text
 from bitsynth.emit.layer_program import LayerPrograms, program_source
 from bitsynth.emit.lines import laid_out
 from bitsynth.emit.render import render

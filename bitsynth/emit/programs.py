@@ -11,8 +11,7 @@ from bitsynth.emit.lines import declared
 from bitsynth.emit.ordered import OrderedSteps
 from bitsynth.emit.overwriting import early_values, in_place
 from bitsynth.emit.places import InputPlaces
-from bitsynth.emit.rows import braced, names_of_row
-from bitsynth.emit.statements import Scope
+from bitsynth.emit.statements import Scope, braced, names_of_row
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from bitsynth.emit.lines import block
 from bitsynth.errors import SpecError
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
-from bitsynth.isa.step import Step
+from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import WORD, VecType
+from bitsynth.kernel.forms_used import constant_load
 from bitsynth.kernel.in_order.halves import stays_in_word
+from bitsynth.kernel.program import Kernel
 
 Rename = Callable[[str], str]
 _ONE_CALL = re.compile(r"\w+\([^()]*\)", re.ASCII)
@@ -184,3 +187,35 @@ class Scope:
             return []
         self.macros["PIN"] = f"#define PIN(x) {text.format(x='x').removesuffix(';')}"
         return [f"PIN({name});"]
+
+
+def constant_arrays(constants: Sequence[Constant], prefix: str) -> list[tuple[str, list[str]]]:
+    """The declaration of each constant's array, and its lanes."""
+    kinds = [(c, VecType.parse(c.type)) for c in constants]
+    return [
+        (f"static const {kind:c} {prefix}_{c.name}[{len(c.lanes)}]", [_literal(x) for x in c.lanes])
+        for c, kind in kinds
+    ]
+
+
+def _literal(x: int) -> str:
+    """`x` in C; compilers warn of plain numbers too large for every signed type."""
+    return f"UINT64_C({x})" if x >= 1 << 63 else str(x)
+
+
+def load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant], prefix: str) -> list[str]:
+    """Constants are kept in memory order and loaded as what they are used at."""
+    kinds = [(c.name, VecType.parse(c.type)) for c in constants]
+    return [scope.load(constant_load(isa, kind).name, name, f"{prefix}_{name}") for name, kind in kinds]
+
+
+def names_of_row(group: int) -> Rename:
+    """C names of one row, or of a group of rows: its accumulators carry its number."""
+    return lambda name: f"{name}_{group}" if name.startswith("acc") else name
+
+
+def braced(kernel: Kernel, group: int, lines: Sequence[str]) -> list[str]:
+    """The statements of a row, or of rows together, which are named if there are others."""
+    first, *rest = block("", lines)
+    rows = " and ".join(map(str, kernel.rows_of(group)))
+    return [f"{first} /* row{'s' * (kernel.together > 1)} {rows} */" if kernel.rows > 1 else first, *rest]

@@ -7,9 +7,8 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from bitsynth.emit.constants import constant_arrays, load_constants
 from bitsynth.emit.packing import packing
-from bitsynth.emit.statements import Scope
+from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.inputs import Build, Table
 from bitsynth.kernel.program import ORDERS, Kernel

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.runtime_abi import symbol
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.layers import fork_safety
 from bitsynth.layers.library import library
 from bitsynth.layers.packed import PackedLayer
-from bitsynth.layers.pool import Pool, pool_of
+from bitsynth.layers.pool import Pool, pool_of, register_for_fork
 from bitsynth.run.encode import encode
 from bitsynth.run.memory import aligned
 from bitsynth.run.runner import Runner
@@ -36,7 +35,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self.arena, self.lock = np.zeros(0, np.uint8), Lock()
-        fork_safety.register(self)
+        register_for_fork(self)
 
     def after_fork(self) -> None:
         """Let go of the lock: the thread that held it is not in a forked process."""

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from threading import Lock, get_ident
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.layers import fork_safety
 from bitsynth.run.runner import Runner
 from bitsynth.spec.options import MOST_THREADS
+
+
+class Forked(Protocol):
+    """An object that another thread may be using when this process forks."""
+
+    def after_fork(self) -> None:
+        """Reset to the state in which nobody uses it."""
+
+
+_living: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def register_for_fork(thing: Forked) -> None:
+    """Reset `thing`, while it lives, in every process forked from now on."""
+    _living.add(thing)
+
+
+def _reset_all() -> None:
+    for thing in _living:
+        thing.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_all)
+
 
 _ONE_THREAD = nullcontext(0)
 
@@ -33,7 +58,7 @@ class Pool:
         self._turn, self._address, self._closed = Lock(), 0, False
         self._user: int | None = None
         self._end: weakref.finalize[..., Pool] | None = None
-        fork_safety.register(self)
+        register_for_fork(self)
 
     def __repr__(self) -> str:
         return f"<bitsynth Pool of {self.threads} threads{', closed' if self._closed else ''}>"

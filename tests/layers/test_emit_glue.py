@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from bitsynth import SpecError, runtime, toolchain
 from bitsynth.cli import main
 from bitsynth.cli.glue_text import glue_of
+from bitsynth.emit.glue import program_source
 from bitsynth.emit.glue_abi import ARRAYS, ENUMS, INPUTS, NUMBERS
-from bitsynth.emit.glue_programs import program_source
 from bitsynth.emit.lines import WIDTH
 from bitsynth.emit.runtime_files import glue_call_source, glue_files, runtime_files
 from bitsynth.errors import ToolError

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from bitsynth import toolchain
 from bitsynth.emit.elementwise import needs
+from bitsynth.emit.glue import program_source
 from bitsynth.emit.glue_abi import GlueConstants
-from bitsynth.emit.glue_programs import program_source
 from bitsynth.emit.runtime_files import glue_call_source, glue_files
 from bitsynth.errors import SpecError
 from bitsynth.host import features

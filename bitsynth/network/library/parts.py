@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from bitsynth.emit import elementwise
 from bitsynth.emit.depthwise import DepthwiseSource
-from bitsynth.emit.glue_programs import VARIABLES, program_source
+from bitsynth.emit.glue import VARIABLES, program_source
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import functions
 from bitsynth.emit.layer_program import epilogue_source
