@@ -34,8 +34,7 @@ from bitsynth.layers.pool import check_threads
 from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
 from bitsynth.layers.scheduled import LayerKernel, scheduled_kernel, with_quickest_rows
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.layers.tuned.find import known_for
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask, known_for
 from bitsynth.layers.widening import OF_BYTES, problem, widened, widenings
 from bitsynth.progress import Progress, to_stderr
 from bitsynth.schedule import predicted

@@ -12,8 +12,7 @@ from bitsynth.layers.candidates import Candidate, Fits, cpu_for
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.planning import ranked
 from bitsynth.layers.schedule import LayerSchedule, gathers
-from bitsynth.layers.tuned.find import known_for
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask, known_for
 
 Params = dict[str, Any]
 BLOCKS = (0, 32, 64, 128, 256, 512, 1024)

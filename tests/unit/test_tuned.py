@@ -19,13 +19,11 @@ from bitsynth.host import facts, features, placement
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers import Conv2d
+from bitsynth.layers import tuned as find_module
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import default_of
 from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
-from bitsynth.layers.tuned import find as find_module
-from bitsynth.layers.tuned.files import path_of, read, store
-from bitsynth.layers.tuned.find import known_for
-from bitsynth.layers.tuned.record import TuningRecord, TuningTask
+from bitsynth.layers.tuned import TuningRecord, TuningTask, known_for, path_of, read, store
 from bitsynth.store import kernels
 
 SHIPPED = sorted(paths.shipped_schedules().glob("*/*.json"))
