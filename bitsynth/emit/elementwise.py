@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bitsynth.emit.lines import array, block, indented, laid_out
+from bitsynth.emit.lines import array, block, indented, lay_out
 from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, Requirements, load
@@ -49,7 +49,7 @@ def source(programs: Sequence[ElementwiseProgram]) -> str:
     functions = [function(p, scope, p.name) for p in programs]
     head = [f"#include <{isa.table.header}>", "#include <stddef.h>", "#include <stdint.h>", "#include <string.h>", ""]
     declared = [f"void {p.name}({PARAMETERS});" for p in programs]
-    return laid_out("\n".join([*head, *sorted(scope.macros.values()), *declared, *functions, ""]))
+    return lay_out("\n".join([*head, *sorted(scope.macros.values()), *declared, *functions, ""]))
 
 
 def function(program: ElementwiseProgram, scope: Scope, name: str, *, static: bool = False) -> str:

@@ -12,8 +12,16 @@ from numpy.typing import NDArray
 from bitsynth.emit import plain
 from bitsynth.emit.elementwise import source
 from bitsynth.emit.glue_abi import ARRAYS, NUMBERS, GlueConstants, c_value
-from bitsynth.emit.layer import POOL, elements, functions, refuses_codes, renamed, require_name, stored
-from bitsynth.emit.lines import laid_out
+from bitsynth.emit.layer import (
+    POOL,
+    elements,
+    list_functions,
+    refuses_codes,
+    rename_symbols,
+    require_name,
+    stored_ctype,
+)
+from bitsynth.emit.lines import lay_out
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import LAYOUT
 from bitsynth.emit.runtime_files import glue_files
@@ -31,7 +39,7 @@ VARIABLES = PROGRAMS, WORDS = "bs_glue_programs", "bs_glue_greatest_words"
 _UNIT = 16
 
 
-def program_source(programs: Sequence[ElementwiseProgram]) -> dict[str, str]:
+def glue_program_source(programs: Sequence[ElementwiseProgram]) -> dict[str, str]:
     """The file with `programs`, plain C of other specs, and the table of all that the runtime looks in."""
     by_name = {p.spec.name: p for p in programs}
     every = [by_name.get(spec.name) or PlainProgram(spec, _unit(spec)) for spec in glue.every()]
@@ -54,7 +62,7 @@ def program_source(programs: Sequence[ElementwiseProgram]) -> dict[str, str]:
         "};",
         "",
     ]
-    return {PROGRAMS_FILE: laid_out("\n".join(lines))}
+    return {PROGRAMS_FILE: lay_out("\n".join(lines))}
 
 
 def _unit(spec: ElementwiseSpec) -> int:
@@ -91,7 +99,7 @@ class GlueText:
 
     def files(self) -> dict[str, str]:
         """File names and texts, marked as ours."""
-        shared, values = {**glue_files(threads=True), **program_source(self.programs)}, self._values()
+        shared, values = {**glue_files(threads=True), **glue_program_source(self.programs)}, self._values()
         own = {
             f"{self.name}.h": render("glue.h.j2", values),
             f"{self.name}.c": render("glue.c.j2", values),
@@ -99,8 +107,8 @@ class GlueText:
             f"{self.name}_selftest.c": render("glue_selftest.c.j2", values),
             "CMakeLists.txt": render("layer_cmake.j2", values),
         }
-        names = [*functions(shared), *VARIABLES, *(p.name for p in self.programs)]
-        return marked(own | shared | renamed(self.name, own | shared, names))
+        names = [*list_functions(shared), *VARIABLES, *(p.name for p in self.programs)]
+        return marked(own | shared | rename_symbols(self.name, own | shared, names))
 
     def _values(self) -> dict[str, Any]:
         isa, (inputs, want) = load(self.isa), self.example
@@ -116,7 +124,7 @@ class GlueText:
             "out_layout": c_value("out_layout", numbers["out_layout"]),
             "fields": [(name, c_value(name, value)) for name, value in numbers.items() if value],
             "refuses_codes": any(self._refuses(numbers, i) for i in range(len(inputs))),
-            "arrays": [(n, c, stored(c), elements(arrays[n], stored(c))) for n, c in ARRAYS if n in arrays],
+            "arrays": [(n, c, stored_ctype(c), elements(arrays[n], stored_ctype(c))) for n, c in ARRAYS if n in arrays],
             "inputs": [f"input_{i}" for i in range(len(inputs))] if len(inputs) > 1 else ["input"],
             "given": [elements(_as_words(x), "uint64_t") for x in inputs],
             "want": elements(_as_words(want), "uint64_t"),

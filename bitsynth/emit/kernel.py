@@ -34,7 +34,7 @@ from bitsynth.proof.multiples import proved_multiple
 from bitsynth.proof.proved import Proved
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec, affine
 
-_SHOWN = 16
+_MAX_LISTED_COLUMNS = 16
 """Most columns whose order is spelled out."""
 _METHODS = {
     "popcount": "by counting bits",
@@ -46,7 +46,7 @@ _METHODS = {
 }
 
 
-def about(name: str, kernel: Kernel, spec: MatmulSpec, command: str = "") -> str:
+def describe_kernel(name: str, kernel: Kernel, spec: MatmulSpec, command: str = "") -> str:
     """Return the text of the comment; `command` is the one that finds the kernel's program, "" to leave it out."""
     of_rows, of_columns = ("weights", "activations") if kernel.swapped else ("activations", "weights")
     rows, columns = (
@@ -73,7 +73,9 @@ def _order(slots: Sequence[int]) -> str:
     if list(slots) == sorted(slots):
         return "in order"
     return (
-        f"in the order {' '.join(map(str, slots))}" if len(slots) <= _SHOWN else "in the order of `slots` in the source"
+        f"in the order {' '.join(map(str, slots))}"
+        if len(slots) <= _MAX_LISTED_COLUMNS
+        else "in the order of `slots` in the source"
     )
 
 
@@ -156,7 +158,7 @@ class CSource:
     def files_by(self, command: str) -> dict[str, str]:
         """Return file names and texts, marked as ours; the header names the command that finds the kernel's program."""
         kernel, spec = self._of
-        values = {**self._values, "about": about(self.name, kernel, spec, command)}
+        values = {**self._values, "about": describe_kernel(self.name, kernel, spec, command)}
         return marked(
             {
                 f"{self.name}.h": render("kernel.h.j2", values) if command else self.header,
@@ -204,7 +206,7 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
     return {
         "name": name,
         "guard": name.upper() + "_H",
-        "about": about(name, kernel, spec),
+        "about": describe_kernel(name, kernel, spec),
         "isa": isa.table,
         "kernel": kernel,
         "spec": spec,

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.kernel import CSource, value_text
 from bitsynth.emit.layer_program import LayerPrograms, program_source
-from bitsynth.emit.lines import laid_out
+from bitsynth.emit.lines import lay_out
 from bitsynth.emit.render import render
-from bitsynth.emit.runtime_abi import ARRAYS, Number, c_value, complete
+from bitsynth.emit.runtime_abi import ARRAYS, Number, c_value, with_defaults
 from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.files import marked
@@ -127,15 +127,15 @@ class LayerText:
             **around,
         }
         files = own | shared
-        names = functions(shared) + re.findall(rf"\b{kernel.name}\w*", "".join(files.values()))
-        return marked(files | renamed(self.name, files, names))
+        names = list_functions(shared) + re.findall(rf"\b{kernel.name}\w*", "".join(files.values()))
+        return marked(files | rename_symbols(self.name, files, names))
 
     @cached_property
     def values(self) -> dict[str, Any]:
         """What the templates of a layer are rendered with."""
         kernel, runtime = self.kernel, runtime_files(threads=True)
         codes, per_word = _dense_codes(self.tested.weight, self.spec.wgt.bits)
-        numbers = complete(self.numbers)
+        numbers = with_defaults(self.numbers)
         return {
             "name": self.name,
             "guard": f"{self.name.upper()}_H",
@@ -187,7 +187,7 @@ def refuses_codes(last: int, bits: int, layout: Number) -> bool:
     return last + 1 < 1 << (bits if layout == "packed" else 8)
 
 
-def renamed(name: str, files: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+def rename_symbols(name: str, files: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     """Return a header that prefixes the C `names` with `name`, and the C files with an include of that header.
 
     Layers in one program have kernels and runtime functions of the same names, compiled with other options. The pool's
@@ -197,7 +197,7 @@ def renamed(name: str, files: Mapping[str, str], names: Sequence[str]) -> dict[s
     lines = [f"#define {old} {name}_{old}" for old in sorted({*names})]
     sources = {n: _including(header, text) for n, text in files.items() if n.endswith(".c") and n != POOL}
     about = "/* Names of this layer alone: include it before bs_layer.h. */"
-    return {header: laid_out("\n".join([about, *lines, ""])), **sources}
+    return {header: lay_out("\n".join([about, *lines, ""])), **sources}
 
 
 def _including(header: str, text: str) -> str:
@@ -223,7 +223,7 @@ def can_name(name: Any) -> bool:
     return re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name) is not None
 
 
-def functions(files: Mapping[str, str]) -> list[str]:
+def list_functions(files: Mapping[str, str]) -> list[str]:
     """Return the names of the runtime's functions, without those of the pool, which layers share."""
     headers = (text for n, text in files.items() if n.endswith(".h") and not n.startswith("bs_pool"))
     return [name for text in headers for name in re.findall(r"\b(bs_\w+)\(", text)]
@@ -240,7 +240,7 @@ def _dense_codes(weight: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint6
 
 def _initializers(arrays: Mapping[str, NDArray[Any]]) -> list[tuple[str, str, str, list[str]]]:
     """Of each array its name, its C type, the one it is written as, and its elements."""
-    return [(n, c, stored(c), elements(arrays[n], stored(c))) for n, c in ARRAYS if n in arrays]
+    return [(n, c, stored_ctype(c), elements(arrays[n], stored_ctype(c))) for n, c in ARRAYS if n in arrays]
 
 
 def _ctype(dtype: np.dtype[Any]) -> str:
@@ -248,7 +248,7 @@ def _ctype(dtype: np.dtype[Any]) -> str:
     return "float" if dtype.kind == "f" else f"{dtype.name}_t"
 
 
-def stored(ctype: str) -> str:
+def stored_ctype(ctype: str) -> str:
     """The C type that elements are written as: bytes go as words, fewer numbers for a compiler to read."""
     return "uint64_t" if ctype == "uint8_t" else ctype
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from bitsynth.emit import elementwise, plain
-from bitsynth.emit.lines import laid_out
+from bitsynth.emit.lines import lay_out
 from bitsynth.emit.render import render
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import load
@@ -67,7 +67,7 @@ def epilogue_source(name: str, program: EpilogueProgram, *, orders: bool = False
         scope = Scope(isa)
         values["function"] = elementwise.function(program, scope, f"{name}_finish", static=True)
         values |= {"header": f"<{isa.table.header}>", "macros": sorted(scope.macros.values())}
-    return {f"{name}.{end}": laid_out(render(f"layer_program.{end}.j2", values)) for end in "ch"}
+    return {f"{name}.{end}": lay_out(render(f"layer_program.{end}.j2", values)) for end in "ch"}
 
 
 def _blocks(program: EpilogueProgram) -> list[int]:

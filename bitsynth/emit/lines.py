@@ -17,7 +17,7 @@ _TABLES_MEET = re.compile(r"clang-format on \*/\n */\* clang-format off")
 _BETWEEN_TABLES = re.compile(r"^ */\* clang-format on \*/\n */\* clang-format off \*/\n", re.MULTILINE)
 
 
-def laid_out(text: str) -> str:
+def lay_out(text: str) -> str:
     """`text` with its long lines broken; tables that follow each other are one."""
     text = _BETWEEN_TABLES.sub("", text) if _TABLES_MEET.search(text) else text
     if max(map(len, text.split("\n"))) <= WIDTH:

@@ -31,7 +31,7 @@ WORD_CODES = 64
 CODES = 1152
 """Codes that are made of words at a time: whole words, and whole steps of every kernel that ships."""
 
-MOST = 1 << 14
+MAX_COMPARED_CODES = 1 << 14
 """Rows with one code that is not 0 that are compared: of greater steps those of the last code alone."""
 
 Polynomial = tuple[tuple[int, ...], ...]
@@ -182,7 +182,7 @@ def _products(terms: Sequence[int], bits: int) -> list[tuple[int, Polynomial]]:
 def check(kernel: Kernel, made: Packing) -> None:
     """Refuted if rows are packed otherwise than was proved: with one code that is not 0, and of several steps."""
     last, size = (1 << kernel.row_bits) - 1, kernel.k_step
-    chosen = range(1, last + 1) if last * size <= MOST else [last]
+    chosen = range(1, last + 1) if last * size <= MAX_COMPARED_CODES else [last]
     every = np.kron(np.array(chosen, np.uint8)[:, None], np.eye(size, dtype=np.uint8))
     several = _mixed(ROWS, STEPS * size, last)
     for codes in (every, several):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitsynth.emit.layer import LayerText
-from bitsynth.emit.lines import laid_out
+from bitsynth.emit.lines import lay_out
 from bitsynth.emit.render import render
 from bitsynth.files import marked
 from bitsynth.isa import architecture
@@ -38,7 +38,7 @@ class ProcessorsText:
         for file, template in tests.items():
             own[file] = f'#include "{first}_names.h"\n{render(template, values)}'
         cmake = {"CMakeLists.txt": render("layer_cmake.j2", values)}
-        found = marked({file: laid_out(text) for file, text in own.items()} | cmake)
+        found = marked({file: lay_out(text) for file, text in own.items()} | cmake)
         for layer in self._apart:
             found |= {f"{layer.name}/{file}": text for file, text in layer.library().items()}
         return found

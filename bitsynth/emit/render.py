@@ -50,4 +50,4 @@ def environment() -> jinja2.Environment:
 def render(template: str, values: Mapping[str, Any]) -> str:
     """The text of one of the templates; C is laid out."""
     text = environment().get_template(template).render(values)
-    return lines.laid_out(text) if template.endswith((".c.j2", ".h.j2")) else text
+    return lines.lay_out(text) if template.endswith((".c.j2", ".h.j2")) else text

@@ -66,7 +66,7 @@ ARRAYS = (
 """The arrays of `struct bs_layer` and the C types of their elements."""
 SHAPE = ("batch", "height", "width")
 """The numbers of `struct bs_shape`, all of them `size_t`."""
-_UNSAID: dict[str, Number] = {name: ENUMS[name].words[0] if name in ENUMS else 0 for name, _ in NUMBERS}
+_DEFAULTS: dict[str, Number] = {name: ENUMS[name].words[0] if name in ENUMS else 0 for name, _ in NUMBERS}
 
 
 def symbol(kernel: str, what: str) -> str:
@@ -74,9 +74,9 @@ def symbol(kernel: str, what: str) -> str:
     return f"{kernel}_layer_{what}"
 
 
-def complete(numbers: Mapping[str, Number]) -> dict[str, Number]:
+def with_defaults(numbers: Mapping[str, Number]) -> dict[str, Number]:
     """All numbers of a layer: those that are not given are 0, or the first word."""
-    return _UNSAID | dict(numbers)
+    return _DEFAULTS | dict(numbers)
 
 
 def described(numbers: Mapping[str, Number], starts: Mapping[str, int]) -> list[int]:
@@ -84,7 +84,7 @@ def described(numbers: Mapping[str, Number], starts: Mapping[str, int]) -> list[
 
     `starts` has where each array begins among the constants, in bytes; those it lacks are NULL.
     """
-    given = complete(numbers)
+    given = with_defaults(numbers)
     sizes = [ENUMS[name].number(str(given[name])) if name in ENUMS else int(given[name]) for name, _ in NUMBERS]
     return [*sizes, *(starts.get(name, -1) for name, _ in ARRAYS), *(0 for _ in SHAPE)]
 

@@ -22,7 +22,7 @@ from bitsynth.layers.constants import has_joined_taps
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.layers.widening import widened
+from bitsynth.layers.widening import widen_operands
 from bitsynth.schedule.cost import sustained_per_128_mac
 from bitsynth.spec.matmul import MatmulSpec
 
@@ -321,7 +321,7 @@ class Estimate:
     @property
     def _sums_rows(self) -> bool:
         """Whether codes packed as bytes, or wider, are summed then; what other rows cost has their sums in it."""
-        computed = widened(self.layer, self.candidate.operands)
+        computed = widen_operands(self.layer, self.candidate.operands)
         return _sums_codes(self._kernel, computed.product(self._kernel.isa))
 
     @property

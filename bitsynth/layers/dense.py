@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.conv import Conv2d
-from bitsynth.layers.epilogues.base import of_channels
+from bitsynth.layers.epilogues.base import broadcast_to_channels
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.layer import Call, Results
 from bitsynth.layers.packed import Description
@@ -63,7 +63,7 @@ class Dense(Conv2d):
             # Idle features have code 0 on both sides.
             check_zero_point(zero_point := options.get("zero_point", 0))
             off = self._flat.idle * wgt.value(0) * (act.value(0) - zero_point)
-            bias = of_channels("bias", whole_array(options.get("bias", 0), "bias"), len(values), np.int32)
+            bias = broadcast_to_channels("bias", whole_array(options.get("bias", 0), "bias"), len(values), np.int32)
             options["bias"] = bias.astype(np.int64) - off
         super().__init__(values[:, :, None, None], act_bits, w_bits, **{"image": (1, TYPICAL_BATCH), **options})
 

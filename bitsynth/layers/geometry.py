@@ -7,7 +7,7 @@ from typing import Any
 
 from bitsynth.errors import SpecError
 
-_MOST = (1 << 15) - 1
+_MAX_PIXELS = (1 << 15) - 1
 """Pixels of a window, its strides and its edges."""
 Pair = int | tuple[int, int]
 
@@ -110,9 +110,9 @@ def padding_of(
 def pair(name: str, value: Any, least: int) -> tuple[int, int]:
     """`value` for height and width; SpecError unless whole numbers of at least `least`."""
     both = tuple(value) if isinstance(value, tuple | list) else (value, value)
-    if len(both) != 2 or not all(type(x) is int and least <= x <= _MOST for x in both):
+    if len(both) != 2 or not all(type(x) is int and least <= x <= _MAX_PIXELS for x in both):
         same = ", or 'same'" if name == "padding" else ""
-        raise SpecError(f"{name} must be a whole number from {least} to {_MOST:,}, or two{same}, not {value!r}")
+        raise SpecError(f"{name} must be a whole number from {least} to {_MAX_PIXELS:,}, or two{same}, not {value!r}")
     return both[0], both[1]
 
 

@@ -28,8 +28,8 @@ from bitsynth.layers.epilogues import (
     check_epilogue,
     kept_type,
 )
-from bitsynth.layers.epilogues.base import of_channels, residual_operand
-from bitsynth.layers.epilogues.finishing import Finishing, finishing
+from bitsynth.layers.epilogues.base import broadcast_to_channels, residual_operand
+from bitsynth.layers.epilogues.finishing import Finishing, choose_finishing
 from bitsynth.layers.epilogues.self_test import self_test_epilogue
 from bitsynth.layers.planning import GIVEN, LayerPlan
 from bitsynth.layers.words import Packed, packed_words
@@ -72,10 +72,10 @@ class PackedLayer:
         check_epilogue(self.epilogue, spec.out_layout)
         check_encoding(self.epilogue, spec.out_encoding)
         channels = spec.geometry.out_channels
-        added = of_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
+        added = broadcast_to_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
         object.__setattr__(self, "bias", bias := added.astype(np.int64))
         computed = self._computed_codes()
-        finish = finishing(kernel, self.plan.computed, computed, bias, self.epilogue)
+        finish = choose_finishing(kernel, self.plan.computed, computed, bias, self.epilogue)
         whole = self._constants(finish, computed, bias)
         object.__setattr__(self, "programs", finish.programs)
         object.__setattr__(self, "constants", whole)

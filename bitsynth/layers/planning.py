@@ -34,8 +34,8 @@ from bitsynth.layers.pool import check_threads
 from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
 from bitsynth.layers.scheduled import LayerKernel, scheduled_kernel, with_quickest_rows
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.layers.tuned import TuningTask, known_for
-from bitsynth.layers.widening import OF_BYTES, problem, widened, widenings
+from bitsynth.layers.tuned import TuningTask, find_tuned
+from bitsynth.layers.widening import OF_BYTES, find_problem, list_widenings, widen_operands
 from bitsynth.progress import Progress, to_stderr
 from bitsynth.schedule import predicted
 from bitsynth.schedule.quickest import ordered, quickest
@@ -43,7 +43,7 @@ from bitsynth.spec.matmul import INT32_MAX, MatmulSpec, affine
 from bitsynth.spec.options import KernelOptions, synth_command
 from bitsynth.store import kernels
 
-_CLOSE = 1.5
+_PREDICTED_WITHIN = 1.5
 """Times the fewest estimated cycles within which a method is predicted: those of shipped kernels are 0.8 to 1.25."""
 
 _LAST_ROW = 1.05
@@ -53,14 +53,14 @@ Compiled by gcc 12.2 it takes 3 % more than is predicted, where others take 1 % 
 """
 
 
-def fewest_predicted(ranked: Sequence[Estimate]) -> Estimate:
+def choose_by_prediction(ranked: Sequence[Estimate]) -> Estimate:
     """The estimate to take of those ranked by cycles: the first, or that of the method of fewest predicted cycles."""
     firsts = {_kind(x.candidate): x for x in reversed(ranked)}.values()
-    close = [each for each in firsts if each.cycles <= _CLOSE * ranked[0].cycles]
+    close = [each for each in firsts if each.cycles <= _PREDICTED_WITHIN * ranked[0].cycles]
     if len(close) == 1 or not all(has_rules(each) for each in close):
         return ranked[0]
     return min(
-        map(as_predicted, close),
+        map(predict, close),
         key=lambda each: each.cycles * (_LAST_ROW if each.candidate.entry.kernel.beside else 1),
     )
 
@@ -75,7 +75,7 @@ def has_rules(estimate: Estimate) -> bool:
     return load_table(estimate.candidate.isa).cpu[estimate.cpu_name].issue is not None
 
 
-def as_predicted(estimate: Estimate) -> Estimate:
+def predict(estimate: Estimate) -> Estimate:
     """The estimate with its sums on the scoreboard, and as many of its rows as are quickest there."""
     kernel = msgspec.structs.replace(estimate.candidate.entry.kernel, rows=estimate.rows)
     return replace(estimate, rows=quickest(kernel, estimate.cpu_name).rows, sums_model=_predicted, counted=True)
@@ -103,7 +103,7 @@ def solve_missing(spec: LayerSpec, isa: str, schedule: LayerSchedule | None, pro
     """
     if schedule:
         wanted = schedule.isa, schedule.kernel_options
-        spec = widened(spec, schedule.operands)
+        spec = widen_operands(spec, schedule.operands)
         known = cached_entry(schedule, spec.act, spec.wgt) is not None
     else:
         wanted = widest(isa), OPTIONS
@@ -142,7 +142,7 @@ class LayerPlan:
 
     def __post_init__(self) -> None:
         check_threads(self.threads)
-        object.__setattr__(self, "computed", widened(self.spec, self.schedule.operands))
+        object.__setattr__(self, "computed", widen_operands(self.spec, self.schedule.operands))
         kernel = scheduled_kernel(self.schedule, self.computed.act, self.computed.wgt, self.cpu)
         object.__setattr__(self, "kernel", kernel)
         if self.spec.geometry.depth > self.k_max:
@@ -239,7 +239,7 @@ def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, th
     if schedule.method == DEPTHWISE:
         kept = LayerPlan(spec, schedule, origin, isa, threads, cpu) if origin == GIVEN else None
         return kept or plan(spec, isa=isa, cpu=asked, threads=threads)
-    wide = widened(spec, schedule.operands)
+    wide = widen_operands(spec, schedule.operands)
     entry = cached_entry(schedule, wide.act, wide.wgt)
     if origin == GIVEN or (entry and schedule.isa in sets_for(isa) and runs_here(entry)):
         return LayerPlan(spec, schedule, origin, isa, threads, cpu)
@@ -263,7 +263,7 @@ def _chosen(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSch
     task = TuningTask(here, spec.act.bits, spec.wgt.bits, spec.geometry, spec.typical_image, threads)
     passed_over: dict[str, None] = {}
     for n in dict.fromkeys((threads, 1)):
-        for known, why_not in known_for(msgspec.structs.replace(task, threads=n), cpu):
+        for known, why_not in find_tuned(msgspec.structs.replace(task, threads=n), cpu):
             if missed := why_not or _misfit(spec, known.schedule):
                 passed_over[f"what was tuned on {known.processor} {missed}"] = None
                 continue
@@ -277,7 +277,7 @@ def _chosen(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSch
 
 def _misfit(spec: LayerSpec, schedule: LayerSchedule) -> str:
     """Why a layer of these widths, but of other encodings, does not have the schedule; "" if it does."""
-    why = problem(spec, schedule.operands) if schedule.operands else None
+    why = find_problem(spec, schedule.operands) if schedule.operands else None
     return f"has wider operands: {why}" if why else ""
 
 
@@ -294,7 +294,7 @@ def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "")
         if not found:
             raise
     else:
-        found.append(fewest_predicted(every))
+        found.append(choose_by_prediction(every))
     best = with_quickest_rows(spec, min(found, key=lambda x: x.cycles).schedule, cpu)
     return best.among(threads, spec.out_rows)
 
@@ -330,7 +330,7 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -
 def _of_wider_operands(spec: LayerSpec, isa: str, fits: Fits | None) -> Iterator[Candidate]:
     """Of kernels that differ in their operands alone, the first."""
     seen = set()
-    for operands, wide in widenings(spec):
+    for operands, wide in list_widenings(spec):
         for candidate in candidates(wide.act, wide.wgt, isa, fits, OF_BYTES):
             same = candidate.isa, candidate.kernel_options, *candidate.entry.cost.cycles.values()
             if same not in seen:

@@ -11,7 +11,7 @@ from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule, gathers
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.weight_zeros import plain_product
-from bitsynth.layers.widening import widened
+from bitsynth.layers.widening import widen_operands
 from bitsynth.matmul import MatmulKernel, cached_kernel
 from bitsynth.schedule.quickest import quickest
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
@@ -47,7 +47,7 @@ def with_quickest_rows(spec: LayerSpec, schedule: LayerSchedule, cpu: str) -> La
     """The schedule with as many of its rows as are quickest in the order of `cpu`, which wants registers too."""
     if schedule.method == DEPTHWISE or cpu not in load(schedule.isa).table.in_order:
         return schedule
-    computed = widened(spec, schedule.operands)
+    computed = widen_operands(spec, schedule.operands)
     found = scheduled_kernel(schedule, computed.act, computed.wgt, cpu)
     assert isinstance(found, MatmulKernel)
     return msgspec.structs.replace(schedule, rows=quickest(found.entry.kernel, cpu).rows)

@@ -22,7 +22,7 @@ from bitsynth.layers.candidates import cached_entry, runs_here
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.layers.widening import widened
+from bitsynth.layers.widening import widen_operands
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.store.entry import Entry
 
@@ -51,7 +51,7 @@ class TuningTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def entry(self, schedule: LayerSchedule) -> Entry:
         """The cached kernel that `schedule` runs, wherever that may be; NoKernel if there is none."""
-        layer = widened(self.layer(), schedule.operands)
+        layer = widen_operands(self.layer(), schedule.operands)
         if (entry := cached_entry(schedule, layer.act, layer.wgt)) is None:
             raise NoKernel(f"the kernel of {schedule} is gone from the cache; tune again")
         return entry
@@ -171,7 +171,7 @@ def warn(what: str) -> None:
 _REMEDY = "`bitsynth tune` makes it anew"
 
 
-def known_for(task: TuningTask, cpu: str = "") -> Iterator[tuple[TuningRecord, str]]:
+def find_tuned(task: TuningTask, cpu: str = "") -> Iterator[tuple[TuningRecord, str]]:
     """The user's and the shipped records of `task`, the newest first, each with why it is not taken, or "".
 
     If this processor runs the instruction set, only those of its own kind are: what is fast on one need not be on

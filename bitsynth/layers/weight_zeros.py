@@ -28,7 +28,7 @@ def weights_of(bits: int, encoding: str, zero: int) -> MatmulOperand:
     return MatmulOperand(bits, Encoding.SIGNED) if zero == 1 << (bits - 1) else given
 
 
-def less_zero(values: NDArray[Any], bits: int, zero: int) -> NDArray[Any]:
+def subtract_zero_point(values: NDArray[Any], bits: int, zero: int) -> NDArray[Any]:
     """Weights less their zero point; SpecError for those that are no codes of so many bits, if there is one."""
     if not zero:
         return values

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from bitsynth import SpecError, runtime, toolchain
 from bitsynth.cli import main
 from bitsynth.cli.glue_text import glue_of
-from bitsynth.emit.glue import program_source
+from bitsynth.emit.glue import glue_program_source
 from bitsynth.emit.glue_abi import ARRAYS, ENUMS, INPUTS, NUMBERS
 from bitsynth.emit.lines import WIDTH
 from bitsynth.emit.runtime_files import glue_call_source, glue_files, runtime_files
@@ -50,7 +50,7 @@ def selftest(files, name):
 
 def sources(name, **threads):
     """The C of glue on an instruction set, and what runs it by numbers."""
-    return {**glue_files(**threads), **glue_call_source(), **program_source(programs(name))}
+    return {**glue_files(**threads), **glue_call_source(), **glue_program_source(programs(name))}
 
 
 def test_the_header_names_the_command():

@@ -86,4 +86,4 @@ def test_loops_of_two_steps_ask_for_nothing():
     first = Estimate(found, made, "direct", 4, "a53")
     assert first._waited(0.0, 1000.0) == 1000.0
     products = [x for x in ranked(made, "neon", cpu="a53") if x.candidate.method == "multiply"]
-    assert planning.fewest_predicted(products).schedule.columns_first
+    assert planning.choose_by_prediction(products).schedule.columns_first

@@ -19,7 +19,7 @@ _MOST_LEVELS = (1 << MAX_BITS) - 1
 _WANTED = f"thresholds must be integers (channels, 1 to {_MOST_LEVELS})"
 
 
-def of_channels(name: str, value: ArrayLike, channels: int, dtype: Any) -> NDArray[Any]:
+def broadcast_to_channels(name: str, value: ArrayLike, channels: int, dtype: Any) -> NDArray[Any]:
     """One number a channel as `dtype`; SpecError for what `value` does not hold."""
     given = np.asarray(value)
     kinds = "iu" if np.dtype(dtype).kind == "i" else "iuf"
@@ -32,14 +32,14 @@ def of_channels(name: str, value: ArrayLike, channels: int, dtype: Any) -> NDArr
     return np.ascontiguousarray(made)
 
 
-def kept(value: ArrayLike, name: str) -> NDArray[Any]:
+def copy_read_only(value: ArrayLike, name: str) -> NDArray[Any]:
     """A read-only copy of an array, called `name` in errors, that the caller may edit later."""
     copy = plain_array(value, name).copy()
     copy.flags.writeable = False
     return copy
 
 
-def int32_sums(sums: Any) -> NDArray[np.int32]:
+def require_int32_sums(sums: Any) -> NDArray[np.int32]:
     """Sums (..., channels) as int32; SpecError for what are none."""
     given = plain_array(sums, "sums")
     if given.dtype.kind not in "iu" or not given.ndim:
@@ -49,7 +49,7 @@ def int32_sums(sums: Any) -> NDArray[np.int32]:
     return given.astype(np.int32)
 
 
-def whole(name: str, value: Any, low: int, high: int) -> int:
+def require_whole(name: str, value: Any, low: int, high: int) -> int:
     """`value`; SpecError unless it is a whole number from `low` to `high`."""
     if type(value) is not int or not low <= value <= high:
         raise SpecError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
@@ -58,11 +58,11 @@ def whole(name: str, value: Any, low: int, high: int) -> int:
 
 def code_range(bits: Any, signed: bool, low: Any, high: Any) -> tuple[int, int]:
     """The least and the greatest code of `bits` bits, within `low` and `high` if they are given."""
-    whole("bits", bits, 1, MAX_RESULT_BITS if signed else MAX_BITS)
+    require_whole("bits", bits, 1, MAX_RESULT_BITS if signed else MAX_BITS)
     least = -(1 << (bits - 1)) if signed else 0
     most = least + (1 << bits) - 1
-    first = least if low is None else whole("low", low, least, most)
-    last = most if high is None else whole("high", high, least, most)
+    first = least if low is None else require_whole("low", low, least, most)
+    last = most if high is None else require_whole("high", high, least, most)
     if first > last:
         raise SpecError(f"low is {low}, above high, {high}")
     return first, last
@@ -75,7 +75,7 @@ def code_type(bits: int, signed: bool) -> np.dtype[Any]:
     return np.dtype(np.int8 if bits <= MAX_BITS else np.int16)
 
 
-def levels(values: Any) -> NDArray[np.int64]:
+def parse_levels(values: Any) -> NDArray[np.int64]:
     """Thresholds (1 or channels, levels) as int64 in ascending order; those that are absent are masked.
 
     `values` are integers (levels,) or (1, levels) for all channels, or (channels, levels), some of them masked; or a
@@ -148,23 +148,23 @@ class Residual:
         if type(self.keep_sum) is not bool:
             raise SpecError(f"keep_sum is True or False, not {self.keep_sum!r}")
         span = (0, 0) if self.type == "float32" else (np.iinfo(self.type).min, np.iinfo(self.type).max)
-        whole("a residual's zero_point", self.zero_point, *map(int, span))
-        object.__setattr__(self, "scale", kept(self.scale, "a residual's scale"))
+        require_whole("a residual's zero_point", self.zero_point, *map(int, span))
+        object.__setattr__(self, "scale", copy_read_only(self.scale, "a residual's scale"))
 
 
 def factors(residual: Residual, channels: int, integers: bool) -> NDArray[Any]:
     """Its scale, a number a channel: int32, or float32; SpecError for a scale that is not of this kind."""
     if integers and residual.type == "float32":
         raise SpecError("a residual of float32 needs Rescale or Scale")
-    return of_channels("a residual's scale", residual.scale, channels, np.int32 if integers else np.float32)
+    return broadcast_to_channels("a residual's scale", residual.scale, channels, np.int32 if integers else np.float32)
 
 
-def with_residual(values: NDArray[Any], residual: Residual, elements: NDArray[Any]) -> NDArray[Any]:
+def add_residual(values: NDArray[Any], residual: Residual, elements: NDArray[Any]) -> NDArray[Any]:
     """int32 or float32 `values` (..., channels) with the residual's `elements`.
 
     What is beyond int32 wraps; float32 is rounded twice. SpecError for elements of another type or shape.
     """
-    elements = checked_residual(residual, elements, values.shape)
+    elements = check_residual(residual, elements, values.shape)
     scale = factors(residual, values.shape[-1], values.dtype.kind == "i")
     if values.dtype.kind == "i":
         more = scale.astype(np.int64) * (elements.astype(np.int64) - residual.zero_point)
@@ -176,7 +176,7 @@ def with_residual(values: NDArray[Any], residual: Residual, elements: NDArray[An
     return out
 
 
-def checked_residual(residual: Residual, elements: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+def check_residual(residual: Residual, elements: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     """`elements`; SpecError unless they are an array of the residual's type and of `shape`, floats all finite."""
     if isinstance(elements, np.ma.MaskedArray):
         raise SpecError("the residual is a masked array; fill its gaps first, with .filled()")
@@ -198,7 +198,7 @@ def residual_operand(residual: Residual | None, elements: Any, shape: tuple[int,
         return None
     if elements is None:
         raise SpecError(f"the layer's epilogue adds a residual: give one of {residual.type} {shape}")
-    return np.require(checked_residual(residual, elements, shape), requirements=("C", "ALIGNED"))
+    return np.require(check_residual(residual, elements, shape), requirements=("C", "ALIGNED"))
 
 
 class BaseEpilogue(ABC):
@@ -215,8 +215,8 @@ class BaseEpilogue(ABC):
         """
         if (residual is None) != (self.residual is None):
             raise SpecError("a residual is given where the epilogue has one, and nowhere else")
-        values = self._values(int32_sums(sums))
-        return values if self.residual is None or residual is None else with_residual(values, self.residual, residual)
+        values = self._values(require_int32_sums(sums))
+        return values if self.residual is None or residual is None else add_residual(values, self.residual, residual)
 
     def reference(self, sums: NDArray[Any], residual: NDArray[Any] | None = None) -> NDArray[Any]:
         """The results, by numpy: what the emitted C gives to the bit.
@@ -267,10 +267,10 @@ class CodesEpilogue(BaseEpilogue):
         if type(self.signed) is not bool:
             raise SpecError(f"signed is True or False, not {self.signed!r}")
         code_range(self.bits, self.signed, self.low, self.high)
-        whole("zero_point", self.zero_point, *code_range(self.bits, self.signed, None, None))
+        require_whole("zero_point", self.zero_point, *code_range(self.bits, self.signed, None, None))
 
 
-def keep(epilogue: BaseEpilogue, **names: str) -> None:
+def store_read_only(epilogue: BaseEpilogue, **names: str) -> None:
     """Put read-only copies, called so in errors, in the place of arrays that the caller may edit later."""
     for attribute, name in names.items():
-        object.__setattr__(epilogue, attribute, kept(getattr(epilogue, attribute), name))
+        object.__setattr__(epilogue, attribute, copy_read_only(getattr(epilogue, attribute), name))

@@ -21,7 +21,16 @@ from bitsynth.layers.constants import Offset
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogues.base import INT32, Residual
 from bitsynth.layers.epilogues.kinds import Epilogue, Scale, Thresholds, gives_codes, levels_of
-from bitsynth.layers.epilogues.lowering import ProgramInputs, Sums, adding, can_fold, folded, lowered, sums_of, values
+from bitsynth.layers.epilogues.lowering import (
+    ProgramInputs,
+    Sums,
+    accumulators_of_kernel,
+    can_fold,
+    fold_thresholds,
+    lower_epilogue,
+    lower_residual,
+    values_as_accumulators,
+)
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.scheduled import LayerKernel
 from bitsynth.layers.spec import LayerSpec
@@ -40,19 +49,19 @@ _LARGEST_UNIT = 128
 """The runtime's BS_LARGEST_UNIT."""
 
 
-def cheapest(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> _Found | None:
+def find_cheapest(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> _Found | None:
     """The stored program of fewest cycles, with its inputs."""
-    return min(_programs(kernel, wanted), key=lambda found: price(found[0]), default=None)
+    return min(_find_all(kernel, wanted), key=lambda found: price(found[0]), default=None)
 
 
-def _programs(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> Iterator[_Found]:
+def _find_all(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> Iterator[_Found]:
     """The stored programs of specs, with their inputs."""
     for spec, inputs in wanted:
-        if program := stored(kernel, spec):
+        if program := find_stored(kernel, spec):
             yield program, inputs
 
 
-def stored(kernel: LayerKernel, spec: ElementwiseSpec) -> ElementwiseProgram | None:
+def find_stored(kernel: LayerKernel, spec: ElementwiseSpec) -> ElementwiseProgram | None:
     """The program of `spec` for the kernel's instruction set, or the one that set extends; None if none can be used."""
     proved = store.find(kernel.spec.isa, spec)
     found = proved.program if proved else None
@@ -63,7 +72,7 @@ def stored(kernel: LayerKernel, spec: ElementwiseSpec) -> ElementwiseProgram | N
     return found
 
 
-def in_order(program: EpilogueProgram | None) -> EpilogueProgram | None:
+def find_in_channel_order(program: EpilogueProgram | None) -> EpilogueProgram | None:
     """The program for elements in the order of channels; None if there is none."""
     if not isinstance(program, ElementwiseProgram):
         return program
@@ -98,19 +107,19 @@ def _can_join(program: EpilogueProgram) -> bool:
     return program.is_ordered and not one.planes and all(x.per != "row" for x in one.inputs)
 
 
-def by_fours(order: Sequence[int]) -> bool:
+def keeps_blocks(order: Sequence[int]) -> bool:
     """Whether places of each block have channels after each other, which are brought there together."""
     return all(channel == order[place // BLOCK * BLOCK] + place % BLOCK for place, channel in enumerate(order))
 
 
-def of_period(values: NDArray[Any], pixels: int) -> NDArray[Any]:
+def repeat_for_period(values: NDArray[Any], pixels: int) -> NDArray[Any]:
     """Values (count, channels) of each of a period's sums."""
     return np.tile(values, pixels)
 
 
-_NARROW = 32766
+_MAX_NARROW_LEVEL = 32766
 """The greatest threshold of programs that compare in 16 bits."""
-_SHORT = 32767
+_MAX_SHORT_SUM = 32767
 """The greatest sum, without signs, of programs that take its low 16 bits alone."""
 
 
@@ -170,7 +179,7 @@ class Finishing:
         grouped = {n: x.reshape(-1, g.groups, count) for n, x in inputs.items() if per[n] == "channel"}
         own: list[dict[str, NDArray[Any]]] = [{n: x[:, i] for n, x in grouped.items()} for i in range(g.groups)]
         if self.joined:
-            own = [{n: of_period(x, self.joined) for n, x in of.items()} for of in own]
+            own = [{n: repeat_for_period(x, self.joined) for n, x in of.items()} for of in own]
         made = [program.pack(count * max(1, self.joined), of) for of in own]
         shared = shared_numbers(program.spec, inputs)
         arrays: dict[str, NDArray[Any]] = {names[0]: np.concatenate(made)}
@@ -184,7 +193,7 @@ class Finishing:
         return {"tail": places.astype(np.int32)} if places.size else {}
 
 
-def finishing(
+def choose_finishing(
     kernel: LayerKernel,
     spec: LayerSpec,
     weight: Codes,
@@ -195,29 +204,29 @@ def finishing(
 
     A stored program of the microkernel's sums, or of values; plain C where there is none.
     """
-    found = _finishing(kernel, spec, weight, bias, epilogue)
-    ordered = replace(found, program=in_order(found.program) or found.program)
+    found = _choose(kernel, spec, weight, bias, epilogue)
+    ordered = replace(found, program=find_in_channel_order(found.program) or found.program)
     if isinstance(kernel, DepthwiseKernel):
         return ordered if found.residual else found
     joined = joined_pixels(spec, list(ordered.programs.by_field.values()))
     return replace(ordered, joined=joined) if joined or found.residual or found.tail(spec.geometry) else found
 
 
-def _finishing(
+def _choose(
     kernel: LayerKernel, spec: LayerSpec, weight: Codes, bias: NDArray[np.int64], epilogue: Epilogue | None
 ) -> Finishing:
     """The same, before it is known whether pixels are joined."""
     if epilogue is None:
         return Finishing(folds=_starts_from_columns(kernel))
-    own = values(spec, weight, bias)
+    own = values_as_accumulators(spec, weight, bias)
     if epilogue.residual is not None:
         return _with_residual(kernel, spec, own, epilogue, epilogue.residual)
     sums = [(False, own)]
     if isinstance(kernel, MatmulKernel):
         layer = kernel.entry.kernel, spec.product(kernel.spec.isa), spec.geometry, weight, Offset(bias, spec.zero_point)
         if can_fold(*layer):
-            sums.insert(0, (True, sums_of(*layer)))
-    return _made(kernel, spec, sums, epilogue)
+            sums.insert(0, (True, accumulators_of_kernel(*layer)))
+    return _finish_accumulators(kernel, spec, sums, epilogue)
 
 
 def _starts_from_columns(kernel: LayerKernel) -> bool:
@@ -229,24 +238,28 @@ def _with_residual(
     kernel: LayerKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue, residual: Residual
 ) -> Finishing:
     """A program that adds the residual to values in their place, and what takes those."""
-    one, added, after = adding(residual, epilogue, sums)
-    program = stored(kernel, one) or _plain(kernel, spec, one)
-    made = Finishing() if isinstance(epilogue, Scale) else _made(kernel, spec, [(False, after)], epilogue)
+    one, added, after = lower_residual(residual, epilogue, sums)
+    program = find_stored(kernel, one) or _plain(kernel, spec, one)
+    made = (
+        Finishing() if isinstance(epilogue, Scale) else _finish_accumulators(kernel, spec, [(False, after)], epilogue)
+    )
     return replace(made, folds=_starts_from_columns(kernel), residual=program, added=added)
 
 
-def _made(kernel: LayerKernel, spec: LayerSpec, sums: Sequence[tuple[bool, Sums]], epilogue: Epilogue) -> Finishing:
+def _finish_accumulators(
+    kernel: LayerKernel, spec: LayerSpec, sums: Sequence[tuple[bool, Sums]], epilogue: Epilogue
+) -> Finishing:
     """What makes results of the first of several sums for which there is a program, and whether that folds."""
     every = [(folds, x, n) for folds, x in sums for n in _planes(kernel, spec, epilogue)]
     bits = _bits(epilogue)
     for folds, x, n in every:
-        found = cheapest(kernel, wanted(epilogue, x, spec.geometry.out_channels, n))
-        if found and (epilogue.residual is None or by_fours(found[0].order)):
+        found = find_cheapest(kernel, propose_programs(epilogue, x, spec.geometry.out_channels, n))
+        if found and (epilogue.residual is None or keeps_blocks(found[0].order)):
             return Finishing(*found, bits, folds)
     return next(
         Finishing(_plain(kernel, spec, one), inputs, bits, folds)
         for folds, x, n in every
-        for one, inputs in wanted(epilogue, x, spec.geometry.out_channels, n)
+        for one, inputs in propose_programs(epilogue, x, spec.geometry.out_channels, n)
     )
 
 
@@ -266,13 +279,13 @@ def _words(kernel: LayerKernel, spec: LayerSpec) -> bool:
     return spec.out_layout == "packed" if isinstance(kernel, DepthwiseKernel) else makes_words(spec)
 
 
-def wanted(epilogue: Epilogue, sums: Sums, channels: int, planes: int) -> Iterator[AskedProgram]:
+def propose_programs(epilogue: Epilogue, sums: Sums, channels: int, planes: int) -> Iterator[AskedProgram]:
     """Specs that give the results of `epilogue`, the best first, and their inputs; as words if `planes` is not 0."""
     if isinstance(epilogue, Thresholds):
         given, rising = levels_of(epilogue, channels)
-        yield from _counting(folded(sums, given.T, rising), rising, sums, words=planes > 0)
+        yield from _counting(fold_thresholds(sums, given.T, rising), rising, sums, words=planes > 0)
     else:
-        yield from lowered(epilogue, sums, planes)
+        yield from lower_epilogue(epilogue, sums, planes)
 
 
 def _planes(kernel: LayerKernel, spec: LayerSpec, epilogue: Epilogue) -> tuple[int, ...]:
@@ -299,7 +312,7 @@ def _counting(
     every = np.concatenate([levels.clip(least, most), never])
     given = {"t": every} if rising.all() else {"t": every, "m": rising.astype(np.int32) - 1}
     yield specs.thresholds(len(every), words=words, row=sums.row, flip=not rising.all()), given
-    if rising.all() and np.abs(every.astype(np.int64)).max() <= _NARROW:
+    if rising.all() and np.abs(every.astype(np.int64)).max() <= _MAX_NARROW_LEVEL:
         yield specs.thresholds(len(every), words=words, narrow=True, row=sums.row), given
-        if sums.bound <= _SHORT and not sums.row:
+        if sums.bound <= _MAX_SHORT_SUM and not sums.row:
             yield specs.thresholds(len(every), words=words, narrow=True, short=True), given

@@ -14,12 +14,12 @@ from bitsynth.layers.epilogues.base import (
     BaseEpilogue,
     CodesEpilogue,
     Residual,
-    int32_sums,
-    keep,
-    kept,
-    levels,
-    of_channels,
-    whole,
+    broadcast_to_channels,
+    copy_read_only,
+    parse_levels,
+    require_int32_sums,
+    require_whole,
+    store_read_only,
 )
 from bitsynth.spec.matmul import MAX_BITS, Encoding, MatmulOperand, is_one_of, plain_array
 from bitsynth.spec.rescaling import FIXED_SHIFT
@@ -43,8 +43,8 @@ class Thresholds(BaseEpilogue):
     residual: Residual | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", levels(self.values))
-        keep(self, rising="rising")
+        object.__setattr__(self, "values", parse_levels(self.values))
+        store_read_only(self, rising="rising")
         if np.asarray(self.rising).dtype != np.bool_ or np.ndim(self.rising) > 1:
             raise SpecError(f"rising is True, False or an array of them, one a channel, not {self.rising!r}")
         self._check_residual(integers=True)
@@ -117,15 +117,15 @@ class Requantize(CodesEpilogue):
     residual: Residual | None = None
 
     def __post_init__(self) -> None:
-        keep(self, multiplier="multiplier")
-        whole("shift", self.shift, 0, _LARGEST_SHIFT)
+        store_read_only(self, multiplier="multiplier")
+        require_whole("shift", self.shift, 0, _LARGEST_SHIFT)
         if not is_one_of(self.rounding, ROUNDINGS):
             raise SpecError(f"rounding is one of {', '.join(ROUNDINGS)}, not {self.rounding!r}")
         self._check_codes()
         self._check_residual(integers=True)
 
     def _results(self, values: NDArray[Any]) -> NDArray[Any]:
-        multiplier = of_channels("multiplier", self.multiplier, values.shape[-1], np.int32)
+        multiplier = broadcast_to_channels("multiplier", self.multiplier, values.shape[-1], np.int32)
         product = values.astype(np.int64) * multiplier
         half = (1 << self.shift) >> 1
         if self.rounding == "even" and self.shift:
@@ -150,12 +150,12 @@ class FixedLine:
 
     def __post_init__(self) -> None:
         for name in ("multiplier", "summand"):
-            object.__setattr__(self, name, kept(getattr(self, name), name))
+            object.__setattr__(self, name, copy_read_only(getattr(self, name), name))
 
     def of(self, channels: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Multipliers and summands (channels,)."""
-        multiplier = of_channels("multiplier", self.multiplier, channels, np.int32).astype(np.int64)
-        return multiplier, of_channels("summand", self.summand, channels, np.int64)
+        multiplier = broadcast_to_channels("multiplier", self.multiplier, channels, np.int32).astype(np.int64)
+        return multiplier, broadcast_to_channels("summand", self.summand, channels, np.int64)
 
     def at(self, x: NDArray[np.int64]) -> NDArray[np.int64]:
         """What becomes of integers (..., channels)."""
@@ -187,8 +187,8 @@ class FixedPoint(BaseEpilogue):
     residual: Residual | None = None
 
     def __post_init__(self) -> None:
-        keep(self, least="least", most="most")
-        whole("bits", self.bits, 1, MAX_BITS)
+        store_read_only(self, least="least", most="most")
+        require_whole("bits", self.bits, 1, MAX_BITS)
         if self.residual is not None:
             raise SpecError("fixed-point codes have no residual")
         lines: tuple[Any, Any] = (self.line, self.then)
@@ -206,7 +206,7 @@ class FixedPoint(BaseEpilogue):
 
     def window(self, channels: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Between which sums are kept (channels,)."""
-        least, most = (of_channels(n, getattr(self, n), channels, np.int32) for n in ("least", "most"))
+        least, most = (broadcast_to_channels(n, getattr(self, n), channels, np.int32) for n in ("least", "most"))
         return least.astype(np.int64), most.astype(np.int64)
 
     @property
@@ -257,7 +257,7 @@ def _opened(values: NDArray[Any], gate: GateLine) -> NDArray[Any]:
     return made
 
 
-_GREAT = 2.0**60
+_MAX_GATED = 2.0**60
 """Times sums of int32 far from the end of float32."""
 
 
@@ -278,7 +278,7 @@ class Scale(BaseEpilogue):
     residual: Residual | None = None
 
     def __post_init__(self) -> None:
-        keep(self, scale="scale", bias="bias")
+        store_read_only(self, scale="scale", bias="bias")
         self._check_residual(integers=False)
 
     @property
@@ -324,7 +324,7 @@ class Rescale(CodesEpilogue):
     gate: GateLine | None = None
 
     def __post_init__(self) -> None:
-        keep(self, **({"scale": "scale"} if self.bias is None else {"scale": "scale", "bias": "bias"}))
+        store_read_only(self, **({"scale": "scale"} if self.bias is None else {"scale": "scale", "bias": "bias"}))
         self._check_codes()
         self._check_residual(integers=False)
         if self.gate is not None:
@@ -335,11 +335,11 @@ class Rescale(CodesEpilogue):
         if self.residual is not None or self.bias is None:
             raise SpecError("a gate wants a bias, and no residual")
         found = plain_array(gate, "gate")
-        if found.shape != (2,) or found.dtype.kind not in "iuf" or not (np.abs(found) < _GREAT).all():
-            raise SpecError(f"a gate is two numbers below {_GREAT:g}, not {gate!r}")
+        if found.shape != (2,) or found.dtype.kind not in "iuf" or not (np.abs(found) < _MAX_GATED).all():
+            raise SpecError(f"a gate is two numbers below {_MAX_GATED:g}, not {gate!r}")
         for value in map(np.asarray, (self.scale, self.bias)):
-            if value.dtype.kind not in "iuf" or not (np.abs(value.astype(np.float64)) < _GREAT).all():
-                raise SpecError(f"with a gate, scale and bias must be numbers below {_GREAT:g}")
+            if value.dtype.kind not in "iuf" or not (np.abs(value.astype(np.float64)) < _MAX_GATED).all():
+                raise SpecError(f"with a gate, scale and bias must be numbers below {_MAX_GATED:g}")
         object.__setattr__(self, "gate", (float(found[0]), float(found[1])))
 
     def _values(self, sums: NDArray[Any]) -> NDArray[Any]:
@@ -347,7 +347,7 @@ class Rescale(CodesEpilogue):
 
     def bounds(self, low: NDArray[Any], high: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Codes between which those of all sums from `low` to `high` (..., channels) lie, without a residual."""
-        first, last = (_scaled(self, int32_sums(x)) for x in (low, high))
+        first, last = (_scaled(self, require_int32_sums(x)) for x in (low, high))
         least, most = gated_bounds(first, last, self.gate)
         return self._results(least), self._results(most)
 
@@ -360,7 +360,7 @@ class Rescale(CodesEpilogue):
 def floats_of(epilogue: Scale | Rescale, channels: int) -> dict[str, NDArray[Any]]:
     """Scale and bias, float32 a channel each; no bias if there is none."""
     given = {"scale": epilogue.scale} | ({} if epilogue.bias is None else {"bias": epilogue.bias})
-    return {name: of_channels(name, value, channels, np.float32) for name, value in given.items()}
+    return {name: broadcast_to_channels(name, value, channels, np.float32) for name, value in given.items()}
 
 
 def _scaled(epilogue: Scale | Rescale, sums: NDArray[Any]) -> NDArray[Any]:

@@ -24,7 +24,7 @@ from bitsynth.errors import SpecError
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.constants import Offset, column_terms, padding_terms
-from bitsynth.layers.epilogues.base import INT32, Residual, factors, of_channels
+from bitsynth.layers.epilogues.base import INT32, Residual, broadcast_to_channels, factors
 from bitsynth.layers.epilogues.kinds import Epilogue, FixedLine, FixedPoint, Requantize, Rescale, Scale, floats_of
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.spec import LayerSpec
@@ -35,7 +35,7 @@ from bitsynth.spec.residual import ELEMENTS, added, rounded, scaled
 
 ProgramInputs = Mapping[str, NDArray[Any]]
 """Arrays (channels,) of the inputs of channels, () of what all elements share."""
-_SMALLEST = np.float32(2.0**-125)
+_MIN_HALVED_EXACTLY = np.float32(2.0**-125)
 """float32 numbers of this size or more are halved exactly."""
 
 
@@ -55,7 +55,7 @@ class Sums:
         return self.factor == 1 and not (self.columns.any() or self.shift or self.row)
 
 
-def lowered(
+def lower_epilogue(
     epilogue: Scale | Requantize | Rescale | FixedPoint, sums: Sums, planes: int
 ) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
     """Specs with arrays of their inputs that give the results of `epilogue`, as words if `planes` is not 0.
@@ -99,7 +99,9 @@ def _floats(epilogue: Scale | Rescale, sums: Sums, planes: int) -> Iterator[tupl
     given = floats_of(epilogue, len(columns))
     factors = given["scale"]
     moved = factors * np.float32(2.0**power)
-    if (power and not ((np.abs(factors) >= _SMALLEST) | (factors == 0)).all()) or not np.isfinite(moved).all():
+    if (power and not ((np.abs(factors) >= _MIN_HALVED_EXACTLY) | (factors == 0)).all()) or not np.isfinite(
+        moved
+    ).all():
         return
     inputs = {"m": moved.view(np.uint32)}
     value = Sum(row=sums.row, column=sums.row or bool(columns.any()))
@@ -122,7 +124,7 @@ def _floats(epilogue: Scale | Rescale, sums: Sums, planes: int) -> Iterator[tupl
 def _requantized(epilogue: Requantize, sums: Sums, codes: CodeForm) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
     """Of products s * (factor * m) + column * m, shifted further by the value's own shift: of 32 bits, or of 64."""
     limits = _limits(epilogue, codes)
-    multiplier = of_channels("multiplier", epilogue.multiplier, len(sums.columns), np.int32)
+    multiplier = broadcast_to_channels("multiplier", epilogue.multiplier, len(sums.columns), np.int32)
     given = [(int(m) * sums.factor, int(m) * int(c)) for m, c in zip(multiplier, sums.columns, strict=True)]
     half, shift = (1 << epilogue.shift) >> 1 << sums.shift, epilogue.shift + sums.shift
     even = epilogue.rounding == "even" and epilogue.shift > 0
@@ -218,7 +220,7 @@ def greatest(spec: MatmulSpec | LayerSpec, weight: Codes, offset: Offset) -> int
     return int((weights * max(map(abs, ends)) + np.abs(offset.bias)).max(initial=0))
 
 
-def folded(sums: Sums, thresholds: NDArray[np.int64], rising: NDArray[np.bool_]) -> NDArray[np.int32]:
+def fold_thresholds(sums: Sums, thresholds: NDArray[np.int64], rising: NDArray[np.bool_]) -> NDArray[np.int32]:
     """(levels, OC) sorted thresholds of sums that say what `thresholds` say of values.
 
     Those of a channel that is not `rising` (OC) are thresholds of -1 - sum: a value is below T exactly if its sum, with
@@ -237,23 +239,23 @@ def folded(sums: Sums, thresholds: NDArray[np.int64], rising: NDArray[np.bool_])
     return np.sort(found, axis=0).clip(INT32.min, INT32.max).astype(np.int32)
 
 
-def sums_of(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> Sums:
+def accumulators_of_kernel(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> Sums:
     """How values follow from the sums of a layer that `can_fold`."""
     terms, row = remaining(kernel, spec), row_affines(kernel, spec) != 0
     columns = np.zeros(len(weight), np.int64) if terms.factor == 1 else column_terms(spec, weight, offset)
     return Sums(terms.factor, columns, terms.shift, row, bound(kernel, spec, geometry, weight, offset))
 
 
-def values(spec: LayerSpec, weight: Codes, bias: NDArray[np.int64]) -> Sums:
+def values_as_accumulators(spec: LayerSpec, weight: Codes, bias: NDArray[np.int64]) -> Sums:
     """Values in the place of sums, where those cannot be told from them: as great as the weights allow."""
     most = min(greatest(spec, weight, Offset(bias, spec.zero_point)), int(INT32.max) - 1)
     return Sums(1, np.zeros(len(bias), np.int64), 0, False, most)
 
 
-_MOST = float(np.finfo(np.float32).max)
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
-def adding(residual: Residual, epilogue: Epilogue, sums: Sums) -> tuple[ElementwiseSpec, ProgramInputs, Sums]:
+def lower_residual(residual: Residual, epilogue: Epilogue, sums: Sums) -> tuple[ElementwiseSpec, ProgramInputs, Sums]:
     """The spec that adds the epilogue's residual to values `sums`, its inputs, and what values are then."""
     if isinstance(epilogue, Scale | Rescale):
         spec, inputs = scaled(ELEMENTS[residual.type]), _of_floats(residual, epilogue, sums)
@@ -275,7 +277,7 @@ def _of_floats(residual: Residual, epilogue: Scale | Rescale, sums: Sums) -> dic
     channels = len(sums.columns)
     given = {"bias": np.full(channels, -0.0, np.float32), **floats_of(epilogue, channels)}
     most = np.abs(given["scale"].astype(np.float64)) * sums.bound + np.abs(given["bias"].astype(np.float64))
-    if (most >= _MOST).any():
+    if (most >= _MAX_FLOAT32).any():
         raise SpecError("sums times scale may leave float32: with a residual, they may not")
     floats = {"m": given["scale"], "b": given["bias"], "f": factors(residual, channels, integers=False)}
     zero = np.array(residual.zero_point, np.int32)

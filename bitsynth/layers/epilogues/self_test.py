@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
-from bitsynth.layers.epilogues.base import INT32, factors, of_channels
+from bitsynth.layers.epilogues.base import INT32, broadcast_to_channels, factors
 from bitsynth.layers.epilogues.kinds import (
     Epilogue,
     FixedPoint,
@@ -41,7 +41,7 @@ def _without_residual(epilogue: Epilogue, channels: int) -> SelfTestEpilogue:
         return _thresholds(epilogue, channels)
     if isinstance(epilogue, Requantize):
         numbers = {"shift": epilogue.shift, "even": int(epilogue.rounding == "even"), **_codes(epilogue)}
-        multiplier = of_channels("multiplier", epilogue.multiplier, channels, np.int32)
+        multiplier = broadcast_to_channels("multiplier", epilogue.multiplier, channels, np.int32)
         return SelfTestEpilogue("requantize", epilogue.out_type, numbers, {"multiplier": multiplier})
     if isinstance(epilogue, Rescale):
         arrays = floats_of(epilogue, channels)

@@ -120,7 +120,7 @@ def codes_of(channels: int, bits: int | Quantization, encoding: str, layout: str
     return Activations(channels, MatmulOperand(bits, Encoding.parse(encoding)), layout)
 
 
-def either(given: T | None, usual: T) -> T:
+def first_given(given: T | None, usual: T) -> T:
     """What is `given`, or what is usual if that is None."""
     return usual if given is None else given
 

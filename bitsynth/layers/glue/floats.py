@@ -12,8 +12,7 @@ from bitsynth.errors import SpecError
 from bitsynth.kernel.elementwise.constants import shared_numbers
 from bitsynth.layers.glue.base import Activations, Arrays, Glue, Numbers
 from bitsynth.layers.glue.programs import COMMON_UNIT
-from bitsynth.layers.glue.quantization import Quantization
-from bitsynth.layers.glue.quantization import quantization as as_quantization
+from bitsynth.layers.glue.quantization import Quantization, as_quantization
 from bitsynth.spec import glue as specs
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.matmul import Encoding, plain_array

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from bitsynth.emit.glue_abi import INPUTS
 from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import Pair, edges, pair
-from bitsynth.layers.glue.base import Activations, Glue, Numbers, codes_of, either
-from bitsynth.layers.glue.programs import repeated
-from bitsynth.layers.glue.quantization import Quantization, quantization, requantized
+from bitsynth.layers.glue.base import Activations, Glue, Numbers, codes_of, first_given
+from bitsynth.layers.glue.programs import repeat_table
+from bitsynth.layers.glue.quantization import Quantization, as_quantization, requantize_codes
 from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.spec.matmul import is_one_of
 
@@ -208,10 +208,10 @@ class Concatenate(Glue):
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
-        of_inputs, out = [quantization(given, "inputs") for _, given in _pairs(inputs)], quantization(out, "out")
+        of_inputs, out = [as_quantization(given, "inputs") for _, given in _pairs(inputs)], as_quantization(out, "out")
         given = zip(_pairs(inputs), of_inputs, strict=True)
         sources = [Activations(channels, each.operand, layout) for (channels, _), each in given]
-        output = Activations(sum(x.channels for x in sources), out.operand, either(out_layout, layout))
+        output = Activations(sum(x.channels for x in sources), out.operand, first_given(out_layout, layout))
         alike = all(each == out for each in of_inputs)
         self.tables = [_table(each, out) for each in of_inputs]
         whole = all(x.channels % WORD_CHANNELS == 0 for x in sources)
@@ -219,7 +219,9 @@ class Concatenate(Glue):
         arrays = (
             {}
             if alike
-            else {"tables": np.stack([repeated(x, each.bits) for x, each in zip(self.tables, of_inputs, strict=True)])}
+            else {
+                "tables": np.stack([repeat_table(x, each.bits) for x, each in zip(self.tables, of_inputs, strict=True)])
+            }
         )
         super().__init__(sources, output, {"op": "concat", "words": int(words)}, arrays, **options)
 
@@ -238,4 +240,4 @@ def _pairs(inputs: Any) -> Sequence[tuple[Any, Any]]:
 
 def _table(source: Quantization, out: Quantization) -> NDArray[np.uint8]:
     """The code of `out` for each of `source`."""
-    return np.arange(1 << source.bits, dtype=np.uint8) if source == out else requantized(source, out)
+    return np.arange(1 << source.bits, dtype=np.uint8) if source == out else requantize_codes(source, out)

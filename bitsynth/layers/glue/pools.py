@@ -11,11 +11,10 @@ from bitsynth.emit.glue_abi import ROUNDING
 from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogues import Requantize
-from bitsynth.layers.epilogues.base import of_channels
+from bitsynth.layers.epilogues.base import broadcast_to_channels
 from bitsynth.layers.geometry import Geometry, Pair, edges, pair
-from bitsynth.layers.glue.base import Activations, Glue, Numbers, codes_of, either, require_channels
-from bitsynth.layers.glue.quantization import Quantization, require_whole_steps
-from bitsynth.layers.glue.quantization import quantization as as_quantization
+from bitsynth.layers.glue.base import Activations, Glue, Numbers, codes_of, first_given, require_channels
+from bitsynth.layers.glue.quantization import Quantization, as_quantization, require_whole_steps
 from bitsynth.spec import glue as specs
 from bitsynth.spec.matmul import INT32_MAX, Encoding, MatmulOperand, is_one_of
 
@@ -99,7 +98,7 @@ class MaxPool2d(WindowGlue):
         **options: Any,
     ) -> None:
         source = codes_of(channels, bits, encoding, layout)
-        output = codes_of(channels, bits, encoding, either(out_layout, layout))
+        output = codes_of(channels, bits, encoding, first_given(out_layout, layout))
         self.geometry = window_of(channels, window, stride, padding, dilation)
         words = layout == output.layout == "packed"
         numbers: Numbers = {"op": "max pool", "words": int(words), **self.geometry.window()}
@@ -242,7 +241,7 @@ class GlobalAvgPool2d(AvgPool2d):
 def _given(channels: int, output: MatmulOperand | None, out_layout: str | None, layout: str) -> Activations:
     """What the layer gives: codes, or int32, which are not packed unless that is asked for."""
     usual = layout if output else "NHWC"
-    return Activations(channels, output, either(out_layout, usual), "int32")
+    return Activations(channels, output, first_given(out_layout, usual), "int32")
 
 
 def _finished(
@@ -286,7 +285,7 @@ def _summed(source: Quantization, out: str) -> dict[str, Number]:
 
 def _requantized(source: Quantization, out: Requantize) -> tuple[MatmulOperand, dict[str, Number]]:
     """The numbers of a requantized sum."""
-    multiplier = int(of_channels("the multiplier of sums", out.multiplier, 1, np.int32)[0])
+    multiplier = int(broadcast_to_channels("the multiplier of sums", out.multiplier, 1, np.int32)[0])
     if out.residual is not None:
         raise SpecError("sums of a window have no residual")
     operand = MatmulOperand(out.bits, Encoding.SIGNED if out.signed else Encoding.UNSIGNED)

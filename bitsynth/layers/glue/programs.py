@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bitsynth import toolchain
 from bitsynth.emit.elementwise import needs
-from bitsynth.emit.glue import program_source
+from bitsynth.emit.glue import glue_program_source
 from bitsynth.emit.glue_abi import GlueConstants
 from bitsynth.emit.runtime_files import glue_call_source, glue_files
 from bitsynth.errors import SpecError
@@ -43,13 +43,13 @@ def _runs_here(isa: str, program: ElementwiseProgram) -> bool:
     return not runs_natively(load(isa).table) or not features.lacking(needs(program).host)
 
 
-def called(isa: str, constants: GlueConstants) -> list[ElementwiseProgram]:
+def list_called(isa: str, constants: GlueConstants) -> list[ElementwiseProgram]:
     """Those of `programs` that C may call for glue of these constants."""
-    names = {spec.name for spec in _called(constants)}
+    names = {spec.name for spec in _list_called_specs(constants)}
     return [p for p in programs(isa) if p.spec.name in names]
 
 
-def _called(constants: GlueConstants) -> list[ElementwiseSpec]:
+def _list_called_specs(constants: GlueConstants) -> list[ElementwiseSpec]:
     numbers, has_tables = constants.numbers, "tables" in constants.arrays
     own = [spec for spec in glue.every() if spec.name == numbers.get("program")]
     match numbers["op"]:
@@ -70,7 +70,7 @@ def requirements(isa: str) -> Requirements:
     return load(isa).requirements([op for p in programs(isa) for op in p.forms])
 
 
-def repeated(tables: NDArray[Any], bits: int) -> NDArray[np.uint8]:
+def repeat_table(tables: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     """Tables (..., codes) for indices of so many bits as programs read them: `ENTRIES`, over and over."""
     entries = max(FEWEST, 1 << bits)
     made = np.zeros((*tables.shape[:-1], entries), np.uint8)
@@ -92,6 +92,10 @@ def instruction_set(isa: str) -> str:
 def library(isa: str) -> Runner:
     """The runner of glue on an instruction set; ToolError if it cannot be compiled or run."""
     known = load(isa)
-    sources = {**glue_files(threads=runs_natively(known.table)), **glue_call_source(), **program_source(programs(isa))}
+    sources = {
+        **glue_files(threads=runs_natively(known.table)),
+        **glue_call_source(),
+        **glue_program_source(programs(isa)),
+    }
     needs = requirements(isa)
     return runner_for(known, toolchain.compile_for(known, sources, needs=needs, flags=FLAGS), needs=needs)

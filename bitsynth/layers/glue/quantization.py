@@ -36,7 +36,7 @@ class Quantization:
     encoding: str = "unsigned"
 
     def __post_init__(self) -> None:
-        operand, scale = self.operand, single(self.scale, "scale")
+        operand, scale = self.operand, round_to_float32(self.scale, "scale")
         if scale <= 0:
             raise SpecError(f"scale must be above 0, not {self.scale!r}")
         object.__setattr__(self, "scale", scale)
@@ -60,7 +60,7 @@ class Quantization:
         return np.array([operand.value(code) - self.zero_point for code in operand.codes], np.int64)
 
 
-def quantization(value: Any, name: str) -> Quantization:
+def as_quantization(value: Any, name: str) -> Quantization:
     """`value`, or the quantization of so many bits alone; SpecError for what is neither."""
     if isinstance(value, Quantization):
         return value
@@ -69,7 +69,7 @@ def quantization(value: Any, name: str) -> Quantization:
     return Quantization(value)
 
 
-def single(value: Any, name: str) -> float:
+def round_to_float32(value: Any, name: str) -> float:
     """`value` rounded to float32; SpecError unless that is finite."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
         raise SpecError(f"{name} must be a number, not {value!r}")
@@ -103,7 +103,7 @@ def as_codes(numerator: NDArray[Any], divisor: int, out: Quantization) -> NDArra
     return made
 
 
-def requantized(source: Quantization, out: Quantization) -> NDArray[np.uint8]:
+def requantize_codes(source: Quantization, out: Quantization) -> NDArray[np.uint8]:
     """The code of `out` for each code of `source`: the real number rounded once, half to even, and clamped."""
     require_whole_steps(out)
     ratio = source.exact_scale / out.exact_scale

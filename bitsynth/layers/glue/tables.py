@@ -11,12 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import Pair
-from bitsynth.layers.glue.base import Activations, Glue, Numbers, codes_of, either
+from bitsynth.layers.glue.base import Activations, Glue, Numbers, codes_of, first_given
 from bitsynth.layers.glue.floats import to_codes
 from bitsynth.layers.glue.pools import WindowGlue, window_of
-from bitsynth.layers.glue.programs import ENTRIES, instruction_set, programs, repeated
-from bitsynth.layers.glue.quantization import Quantization, as_codes, quantization, require_whole_steps, single
-from bitsynth.layers.glue.weighted import Lowered, weighted_sums
+from bitsynth.layers.glue.programs import ENTRIES, instruction_set, programs, repeat_table
+from bitsynth.layers.glue.quantization import (
+    Quantization,
+    as_codes,
+    as_quantization,
+    require_whole_steps,
+    round_to_float32,
+)
+from bitsynth.layers.glue.weighted import Lowered, find_weighted_sums
 from bitsynth.spec import glue as specs
 from bitsynth.spec.glue import MOST_SUMS
 from bitsynth.spec.matmul import MAX_BITS, plain_array
@@ -84,9 +90,11 @@ class Lookup(Glue):
         **options: Any,
     ) -> None:
         source = codes_of(channels, bits, encoding, layout)
-        output = codes_of(channels, either(out_bits, bits), either(out_encoding, encoding), either(out_layout, layout))
+        output = codes_of(
+            channels, first_given(out_bits, bits), first_given(out_encoding, encoding), first_given(out_layout, layout)
+        )
         self.table = codes_table(table, _shapes(source), output.last).reshape(-1, source.last + 1)
-        tables = repeated(self.table, source.bits)
+        tables = repeat_table(self.table, source.bits)
         numbers: dict[str, Number] = {"op": "lookup", "table_count": len(tables)}
         numbers |= {"program": _OF_CHANNELS.name} if len(tables) > 1 else {}
         super().__init__([source], output, numbers, {"tables": tables}, **options)
@@ -171,9 +179,9 @@ class QuantizeImage(Lookup):
         layout: str = "NHWC",
         **options: Any,
     ) -> None:
-        out = quantization(out, "out")
+        out = as_quantization(out, "out")
         means, stds = per_channel(mean, "mean"), per_channel(std, "std")
-        whole = np.float32(single(unit, "unit"))
+        whole = np.float32(round_to_float32(unit, "unit"))
         if means.shape != stds.shape or means.ndim != 1 or not means.size:
             raise SpecError(f"want a mean and a std a channel, not {means.shape} and {stds.shape}")
         if (stds <= 0).any() or whole <= 0:
@@ -246,9 +254,11 @@ class PairLookup(Glue):
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
-        first, second, out = (quantization(x, name) for x, name in ((first, "first"), (second, "second"), (out, "out")))
+        first, second, out = (
+            as_quantization(x, name) for x, name in ((first, "first"), (second, "second"), (out, "out"))
+        )
         inputs = [Activations(channels, x.operand, layout) for x in (first, second)]
-        output = Activations(channels, out.operand, either(out_layout, layout))
+        output = Activations(channels, out.operand, first_given(out_layout, layout))
         given = codes_table(table, [(inputs[0].last + 1, inputs[1].last + 1)], output.last)
         (numbers, arrays), self.pairs = _lowered(
             first, second, out, given, come, instruction_set(options.get("isa", "auto"))
@@ -277,7 +287,7 @@ def _lowered(
         return _tabled(pairs, bits), pairs
     some = pairs[: come[0], : come[1]] if come else pairs
     for wanted in [pairs] if some.shape == pairs.shape else [pairs, some]:
-        if found := next(weighted_sums(first, second, out, wanted), None):
+        if found := next(find_weighted_sums(first, second, out, wanted), None):
             return found
     return (_tabled(pairs, bits) if bits <= _MOST_BITS else _of_all(pairs)), pairs
 
@@ -286,7 +296,7 @@ def _tabled(pairs: NDArray[np.uint8], bits: int) -> Lowered:
     """The program that looks pairs of codes of at most so many bits up."""
     square = np.zeros((1 << bits, 1 << bits), np.uint8)
     square[: pairs.shape[0], : pairs.shape[1]] = pairs
-    tables = repeated(square.reshape(-1), 2 * bits)
+    tables = repeat_table(square.reshape(-1), 2 * bits)
     return {"program": specs.pairs(bits).name}, {"tables": tables}
 
 
@@ -332,8 +342,8 @@ class SumLookup(WindowGlue):
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
-        source = Activations(channels, quantization(first, "first").operand, layout)
-        output = Activations(channels, quantization(out, "out").operand, either(out_layout, layout))
+        source = Activations(channels, as_quantization(first, "first").operand, layout)
+        output = Activations(channels, as_quantization(out, "out").operand, first_given(out_layout, layout))
         self.geometry = window_of(channels, window, stride, 0, dilation)
         pixels = self.geometry.kernel[0] * self.geometry.kernel[1]
         if pixels * source.last >= MOST_SUMS:
@@ -382,8 +392,8 @@ class Add(PairLookup):
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
-        first, second = quantization(first, "first"), quantization(second, "second")
-        require_whole_steps(out := quantization(out, "out"))
+        first, second = as_quantization(first, "first"), as_quantization(second, "second")
+        require_whole_steps(out := as_quantization(out, "out"))
         table = _pairs(first, second, out)
         super().__init__(channels, table, first, second, out, layout=layout, out_layout=out_layout, **options)
 

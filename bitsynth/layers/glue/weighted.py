@@ -20,15 +20,15 @@ _INT16, _INT32 = 2**15 - 1, 2**31
 _FEW_PAIRS = 1 << 12
 _MOST_SHIFT = 24
 """Of a fixed-point factor; with more, products of codes hardly fit int32."""
-_NEAR = sorted(product(range(-2, 3), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))
+_NEIGHBOURS = sorted(product(range(-2, 3), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))
 """What is added to both factors where those next to the scales are wrong for some pair."""
-_APART = 37
+_SAMPLE_STEP = 37
 """Codes between those whose pairs are looked at first."""
 Lowered = tuple[dict[str, Number], Arrays]
 """Numbers and arrays of `struct bs_glue`."""
 
 
-def weighted_sums(
+def find_weighted_sums(
     first: Quantization, second: Quantization, out: Quantization, pairs: NDArray[np.uint8]
 ) -> Iterator[tuple[Lowered, NDArray[np.uint8]]]:
     """Programs of weighted sums that give `pairs`, every one of them: near those of the scales, the cheapest first.
@@ -43,8 +43,8 @@ def weighted_sums(
     zero = out.zero_point - out.operand.offset
     for near, wide in product((False, True), (False, True)):
         for sum_ in _candidates((*factors, rest), zero, near, wide, pairs, last):
-            if sum_.fits(every) and sum_.gives(pairs, last, _APART) and sum_.gives(pairs, last):
-                yield sum_.lowered(last, wide), sum_.table(every, last)
+            if sum_.fits(every) and sum_.gives(pairs, last, _SAMPLE_STEP) and sum_.gives(pairs, last):
+                yield sum_.lower(last, wide), sum_.table(every, last)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class _Sum:
             sums += self.half + (sums >> self.n & 1)
         return ((sums >> self.n) + self.z).clip(0, last).astype(np.uint8)
 
-    def lowered(self, last: int, wide: bool) -> Lowered:
+    def lower(self, last: int, wide: bool) -> Lowered:
         """The program and its numbers; z is part of k where halves are not looked at."""
         spec = specs.weighted(even=self.even, wide=wide)
         k = self.k if self.even else self.k + (self.z << self.n)
@@ -100,7 +100,7 @@ def _candidates(
         if most >= _INT32 or fits == wide or (near and pairs.size > _FEW_PAIRS and n < _MOST_SHIFT - 4 and wide):
             continue
         if near:
-            for i, j in _NEAR:
+            for i, j in _NEIGHBOURS:
                 if (room := _summand(f + i, g + j, n, codes, (-zero, last - zero))) is not None:
                     yield _Sum(f + i, g + j, room, n, zero, False)
         else:
@@ -116,7 +116,7 @@ def _summand(f: int, g: int, n: int, codes: NDArray[np.int64], ends: tuple[int, 
     What is beyond `ends` is cut. Few pairs are looked at first.
     """
     found = None
-    for apart in (_APART, 1):
+    for apart in (_SAMPLE_STEP, 1):
         some = codes[::apart, ::apart]
         a, b = (np.arange(0, size, apart, dtype=np.int64) for size in codes.shape)
         least = (some << n) - (a[:, None] * f + b * g)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from bitsynth.emit.layer import POOL, renamed, require_name
+from bitsynth.emit.layer import POOL, rename_symbols, require_name
 from bitsynth.emit.render import render
 from bitsynth.files import marked
 from bitsynth.isa import architecture
@@ -105,7 +105,7 @@ class NetworkText:
             "main.c": render("network_main.c.j2", self.values),
             "CMakeLists.txt": render("network_cmake.j2", self.values),
         }
-        return marked(own | shared | renamed(self.name, {**own, **shared}, self.parts.symbols(shared)))
+        return marked(own | shared | rename_symbols(self.name, {**own, **shared}, self.parts.symbols(shared)))
 
     @cached_property
     def values(self) -> dict[str, Any]:
