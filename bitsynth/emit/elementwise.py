@@ -28,7 +28,7 @@ PARAMETERS = (
 
 
 def opening(spec: ElementwiseSpec) -> list[str]:
-    """The first statements of a function of `spec`: parameters that it does not read, and where constants begin."""
+    """Return the first statements of a function of `spec`: unused parameters, and pointers to constants."""
     per = [x.per for x in spec.inputs]
     constants, second = "channel" in per, per.count("element") > 1
     read = {"constants": constants, "numbers": "all" in per or "table" in per, "row": "row" in per}
@@ -43,7 +43,7 @@ def needs(program: ElementwiseProgram) -> Requirements:
 
 
 def source(programs: Sequence[ElementwiseProgram]) -> str:
-    """A C file with a function of external linkage for each of `programs`, all of one instruction set."""
+    """Return a C file with an external function for each of `programs`, all of one instruction set."""
     isa = load(programs[0].isa)
     scope = Scope(isa)
     functions = [function(p, scope, p.name) for p in programs]
@@ -53,7 +53,7 @@ def source(programs: Sequence[ElementwiseProgram]) -> str:
 
 
 def function(program: ElementwiseProgram, scope: Scope, name: str, *, static: bool = False) -> str:
-    """The function of a program; `scope` gathers the macros that its file needs."""
+    """Return the C function of a program; `scope` gathers the macros that its file needs."""
     arrays = [array(text, lanes) for text, lanes in constant_arrays(program.constants, name)]
     head = f"{'static ' if static else ''}void {name}({PARAMETERS})"
     body = _Text(program, load(program.isa), name).body(scope.inner())
@@ -176,7 +176,7 @@ class _Text:
 
 
 def _column(base: str, bits: int) -> str:
-    """The place of a column of elements of so many bits."""
+    """Return the address of a column of elements of `bits` bits."""
     if bits % 8:
         return f"{base} + column / 8 * {bits}"
     return f"{base} + column * {bits // 8}" if bits > 8 else f"{base} + column"

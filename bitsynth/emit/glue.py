@@ -1,4 +1,4 @@
-"""Layers of glue as C files that need nothing else: programs on elements, constants, the runtime, self-test, CMake."""
+"""Self-contained C files of a glue layer: elementwise programs, constants, the runtime, self-test, CMake."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _UNIT = 16
 
 
 def glue_program_source(programs: Sequence[ElementwiseProgram]) -> dict[str, str]:
-    """The file with `programs`, plain C of other specs, and the table of all that the runtime looks in."""
+    """Return the C file with `programs`, plain C of the other specs, and the table in which the runtime finds all."""
     by_name = {p.spec.name: p for p in programs}
     every = [by_name.get(spec.name) or PlainProgram(spec, _unit(spec)) for spec in glue.every()]
     made = [plain.function(p, p.name) for p in every if isinstance(p, PlainProgram)]
@@ -66,7 +66,7 @@ def glue_program_source(programs: Sequence[ElementwiseProgram]) -> dict[str, str
 
 
 def _unit(spec: ElementwiseSpec) -> int:
-    """Elements at once; those of a channel with a table of its own come one by one, as tables lie."""
+    """Return how many elements plain C computes at once: one where each channel has a table of its own."""
     return 1 if any(x.per == "channel" and x.count for x in spec.inputs) else _UNIT
 
 
@@ -76,7 +76,7 @@ def _entry(program: EpilogueProgram) -> str:
 
 
 Example = tuple[Sequence[NDArray[Any]], NDArray[Any]]
-"""Inputs (N, H, W, elements) and what a layer gives for them."""
+"""Inputs (N, H, W, elements) and the results of a layer for them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class GlueText:
         require_name(self.name)
 
     def files(self) -> dict[str, str]:
-        """File names and texts, marked as ours."""
+        """Return file names and texts, each text with the mark of a generated file."""
         shared, values = {**glue_files(threads=True), **glue_program_source(self.programs)}, self._values()
         own = {
             f"{self.name}.h": render("glue.h.j2", values),
@@ -145,10 +145,10 @@ class GlueText:
 
 
 def _sources() -> list[str]:
-    """The files that may use the programs' instructions."""
+    """Return the files that are compiled with the flags of the programs' instruction set."""
     return sorted([PROGRAMS_FILE, *(n for n in glue_files(threads=False) if n.endswith(".c"))])
 
 
 def _as_words(x: NDArray[Any]) -> NDArray[np.uint8]:
-    """The bytes of an array."""
+    """Return the bytes of an array."""
     return np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8)

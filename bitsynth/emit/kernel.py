@@ -1,4 +1,4 @@
-"""The C11 of a proved kernel: header, source, the question for processor features, and self-test.
+"""C11 of a proved kernel: header, source, a function that asks for processor features, and self-test.
 
 The text depends on the kernel and its name alone, so it is the same on every run.
 """
@@ -35,7 +35,7 @@ from bitsynth.proof.proved import Proved
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec, affine
 
 _MAX_LISTED_COLUMNS = 16
-"""Most columns whose order is spelled out."""
+"""The most columns whose order the comment spells out."""
 _METHODS = {
     "popcount": "by counting bits",
     "lookup": "by looking sums up in tables",
@@ -80,7 +80,7 @@ def _order(slots: Sequence[int]) -> str:
 
 
 def value_text(operand: MatmulOperand) -> str:
-    """The value of a code, in C."""
+    """Return the C expression of a code's value."""
     scaled = "code" if operand.scale == 1 else f"{operand.scale} * code"
     return f"{scaled} {'+' if operand.offset > 0 else '-'} {abs(operand.offset)}" if operand.offset else scaled
 
@@ -90,7 +90,7 @@ def _bytes(count: int) -> str:
 
 
 def _inputs(kernel: Kernel, letter: str) -> str:
-    """The content of a side's inputs; those that passes share are named once."""
+    """Return in words the inputs of rows ("a") or columns ("w"); inputs that passes share are named once."""
     of_rows = letter == "a"
     bits = kernel.row_bits if of_rows else kernel.column_bits
     sides: list[Sequence[Input]] = [p.rows if of_rows else p.columns for p in kernel.passes]
@@ -99,15 +99,15 @@ def _inputs(kernel: Kernel, letter: str) -> str:
 
 
 _SUMMED, _SUM_BYTES = 64, 8
-"""Codes whose sum C makes at once, and bytes of what it keeps of each vector's."""
+"""Codes that C sums at once, and bytes of the sum that is kept of each vector."""
 _ADDED_BITS = 6
-"""The most bits of codes of which four add up in a byte."""
+"""The most bits of a code of which four fit in a byte when added."""
 _SHIFTED_BYTES = 16
-"""Bytes of the registers, Arm's, whose bytes shift by themselves."""
+"""Bytes of a register of an instruction set that shifts bytes by themselves: Arm's."""
 
 
 class CSource:
-    """The files of a proved kernel under the encodings of `spec`, each rendered when first asked for."""
+    """The C files of a proved kernel under the encodings of `spec`, each rendered when it is first read."""
 
     def __init__(self, proved: Proved, spec: MatmulSpec) -> None:
         kernel = proved.kernel
@@ -147,16 +147,16 @@ class CSource:
 
     @property
     def layer_header(self) -> dict[str, str]:
-        """The header that says what `bs_layer` needs of the kernel."""
+        """The header with the `struct bs_kernel` of this kernel."""
         return kernel_header(*self._of)
 
     @property
     def files(self) -> dict[str, str]:
-        """File names and texts, marked as ours."""
+        """File names and texts, each text with the mark of a generated file."""
         return self.files_by("")
 
     def files_by(self, command: str) -> dict[str, str]:
-        """Return file names and texts, marked as ours; the header names the command that finds the kernel's program."""
+        """Return the same files, with the command that finds the kernel's program in the header."""
         kernel, spec = self._of
         values = {**self._values, "about": describe_kernel(self.name, kernel, spec, command)}
         return marked(
@@ -171,7 +171,7 @@ class CSource:
 
 @dataclass(frozen=True)
 class _Sum:
-    """The sums `name` of rows' codes, in `place` of the two that there may be: of table[code] for each code."""
+    """The sum of table[code] over a row's codes: "terms" (`place` 0) or "affines" (`place` 1)."""
 
     kernel: Kernel
     name: str
@@ -180,23 +180,23 @@ class _Sum:
 
     @property
     def scale(self) -> int | None:
-        """The number that each code is multiplied by, None if there is none."""
+        """The factor of each code if the table is linear, else None."""
         return slope(self.table)
 
     @property
     def of_codes(self) -> bool:
-        """Whether what words add is the scaled sum of their codes: so many bits that four codes add up in a byte."""
+        """Whether words add the scaled sum of their codes: codes have so few bits that four of them fit in a byte."""
         return self.scale is not None and self.kernel.row_bits <= _ADDED_BITS and expands_bytes(self.kernel)
 
     @property
     def ones(self) -> str:
-        """The C of what a step of a row adds that is packed from words, by their set bits."""
+        """The C of the number that a step of a row packed from words adds: a weighted count of set bits."""
         made = ones(self.kernel, packing(self.kernel), self.table)
         return " + ".join(f"{n} * ones({word_text(word, self.kernel)})" for n, word in made) or "0"
 
 
 def expands_bytes(kernel: Kernel) -> bool:
-    """Whether codes are made of words in registers of 16 bytes, whose bytes shift by themselves on every such set."""
+    """Return whether words are unpacked to codes in 16-byte registers; every such set shifts bytes by themselves."""
     fits = packing(kernel).rows != "words" and load(kernel.isa).word.lanes == _SHIFTED_BYTES
     return fits and not takes_tables(kernel)
 
@@ -228,7 +228,7 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
 
 
 def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
-    """The terms that the encodings add, and the functions that sum up codes of rows."""
+    """Return the template's values on terms and affines of rows and columns."""
     correction, affine_scale = affine(spec), row_affines(kernel, spec)
     affine_terms = correction.act_terms, correction.wgt_terms
     terms = row_terms(kernel, spec)
@@ -251,16 +251,16 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
 
 
 def _ties(isa: Isa, kernel: Kernel) -> bool:
-    """Whether held values are tied for clang: for a last row's own program, and where products are added in place.
+    """Return whether held values are tied for clang: for a last row's own program, and for products added in place.
 
-    Such steps take up to a fourth less by clang 14 on the Cortex-A53 (fip 2 % more), others up to 2 % more.
+    With clang 14 on the Cortex-A53 such steps take up to a fourth less time (fip 2 % more), others up to 2 % more.
     """
     steps = (isa[s.op] for loop in kernel.passes for s in loop.step.steps if s.args)
     return kernel.own_last is not None or any(len(form.tied) == 1 and len(form.operands) == 3 for form in steps)
 
 
 def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
-    """The parts that are written in instructions, the macros they need, and the packing of inputs."""
+    """Return the template's values that are C of instructions, their macros, and the packing of inputs."""
     accs = {VecType.parse(acc.type).bits for p in kernel.passes for acc in p.step.accs}
     scope = Scope(isa, adds_to_tile=accs == {isa.tile.bits}, ties=_ties(isa, kernel))
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
@@ -290,7 +290,7 @@ def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
 
 
 def _selftest(kernel: Kernel) -> dict[str, int]:
-    """Depth of the self-test's product, steps of that, rows of whole tiles, 64-bit words of either packed operand."""
+    """Return sizes of the self-test: K, its steps, rows of whole tiles, 64-bit words of each packed operand."""
     k = 2 * max(kernel.k_step, _SUMMED) + 5
     steps = -(-k // kernel.k_step)
     act, wgt = kernel.rows + 1, kernel.columns + 3
