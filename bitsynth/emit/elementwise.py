@@ -38,7 +38,7 @@ def opening(spec: ElementwiseSpec) -> list[str]:
 
 
 def needs(program: ElementwiseProgram) -> Requirements:
-    """The requirements of the program's C."""
+    """Return the requirements of the program's C."""
     return load(program.isa).requirements(program.forms)
 
 
@@ -113,7 +113,7 @@ class _Text:
         return lines
 
     def _steps(self, scope: Scope) -> list[str]:
-        """The steps; no compiler fuses a product of floats with what is added to it."""
+        """Return the steps; no compiler fuses a product of floats with what is added to it."""
         lanes = {step.op: self.isa[step.op].lane for step in self.program.steps}
         adds = any("fadd(" in text for text in lanes.values())
         lines, late = list[str](), self._late_loads(scope)
@@ -130,7 +130,7 @@ class _Text:
         return lines
 
     def _turns(self, loop: ElementLoop, scope: Scope) -> list[str]:
-        """The loop over the values of the last input."""
+        """Return the loop over the values of the last input."""
         kind = self.isa.word
         counts = [f"x0_{n}" for n in range(len(loop.next))]
         lines = [scope.declare(name, kind, scope.viewed(loop.start, kind)) for name in counts]
@@ -143,7 +143,7 @@ class _Text:
         return [*lines, *block(f"for (int left = {self.over.count}; left > 0; --left, turn += {size})", body)]
 
     def _late_loads(self, scope: Scope) -> dict[str, str]:
-        """The loads that come where they are read first, by the names of their registers."""
+        """Return the loads that come where they are read first, by the names of their registers."""
         if not self.late:
             return {}
         inputs = [*(x for x in self.program.spec.inputs if x.per == "channel"), self.first, *self.others]
@@ -151,12 +151,12 @@ class _Text:
         return dict(zip(loaded, [*self._loads("channel", "constant", scope), *self._elements(scope)], strict=True))
 
     def _elements(self, scope: Scope) -> Iterator[str]:
-        """The registers of inputs that elements have."""
+        """Yield the registers of inputs that elements have."""
         for x, base in zip([self.first, *self.others], ["in", "more"], strict=False):
             yield from self._registers(x, base, 0, scope)
 
     def _loads(self, per: str, base: str, scope: Scope) -> Iterator[str]:
-        """The registers of inputs that go by `per`."""
+        """Yield the registers of inputs that go by `per`."""
         for x in self.program.spec.inputs:
             if x.per == per and not (self.program.loop and x == self.over):
                 yield from self._registers(x, base, 0 if per == "row" else self.program.offset(x.name), scope)

@@ -84,7 +84,7 @@ class Flushes:
         return [line for base in bases for line in pointed(of_row(base, row), known, scope)]
 
     def _place(self, base: str, row: int, register: int = 0) -> str:
-        """Return the address a tile register of the row is loaded "from" or stored "to", or that of the row's "terms"."""
+        """Return the address where a tile register of the row is loaded "from", or stored "to", or of the "terms"."""
         start = of_row(base, row) if self.isa.table.address else _row_of(*STARTS[base], row)
         return _plus(start, register * self.isa.tile.lanes)
 

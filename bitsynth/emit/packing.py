@@ -95,7 +95,7 @@ def _as_words(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
 
 
 def _as_tables(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
-    """The packing as tables, if every code goes into one table, as it is."""
+    """Return the packing as tables, if every code goes into one table, as it is."""
     tables = [x for x in inputs if isinstance(x, Table)]
     if len(tables) != len(inputs) or not kernel.build or not kernel.build.in_order:
         return None
@@ -105,7 +105,7 @@ def _as_tables(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
 
 
 def _as_bytes(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
-    """The packing as bytes in the order of codes, or of wider numbers, if each is a code."""
+    """Return the packing as bytes in the order of codes, or of wider numbers, if each is a code."""
     codes = bit_tables(kernel.row_bits)
     planes = [x for x in inputs if isinstance(x, Planes) and x.per_byte == 1 and x.tables == codes]
     places = [p for x in planes for b in range(kernel.input_bytes(x) // kernel.code_bytes) for p in x.positions(b)]
@@ -127,7 +127,7 @@ def _polynomial(table: int, bits: int) -> Polynomial:
 
 
 def codes_of_word(kernel: Kernel) -> int:
-    """The codes of which 8 bytes of a plane have the bits, in kernels whose rows are packed as words."""
+    """Return the codes of which 8 bytes of a plane have the bits, in kernels whose rows are packed as words."""
     return kernel.k_step * WORD_BYTES // kernel.slot_bytes
 
 
@@ -147,7 +147,7 @@ def packs_words(kernel: Kernel) -> bool:
 
 
 def ones(kernel: Kernel, made: Packing, terms: Sequence[int]) -> list[tuple[int, Polynomial]]:
-    """Words whose set bits, each so many times, add up to the `terms` of a row's codes, packed as words.
+    """Return words whose set bits, each so many times, add up to the `terms` of a row's codes, packed as words.
 
     Words of bits and of planes suffice for every kernel that ships; products of bits do for all terms.
     """

@@ -1,7 +1,7 @@
-"""The C of elementwise specs in portable C, as `emit/elementwise.py` has functions of programs.
+"""Plain C (fallback code) of elementwise specs that have no proved program.
 
-A unit's elements are computed in loops that compilers take to vector registers: one for the results, before it one for
-each float product that is added to, and one for each sum of many terms.
+The elements of a unit are computed in loops that compilers vectorize: one for the results, and before it one for each
+float product that something is added to, and one for each sum of many terms.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bitsynth.spec.elementwise import MOST_STRAIGHT, WORD_BITS, ElementInput
 from bitsynth.spec.words import WordsSpec
 
 TURN = "turn"
-"""The variable of loops over values of an input."""
+"""The C variable of loops over values of an input."""
 
 
 class InputValues:
@@ -47,7 +47,7 @@ class InputValues:
 
 
 def functions(domain: CDomain) -> dict[str, Any]:
-    """The functions of lane expressions in `domain`: those that C has in other words, or in a loop, in those."""
+    """Return the functions of lane expressions in `domain`: those that C has in other words, or in a loop, in those."""
     return {**FUNCTIONS, **{name: _shift(domain, name) for name in ("asr", "lsr", "lsl")}} | {
         "range": lambda *ends: _turns(domain, range(*ends)),
         "sum": lambda xs: _added_up(domain, xs),
@@ -66,7 +66,7 @@ def _shift(domain: CDomain, name: str) -> Any:
 
 
 def _turns(domain: CDomain, numbers: range) -> Iterator[Any]:
-    """The numbers; of many from 0 on, the variable that counts them, alone."""
+    """Yield the numbers; of many from 0 on, the variable that counts them, alone."""
     if len(numbers) <= MOST_STRAIGHT or numbers.start or numbers.step != 1:
         yield from numbers
     else:
@@ -92,7 +92,7 @@ HEADER = "bs_plain.h"
 
 
 def function(program: PlainProgram, name: str) -> str:
-    """The static functions of a program: that of a unit, and of whole rows, called `name`."""
+    """Return the static functions of a program: that of a unit, and of whole rows, called `name`."""
     return _Text(program, name).text()
 
 
@@ -122,7 +122,7 @@ class _Text:
         yield f"bs_u{64 if self.spec.planes else carrier(self.spec.out_bits)} *{alone}to"
 
     def _unit(self) -> list[str]:
-        """The loops of a unit."""
+        """Return the loops of a unit."""
         domain = CDomain()
         result, arrays, lines = self._meaning(domain), dict[Term, str](), list[str]()
         for number, term in enumerate(domain.kept):
@@ -146,7 +146,7 @@ class _Text:
         return made
 
     def _input(self, domain: CDomain, one: ElementInput) -> Bits | InputValues:
-        """An input as the meaning reads it."""
+        """Return an input as the meaning reads it."""
         w, name = one.lane.bits, f"x_{one.name}"
         if one.count:
             return InputValues(domain, w, one.count, name, 0 if one.is_shared else self.program.unit)
@@ -156,7 +156,7 @@ class _Text:
         return block(f"for (size_t j = 0; j < {self.program.unit}; ++j)", body.lines)
 
     def _kept(self, term: Term, arrays: Mapping[Term, str], name: str) -> list[str]:
-        """The loop that leaves a term of the unit's elements in an array."""
+        """Return the loop that leaves a term of the unit's elements in an array."""
         body, kind = Body(arrays), ctype(term.w)
         if term.kind == "product":
             body.store(f"{name}[j]", term)
@@ -167,7 +167,7 @@ class _Text:
         return [f"{kind} {name}[{self.program.unit}] = {{0}};", *block(turns, self._loop(body))]
 
     def _rows(self) -> list[str]:
-        """Numbers that all elements share, then units of columns, and every row of each."""
+        """Return numbers that all elements share, then units of columns, and every row of each."""
         numbers = [line for x in self.spec.inputs if x.per == "all" and not x.count for line in self._number(x)]
         head = f"for (size_t column = 0; column < columns; column += {self.program.unit})"
         return [*opening(self.spec), *numbers, *block(head, self._column())]
@@ -214,7 +214,7 @@ class Body:
         self.arrays, self.lines, self.names = arrays, list[str](), dict[str, str]()
 
     def name(self, term: Term) -> str:
-        """The variable that has the term's value, or the number that it is."""
+        """Return the variable that has the term's value, or the number that it is."""
         if term.number is not None:
             return term.text
         kept = self.arrays.get(term)
@@ -235,7 +235,7 @@ _WORDS_PARAMETERS = "size_t rows, size_t count, const uint8_t *from, size_t from
 
 
 def words_function(spec: WordsSpec) -> str:
-    """The static function of `spec` on `rows` of `count` words: operands are those at `from` and `to`."""
+    """Return the static function of `spec` on `rows` of `count` words: operands are those at `from` and `to`."""
     domain, body = CDomain(), Body({})
     a, b = ([Bits(domain, WORD_BITS, Term(f"{x}[j + {k}]", WORD_BITS)) for k in range(spec.planes)] for x in "ab")
     for k, made in enumerate(spec.values(a, b)):

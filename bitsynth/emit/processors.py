@@ -1,4 +1,4 @@
-"""One layer or network for several processors as a C library, which chooses by the processor that it runs on."""
+"""C libraries of a layer for several processors, which choose one at run time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bitsynth.isa import architecture
 
 @dataclass(frozen=True, eq=False)
 class ProcessorsText:
-    """A layer called `name` for the processors of an architecture: of each the layer that it runs.
+    """A layer called `name` for several processors of an architecture, with the layer of each; some may share one.
 
-    Some may have the same. Of a processor that is none of them the first counts whose features it has. `command` is the
+    Any other processor runs the layer of the first whose features it has. `command` is the
     command that writes these files, "" if there is none.
     """
 
@@ -45,7 +45,7 @@ class ProcessorsText:
 
     @property
     def _apart(self) -> list[LayerText]:
-        """The layers, each once."""
+        """The different layers."""
         return list(dict.fromkeys(self.layers.values()))
 
     def _values(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _parts(processors: Mapping[str, str], known: Mapping[str, str]) -> Iterator[
 
 
 def _plain(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The files that run on any processor; the last of a layer's, the pool, is there once."""
+    """Yield the files that run on any processor; the last of a layer's, the pool, is there once."""
     for n, values in enumerate(layers):
         yield from (f"{values['name']}/{file}" for file in values["plain"][: -1 if n else None])
 

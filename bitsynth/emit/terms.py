@@ -68,7 +68,7 @@ def row_affines(kernel: Kernel, spec: MatmulSpec) -> int:
 
 
 def remaining(kernel: Kernel, spec: MatmulSpec) -> Affine:
-    """Return the affine function that is left to apply to accumulators. With factor 1 they have columns' terms already."""
+    """Return the affine function left to apply to accumulators. With factor 1 they have columns' terms already."""
     correction = affine(spec)
     if not makes_values(kernel, spec):
         return correction

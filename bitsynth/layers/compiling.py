@@ -43,7 +43,7 @@ def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progres
 
 
 def _layers(given: Any) -> list[Conv2d]:
-    """The layers; SpecError for what are none."""
+    """Return the layers as a list; raise SpecError for other objects."""
     every = list(given) if isinstance(given, Iterable) else [given]
     if unfit := [layer for layer in every if not isinstance(layer, Conv2d)]:
         raise SpecError(f"compile_all wants a list of Conv2d and Dense layers, not {unfit[0]!r}")

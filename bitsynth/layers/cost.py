@@ -342,5 +342,5 @@ class Estimate:
 
 @lru_cache(maxsize=1 << 12)
 def _sums_codes(kernel: Kernel, spec: MatmulSpec) -> bool:
-    """Whether rows are codes that are summed as they are packed."""
+    """Return whether rows are codes that are summed as they are packed."""
     return packing(kernel).is_of_codes and (has_row_terms(kernel, spec) or row_affines(kernel, spec) != 0)

@@ -1,4 +1,4 @@
-"""A layer that can be run: packed, compiled, on the threads of a pool."""
+"""Compiled layers, which run on the threads of a pool."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Tensors = tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any], NDArray[Any] | 
 """Codes, residual, results and kept sums of a call."""
 PARTS = ("run", "pack")
 MOST_FORMS = 64
-"""Shapes of inputs that a layer remembers."""
+"""The limit of input shapes whose sizes a layer remembers."""
 
 
 class Scratch:
@@ -50,7 +50,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class _Form:
-    """The shapes of results and of residuals for inputs of one shape, what C is told, and bytes of scratch memory."""
+    """Shapes of results and residuals for one input shape, its description for C, and bytes of scratch memory."""
 
     out: tuple[int, ...]
     tensor: tuple[int, ...]
@@ -73,7 +73,7 @@ class Layer:
         return f"<bitsynth Layer {self.packed.plan.spec.geometry}, {self.packed.plan.kernel.name}>"
 
     def run(self, codes: NDArray[Any], residual: NDArray[Any] | None = None) -> Results:
-        """The results for codes: uint8 in the layer's layout, or words if that is packed; with the epilogue's residual.
+        """Return the results for codes, uint8 in the layer's layout or packed words, and the epilogue's residual.
 
         SpecError for what is not an input of the layer, ToolError if it cannot be run.
         """
@@ -81,12 +81,12 @@ class Layer:
         return self.run_checked(codes, residual)
 
     def codes(self, x: NDArray[Any]) -> NDArray[np.uint8]:
-        """The codes of values `x`, checked and encoded by the layer's threads; SpecError names the first misfit."""
+        """Return the codes of values `x`, encoded by the layer's threads; SpecError names the first misfit."""
         with self.pool.acquire(self.runner) as pool:
             return encode(self.runner, self.packed.plan.spec.act, x, "x", pool)
 
     def run_checked(self, codes: NDArray[Any], residual: NDArray[Any] | None = None) -> Results:
-        """`run` for codes that are known to be the encoding's."""
+        """Return `run` for codes that are known to be the encoding's."""
         form = self._form(codes)
         more = self.packed.residual_operand(residual, form.tensor)
         out, kept = np.empty(form.out, self.packed.out_type), self.packed.room_for_sums(form.tensor)
@@ -115,7 +115,7 @@ class Layer:
     def bound(
         self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None, part: str = "run", times: int = 1
     ) -> tuple[Call, Results]:
-        """A call that runs the layer on `codes` `times` times, nothing left to look up, and the array of its results.
+        """Return a call that runs the layer `times` times on `codes`, with all look-ups done, and its result array.
 
         With `part="pack"` it packs the activations alone. The layer's pool must stay open, and be left to the call.
         """

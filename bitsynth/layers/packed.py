@@ -1,4 +1,4 @@
-"""A layer's weights and epilogue packed for the kernel of its plan: all that its C text is made of."""
+"""Weights and epilogue of a layer, packed for the kernel of its plan; its C text."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class PackedLayer:
             array.flags.writeable = False
 
     def _constants(self, finish: Finishing, codes: NDArray[np.uint8], bias: NDArray[np.int64]) -> Constants:
-        """Numbers and arrays of the C runtime, columns in the order that `finish` wants; `codes` as the kernel sees."""
+        """Return numbers and arrays of the C runtime, columns in the order of `finish`; `codes` are the kernel's."""
         spec, kernel, schedule = self.plan.computed, self.plan.kernel, self.plan.schedule
         geometry = spec.geometry
         order = slice(None) if isinstance(kernel, DepthwiseKernel) else finish.order(geometry)
@@ -103,7 +103,7 @@ class PackedLayer:
         return Constants(MappingProxyType(numbers), MappingProxyType({**made.arrays, **arrays}))
 
     def _interface(self) -> dict[str, Number]:
-        """The numbers that say how activations come and results go."""
+        """Return the numbers on the layouts of activations and results."""
         spec = self.plan.spec
         return {"act_bits": spec.act.bits, "in_layout": spec.layout, "out_layout": spec.out_layout}
 
@@ -112,7 +112,7 @@ class PackedLayer:
         return PackedLayer, (self.plan, self.codes, self.epilogue, self.bias)
 
     def _computed_codes(self) -> NDArray[np.uint8]:
-        """The weights' codes as the kernel sees them."""
+        """Return the weights' codes as the kernel sees them."""
         spec, computed = self.plan.spec.wgt, self.plan.computed.wgt
         return self.codes if computed == spec else computed.encode(spec.decode(self.codes), "weight")
 
@@ -133,7 +133,7 @@ class PackedLayer:
         return self.epilogue.out_type
 
     def out_shape(self, batch: int, height: int, width: int) -> tuple[int, ...]:
-        """The output's shape for such an input; SpecError if the window has no room."""
+        """Return the output's shape for such an input; raise SpecError if the window has no room."""
         spec, channels = self.plan.spec, self.plan.spec.geometry.out_channels
         rows, columns = spec.geometry.output(height, width)
         if spec.out_layout == "packed":
@@ -141,12 +141,12 @@ class PackedLayer:
         return (batch, channels, rows, columns) if spec.out_layout == "NCHW" else (batch, rows, columns, channels)
 
     def tensor_shape(self, batch: int, height: int, width: int) -> tuple[int, ...]:
-        """The shape (N, H, W, C) of a residual, and of kept sums, for such an input."""
+        """Return the shape (N, H, W, C) of a residual, and of kept sums, for such an input."""
         geometry = self.plan.spec.geometry
         return (batch, *geometry.output(height, width), geometry.out_channels)
 
     def typed(self, out: NDArray[Any]) -> NDArray[Any]:
-        """Results as whoever asked for them gets them: words with their type."""
+        """Return results as the caller gets them: packed words with their type."""
         spec = self.plan.spec
         if spec.out_layout != "packed":
             return out
@@ -155,30 +155,30 @@ class PackedLayer:
         )
 
     def residual_operand(self, given: Any, shape: tuple[int, ...]) -> NDArray[Any] | None:
-        """The residual `given` to a call, as C reads it; SpecError if it is missing, superfluous or wrong."""
+        """Return the residual `given` to a call as C reads it; raise SpecError if it is missing or does not fit."""
         return residual_operand(self.epilogue.residual if self.epilogue else None, given, shape)
 
     def room_for_sums(self, shape: tuple[int, ...]) -> NDArray[Any] | None:
-        """An array for the sums that are kept beside results; None if none are."""
+        """Return an array for the sums that are kept beside results; None if none are."""
         kind = kept_type(self.epilogue)
         return None if kind is None else np.empty(shape, kind)
 
     def results(self, out: NDArray[Any], kept: NDArray[Any] | None) -> Any:
-        """What a call gives: results, or those and the kept sums."""
+        """Return the results of a call, with the kept sums if there are any."""
         return self.typed(out) if kept is None else (self.typed(out), kept)
 
     def described(self, batch: int, height: int, width: int) -> Description:
-        """The layer and its input as C that runs any layer (`layer_call.c.j2`) is told of them."""
+        """Return the layer and its input as C that runs any layer (`layer_call.c.j2`) is told of them."""
         numbers = self._description[0].copy()
         numbers[-len(SHAPE) :] = batch, height, width
         return numbers, self._description[1]
 
     def files(self, name: str) -> dict[str, str]:
-        """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
+        """Return the layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
         return self.text(name).files()
 
     def text(self, name: str) -> LayerText:
-        """What its C under `name` is made of."""
+        """Return the C of the layer under `name`, as a value of `emit`."""
         kernel, made = self.plan.kernel, self.constants
         epilogue = self_test_epilogue(self.epilogue, self.plan.spec.geometry.out_channels)
         tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, epilogue)

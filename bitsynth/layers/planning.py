@@ -1,4 +1,4 @@
-"""The plan of a layer: its kernel, tile and schedule, tuned if one is known, else of fewest cycles by the model."""
+"""The plan of a layer: its kernel, tile and schedule; a tuned one if known, else the fastest by the cost model."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ from bitsynth.spec.options import KernelOptions, synth_command
 from bitsynth.store import kernels
 
 _PREDICTED_WITHIN = 1.5
-"""Times the fewest estimated cycles within which a method is predicted: those of shipped kernels are 0.8 to 1.25."""
+"""Cycles are predicted for methods within this factor of the best estimate; shipped kernels are 0.8 to 1.25."""
 
 _LAST_ROW = 1.05
-"""Times the predicted cycles that a kernel takes whose last row has its own program.
+"""Factor of the predicted cycles of a kernel whose last row has a scalar pass.
 
 Compiled by gcc 12.2 it takes 3 % more than is predicted, where others take 1 % (A1W1, K = 576), and more in short sums.
 """
 
 
 def choose_by_prediction(ranked: Sequence[Estimate]) -> Estimate:
-    """The estimate to take of those ranked by cycles: the first, or that of the method of fewest predicted cycles."""
+    """Return the best of estimates ranked by cycles: the first, or a close one with fewer predicted cycles."""
     firsts = {_kind(x.candidate): x for x in reversed(ranked)}.values()
     close = [each for each in firsts if each.cycles <= _PREDICTED_WITHIN * ranked[0].cycles]
     if len(close) == 1 or not all(has_rules(each) for each in close):
@@ -66,32 +66,32 @@ def choose_by_prediction(ranked: Sequence[Estimate]) -> Estimate:
 
 
 def _kind(candidate: Candidate) -> tuple[str, int, str]:
-    """What bounds do not rank: the method, steps of another length, and a kernel that a processor has to itself."""
+    """Return the properties that bounds do not rank: method, step length, processor-specific kernel."""
     return candidate.method, candidate.kernel_options.k_step, candidate.model
 
 
 def has_rules(estimate: Estimate) -> bool:
-    """Whether the processor of an estimate has issue rules, by which cycles are predicted."""
+    """Return whether the processor of an estimate has issue rules, by which cycles are predicted."""
     return load_table(estimate.candidate.isa).cpu[estimate.cpu_name].issue is not None
 
 
 def predict(estimate: Estimate) -> Estimate:
-    """The estimate with its sums on the scoreboard, and as many of its rows as are quickest there."""
+    """Return the estimate with its sums on the scoreboard, and as many of its rows as are quickest there."""
     kernel = msgspec.structs.replace(estimate.candidate.entry.kernel, rows=estimate.rows)
     return replace(estimate, rows=quickest(kernel, estimate.cpu_name).rows, sums_model=_predicted, counted=True)
 
 
 def _predicted(isa: Isa, kernel: Kernel, cpu: str, depth: int) -> float:
-    """Cycles per 128 multiply-accumulates as the kernel is run on `cpu`."""
+    """Return cycles per 128 multiply-accumulates as the kernel is run on `cpu`."""
     return predicted.cycles_per_128_mac(isa, ordered(kernel, cpu), cpu, depth)
 
 
 OPTIONS = KernelOptions(channels=CHANNELS[0])
-"""Of a kernel that any layer can have: the cheapest of all methods."""
+"""Options of a kernel that any layer can use: the cheapest of all methods."""
 
 
 def advice(spec: LayerSpec, isa: str) -> str:
-    """What to do if layers of these widths have no kernel on `isa`, which may be "auto"."""
+    """Return advice for layers whose widths have no kernel on `isa`, which may be "auto"."""
     command = synth_command(spec.product(widest(isa)), OPTIONS)
     return f"run `{command}`, or make the layer with solve=True"
 
@@ -119,7 +119,7 @@ def solve_missing(spec: LayerSpec, isa: str, schedule: LayerSchedule | None, pro
 
 GIVEN = "as given"
 _KEPT: ContextVar[dict[Any, LayerPlan] | None] = ContextVar("kept plans", default=None)
-"""Plans that were made while `plans_kept` is entered, by what was asked."""
+"""Memo of plans while `plans_kept` is entered, by the arguments of `plan`."""
 
 
 @dataclass(frozen=True)
@@ -226,12 +226,12 @@ def plans_kept() -> Iterator[None]:
 
 
 def _is_depthwise(spec: LayerSpec, isa: str, schedule: LayerSchedule | None) -> bool:
-    """Whether the layer runs on a depthwise kernel, or can without a schedule of its own."""
+    """Return whether the layer runs on a depthwise kernel, or can without a schedule of its own."""
     return schedule.method == DEPTHWISE if schedule else bool(depthwise.estimates(spec, isa))
 
 
 def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int, cpu: str = "") -> LayerPlan:
-    """The plan that was pickled, or another one if this machine does not have its kernel, or cannot run that.
+    """Return the plan that was pickled, or another one if this machine does not have its kernel, or cannot run that.
 
     With "auto" that one is for this machine's processor.
     """
@@ -247,7 +247,7 @@ def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, th
 
 
 def _check_schedule(schedule: Any, isa: str) -> None:
-    """SpecError for what is not a schedule, or is one of an instruction set that the processors of `isa` do not run."""
+    """Raise SpecError if the object is no schedule, or one for a set that the processors of `isa` do not run."""
     if not isinstance(schedule, LayerSchedule | None):
         raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
     if schedule and isa not in ("auto", schedule.isa) and schedule.isa not in (known := run_by(load_table(isa))):
@@ -255,7 +255,7 @@ def _check_schedule(schedule: Any, isa: str) -> None:
 
 
 def _chosen(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSchedule, str, str]:
-    """The tuned schedule if one is known, else that of one thread, else the default; its origin in words; for whom."""
+    """Return the tuned schedule, else that of one thread, else the default; its origin in words; its processor."""
     default, rows, usual = default_schedule(spec, isa, cpu=cpu), spec.out_rows, cpu or cpu_for(isa)
     if default.method == DEPTHWISE:
         return default, "default", usual
@@ -282,7 +282,7 @@ def _misfit(spec: LayerSpec, schedule: LayerSchedule) -> str:
 
 
 def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "") -> LayerSchedule:
-    """The schedule of fewest expected cycles of `cpu`, or the processor here; NoKernel if no kernel is cached.
+    """Return the schedule of fewest expected cycles of `cpu`, or this processor; raise NoKernel without a kernel.
 
     Estimated are those of schedules, predicted those of methods that are close.
     """
@@ -300,12 +300,12 @@ def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "")
 
 
 def default_of(task: TuningTask) -> LayerSchedule:
-    """The schedule that a task is compared with: what its layer has without tuning."""
+    """Return the schedule that a task is compared with: what its layer has without tuning."""
     return default_schedule(task.layer(), task.isa, task.threads)
 
 
 def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -> list[Estimate]:
-    """Every way to run `spec` by cached kernels that `fits`, fewest estimated cycles first; NoKernel if there is none.
+    """Return all ways to run `spec` by cached kernels that `fits`, fastest estimate first; raise NoKernel if none.
 
     By default those that run here: `candidates`; of fip for processors whose tiles predicted cycles choose, which are
     not in order. Cycles are those of `cpu`, of the first processor of a set's if it is none of them.
@@ -339,13 +339,13 @@ def _of_wider_operands(spec: LayerSpec, isa: str, fits: Fits | None) -> Iterator
 
 
 def conv_algorithms(geometry: Geometry) -> tuple[str, ...]:
-    """The places rows may come from: a window of one pixel is its own patch."""
+    """Return the places rows may come from: a window of one pixel is its own patch."""
     if geometry.kernel == (1, 1):
         return ("direct",) if geometry.stride == (1, 1) else ("im2col",)
     return "direct", "im2col"
 
 
 def tile_rows(kernel: Kernel) -> list[int]:
-    """Rows of a tile that are worth trying: fewer waste less of an image's last tile, but load weights more often."""
+    """Return the rows of a tile to try: fewer waste less of an image's last tile, but load weights more often."""
     tried = range(max(1, 3 * kernel.rows // 4), kernel.rows + 1)
     return [rows for rows in tried if rows % kernel.together == 0]

@@ -19,7 +19,7 @@ def layers(make: Callable[[str, str], Conv2d], isa: str, cpus: Sequence[str]) ->
 
 
 def best_sets(isa: str, cpus: Sequence[str]) -> dict[str, str]:
-    """The best instruction set that names each of `cpus`, of the architecture of `isa`.
+    """Return the best instruction set that names each of `cpus`, of the architecture of `isa`.
 
     SpecError for a processor that no such set names, or one that is named twice, and of an architecture whose
     programs cannot ask which processor runs them.

@@ -40,17 +40,17 @@ class TuningTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: int
 
     def spec(self) -> MatmulSpec:
-        """The widths, under the encodings of the cache."""
+        """Return the widths, under the encodings of the cache."""
         act, wgt = MatmulOperand(self.act_bits, Encoding.UNSIGNED), MatmulOperand(self.w_bits, Encoding.BIPOLAR)
         return MatmulSpec(self.isa, act, wgt)
 
     def layer(self) -> LayerSpec:
-        """The layer, under the encodings of the cache."""
+        """Return the layer, under the encodings of the cache."""
         spec = self.spec()
         return LayerSpec(spec.act, spec.wgt, self.geometry, image=self.image)
 
     def entry(self, schedule: LayerSchedule) -> Entry:
-        """The cached kernel that `schedule` runs, wherever that may be; NoKernel if there is none."""
+        """Return the cached kernel that `schedule` runs, wherever that may be; raise NoKernel if there is none."""
         layer = widen_operands(self.layer(), schedule.operands)
         if (entry := cached_entry(schedule, layer.act, layer.wgt)) is None:
             raise NoKernel(f"the kernel of {schedule} is gone from the cache; tune again")
@@ -114,7 +114,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def path_of(folder: Path, task: TuningTask) -> Path:
-    """The file in `folder` that has records of `task`, if any."""
+    """Return the file in `folder` that has records of `task`, if any."""
     return folder / task.isa / f"a{task.act_bits}w{task.w_bits}.json"
 
 
@@ -133,7 +133,7 @@ def store(record: TuningRecord, folder: Path) -> Path:
 
 
 def _kept(path: Path) -> tuple[TuningRecord, ...]:
-    """The records of a file, none if it is damaged: then it is set aside, and the user told where.
+    """Return the records of a file, none if it is damaged: then it is set aside, and the user told where.
 
     SpecError for one that cannot be read, or that a newer version wrote: these stay.
     """
@@ -145,7 +145,7 @@ def _kept(path: Path) -> tuple[TuningRecord, ...]:
 
 
 def read(path: Path) -> tuple[TuningRecord, ...]:
-    """The records of a file, none if there is none; SpecError if it is not such a file."""
+    """Return the records of a file, none if there is none; raise SpecError if it is not such a file."""
     try:
         data = read_file(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -172,7 +172,7 @@ _REMEDY = "`bitsynth tune` makes it anew"
 
 
 def find_tuned(task: TuningTask, cpu: str = "") -> Iterator[tuple[TuningRecord, str]]:
-    """The user's and the shipped records of `task`, the newest first, each with why it is not taken, or "".
+    """Yield the user's and the shipped records of `task`, the newest first, each with why it is not taken, or "".
 
     If this processor runs the instruction set, only those of its own kind are: what is fast on one need not be on
     another. If layers are for a processor `cpu`, only those of one of that name. Warns of what is damaged.
@@ -188,7 +188,7 @@ def find_tuned(task: TuningTask, cpu: str = "") -> Iterator[tuple[TuningRecord, 
 
 
 def _why_not(path: Path, known: TuningRecord, cpu: str) -> str:
-    """The reason why the record is not taken, in words, or ""."""
+    """Return the reason why the record is not taken, in words, or ""."""
     if not (known.cpu == cpu if cpu else _is_for_here(known)):
         return "is for that alone"
     try:
@@ -215,7 +215,7 @@ def _is_for_here(known: TuningRecord) -> bool:
 
 
 def timed_kernel(known: TuningRecord, schedule: LayerSchedule) -> Entry:
-    """The cached kernel of a schedule that was timed; NoKernel if there is none, SpecError if none can be.
+    """Return the cached kernel of a schedule that was timed; raise NoKernel if there is none, SpecError if none can be.
 
     Its certificate is checked when a layer takes it.
     """
@@ -225,6 +225,6 @@ def timed_kernel(known: TuningRecord, schedule: LayerSchedule) -> Entry:
 
 
 def has_form(kernel: Kernel, schedule: LayerSchedule) -> bool:
-    """Whether the kernel comes in the form of the schedule."""
+    """Return whether the kernel comes in the form of the schedule."""
     has_rows = schedule.rows <= kernel.rows and schedule.rows % kernel.together == 0
     return has_rows and schedule.unroll <= MAX_UNROLL and schedule.bit_axis in kernel.bit_axes

@@ -1,4 +1,4 @@
-"""Weights with a zero point, on kernels of weights without: only what rows add differs.
+"""Weights with a zero point, on kernels for weights without one: only the terms of rows differ.
 
 A product of a and w - z is that of a and the weight that a kernel takes for the code, and a multiple of a (QNN,
 section 4: one of its four terms). Kernels of some encodings sum the codes of a row, times a power of two, as that
@@ -23,7 +23,7 @@ _PLAIN = (Encoding.UNSIGNED, Encoding.SIGNED)
 
 
 def weights_of(bits: int, encoding: str, zero: int) -> MatmulOperand:
-    """The operand of weights with a zero point, 0 for none; half of all codes is the one that signed weights have."""
+    """Return the operand of weights with a zero point; unsigned weights less half of all codes are signed ones."""
     given = MatmulOperand(bits, Encoding.parse(encoding), zero)
     return MatmulOperand(bits, Encoding.SIGNED) if zero == 1 << (bits - 1) else given
 
@@ -36,7 +36,7 @@ def subtract_zero_point(values: NDArray[Any], bits: int, zero: int) -> NDArray[A
 
 
 def plain_product(kernel: Kernel, spec: MatmulSpec) -> MatmulSpec | None:
-    """The product of the same codes without a zero point whose C the product `spec` takes; None if there is none.
+    """Return the product of the same codes without zero point whose C computes `spec` too; None if there is none.
 
     That of weights without zero point is itself.
     """
@@ -47,7 +47,7 @@ def plain_product(kernel: Kernel, spec: MatmulSpec) -> MatmulSpec | None:
 
 
 def row_scale(kernel: Kernel, spec: MatmulSpec) -> dict[str, Number]:
-    """The numbers of `struct bs_layer` that make terms of rows of those of `plain_product`; Refuted if they are off."""
+    """Return the numbers of `struct bs_layer` that convert terms of `plain_product`; raise Refuted if wrong."""
     plain = plain_product(kernel, spec)
     if plain is None or plain == spec:
         return {}
@@ -57,7 +57,7 @@ def row_scale(kernel: Kernel, spec: MatmulSpec) -> dict[str, Number]:
 
 
 def _sums_rows(kernel: Kernel, plain: MatmulSpec, spec: MatmulSpec) -> bool:
-    """Whether rows have terms, a power of two for each unit of their codes, from which values start."""
+    """Return whether rows have terms, a power of two for each unit of their codes, from which values start."""
     starts = affine(plain).is_identity or makes_values(kernel, plain)
     if kernel.cross_terms or not starts or not makes_values(kernel, spec):
         return False

@@ -21,14 +21,14 @@ OF_BYTES = ("multiply", "dot")
 
 
 def list_widenings(spec: LayerSpec) -> Iterator[tuple[str, LayerSpec]]:
-    """The wider operands that hold the layer's, each with the same layer of them."""
+    """Yield the wider operands that hold the layer's, each with the same layer of them."""
     for operands in OPERANDS:
         if find_problem(spec, operands) is None:
             yield operands, widen_operands(spec, operands)
 
 
 def widen_operands(spec: LayerSpec, operands: str) -> LayerSpec:
-    """The layer as a kernel of `operands`, such as 8x8, computes it; itself if there are none.
+    """Return the layer as a kernel of `operands`, such as 8x8, computes it; itself if there are none.
 
     SpecError if it cannot.
     """
@@ -56,7 +56,7 @@ def find_problem(spec: LayerSpec, operands: str) -> str | None:
 
 
 def _zero_point(spec: LayerSpec, act: MatmulOperand) -> int:
-    """The value that stands for 0 where codes have those of `act`, which lie as far apart."""
+    """Return the value that stands for 0 where codes have those of `act`, which lie as far apart."""
     return spec.zero_point - spec.act.offset + act.offset
 
 

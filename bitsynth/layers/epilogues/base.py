@@ -1,4 +1,4 @@
-"""What the kinds of epilogues share: checks of arguments, residuals, base classes."""
+"""Base classes of epilogues, their residuals, and checks of their arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WANTED = f"thresholds must be integers (channels, 1 to {_MOST_LEVELS})"
 
 
 def broadcast_to_channels(name: str, value: ArrayLike, channels: int, dtype: Any) -> NDArray[Any]:
-    """One number a channel as `dtype`; SpecError for what `value` does not hold."""
+    """Return one number for each channel as `dtype`; raise SpecError for another shape or numbers it cannot hold."""
     given = np.asarray(value)
     kinds = "iu" if np.dtype(dtype).kind == "i" else "iuf"
     if given.dtype.kind not in kinds or given.shape not in ((), (1,), (channels,)):
@@ -33,14 +33,14 @@ def broadcast_to_channels(name: str, value: ArrayLike, channels: int, dtype: Any
 
 
 def copy_read_only(value: ArrayLike, name: str) -> NDArray[Any]:
-    """A read-only copy of an array, called `name` in errors, that the caller may edit later."""
+    """Return a read-only copy of an array, called `name` in errors: the caller may edit the original later."""
     copy = plain_array(value, name).copy()
     copy.flags.writeable = False
     return copy
 
 
 def require_int32_sums(sums: Any) -> NDArray[np.int32]:
-    """Sums (..., channels) as int32; SpecError for what are none."""
+    """Return accumulators (..., channels) as int32; raise SpecError for other types or numbers beyond int32."""
     given = plain_array(sums, "sums")
     if given.dtype.kind not in "iu" or not given.ndim:
         raise SpecError(f"sums must be integers (..., channels), not {given.dtype} {given.shape}")
@@ -50,14 +50,14 @@ def require_int32_sums(sums: Any) -> NDArray[np.int32]:
 
 
 def require_whole(name: str, value: Any, low: int, high: int) -> int:
-    """`value`; SpecError unless it is a whole number from `low` to `high`."""
+    """Return `value`; raise SpecError unless it is a whole number from `low` to `high`."""
     if type(value) is not int or not low <= value <= high:
         raise SpecError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
     return value
 
 
 def code_range(bits: Any, signed: bool, low: Any, high: Any) -> tuple[int, int]:
-    """The least and the greatest code of `bits` bits, within `low` and `high` if they are given."""
+    """Return the least and the greatest code of `bits` bits, within `low` and `high` if they are given."""
     require_whole("bits", bits, 1, MAX_RESULT_BITS if signed else MAX_BITS)
     least = -(1 << (bits - 1)) if signed else 0
     most = least + (1 << bits) - 1
@@ -69,7 +69,7 @@ def code_range(bits: Any, signed: bool, low: Any, high: Any) -> tuple[int, int]:
 
 
 def code_type(bits: int, signed: bool) -> np.dtype[Any]:
-    """The type that holds codes of `bits` bits."""
+    """Return the type that holds codes of `bits` bits."""
     if not signed:
         return np.dtype(np.uint8)
     return np.dtype(np.int8 if bits <= MAX_BITS else np.int16)
@@ -102,7 +102,7 @@ def _is_ragged(values: Any) -> bool:
 
 
 def _table(values: Any) -> NDArray[Any]:
-    """The rows of an array, which keeps its mask."""
+    """Return the rows of an array, with its mask."""
     given = values if isinstance(values, np.ma.MaskedArray) else plain_array(values, "thresholds")
     if given.ndim not in (1, 2):
         raise SpecError(f"{_WANTED}, not {given.dtype} {given.shape}")
@@ -110,7 +110,7 @@ def _table(values: Any) -> NDArray[Any]:
 
 
 def _row(row: Any) -> NDArray[np.int64]:
-    """The levels of a channel that are there, none further than 1 beyond int32."""
+    """Return the unmasked levels of a channel, clipped to int32 and one beyond either end."""
     there = np.asarray(row.compressed() if isinstance(row, np.ma.MaskedArray) else row)
     if there.ndim != 1 or (there.size and there.dtype.kind not in "iu"):
         raise SpecError(f"{_WANTED}, not {there.dtype} {there.shape}")
@@ -153,16 +153,16 @@ class Residual:
 
 
 def factors(residual: Residual, channels: int, integers: bool) -> NDArray[Any]:
-    """Its scale, a number a channel: int32, or float32; SpecError for a scale that is not of this kind."""
+    """Return the residual's scale, one int32 or float32 a channel; raise SpecError if it is of another type."""
     if integers and residual.type == "float32":
         raise SpecError("a residual of float32 needs Rescale or Scale")
     return broadcast_to_channels("a residual's scale", residual.scale, channels, np.int32 if integers else np.float32)
 
 
 def add_residual(values: NDArray[Any], residual: Residual, elements: NDArray[Any]) -> NDArray[Any]:
-    """int32 or float32 `values` (..., channels) with the residual's `elements`.
+    """Return int32 or float32 `values` (..., channels) plus the scaled residual `elements`.
 
-    What is beyond int32 wraps; float32 is rounded twice. SpecError for elements of another type or shape.
+    int32 wraps; float32 is rounded after the product and after the sum. SpecError for another type or shape.
     """
     elements = check_residual(residual, elements, values.shape)
     scale = factors(residual, values.shape[-1], values.dtype.kind == "i")
@@ -177,7 +177,7 @@ def add_residual(values: NDArray[Any], residual: Residual, elements: NDArray[Any
 
 
 def check_residual(residual: Residual, elements: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """`elements`; SpecError unless they are an array of the residual's type and of `shape`, floats all finite."""
+    """Return `elements`; raise SpecError unless they have the residual's type and `shape`, and floats are finite."""
     if isinstance(elements, np.ma.MaskedArray):
         raise SpecError("the residual is a masked array; fill its gaps first, with .filled()")
     if not isinstance(elements, np.ndarray) or elements.dtype != residual.type or elements.shape != shape:
@@ -191,7 +191,7 @@ def check_residual(residual: Residual, elements: Any, shape: tuple[int, ...]) ->
 
 
 def residual_operand(residual: Residual | None, elements: Any, shape: tuple[int, ...]) -> NDArray[Any] | None:
-    """The `elements` of a call's residual as C reads them; SpecError where they are missing, superfluous or wrong."""
+    """Return a call's residual as C reads it; raise SpecError if it is missing, not wanted, or of another shape."""
     if residual is None and elements is not None:
         raise SpecError("the layer's epilogue adds no residual: leave it out, or give the epilogue one")
     if residual is None:
@@ -202,12 +202,12 @@ def residual_operand(residual: Residual | None, elements: Any, shape: tuple[int,
 
 
 class BaseEpilogue(ABC):
-    """What all epilogues share."""
+    """The base class of all epilogues."""
 
     residual: Residual | None
 
     def value(self, sums: NDArray[Any], residual: NDArray[Any] | None = None) -> NDArray[Any]:
-        """The sums as they are before they are rounded, with the residual: what `Residual.keep_sum` keeps.
+        """Return the values before rounding, residual included: what `Residual.keep_sum` keeps.
 
         Args:
             sums: A layer's sums (..., channels), int32.
@@ -219,7 +219,7 @@ class BaseEpilogue(ABC):
         return values if self.residual is None or residual is None else add_residual(values, self.residual, residual)
 
     def reference(self, sums: NDArray[Any], residual: NDArray[Any] | None = None) -> NDArray[Any]:
-        """The results, by numpy: what the emitted C gives to the bit.
+        """Return the results, computed by numpy: the emitted C gives the same bits.
 
         Args:
             sums: A layer's sums (..., channels), int32.
@@ -228,12 +228,12 @@ class BaseEpilogue(ABC):
         return self._results(self.value(sums, residual))
 
     def _values(self, sums: NDArray[Any]) -> NDArray[Any]:
-        """The values that a residual is added to."""
+        """Return the values that a residual is added to."""
         return sums
 
     @abstractmethod
     def _results(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The results of values."""
+        """Return the results of values."""
 
     def _check_residual(self, integers: bool) -> None:
         if self.residual is not None and not isinstance(self.residual, Residual):
@@ -245,7 +245,7 @@ class BaseEpilogue(ABC):
 
 
 class CodesEpilogue(BaseEpilogue):
-    """What epilogues share whose codes have a range and a zero point."""
+    """The base class of epilogues whose codes have a range and a zero point."""
 
     bits: int
     signed: bool
@@ -271,6 +271,6 @@ class CodesEpilogue(BaseEpilogue):
 
 
 def store_read_only(epilogue: BaseEpilogue, **names: str) -> None:
-    """Put read-only copies, called so in errors, in the place of arrays that the caller may edit later."""
+    """Replace array attributes by read-only copies; `names` are the arrays' names in errors."""
     for attribute, name in names.items():
         object.__setattr__(epilogue, attribute, copy_read_only(getattr(epilogue, attribute), name))

@@ -43,26 +43,26 @@ from bitsynth.spec.matmul import affine
 from bitsynth.store import elementwise as store
 
 AskedProgram = tuple[ElementwiseSpec, ProgramInputs]
-"""A spec, and what its program is to read."""
+"""A spec, and the arrays that its program reads."""
 _Found = tuple[ElementwiseProgram, ProgramInputs]
 _LARGEST_UNIT = 128
 """The runtime's BS_LARGEST_UNIT."""
 
 
 def find_cheapest(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> _Found | None:
-    """The stored program of fewest cycles, with its inputs."""
+    """Return the stored program of fewest cycles among those wanted, with its inputs; None if none is stored."""
     return min(_find_all(kernel, wanted), key=lambda found: price(found[0]), default=None)
 
 
 def _find_all(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> Iterator[_Found]:
-    """The stored programs of specs, with their inputs."""
+    """Yield the stored programs of specs, with their inputs."""
     for spec, inputs in wanted:
         if program := find_stored(kernel, spec):
             yield program, inputs
 
 
 def find_stored(kernel: LayerKernel, spec: ElementwiseSpec) -> ElementwiseProgram | None:
-    """The program of `spec` for the kernel's instruction set, or the one that set extends; None if none can be used."""
+    """Return the program of `spec` for the kernel's instruction set or one it extends; None if none can be used."""
     proved = store.find(kernel.spec.isa, spec)
     found = proved.program if proved else None
     if found and isinstance(kernel, DepthwiseKernel) and not kernel.order(found):
@@ -73,7 +73,7 @@ def find_stored(kernel: LayerKernel, spec: ElementwiseSpec) -> ElementwiseProgra
 
 
 def find_in_channel_order(program: EpilogueProgram | None) -> EpilogueProgram | None:
-    """The program for elements in the order of channels; None if there is none."""
+    """Return the variant of a program that reads elements in channel order; None if there is none."""
     if not isinstance(program, ElementwiseProgram):
         return program
     proved = store.find(program.isa, program.spec)
@@ -82,14 +82,16 @@ def find_in_channel_order(program: EpilogueProgram | None) -> EpilogueProgram | 
 
 
 LONGEST_PERIOD = 512
-"""Sums, as the runtime has it."""
+"""Accumulators in the longest period of joined pixels: the runtime's BS_LONGEST_PERIOD."""
 
 
 def joined_pixels(spec: LayerSpec, programs: Sequence[EpilogueProgram]) -> int:
-    """So many that the layer's pixels are best joined, 0 if they are not to be.
+    """Return how many pixels are packed together, so that their accumulators fill whole units; 0 for no joining.
 
-    Results lie pixel by pixel, and programs take elements in the order of channels, make no words and read nothing
-    that a row has of its own.
+    Joining is possible if results lie pixel by pixel, and programs read elements in channel order, write no packed
+    words, and read no number of a row.
+
+    Example: 12 channels and units of 16 fill 3 units with 4 joined pixels, where 4 single pixels take 4 units.
     """
     g = spec.geometry
     if not programs or g.groups > 1 or spec.out_layout == "NCHW" or not all(map(_can_join, programs)):
@@ -108,28 +110,33 @@ def _can_join(program: EpilogueProgram) -> bool:
 
 
 def keeps_blocks(order: Sequence[int]) -> bool:
-    """Whether places of each block have channels after each other, which are brought there together."""
+    """Return whether each block of four columns holds four consecutive channels, so that a block moves as a whole."""
     return all(channel == order[place // BLOCK * BLOCK] + place % BLOCK for place, channel in enumerate(order))
 
 
 def repeat_for_period(values: NDArray[Any], pixels: int) -> NDArray[Any]:
-    """Values (count, channels) of each of a period's sums."""
+    """Return values (count, channels) repeated for each pixel of a period."""
     return np.tile(values, pixels)
 
 
 _MAX_NARROW_LEVEL = 32766
 """The greatest threshold of programs that compare in 16 bits."""
 _MAX_SHORT_SUM = 32767
-"""The greatest sum, without signs, of programs that take its low 16 bits alone."""
+"""The greatest absolute value of accumulators whose low 16 bits alone a program reads."""
 
 
 @dataclass(frozen=True, eq=False)
 class Finishing:
-    """The program of an epilogue, which reads `inputs`, arrays (values, OC) by their names, in the order of channels.
+    """The programs that finish a layer, and their constants.
 
-    There is none of sums that are the results; they have codes of no `bits`. `folds` says that results are made of the
-    microkernel's sums, not of values. The program that adds a `residual` first reads `added`, likewise. So many
-    pixels are `joined` that their sums fill units, 0 if none are.
+    Attributes:
+        program: The program that computes results; None if accumulators are the results.
+        inputs: Arrays (values, OC) that it reads, by name, in channel order.
+        bits: Bits of a result's code; 0 if results are not codes.
+        folds: Whether it reads the microkernel's accumulators, not values.
+        residual: The program that adds a residual before it, or None.
+        added: Arrays that this program reads.
+        joined: Pixels that are packed together to fill units; 0 if none are.
     """
 
     program: EpilogueProgram | None = None
@@ -142,18 +149,18 @@ class Finishing:
 
     @property
     def programs(self) -> LayerPrograms:
-        """What C is made of."""
+        """The programs by their fields of `struct bs_layer`."""
         return LayerPrograms(self.program, self.residual)
 
     @property
     def unit(self) -> int:
-        """Channels whose results are made at once."""
+        """Channels whose results are computed at once."""
         return 1 if self.joined else max([1, *(p.unit for p in self.programs.by_field.values())])
 
     def order(self, g: Geometry) -> NDArray[np.intp]:
-        """The output channel of each column: in every group the program's order, but for a unit that is not full.
+        """Return the output channel of each column: the program's order in every group, except in partial units.
 
-        With a residual, whose elements lie in the order of channels, so do columns.
+        With a residual columns lie in channel order, as its elements do.
         """
         count = g.out_channels // g.groups
         columns = np.arange(count)
@@ -164,14 +171,14 @@ class Finishing:
         return (np.arange(g.groups)[:, None] * count + columns).reshape(-1)
 
     def program_arrays(self, g: Geometry) -> dict[str, NDArray[Any]]:
-        """The constants of every group's units."""
+        """Return the constants of every group's units."""
         arrays = self._constants(self.residual, self.added, g, ("residual_constants", "residual_shared"))
         return arrays | self._constants(self.program, self.inputs, g, ("unit_constants", "shared_constants"))
 
     def _constants(
         self, program: EpilogueProgram | None, inputs: ProgramInputs, g: Geometry, names: tuple[str, str]
     ) -> dict[str, NDArray[Any]]:
-        """The arrays of a program, called `names`: constants of units of groups or a period, and those of all."""
+        """Return the two arrays of a program, called `names`: constants of units, and constants of all units."""
         if program is None:
             return {}
         count = g.out_channels // g.groups
@@ -186,7 +193,7 @@ class Finishing:
         return arrays | ({names[1]: shared} if shared.size else {})
 
     def tail(self, g: Geometry) -> dict[str, NDArray[Any]]:
-        """The places of columns that fill no unit, where columns of other units lie in the program's order."""
+        """Return the places of columns in a unit that is not full; nothing if the program reads channel order."""
         if self.program is None or self.program.is_ordered:
             return {}
         places = np.argsort(self.program.order)[: g.out_channels // g.groups % self.program.unit]
@@ -200,9 +207,9 @@ def choose_finishing(
     bias: NDArray[np.int64],
     epilogue: Epilogue | None,
 ) -> Finishing:
-    """What makes results of the sums of `kernel`, whose weights hold the codes `weight` (OC, IC / groups, KH, KW).
+    """Return the programs that finish a layer on `kernel` with weight codes `weight` (OC, IC / groups, KH, KW).
 
-    A stored program of the microkernel's sums, or of values; plain C where there is none.
+    A stored program that reads accumulators comes first, then one that reads values, then plain C (fallback code).
     """
     found = _choose(kernel, spec, weight, bias, epilogue)
     ordered = replace(found, program=find_in_channel_order(found.program) or found.program)
@@ -215,7 +222,7 @@ def choose_finishing(
 def _choose(
     kernel: LayerKernel, spec: LayerSpec, weight: Codes, bias: NDArray[np.int64], epilogue: Epilogue | None
 ) -> Finishing:
-    """The same, before it is known whether pixels are joined."""
+    """Return the programs before pixels are joined."""
     if epilogue is None:
         return Finishing(folds=_starts_from_columns(kernel))
     own = values_as_accumulators(spec, weight, bias)
@@ -230,14 +237,14 @@ def _choose(
 
 
 def _starts_from_columns(kernel: LayerKernel) -> bool:
-    """Whether sums may start from their column's term, so that rows' terms and a shift make values of them."""
+    """Return whether accumulators start from their column's number, so that a row's number and a shift are left."""
     return isinstance(kernel, MatmulKernel) and affine(kernel.spec).factor == 1
 
 
 def _with_residual(
     kernel: LayerKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue, residual: Residual
 ) -> Finishing:
-    """A program that adds the residual to values in their place, and what takes those."""
+    """Return a program that adds the residual to values in place, and the program of the epilogue after it."""
     one, added, after = lower_residual(residual, epilogue, sums)
     program = find_stored(kernel, one) or _plain(kernel, spec, one)
     made = (
@@ -249,7 +256,7 @@ def _with_residual(
 def _finish_accumulators(
     kernel: LayerKernel, spec: LayerSpec, sums: Sequence[tuple[bool, Sums]], epilogue: Epilogue
 ) -> Finishing:
-    """What makes results of the first of several sums for which there is a program, and whether that folds."""
+    """Return the program for the first kind of `sums`, (whether it folds, accumulators), that has a stored one."""
     every = [(folds, x, n) for folds, x in sums for n in _planes(kernel, spec, epilogue)]
     bits = _bits(epilogue)
     for folds, x, n in every:
@@ -264,23 +271,23 @@ def _finish_accumulators(
 
 
 def _plain(kernel: LayerKernel, spec: LayerSpec, one: specs.ElementwiseSpec) -> PlainProgram:
-    """Plain C of a spec."""
+    """Return plain C (fallback code) of a spec."""
     return PlainProgram.of(one, load(kernel.spec.isa).table.vector_bits // 8, spec.geometry.out_channels)
 
 
 def makes_words(spec: LayerSpec) -> bool:
-    """Whether words are made of sums, not of codes of all groups together."""
+    """Return whether packed words are computed directly, not from the codes of all groups together."""
     groups = spec.geometry.groups
     return spec.out_layout == "packed" and (groups == 1 or spec.geometry.out_channels // groups % WORD_CHANNELS == 0)
 
 
 def _words(kernel: LayerKernel, spec: LayerSpec) -> bool:
-    """Whether a program would make words: a depthwise kernel has all channels in one group."""
+    """Return whether a program writes packed words: a depthwise kernel has all channels in one group."""
     return spec.out_layout == "packed" if isinstance(kernel, DepthwiseKernel) else makes_words(spec)
 
 
 def propose_programs(epilogue: Epilogue, sums: Sums, channels: int, planes: int) -> Iterator[AskedProgram]:
-    """Specs that give the results of `epilogue`, the best first, and their inputs; as words if `planes` is not 0."""
+    """Yield specs that compute `epilogue`, the best first, with their inputs; as words if `planes` is not 0."""
     if isinstance(epilogue, Thresholds):
         given, rising = levels_of(epilogue, channels)
         yield from _counting(fold_thresholds(sums, given.T, rising), rising, sums, words=planes > 0)
@@ -289,23 +296,23 @@ def propose_programs(epilogue: Epilogue, sums: Sums, channels: int, planes: int)
 
 
 def _planes(kernel: LayerKernel, spec: LayerSpec, epilogue: Epilogue) -> tuple[int, ...]:
-    """The planes of words that a program may make, 0 for none: the runtime makes words of codes too."""
+    """Return the planes of words that a program may write; 0 for codes, which the runtime packs."""
     if not _words(kernel, spec):
         return (0,)
     return _bits(epilogue), 0
 
 
 def _bits(epilogue: Epilogue) -> int:
-    """Bits of a code; 0 of results that are none."""
+    """Return the bits of a result's code; 0 if results are not codes."""
     return epilogue.bits if gives_codes(epilogue) else 0
 
 
 def _counting(
     levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, *, words: bool
 ) -> Iterator[AskedProgram]:
-    """Specs that count sorted `levels` (count, OC) below sums, and their inputs.
+    """Yield specs that count the sorted `levels` (count, OC) below an accumulator, with their inputs.
 
-    Those have as many levels as a code has room for, none out of reach of sums by more than 2.
+    Levels are padded to the number that a code can count, and clipped to what accumulators reach, plus 2.
     """
     least, most = max(-sums.bound - 2, int(INT32.min)), min(sums.bound, int(INT32.max))
     never = np.full(((1 << len(levels).bit_length()) - 1 - len(levels), levels.shape[1]), most, np.int32)

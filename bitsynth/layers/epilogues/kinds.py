@@ -27,7 +27,7 @@ from bitsynth.spec.rescaling import FIXED_SHIFT
 
 @dataclass(frozen=True, eq=False)
 class Thresholds(BaseEpilogue):
-    """Codes: the number of a channel's thresholds that lie below its sum, or above it where the channel is falling.
+    """Codes: the number of thresholds below the accumulator, or above it where the channel is falling.
 
     Args:
         values: Whole numbers in ascending order: (levels,) or (1, levels) for all channels, or (channels, levels), 1 to
@@ -71,7 +71,7 @@ class Thresholds(BaseEpilogue):
 
 
 def levels_of(thresholds: Thresholds, channels: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Levels (channels, levels) and whether each channel is rising; SpecError for another number of channels.
+    """Return levels (channels, levels) and whether each channel is rising; raise SpecError for other channels.
 
     An absent level is the greatest int32, as no sum is above it, and the least in a falling channel.
     """
@@ -138,11 +138,11 @@ class Requantize(CodesEpilogue):
 
 @dataclass(frozen=True, eq=False)
 class FixedLine:
-    """(x * multiplier + summand) >> FIXED_SHIFT; SpecError of what that makes no int32 of before the shift.
+    """The affine function (x * multiplier + summand) >> FIXED_SHIFT; SpecError if int32 overflows before the shift.
 
     Args:
         multiplier: One int32 a channel, or one for all.
-        summand: Likewise, of int64: products alone may leave int32, as C's wrap.
+        summand: The same of int64: products alone may leave int32, as int32 products wrap in C.
     """
 
     multiplier: ArrayLike
@@ -153,12 +153,12 @@ class FixedLine:
             object.__setattr__(self, name, copy_read_only(getattr(self, name), name))
 
     def of(self, channels: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Multipliers and summands (channels,)."""
+        """Return multipliers and summands (channels,)."""
         multiplier = broadcast_to_channels("multiplier", self.multiplier, channels, np.int32).astype(np.int64)
         return multiplier, broadcast_to_channels("summand", self.summand, channels, np.int64)
 
     def at(self, x: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What becomes of integers (..., channels)."""
+        """Return the function of integers (..., channels)."""
         multiplier, summand = self.of(x.shape[-1])
         made = x * multiplier + summand
         if made.size and not INT32.min <= made.min() <= made.max() <= INT32.max:
@@ -168,14 +168,14 @@ class FixedLine:
 
 @dataclass(frozen=True, eq=False)
 class FixedPoint(BaseEpilogue):
-    """Codes: a line of the sum, which is kept from `least` to `most`, and another line of that if there is one.
+    """Codes: an affine function of the accumulator, clamped to `least` .. `most`, and a second one of its result.
 
     Args:
-        least: The least sum of which there is a code of its own, int32: one a channel, or one for all.
-        most: The greatest, likewise.
-        line: What is made of sums.
+        least: The lower clamp of accumulators, int32: one a channel, or one for all.
+        most: The upper clamp, likewise.
+        line: The affine function of accumulators.
         bits: Bits of a code, 1 to 8.
-        then: What is made of that, the same for all channels, or None.
+        then: The affine function of its results, the same for all channels, or None.
         residual: None: there is no second tensor.
     """
 
@@ -205,7 +205,7 @@ class FixedPoint(BaseEpilogue):
             raise SpecError(f"codes go from {self.codes[0]} to {self.codes[1]}, beyond {self.bits} bits")
 
     def window(self, channels: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Between which sums are kept (channels,)."""
+        """Return the clamps (channels,) of accumulators."""
         least, most = (broadcast_to_channels(n, getattr(self, n), channels, np.int32) for n in ("least", "most"))
         return least.astype(np.int64), most.astype(np.int64)
 
@@ -229,18 +229,18 @@ class FixedPoint(BaseEpilogue):
 
 
 GateLine = tuple[float, float]
-"""Factor and summand of the line."""
+"""Factor and summand of the gate: a value v is multiplied by clip(v * factor + summand, 0, 1)."""
 
 
 def gated(values: NDArray[Any], gate: GateLine | None) -> NDArray[Any]:
-    """Each of `values` times its gate, every operation rounded in their type of floats; `values` without a gate."""
+    """Return `values` times their gate, rounded after each operation; `values` themselves without a gate."""
     return values if gate is None else values * _opened(values, gate)
 
 
 def gated_bounds(low: NDArray[Any], high: NDArray[Any], gate: GateLine | None) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Values between which those of `gated` lie for all from `low` to `high`, of one shape and type of floats.
+    """Return bounds of `gated` for all values from `low` to `high`, arrays of one shape and type of floats.
 
-    Each operation of floats is monotone in each of its operands, so products of ends are beyond all others.
+    Float operations are monotone in each operand, so the products of ends bound all others.
     """
     ends = [low, high]
     if gate is not None:
@@ -250,7 +250,7 @@ def gated_bounds(low: NDArray[Any], high: NDArray[Any], gate: GateLine | None) -
 
 
 def _opened(values: NDArray[Any], gate: GateLine) -> NDArray[Any]:
-    """What the gate multiplies values by."""
+    """Return the factors of the gate: clip(value * factor + summand, 0, 1)."""
     factor, summand = np.asarray(gate, values.dtype)
     with np.errstate(over="ignore"):
         made: NDArray[Any] = (values * factor + summand).clip(0, 1)
@@ -258,7 +258,7 @@ def _opened(values: NDArray[Any], gate: GateLine) -> NDArray[Any]:
 
 
 _MAX_GATED = 2.0**60
-"""Times sums of int32 far from the end of float32."""
+"""Limit of scales, biases and gates: times an int32 it is far from the end of float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,7 +331,7 @@ class Rescale(CodesEpilogue):
             self._keep_gate(self.gate)
 
     def _keep_gate(self, gate: ArrayLike) -> None:
-        """A copy of the gate; SpecError unless values are numbers, and so what the gate makes of them."""
+        """Store a copy of the gate; raise SpecError if gated values could overflow float32."""
         if self.residual is not None or self.bias is None:
             raise SpecError("a gate wants a bias, and no residual")
         found = plain_array(gate, "gate")
@@ -346,7 +346,7 @@ class Rescale(CodesEpilogue):
         return gated(_scaled(self, sums), self.gate)
 
     def bounds(self, low: NDArray[Any], high: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Codes between which those of all sums from `low` to `high` (..., channels) lie, without a residual."""
+        """Return bounds of the codes of all accumulators from `low` to `high` (..., channels), without a residual."""
         first, last = (_scaled(self, require_int32_sums(x)) for x in (low, high))
         least, most = gated_bounds(first, last, self.gate)
         return self._results(least), self._results(most)
@@ -358,13 +358,13 @@ class Rescale(CodesEpilogue):
 
 
 def floats_of(epilogue: Scale | Rescale, channels: int) -> dict[str, NDArray[Any]]:
-    """Scale and bias, float32 a channel each; no bias if there is none."""
+    """Return scale and bias, one float32 a channel each; no bias if the epilogue has none."""
     given = {"scale": epilogue.scale} | ({} if epilogue.bias is None else {"bias": epilogue.bias})
     return {name: broadcast_to_channels(name, value, channels, np.float32) for name, value in given.items()}
 
 
 def _scaled(epilogue: Scale | Rescale, sums: NDArray[Any]) -> NDArray[Any]:
-    """float32(sum) * scale + bias, rounded to float32 at every step."""
+    """Return float32(accumulator) * scale + bias, rounded to float32 after every operation."""
     arrays = floats_of(epilogue, sums.shape[-1])
     with np.errstate(over="ignore"):
         value: NDArray[Any] = sums.astype(np.float32) * arrays["scale"]
@@ -377,19 +377,19 @@ Epilogue = Scale | Requantize | Rescale | Thresholds | FixedPoint
 
 
 def kept_type(epilogue: Epilogue | None) -> np.dtype[Any] | None:
-    """The type of the sums that a layer keeps beside its results; None if it keeps none."""
+    """Return the type of the second output, values with the residual; None without one."""
     if epilogue is None or epilogue.residual is None or not epilogue.residual.keep_sum:
         return None
     return np.dtype(np.float32 if isinstance(epilogue, Scale | Rescale) else np.int32)
 
 
 def gives_codes(epilogue: Epilogue | None) -> TypeGuard[Requantize | Rescale | Thresholds | FixedPoint]:
-    """Whether results are codes, which can be packed."""
+    """Return whether results are codes, which can be packed."""
     return epilogue is not None and not isinstance(epilogue, Scale)
 
 
 def check_epilogue(epilogue: Any, out_layout: str) -> None:
-    """SpecError for what is not an epilogue, or is one whose results cannot lie as `out_layout` says."""
+    """Raise SpecError if the object is no epilogue, or its results cannot have the layout `out_layout`."""
     if epilogue is not None and not isinstance(epilogue, Epilogue):
         raise SpecError(f"an epilogue is Scale, Requantize, Rescale or Thresholds, not {epilogue!r}")
     if out_layout != "packed":
@@ -401,7 +401,7 @@ def check_epilogue(epilogue: Any, out_layout: str) -> None:
 
 
 def check_encoding(epilogue: Epilogue | None, encoding: str) -> None:
-    """SpecError if results are codes that `encoding`, unless it is empty, does not have."""
+    """Raise SpecError if results are codes beyond those of `encoding`; an empty encoding has all."""
     if not encoding or not gives_codes(epilogue):
         return
     operand, last = MatmulOperand(epilogue.bits, Encoding.parse(encoding)), epilogue.codes[1]

@@ -41,7 +41,10 @@ _MIN_HALVED_EXACTLY = np.float32(2.0**-125)
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """How values follow from sums: with a `row`'s addend they are `bound` at most, without signs."""
+    """Accumulators, and the affine function that gives their values: (factor * s + row + columns) >> shift.
+
+    `row` says whether rows have affines. `bound` limits the absolute value of an accumulator with its row's affine.
+    """
 
     factor: int
     columns: NDArray[np.int64]
@@ -51,17 +54,17 @@ class Sums:
 
     @property
     def are_values(self) -> bool:
-        """Whether they are the values."""
+        """Whether accumulators are the values themselves."""
         return self.factor == 1 and not (self.columns.any() or self.shift or self.row)
 
 
 def lower_epilogue(
     epilogue: Scale | Requantize | Rescale | FixedPoint, sums: Sums, planes: int
 ) -> Iterator[tuple[ElementwiseSpec, ProgramInputs]]:
-    """Specs with arrays of their inputs that give the results of `epilogue`, as words if `planes` is not 0.
+    """Yield specs that compute `epilogue`, with arrays of their inputs; as packed words if `planes` is not 0.
 
-    None where a constant does not fit: of sums that are the values all do. With a residual, values that have it come
-    in the place of sums, floats of `Rescale`.
+    A spec is left out if a constant does not fit; if accumulators are the values, all fit. With a residual, specs read
+    values with the residual in place of accumulators: floats for `Rescale`.
     """
     if isinstance(epilogue, FixedPoint):
         yield from () if planes else _fixed(epilogue, sums)
@@ -83,7 +86,7 @@ def _codes(epilogue: Requantize | Rescale, planes: int) -> CodeForm:
 
 
 def _limits(epilogue: Requantize | Rescale, codes: CodeForm) -> ProgramInputs:
-    """The inputs of the codes' range, and of their zero point."""
+    """Return the inputs of the codes' range, and of their zero point."""
     low, high = epilogue.codes
     given = {"l": np.array(low, epilogue.out_type), "h": np.array(high, epilogue.out_type)}
     return {**given, "z": np.array(epilogue.zero_point, np.int16)} if codes.has_zero else given
@@ -164,7 +167,7 @@ class _Product:
     shift: int
 
     def fitted(self, wide: bool) -> _Product:
-        """The same: shifted by 32 or more of 64 bits; of 32 bits, as little as the multipliers allow."""
+        """Return the same: shifted by 32 or more of 64 bits; of 32 bits, as little as the multipliers allow."""
         if wide:
             up = max(0, 32 - self.shift)
             return _Product([(m << up, k << up) for m, k in self.channels], self.half << up, self.shift + up)
@@ -173,7 +176,7 @@ class _Product:
         return _Product([(m >> down, k >> down) for m, k in self.channels], self.half >> down, self.shift - down)
 
     def inputs(self, bound: int, wide: bool, even: bool) -> ProgramInputs | None:
-        """The inputs of a spec for sums up to `bound`; None if they do not fit."""
+        """Return the inputs of a spec for sums up to `bound`; None if they do not fit."""
         size, by = (64, self.shift - 32) if wide else (32, self.shift)
         most = max(abs(m) * bound + abs(k) for m, k in self.channels) + self.half + 1
         fits = all(INT32.min <= m <= INT32.max for m, _ in self.channels)
@@ -192,7 +195,7 @@ def _zeros(x: int) -> int:
 
 
 def can_fold(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> bool:
-    """Whether thresholds of values can be thresholds of sums: whatever rows add, and at borders.
+    """Return whether thresholds of values can be thresholds of sums: whatever rows add, and at borders.
 
     `weight` (OC, IC / groups, KH, KW) holds codes.
     """
@@ -204,7 +207,7 @@ def can_fold(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes
 
 
 def bound(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> int:
-    """The greatest absolute value of a sum with its row's addend, and with what borders add."""
+    """Return the greatest absolute value of a sum with its row's addend, and with what borders add."""
     core, terms = spec.core, remaining(kernel, spec)
     if terms.factor == 1:
         return greatest(spec, weight, offset) << terms.shift
@@ -214,14 +217,14 @@ def bound(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, o
 
 
 def greatest(spec: MatmulSpec | LayerSpec, weight: Codes, offset: Offset) -> int:
-    """The greatest absolute value, whichever taps are on padding; `weight` (OC, IC / groups, KH, KW) holds codes."""
+    """Return the greatest absolute value for any padding; `weight` (OC, IC / groups, KH, KW) holds codes."""
     ends = [spec.act.value(code) - offset.zero_point for code in (0, spec.act.codes[-1])]
     weights = np.abs(spec.wgt.decode(weight)).sum(axis=(1, 2, 3), dtype=np.int64)
     return int((weights * max(map(abs, ends)) + np.abs(offset.bias)).max(initial=0))
 
 
 def fold_thresholds(sums: Sums, thresholds: NDArray[np.int64], rising: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """(levels, OC) sorted thresholds of sums that say what `thresholds` say of values.
+    """Return (levels, OC) sorted thresholds of sums that say what `thresholds` say of values.
 
     Those of a channel that is not `rising` (OC) are thresholds of -1 - sum: a value is below T exactly if its sum, with
     the row's addend, is below ceil(((T << h) - c) / F). SpecError for thresholds below all of int32 of sums that go to
@@ -247,7 +250,7 @@ def accumulators_of_kernel(kernel: Kernel, spec: MatmulSpec, geometry: Geometry,
 
 
 def values_as_accumulators(spec: LayerSpec, weight: Codes, bias: NDArray[np.int64]) -> Sums:
-    """Values in the place of sums, where those cannot be told from them: as great as the weights allow."""
+    """Return values in the place of sums, where those cannot be told from them: as great as the weights allow."""
     most = min(greatest(spec, weight, Offset(bias, spec.zero_point)), int(INT32.max) - 1)
     return Sums(1, np.zeros(len(bias), np.int64), 0, False, most)
 
@@ -256,7 +259,7 @@ _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def lower_residual(residual: Residual, epilogue: Epilogue, sums: Sums) -> tuple[ElementwiseSpec, ProgramInputs, Sums]:
-    """The spec that adds the epilogue's residual to values `sums`, its inputs, and what values are then."""
+    """Return the spec that adds the epilogue's residual to values `sums`, its inputs, and what values are then."""
     if isinstance(epilogue, Scale | Rescale):
         spec, inputs = scaled(ELEMENTS[residual.type]), _of_floats(residual, epilogue, sums)
         return spec, {x.name: inputs[x.name] for x in spec.inputs if x.name in inputs}, sums
@@ -270,7 +273,7 @@ def lower_residual(residual: Residual, epilogue: Epilogue, sums: Sums) -> tuple[
 
 
 def _of_floats(residual: Residual, epilogue: Scale | Rescale, sums: Sums) -> dict[str, NDArray[Any]]:
-    """The inputs of a float32 spec; SpecError if sums times their scale may leave float32.
+    """Return the inputs of a float32 spec; raise SpecError if sums times their scale may leave float32.
 
     They would be infinite, and no number with an infinite residual. Without a bias, -0 is added: that changes nothing.
     """

@@ -24,7 +24,7 @@ from bitsynth.spec.rescaling import FIXED_SHIFT
 
 
 def self_test_epilogue(epilogue: Epilogue | None, channels: int) -> SelfTestEpilogue:
-    """The epilogue of `channels` output channels as the self-test computes it."""
+    """Return the epilogue of `channels` output channels as the self-test computes it."""
     if epilogue is None:
         return SelfTestEpilogue()
     made, residual = _without_residual(epilogue, channels), epilogue.residual

@@ -34,7 +34,7 @@ MOST_CHANNELS = 1 << 24
 
 
 def require_channels(channels: Any) -> None:
-    """SpecError for what is no number of channels."""
+    """Raise SpecError for what is no number of channels."""
     if type(channels) is not int or not 1 <= channels <= MOST_CHANNELS:
         raise SpecError(f"channels must be a whole number from 1 to {MOST_CHANNELS:,}, not {channels!r}")
 
@@ -81,7 +81,7 @@ class Activations:
         return packed_words(self.bits, self.channels) if self.layout == "packed" else self.channels
 
     def checked(self, x: Any) -> NDArray[Any]:
-        """`x` as C takes it; SpecError unless it is (N, H, W, C) of this type. C looks at the codes themselves."""
+        """Return `x` as C reads it; raise SpecError unless it is (N, H, W, C) of this type. C checks the codes."""
         if isinstance(x, np.ma.MaskedArray):
             raise SpecError("activations are a masked array; fill its gaps first, with .filled()")
         if isinstance(x, Packed):
@@ -103,11 +103,11 @@ class Activations:
         return Packed(out, self.bits, self.operand.encoding, self.channels)
 
     def plain(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The codes or floats (N, H, W, C) in what lies as this layout says."""
+        """Return the codes or floats (N, H, W, C) in what lies as this layout says."""
         return unpack_words(x, self.bits, self.channels) if self.layout == "packed" else x
 
     def laid(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Codes or floats (N, H, W, C) as this layout has them."""
+        """Return codes or floats (N, H, W, C) as this layout has them."""
         return pack_words(x, self.bits) if self.layout == "packed" else np.ascontiguousarray(x)
 
 
@@ -129,7 +129,7 @@ _RUN = "bs_glue_described_run"
 _CODES = -3
 """`BS_CODES`: an input has a code beyond its last."""
 _MOST_EXAMPLE = 1 << 22
-"""Numbers of a self-test's input or result: its text takes some bytes of each."""
+"""The limit of numbers in a self-test, each of which takes some bytes of text."""
 _MAX_COMMAND_LETTERS = 400
 """The longest arguments that a command on one line has."""
 Numbers = Mapping[str, Number]
@@ -149,7 +149,7 @@ class Glue(ABC):
     """
 
     arguments: Mapping[str, Any]
-    """What it was made of, by the names of its constructor: with these, another process makes the same layer."""
+    """The constructor's arguments by name, with which another process constructs the same layer."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         """Keep the arguments; there are none where a copy or a pickle is filled afterwards."""
@@ -184,14 +184,14 @@ class Glue(ABC):
         vars(self).update(state, _scratch=Scratch())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A layer of the same pool, with scratch memory of its own."""
+        """Return a layer of the same pool, with scratch memory of its own."""
         return copy(self)
 
     def __repr__(self) -> str:
         return f"<bitsynth {type(self).__name__} {self.output.channels} channels>"
 
     def __call__(self, *inputs: NDArray[Any]) -> NDArray[Any]:
-        """The results for `inputs`: codes in uint8 (N, H, W, C), or words if the layout is packed; floats in float32.
+        """Return the results for `inputs`: codes in uint8 (N, H, W, C), packed words, or floats in float32.
 
         Raises:
             SpecError: An input does not fit, or has codes that its bits and encoding do not hold.
@@ -204,7 +204,7 @@ class Glue(ABC):
         return self.output.typed(out)
 
     def bound(self, *inputs: NDArray[Any], times: int = 1) -> tuple[Call, NDArray[Any]]:
-        """A call that runs the layer `times` times on the same `inputs`, and the array of its results.
+        """Return a call that runs the layer `times` times on the same `inputs`, and the array of its results.
 
         The call gives 0, or a status of `bs_glue_run`. The layer's pool must stay open, and be left to the call.
         """
@@ -244,14 +244,14 @@ class Glue(ABC):
 
     @abstractmethod
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
-        """The results by numpy for `codes`, or floats, (N, H, W, C), not packed: what C must give."""
+        """Return the results by numpy for `codes`, or floats, (N, H, W, C), not packed: what C must give."""
 
     def out_size(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of the output for an input of `height` by `width`; SpecError if there is none."""
+        """Return height and width of the output for an input of `height` by `width`; raise SpecError if empty."""
         return height, width
 
     def files(self, name: str) -> dict[str, str]:
-        """The layer as plain C under `name`: texts by file name, with a self-test and CMakeLists.txt."""
+        """Return the layer as plain C under `name`: texts by file name, with a self-test and CMakeLists.txt."""
         isa, example = self.isa, self._example()
         text = GlueText(name, isa, self.constants, example, programs(isa), requirements(isa), self._command(name))
         return text.files()
@@ -295,7 +295,7 @@ class Glue(ABC):
         return SpecError(f"{said}; some are greater")
 
     def _of_activations(self) -> Numbers:
-        """The numbers of inputs and output."""
+        """Return the numbers of inputs and output."""
         made: dict[str, Number] = {"inputs": len(self.inputs), "in_layout": self.inputs[0].layout}
         for i, kind in enumerate(self.inputs):
             made |= {f"channels[{i}]": kind.channels, f"bits[{i}]": kind.bits, f"last[{i}]": kind.last}

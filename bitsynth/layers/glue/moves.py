@@ -239,5 +239,5 @@ def _pairs(inputs: Any) -> Sequence[tuple[Any, Any]]:
 
 
 def _table(source: Quantization, out: Quantization) -> NDArray[np.uint8]:
-    """The code of `out` for each of `source`."""
+    """Return the code of `out` for each of `source`."""
     return np.arange(1 << source.bits, dtype=np.uint8) if source == out else requantize_codes(source, out)

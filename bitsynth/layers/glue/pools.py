@@ -46,7 +46,7 @@ class WindowGlue(Glue):
 
 
 def window_of(channels: int, window: Pair, stride: Pair | None, padding: Any, dilation: Pair) -> Geometry:
-    """The window; SpecError for padding as wide as it reaches."""
+    """Return the window; raise SpecError for padding as wide as it reaches."""
     require_channels(channels)
     size = pair("window", window, 1)
     made = Geometry(
@@ -247,7 +247,7 @@ def _given(channels: int, output: MatmulOperand | None, out_layout: str | None, 
 def _finished(
     source: Quantization, out: Quantization | Requantize | int | str | None, rounding: str
 ) -> tuple[MatmulOperand | None, dict[str, Number]]:
-    """The codes that sums of `source` become, None if they stay sums, and the numbers that say how."""
+    """Return the codes that sums of `source` become, None if they stay sums, and the numbers that say how."""
     if isinstance(out, str):
         return None, _summed(source, out)
     if isinstance(out, Requantize):
@@ -276,7 +276,7 @@ def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, N
 
 
 def _summed(source: Quantization, out: str) -> dict[str, Number]:
-    """The numbers of sums that stay what they are."""
+    """Return the numbers of sums that stay what they are."""
     if out != "int32":
         raise SpecError(f"out must be a Quantization, a number of bits, a Requantize or 'int32', not {out!r}")
     made: dict[str, Number] = {"op": "mean pool", **_of_values(source, 1)}
@@ -284,7 +284,7 @@ def _summed(source: Quantization, out: str) -> dict[str, Number]:
 
 
 def _requantized(source: Quantization, out: Requantize) -> tuple[MatmulOperand, dict[str, Number]]:
-    """The numbers of a requantized sum."""
+    """Return the numbers of a requantized sum."""
     multiplier = int(broadcast_to_channels("the multiplier of sums", out.multiplier, 1, np.int32)[0])
     if out.residual is not None:
         raise SpecError("sums of a window have no residual")
@@ -305,17 +305,17 @@ def _of_values(source: Quantization, factor: int) -> dict[str, Number]:
 
 
 def _greatest(n: Numbers) -> int:
-    """The most that a pixel adds to twice the numerator."""
+    """Return the most that a pixel adds to twice the numerator."""
     return 2 * (255 * abs(int(n["factor"])) + abs(int(n["summand"])))
 
 
 def _shared(n: Numbers) -> int:
-    """The most that a divisor adds to twice the numerator, or to itself."""
+    """Return the most that a divisor adds to twice the numerator, or to itself."""
     return (3 + 2 * abs(int(n["zero_point"]))) * int(n["divisor"])
 
 
 def _codes(n: Numbers, sums: NDArray[Any], pixels: Any) -> NDArray[np.uint8]:
-    """The codes of sums of so many pixels, Python's integers."""
+    """Return the codes of sums of so many pixels, Python's integers."""
     divisors = 1 if n.get("whole_sums") else pixels
     top, bottom = sums * int(n["factor"]) + pixels * int(n["summand"]), divisors * int(n["divisor"])
     made = _quotient(str(n["rounding"]), top, bottom) + int(n["zero_point"])

@@ -34,7 +34,7 @@ FEWEST, ENTRIES = 16, 256
 
 @cache
 def programs(isa: str) -> tuple[ElementwiseProgram, ...]:
-    """Those of glue that are stored for the set, or the one it extends, and that this processor runs or emulates."""
+    """Return glue's programs stored for the set, or one it extends, that this processor runs or emulates."""
     found = (store.find(isa, spec) for spec in glue.every())
     return tuple(p.program for p in found if p is not None and _runs_here(isa, p.program))
 
@@ -44,7 +44,7 @@ def _runs_here(isa: str, program: ElementwiseProgram) -> bool:
 
 
 def list_called(isa: str, constants: GlueConstants) -> list[ElementwiseProgram]:
-    """Those of `programs` that C may call for glue of these constants."""
+    """Return the `programs` that C may call for glue of these constants."""
     names = {spec.name for spec in _list_called_specs(constants)}
     return [p for p in programs(isa) if p.spec.name in names]
 
@@ -66,7 +66,7 @@ def _list_called_specs(constants: GlueConstants) -> list[ElementwiseSpec]:
 
 
 def requirements(isa: str) -> Requirements:
-    """What the set and its programs need."""
+    """Return what the set and its programs need of compiler and processor."""
     return load(isa).requirements([op for p in programs(isa) for op in p.forms])
 
 
@@ -79,7 +79,7 @@ def repeat_table(tables: NDArray[Any], bits: int) -> NDArray[np.uint8]:
 
 
 def instruction_set(isa: str) -> str:
-    """`isa`, or of "auto" the set of this processor with the widest registers; SpecError if there is none."""
+    """Return `isa`, or for "auto" this processor's set of the widest registers; raise SpecError without one."""
     if not is_one_of(isa, ("auto",)):
         return load(isa).name
     found = sets_for(isa)
@@ -90,7 +90,7 @@ def instruction_set(isa: str) -> str:
 
 @cache
 def library(isa: str) -> Runner:
-    """The runner of glue on an instruction set; ToolError if it cannot be compiled or run."""
+    """Return the runner of glue on an instruction set; raise ToolError if it cannot be compiled or run."""
     known = load(isa)
     sources = {
         **glue_files(threads=runs_natively(known.table)),

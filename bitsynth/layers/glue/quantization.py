@@ -61,7 +61,7 @@ class Quantization:
 
 
 def as_quantization(value: Any, name: str) -> Quantization:
-    """`value`, or the quantization of so many bits alone; SpecError for what is neither."""
+    """Return `value`, or the quantization of so many bits alone; raise SpecError for what is neither."""
     if isinstance(value, Quantization):
         return value
     if type(value) is not int:
@@ -70,7 +70,7 @@ def as_quantization(value: Any, name: str) -> Quantization:
 
 
 def round_to_float32(value: Any, name: str) -> float:
-    """`value` rounded to float32; SpecError unless that is finite."""
+    """Return `value` rounded to float32; raise SpecError unless that is finite."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
         raise SpecError(f"{name} must be a number, not {value!r}")
     with np.errstate(over="ignore"):
@@ -81,7 +81,7 @@ def round_to_float32(value: Any, name: str) -> float:
 
 
 def require_whole_steps(out: Quantization) -> None:
-    """SpecError for bipolar results: they have no code for every whole number."""
+    """Raise SpecError for bipolar results: they have no code for every whole number."""
     if out.operand.scale != 1:
         raise SpecError(
             "bipolar codes stand for every second number: give another encoding, or a Lookup of these codes"
@@ -97,14 +97,14 @@ def half_to_even(numerator: NDArray[Any], divisor: int) -> NDArray[Any]:
 
 
 def as_codes(numerator: NDArray[Any], divisor: int, out: Quantization) -> NDArray[np.uint8]:
-    """Codes of `out`, of numbers numerator / divisor of its scale: rounded half to even, plus zero point, clamped."""
+    """Return numerator / divisor, in steps of `out`, as codes: rounded half to even, plus zero point, clamped."""
     code = half_to_even(numerator, divisor) + out.zero_point - out.operand.offset
     made: NDArray[np.uint8] = np.clip(code, 0, out.operand.codes[-1]).astype(np.uint8)
     return made
 
 
 def requantize_codes(source: Quantization, out: Quantization) -> NDArray[np.uint8]:
-    """The code of `out` for each code of `source`: the real number rounded once, half to even, and clamped."""
+    """Return the code of `out` for each code of `source`: the real number rounded once, half to even, and clamped."""
     require_whole_steps(out)
     ratio = source.exact_scale / out.exact_scale
     return as_codes(source.steps().astype(object) * ratio.numerator, ratio.denominator, out)

@@ -29,7 +29,7 @@ from bitsynth.spec.matmul import MAX_BITS, plain_array
 
 
 def codes_table(table: ArrayLike, shapes: Sequence[tuple[int, ...]], last: int) -> NDArray[np.uint8]:
-    """Codes from 0 to `last`; SpecError for other entries, or a table that has none of `shapes`."""
+    """Return codes from 0 to `last`; raise SpecError for other entries, or a table that has none of `shapes`."""
     given = plain_array(table, "table")
     _require(given, "iub", "integers", shapes)
     if (given < 0).any() or (given > last).any():
@@ -38,7 +38,7 @@ def codes_table(table: ArrayLike, shapes: Sequence[tuple[int, ...]], last: int) 
 
 
 def floats_table(table: ArrayLike, shapes: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
-    """Numbers rounded to float32; SpecError for those it does not hold, or a table that has none of `shapes`."""
+    """Return a table rounded to float32; raise SpecError for numbers beyond it, or another shape than `shapes`."""
     given = plain_array(table, "table")
     _require(given, "iuf", "numbers", shapes)
     with np.errstate(over="ignore"):
@@ -278,7 +278,7 @@ def _lowered(
     come: tuple[int, int] | None,
     isa: str,
 ) -> tuple[Lowered, NDArray[np.uint8]]:
-    """The numbers and arrays of a program for `pairs`: a table if the set has the program, else a sum, else a table.
+    """Return the numbers and arrays of a program for `pairs`: a proved table, else a weighted sum, else a table.
 
     And the pairs that it gives: a sum may have others of codes that never come.
     """
@@ -293,7 +293,7 @@ def _lowered(
 
 
 def _tabled(pairs: NDArray[np.uint8], bits: int) -> Lowered:
-    """The program that looks pairs of codes of at most so many bits up."""
+    """Return the program that looks pairs of codes of at most so many bits up."""
     square = np.zeros((1 << bits, 1 << bits), np.uint8)
     square[: pairs.shape[0], : pairs.shape[1]] = pairs
     tables = repeat_table(square.reshape(-1), 2 * bits)
@@ -301,7 +301,7 @@ def _tabled(pairs: NDArray[np.uint8], bits: int) -> Lowered:
 
 
 def _of_all(pairs: NDArray[np.uint8]) -> Lowered:
-    """A table of all pairs, those of a first code beside each other."""
+    """Return a table of all pairs, those of a first code beside each other."""
     table = np.zeros((len(pairs), ENTRIES), np.uint8)
     table[:, : pairs.shape[1]] = pairs
     return {"program": specs.pairs(MAX_BITS).name}, {"tables": table}
@@ -399,7 +399,7 @@ class Add(PairLookup):
 
 
 def _pairs(first: Quantization, second: Quantization, out: Quantization) -> NDArray[np.uint8]:
-    """The formula for every pair, in Python's integers."""
+    """Return the formula for every pair, in Python's integers."""
     ratios = [x.exact_scale / out.exact_scale for x in (first, second)]
     divisor = ratios[0].denominator * ratios[1].denominator
     a, b = (x.steps().astype(object) * int(r * divisor) for x, r in zip((first, second), ratios, strict=True))

@@ -1,4 +1,8 @@
-"""Codes of pairs of codes as weighted sums, which were compared with a table for every pair."""
+"""Weighted sums in place of tables: codes (a * f + b * g + k) >> n of pairs of codes, compared for every pair.
+
+Factors f, g and k near the ratios of scales are tried for each shift n, from the most accurate on, until the program
+gives the table. Example: two inputs and an output of one scale give f = g = 1, k = 0, n = 0.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,11 @@ from bitsynth.spec import glue as specs
 _INT16, _INT32 = 2**15 - 1, 2**31
 _FEW_PAIRS = 1 << 12
 _MOST_SHIFT = 24
-"""Of a fixed-point factor; with more, products of codes hardly fit int32."""
+"""The limit of the shift n; with more, products of codes hardly fit int32."""
 _NEIGHBOURS = sorted(product(range(-2, 3), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))
-"""What is added to both factors where those next to the scales are wrong for some pair."""
+"""Corrections of both factors that are tried when the rounded ratios of scales are wrong for some pair."""
 _SAMPLE_STEP = 37
-"""Codes between those whose pairs are looked at first."""
+"""Step of the sample of pairs that is compared before all pairs."""
 Lowered = tuple[dict[str, Number], Arrays]
 """Numbers and arrays of `struct bs_glue`."""
 
@@ -64,16 +68,16 @@ class _Sum:
         return (1 << (self.n - 1)) - 1 if self.even else 0
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Whether nothing leaves int32 of so many codes."""
+        """Return whether nothing leaves int32 of so many codes."""
         products = (shape[0] - 1) * abs(self.f) + (shape[1] - 1) * abs(self.g) + abs(self.k)
         return products + (1 << self.n) + (abs(self.z) << self.n) < _INT32
 
     def gives(self, pairs: NDArray[np.uint8], last: int, apart: int = 1) -> bool:
-        """Whether these are the codes of `pairs`, of every `apart`-th."""
+        """Return whether these are the codes of `pairs`, of every `apart`-th."""
         return bool((self.table(pairs.shape, last, apart) == pairs[::apart, ::apart]).all())
 
     def table(self, shape: Sequence[int], last: int, apart: int = 1) -> NDArray[np.uint8]:
-        """The codes of pairs of so many codes, of every `apart`-th."""
+        """Return the codes of pairs of so many codes, of every `apart`-th."""
         a, b = (np.arange(0, n, apart, dtype=np.int64) for n in shape)
         sums = a[:, None] * self.f + b * self.g + self.k
         if self.even:
@@ -81,7 +85,7 @@ class _Sum:
         return ((sums >> self.n) + self.z).clip(0, last).astype(np.uint8)
 
     def lower(self, last: int, wide: bool) -> Lowered:
-        """The program and its numbers; z is part of k where halves are not looked at."""
+        """Return the program and its numbers; z is part of k where halves are not looked at."""
         spec = specs.weighted(even=self.even, wide=wide)
         k = self.k if self.even else self.k + (self.z << self.n)
         values = {"f": self.f, "g": self.g, "k": k, "e": self.half, "n": self.n, "z": self.z, "h": last}
@@ -111,7 +115,7 @@ def _candidates(
 
 
 def _summand(f: int, g: int, n: int, codes: NDArray[np.int64], ends: tuple[int, int]) -> int | None:
-    """The summand in the middle of those with which (a * f + b * g + k) >> n are `codes`; None if there is none.
+    """Return the summand in the middle of those with which (a * f + b * g + k) >> n are `codes`; None if there is none.
 
     What is beyond `ends` is cut. Few pairs are looked at first.
     """
