@@ -1,4 +1,4 @@
-"""Fields of `struct bs_layer` (`runtime/bs_layer.h`) that Python fills, calls or prints; a test compares them with C."""
+"""Fields of `struct bs_layer` (`runtime/bs_layer.h`) that Python fills, calls or prints; a test compares both."""
 
 from __future__ import annotations
 
