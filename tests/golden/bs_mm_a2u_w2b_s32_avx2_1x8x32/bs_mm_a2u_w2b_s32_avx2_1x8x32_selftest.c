@@ -64,7 +64,7 @@ static int all_agree(
     return 1;
 }
 
-/* Words of codes, as packed activations have them: bit 8 b + q is code 8 q + b. */
+/* Packs codes to words as packed activations are: bit 8 b + q is code 8 q + b. */
 static int words_agree(const uint8_t *codes, const uint64_t *packed)
 {
     enum { WORDS = (K + 63) / 64 * 2 };
