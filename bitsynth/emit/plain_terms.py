@@ -30,7 +30,7 @@ class Term:
 
 
 def carrier(w: int) -> int:
-    """Return bits of the C type that holds numbers of `w` bits."""
+    """Return the bits of the C type that holds numbers of `w` bits."""
     return next(c for c in CARRIERS if w <= c)
 
 
@@ -58,7 +58,7 @@ def _sum(text: str, w: int, *args: Term, kind: str = "") -> Term:
 
 
 def _wide(w: int) -> str:
-    """What an operand of up to 16 bits is cast to before C would make it an int."""
+    """Return the cast of an operand of up to 16 bits, which C would promote to int."""
     return "(uint32_t)" if w <= 16 else ""
 
 

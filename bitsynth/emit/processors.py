@@ -64,7 +64,7 @@ class ProcessorsText:
 
 
 def choice(arch: str, libraries: Mapping[str, str]) -> dict[str, Any]:
-    """What a template says of the choice among libraries by processor, of which some may have the same.
+    """Return the values of a template that chooses among libraries by processor.
 
     SpecError if programs of the architecture cannot ask which processor runs them.
     """

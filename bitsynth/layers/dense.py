@@ -119,7 +119,7 @@ class Dense(Conv2d):
 
 
 def _vectors(made: Results) -> Results:
-    """What belongs to a line of pixels as that of vectors."""
+    """Return results of a line of pixels as vectors."""
     return tuple(x[0, 0] for x in made) if isinstance(made, tuple) else made[0, 0]
 
 

@@ -145,7 +145,7 @@ class Layer:
         return form.numbers, form.constants, *tensors, arena, arena.size, pool, calls
 
     def _form(self, codes: NDArray[Any]) -> _Form:
-        """What calls on inputs of this shape share, remembered; SpecError if it is no input of the layer."""
+        """Return the sizes of calls for this input shape, from a memo; raise SpecError if the shape does not fit."""
         form = self._forms.get(codes.shape)
         if form is None:
             if len(self._forms) >= MOST_FORMS:

@@ -14,7 +14,7 @@ from bitsynth.layers.conv import Conv2d
 
 
 def layers(make: Callable[[str, str], Conv2d], isa: str, cpus: Sequence[str]) -> dict[str, Conv2d]:
-    """What `make` gives for an instruction set and each of `cpus`, as `best_sets` has them."""
+    """Return a layer for each of `cpus`, made by `make` for the best instruction set that names it."""
     return {cpu: make(name, cpu) for cpu, name in best_sets(isa, cpus).items()}
 
 

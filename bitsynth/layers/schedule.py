@@ -84,7 +84,7 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def kernel_options(self) -> KernelOptions:
-        """What its kernel is asked for by; SpecError if no such options exist."""
+        """The options that find its kernel; SpecError if they do not go together."""
         own = self.model if self.model != "ops" else ""
         return KernelOptions(self.method, self.sketch, own, self.channels, self.k_step)
 

@@ -29,7 +29,7 @@ def weights_of(bits: int, encoding: str, zero: int) -> MatmulOperand:
 
 
 def subtract_zero_point(values: NDArray[Any], bits: int, zero: int) -> NDArray[Any]:
-    """Weights less their zero point; SpecError for those that are no codes of so many bits, if there is one."""
+    """Return weights less their zero point; raise SpecError for weights that have no code of `bits` bits."""
     if not zero:
         return values
     return MatmulOperand(bits, Encoding.UNSIGNED).encode(values, "weight").astype(np.int64) - zero
@@ -65,5 +65,5 @@ def _sums_rows(kernel: Kernel, plain: MatmulSpec, spec: MatmulSpec) -> bool:
 
 
 def _term(kernel: Kernel, spec: MatmulSpec) -> int:
-    """What a unit of a row's codes adds to its term; 0 if that depends on the code."""
+    """Return the factor of the sum of a row's codes in its term; 0 if terms are not linear."""
     return slope(row_terms(kernel, spec)) or 0

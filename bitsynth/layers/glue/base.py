@@ -34,16 +34,16 @@ MOST_CHANNELS = 1 << 24
 
 
 def require_channels(channels: Any) -> None:
-    """Raise SpecError for what is no number of channels."""
+    """Raise SpecError unless `channels` is a number of channels."""
     if type(channels) is not int or not 1 <= channels <= MOST_CHANNELS:
         raise SpecError(f"channels must be a whole number from 1 to {MOST_CHANNELS:,}, not {channels!r}")
 
 
 @dataclass(frozen=True)
 class Activations:
-    """Codes of `operand`, of so many channels, (N, H, W, C) or words of them; if that is None, float32 or `others`.
+    """Activations (N, H, W, C): codes of `operand`, packed or not; without an operand, float32 or the type `others`.
 
-    SpecError for another layout, for packed floats, and for what is no number of channels.
+    SpecError for another layout, packed floats, or an invalid number of channels.
     """
 
     channels: int
@@ -97,22 +97,22 @@ class Activations:
         return x.require(self.operand, self.channels)
 
     def typed(self, out: NDArray[Any]) -> NDArray[Any]:
-        """Results as whoever asked for them gets them: words with their type."""
+        """Return results as the caller gets them: packed words with their type."""
         if self.layout != "packed" or self.operand is None:
             return out
         return Packed(out, self.bits, self.operand.encoding, self.channels)
 
     def plain(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return the codes or floats (N, H, W, C) in what lies as this layout says."""
+        """Return the codes or floats (N, H, W, C) of an array in this layout."""
         return unpack_words(x, self.bits, self.channels) if self.layout == "packed" else x
 
     def laid(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return codes or floats (N, H, W, C) as this layout has them."""
+        """Return codes or floats (N, H, W, C) in this layout."""
         return pack_words(x, self.bits) if self.layout == "packed" else np.ascontiguousarray(x)
 
 
 def codes_of(channels: int, bits: int | Quantization, encoding: str, layout: str) -> Activations:
-    """Activations of `bits`-bit codes; of a quantization's if that is given, which has an encoding of its own."""
+    """Return activations of `bits`-bit codes, or of a quantization, which has an encoding of its own."""
     if isinstance(bits, Quantization):
         if not is_one_of(encoding, (Encoding.UNSIGNED, bits.encoding)):
             raise SpecError(f"codes of {bits.operand} are given, and another encoding, {encoding!r}")
@@ -121,7 +121,7 @@ def codes_of(channels: int, bits: int | Quantization, encoding: str, layout: str
 
 
 def first_given(given: T | None, usual: T) -> T:
-    """What is `given`, or what is usual if that is None."""
+    """Return `given`, or `usual` if it is None."""
     return usual if given is None else given
 
 
@@ -217,7 +217,7 @@ class Glue(ABC):
         return runner.bind(_RUN, *arguments), self.output.typed(out)
 
     def _empty(self, given: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """Room for the results."""
+        """Return memory for the results."""
         batch, height, width = given[0].shape[:3]
         shape = (batch, *self.out_size(height, width), self.output.elements)
         return aligned(math.prod(shape), self.output.dtype).reshape(shape)
@@ -244,7 +244,7 @@ class Glue(ABC):
 
     @abstractmethod
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
-        """Return the results by numpy for `codes`, or floats, (N, H, W, C), not packed: what C must give."""
+        """Return the results for unpacked `codes`, or floats, (N, H, W, C), by numpy: C must give the same."""
 
     def out_size(self, height: int, width: int) -> tuple[int, int]:
         """Return height and width of the output for an input of `height` by `width`; raise SpecError if empty."""
@@ -304,7 +304,7 @@ class Glue(ABC):
         return made
 
     def _example(self) -> tuple[list[NDArray[Any]], NDArray[Any]]:
-        """Inputs of a small image, and what the layer gives for them: for the self-test."""
+        """Return inputs of a small image and their results, for the self-test."""
         height, width = self._example_size()
         out_height, out_width = self.out_size(height, width)
         inputs, outputs = sum(kind.channels for kind in self.inputs), self.output.channels

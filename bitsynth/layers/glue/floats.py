@@ -1,4 +1,4 @@
-"""Floats as codes, and codes as floats: the edges of a network."""
+"""Quantization of floats to codes, and dequantization: the edges of a network."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Dequantize(Glue):
 
 
 def _quantizing(out: Quantization, limits: tuple[int, int]) -> tuple[ElementwiseSpec, dict[str, int]]:
-    """Return the spec that makes codes, and the numbers it reads: limits are bits of float32."""
+    """Return the spec that quantizes, and the numbers it reads: limits are bits of float32."""
     if out.operand.encoding is Encoding.BIPOLAR:
         return specs.signs(), {}
     low, high = np.array(limits, np.float32) - np.float32(out.zero_point)
@@ -106,7 +106,7 @@ def _quantizing(out: Quantization, limits: tuple[int, int]) -> tuple[Elementwise
 
 
 def _period(channels: int) -> int:
-    """Elements after which scales come again: whole pixels, and whole units of every program."""
+    """Return the period of scales in elements: whole pixels, and whole units of every program."""
     return math.lcm(channels, COMMON_UNIT)
 
 

@@ -230,7 +230,7 @@ class Concatenate(Glue):
 
 
 def _pairs(inputs: Any) -> Sequence[tuple[Any, Any]]:
-    """Channels and quantizations as they were given; SpecError for other things, or too many."""
+    """Yield channels and quantizations of inputs; raise SpecError for other values, or too many."""
     if not isinstance(inputs, list | tuple) or not all(isinstance(x, list | tuple) and len(x) == 2 for x in inputs):
         raise SpecError(f"inputs are pairs of channels and a Quantization, not {inputs!r}")
     if not 1 <= len(inputs) <= INPUTS:

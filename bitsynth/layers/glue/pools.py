@@ -20,7 +20,7 @@ from bitsynth.spec.matmul import INT32_MAX, Encoding, MatmulOperand, is_one_of
 
 
 class WindowGlue(Glue):
-    """Pooling by a window."""
+    """The base class of pooling by a window."""
 
     geometry: Geometry
 
@@ -32,7 +32,7 @@ class WindowGlue(Glue):
         return high + 2 * down, wide + 2 * right
 
     def _taps(self, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """What each tap of each window reads, (taps, N, OH, OW, C) int64, and whether it lies in the image."""
+        """Return what each tap of each window reads, (taps, N, OH, OW, C) int64, and whether it lies in the image."""
         g, (_, height, width, _) = self.geometry, x.shape
         (oh, ow), read, inside = self.out_size(height, width), [], []
         for ky in range(g.kernel[0]):
@@ -111,7 +111,7 @@ class MaxPool2d(WindowGlue):
 
 _INT64_MAX = 2**63 - 1
 _MOST_SUMS = 1 << 14
-"""Of a window whose codes are looked up."""
+"""The limit of sums of a window whose codes are looked up in a table."""
 _MOST_PIXELS = INT32_MAX // 511
 _SCALED = specs.scaled_mean().name
 
@@ -239,7 +239,7 @@ class GlobalAvgPool2d(AvgPool2d):
 
 
 def _given(channels: int, output: MatmulOperand | None, out_layout: str | None, layout: str) -> Activations:
-    """What the layer gives: codes, or int32, which are not packed unless that is asked for."""
+    """Return the output: codes, or int32, which are unpacked by default."""
     usual = layout if output else "NHWC"
     return Activations(channels, output, first_given(out_layout, usual), "int32")
 
@@ -257,7 +257,7 @@ def _finished(
 
 
 def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, Number]:
-    """The numbers of a mean; sums of codes are multiplied, if codes of both are the same numbers, else divided."""
+    """Return the numbers of a mean, with the faster program if codes of input and output are the same numbers."""
     if not is_one_of(rounding, ROUNDING.words):
         raise SpecError(f"unknown rounding {rounding!r}; known: {', '.join(ROUNDING.words)}")
     made: dict[str, Number] = {"op": "mean pool", "rounding": rounding, "program": specs.mean(even=False).name}
@@ -276,7 +276,7 @@ def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, N
 
 
 def _summed(source: Quantization, out: str) -> dict[str, Number]:
-    """Return the numbers of sums that stay what they are."""
+    """Return the numbers of a sum that is the result."""
     if out != "int32":
         raise SpecError(f"out must be a Quantization, a number of bits, a Requantize or 'int32', not {out!r}")
     made: dict[str, Number] = {"op": "mean pool", **_of_values(source, 1)}
@@ -300,7 +300,7 @@ def _requantized(source: Quantization, out: Requantize) -> tuple[MatmulOperand, 
 
 
 def _of_values(source: Quantization, factor: int) -> dict[str, Number]:
-    """What a sum of codes, and each pixel, count for, if a value counts for `factor`."""
+    """Return the factors of a sum of codes and of the pixels, if values have `factor`."""
     return {"factor": factor * source.operand.scale, "summand": factor * (source.operand.offset - source.zero_point)}
 
 
@@ -323,7 +323,7 @@ def _codes(n: Numbers, sums: NDArray[Any], pixels: Any) -> NDArray[np.uint8]:
 
 
 def _quotient(rounding: str, top: NDArray[Any], bottom: Any) -> NDArray[Any]:
-    """Quotients of Python's integers, made whole."""
+    """Return rounded quotients of Python's integers."""
     twice, whole = (top, bottom) if rounding == "down" else (2 * top + bottom, 2 * bottom)
     quotient = twice // whole
     tied = (twice % whole == 0) & (quotient % 2 != 0) if rounding == "even" else 0

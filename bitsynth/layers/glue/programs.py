@@ -27,7 +27,7 @@ from bitsynth.spec.matmul import is_one_of
 from bitsynth.store import elementwise as store
 
 COMMON_UNIT = 64
-"""Elements that every program's unit divides."""
+"""A number of elements that is a multiple of every program's unit."""
 FEWEST, ENTRIES = 16, 256
 """Entries of the smallest tables of programs, and bytes of any table in memory."""
 
@@ -71,7 +71,7 @@ def requirements(isa: str) -> Requirements:
 
 
 def repeat_table(tables: NDArray[Any], bits: int) -> NDArray[np.uint8]:
-    """Tables (..., codes) for indices of so many bits as programs read them: `ENTRIES`, over and over."""
+    """Return tables (..., codes) for indices of `bits` bits, repeated to the ENTRIES that programs read."""
     entries = max(FEWEST, 1 << bits)
     made = np.zeros((*tables.shape[:-1], entries), np.uint8)
     made[..., : tables.shape[-1]] = tables

@@ -1,4 +1,4 @@
-"""Quantizations: the real numbers that codes stand for, and weighted sums of codes."""
+"""Quantizations: the real numbers that codes stand for, and conversions of codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand
 class Quantization:
     """Codes and the real numbers they stand for: scale * (value - zero_point), as ONNX dequantizes.
 
-    `value` is what the encoding says of a code: of unsigned codes the code itself.
+    `value` is the code's value in its encoding: the code itself if unsigned.
 
     Args:
         bits: Bits of a code, 1 to 8.
@@ -55,13 +55,13 @@ class Quantization:
         return Fraction(float(self.scale))
 
     def steps(self) -> NDArray[np.int64]:
-        """value - zero_point of every code."""
+        """Return value - zero_point of every code."""
         operand = self.operand
         return np.array([operand.value(code) - self.zero_point for code in operand.codes], np.int64)
 
 
 def as_quantization(value: Any, name: str) -> Quantization:
-    """Return `value`, or the quantization of so many bits alone; raise SpecError for what is neither."""
+    """Return a quantization itself, or one of scale 1 for a number of bits; raise SpecError for other values."""
     if isinstance(value, Quantization):
         return value
     if type(value) is not int:
@@ -89,7 +89,7 @@ def require_whole_steps(out: Quantization) -> None:
 
 
 def half_to_even(numerator: NDArray[Any], divisor: int) -> NDArray[Any]:
-    """Whole numbers nearest to numerator / divisor, of two the even one; exact for Python's integers."""
+    """Return numerator / divisor rounded half to even; exact for Python's integers."""
     twice, whole = 2 * numerator + divisor, 2 * divisor
     quotient = twice // whole
     made: NDArray[Any] = quotient - ((twice % whole == 0) & (quotient % 2 != 0))

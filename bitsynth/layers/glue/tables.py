@@ -140,13 +140,13 @@ class FloatLookup(Glue):
 
 
 def _shapes(source: Activations) -> list[tuple[int, ...]]:
-    """Of the tables for codes of `source`."""
+    """Return the shapes of tables for codes of `source`."""
     entries = source.last + 1
     return [(entries,), (1, entries), (source.channels, entries)]
 
 
 def _looked_up(table: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
-    """Entries for codes (..., channels) in tables (1 or channels, codes)."""
+    """Return the entries of tables (1 or channels, codes) for codes (..., channels)."""
     made: NDArray[Any] = table[0 if len(table) == 1 else np.arange(x.shape[-1]), x]
     return made
 
@@ -199,7 +199,7 @@ class QuantizeImage(Lookup):
 
 
 def per_channel(values: ArrayLike, name: str) -> NDArray[np.float32]:
-    """Finite float32 numbers; SpecError for others."""
+    """Return finite float32 numbers, one a channel; raise SpecError for others."""
     given = plain_array(values, name)
     if given.dtype.kind not in "iuf":
         raise SpecError(f"{name} must be numbers, not {given.dtype}")
@@ -228,8 +228,8 @@ class PairLookup(Glue):
         first: The codes of the first input: a quantization, or bits of codes whose scale is 1.
         second: The codes of the second, likewise.
         out: The codes that are given, likewise.
-        come: How many of the first input's codes and the second's ever come, from 0 on; all if None. Entries of the
-            others may become what a sum has there.
+        come: The number of distinct codes that each input can take, codes 0 .. n - 1; None for all. Entries of other
+            codes may get any value.
         layout: "NHWC" or "packed".
         out_layout: Likewise, of results; as `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
@@ -280,7 +280,7 @@ def _lowered(
 ) -> tuple[Lowered, NDArray[np.uint8]]:
     """Return the numbers and arrays of a program for `pairs`: a proved table, else a weighted sum, else a table.
 
-    And the pairs that it gives: a sum may have others of codes that never come.
+    The table that the program computes is returned too: a sum may differ for codes that are not reachable.
     """
     bits = max(_FEW_BITS, first.bits, second.bits)
     if bits <= _MOST_BITS and specs.pairs(bits) in (p.spec for p in programs(isa)):
@@ -301,7 +301,7 @@ def _tabled(pairs: NDArray[np.uint8], bits: int) -> Lowered:
 
 
 def _of_all(pairs: NDArray[np.uint8]) -> Lowered:
-    """Return a table of all pairs, those of a first code beside each other."""
+    """Return a table of all pairs, with the pairs of each first code together."""
     table = np.zeros((len(pairs), ENTRIES), np.uint8)
     table[:, : pairs.shape[1]] = pairs
     return {"program": specs.pairs(MAX_BITS).name}, {"tables": table}
@@ -399,7 +399,7 @@ class Add(PairLookup):
 
 
 def _pairs(first: Quantization, second: Quantization, out: Quantization) -> NDArray[np.uint8]:
-    """Return the formula for every pair, in Python's integers."""
+    """Return the code of every pair, computed in Python's integers."""
     ratios = [x.exact_scale / out.exact_scale for x in (first, second)]
     divisor = ratios[0].denominator * ratios[1].denominator
     a, b = (x.steps().astype(object) * int(r * divisor) for x, r in zip((first, second), ratios, strict=True))

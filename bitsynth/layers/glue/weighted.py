@@ -35,9 +35,9 @@ Lowered = tuple[dict[str, Number], Arrays]
 def find_weighted_sums(
     first: Quantization, second: Quantization, out: Quantization, pairs: NDArray[np.uint8]
 ) -> Iterator[tuple[Lowered, NDArray[np.uint8]]]:
-    """Programs of weighted sums that give `pairs`, every one of them: near those of the scales, the cheapest first.
+    """Yield programs of weighted sums that give all of `pairs`, the cheapest first, and their tables of all pairs.
 
-    And what they give for every pair of codes: `pairs` may be those of the first codes alone.
+    `pairs` may leave out the last codes of an input, which are not reachable.
     """
     every = tuple(len(x.operand.codes) for x in (first, second))
     inputs, last = (first, second), out.operand.codes[-1]
@@ -53,7 +53,7 @@ def find_weighted_sums(
 
 @dataclass(frozen=True)
 class _Sum:
-    """Codes (a * f + b * g + k) >> n plus z, rounded half to `even` or as k says."""
+    """Codes ((a * f + b * g + k) >> n) + z, rounded half to `even`, or otherwise by k."""
 
     f: int
     g: int
@@ -64,20 +64,20 @@ class _Sum:
 
     @property
     def half(self) -> int:
-        """What is added before a shift that rounds half to even."""
+        """The summand before a shift that rounds half to even."""
         return (1 << (self.n - 1)) - 1 if self.even else 0
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Return whether nothing leaves int32 of so many codes."""
+        """Return whether int32 never overflows for inputs with these numbers of codes."""
         products = (shape[0] - 1) * abs(self.f) + (shape[1] - 1) * abs(self.g) + abs(self.k)
         return products + (1 << self.n) + (abs(self.z) << self.n) < _INT32
 
     def gives(self, pairs: NDArray[np.uint8], last: int, apart: int = 1) -> bool:
-        """Return whether these are the codes of `pairs`, of every `apart`-th."""
+        """Return whether the program gives `pairs`, of which every `apart`-th is compared."""
         return bool((self.table(pairs.shape, last, apart) == pairs[::apart, ::apart]).all())
 
     def table(self, shape: Sequence[int], last: int, apart: int = 1) -> NDArray[np.uint8]:
-        """Return the codes of pairs of so many codes, of every `apart`-th."""
+        """Return the results for all pairs of codes, or every `apart`-th."""
         a, b = (np.arange(0, n, apart, dtype=np.int64) for n in shape)
         sums = a[:, None] * self.f + b * self.g + self.k
         if self.even:
@@ -85,7 +85,7 @@ class _Sum:
         return ((sums >> self.n) + self.z).clip(0, last).astype(np.uint8)
 
     def lower(self, last: int, wide: bool) -> Lowered:
-        """Return the program and its numbers; z is part of k where halves are not looked at."""
+        """Return the program and its numbers; z is part of k unless halves are rounded to even."""
         spec = specs.weighted(even=self.even, wide=wide)
         k = self.k if self.even else self.k + (self.z << self.n)
         values = {"f": self.f, "g": self.g, "k": k, "e": self.half, "n": self.n, "z": self.z, "h": last}
@@ -95,7 +95,7 @@ class _Sum:
 def _candidates(
     exact: tuple[Fraction, ...], zero: int, near: bool, wide: bool, pairs: NDArray[np.uint8], last: int
 ) -> Iterator[_Sum]:
-    """Factors and summand as whole multiples of 2**-n; those `near` too, which may decide close ties rightly."""
+    """Yield factors and summand as multiples of 2**-n; with `near` also neighbours, which may round ties correctly."""
     codes = pairs.astype(np.int64) - zero
     for n in range(_MOST_SHIFT, -1, -1):
         f, g, k = (round(x * (1 << n)) for x in exact)
@@ -115,9 +115,9 @@ def _candidates(
 
 
 def _summand(f: int, g: int, n: int, codes: NDArray[np.int64], ends: tuple[int, int]) -> int | None:
-    """Return the summand in the middle of those with which (a * f + b * g + k) >> n are `codes`; None if there is none.
+    """Return the middle of the summands k for which (a * f + b * g + k) >> n are `codes`; None if there is none.
 
-    What is beyond `ends` is cut. Few pairs are looked at first.
+    Codes at `ends` are clamped, so they bound k on one side only. A sample of pairs is tried first.
     """
     found = None
     for apart in (_SAMPLE_STEP, 1):
