@@ -27,7 +27,7 @@ from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers.planning import default_of
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 
 (LAYER,) = named("C6")
 REPEATS = 12

@@ -24,7 +24,7 @@ from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d
 from bitsynth.layers.planning import default_of
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import KernelOptions
 

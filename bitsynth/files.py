@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 ADVICE = "choose another folder with BITSYNTH_CACHE or -o"
 MARK = "Written by bitsynth, which replaces it: not to be edited."
 """A part of the first line of every text that is emitted."""
+_LICENSE = "SPDX-License-Identifier:"
+"""The second line of every text that is emitted: its licence follows."""
 MOST_BYTES = 1 << 26
 """The limit of a file of text that is read whole."""
 _CMAKE, _MOST_CMAKE = "CMakeLists.txt", 1 << 16
@@ -168,12 +170,22 @@ def locked(path: Path, failure: Callable[[OSError], ToolError], *, wait: bool = 
 
 
 def marked(files: Mapping[str, str]) -> dict[str, str]:
-    """The texts of C or CMake `files`, with MARK above each."""
-    return {name: f"{_comment(name)}\n{text}" for name, text in files.items()}
+    """Return the texts of C, CMake or Python `files` with MARK above each, and a licence above those without one.
+
+    Generated C and CMake is the user's: MIT-0 asks nothing of whoever has it. Copies of bitsynth's own files, the
+    runtime and the checker of certificates, stay under bitsynth's licence.
+    """
+    return {name: "\n".join([_comment(name, MARK), *_license(name, text), text]) for name, text in files.items()}
 
 
-def _comment(name: str) -> str:
-    return f"/* {MARK} */" if name.endswith((".c", ".h")) else f"# {MARK}"
+def _license(name: str, text: str) -> list[str]:
+    """Return the line that names the licence of a text; none if the text has one."""
+    copied = name.endswith(".py")
+    return [] if _LICENSE in text[:200] else [_comment(name, f"{_LICENSE} {'MIT' if copied else 'MIT-0'}")]
+
+
+def _comment(name: str, line: str) -> str:
+    return f"/* {line} */" if name.endswith((".c", ".h")) else f"# {line}"
 
 
 def as_bytes(content: str | bytes) -> bytes:

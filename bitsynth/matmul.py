@@ -161,7 +161,7 @@ class MatmulKernel:
     @property
     def files(self) -> Mapping[str, str]:
         """The C texts by file name: header, source, the question for the processor's features, self-test."""
-        return self.c.files
+        return self.c.files_by(synth_command(self.spec, self.proved_entry.options))
 
     @cached_property
     def runner(self) -> Runner:

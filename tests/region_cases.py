@@ -10,7 +10,7 @@ from bitsynth.graph import run
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Integers
-from bitsynth.layers.glue.library import instruction_set
+from bitsynth.layers.glue.programs import instruction_set
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.program import Buffer, GlueStep, NetworkProgram

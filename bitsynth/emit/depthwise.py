@@ -1,4 +1,4 @@
-"""The C11 of a proved depthwise kernel: header, source, and the question for processor features."""
+"""C11 of a proved depthwise kernel: header, source, and a function that asks for processor features."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-from bitsynth.emit.constants import constant_arrays, load_constants
 from bitsynth.emit.lines import block, indented
 from bitsynth.emit.render import render
-from bitsynth.emit.statements import Scope
+from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
@@ -18,9 +17,9 @@ from bitsynth.proof.depthwise import ProvedDepthwise
 
 
 class DepthwiseSource:
-    """The files of a proved depthwise kernel whose sums have the `order` of one of its flushes, by default the first.
+    """The C files of a proved depthwise kernel, each rendered when it is first read.
 
-    Each is rendered when first asked for.
+    Accumulators are stored in the channel `order` of one of the kernel's flushes, by default the first.
     """
 
     def __init__(self, proved: ProvedDepthwise, order: tuple[int, ...] | None = None) -> None:
@@ -62,7 +61,7 @@ class DepthwiseSource:
 
 
 def _code(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush) -> dict[str, Any]:
-    """The parts that are written in instructions, and the macros they need."""
+    """Return the values of the template that are C of instructions, and the macros that this C needs."""
     scope = Scope(isa)
     start = load_constants(scope, isa, flush.constants, "constant")
     counts = dict.fromkeys((program.pixels, -(-program.pixels // 2), 1))
@@ -77,7 +76,7 @@ def _code(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush) -> dict[st
 
 
 def _pixels(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush, count: int, outside: Scope) -> list[str]:
-    """Statements that compute `count` pixels of a unit: blocks of steps, a flush behind each."""
+    """Return statements that compute `count` pixels of a unit: blocks of steps, with a flush after each block."""
     scope = outside.inner()
     accs = [(f"{acc.name}_{p}", VecType.parse(acc.type)) for p in range(count) for acc in program.accs]
     body = [f"size_t count = left < {program.flush_every} ? left : {program.flush_every};", "left -= count;"]
@@ -98,7 +97,7 @@ def _pixels(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush, count: i
 
 
 def _step(program: DepthwiseProgram, count: int, outside: Scope) -> list[str]:
-    """One step of `count` pixels: weights once, then each pixel's activations and products."""
+    """Return one step of `count` pixels: load the weights once, then load and multiply each pixel's activations."""
     scope, load_op, registers = outside.inner(), program.memory.load, len(program.weights)
     lines = _loads(scope, load_op, (f"weight + {j * program.unit}" if j else "weight" for j in range(registers)), "w")
     for p in range(count):
@@ -115,13 +114,13 @@ def _step(program: DepthwiseProgram, count: int, outside: Scope) -> list[str]:
 
 
 def _loads(scope: Scope, op: str, places: Iterable[str], name: str) -> list[str]:
-    """Registers of what lies at `places`, each loaded once: compilers like to load again what has several uses."""
+    """Return loads of registers from `places`. Pins keep compilers from loading a register again for a second use."""
     loaded = ((f"{name}{j}", place) for j, place in enumerate(places))
     return [line for x, place in loaded for line in (scope.load(op, x, place), *scope.pin(x))]
 
 
 def _flush(memory: DepthwiseMemory, flush: DepthwiseFlush, p: int, lanes: int, outside: Scope) -> list[str]:
-    """The flush of pixel p's accumulators."""
+    """Return the flush of pixel p's accumulators."""
     scope = outside.inner()
     base = {0: "", 1: " + {0}"}.get(p, f" + {p} * {{0}}")
     registers = range(len(flush.tile))
@@ -138,5 +137,5 @@ def _flush(memory: DepthwiseMemory, flush: DepthwiseFlush, p: int, lanes: int, o
 
 
 def _of_pixel(p: int) -> Any:
-    """C names of one pixel: its accumulators carry its number."""
+    """Return a function to C names of one pixel: accumulators end in the pixel's number."""
     return lambda name: f"{name}_{p}" if name.startswith("acc") else name

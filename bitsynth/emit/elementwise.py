@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bitsynth.emit.constants import constant_arrays, load_constants
-from bitsynth.emit.lines import array, block, indented, laid_out
-from bitsynth.emit.statements import Scope
+from bitsynth.emit.lines import array, block, indented, lay_out
+from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, Requirements, load
 from bitsynth.isa.step import Step
@@ -29,7 +28,7 @@ PARAMETERS = (
 
 
 def opening(spec: ElementwiseSpec) -> list[str]:
-    """The first statements of a function of `spec`: parameters that it does not read, and where constants begin."""
+    """Return the first statements of a function of `spec`: unused parameters, and pointers to constants."""
     per = [x.per for x in spec.inputs]
     constants, second = "channel" in per, per.count("element") > 1
     read = {"constants": constants, "numbers": "all" in per or "table" in per, "row": "row" in per}
@@ -39,22 +38,22 @@ def opening(spec: ElementwiseSpec) -> list[str]:
 
 
 def needs(program: ElementwiseProgram) -> Requirements:
-    """The requirements of the program's C."""
+    """Return the requirements of the program's C."""
     return load(program.isa).requirements(program.forms)
 
 
 def source(programs: Sequence[ElementwiseProgram]) -> str:
-    """A C file with a function of external linkage for each of `programs`, all of one instruction set."""
+    """Return a C file with an external function for each of `programs`, all of one instruction set."""
     isa = load(programs[0].isa)
     scope = Scope(isa)
     functions = [function(p, scope, p.name) for p in programs]
     head = [f"#include <{isa.table.header}>", "#include <stddef.h>", "#include <stdint.h>", "#include <string.h>", ""]
     declared = [f"void {p.name}({PARAMETERS});" for p in programs]
-    return laid_out("\n".join([*head, *sorted(scope.macros.values()), *declared, *functions, ""]))
+    return lay_out("\n".join([*head, *sorted(scope.macros.values()), *declared, *functions, ""]))
 
 
 def function(program: ElementwiseProgram, scope: Scope, name: str, *, static: bool = False) -> str:
-    """The function of a program; `scope` gathers the macros that its file needs."""
+    """Return the C function of a program; `scope` gathers the macros that its file needs."""
     arrays = [array(text, lanes) for text, lanes in constant_arrays(program.constants, name)]
     head = f"{'static ' if static else ''}void {name}({PARAMETERS})"
     body = _Text(program, load(program.isa), name).body(scope.inner())
@@ -114,7 +113,7 @@ class _Text:
         return lines
 
     def _steps(self, scope: Scope) -> list[str]:
-        """The steps; no compiler fuses a product of floats with what is added to it."""
+        """Return the steps; no compiler fuses a product of floats with what is added to it."""
         lanes = {step.op: self.isa[step.op].lane for step in self.program.steps}
         adds = any("fadd(" in text for text in lanes.values())
         lines, late = list[str](), self._late_loads(scope)
@@ -131,7 +130,7 @@ class _Text:
         return lines
 
     def _turns(self, loop: ElementLoop, scope: Scope) -> list[str]:
-        """The loop over the values of the last input."""
+        """Return the loop over the values of the last input."""
         kind = self.isa.word
         counts = [f"x0_{n}" for n in range(len(loop.next))]
         lines = [scope.declare(name, kind, scope.viewed(loop.start, kind)) for name in counts]
@@ -144,7 +143,7 @@ class _Text:
         return [*lines, *block(f"for (int left = {self.over.count}; left > 0; --left, turn += {size})", body)]
 
     def _late_loads(self, scope: Scope) -> dict[str, str]:
-        """The loads that come where they are read first, by the names of their registers."""
+        """Return the loads that come where they are read first, by the names of their registers."""
         if not self.late:
             return {}
         inputs = [*(x for x in self.program.spec.inputs if x.per == "channel"), self.first, *self.others]
@@ -152,12 +151,12 @@ class _Text:
         return dict(zip(loaded, [*self._loads("channel", "constant", scope), *self._elements(scope)], strict=True))
 
     def _elements(self, scope: Scope) -> Iterator[str]:
-        """The registers of inputs that elements have."""
+        """Yield the registers of inputs that elements have."""
         for x, base in zip([self.first, *self.others], ["in", "more"], strict=False):
             yield from self._registers(x, base, 0, scope)
 
     def _loads(self, per: str, base: str, scope: Scope) -> Iterator[str]:
-        """The registers of inputs that go by `per`."""
+        """Yield the registers of inputs that go by `per`."""
         for x in self.program.spec.inputs:
             if x.per == per and not (self.program.loop and x == self.over):
                 yield from self._registers(x, base, 0 if per == "row" else self.program.offset(x.name), scope)
@@ -177,7 +176,7 @@ class _Text:
 
 
 def _column(base: str, bits: int) -> str:
-    """The place of a column of elements of so many bits."""
+    """Return the address of a column of elements of `bits` bits."""
     if bits % 8:
         return f"{base} + column / 8 * {bits}"
     return f"{base} + column * {bits // 8}" if bits > 8 else f"{base} + column"

@@ -1,4 +1,4 @@
-"""The C statements of flushes: sums are added to the rows of the tile, and values are made of them at last."""
+"""C statements of flushes: add accumulators to the rows of the tile, and convert them to values at the last store."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from bitsynth.emit.lines import block, indented
 from bitsynth.emit.ordered_folds import STARTS, OrderedFolds, pointed
-from bitsynth.emit.rows import braced, names_of_row
-from bitsynth.emit.statements import Scope
+from bitsynth.emit.statements import Scope, braced, names_of_row
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
@@ -20,8 +19,8 @@ from bitsynth.kernel.program import ORDERS, Kernel, Pass
 class Flushes:
     """The statements of a kernel's flushes, all rows written out.
 
-    Sums start from terms of rows too if there are `row_terms`, doubled `doublings` times as what the kernel adds is;
-    they are shifted right by `shift` bits when they are stored for the last time.
+    With `row_terms`, accumulators start from the terms of their row too. Terms are doubled `doublings` times, as the
+    products are. The last store shifts accumulators right by `shift` bits.
     """
 
     isa: Isa
@@ -36,7 +35,7 @@ class Flushes:
         return OrderedFolds(self.isa, self.kernel, self.row_terms, self.doublings)
 
     def without_steps(self, scope: Scope) -> list[str]:
-        """The tile if K is 0: every row starts at g, plus h of the row."""
+        """Return statements that fill the tile where K is 0: each row is g, plus h of the row."""
         kernel, scope = self.kernel, scope.inner()
         lines = [scope.load(kernel.memory.load_tile, "start", "g + column")]
         if self.row_terms:
@@ -51,7 +50,7 @@ class Flushes:
         return ["for (size_t row = 0; row < ROWS; ++row)", *indented(inner)]
 
     def flush(self, loop: Pass, scope: Scope) -> list[str]:
-        """Statements that add every row's sums to its tile."""
+        """Return statements that add the accumulators of every row to its tile."""
         last = self.shift > 0 and loop is self.kernel.chains[-1][-1]
         if self.kernel.order not in ORDERS:
             plain = self.folds.flush(loop, scope)
@@ -77,25 +76,25 @@ class Flushes:
         return block("", out) if known else out
 
     def _pointers(self, row: int, known: dict[str, int], scope: Scope) -> list[str]:
-        """Declarations of pointers to the row's tile, if the instruction set wants them made where they are used.
+        """Return pointers to the row's tile, if the instruction set wants them computed where they are used.
 
-        Compilers make those of all rows before the loops, and keep them in memory.
+        Otherwise compilers compute the pointers of all rows before the loops, and spill them.
         """
         bases = ["from", "to", *(["terms"] if self.row_terms else [])] if self.isa.table.address else []
         return [line for base in bases for line in pointed(of_row(base, row), known, scope)]
 
     def _place(self, base: str, row: int, register: int = 0) -> str:
-        """Where a tile register of the row comes "from", or goes "to", or the row's "terms"."""
+        """Return the address where a tile register of the row is loaded "from", or stored "to", or of the "terms"."""
         start = of_row(base, row) if self.isa.table.address else _row_of(*STARTS[base], row)
         return _plus(start, register * self.isa.tile.lanes)
 
     def _flushed(self, group: int, loop: Pass, scope: Scope) -> list[str]:
-        """The tile registers of a group of rows after a flush: `loop.tile`."""
+        """Return statements that compute the tile registers of a group of rows after a flush: `loop.tile`."""
         lines = [line for row in self.kernel.rows_of(group) for line in self._before(row, scope)]
         return lines + scope.steps(loop.flush_steps, names_of_row(group))
 
     def _register_by_register(self, group: int, loop: Pass, stores: Mapping[str, str], scope: Scope) -> Iterator[str]:
-        """Each register of a group's tile loaded, made and stored before the next: all of them find no registers."""
+        """Load, compute and store a group's tile register by register: all of it does not fit in registers."""
         rows, steps, known = self.kernel.rows_of(group), {s.dst: s for s in loop.flush_steps}, set[str]()
         starts = {f"c{n}": divmod(n, self._tile_registers) for n in range(len(rows) * self._tile_registers)}
 
@@ -118,36 +117,36 @@ class Flushes:
             yield scope.store(self.kernel.memory.store_tile, name, place)
 
     def _before(self, row: int, scope: Scope) -> list[str]:
-        """The row's tile before a flush: where it starts at the first, with the row's terms, or what was stored."""
+        """Load the row's tile before a flush: its start and terms at the first flush, later the stored accumulators."""
         starts = (line for r in range(self._tile_registers) for line in self._start(row, r, scope))
         return [*self._terms(row, scope), *starts]
 
     def _more(self, row: int) -> str:
-        """The name of the row's terms."""
+        """Return the name of the register with the row's terms."""
         return "more" if self.kernel.together == 1 else of_row("more", row)
 
     def _terms(self, row: int, scope: Scope) -> Iterator[str]:
-        """The row's terms, if there are any, doubled."""
+        """Return statements that load the row's terms, if it has any, and double them."""
         if self.row_terms:
             more = self._more(row)
             yield scope.load(self.kernel.memory.broadcast_tile, more, self._place("terms", row))
             yield from [self._added(more, more, scope)] * self.doublings
 
     def _start(self, row: int, register: int, scope: Scope) -> Iterator[str]:
-        """A register of the row's tile before a flush, with the row's terms."""
+        """Return statements that load a register of the row's tile before a flush and add the row's terms."""
         name = f"c{row % self.kernel.together * self._tile_registers + register}"
         yield scope.load(self.kernel.memory.load_tile, name, self._place("from", row, register))
         if self.row_terms:
             yield self._added(name, self._more(row), scope)
 
     def _added(self, name: str, more: str, scope: Scope) -> str:
-        """The statement that adds the row's terms, `more`, to a register."""
+        """Return the statement that adds the row's terms, `more`, to a register."""
         add = self.isa[self.kernel.memory.add_tile]
         args = [scope.viewed(x, o.type) for x, o in zip((name, more), add.operands, strict=True)]
         return f"{name} = {scope.cast(scope.call(add, args), add.out, scope.types[name])};"
 
     def _shifted(self, names: Sequence[str], scope: Scope) -> list[str]:
-        """Statements that shift tile registers to the right, copies of the sign moving in."""
+        """Return statements that shift tile registers right arithmetically."""
         if not self.shift:
             return []
         shift = _sign_shift(self.isa)
@@ -163,13 +162,13 @@ class Flushes:
 
 
 def _sign_shift(isa: Isa) -> Instr:
-    """The instruction that shifts lanes of the tile right, copies of the sign moving in."""
+    """Return the instruction that shifts lanes of the tile right arithmetically."""
     lanes = VecType("s", 32, isa.tile.lanes)
     return next(isa[name] for op in ("sra", "sshr") if (name := f"{op}.{lanes!s}") in isa.instrs)
 
 
 def _row_of(base: str, stride: str, row: int) -> str:
-    """The start of row `row` of an array whose rows are `stride` apart."""
+    """Return the C expression of row `row` of an array whose rows are `stride` apart."""
     return f"{base} + {stride}" if row == 1 else f"{base} + {row} * {stride}" if row else base
 
 

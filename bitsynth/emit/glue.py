@@ -1,4 +1,4 @@
-"""A layer of glue as C files that need nothing else: its constants, the runtime, self-test, CMake."""
+"""Self-contained C files of a glue layer: elementwise programs, constants, the runtime, self-test, CMake."""
 
 from __future__ import annotations
 
@@ -9,25 +9,82 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.emit import plain
+from bitsynth.emit.elementwise import source
 from bitsynth.emit.glue_abi import ARRAYS, NUMBERS, GlueConstants, c_value
-from bitsynth.emit.glue_programs import FILE as PROGRAMS
-from bitsynth.emit.glue_programs import VARIABLES, program_source
-from bitsynth.emit.layer import POOL, elements, functions, refuses_codes, renamed, require_name, stored
+from bitsynth.emit.layer import (
+    POOL,
+    elements,
+    list_functions,
+    refuses_codes,
+    rename_symbols,
+    require_name,
+    stored_ctype,
+)
+from bitsynth.emit.lines import lay_out
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import LAYOUT
 from bitsynth.emit.runtime_files import glue_files
 from bitsynth.files import marked
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load
+from bitsynth.kernel.elementwise.plain import EpilogueProgram, PlainProgram
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.spec import glue, words
+from bitsynth.spec.elementwise import ElementwiseSpec
+
+PROGRAMS_FILE = "bs_glue_programs.c"
+VARIABLES = PROGRAMS, WORDS = "bs_glue_programs", "bs_glue_greatest_words"
+"""The tables of programs, and of functions of packed words."""
+_UNIT = 16
+
+
+def glue_program_source(programs: Sequence[ElementwiseProgram]) -> dict[str, str]:
+    """Return the C file with `programs`, plain C of the other specs, and the table in which the runtime finds all."""
+    by_name = {p.spec.name: p for p in programs}
+    every = [by_name.get(spec.name) or PlainProgram(spec, _unit(spec)) for spec in glue.every()]
+    made = [plain.function(p, p.name) for p in every if isinstance(p, PlainProgram)]
+    lines = [
+        *([source(programs)] if programs else []),
+        '#include "bs_glue_call.h"',
+        f'#include "{plain.HEADER}"',
+        "",
+        *made,
+        *map(plain.words_function, words.every()),
+        "",
+        f"const struct bs_glue_program {PROGRAMS}[] = {{",
+        *(f"    {_entry(p)}," for p in every),
+        "};",
+        "",
+        f"bs_glue_words *const {WORDS}[] = {{",
+        "    NULL,",
+        *(f"    {x.name}," for x in words.every()),
+        "};",
+        "",
+    ]
+    return {PROGRAMS_FILE: lay_out("\n".join(lines))}
+
+
+def _unit(spec: ElementwiseSpec) -> int:
+    """Return how many elements plain C computes at once: one where each channel has a table of its own."""
+    return 1 if any(x.per == "channel" and x.count for x in spec.inputs) else _UNIT
+
+
+def _entry(program: EpilogueProgram) -> str:
+    first, out = program.spec.inputs[0].lane.bits // 8, program.spec.out_bits // 8
+    return f"{{{program.name}, {program.unit}, {first}, {out}}}"
+
 
 Example = tuple[Sequence[NDArray[Any]], NDArray[Any]]
-"""Inputs (N, H, W, elements) and what a layer gives for them."""
+"""Inputs (N, H, W, elements) and the results of a layer for them."""
 
 
 @dataclass(frozen=True, eq=False)
 class GlueText:
-    """A layer of glue called `name` for an instruction set; the example is its self-test's. SpecError for the name."""
+    """A layer of glue called `name` for an instruction set; the example is its self-test's. SpecError for the name.
+
+    `command` is the command that writes these files, "" if there is none.
+    """
 
     name: str
     isa: str
@@ -35,13 +92,14 @@ class GlueText:
     example: Example
     programs: Sequence[ElementwiseProgram]
     needs: Requirements
+    command: str = ""
 
     def __post_init__(self) -> None:
         require_name(self.name)
 
     def files(self) -> dict[str, str]:
-        """File names and texts, marked as ours."""
-        shared, values = {**glue_files(threads=True), **program_source(self.programs)}, self._values()
+        """Return file names and texts, each text with the mark of a generated file."""
+        shared, values = {**glue_files(threads=True), **glue_program_source(self.programs)}, self._values()
         own = {
             f"{self.name}.h": render("glue.h.j2", values),
             f"{self.name}.c": render("glue.c.j2", values),
@@ -49,8 +107,8 @@ class GlueText:
             f"{self.name}_selftest.c": render("glue_selftest.c.j2", values),
             "CMakeLists.txt": render("layer_cmake.j2", values),
         }
-        names = [*functions(shared), *VARIABLES, *(p.name for p in self.programs)]
-        return marked(own | shared | renamed(self.name, own | shared, names))
+        names = [*list_functions(shared), *VARIABLES, *(p.name for p in self.programs)]
+        return marked(own | shared | rename_symbols(self.name, own | shared, names))
 
     def _values(self) -> dict[str, Any]:
         isa, (inputs, want) = load(self.isa), self.example
@@ -58,6 +116,7 @@ class GlueText:
         arrays = self.constants.arrays
         return {
             "name": self.name,
+            "command": self.command,
             "guard": f"{self.name.upper()}_H",
             "n": numbers,
             "op": c_value("op", numbers["op"]),
@@ -65,7 +124,7 @@ class GlueText:
             "out_layout": c_value("out_layout", numbers["out_layout"]),
             "fields": [(name, c_value(name, value)) for name, value in numbers.items() if value],
             "refuses_codes": any(self._refuses(numbers, i) for i in range(len(inputs))),
-            "arrays": [(n, c, stored(c), elements(arrays[n], stored(c))) for n, c in ARRAYS if n in arrays],
+            "arrays": [(n, c, stored_ctype(c), elements(arrays[n], stored_ctype(c))) for n, c in ARRAYS if n in arrays],
             "inputs": [f"input_{i}" for i in range(len(inputs))] if len(inputs) > 1 else ["input"],
             "given": [elements(_as_words(x), "uint64_t") for x in inputs],
             "want": elements(_as_words(want), "uint64_t"),
@@ -86,10 +145,10 @@ class GlueText:
 
 
 def _sources() -> list[str]:
-    """The files that may use the programs' instructions."""
-    return sorted([PROGRAMS, *(n for n in glue_files(threads=False) if n.endswith(".c"))])
+    """Return the files that are compiled with the flags of the programs' instruction set."""
+    return sorted([PROGRAMS_FILE, *(n for n in glue_files(threads=False) if n.endswith(".c"))])
 
 
 def _as_words(x: NDArray[Any]) -> NDArray[np.uint8]:
-    """The bytes of an array."""
+    """Return the bytes of an array."""
     return np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8)

@@ -1,4 +1,4 @@
-"""Numbers and fields that Python shares with the C of glue (`runtime/bs_glue.h`), as `runtime_abi` those of layers."""
+"""Fields of `struct bs_glue` (`runtime/bs_glue.h`) that Python fills; `runtime_abi` has the fields of layers."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ OP = CEnum(
 )
 """The operations of glue."""
 ROUNDING = CEnum("enum bs_rounding", {"even": "BS_TO_EVEN", "up": "BS_HALF_UP", "down": "BS_DOWN"})
-"""How a quotient becomes whole: half to even, half up, or down."""
+"""How a quotient is rounded: half to even, half up, or down."""
 PROGRAM = CEnum("enum bs_elements", {spec.name: f"BS_{spec.name.upper()}" for spec in glue.every()})
 """The programs on elements, by the names of their specs."""
 ENUMS = {"op": OP, "program": PROGRAM, "in_layout": LAYOUT, "out_layout": LAYOUT, "rounding": ROUNDING}
 """The fields of `struct bs_glue` that are enums."""
 OF_INPUTS = ("channels", "bits", "last")
-"""Fields with a number an input."""
+"""Fields with one number for each input."""
 _SIGNED = ("factor", "summand", "divisor", "zero_point")
 _FIELDS = (
     *("op", "inputs"),
@@ -68,13 +68,13 @@ ALIGN = 64
 
 @dataclass(frozen=True, eq=False)
 class GlueConstants:
-    """Numbers and arrays of `struct bs_glue`, by name; those left out are 0, the first word, or NULL."""
+    """Numbers and arrays of `struct bs_glue`, by name; fields left out are 0, the first enumerator, or NULL."""
 
     numbers: Mapping[str, Number]
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def described(self, call: tuple[int, ...]) -> NDArray[np.uint8]:
-        """What `bs_glue_described_run` reads: numbers of `call` and layer, starts of arrays; then the arrays."""
+        """Return the memory that `bs_glue_described_run` reads: numbers of call and layer, array offsets, arrays."""
         size = 8 * (len(NUMBERS) + len(ARRAYS) + len(CALL))
         size += -size % ALIGN
         starts, parts = [], []
@@ -88,7 +88,7 @@ class GlueConstants:
         return np.frombuffer(head.ljust(-(-len(head) // ALIGN) * ALIGN, b"\0") + b"".join(parts), np.uint8)
 
     def sizes(self) -> list[int]:
-        """The numbers in their order."""
+        """Return the numbers in the order of NUMBERS."""
         return [_number(name, self.numbers.get(name, 0)) for name, _ in NUMBERS]
 
 
@@ -97,7 +97,7 @@ def _number(name: str, value: Number) -> int:
 
 
 def c_value(name: str, value: Number) -> str:
-    """A number of `struct bs_glue` as C text."""
+    """Return the C text of a number of `struct bs_glue`."""
     if name in ENUMS:
         return ENUMS[name].enumerators[value if isinstance(value, str) else ENUMS[name].words[value]]
     return str(value)

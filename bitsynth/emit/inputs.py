@@ -1,4 +1,4 @@
-"""The packing of a side's inputs, as the template wants it: the bytes and their tables."""
+"""How the inputs of rows or columns are packed, as values of the kernel's template."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bitsynth.kernel.truth_tables import number
 
 @dataclass(frozen=True)
 class SideText:
-    """The packing of a block of one side's inputs: bytes of a vector a step, C initializers of each.
+    """The packing of a block of inputs of rows or columns: bytes of one vector in a step, and C initializers.
 
-    Passes with the same inputs share a block; `start` is how many bytes a step come before it.
+    Passes with the same inputs share a block; `start` is the number of bytes of a step before it.
     """
 
     start: int
@@ -26,7 +26,7 @@ class SideText:
 
 
 def blocks(kernel: Kernel, sides: Sequence[Sequence[Input]], bits: int) -> dict[Sequence[Input], SideText]:
-    """The blocks of one side, in order: inputs that several passes read are packed once."""
+    """Return the blocks of rows or columns, in order: inputs that several passes read are packed once."""
     out: dict[Sequence[Input], SideText] = {}
     for inputs in sides:
         if inputs not in out:
@@ -54,16 +54,16 @@ def _side(kernel: Kernel, inputs: Sequence[Input], bits: int, start: int) -> Sid
 
 
 def spread(kernel: Kernel) -> bool:
-    """Whether inputs have bytes of positions that are apart, or bytes of several slots."""
+    """Return whether a byte of an input holds positions that are not neighbours, or an input has several slots."""
     inputs = [x for p in kernel.passes for x in (*p.rows, *p.columns) if isinstance(x, Planes)]
     return any((x.apart, x.slots) != (1, 1) for x in inputs)
 
 
 def side_bytes(kernel: Kernel, inputs: Sequence[Input]) -> int:
-    """Bytes of memory a vector's inputs take in a step."""
+    """Return the bytes that the inputs of one row or column take in a step."""
     return sum(kernel.input_bytes(x) for x in inputs)
 
 
 def _plane_table(planes: Sequence[int], bits: int) -> list[str]:
-    """The planes that each code sets: bit p for plane p."""
+    """Return for each code the planes that it sets: bit p for plane p."""
     return [f"UINT64_C({number(planes, code)})" for code in range(1 << bits)]

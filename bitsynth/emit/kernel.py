@@ -1,4 +1,4 @@
-"""The C11 of a proved kernel: header, source, the question for processor features, and self-test.
+"""C11 of a proved kernel: header, source, a function that asks for processor features, and self-test.
 
 The text depends on the kernel and its name alone, so it is the same on every run.
 """
@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from bitsynth.emit.about import about, value_text
-from bitsynth.emit.constants import constant_arrays, load_constants
 from bitsynth.emit.flushes import Flushes
 from bitsynth.emit.inputs import blocks, spread
 from bitsynth.emit.lines import indented
@@ -20,30 +18,96 @@ from bitsynth.emit.packing import CODES, codes_of_word, ones, packing, packs_wor
 from bitsynth.emit.programs import Programs
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_files import kernel_header
-from bitsynth.emit.statements import Scope
+from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.emit.tables import tables, takes_tables
 from bitsynth.emit.terms import doublings, has_row_terms, makes_values, row_affines, row_terms, slope
 from bitsynth.files import marked
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
+from bitsynth.kernel.describe import input_text
 from bitsynth.kernel.forms_used import needs
+from bitsynth.kernel.inputs import Input
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.proof.multiples import proved_multiple
 from bitsynth.proof.proved import Proved
-from bitsynth.spec.matmul import MatmulSpec, affine
+from bitsynth.spec.matmul import MatmulOperand, MatmulSpec, affine
+
+_MAX_LISTED_COLUMNS = 16
+"""The most columns whose order the comment spells out."""
+_METHODS = {
+    "popcount": "by counting bits",
+    "lookup": "by looking sums up in tables",
+    "pairs": "by looking sums of two rows up at once",
+    "multiply": "by multiplying 8-bit lanes",
+    "fip": "by multiplying sums of two 8-bit lanes",
+    "dot": "by dot products of 8-bit lanes",
+}
+
+
+def describe_kernel(name: str, kernel: Kernel, spec: MatmulSpec, command: str = "") -> str:
+    """Return the text of the comment; `command` is the one that finds the kernel's program, "" to leave it out."""
+    of_rows, of_columns = ("weights", "activations") if kernel.swapped else ("activations", "weights")
+    rows, columns = (
+        f"{kernel.rows} row{'s' * (kernel.rows > 1)} of {of_rows}",
+        f"{kernel.columns} columns of {of_columns}",
+    )
+    lines = [
+        f"{name}: exact int32 products of {spec.act} activations and {spec.wgt} weights, {_METHODS[kernel.method]}.",
+        "",
+        f"  computes  c (m x n) = activations (m x k) times weights (k x n), for k up to {spec.k_max:,}",
+        f"  tile      {rows} x {columns}; a step is {kernel.k_step} positions of k",
+        f"  row       {_bytes(kernel.row_bytes)} a step: {_inputs(kernel, 'a')}",
+        f"  column    {_bytes(kernel.column_bytes)} a step: {_inputs(kernel, 'w')}",
+        f"  columns   lie next to each other, {_order(kernel.slots)}, {_bytes(kernel.slot_bytes)} each",
+    ]
+    if kernel.bit_axis == "outer":
+        lines.append("  planes    all steps of a plane lie before those of the next")
+    if command:
+        lines.append(f"  command   {command}")
+    return "\n".join([*lines, "", "From a kernel whose proof was checked."])
+
+
+def _order(slots: Sequence[int]) -> str:
+    if list(slots) == sorted(slots):
+        return "in order"
+    return (
+        f"in the order {' '.join(map(str, slots))}"
+        if len(slots) <= _MAX_LISTED_COLUMNS
+        else "in the order of `slots` in the source"
+    )
+
+
+def value_text(operand: MatmulOperand) -> str:
+    """Return the C expression of a code's value."""
+    scaled = "code" if operand.scale == 1 else f"{operand.scale} * code"
+    return f"{scaled} {'+' if operand.offset > 0 else '-'} {abs(operand.offset)}" if operand.offset else scaled
+
+
+def _bytes(count: int) -> str:
+    return f"{count} byte{'s' * (count > 1)}"
+
+
+def _inputs(kernel: Kernel, letter: str) -> str:
+    """Return in words the inputs of rows ("a") or columns ("w"); inputs that passes share are named once."""
+    of_rows = letter == "a"
+    bits = kernel.row_bits if of_rows else kernel.column_bits
+    sides: list[Sequence[Input]] = [p.rows if of_rows else p.columns for p in kernel.passes]
+    shared = [x for side in dict.fromkeys(map(tuple, sides)) for x in side]
+    return "; ".join(input_text(x, bits, kernel.input_bytes(x), kernel.code_bytes) for x in shared)
+
 
 _SUMMED, _SUM_BYTES = 64, 8
-"""Codes whose sum C makes at once, and bytes of what it keeps of each vector's."""
+"""Codes that C sums at once, and bytes of the sum that is kept of each vector."""
 _ADDED_BITS = 6
-"""The most bits of codes of which four add up in a byte."""
+"""The most bits of a code of which four fit in a byte when added."""
 _SHIFTED_BYTES = 16
-"""Bytes of the registers, Arm's, whose bytes shift by themselves."""
+"""Bytes of a register of an instruction set that shifts bytes by themselves: Arm's."""
 
 
 class CSource:
-    """The files of a proved kernel under the encodings of `spec`, each rendered when first asked for."""
+    """The C files of a proved kernel under the encodings of `spec`, each rendered when it is first read."""
 
     def __init__(self, proved: Proved, spec: MatmulSpec) -> None:
         kernel = proved.kernel
@@ -83,15 +147,21 @@ class CSource:
 
     @property
     def layer_header(self) -> dict[str, str]:
-        """The header that says what `bs_layer` needs of the kernel."""
+        """The header with the `struct bs_kernel` of this kernel."""
         return kernel_header(*self._of)
 
     @property
     def files(self) -> dict[str, str]:
-        """File names and texts, marked as ours."""
+        """File names and texts, each text with the mark of a generated file."""
+        return self.files_by("")
+
+    def files_by(self, command: str) -> dict[str, str]:
+        """Return the same files, with the command that finds the kernel's program in the header."""
+        kernel, spec = self._of
+        values = {**self._values, "about": describe_kernel(self.name, kernel, spec, command)}
         return marked(
             {
-                f"{self.name}.h": self.header,
+                f"{self.name}.h": render("kernel.h.j2", values) if command else self.header,
                 f"{self.name}.c": self.source,
                 f"{self.name}_features.c": self.features,
                 f"{self.name}_selftest.c": self.selftest,
@@ -101,7 +171,7 @@ class CSource:
 
 @dataclass(frozen=True)
 class _Sum:
-    """The sums `name` of rows' codes, in `place` of the two that there may be: of table[code] for each code."""
+    """The sum of table[code] over a row's codes: "terms" (`place` 0) or "affines" (`place` 1)."""
 
     kernel: Kernel
     name: str
@@ -110,23 +180,23 @@ class _Sum:
 
     @property
     def scale(self) -> int | None:
-        """The number that each code is multiplied by, None if there is none."""
+        """The factor of each code if the table is linear, else None."""
         return slope(self.table)
 
     @property
     def of_codes(self) -> bool:
-        """Whether what words add is the scaled sum of their codes: so many bits that four codes add up in a byte."""
+        """Whether words add the scaled sum of their codes: codes have so few bits that four of them fit in a byte."""
         return self.scale is not None and self.kernel.row_bits <= _ADDED_BITS and expands_bytes(self.kernel)
 
     @property
     def ones(self) -> str:
-        """The C of what a step of a row adds that is packed from words, by their set bits."""
+        """The C of the number that a step of a row packed from words adds: a weighted count of set bits."""
         made = ones(self.kernel, packing(self.kernel), self.table)
         return " + ".join(f"{n} * ones({word_text(word, self.kernel)})" for n, word in made) or "0"
 
 
 def expands_bytes(kernel: Kernel) -> bool:
-    """Whether codes are made of words in registers of 16 bytes, whose bytes shift by themselves on every such set."""
+    """Return whether words are unpacked to codes in 16-byte registers; every such set shifts bytes by themselves."""
     fits = packing(kernel).rows != "words" and load(kernel.isa).word.lanes == _SHIFTED_BYTES
     return fits and not takes_tables(kernel)
 
@@ -136,7 +206,7 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
     return {
         "name": name,
         "guard": name.upper() + "_H",
-        "about": about(name, kernel, spec),
+        "about": describe_kernel(name, kernel, spec),
         "isa": isa.table,
         "kernel": kernel,
         "spec": spec,
@@ -158,7 +228,7 @@ def _values(isa: Isa, kernel: Kernel, spec: MatmulSpec, name: str) -> dict[str, 
 
 
 def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
-    """The terms that the encodings add, and the functions that sum up codes of rows."""
+    """Return the template's values on terms and affines of rows and columns."""
     correction, affine_scale = affine(spec), row_affines(kernel, spec)
     affine_terms = correction.act_terms, correction.wgt_terms
     terms = row_terms(kernel, spec)
@@ -181,16 +251,16 @@ def _terms(kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
 
 
 def _ties(isa: Isa, kernel: Kernel) -> bool:
-    """Whether held values are tied for clang: for a last row's own program, and where products are added in place.
+    """Return whether held values are tied for clang: for a last row's own program, and for products added in place.
 
-    Such steps take up to a fourth less by clang 14 on the Cortex-A53 (fip 2 % more), others up to 2 % more.
+    With clang 14 on the Cortex-A53 such steps take up to a fourth less time (fip 2 % more), others up to 2 % more.
     """
     steps = (isa[s.op] for loop in kernel.passes for s in loop.step.steps if s.args)
     return kernel.own_last is not None or any(len(form.tied) == 1 and len(form.operands) == 3 for form in steps)
 
 
 def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
-    """The parts that are written in instructions, the macros they need, and the packing of inputs."""
+    """Return the template's values that are C of instructions, their macros, and the packing of inputs."""
     accs = {VecType.parse(acc.type).bits for p in kernel.passes for acc in p.step.accs}
     scope = Scope(isa, adds_to_tile=accs == {isa.tile.bits}, ties=_ties(isa, kernel))
     rows = blocks(kernel, [p.rows for p in kernel.passes], kernel.row_bits)
@@ -220,7 +290,7 @@ def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:
 
 
 def _selftest(kernel: Kernel) -> dict[str, int]:
-    """Depth of the self-test's product, steps of that, rows of whole tiles, 64-bit words of either packed operand."""
+    """Return sizes of the self-test: K, its steps, rows of whole tiles, 64-bit words of each packed operand."""
     k = 2 * max(kernel.k_step, _SUMMED) + 5
     steps = -(-k // kernel.k_step)
     act, wgt = kernel.rows + 1, kernel.columns + 3

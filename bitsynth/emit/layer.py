@@ -1,4 +1,4 @@
-"""A layer as C files that need nothing else: constants, kernel, runtime, self-test, example, CMake."""
+"""Self-contained C files of a layer: constants, kernel, runtime, self-test, example, CMake."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.about import value_text
 from bitsynth.emit.depthwise import DepthwiseSource
-from bitsynth.emit.kernel import CSource
+from bitsynth.emit.kernel import CSource, value_text
 from bitsynth.emit.layer_program import LayerPrograms, program_source
-from bitsynth.emit.lines import laid_out
+from bitsynth.emit.lines import lay_out
 from bitsynth.emit.render import render
-from bitsynth.emit.runtime_abi import ARRAYS, Number, c_value, complete
+from bitsynth.emit.runtime_abi import ARRAYS, Number, c_value, with_defaults
 from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.files import marked
@@ -33,7 +32,7 @@ _HEADERS = {
     "stdnoreturn", "string", "strings", "tgmath", "threads", "time", "uchar", "unistd", "wchar", "wctype",
     "x86intrin",
 }  # fmt: skip
-"""Headers of these names would hide the system's."""
+"""System headers that a layer's header of the same name would hide."""
 
 _TARGETS = [
     "all",
@@ -47,15 +46,15 @@ _TARGETS = [
     "rebuild_cache",
     "test",
 ]
-"""Targets that CMake gives every build."""
+"""Targets that CMake adds to every build."""
 
 
 @dataclass(frozen=True, eq=False)
 class SelfTestEpilogue:
-    """What the self-test makes of sums, of elements `out`: "int32", or what an epilogue is called, such as "scale".
+    """The epilogue as the self-test computes it, results of type `out`: "int32", or a kind such as "scale".
 
-    Its numbers, and arrays (..., OC), or of a gate (2,), of int32 and float32, are called as the self-test's template
-    calls them. A `residual` has elements of this type, or there is none.
+    `numbers`, and `arrays` (..., OC), or (2,) of a gate, have the names of the self-test's template. `residual` is the
+    type of the residual's elements, None without one.
     """
 
     kind: str = "int32"
@@ -67,7 +66,7 @@ class SelfTestEpilogue:
 
 @dataclass(frozen=True, eq=False)
 class SelfTestLayer:
-    """What the self-test computes with: `weight` codes (OC, IC / groups, KH, KW), `bias` (OC), the zero point."""
+    """The layer as the self-test computes it: `weight` codes (OC, IC / groups, KH, KW), `bias` (OC), zero point."""
 
     weight: NDArray[np.uint8]
     bias: NDArray[np.int64]
@@ -77,9 +76,10 @@ class SelfTestLayer:
 
 @dataclass(frozen=True, eq=False)
 class LayerText:
-    """A layer called `name`: C of its kernel, numbers and arrays of `struct bs_layer`, and what it is tested with.
+    """The C of a layer called `name`: its kernel, numbers and arrays of `struct bs_layer`, and its self-test.
 
-    `cpu` is the processor that it was chosen for, "" if none was.
+    `cpu` is the processor that it was chosen for, and `command` the command that writes these files; "" if there is
+    none.
     """
 
     name: str
@@ -90,12 +90,13 @@ class LayerText:
     tested: SelfTestLayer
     programs: LayerPrograms = field(default_factory=LayerPrograms)
     cpu: str = ""
+    command: str = ""
 
     def __post_init__(self) -> None:
         require_name(self.name)
 
     def files(self) -> dict[str, str]:
-        """File names and texts, marked as ours."""
+        """Return file names and texts, each text with the mark of a generated file."""
         values = self.values
         return self._marked(
             {
@@ -106,11 +107,11 @@ class LayerText:
         )
 
     def library(self) -> dict[str, str]:
-        """Those without self-test, example and CMakeLists.txt."""
+        """Return the files without self-test, example and CMakeLists.txt."""
         return self._marked({})
 
     def _marked(self, around: Mapping[str, str]) -> dict[str, str]:
-        """The layer's own files and those `around` it."""
+        """Return the layer's own files, files it shares with others, renamed, and those `around` it."""
         kernel, runtime, values = self.kernel, runtime_files(threads=True), self.values
         shared = {
             f"{kernel.name}.h": kernel.header,
@@ -126,15 +127,15 @@ class LayerText:
             **around,
         }
         files = own | shared
-        names = functions(shared) + re.findall(rf"\b{kernel.name}\w*", "".join(files.values()))
-        return marked(files | renamed(self.name, files, names))
+        names = list_functions(shared) + re.findall(rf"\b{kernel.name}\w*", "".join(files.values()))
+        return marked(files | rename_symbols(self.name, files, names))
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """What the templates of a layer are rendered with."""
+        """The values of the templates of a layer."""
         kernel, runtime = self.kernel, runtime_files(threads=True)
         codes, per_word = _dense_codes(self.tested.weight, self.spec.wgt.bits)
-        numbers = complete(self.numbers)
+        numbers = with_defaults(self.numbers)
         return {
             "name": self.name,
             "guard": f"{self.name.upper()}_H",
@@ -143,6 +144,7 @@ class LayerText:
             "programs": list(self.programs.by_field),
             "spec": self.spec,
             "cpu": self.cpu,
+            "command": self.command,
             "refuses_codes": refuses_codes(self.spec.act.codes[-1], self.spec.act.bits, numbers["in_layout"]),
             "act_value": value_text(self.spec.act),
             "zero_point": self.tested.zero_point,
@@ -167,13 +169,13 @@ class LayerText:
         }
 
     def _sources(self, runtime: Iterable[str]) -> list[str]:
-        """The files that may use the kernel's instructions."""
+        """Return the files that are compiled with the flags of the kernel's instruction set."""
         name = self.kernel.name
         programs = (f"{name}_{program}.c" for program in self.programs.by_field)
         return [f"{name}.c", *programs, *sorted(f for f in runtime if f.endswith(".c") and f != POOL)]
 
     def _test_size(self, way: str) -> int:
-        """Pixels that make a few windows, at the edges and away from them."""
+        """Return an image height or width with a few windows, at the edges and away from them."""
         edges = ("pad_top", "pad_bottom") if way == "h" else ("pad_left", "pad_right")
         names = *(f"{field}_{way}" for field in ("kernel", "dilation", "stride")), *edges
         kernel, dilation, stride, before, behind = (int(self.numbers[name]) for name in names)
@@ -181,22 +183,32 @@ class LayerText:
 
 
 def refuses_codes(last: int, bits: int, layout: Number) -> bool:
-    """Whether memory can hold a code beyond the `last`: bytes have 8 bits, words so many as a code."""
+    """Return whether memory can hold a code beyond the `last`: bytes have 8 bits, packed words the code's `bits`."""
     return last + 1 < 1 << (bits if layout == "packed" else 8)
 
 
-def renamed(name: str, files: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """The C files with names of their own for what other layers in a program have too, compiled otherwise."""
+def rename_symbols(name: str, files: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Return a header that prefixes the C `names` with `name`, and the C files with an include of that header.
+
+    Layers in one program have kernels and runtime functions of the same names, compiled with other options. The pool's
+    functions keep their names: layers share them, and `bs_pool.c` defines them as weak symbols.
+    """
     header = f"{name}_names.h"
     lines = [f"#define {old} {name}_{old}" for old in sorted({*names})]
-    top = f'#include "{header}"\n'
-    sources = {n: top + text for n, text in files.items() if n.endswith(".c") and n != POOL}
+    sources = {n: _including(header, text) for n, text in files.items() if n.endswith(".c") and n != POOL}
     about = "/* Names of this layer alone: include it before bs_layer.h. */"
-    return {header: laid_out("\n".join([about, *lines, ""])), **sources}
+    return {header: lay_out("\n".join([about, *lines, ""])), **sources}
+
+
+def _including(header: str, text: str) -> str:
+    """Return the text of a C file with an include of `header` at its top, below the comments on its licence."""
+    top = re.match(r"(?:/\* SPDX-.* \*/\n)*", text)
+    assert top is not None, "the pattern matches nothing too"
+    return f'{top[0]}#include "{header}"\n{text[top.end() :]}'
 
 
 def require_name(name: Any) -> None:
-    """SpecError unless a layer or network can be called so: an identifier that nothing else has."""
+    """Raise SpecError unless `can_name` accepts the name of a layer or network."""
     if not can_name(name):
         raise SpecError(
             f"a layer cannot be named {name!r}, nor a network: want up to 64 letters, digits and _, a letter first, "
@@ -205,20 +217,20 @@ def require_name(name: Any) -> None:
 
 
 def can_name(name: Any) -> bool:
-    """Whether a layer can be called so: an identifier that nothing else has."""
+    """Return whether a layer or network can have this name: an identifier that clashes with no other name."""
     if not isinstance(name, str) or name in ("main", "bs", *_HEADERS, *_TARGETS) or name.startswith("bs_"):
         return False
     return re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name) is not None
 
 
-def functions(files: Mapping[str, str]) -> list[str]:
-    """The runtime's functions but those of the pool, which layers share."""
+def list_functions(files: Mapping[str, str]) -> list[str]:
+    """Return the names of the runtime's functions, without those of the pool, which layers share."""
     headers = (text for n, text in files.items() if n.endswith(".h") and not n.startswith("bs_pool"))
     return [name for text in headers for name in re.findall(r"\b(bs_\w+)\(", text)]
 
 
 def _dense_codes(weight: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint64], int]:
-    """Codes as the self-test keeps them: as many to a word as fit, the first lowest."""
+    """Pack codes for the self-test, as many in a 64-bit word as fit, the first lowest; return words and that number."""
     count = _WORD_BITS // bits
     flat = np.zeros(math.ceil(weight.size / count) * count, np.uint64)
     flat[: weight.size] = weight.reshape(-1)
@@ -227,22 +239,22 @@ def _dense_codes(weight: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint6
 
 
 def _initializers(arrays: Mapping[str, NDArray[Any]]) -> list[tuple[str, str, str, list[str]]]:
-    """Of each array its name, its C type, the one it is written as, and its elements."""
-    return [(n, c, stored(c), elements(arrays[n], stored(c))) for n, c in ARRAYS if n in arrays]
+    """Return for each array its name, its C type, the C type that it is written as, and its elements."""
+    return [(n, c, stored_ctype(c), elements(arrays[n], stored_ctype(c))) for n, c in ARRAYS if n in arrays]
 
 
 def _ctype(dtype: np.dtype[Any]) -> str:
-    """The C type of elements."""
+    """Return the C type of elements."""
     return "float" if dtype.kind == "f" else f"{dtype.name}_t"
 
 
-def stored(ctype: str) -> str:
-    """The C type that elements are written as: bytes go as words, fewer numbers for a compiler to read."""
+def stored_ctype(ctype: str) -> str:
+    """Return the C type that elements are written as: words in place of bytes, which are faster to compile."""
     return "uint64_t" if ctype == "uint8_t" else ctype
 
 
 def elements(array: NDArray[Any], ctype: str) -> list[str]:
-    """The initializers: of no elements a zero, as arrays in C have some."""
+    """Return C initializers; a zero for an empty array, as C has none."""
     flat = np.ascontiguousarray(array).reshape(-1) if array.size else np.zeros(1, array.dtype)
     if ctype == "uint64_t":
         digits = np.frombuffer(flat.tobytes().ljust(-(-flat.nbytes // 8) * 8, b"\0"), "<u8").byteswap().tobytes().hex()

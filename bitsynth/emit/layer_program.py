@@ -1,4 +1,4 @@
-"""The C of a layer's epilogue: proved programs, or plain C, as the runtime takes them."""
+"""C of a layer's epilogue as the runtime calls it: proved programs, or plain C (fallback code)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from bitsynth.emit import elementwise, plain
-from bitsynth.emit.lines import laid_out
+from bitsynth.emit.lines import lay_out
 from bitsynth.emit.render import render
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import load
@@ -16,28 +16,28 @@ from bitsynth.kernel.elementwise.plain import EpilogueProgram, PlainProgram
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 
 BLOCK = 4
-"""Channels that stay together where columns are brought into a program's order."""
+"""Channels that move together where columns are reordered for a program."""
 
 
 @dataclass(frozen=True)
 class LayerPrograms:
-    """What makes results of values, and what adds a residual to values before; None if a layer has no such program."""
+    """The program that computes results, and the one that adds a residual before it; None where there is none."""
 
     program: EpilogueProgram | None = None
     residual: EpilogueProgram | None = None
 
     @property
     def by_field(self) -> Mapping[str, EpilogueProgram]:
-        """Those there are, by the fields of `struct bs_layer` that have them."""
+        """The programs by their fields of `struct bs_layer`."""
         return {field: p for field, p in (("program", self.program), ("residual", self.residual)) if p}
 
     @property
     def reader(self) -> EpilogueProgram | None:
-        """The one that reads values as the layer's kernel makes them."""
+        """The program that reads the accumulators of the kernel."""
         return self.residual or self.program
 
     def orders(self, field: str) -> bool:
-        """Whether the program of a field takes columns as channels lie, and brings them into its order."""
+        """Return whether the program of a field reads columns in channel order and reorders them itself."""
         ordered = self.program is None or self.program.is_ordered
         return field == "program" and self.residual is not None and not ordered
 
@@ -46,7 +46,7 @@ NO_PROGRAMS = LayerPrograms()
 
 
 def program_source(name: str, programs: LayerPrograms) -> dict[str, str]:
-    """The C of programs as `bs_layer` takes them, for layers around the kernel `name`."""
+    """Return the C of programs for layers around the kernel `name`."""
     files: dict[str, str] = {}
     for field, program in programs.by_field.items():
         files |= epilogue_source(f"{name}_{field}", program, orders=programs.orders(field))
@@ -55,7 +55,7 @@ def program_source(name: str, programs: LayerPrograms) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def epilogue_source(name: str, program: EpilogueProgram, *, orders: bool = False) -> Mapping[str, str]:
-    """The C of a program as `bs_layer` takes it, under `name`; one that `orders` takes columns as channels lie."""
+    """Return the C of a program under `name`; with `orders` it reads columns in channel order."""
     _, *others = (x for x in program.spec.inputs if x.per == "element")
     values: dict[str, Any] = {"name": name, "program": program, "macros": []}
     values["blocks"] = _blocks(program) if orders else []
@@ -67,11 +67,11 @@ def epilogue_source(name: str, program: EpilogueProgram, *, orders: bool = False
         scope = Scope(isa)
         values["function"] = elementwise.function(program, scope, f"{name}_finish", static=True)
         values |= {"header": f"<{isa.table.header}>", "macros": sorted(scope.macros.values())}
-    return {f"{name}.{end}": laid_out(render(f"layer_program.{end}.j2", values)) for end in "ch"}
+    return {f"{name}.{end}": lay_out(render(f"layer_program.{end}.j2", values)) for end in "ch"}
 
 
 def _blocks(program: EpilogueProgram) -> list[int]:
-    """The four channels that each four places of the program have, by number; none if all have their own."""
+    """Return for each block of four columns the block of channels it holds; empty if they are in channel order."""
     order = program.order if isinstance(program, ElementwiseProgram) else ()
     found = [channel // BLOCK for channel in order[::BLOCK]]
     return [] if found == sorted(found) else found

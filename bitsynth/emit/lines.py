@@ -1,4 +1,4 @@
-"""The lines of emitted C, of at most WIDTH columns, broken as `.clang-format` has it.
+"""Layout of emitted C: lines of at most WIDTH columns, broken as `.clang-format` says.
 
 Templates and programs write a statement to a line; if that is too long, arguments go to the next line, or each to
 one of its own. Tables of many numbers are left to fill lines.
@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 WIDTH = 100
 INDENT = "    "
 _TABLES_MEET = re.compile(r"clang-format on \*/\n */\* clang-format off")
-"""Where two tables may follow each other: quick to look for in long texts."""
+"""A cheap test for two tables that follow each other, before the slow substitution."""
 _BETWEEN_TABLES = re.compile(r"^ */\* clang-format on \*/\n */\* clang-format off \*/\n", re.MULTILINE)
 
 
-def laid_out(text: str) -> str:
-    """`text` with its long lines broken; tables that follow each other are one."""
+def lay_out(text: str) -> str:
+    """Return `text` with long lines broken, and one pair of clang-format comments around neighbouring tables."""
     text = _BETWEEN_TABLES.sub("", text) if _TABLES_MEET.search(text) else text
     if max(map(len, text.split("\n"))) <= WIDTH:
         return text
@@ -27,17 +27,17 @@ def laid_out(text: str) -> str:
 
 
 def block(head: str, body: Sequence[str]) -> list[str]:
-    """`head` and a body in braces; no head, braces alone."""
+    """Return `head` and the body in braces; an empty head gives braces alone."""
     return [f"{head} {{".lstrip(), *indented(body), "}"]
 
 
 def indented(lines: Sequence[str], levels: int = 1) -> list[str]:
-    """Lines further to the right; directives of the preprocessor stay at the edge."""
+    """Return lines indented by `levels`; preprocessor directives stay at the margin."""
     return [line if line.startswith("#") or not line else INDENT * levels + line for line in lines]
 
 
 def comment(text: str) -> str:
-    """A comment of paragraphs; a line of a list begins with blanks and goes on below its words."""
+    """Return a C comment of paragraphs. List items begin with blanks; their continuation lines hang below the text."""
     lines: list[str] = []
     for paragraph in re.split(r"\n(?=\n)|\n(?= )|(?<=\n)\n", text.strip("\n")):
         hang = re.match(r" +\S+ {2,}|", paragraph)
@@ -47,7 +47,7 @@ def comment(text: str) -> str:
 
 
 def array(declaration: str, items: Sequence[str], indent: str = "") -> str:
-    """A table: on one line, or as many numbers to a line as fit, a power of two."""
+    """Return an array with its initializers on one line, or a power of two of them a line."""
     line = f"{indent}{declaration} = {{{', '.join(items)}}};"
     if len(line) <= WIDTH:
         return line
@@ -60,7 +60,7 @@ def array(declaration: str, items: Sequence[str], indent: str = "") -> str:
 
 
 def declared(kind: str, names: Sequence[str]) -> list[str]:
-    """`kind` names, as many to a declaration as fit a line of moderate depth."""
+    """Return declarations of `names` of type `kind`, as many in each as fit a moderately indented line."""
     texts = textwrap.wrap(" ".join(f"{n.replace(' ', chr(0))}," for n in names), WIDTH - 24 - len(kind))
     return [f"{kind} {text[:-1].replace(chr(0), ' ')};" for text in texts]
 
@@ -93,7 +93,7 @@ def _comment(indent: str, text: str) -> list[str]:
 
 
 def _expression(indent: str, text: str, width: int) -> list[str]:
-    """A declaration or call: arguments on the next line, or each on its own; conditions before their operators."""
+    """Break a declaration or call: arguments on the next line, or one a line; conditions before their operators."""
     deeper = indent + INDENT
     left, equals, value = text.partition(" = ")
     if len(indent + text) <= width:
@@ -121,7 +121,7 @@ def _expression(indent: str, text: str, width: int) -> list[str]:
 
 
 def _last_group(text: str) -> tuple[int, int] | None:
-    """The start and the end of the inside of the last parentheses that stand in no others; None if there are none."""
+    """Return start and end of the text in the last outermost parentheses; None without parentheses."""
     depth, start, found = 0, 0, None
     for at, sign in enumerate(_without_strings(text)):
         if sign in "([{":
@@ -136,7 +136,7 @@ def _last_group(text: str) -> tuple[int, int] | None:
 
 
 def _parts(text: str, separator: str) -> Iterator[str]:
-    """`text` parted where `separator` stands in no parentheses and in no string."""
+    """Split `text` at `separator`, outside of parentheses and strings."""
     start = depth = 0
     looked_at = _without_strings(text)
     for at, sign in enumerate(looked_at):
@@ -148,5 +148,5 @@ def _parts(text: str, separator: str) -> Iterator[str]:
 
 
 def _without_strings(text: str) -> str:
-    """`text` with string literals and what is in them as letters."""
+    """Return `text` with string literals replaced by letters, so that their content is not parsed."""
     return re.sub(r'"(?:[^"\\]|\\.)*"', lambda string: "s" * len(string[0]), text)

@@ -1,6 +1,6 @@
-"""The microkernel's C: nests of loops over K around the statements of its programs.
+"""C of the microkernel: loop nests over K around the statements of its programs.
 
-`Steps` of K lie in segments, each of which has pointers to its rows; `block` steps are summed between two flushes.
+Steps of K lie in segments, each with pointers to its rows. `block` steps are accumulated between two flushes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Sides = Mapping[Sequence[Input], SideText]
 
 
 def microkernel(programs: Programs, rows: Sides, columns: Sides, scope: Scope) -> list[str]:
-    """The statements that compute a tile; constants are in `scope`."""
+    """Return the statements that compute a tile; constants are in `scope`."""
     kernel = programs.kernel
     lines = ["/* What a flush adds sums to: the start, then the tile. */", "const int32_t *start = g;"]
     lines += _stride(kernel, "size_t start_ld = 0;")
@@ -34,7 +34,7 @@ def microkernel(programs: Programs, rows: Sides, columns: Sides, scope: Scope) -
 
 @dataclass(frozen=True)
 class _Chain:
-    """Passes over the same blocks of steps, between whose first and last accumulators are kept."""
+    """Passes over the same blocks of steps; accumulators live from the first pass to the last."""
 
     programs: Programs
     passes: Sequence[Pass]
@@ -48,7 +48,7 @@ class _Chain:
 
     @property
     def outer(self) -> bool:
-        """Whether a row has all steps of a plane before the next plane."""
+        """Whether a row has all steps of one bit plane before the next plane."""
         return self.kernel.bit_axis == "outer"
 
     @property
@@ -56,7 +56,7 @@ class _Chain:
         return len(self.passes) > 1
 
     def lines(self) -> list[str]:
-        """Pointers to the first step, then block after block."""
+        """Return pointers to the first step, then the loop over blocks."""
         every, scope = period(self.passes), self.outside.inner()
         body = [f"const size_t block = steps_left < {every} ? steps_left : {every};"]
         if self.several:
@@ -83,7 +83,7 @@ class _Chain:
         return [*out, "size_t steps_here = steps, offset = 0;"]
 
     def _pass(self, number: int, loop: Pass, outside: Scope) -> list[str]:
-        """One pass over a block, which each pass reads from its start."""
+        """Return one pass over a block, from the start of the block."""
         scope = outside.inner()
         body = self._nest(loop, len(loop.loops) - 1, scope)
         ends = self.programs.widen(loop.carried, scope) if loop.carries else self.programs.flushes.flush(loop, scope)
@@ -94,14 +94,14 @@ class _Chain:
         return [f"/* Pass {number}. */", *block("", [*back, *body, f"column{number} = column;"])]
 
     def _back(self, loop: Pass) -> list[str]:
-        """Statements that go back to the start of the block."""
+        """Return statements that go back to the start of the block."""
         start, rows = self._row_start(loop), self.kernel.rows
         pointers = [f"row{group} = segment[{row - rows}]{start};" for group, row in enumerate(self._first_rows())]
         back = ["segment = block_segment;", "steps_here = block_here;", "offset = block_offset;"]
         return [*back, *block("if (steps_here > 0)", pointers)]
 
     def _nest(self, loop: Pass, level: int, scope: Scope) -> list[str]:
-        """Loop `level` of the nest and those inside it; their accumulators are in `scope` after it."""
+        """Return loop `level` of the nest with the loops in it; their accumulators are in `scope` afterwards."""
         outermost = level == len(loop.loops) - 1
         left = ["size_t left = block;"] if outermost and level else []
         here = loop.loops[level]
@@ -114,7 +114,7 @@ class _Chain:
         return [*left, *block(head, inside)]
 
     def _innermost(self, loop: Pass, scope: Scope, *, whole: bool) -> list[str]:
-        """The loop over steps, segment by segment; it takes the `whole` block if there is no other loop."""
+        """Return the loop over steps, segment by segment; over the `whole` block if it is the only loop."""
         times = loop.step.trip_count
         count = ["size_t count = block;"]
         if not whole:
@@ -138,7 +138,7 @@ class _Chain:
         return [*count, *block("while (count > 0)", [*body, *self._runs(loop, scope)])]
 
     def _runs(self, loop: Pass, scope: Scope) -> list[str]:
-        """Steps of one segment, `unroll` at a time."""
+        """Return steps of one segment, `unroll` at a time."""
         if self.programs.in_order:
             return [_comment(step_title(self.kernel)), *self._steps(loop).runs(scope.inner(), self._advance(loop))]
         step = [*self.programs.step(loop, loop.step, scope), *self._advance(loop)]
@@ -164,11 +164,11 @@ class _Chain:
         return block(f"if ({where})", [*pointers, "steps_here = steps;", "offset = 0;"])
 
     def _first_rows(self) -> range:
-        """The first row of every group, which points to what all of its rows share."""
+        """Return the first row of every group; its pointer serves all rows of the group."""
         return range(0, self.kernel.rows, self.kernel.together)
 
     def _row_start(self, loop: Pass) -> str:
-        """The start of the pass's inputs in a row, whose steps lie together or plane by plane."""
+        """Return the offset of the pass's inputs in a row, whose steps lie together or plane by plane."""
         start = self.rows[loop.rows].start
         return f" + {'steps * ' if self.outer else ''}{start}" if start else ""
 
@@ -179,7 +179,7 @@ class _Chain:
 
 
 def _stride(kernel: Kernel, statement: str) -> list[str]:
-    """The `statement` on the distance of rows, if there are several."""
+    """Return the `statement` on the distance of rows, if the tile has several."""
     return [statement] if kernel.rows > 1 else []
 
 

@@ -1,4 +1,8 @@
-"""The C of a step in an in-order processor's order: some lines are those of the step that follows."""
+"""C of a step with its instructions ordered for an in-order processor.
+
+The loop is software-pipelined: an iteration loads inputs of the next step while it computes the current one, so that
+the first iteration (the prologue) is written apart.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from bitsynth.kernel.in_order.halves import in_word, inserts
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
 PlacedLine = tuple[Step | None, str | None]
-"""A line, and where it reads if it loads."""
+"""An instruction, and the address it reads if it is a load."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +47,20 @@ class OrderedSteps:
 
     @property
     def crosses(self) -> bool:
-        """Whether the loop goes on from one segment of rows to the next."""
+        """Whether the loop runs across segments of rows."""
         return self.kernel.order not in ORDERS and counting.counted(self.kernel, self._found).segment is not None
 
     @property
     def begins(self) -> bool:
-        """Whether the first turn of the loop sets its accumulators."""
+        """Whether the first iteration of the loop sets its accumulators."""
         return self.crosses and self._beginning is not None
 
     def across(self, scope: Scope, next_segment: Sequence[str]) -> list[str]:
-        """Statements that take all `count` steps, of one segment after the other."""
+        """Return statements that take all `count` steps, of one segment after the other."""
         return ["size_t turns = count;", *self._several(scope, next_segment), "--steps_here;"]
 
     def runs(self, scope: Scope, advance: list[str]) -> list[str]:
-        """Statements that take all `run` steps: several at once while there are as many, then one by one."""
+        """Return statements that take all `run` steps: several at once while there are as many, then one by one."""
         copies, several = self._found.copies, block("if (turns > 0)", self._several(scope))
         if copies == 1:
             return ["size_t turns = run;", "run = 0;", *several]
@@ -64,7 +68,7 @@ class OrderedSteps:
         return out + block("for (; run > 0; --run)", [*self.alone(self.loop.step, scope), *advance])
 
     def _several(self, scope: Scope, next_segment: Sequence[str] = ()) -> list[str]:
-        """Statements that take as many steps as `turns` have."""
+        """Return statements that take as many steps as `turns` have."""
         found, outer = self._found, scope.inner()
         step = InputPlaces(self.isa, self.kernel, self.loop)
         carried = list(self._declared(found, outer))
@@ -78,7 +82,7 @@ class OrderedSteps:
         return [*body, advance["offset"], advance["column"]]
 
     def _start(self, scope: Scope, advance: Mapping[str, str], next_segment: Sequence[str]) -> list[str]:
-        """The first turn, which sets accumulators; if there is but one, which is behind all turns, they are at zero."""
+        """Return the first iteration, which sets accumulators; they start at zero if it is the only one."""
         accs = ((acc.name, VecType.parse(acc.type)) for acc in self._found.flat.accs)
         zeros = [f"{name} = {scope.zero(self.kernel.memory.load, kind)};" for name, kind in accs]
         assert self._beginning is not None
@@ -86,14 +90,14 @@ class OrderedSteps:
         return [*block("if (turns > 0)", first), *block("else", zeros)]
 
     def alone(self, step: Loop, scope: Scope) -> list[str]:
-        """Statements of one run of the step, or of its first."""
+        """Return statements of one run of the step, or of its first."""
         flat = ahead.written(self.isa, self.kernel, self.loop, step)
         lines = ahead.listed(self.isa, self.kernel, flat)
         places = InputPlaces(self.isa, self.kernel, self.loop).of_copies(1)
         return [*self._high(lines, scope), *self._lines(flat, lines, scope, (), places)]
 
     def _high(self, lines: Iterable[Step], scope: Scope) -> list[str]:
-        """The declaration of `high`, if the lines read by it."""
+        """Return the declaration of `high`, if instructions address by it."""
         if all(line.args or pointer_of(line) != "high" for line in lines):
             return []
         return [f"size_t {self._set_high}", *scope.settle("high")]
@@ -105,7 +109,7 @@ class OrderedSteps:
     def _turn(
         self, turn: ahead.Ordered | Beginning, scope: Scope, advance: Mapping[str, str], next_segment: Sequence[str]
     ) -> list[str]:
-        """A turn, any or the first; where its pointers have gone on, the next step's loads are what its own were."""
+        """Return an iteration, the first or a later one. Once pointers have advanced, loads are of the next step."""
         found, inputs = self._found, InputPlaces(self.isa, self.kernel, self.loop)
         counted = counting.counted(self.kernel, found)
         here, following = (inputs.of_copies(found.copies, turn) for turn in (0, 1))
@@ -133,9 +137,9 @@ class OrderedSteps:
     def _point(
         self, where: list[PlacedLine], counted: counting.Counted, counts: dict[int, list[str]], scope: Scope
     ) -> list[str]:
-        """Have addresses of rows made beside the broadcast before, behind which `counts` has them; the first's.
+        """Place the computation of row addresses after an earlier broadcast, noted in `counts`; return the first's.
 
-        An address that is made where it is wanted takes a cycle if nothing is left to run beside it.
+        An address computed where it is needed costs a cycle if no instruction is left to issue with it.
         """
         moves = [k for k in (counted.pointers["offset"], counted.segment) if k is not None]
         first, before = list[str](), -1
@@ -150,7 +154,7 @@ class OrderedSteps:
         return first
 
     def _fetches(self, copies: int, left: Sequence[int], scope: Scope) -> Iterator[tuple[int, list[str]]]:
-        """Statements that ask for lines of caches, and the numbers of the lines of a turn behind which they do."""
+        """Yield prefetch statements, each with the number of the instruction that it follows."""
         inputs = InputPlaces(self.isa, self.kernel, self.loop)
         if left and (asked := inputs.asked("a", copies)):
             yield left[0], [f"size_t ahead = offset + {asked};", *scope.settle("ahead")]
@@ -175,9 +179,9 @@ class OrderedSteps:
         carried: Iterable[str],
         behind: Mapping[int, Sequence[str]] = MappingProxyType({}),
     ) -> Iterator[str]:
-        """A statement a line, and what keeps it in its place; `own` are the lines in which accumulators are.
+        """Yield a statement for each instruction, and what pins it to its place; `own` are those that set accumulators.
 
-        Statements `behind` the numbers of lines follow them; there is none of a line that is None.
+        Statements in `behind` follow the instruction of that number; None among the instructions gives no statement.
         """
         own = list(own)
         early = in_place(self.isa, flat, own)
@@ -197,7 +201,7 @@ class OrderedSteps:
     def _statement(
         self, step: Step, place: str | None, scope: Scope, named: Callable[[str], str], *, declares: bool
     ) -> Iterator[str]:
-        """The statement of a line, which `declares` what it makes, and what keeps it in its place."""
+        """Yield the statement of an instruction, and what pins it to its place; it `declares` its result."""
         name = named(step.dst)
         if in_word(name) and place is not None:
             yield from scope.half(name, place, declares=declares)
@@ -216,7 +220,7 @@ class OrderedSteps:
         return scope.call(self.isa[step.op], [scope.address(place) if repeats and " " in place else place])
 
     def _declared(self, found: ahead.Ordered, scope: Scope) -> Iterator[str]:
-        """Declarations of what a step has from the turn before it."""
+        """Yield declarations of the values that a step takes from the iteration before."""
         types = {step.dst: WORD if in_word(step.dst) else self.isa[step.op].out for step in found.before}
         for kind in dict.fromkeys(types[name] for name in found.carried):
             names = [name for name in found.carried if types[name] == kind]
@@ -225,5 +229,5 @@ class OrderedSteps:
 
 
 def _place(step: Step | None, places: Mapping[str, str]) -> str | None:
-    """Where a load reads; None for any other line, and for none."""
+    """Return the address that a load reads; None for other instructions."""
     return None if step is None or step.args else places[step.dst]

@@ -1,4 +1,4 @@
-"""The C of folds and flushes in an in-order processor's order; sums of outer loops lie in memory between folds."""
+"""C of folds and flushes ordered for an in-order processor; accumulators of outer loops are spilled between folds."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
 LinePlaces = dict[str, tuple[str, int]]
-"""Where lines load and store: a pointer to elements of 32 bits, and how many behind it."""
+"""Addresses of loads and stores: a pointer to 32-bit elements, and an offset in elements."""
 
 Shift = Callable[[Sequence[str], Scope], list[str]]
-"""Statements that shift what tile registers hold."""
+"""A function to statements that shift tile registers."""
 
 _SUMS = "uint32_t *sum = sums;"
 
 
 @dataclass(frozen=True)
 class OrderedFolds:
-    """The statements of folds and flushes of a kernel; sums start from terms of rows too if there are `row_terms`.
+    """The statements of folds and flushes of a kernel.
 
-    Those are doubled `doublings` times.
+    With `row_terms`, accumulators start from the terms of rows too, doubled `doublings` times.
     """
 
     isa: Isa
@@ -37,29 +37,29 @@ class OrderedFolds:
 
     @property
     def _in_memory(self) -> bool:
-        """Whether sums of outer loops lie in memory."""
+        """Whether accumulators of outer loops are spilled to memory."""
         return folds.in_memory(self.isa, self.kernel)
 
     def declared(self) -> list[str]:
-        """The memory that sums of outer loops lie in."""
+        """Return the memory that sums of outer loops lie in."""
         size = len(self._sums()) * self.isa.tile.lanes
         return [f"uint32_t sums[{size}];"] if size and self._in_memory else []
 
     def zeros(self, loop: Loop, scope: Scope) -> list[str]:
-        """Statements that set the sums of an outer loop to zero."""
+        """Return statements that set the sums of an outer loop to zero."""
         scope, store = scope.inner(), self.kernel.memory.store_tile
         names = [of_row(acc.name, group) for group in range(self.kernel.groups) for acc in loop.accs]
         lines = [_SUMS, *scope.settle("sum"), scope.load(self.kernel.memory.load, "empty", "zero")]
         return block("", [*lines, *(scope.store(store, "empty", _at(self._sums()[name])) for name in names)])
 
     def fold(self, outer: Loop, scope: Scope) -> list[str]:
-        """Statements that add the sums of a loop to those of the loop around it."""
+        """Return statements that add the sums of a loop to those of the loop around it."""
         scope = scope.inner()
         lines = ahead.quickest(self.isa, self.kernel, folds.fold(self.kernel, outer))
         return block("", [_SUMS, *scope.settle("sum"), *self._lines(lines, self._sums(), scope)])
 
     def flush(self, loop: Pass, scope: Scope, shift: Shift | None = None) -> list[str]:
-        """Statements that add every row's sums to its tile, and `shift` them before they are stored."""
+        """Return statements that add every row's sums to its tile, and `shift` them before they are stored."""
         lines = self._flush(loop, scope, shift, shared=False)
         if not folds.shares_starts(self.isa, self.kernel):
             return lines
@@ -97,7 +97,7 @@ class OrderedFolds:
     def _lines(
         self, lines: Iterable[Step], places: LinePlaces, scope: Scope, shift: Shift | None = None
     ) -> Iterator[str]:
-        """The lines; pointers to a row's tile come from those to the row before, where they are first wanted."""
+        """Yield the lines; pointers to a row's tile come from those to the row before, where they are first wanted."""
         known = {"sum": -1}
         for step in lines:
             name = step.dst
@@ -121,11 +121,11 @@ class OrderedFolds:
 
 
 STARTS = {"from": ("start", "start_ld"), "to": ("c", "ldc"), "terms": ("row_start", "row_start_ld")}
-"""Pointers to the tile: where a row's come from, and from one row to the next."""
+"""Pointers to the tile, by role: the pointer of the first row, and the distance of rows."""
 
 
 def pointed(base: str, known: dict[str, int], scope: Scope) -> Iterator[str]:
-    """Declarations of the pointer `base`, and of those it comes from, unless they are `known`."""
+    """Yield declarations of the pointer `base`, and of those it comes from, unless they are `known`."""
     name, _, row = base.partition("_")
     for k in range(known.get(name, -1) + 1, int(row or 0) + 1 if name in STARTS else 0):
         first, distance = STARTS[name]

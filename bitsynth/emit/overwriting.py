@@ -1,4 +1,4 @@
-"""Values that are written into the register of an accumulator while a step is still under way."""
+"""Values of a step that may overwrite the register of an accumulator before the step ends."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bitsynth.kernel.program import Acc, Loop
 
 
 def in_place(isa: Isa, flat: Loop, program: Sequence[Step]) -> dict[str, Acc]:
-    """Values of all rows in one program that take their accumulator's place, those on the way too."""
+    """Return the values of a program of all rows that overwrite their accumulator, intermediate values included."""
     found = early_values(isa, flat, program)
     return found | values_before(isa, flat, found)
 
 
 def early_values(isa: Isa, loop: Loop, program: Sequence[Step]) -> dict[str, Acc]:
-    """Values that can take their accumulator's place at once: nothing reads the old value later."""
+    """Return the values that can overwrite their accumulator: no later instruction reads the old value."""
     last = {name: k for k, step in enumerate(program) for name in step.args}
     made = {step.dst: k for k, step in enumerate(program)}
     out: dict[str, Acc] = {}
@@ -31,7 +31,7 @@ def early_values(isa: Isa, loop: Loop, program: Sequence[Step]) -> dict[str, Acc
 
 
 def values_before(isa: Isa, loop: Loop, early: Mapping[str, Acc]) -> dict[str, Acc]:
-    """Values that an accumulator has on the way to what it becomes: instructions overwrite their operand."""
+    """Return intermediate values of an accumulator's update whose instructions overwrite their operand."""
     made, out = {step.dst: step for step in loop.steps}, dict[str, Acc]()
     reads = Counter(a for step in loop.steps for a in step.args)
     for last, acc in early.items():
@@ -44,6 +44,6 @@ def values_before(isa: Isa, loop: Loop, early: Mapping[str, Acc]) -> dict[str, A
 
 
 def _overwritten(isa: Isa, step: Step) -> str:
-    """The operand that the step's result takes the place of; "" if there is none."""
+    """Return the operand that the step's result overwrites; "" if there is none."""
     pairs = zip(step.args, isa[step.op].operands, strict=True)
     return next((a for a, o in pairs if o.name in isa[step.op].tied), "")

@@ -1,4 +1,4 @@
-"""The packing of a kernel's operands: decided once, and compared with the packing that was proved.
+"""The packing of a kernel's operands: chosen once, and compared with the packing that was proved.
 
 The proof reads codes by their position in a step and holds for any order of codes that is the same for rows and
 columns. What writes bytes for a kernel, in C or in numpy, takes that order and the way rows are packed from here.
@@ -20,22 +20,22 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.truth_tables import bit_tables
 
 WORD_BYTES = 8
-"""Codes that are packed at once."""
+"""Codes that are packed at once, one in each byte of a word."""
 
 ROWS, STEPS = 8, 3
-"""Rows of mixed codes that are compared, and steps of each."""
+"""Rows of mixed codes that `check` compares, and steps of each."""
 
 WORD_CODES = 64
-"""Codes of which a word has a bit."""
+"""Codes that have one bit each in a packed word."""
 
 CODES = 1152
-"""Codes that are made of words at a time: whole words, and whole steps of every kernel that ships."""
+"""Codes that are unpacked from words at a time: whole words, and whole steps of every kernel that ships."""
 
-MOST = 1 << 14
-"""Rows with one code that is not 0 that are compared: of greater steps those of the last code alone."""
+MAX_COMPARED_CODES = 1 << 14
+"""The most rows with one nonzero code that `check` compares; beyond, only the last code is tried."""
 
 Polynomial = tuple[tuple[int, ...], ...]
-"""A boolean function of a code's bits: exclusive ors of products of bits, () of none (its algebraic normal form)."""
+"""A boolean function of a code's bits in algebraic normal form: an exclusive or of products of bits, () being 1."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Packing:
 
     @property
     def is_of_codes(self) -> bool:
-        """Whether rows are their codes one after the other, each a number of its own."""
+        """Whether a packed row is its codes one after the other, each a number of its own."""
         return self.rows in ("bytes", "wide")
 
     @property
@@ -64,7 +64,7 @@ class Packing:
 
 @lru_cache(maxsize=256)
 def packing(kernel: Kernel) -> Packing:
-    """The quickest packing there is for the rows of `kernel`; Refuted if it is not what was proved."""
+    """Return the fastest packing for the rows of `kernel`; raise Refuted if it is not what was proved."""
     inputs = _row_inputs(kernel)
     made = _as_words(kernel, inputs) or _as_tables(kernel, inputs) or _as_bytes(kernel, inputs)
     made = made or Packing("steps", tuple(range(kernel.k_step)))
@@ -75,7 +75,7 @@ def packing(kernel: Kernel) -> Packing:
 
 
 def _row_inputs(kernel: Kernel) -> list[Input]:
-    """The inputs of a row in the order they lie in; passes share what is the same."""
+    """Return the inputs of a row in memory order; passes share equal inputs."""
     return [x for side in dict.fromkeys(p.rows for p in kernel.passes) for x in side]
 
 
@@ -95,7 +95,7 @@ def _as_words(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
 
 
 def _as_tables(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
-    """The packing as tables, if every code goes into one table, as it is."""
+    """Return the packing as tables, if every code goes into one table, as it is."""
     tables = [x for x in inputs if isinstance(x, Table)]
     if len(tables) != len(inputs) or not kernel.build or not kernel.build.in_order:
         return None
@@ -105,7 +105,7 @@ def _as_tables(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
 
 
 def _as_bytes(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
-    """The packing as bytes in the order of codes, or of wider numbers, if each is a code."""
+    """Return the packing as bytes in the order of codes, or of wider numbers, if each is a code."""
     codes = bit_tables(kernel.row_bits)
     planes = [x for x in inputs if isinstance(x, Planes) and x.per_byte == 1 and x.tables == codes]
     places = [p for x in planes for b in range(kernel.input_bytes(x) // kernel.code_bytes) for p in x.positions(b)]
@@ -116,7 +116,7 @@ def _as_bytes(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
 
 
 def _polynomial(table: int, bits: int) -> Polynomial:
-    """The boolean function `table` of codes of `bits` bits."""
+    """Return the boolean function `table` of codes of `bits` bits as a polynomial."""
     size = 1 << bits
     terms = [table >> code & 1 for code in range(size)]
     for bit in range(bits):
@@ -127,12 +127,12 @@ def _polynomial(table: int, bits: int) -> Polynomial:
 
 
 def codes_of_word(kernel: Kernel) -> int:
-    """The codes of which 8 bytes of a plane have the bits, in kernels whose rows are packed as words."""
+    """Return the codes of which 8 bytes of a plane have the bits, in kernels whose rows are packed as words."""
     return kernel.k_step * WORD_BYTES // kernel.slot_bytes
 
 
 def word_text(polynomial: Polynomial, kernel: Kernel) -> str:
-    """The C of a word of a plane, over the words b0.. of the codes' bits."""
+    """Return the C of a word of a plane, over the words b0, b1, ... of the codes' bits."""
     ones_of_byte = (1 << kernel.k_step // kernel.slot_bytes) - 1
     full = f"UINT64_C({sum(ones_of_byte << 8 * b for b in range(WORD_BYTES))})"
     products = [" & ".join(f"b{j}" for j in bits) or full for bits in polynomial]
@@ -140,14 +140,14 @@ def word_text(polynomial: Polynomial, kernel: Kernel) -> str:
 
 
 def packs_words(kernel: Kernel) -> bool:
-    """Whether rows are packed from words of bits too, if codes of CODES are whole steps and lie together."""
+    """Return whether rows can be packed from packed words too: CODES are whole steps whose bytes lie together."""
     rows = packing(kernel).rows
     together = kernel.bit_axis == "inner" and (WORD_CODES if rows == "bytes" else CODES) % kernel.k_step == 0
     return rows == "words" or together
 
 
 def ones(kernel: Kernel, made: Packing, terms: Sequence[int]) -> list[tuple[int, Polynomial]]:
-    """Words whose set bits, each so many times, add up to the `terms` of a row's codes, packed as words.
+    """Return words whose set bits, each so many times, add up to the `terms` of a row's codes, packed as words.
 
     Words of bits and of planes suffice for every kernel that ships; products of bits do for all terms.
     """
@@ -165,12 +165,12 @@ def ones(kernel: Kernel, made: Packing, terms: Sequence[int]) -> list[tuple[int,
 
 
 def _value(word: Polynomial, code: int) -> int:
-    """The bit of the word that a code gets."""
+    """Return the bit of the word for a code."""
     return sum(all(code >> bit & 1 for bit in term) for term in word) % 2
 
 
 def _products(terms: Sequence[int], bits: int) -> list[tuple[int, Polynomial]]:
-    """The products of bits that add up to `terms`, each so many times (Moebius' inversion)."""
+    """Return products of bits and factors whose sum is `terms` (Moebius inversion)."""
     times = list(terms)
     for bit in range(bits):
         for code in range(1 << bits):
@@ -180,9 +180,9 @@ def _products(terms: Sequence[int], bits: int) -> list[tuple[int, Polynomial]]:
 
 
 def check(kernel: Kernel, made: Packing) -> None:
-    """Refuted if rows are packed otherwise than was proved: with one code that is not 0, and of several steps."""
+    """Raise Refuted if rows are packed otherwise than was proved: rows with one nonzero code, and mixed rows."""
     last, size = (1 << kernel.row_bits) - 1, kernel.k_step
-    chosen = range(1, last + 1) if last * size <= MOST else [last]
+    chosen = range(1, last + 1) if last * size <= MAX_COMPARED_CODES else [last]
     every = np.kron(np.array(chosen, np.uint8)[:, None], np.eye(size, dtype=np.uint8))
     several = _mixed(ROWS, STEPS * size, last)
     for codes in (every, several):
@@ -196,19 +196,19 @@ def check(kernel: Kernel, made: Packing) -> None:
 
 
 def _mixed(rows: int, length: int, last: int) -> Codes:
-    """(rows, length) codes up to `last` without order: Weyl's sequence, as importing numpy.random takes 7 ms."""
+    """Return mixed codes (rows, length) up to `last`: a Weyl sequence, as importing numpy.random takes 7 ms."""
     places = np.arange(rows * length, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return (places >> np.uint64(40) & np.uint64(last)).astype(np.uint8).reshape(rows, length)
 
 
 def proved_rows(kernel: Kernel, order: Sequence[int], codes: Codes) -> Codes:
-    """(R, bytes) of rows of codes (R, steps x k_step) in this order: the inputs as the proof binds them."""
+    """Return the bytes (R, bytes) of rows of codes (R, steps x k_step) as the proof binds the inputs."""
     steps = codes.reshape(len(codes), -1, kernel.k_step)[..., list(order)]
     return _laid(kernel, [_input(kernel, x, steps) for x in _row_inputs(kernel)])
 
 
 def packed_rows(kernel: Kernel, made: Packing, codes: Codes) -> Codes:
-    """(R, bytes) of rows of codes (R, steps x k_step): what the C function NAME_pack_row writes."""
+    """Return the bytes (R, bytes) that the C function NAME_pack_row writes for codes (R, steps x k_step)."""
     steps = codes.reshape(len(codes), -1, kernel.k_step)
     if made.rows == "words":
         return _laid(kernel, list(_words(made.words, steps, kernel)))
@@ -224,26 +224,26 @@ def packed_rows(kernel: Kernel, made: Packing, codes: Codes) -> Codes:
 
 
 def _laid(kernel: Kernel, inputs: Sequence[Codes]) -> Codes:
-    """(R, bytes) of inputs (R, steps, bytes): those of a step together, or all steps of one before the next."""
+    """Return inputs (R, steps, bytes) as rows (R, bytes): step by step, or all steps of one input before the next."""
     together = inputs if kernel.bit_axis == "inner" else [x.reshape(len(x), 1, -1) for x in inputs]
     return np.concatenate(together, axis=2).reshape(len(inputs[0]), -1)
 
 
 def _input(kernel: Kernel, x: Input, steps: Codes) -> Codes:
-    """(R, steps, bytes) of one input of codes by position (R, steps, k_step)."""
+    """Return the bytes (R, steps, bytes) of one input for codes by position (R, steps, k_step)."""
     if isinstance(x, Planes):
         return packed(x, steps, kernel.row_bits, kernel.input_bytes(x), kernel.code_bytes)
     return _sums(np.array(x.values, np.uint8)[steps[..., x.first : x.first + x.bits]])
 
 
 def _sums(values: Codes) -> Codes:
-    """(..., entries) partial sums of values (..., bits)."""
+    """Return all partial sums (..., entries) of values (..., bits)."""
     chosen = np.arange(1 << values.shape[-1])[:, None] >> np.arange(values.shape[-1]) & 1
     return (values @ chosen.T.astype(np.uint8)).astype(np.uint8)
 
 
 def _words(words: Sequence[Polynomial], steps: Codes, kernel: Kernel) -> Iterator[Codes]:
-    """(R, steps, slot bytes) of each plane, word by word: bit q of byte b is that of the word's code 8 q + b."""
+    """Return bytes (R, steps, slot bytes) of each plane: bit q of byte b of a word belongs to its code 8 q + b."""
     each = kernel.k_step // kernel.slot_bytes
     eights = steps.reshape(*steps.shape[:2], -1, each, WORD_BYTES)
     shifts = np.arange(each, dtype=np.uint8)[:, None]

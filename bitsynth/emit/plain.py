@@ -1,28 +1,98 @@
-"""The C of elementwise specs in portable C, as `emit/elementwise.py` has functions of programs.
+"""Plain C (fallback code) of elementwise specs that have no proved program.
 
-A unit's elements are computed in loops that compilers take to vector registers: one for the results, before it one for
-each float product that is added to, and one for each sum of many terms.
+The elements of a unit are computed in loops that compilers vectorize: one for the results, and before it one for each
+float product that something is added to, and one for each sum of many terms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from bitsynth.emit.elementwise import PARAMETERS, opening
 from bitsynth.emit.lines import block, indented
-from bitsynth.emit.plain_functions import TURN, InputValues, functions
-from bitsynth.emit.plain_terms import CDomain, Term, carrier, ctype
+from bitsynth.emit.plain_terms import CARRIERS, CDomain, Term, carrier, ctype
 from bitsynth.errors import SpecError
-from bitsynth.isa import lane
-from bitsynth.isa.bits import Bits, trunc
+from bitsynth.isa import lane, shifts
+from bitsynth.isa.bits import Bits, total, trunc
+from bitsynth.isa.functions import FUNCTIONS
 from bitsynth.kernel.elementwise.plain import PlainProgram
-from bitsynth.spec.elementwise import ElementInput
+from bitsynth.spec.elementwise import MOST_STRAIGHT, WORD_BITS, ElementInput
+from bitsynth.spec.words import WordsSpec
+
+TURN = "turn"
+"""The C variable of loops over values of an input."""
+
+
+class InputValues:
+    """The `count` values of an input, as an expression indexes them.
+
+    Each element has its own, value k a `unit` behind value k - 1; or all have the same, if the unit is 0.
+    """
+
+    def __init__(self, domain: CDomain, w: int, count: int, array: str, unit: int) -> None:
+        self.domain, self.w, self.count, self.array, self.unit = domain, w, count, array, unit
+
+    def __getitem__(self, k: int | Term) -> Bits:
+        if isinstance(k, int) and k >= self.count:
+            raise IndexError(k)
+        text, args = (str(k * max(1, self.unit)), ()) if isinstance(k, int) else (self._at(k.text), k.args)
+        return Bits(self.domain, self.w, Term(f"{self.array}[{text}{' + j' if self.unit else ''}]", self.w, args))
+
+    def _at(self, number: str) -> str:
+        return f"({number}) * {self.unit}" if self.unit else number
+
+    def __iter__(self) -> Iterator[Bits]:
+        return (self[k] for k in range(self.count))
+
+
+def functions(domain: CDomain) -> dict[str, Any]:
+    """Return the functions of lane expressions in `domain`: those that C has in other words, or in a loop, in those."""
+    return {**FUNCTIONS, **{name: _shift(domain, name) for name in ("asr", "lsr", "lsl")}} | {
+        "range": lambda *ends: _turns(domain, range(*ends)),
+        "sum": lambda xs: _added_up(domain, xs),
+        "lookup": _looked_up,
+    }
+
+
+def _shift(domain: CDomain, name: str) -> Any:
+    def shift(x: Bits, n: Bits | int) -> Bits:
+        if x.w not in CARRIERS:
+            return Bits(domain, x.w, getattr(shifts, name)(x, n).v)
+        by = n.v if isinstance(n, Bits) else domain.const(min(n, x.w), 8)
+        return Bits(domain, x.w, domain.shifted(x.v, by, x.w, name))
+
+    return shift
+
+
+def _turns(domain: CDomain, numbers: range) -> Iterator[Any]:
+    """Yield the numbers; of many from 0 on, the variable that counts them, alone."""
+    if len(numbers) <= MOST_STRAIGHT or numbers.start or numbers.step != 1:
+        yield from numbers
+    else:
+        domain.turns = len(numbers)
+        yield Term(TURN, 64)
+
+
+def _added_up(domain: CDomain, xs: Iterable[Bits]) -> Bits:
+    values = list(xs)
+    count, domain.turns = domain.turns, 0
+    if not count:
+        return total(values)
+    return Bits(domain, values[0].w, domain.added_up(values[0].v, count, values[0].w))
+
+
+def _looked_up(table: Any, index: Bits) -> Bits:
+    if not isinstance(table, InputValues):
+        return FUNCTIONS["lookup"](table, index)  # type: ignore[no-any-return]
+    return table[Term(f"{{0}} % {table.count}u", 32, (index.v,))]
+
 
 HEADER = "bs_plain.h"
 
 
 def function(program: PlainProgram, name: str) -> str:
-    """The static functions of a program: that of a unit, and of whole rows, called `name`."""
+    """Return the static functions of a program: that of a unit, and of whole rows, called `name`."""
     return _Text(program, name).text()
 
 
@@ -52,7 +122,7 @@ class _Text:
         yield f"bs_u{64 if self.spec.planes else carrier(self.spec.out_bits)} *{alone}to"
 
     def _unit(self) -> list[str]:
-        """The loops of a unit."""
+        """Return the loops of a unit."""
         domain = CDomain()
         result, arrays, lines = self._meaning(domain), dict[Term, str](), list[str]()
         for number, term in enumerate(domain.kept):
@@ -76,7 +146,7 @@ class _Text:
         return made
 
     def _input(self, domain: CDomain, one: ElementInput) -> Bits | InputValues:
-        """An input as the meaning reads it."""
+        """Return an input as the meaning reads it."""
         w, name = one.lane.bits, f"x_{one.name}"
         if one.count:
             return InputValues(domain, w, one.count, name, 0 if one.is_shared else self.program.unit)
@@ -86,7 +156,7 @@ class _Text:
         return block(f"for (size_t j = 0; j < {self.program.unit}; ++j)", body.lines)
 
     def _kept(self, term: Term, arrays: Mapping[Term, str], name: str) -> list[str]:
-        """The loop that leaves a term of the unit's elements in an array."""
+        """Return the loop that leaves a term of the unit's elements in an array."""
         body, kind = Body(arrays), ctype(term.w)
         if term.kind == "product":
             body.store(f"{name}[j]", term)
@@ -97,7 +167,7 @@ class _Text:
         return [f"{kind} {name}[{self.program.unit}] = {{0}};", *block(turns, self._loop(body))]
 
     def _rows(self) -> list[str]:
-        """Numbers that all elements share, then units of columns, and every row of each."""
+        """Return numbers that all elements share, then units of columns, and every row of each."""
         numbers = [line for x in self.spec.inputs if x.per == "all" and not x.count for line in self._number(x)]
         head = f"for (size_t column = 0; column < columns; column += {self.program.unit})"
         return [*opening(self.spec), *numbers, *block(head, self._column())]
@@ -144,7 +214,7 @@ class Body:
         self.arrays, self.lines, self.names = arrays, list[str](), dict[str, str]()
 
     def name(self, term: Term) -> str:
-        """The variable that has the term's value, or the number that it is."""
+        """Return the variable that has the term's value, or the number that it is."""
         if term.number is not None:
             return term.text
         kept = self.arrays.get(term)
@@ -159,3 +229,18 @@ class Body:
     def store(self, place: str, term: Term) -> None:
         """Write the term's value to an element of an array."""
         self.lines.append(f"{place} = {self.name(term)};")
+
+
+_WORDS_PARAMETERS = "size_t rows, size_t count, const uint8_t *from, size_t from_apart, uint8_t *to, size_t to_apart"
+
+
+def words_function(spec: WordsSpec) -> str:
+    """Return the static function of `spec` on `rows` of `count` words: operands are those at `from` and `to`."""
+    domain, body = CDomain(), Body({})
+    a, b = ([Bits(domain, WORD_BITS, Term(f"{x}[j + {k}]", WORD_BITS)) for k in range(spec.planes)] for x in "ab")
+    for k, made in enumerate(spec.values(a, b)):
+        body.store(f"b[j + {k}]", made.v)
+    row = ["const bs_u64 *restrict a = (const void *)from;", "bs_u64 *restrict b = (void *)to;"]
+    row += block(f"for (size_t j = 0; j < count; j += {spec.planes})", body.lines)
+    rows = block("for (; rows > 0; --rows, from += from_apart, to += to_apart)", row)
+    return "\n".join(block(f"static void {spec.name}({_WORDS_PARAMETERS})", rows)).replace(") {", ")\n{", 1)

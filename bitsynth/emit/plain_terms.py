@@ -30,12 +30,12 @@ class Term:
 
 
 def carrier(w: int) -> int:
-    """Bits of the C type that holds numbers of `w` bits."""
+    """Return the bits of the C type that holds numbers of `w` bits."""
     return next(c for c in CARRIERS if w <= c)
 
 
 def ctype(w: int) -> str:
-    """The C type of terms of `w` bits."""
+    """Return the C type of terms of `w` bits."""
     return f"uint{carrier(w)}_t" if w else "int"
 
 
@@ -52,13 +52,13 @@ def _signed_literal(number: int, w: int) -> str:
 
 
 def _sum(text: str, w: int, *args: Term, kind: str = "") -> Term:
-    """An unsigned number that may have more than `w` bits, cut to them."""
+    """Return an unsigned number that may have more than `w` bits, cut to them."""
     cut = text if w in CARRIERS else f"({text}) & {_literal((1 << w) - 1, w)}"
     return Term(cut if w in (32, 64) else f"({ctype(w)})({cut})", w, args, kind)
 
 
 def _wide(w: int) -> str:
-    """What an operand of up to 16 bits is cast to before C would make it an int."""
+    """Return the cast of an operand of up to 16 bits, which C would promote to int."""
     return "(uint32_t)" if w <= 16 else ""
 
 
@@ -200,13 +200,13 @@ class CDomain:
                 self._keep_products(*term.args)
 
     def added_up(self, body: Term, count: int, w: int) -> Term:
-        """The sum of `body` over `count` turns."""
+        """Return the sum of `body` over `count` turns."""
         made = Term("", w, (body,), "turns", count=count)
         self.kept[made] = None
         return made
 
     def shifted(self, a: Term, n: Term, w: int, name: str) -> Term:
-        """`a` shifted by `n` bits, as a function of `isa.shifts` says."""
+        """Return `a` shifted by `n` bits, as a function of `isa.shifts` says."""
         if name == "asr":
             return Term(f"({ctype(w)})((int{w}_t){{0}} >> ({{1}} < {w} ? {{1}} : {w - 1}))", w, (a, n))
         sign = "<<" if name == "lsl" else ">>"

@@ -1,4 +1,4 @@
-"""One layer or network for several processors as a C library, which chooses by the processor that it runs on."""
+"""C libraries of a layer for several processors, which choose one at run time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitsynth.emit.layer import LayerText
-from bitsynth.emit.lines import laid_out
+from bitsynth.emit.lines import lay_out
 from bitsynth.emit.render import render
 from bitsynth.files import marked
 from bitsynth.isa import architecture
@@ -15,14 +15,16 @@ from bitsynth.isa import architecture
 
 @dataclass(frozen=True, eq=False)
 class ProcessorsText:
-    """A layer called `name` for the processors of an architecture: of each the layer that it runs.
+    """A layer called `name` for several processors of an architecture, with the layer of each; some may share one.
 
-    Some may have the same. Of a processor that is none of them the first counts whose features it has.
+    Any other processor runs the layer of the first whose features it has. `command` is the
+    command that writes these files, "" if there is none.
     """
 
     name: str
     arch: str
     layers: Mapping[str, LayerText]
+    command: str = ""
 
     def files(self) -> dict[str, str]:
         """File names and texts, marked as ours: each layer in a folder of its own, and what is around them."""
@@ -36,14 +38,14 @@ class ProcessorsText:
         for file, template in tests.items():
             own[file] = f'#include "{first}_names.h"\n{render(template, values)}'
         cmake = {"CMakeLists.txt": render("layer_cmake.j2", values)}
-        found = marked({file: laid_out(text) for file, text in own.items()} | cmake)
+        found = marked({file: lay_out(text) for file, text in own.items()} | cmake)
         for layer in self._apart:
             found |= {f"{layer.name}/{file}": text for file, text in layer.library().items()}
         return found
 
     @property
     def _apart(self) -> list[LayerText]:
-        """The layers, each once."""
+        """The different layers."""
         return list(dict.fromkeys(self.layers.values()))
 
     def _values(self) -> dict[str, Any]:
@@ -53,6 +55,7 @@ class ProcessorsText:
             "name": self.name,
             "guard": f"{self.name.upper()}_H",
             "cpu": "",
+            "command": self.command,
             **choice(self.arch, {cpu: layer.name for cpu, layer in self.layers.items()}),
             "plain": [f"{self.name}.c", *_plain(layers)],
             "folders": [layer.name for layer in self._apart],
@@ -61,7 +64,7 @@ class ProcessorsText:
 
 
 def choice(arch: str, libraries: Mapping[str, str]) -> dict[str, Any]:
-    """What a template says of the choice among libraries by processor, of which some may have the same.
+    """Return the values of a template that chooses among libraries by processor.
 
     SpecError if programs of the architecture cannot ask which processor runs them.
     """
@@ -83,7 +86,7 @@ def _parts(processors: Mapping[str, str], known: Mapping[str, str]) -> Iterator[
 
 
 def _plain(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The files that run on any processor; the last of a layer's, the pool, is there once."""
+    """Yield the files that run on any processor; the last of a layer's, the pool, is there once."""
     for n, values in enumerate(layers):
         yield from (f"{values['name']}/{file}" for file in values["plain"][: -1 if n else None])
 

@@ -1,4 +1,4 @@
-"""The C statements of a kernel's programs: starts, steps and outer loops, all rows written out."""
+"""C statements of a kernel's programs: starts, steps and outer loops, with all rows unrolled."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from bitsynth.emit.lines import declared
 from bitsynth.emit.ordered import OrderedSteps
 from bitsynth.emit.overwriting import early_values, in_place
 from bitsynth.emit.places import InputPlaces
-from bitsynth.emit.rows import braced, names_of_row
-from bitsynth.emit.statements import Scope
+from bitsynth.emit.statements import Scope, braced, names_of_row
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
@@ -23,7 +22,7 @@ from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
 @dataclass(frozen=True)
 class Programs:
-    """The statements of one kernel; scopes come from outside, as what is in sight depends on the nest of loops."""
+    """The statements of one kernel. Callers pass the scope, as visible variables depend on the loop nest."""
 
     isa: Isa
     kernel: Kernel
@@ -44,11 +43,11 @@ class Programs:
         )
 
     def memory(self) -> list[str]:
-        """Declarations of memory for accumulators that are not in registers."""
+        """Return declarations of memory for accumulators that are not in registers."""
         return self.flushes.folds.declared() if self.in_order else []
 
     def start(self, loop: Loop, scope: Scope, *, begun: bool = False) -> list[str]:
-        """Declarations of the loop's accumulators, at zero unless its first run or, if `begun`, turn sets them."""
+        """Return the loop's accumulators at zero, unless its first run, or if `begun` first iteration, sets them."""
         if self.in_order and folds.starts_in_memory(self.isa, self.kernel, loop):
             return self.flushes.folds.zeros(loop, scope)
         kinds = {acc.name: VecType.parse(acc.type) for acc in all_accs(self.kernel, loop)}
@@ -60,7 +59,7 @@ class Programs:
         return [line for ctype, names in by_type for line in declared(ctype, list(names))]
 
     def first(self, loop: Pass, scope: Scope) -> list[str]:
-        """The first run of the step, if it sets accumulators; where lines are ahead a turn does, or they are zero."""
+        """Return the first run of the step, if it sets accumulators; pipelined loops set them in an iteration."""
         if not loop.step.first or not ahead.peels(self.kernel):
             return []
         run = loop.step.first_run
@@ -85,7 +84,7 @@ class Programs:
         return out
 
     def _interleaved(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
-        """All rows of the step in one program: pins keep what is loaded, and what accumulators become, in its place."""
+        """Return the step as one program of all rows: pins keep loads and new accumulators in their places."""
         flat, places, out = interleaved(self.kernel, step), InputPlaces(self.isa, self.kernel, loop).all(), list[str]()
         soon = in_place(self.isa, flat, flat.steps)
 
@@ -113,7 +112,7 @@ class Programs:
             yield from _pinned(scope, name, program, 1)
 
     def widen(self, loop: Loop, scope: Scope) -> list[str]:
-        """The program of an outer loop, once a row; accumulators of both loops go by their row."""
+        """Return the program of an outer loop, once a row; accumulators of both loops go by their row."""
         if self.in_order and folds.in_memory(self.isa, self.kernel):
             return self.flushes.folds.fold(loop, scope)
         rows = (
@@ -123,7 +122,7 @@ class Programs:
         return [line for lines in rows for line in lines]
 
     def _row(self, group: int, loop: Loop, program: Sequence[Step], scope: Scope) -> list[str]:
-        """The program of one row; an accumulator gets its new value as soon as the old one is read for the last time.
+        """Return the program of one row; an accumulator is overwritten right after the last read of its old value.
 
         Until then both would take a register, and moves at the end of the step.
         """
@@ -150,6 +149,6 @@ class Programs:
 
 
 def _pinned(scope: Scope, name: str, program: Sequence[Step], times: int) -> list[str]:
-    """Statements that keep a register that is read more than once from being loaded more than once."""
+    """Return statements that keep a register that is read more than once from being loaded more than once."""
     reads = sum(s.args.count(name) for s in program)
     return scope.pin(name) if reads * times > 1 else []

@@ -1,4 +1,4 @@
-"""Texts from the templates, laid out."""
+"""Rendering of templates, with C laid out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent / "templates"
 
 
 class _BesideTemplates(jinja2.FileSystemBytecodeCache):
-    """Compiled templates, kept as Python keeps modules: not where it may not write, or is told not to."""
+    """Cache of compiled templates next to them, as Python caches modules: skipped where writing is not allowed."""
 
     def __init__(self) -> None:
         super().__init__(str(FOLDER / "__pycache__"))
@@ -32,7 +32,7 @@ class _BesideTemplates(jinja2.FileSystemBytecodeCache):
 
 @cache
 def environment() -> jinja2.Environment:
-    """Templates of C, not escaped; a name that is not given is an error."""
+    """Return the environment of C templates: no escaping, and an undefined name is an error."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         undefined=jinja2.StrictUndefined,
@@ -48,6 +48,6 @@ def environment() -> jinja2.Environment:
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
-    """The text of one of the templates; C is laid out."""
+    """Return the text of a template, laid out if it is C."""
     text = environment().get_template(template).render(values)
-    return lines.laid_out(text) if template.endswith((".c.j2", ".h.j2")) else text
+    return lines.lay_out(text) if template.endswith((".c.j2", ".h.j2")) else text

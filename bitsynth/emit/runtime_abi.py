@@ -1,8 +1,4 @@
-"""Numbers and fields that Python shares with the C runtime (`runtime/bs_layer.h`).
-
-Whatever fills, calls or prints a `struct bs_layer` takes names, types and numbers from here; a test compares them with
-the header.
-"""
+"""Fields of `struct bs_layer` (`runtime/bs_layer.h`) that Python fills, calls or prints; a test compares both."""
 
 from __future__ import annotations
 
@@ -15,12 +11,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Number = int | str
-"""A size, or the word of an enumerator."""
+"""A size, or Python's word for an enumerator."""
 
 
 @dataclass(frozen=True)
 class CEnum:
-    """A C enum: its type, and its enumerators by Python's words for them, numbered from 0 on in this order."""
+    """A C enum: its type, and its enumerators by Python's words, numbered from 0 in this order."""
 
     ctype: str
     enumerators: Mapping[str, str]
@@ -31,7 +27,7 @@ class CEnum:
         return tuple(self.enumerators)
 
     def number(self, word: str) -> int:
-        """The number of the enumerator that `word` stands for."""
+        """Return the number of the enumerator that `word` stands for."""
         return self.words.index(word)
 
 
@@ -66,35 +62,35 @@ ARRAYS = (
 """The arrays of `struct bs_layer` and the C types of their elements."""
 SHAPE = ("batch", "height", "width")
 """The numbers of `struct bs_shape`, all of them `size_t`."""
-_UNSAID: dict[str, Number] = {name: ENUMS[name].words[0] if name in ENUMS else 0 for name, _ in NUMBERS}
+_DEFAULTS: dict[str, Number] = {name: ENUMS[name].words[0] if name in ENUMS else 0 for name, _ in NUMBERS}
 
 
 def symbol(kernel: str, what: str) -> str:
-    """The C function that runs ("run") or packs ("pack") any layer around `kernel`, or sizes its "arena"."""
+    """Return the C function that runs ("run") or packs ("pack") any layer around `kernel`, or sizes its "arena"."""
     return f"{kernel}_layer_{what}"
 
 
-def complete(numbers: Mapping[str, Number]) -> dict[str, Number]:
-    """All numbers of a layer: those that are not given are 0, or the first word."""
-    return _UNSAID | dict(numbers)
+def with_defaults(numbers: Mapping[str, Number]) -> dict[str, Number]:
+    """Return all numbers of a layer: those that are not given are 0, or the first word."""
+    return _DEFAULTS | dict(numbers)
 
 
 def described(numbers: Mapping[str, Number], starts: Mapping[str, int]) -> list[int]:
-    """The array of numbers that tells `symbol`'s functions of a layer; its last three are the input's shape, here 0.
+    """Return the numbers that describe a layer to the functions of `symbol`; the last three, the input's shape, are 0.
 
-    `starts` has where each array begins among the constants, in bytes; those it lacks are NULL.
+    `starts` are the offsets of arrays among the constants, in bytes; arrays without one are NULL.
     """
-    given = complete(numbers)
+    given = with_defaults(numbers)
     sizes = [ENUMS[name].number(str(given[name])) if name in ENUMS else int(given[name]) for name, _ in NUMBERS]
     return [*sizes, *(starts.get(name, -1) for name, _ in ARRAYS), *(0 for _ in SHAPE)]
 
 
 def shape_of(description: NDArray[np.int64]) -> tuple[int, int, int]:
-    """Batch, height and width in what `described` made."""
+    """Return the batch, height and width in the numbers of `described`."""
     batch, height, width = description[-len(SHAPE) :]
     return int(batch), int(height), int(width)
 
 
 def c_value(field: str, value: Number) -> str:
-    """A number of `struct bs_layer` as C text."""
+    """Return a number of `struct bs_layer` as C text."""
     return ENUMS[field].enumerators[str(value)] if field in ENUMS else str(value)

@@ -1,4 +1,4 @@
-"""C around a layer: the kernel as the runtime takes it, calls described by numbers, and the runtime itself."""
+"""C around a layer: the kernel's description, calls described by numbers, and the files of the runtime."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SHARED = {"bs_call.h", "bs_layer.h", "bs_exact.h", "bs_plain.h", "bs_word.h", "
 _SHARED |= {"bs_pool.c", "bs_pool.h"}
 """Files of the runtime that glue takes too."""
 _NETWORK = {"bs_real.h", "bs_functions.h", "bs_erf.h", "bs_product.h", "bs_decide.h"}
-"""Files of the runtime that only plain C of networks takes, with those that they include."""
+"""Files of the runtime that only plain C of networks includes."""
 _ENCODER = ("bs_encode.c", "bs_encode.h", "bs_pool.h")
 
 
 def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
-    """The header that says what `bs_layer` needs of a kernel."""
+    """Return the header that says what `bs_layer` needs of a kernel."""
     name = str(KernelName.of(kernel, spec))
     values: dict[str, Any] = {
         "name": name,
@@ -46,7 +46,7 @@ def kernel_header(kernel: Kernel, spec: MatmulSpec) -> dict[str, str]:
 
 
 def _code_factors(kernel: Kernel, spec: MatmulSpec) -> tuple[int, int] | None:
-    """What a row's sum of codes is multiplied by to give its two sums, if rows of whole words are codes; else None."""
+    """Return the factors of a row's sum of codes that give terms and affines, if packed rows are codes; else None."""
     terms = slope(row_terms(kernel, spec))
     if packing(kernel).rows != "bytes" or not packs_words(kernel) or terms is None or kernel.cross_terms:
         return None
@@ -64,7 +64,7 @@ def call_source(name: str, programs: Iterable[str] = (), field: str = "kernel") 
 
 
 def board_source(names: Sequence[str]) -> dict[str, str]:
-    """The table of kernels of a board's runner."""
+    """Return the table of kernels of a board's runner."""
     return {"bs_kernels.c": render("board_kernels.c.j2", {"names": names})}
 
 
@@ -75,17 +75,17 @@ def glue_call_source() -> dict[str, str]:
 
 
 def encoder_files() -> dict[str, str]:
-    """The runtime's files that make codes of values."""
+    """Return the runtime's files that make codes of values."""
     return {name: text for name, text in runtime_files(threads=False).items() if name in _ENCODER}
 
 
 def runtime_files(*, threads: bool) -> dict[str, str]:
-    """The runtime of convolutions; the pool only if there are `threads`."""
+    """Return the runtime of convolutions; the pool only if there are `threads`."""
     return {n: text for n, text in _files(threads).items() if not n.startswith(_GLUE) and n not in _NETWORK}
 
 
 def glue_files(*, threads: bool) -> dict[str, str]:
-    """The runtime of glue; the pool only if there are `threads`."""
+    """Return the runtime of glue; the pool only if there are `threads`."""
     return {n: text for n, text in _files(threads).items() if n.startswith(_GLUE) or n in _SHARED}
 
 

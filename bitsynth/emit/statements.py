@@ -1,17 +1,20 @@
-"""C statements from programs: one declaration a step, casts where a register is viewed anew."""
+"""C statements of programs: one declaration for each step, and casts where a register changes its type."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from bitsynth.emit.lines import block
 from bitsynth.errors import SpecError
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
-from bitsynth.isa.step import Step
+from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import WORD, VecType
+from bitsynth.kernel.forms_used import constant_load
 from bitsynth.kernel.in_order.halves import stays_in_word
+from bitsynth.kernel.program import Kernel
 
 Rename = Callable[[str], str]
 _ONE_CALL = re.compile(r"\w+\([^()]*\)", re.ASCII)
@@ -23,8 +26,8 @@ _LOADED_WORD = """typedef uint64_t bs_word __attribute__((may_alias, aligned(1))
 class Scope:
     """C variables in sight and their vector types; `macros` are the definitions the text of a file needs.
 
-    It `adds_to_tile` if steps add to lanes as wide as the tile's. If it `ties`, held values are tied for clang, which
-    else moves lines apart that are to start together, of a last row's own program and of the others'.
+    With `adds_to_tile`, steps add to lanes as wide as the tile's. With `ties`, held values are tied for clang, which
+    otherwise separates instructions of the scalar last row from the vector instructions to issue with.
     """
 
     isa: Isa
@@ -34,11 +37,11 @@ class Scope:
     ties: bool = False
 
     def inner(self) -> Scope:
-        """A scope inside this one, of the same file."""
+        """Return a scope inside this one, of the same file."""
         return Scope(self.isa, dict(self.types), self.macros, self.adds_to_tile, self.ties)
 
     def ctype(self, kind: VecType) -> str:
-        """The C type of a register."""
+        """Return the C type of a register."""
         try:
             return self.isa.table.ctype[str(kind)]
         except KeyError:
@@ -50,17 +53,17 @@ class Scope:
         return f"{self.ctype(kind)} {name} = {value};"
 
     def viewed(self, name: str, want: VecType) -> str:
-        """The register `name` as a `want`."""
+        """Return the register `name` as a `want`."""
         return self.cast(name, self.types[name], want)
 
     def cast(self, value: str, have: VecType, want: VecType) -> str:
-        """The expression `value`, a register of type `have`, as a `want`."""
+        """Return the expression `value`, a register of type `have`, as a `want`."""
         if have == want or (have.in_general and want.in_general):
             return value
         return self.isa.table.cast.format(q=want.q, to=f"{want}", frm=f"{have}", x=value)
 
     def call(self, instr: Instr, args: Iterable[str], imm: int = 0, to: str = "") -> str:
-        """The expression of an instruction: its C if that is one call, else a macro of its form's name."""
+        """Return the expression of an instruction: its C if that is one call, else a macro of its form's name."""
         if _ONE_CALL.fullmatch(instr.text):
             return instr.render(list(args), imm, to)
         name = instr.name.replace(".", "_")
@@ -75,40 +78,40 @@ class Scope:
         return f"{name}({', '.join(given)})"
 
     def value(self, step: Step, rename: Rename) -> str:
-        """The expression of one step; `rename` maps program names to C names."""
+        """Return the expression of one step; `rename` maps program names to C names."""
         instr = self.isa[step.op]
         args = [self.viewed(rename(a), o.type) for a, o in zip(step.args, instr.operands, strict=True)]
         return self.call(instr, args, step.imm)
 
     def step(self, step: Step, rename: Rename) -> str:
-        """The statement of one step."""
+        """Return the statement of one step."""
         return self.declare(rename(step.dst), self.isa[step.op].out, self.value(step, rename))
 
     def steps(self, program: Iterable[Step], rename: Rename = str) -> list[str]:
-        """The statements of a program."""
+        """Return the statements of a program."""
         return [self.step(s, rename) for s in program]
 
     def load(self, op: str, name: str, pointer: str, view: VecType | None = None) -> str:
-        """A register from memory, declared as the type it is used at."""
+        """Return a register from memory, declared as the type it is used at."""
         kind = view or self.isa[op].out
         return self.declare(name, kind, self.loaded(op, pointer, kind))
 
     def loaded(self, op: str, pointer: str, view: VecType) -> str:
-        """The expression of a register from memory, as a `view`."""
+        """Return the expression of a register from memory, as a `view`."""
         instr = self.isa[op]
         return self.cast(self.call(instr, [pointer]), instr.out, view)
 
     def zero(self, op: str, kind: VecType) -> str:
-        """The expression of a register of zeros, which `op` loads but for a general-purpose one."""
+        """Return the expression of a register of zeros, which `op` loads but for a general-purpose one."""
         return "0" if kind.in_general else self.loaded(op, "zero", kind)
 
     def store(self, op: str, name: str, pointer: str) -> str:
-        """A register to memory."""
+        """Return a register to memory."""
         instr = self.isa[op]
         return self.call(instr, [self.viewed(name, instr.operands[0].type)], to=pointer) + ";"
 
     def address(self, place: str) -> str:
-        """`place` as an address in a register of its own: loads that repeat what they read take no other."""
+        """Return `place` as an address in a register of its own: loads that repeat what they read take no other."""
         if not self.isa.table.address:
             return place
         self.macros["at"] = (
@@ -118,7 +121,7 @@ class Scope:
         return f"at({place})"
 
     def half(self, name: str, place: str, *, declares: bool = True) -> list[str]:
-        """Statements that load half a register into a general-purpose one, which one of them `declares`.
+        """Return statements that load half a register into a general-purpose one, which one of them `declares`.
 
         Gcc moves words that stay there from vector registers, if it sees that these have loaded the same.
         """
@@ -130,7 +133,7 @@ class Scope:
         return [*declared, f"memcpy(&{name}, {place}, sizeof {name});", *self.hold(name)]
 
     def joined(self, step: Step) -> str:
-        """The expression of a step that makes a register of its halves, the high one in a general-purpose register."""
+        """Return the expression of a step that joins two halves; the high one is in a general-purpose register."""
         form, (low, high) = self.isa[step.op], step.args
         half = VecType(self.isa.word.sign, self.isa.word.bits, self.isa.word.lanes // 2)
         return self.cast(self._of_halves(self.viewed(low, half), high), self.isa.word, form.out)
@@ -146,7 +149,7 @@ class Scope:
         return f"JOINED({low}, {high})"
 
     def settle(self, pointer: str) -> list[str]:
-        """A statement that keeps a pointer from being computed before it."""
+        """Return a statement that keeps a pointer from being computed before it."""
         text = self.isa.table.address
         if not text:
             return []
@@ -154,7 +157,7 @@ class Scope:
         return [f"SETTLE({pointer});"]
 
     def prefetch(self, place: str) -> list[str]:
-        """A statement that has the line at `place`, which may be behind all arrays, fetched, if the set has such."""
+        """Return a prefetch of the cache line at `place`, which may be beyond all arrays, if the set has one."""
         text = self.isa.table.prefetch
         if text is None:
             return []
@@ -163,7 +166,7 @@ class Scope:
         return [f"PREFETCH((uintptr_t){place});"]
 
     def hold(self, name: str) -> list[str]:
-        """A statement that keeps what makes a value before all such that follow, if the instruction set has such."""
+        """Return a statement that orders a value's instruction before those of later holds, if the set wants it."""
         table = self.isa.table
         if self.types[name].in_general:
             assert table.halves is not None
@@ -171,16 +174,48 @@ class Scope:
         return self._held("HOLD", name, table.hold, table.pin) if table.hold else []
 
     def _held(self, macro: str, name: str, hold: str, tie: str) -> list[str]:
-        """The statement that holds a value, or for clang ties it, and its macro."""
+        """Return the statement that holds a value, or for clang ties it, and its macro."""
         held, tied = (f"#define {macro}(x) {text.format(x='x').removesuffix(';')}" for text in (hold, tie))
         self.macros[macro] = f"#ifdef __clang__\n{tied}\n#else\n{held}\n#endif" if self.ties else held
         return [f"{macro}({name});"]
 
     def pin(self, name: str) -> list[str]:
-        """A statement that keeps a value in its register, if the instruction set wants such."""
+        """Return a statement that keeps a value in its register, if the instruction set wants such."""
         table = self.isa.table
         text = (self.adds_to_tile and table.pin_tile) or table.pin
         if not text:
             return []
         self.macros["PIN"] = f"#define PIN(x) {text.format(x='x').removesuffix(';')}"
         return [f"PIN({name});"]
+
+
+def constant_arrays(constants: Sequence[Constant], prefix: str) -> list[tuple[str, list[str]]]:
+    """Return the declaration of each constant's array, and its lanes."""
+    kinds = [(c, VecType.parse(c.type)) for c in constants]
+    return [
+        (f"static const {kind:c} {prefix}_{c.name}[{len(c.lanes)}]", [_literal(x) for x in c.lanes])
+        for c, kind in kinds
+    ]
+
+
+def _literal(x: int) -> str:
+    """Return `x` in C; compilers warn of plain numbers too large for every signed type."""
+    return f"UINT64_C({x})" if x >= 1 << 63 else str(x)
+
+
+def load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant], prefix: str) -> list[str]:
+    """Return loads of constants, each as the type it is used at; memory order is that of lanes."""
+    kinds = [(c.name, VecType.parse(c.type)) for c in constants]
+    return [scope.load(constant_load(isa, kind).name, name, f"{prefix}_{name}") for name, kind in kinds]
+
+
+def names_of_row(group: int) -> Rename:
+    """C names of one row, or of a group of rows: its accumulators carry its number."""
+    return lambda name: f"{name}_{group}" if name.startswith("acc") else name
+
+
+def braced(kernel: Kernel, group: int, lines: Sequence[str]) -> list[str]:
+    """Return the statements of a row, or of rows together, which are named if there are others."""
+    first, *rest = block("", lines)
+    rows = " and ".join(map(str, kernel.rows_of(group)))
+    return [f"{first} /* row{'s' * (kernel.together > 1)} {rows} */" if kernel.rows > 1 else first, *rest]

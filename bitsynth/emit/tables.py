@@ -1,4 +1,4 @@
-"""The C that makes the tables of a row: one after the other, or several at once where a processor waits for results."""
+"""C that builds the lookup tables of a row: one after the other, or several interleaved to hide latencies."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from bitsynth.emit.constants import constant_arrays, load_constants
 from bitsynth.emit.packing import packing
-from bitsynth.emit.statements import Scope
+from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.inputs import Build, Table
 from bitsynth.kernel.program import ORDERS, Kernel
 
 _AT_ONCE = 4
-"""Runs of the program whose lines an in-order processor takes in turn: as many as their latencies, in cycles."""
+"""Tables whose instructions are interleaved on an in-order processor: as many as a latency has cycles."""
 
 _TAKEN_CODES, _TAKEN_BITS = 4, 4
-"""Codes of a table that is taken from those of all codes, and the most bits of each: sums are bytes."""
+"""Codes of a table that is copied from a table of all codes, and the most bits of each: entries are bytes."""
 
 
 def takes_tables(kernel: Kernel) -> bool:
-    """Whether rows that are made of words take tables, each a register, from those of all codes of two bits.
+    """Return whether rows packed from words copy their tables from precomputed tables of all 2-bit codes.
 
-    Of all instruction sets those whose tables fill registers: others make several at a time.
+    That is for instruction sets whose tables fill a register; others compute several tables at a time.
     """
     made = packing(kernel)
     if made.rows != "tables" or kernel.row_bits > _TAKEN_BITS:
@@ -34,7 +33,7 @@ def takes_tables(kernel: Kernel) -> bool:
 
 
 def tables(isa: Isa, kernel: Kernel, build: Build, macros: dict[str, str]) -> dict[str, Any]:
-    """Constants and statements that make tables of staged values, by one run of the program and by `at_once`."""
+    """Return constants and statements that build tables of staged values, one and `at_once` at a time."""
     bits = next(x.bits for p in kernel.passes for x in p.rows if isinstance(x, Table))
     codes, padded = build.tables * bits, -1 in build.stage
     waits = kernel.order not in ORDERS and not padded and packing(kernel).rows == "tables"
@@ -57,7 +56,7 @@ def _one(scope: Scope, isa: Isa, build: Build) -> list[str]:
 
 
 def _several(scope: Scope, isa: Isa, build: Build, codes: int) -> Iterator[str]:
-    """Every line of each run before the next line of any."""
+    """Interleave the statements of several runs: statement k of each run before statement k + 1 of any."""
     yield from load_constants(scope, isa, build.constants, "lanes")
     shared = {c.name for c in build.constants}
     runs = [partial(_of_run, shared, run) for run in range(_AT_ONCE)]
@@ -72,5 +71,5 @@ def _several(scope: Scope, isa: Isa, build: Build, codes: int) -> Iterator[str]:
 
 
 def _of_run(shared: Container[str], run: int, name: str) -> str:
-    """The C name of a value of one of several runs of a program; what they share has its own."""
+    """Return the C name of a value of run `run`; shared values keep their names."""
     return name if name in shared else f"{name}_{run}"

@@ -1,4 +1,13 @@
-"""What encodings add to a microkernel's sums: it starts from that and stores values, or it is added behind."""
+"""Terms and affines: what the kernel's proof and the encodings add to products of codes.
+
+A value is an affine function of its code, so a product of values is factor * (product of codes) + a number for the row
++ a number for the column, shifted right. *Terms* are numbers of one row or column from which accumulators start.
+*Affines* are numbers that are added to finished accumulators. If no overflow is possible, the microkernel starts from
+both and stores values.
+
+Example: bipolar weights are 2 w - 1 for a code w, so a . (2 w - 1) = 2 (a . w) - sum(a): factor 2, and -sum(a) for the
+row of activations a.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +19,16 @@ from bitsynth.spec.matmul import INT32_MAX, Affine, MatmulSpec, affine
 
 
 def slope(terms: Sequence[int]) -> int | None:
-    """The number each code is multiplied by to give its term, None if there is none."""
+    """Return the factor by which each code is multiplied to give its term; None if terms are not linear."""
     step = terms[1]
     return step if all(term == step * code for code, term in enumerate(terms)) else None
 
 
 @lru_cache(maxsize=1 << 12)
 def makes_values(kernel: Kernel, spec: MatmulSpec) -> bool:
-    """Whether the microkernel stores values: sums are doubled, start from what encodings add too, are shifted at last.
+    """Return whether the microkernel stores values: it doubles products, starts from affines too, and shifts at last.
 
-    If no K takes rows' terms out of int32; what is doubled has those of the kernel alone.
+    That is if no K takes the terms of rows out of int32. Doubled products need rows without affines.
     """
     correction = affine(spec)
     if kernel.swapped or correction.is_identity:
@@ -30,7 +39,7 @@ def makes_values(kernel: Kernel, spec: MatmulSpec) -> bool:
 
 
 def doublings(kernel: Kernel, spec: MatmulSpec) -> int:
-    """How often the microkernel doubles its sums: factors of the encodings are powers of two."""
+    """Return how often the microkernel doubles its products: factors of encodings are powers of two."""
     return affine(spec).factor.bit_length() - 1 if makes_values(kernel, spec) else 0
 
 
@@ -39,19 +48,19 @@ def _all_row_terms(kernel: Kernel, spec: MatmulSpec) -> tuple[int, ...]:
 
 
 def row_terms(kernel: Kernel, spec: MatmulSpec) -> tuple[int, ...]:
-    """What each code of a row adds to its term: what the kernel's proof wants, and what encodings add to values."""
+    """Return the number that each code adds to its row's term; with that of encodings if the kernel stores values."""
     return _all_row_terms(kernel, spec) if makes_values(kernel, spec) else kernel.row_terms
 
 
 def has_row_terms(kernel: Kernel, spec: MatmulSpec) -> bool:
-    """Whether rows have terms, of codes or of products of neighbours."""
+    """Return whether rows have terms, of codes or of products of neighbouring codes."""
     return any(row_terms(kernel, spec)) or kernel.cross_terms != 0
 
 
 def row_affines(kernel: Kernel, spec: MatmulSpec) -> int:
-    """What the encodings of `spec` add to a row's sums for each unit of its codes, beside its terms.
+    """Return the factor of the sum of a row's codes that gives its affine number.
 
-    0 if rows are weights.
+    0 if rows are weights, or if the microkernel stores values.
     """
     found = slope(affine(spec).act_terms)
     assert found is not None, "terms of activations have no offset"
@@ -59,7 +68,7 @@ def row_affines(kernel: Kernel, spec: MatmulSpec) -> int:
 
 
 def remaining(kernel: Kernel, spec: MatmulSpec) -> Affine:
-    """What is left to be done to the microkernel's sums, which start from their columns' terms if the factor is 1."""
+    """Return the affine function left to apply to accumulators. With factor 1 they have columns' terms already."""
     correction = affine(spec)
     if not makes_values(kernel, spec):
         return correction

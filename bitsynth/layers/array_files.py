@@ -15,15 +15,17 @@ from bitsynth.errors import SpecError
 from bitsynth.files import open_file
 
 MOST_BYTES = 1 << 32
-"""Of a file, and of what it unpacks to: as doubles 2**29 numbers."""
+"""The limit of a file, and of its unpacked content: 2**29 doubles."""
 _DAMAGED = ValueError, EOFError, MemoryError, BadZipFile, zlib.error, RuntimeError, TokenError
-"""What numpy and zipfile raise for files of other kinds, cut short, encrypted or changed."""
+"""Exceptions of numpy and zipfile for files that are truncated, encrypted, damaged or of another kind."""
 
 
 def read_arrays(path: Path, alone: str) -> dict[str, NDArray[Any]]:
-    """The arrays of a .npz file by name, or that of a .npy file, which is called `alone`; SpecError for other files.
+    """Return the arrays of a .npz file by name; the array of a .npy file is called `alone`.
 
-    OSError if it cannot be opened.
+    Raises:
+        SpecError: The file is none of these, or damaged.
+        OSError: It cannot be opened.
     """
     try:
         with open_file(path, MOST_BYTES) as file:

@@ -1,4 +1,4 @@
-"""The cached kernels that a layer may have."""
+"""The cached kernels that can run a layer."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from bitsynth.store.entry import Entry
 Fits = Callable[[Entry], bool]
 """Whether a processor has what a kernel needs."""
 CHANNELS = (64, 128, 32, 16)
-"""Tiles of layers that are shipped, by their most columns: first those that are there by every method."""
+"""Column limits of shipped tiles of layers; the first has kernels of every method."""
 DEEP_STEP = 128
-"""Positions of K that a step takes of popcount kernels for layers of as many input channels."""
+"""Positions of K in a step of popcount kernels for layers with at least as many input channels."""
 _host_needs: dict[str, tuple[str, ...]] = {}
-"""Requirements of kernels on a processor, by their entries' digests: each is asked for at every search."""
+"""Memo of kernels' requirements on a processor, by digest of the entry: every search asks for each."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """The cached kernel for layers that `kernel_options` ask for, as its file describes it.
+    """A cached kernel that can run a layer, found by `kernel_options`, as its file describes it.
 
-    It is of wider `operands` than the layer's if there are any. Its certificate is checked when a layer takes it.
+    Nonempty `operands` say that its operands are wider than the layer's. Its certificate is checked when a layer
+    uses it.
     """
 
     entry: Entry
@@ -42,7 +43,7 @@ class Candidate:
 
     @property
     def isa(self) -> str:
-        """Its instruction set: how wide the registers are that it works in."""
+        """The instruction set, which fixes the width of registers."""
         return self.entry.kernel.isa
 
     @property
@@ -53,21 +54,21 @@ class Candidate:
 
     @property
     def model(self) -> str:
-        """What the kernel is cheapest in: a processor that has it to itself, or "ops"."""
+        """The cost model that the kernel minimizes: a processor, or "ops"."""
         return self.kernel_options.model
 
     @property
     def channels(self) -> int:
-        """The most columns of a tile."""
+        """The limit of a tile's columns."""
         return self.kernel_options.channels
 
 
 def candidates(
     act: MatmulOperand, wgt: MatmulOperand, isa: str, fits: Fits | None = None, methods: Sequence[str] = METHODS
 ) -> Iterator[Candidate]:
-    """Every cached kernel for layers by `methods` on `isa`, or ("auto") on whatever this processor runs, that `fits`.
+    """Return every cached kernel for layers by `methods` on `isa` that `fits`; "auto" is all sets of this processor.
 
-    By default those that run here.
+    By default kernels fit that run here.
     """
     for name in sets_for(isa):
         spec = MatmulSpec(name, act, wgt)
@@ -80,9 +81,9 @@ def candidates(
 
 
 def _tiles(method: str, in_order: Sequence[str]) -> Iterator[KernelOptions]:
-    """What tiles that may be shipped are asked for by: their most columns, and positions of K a step.
+    """Yield the options of shipped tiles: column limits, and positions of K a step.
 
-    Of popcounts the processors that are `in_order` have their own.
+    Popcount kernels have variants for the `in_order` processors.
     """
     for channels in CHANNELS:
         yield KernelOptions(method, channels=channels)
@@ -92,20 +93,20 @@ def _tiles(method: str, in_order: Sequence[str]) -> Iterator[KernelOptions]:
 
 
 def cached_entry(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand) -> Entry | None:
-    """The cached kernel that `schedule` runs, wherever that may be; None if there is none."""
+    """Return the cached kernel that `schedule` names; None if there is none."""
     path = kernels.find_for(MatmulSpec(schedule.isa, act, wgt), schedule.kernel_options)
     return None if path is None else kernels.read_entry(path)
 
 
 def sets_for(isa: str) -> list[str]:
-    """The instruction sets whose kernels a layer may have that is asked for on `isa`, which may be "auto"."""
+    """Return the instruction sets whose kernels can run a layer for `isa`, which may be "auto"."""
     return native_sets() if isa == "auto" else sets_of(isa)
 
 
 def cpu_for(isa: str) -> str:
-    """The processor that layers on `isa`, which may be "auto", are for: the one here, if it runs them and is known.
+    """Return the processor that layers on `isa` are optimized for: this one, if it is known and runs `isa` or "auto".
 
-    Else the first that the set names, or "" on an architecture whose processors do not tell which they are.
+    Otherwise it is the first that the set names, or "" on an architecture without processor identification.
     """
     table = load_table(widest(isa))
     known = architecture.named(table.arch).processors
@@ -113,7 +114,7 @@ def cpu_for(isa: str) -> str:
 
 
 def require_cpu(isa: str, cpu: str) -> None:
-    """SpecError unless `cpu` is "" or a processor of `isa`, or ("auto") of one that this processor runs."""
+    """Raise SpecError unless `cpu` is "" or a processor of `isa`; with "auto", of a set that this processor runs."""
     if not isinstance(cpu, str):
         raise SpecError(f"cpu must be the name of a processor, not {cpu!r}")
     if cpu and (isa != "auto" or not any(cpu in load_table(name).cpu for name in native_sets())):
@@ -121,14 +122,14 @@ def require_cpu(isa: str, cpu: str) -> None:
 
 
 def home_of(isa: str) -> str:
-    """The widest instruction set this processor runs whose layers may have kernels of `isa`."""
+    """Return the widest instruction set of this processor whose layers can use kernels of `isa`."""
     bits = {name: load_table(name).vector_bits for name in (isa, *native_sets())}
     wider = [name for name in bits if bits[name] > bits[isa] and isa in sets_of(name)]
     return max([isa, *wider], key=lambda name: bits[name])
 
 
 def runs_here(entry: Entry) -> bool:
-    """Whether this processor has what the kernel needs, or emulation runs it anyway."""
+    """Return whether this processor has the features that the kernel needs, or an emulator runs it."""
     isa = load(entry.kernel.isa)
     if not runs_natively(isa.table):
         return True

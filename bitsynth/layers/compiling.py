@@ -9,7 +9,7 @@ from typing import Any
 from bitsynth.errors import SpecError
 from bitsynth.host import features
 from bitsynth.layers.conv import Conv2d
-from bitsynth.layers.epilogues.arguments import whole
+from bitsynth.layers.epilogues.base import require_whole
 from bitsynth.layers.library import library_key
 from bitsynth.processes.threads import several_at_once
 from bitsynth.progress import Progress, silent
@@ -30,7 +30,7 @@ def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progres
     """
     every = _layers(layers)
     if workers is not None:
-        whole("workers", workers, 1, MOST_THREADS)
+        require_whole("workers", workers, 1, MOST_THREADS)
     first = list({library_key(layer.kernel, layer.packed.programs): layer for layer in every}.values())
     with several_at_once(min(workers or features.cores(), len(first))) as submit:
         started = [submit(layer.compile) for layer in first]
@@ -43,7 +43,7 @@ def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progres
 
 
 def _layers(given: Any) -> list[Conv2d]:
-    """The layers; SpecError for what are none."""
+    """Return the layers as a list; raise SpecError for other objects."""
     every = list(given) if isinstance(given, Iterable) else [given]
     if unfit := [layer for layer in every if not isinstance(layer, Conv2d)]:
         raise SpecError(f"compile_all wants a list of Conv2d and Dense layers, not {unfit[0]!r}")

@@ -1,4 +1,4 @@
-"""The constants of a layer: packed weights and what belongs to its channels, as the C runtime reads them."""
+"""The constants of a layer as the C runtime reads them: packed weights and arrays over output channels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Constants:
     arrays: Mapping[str, NDArray[Any]]
 
     def blob(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """The numbers that describe the layer (`runtime_abi.described`), int64; then the arrays' bytes, uint8."""
+        """Return the numbers that describe the layer (`runtime_abi.described`), int64, and the arrays' bytes, uint8."""
         starts: dict[str, int] = {}
         parts, size = [], 0
         for name in (name for name, _ in ARRAYS if name in self.arrays):
@@ -42,7 +42,7 @@ class Constants:
 
 @dataclass(frozen=True, eq=False)
 class Offset:
-    """What sums have besides products: `bias`, one int64 a channel, and the activations' value that stands for 0."""
+    """What is added to products: `bias`, one int64 a channel, and the activations' value that stands for 0."""
 
     bias: NDArray[np.int64]
     zero_point: int = 0
@@ -50,9 +50,9 @@ class Offset:
 
 @dataclass(frozen=True)
 class Form:
-    """What constants are for: a convolution algorithm, results made of `unit` columns at once.
+    """What constants depend on: a convolution algorithm, and results computed for `unit` columns at once.
 
-    The correction of the encodings is not among them if what makes results `folds` it.
+    If the epilogue `folds` the encodings' correction, it is not among the constants.
     """
 
     conv_algorithm: str
@@ -63,7 +63,7 @@ class Form:
 def constants(
     kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset, form: Form
 ) -> Constants:
-    """The constants that do not depend on the epilogue; `weight` (columns, IC / groups, KH, KW) holds codes.
+    """Return the constants that do not depend on the epilogue; `weight` (columns, IC / groups, KH, KW) holds codes.
 
     Columns are output channels, in any order within a group. Arrays over them have, in each group, room for whole tiles
     and for whole units. SpecError if sums with their offset may leave int32.
@@ -94,14 +94,14 @@ def constants(
 
 
 def _starts(kernel: Kernel, weight: Codes, runs: Codes) -> NDArray[np.int64]:
-    """(columns,) terms of the codes of weights, whose neighbours are those of (groups, columns, runs, codes)."""
+    """Return the terms (columns,) of weights (groups, columns, runs, codes); neighbouring codes may have products."""
     terms: NDArray[np.int64] = np.array(kernel.column_terms, np.int64)[weight].sum(axis=(1, 2, 3))
     terms += kernel.cross_terms * crossed(runs).sum(axis=2).reshape(-1)
     return terms
 
 
 def has_joined_taps(kernel: Kernel, geometry: Geometry, conv_algorithm: str) -> bool:
-    """Whether rows take taps beside each other as one run of codes: numbers as they lie, in fewer steps than apart."""
+    """Return whether neighbouring taps of a row are packed as one run of codes, as that takes fewer steps."""
     channels, wide = geometry.in_channels // geometry.groups, geometry.kernel[1]
     if conv_algorithm != "direct" or geometry.dilation[1] > 1 or kernel.bit_axis != "inner":
         return False
@@ -112,32 +112,32 @@ def has_joined_taps(kernel: Kernel, geometry: Geometry, conv_algorithm: str) -> 
 
 
 def _width(kernel: Kernel, g: Geometry, unit: int) -> int:
-    """Places for the output channels of a group in arrays over them."""
+    """Return the length of a group in arrays over output channels."""
     channels = g.out_channels // g.groups
     return max(-(-channels // size) * size for size in (kernel.columns, unit))
 
 
 def added_terms(spec: MatmulSpec, weight: Codes, offset: Offset) -> NDArray[np.int64]:
-    """(columns,): what a sum of products is to have more than it has; `weight` (columns, IC / groups, KH, KW)."""
+    """Return what is added to each column's products (columns,); `weight` is (columns, IC / groups, KH, KW)."""
     of_weights: NDArray[np.int64] = values_of(spec.wgt)[weight].sum(axis=(1, 2, 3))
     return offset.bias - offset.zero_point * of_weights
 
 
 def column_terms(spec: MatmulSpec, weight: Codes, offset: Offset) -> NDArray[np.int64]:
-    """(columns,): what the encodings' correction adds to a column, and what is added to its values."""
+    """Return the correction (columns,) of the encodings for each column, bias and zero point included."""
     correction = affine(spec)
     terms: NDArray[np.int64] = np.array(correction.wgt_terms, np.int64)[weight].sum(axis=(1, 2, 3))
     return terms + (added_terms(spec, weight, offset) << correction.shift)
 
 
 def padding_terms(act: MatmulOperand, wgt: MatmulOperand, geometry: Geometry, offset: Offset) -> NDArray[np.int64]:
-    """What each code of a weight adds to a value if its tap is on padding, which has no code of its own value."""
+    """Return what each weight code adds to a value if its tap is on padding, whose code has another value."""
     off = offset.zero_point - act.value(pad_code_of(act, offset.zero_point))
     return off * values_of(wgt) * any(geometry.padding)
 
 
 def require_int32(spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> None:
-    """SpecError if sums of products of any values, or what is added to them, may leave int32, at borders too."""
+    """Raise SpecError if accumulators or their corrections may leave int32, at borders too."""
     most, room = _most_added(spec.wgt, geometry, weight, offset), INT32_MAX >> affine(spec).shift
     if most + geometry.depth * spec.max_product > room:
         raise SpecError(
@@ -146,7 +146,7 @@ def require_int32(spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: O
 
 
 def _most_added(wgt: MatmulOperand, g: Geometry, weight: Codes, offset: Offset) -> int:
-    """The greatest absolute value of what `added_terms` are of the taps in the image, whichever are on padding.
+    """Return the greatest absolute value of `added_terms` over all sets of taps that padding may leave.
 
     Weights that cancel each other out in the whole window need not do so at a border.
     """
@@ -173,17 +173,17 @@ def _most_added(wgt: MatmulOperand, g: Geometry, weight: Codes, offset: Offset) 
 
 
 def pad_code_of(act: MatmulOperand, zero_point: int) -> int:
-    """The code of the zero point; 0 if it has none, which is then corrected tap by tap."""
+    """Return the code of the zero point; 0 if it has none: padding is then corrected tap by tap."""
     return next((code for code in act.codes if act.value(code) == zero_point), 0)
 
 
 def values_of(operand: MatmulOperand) -> NDArray[np.int64]:
-    """The values of all codes, in use or not."""
+    """Return the values of all codes, used or not."""
     return np.array([operand.value(code) for code in range(1 << operand.bits)], np.int64)
 
 
 def sizes(g: Geometry, act: MatmulOperand, pad_code: int) -> dict[str, Number]:
-    """Channels of a group, the window, and the codes of activations and padding."""
+    """Return channels of a group, the window, and the codes of activations and padding."""
     channels: dict[str, Number] = {
         "groups": g.groups,
         "in_channels": g.in_channels // g.groups,
@@ -193,19 +193,19 @@ def sizes(g: Geometry, act: MatmulOperand, pad_code: int) -> dict[str, Number]:
 
 
 def _by_group(g: Geometry, weight: Codes) -> Codes:
-    """(groups, OC / groups, taps, IC / groups) of (OC, KH, KW, IC / groups)."""
+    """Return (groups, OC / groups, taps, IC / groups) of (OC, KH, KW, IC / groups)."""
     return weight.reshape(g.groups, g.out_channels // g.groups, -1, weight.shape[-1])
 
 
 def _whole_tiles(kernel: Kernel, x: NDArray[Any]) -> NDArray[Any]:
-    """Columns of code 0 behind the last, until the tile is full."""
+    """Return weights padded with columns of code 0 to whole tiles."""
     return np.concatenate([x, np.zeros((-len(x) % kernel.columns, *x.shape[1:]), x.dtype)])
 
 
 def _steps(kernel: Kernel, codes: Codes) -> Codes:
-    """(OC, steps, k_step) of (OC, runs, codes): each run padded to whole steps, in the order rows are packed in.
+    """Return codes (OC, runs, codes) as (OC, steps, k_step): runs padded to whole steps, in the order of packed rows.
 
-    What pads is bytes of 0: rows may have other pixels' codes there.
+    The padding is 0, as rows may have codes of other pixels there.
     """
     count = -(-codes.shape[2] // kernel.k_step)
     zero = next((x.zero for x in kernel.passes[0].columns), 0)
@@ -215,17 +215,17 @@ def _steps(kernel: Kernel, codes: Codes) -> Codes:
 
 
 def whole(x: NDArray[Any], width: int, fill: int = 0) -> NDArray[Any]:
-    """`x` with its last axis as long as `width`."""
+    """Return `x` with its last axis padded to `width`."""
     return np.pad(x, [*[(0, 0)] * (x.ndim - 1), (0, width - x.shape[-1])], constant_values=fill)
 
 
 def _by_width(g: Geometry, width: int, columns: NDArray[np.int64]) -> NDArray[np.int32]:
-    """(groups, width) of (columns,)."""
+    """Return (groups, width) of (columns,)."""
     return _int32(whole(columns.reshape(g.groups, -1), width))
 
 
 def padding_sums(width: int, terms: NDArray[np.int64], g: Geometry, per_tap: Codes) -> NDArray[np.int64]:
-    """(groups, KH + 1, KW + 1, width): the correction of taps on padding, of which each code has one of `terms`.
+    """Return the correction (groups, KH + 1, KW + 1, width) of taps on padding, of which each code has one of `terms`.
 
     Each is the sum over the taps above and left of it.
     """

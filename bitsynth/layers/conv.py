@@ -17,7 +17,7 @@ from bitsynth.layers.planning import plan
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.layers.weight_zeros import less_zero, weights_of
+from bitsynth.layers.weight_zeros import subtract_zero_point, weights_of
 from bitsynth.layers.words import Packed
 from bitsynth.progress import Progress
 from bitsynth.run.runner import Runner
@@ -88,7 +88,7 @@ class Conv2d:
     """
 
     _flat: FlatImage | None = None
-    """The image that features are, of a dense layer."""
+    """The image of which the features of a dense layer consist."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Conv2d:
         means = "" if out_encoding is None else out_encoding
         spec = LayerSpec(act, wgt, geometry, layout, lies, image, means, zero_point, self._flat)
         planned = plan(spec, isa=isa, cpu=cpu, threads=pool.threads, schedule=schedule, solve=solve)
-        self._set(pack(planned, less_zero(values, w_bits, weight_zero_point), epilogue, bias), pool)
+        self._set(pack(planned, subtract_zero_point(values, w_bits, weight_zero_point), epilogue, bias), pool)
 
     def _set(self, packed: PackedLayer, pool: Pool) -> None:
         self.packed, self.plan, self.epilogue, self.pool = packed, packed.plan, packed.epilogue, pool
@@ -144,7 +144,7 @@ class Conv2d:
         return _derived, (type(self), self.packed, self.pool)
 
     def __copy__(self) -> Self:
-        """A layer of the same plan, weights and pool, with scratch memory of its own."""
+        """Return a layer of the same plan, weights and pool, with scratch memory of its own."""
         return _derived(type(self), self.packed, self.pool)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -187,7 +187,7 @@ class Conv2d:
         return self.compiled.runner
 
     def __call__(self, x: ArrayLike, *, residual: NDArray[Any] | None = None) -> Results:
-        """The results for values `x`, (N, H, W, C) or (N, C, H, W) of any integer type, or for words of that layout.
+        """Return the results for values `x`, (N, H, W, C) or (N, C, H, W) of any integer type, or for packed words.
 
         Args:
             x: The values, or the words.
@@ -204,7 +204,7 @@ class Conv2d:
         return self._run(self.compiled.codes(plain_array(x, "x")), residual)
 
     def run(self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None) -> Results:
-        """The results for `codes`: uint8 in the layer's layout, or words if that is packed; `residual` as of a call."""
+        """Return the results for `codes`: uint8 in the layer's layout, or packed words; `residual` as of a call."""
         self.plan.spec.check_codes(codes)
         return self._run(codes, residual)
 
@@ -214,7 +214,7 @@ class Conv2d:
     def bound(
         self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None, part: str = "run", times: int = 1
     ) -> tuple[Call, Results]:
-        """A call that runs the layer on the same arrays, nothing left to look up, and the array of its results.
+        """Return a call that runs the layer on the same arrays, nothing left to look up, and the array of its results.
 
         The layer's pool must stay open, and be left to the call.
 
@@ -227,12 +227,12 @@ class Conv2d:
         return self.compiled.bound(codes, residual=residual, part=part, times=times)
 
     def described(self, codes: NDArray[Any]) -> Description:
-        """The numbers and bytes of constants that C for any layer (`layer_call.c.j2`) takes of this one and `codes`."""
+        """Return the numbers and constants that describe this layer and `codes` to generic C (`layer_call.c.j2`)."""
         self.plan.spec.check_codes(codes)
         return self.packed.described(*self.plan.spec.shape(codes))
 
     def files(self, name: str) -> dict[str, str]:
-        """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
+        """Return the layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
         return self.packed.files(name)
 
     def emit(self, folder: str | Path, name: str) -> list[Path]:
@@ -243,7 +243,7 @@ class Conv2d:
         return write_texts(Path(folder), self.files(name))
 
     def explain(self) -> str:
-        """The kernel and the schedule in words, and why they were taken."""
+        """Return the kernel and the schedule in words, and why they were taken."""
         cost = self.kernel.cost
         cycles = ", ".join(f"{cpu} {c:g}" for cpu, c in cost.cycles.items())
         chosen = f"{self.origin}, for {self.plan.cpu}" if self.plan.cpu else self.origin
@@ -258,7 +258,7 @@ class Conv2d:
 
 
 def _derived(kind: type[LayerT], packed: PackedLayer, pool: Pool) -> LayerT:
-    """A layer of what another one packed; SpecError if the pool was closed."""
+    """Return a layer of what another one packed; raise SpecError if the pool was closed."""
     layer = kind.__new__(kind)
     layer._set(packed, pool_of(pool))
     return layer

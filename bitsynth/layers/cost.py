@@ -1,4 +1,9 @@
-"""The cost of a call of a layer, by a model: packing, tiles, and what is read from afar."""
+"""A cost model for calls of a layer: packing, tiles, and memory traffic beyond the nearest cache.
+
+A call costs, for each group: cycles to pack activations, cycles of all tiles (accumulators from kernel cycles, plus a
+call for each tile), and bytes that the nearest cache does not hold, divided by the bandwidth behind it. Where loads do
+not block, accumulation hides these bytes: the larger of both counts.
+"""
 
 from __future__ import annotations
 
@@ -22,62 +27,62 @@ from bitsynth.layers.constants import has_joined_taps
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.layers.widening import widened
+from bitsynth.layers.widening import widen_operands
 from bitsynth.schedule.cost import sustained_per_128_mac
 from bitsynth.spec.matmul import MatmulSpec
 
 POINTER_CYCLES = 1.0
-"""Of a row and segment; measured on Zen 5, as the other figures here.
+"""Cycles of a pointer of a row and segment; measured on Zen 5, as the other figures here.
 
-A processor that starts fewer instructions takes as many times longer.
+A processor that issues fewer instructions a cycle takes proportionally longer.
 """
 MEASURED_WIDTH = 4.0
-"""Vector instructions Zen 5 starts a cycle."""
+"""Vector instructions that Zen 5 issues in a cycle."""
 COPIED_PER_CYCLE = 8
 RUN_CYCLES = 12.0
-"""Of a row of taps that is copied to a patch."""
+"""Cycles of a row of taps that is copied to a patch."""
 MASKING_CYCLES = 3.0
 GROUP_PIXEL_CYCLES = 40.0
-"""Of a pixel of one of several groups: its channels are few, but packed and finished apart."""
+"""Cycles of a pixel of one of several groups: its few channels are packed and finished apart."""
 PLAIN_CODES_PER_CYCLE = 10
-"""Codes that are packed as bits or bytes."""
+"""Codes that are packed as bits or bytes in a cycle."""
 WORD_CODES_PER_CYCLE = 64
-"""Codes of words whose bits are packed as they lie, or nearly; by what C3 of ResNet-18 runs on Arm."""
+"""Codes of packed words whose bits are copied, or nearly, in a cycle; by instructions of ResNet-18's C3 on Arm."""
 DIGIT_CYCLES = 6.0
-"""Of a code that is packed in digits."""
+"""Cycles of a code that is packed in digits."""
 TAKEN_CYCLES = 0.35
-"""Of a code whose bits, from a word, say which table is taken: by what C2 of ResNet-18 runs, 0.25 on the Cortex-A76."""
+"""Cycles of a code from a word that selects a table: by instructions of ResNet-18's C2, 0.25 on the Cortex-A76."""
 PAIRED_CYCLES = 0.3
-"""Of a code whose table gets that of the pixel computed beside it; by what C2 runs on the Cortex-A53."""
+"""Cycles of a code whose table is paired with another pixel's; by instructions of C2 on the Cortex-A53."""
 WIDER = 1.1
-"""What a kernel of wider operands takes longer than estimated, beside one of the layer's own: a fifth at the most."""
+"""Penalty of a kernel of wider operands over its estimate; measured penalties are up to a fifth."""
 SUMMED_PIXEL_CYCLES = 18.0
-"""Of a pixel that is summed, on a line that is else copied whole."""
+"""Cycles of a pixel whose codes are summed, on a line that is otherwise copied whole."""
 SUMMED_CODE_CYCLES = 0.25
-"""Of a code that is summed as it is packed."""
+"""Cycles of a code that is summed while it is packed."""
 CROSSED_CODE_CYCLES = 1.5 * SUMMED_CODE_CYCLES
-"""Of a code that is multiplied with its neighbour too; the ratio as measured on Zen 4."""
+"""Cycles of a code that is multiplied by its neighbour too; the ratio is measured on Zen 4."""
 
 COUNTED_SHARE = 0.4
-"""Of what a tile takes beside its sums, what predictions lack: the runtime's part, and saved registers.
+"""Share of the cycles of a tile's call that predictions do not include: the runtime, and saved registers.
 
-Tiles of the same rows are one call, and have it once. By the instructions that C3 and C5 of ResNet-18 run on the
+Tiles of the same rows are one call, and have that share once. Measured in instructions of C3 and C5 of ResNet-18 on the
 Cortex-A53, A2W1 by popcount, with a tile a call: 61 and 57 of 150 cycles.
 """
 
 SumsModel = Callable[[Isa, Kernel, str, int], float]
-"""Cycles of a processor per 128 multiply-accumulates over so many positions of K, inputs near."""
+"""A function to cycles per 128 multiply-accumulates on a processor for a depth K, inputs in the nearest cache."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One way to run a layer on its typical image, and its cost: `rows` of the candidate's tile are used.
+    """One way to run a layer on its typical image, with `rows` rows of the candidate's tile, and its cost.
 
-    If `columns_first` is set all pixels are computed for one tile of columns before the next.
+    With `columns_first`, all pixels are computed for one tile of columns before the next.
 
-    The cost is in cycles of `cpu`, or if that is "" of the first processor of the set's that has what the kernel needs;
-    that of sums by `sums_model`. What is beside them is as measured on Zen 5, or `counted` in instructions that layers
-    run on Arm: pointers once for all tiles of columns unless these come first, and planes of words as they lie.
+    The cost is in cycles of `cpu`, or if it is "" of the set's first processor that runs the kernel. `sums_model` gives
+    the cycles of accumulation. Other cycles are measured on Zen 5, or `counted` in instructions of layers on Arm:
+    pointers once for all tiles of columns unless `columns_first`, and planes of words copied as they are.
     """
 
     candidate: Candidate
@@ -91,7 +96,7 @@ class Estimate:
 
     @property
     def schedule(self) -> LayerSchedule:
-        """The schedule that runs it so."""
+        """The schedule of this way."""
         found, rows = self.candidate, self.rows if self.rows < self._kernel.rows else 0
         named = found.isa, found.method, found.channels, self.conv_algorithm, rows
         return LayerSchedule(
@@ -105,7 +110,7 @@ class Estimate:
 
     @property
     def cycles(self) -> float:
-        """Packing, then tiles: their sums beside what they read from afar, and what they wait for where loads block."""
+        """Cycles of a call: packing, tiles with memory traffic that accumulation hides, and traffic that stalls."""
         tiles = self._row_tiles * self.column_tiles
         rows, weights = self._far_bytes
         waited = self._waited(rows, weights) if self.loads_block else 0.0
@@ -132,7 +137,7 @@ class Estimate:
 
     @property
     def loads_block(self) -> bool:
-        """Whether nothing else starts beside a load on that processor."""
+        """Whether the processor issues nothing with a load."""
         return self._cpu.loads_block
 
     @property
@@ -151,14 +156,14 @@ class Estimate:
 
     @property
     def _sums(self) -> float:
-        """Cycles of one tile's sums if its inputs are near: of so many rows, flushed over so many steps."""
+        """Cycles to accumulate one tile whose inputs are in the nearest cache, flushes included."""
         kernel, cpu = msgspec.structs.replace(self._kernel, rows=self.rows), self.cpu_name
         depth = self.steps * kernel.k_step
         return self.rows * kernel.columns * depth * self.sums_model(self._isa, kernel, cpu, depth) / 128
 
     @property
     def _beside(self) -> float:
-        """Cycles of one tile beside its sums."""
+        """Cycles of one tile without accumulation."""
         results = self.rows * self._kernel.columns / 16
         shared = self.column_tiles if self.counted and not self.columns_first else 1
         pointers = POINTER_CYCLES * self.rows * self._segments / shared
@@ -167,9 +172,9 @@ class Estimate:
 
     @property
     def _far_bytes(self) -> tuple[float, float]:
-        """Bytes of rows and of weights that tiles read and the nearest cache does not hold any more.
+        """Bytes of rows and of weights that tiles read beyond the nearest cache.
 
-        If loads do not block, sums hide what a tile that fits finds gone: measured on Zen 5.
+        If loads do not block, accumulation hides the misses of a tile that fits: measured on Zen 5.
         """
         kernel = self._kernel
         row, column = self._tile_bytes, self.steps * kernel.columns * kernel.column_bytes
@@ -185,10 +190,9 @@ class Estimate:
         return self._image_bytes(weights), self._row_tiles * weights
 
     def _waited(self, rows: float, weights: float) -> float:
-        """Of these bytes from afar, those that no step asked for ahead.
+        """Return the bytes beyond the nearest cache that no step prefetched.
 
-        First runs of loops that are apart ask for nothing, nor do last turns; and of rows nobody for the first lines
-        of a segment.
+        Prologues and last iterations prefetch nothing, and no step the first cache lines of a segment.
         """
         kernel, size = self._kernel, self._kernel.row_bytes
         ahead, segment = distance(self._cpu, kernel, size), self.steps // self._segments
@@ -198,9 +202,9 @@ class Estimate:
 
     @property
     def _asking(self) -> float:
-        """The share of steps that ask for what later ones read, of the pass whose steps ask least.
+        """The share of steps that prefetch for later ones, in the pass with the smallest share.
 
-        Loops end with each segment but those of long steps, which go on to the next.
+        Loops end with each segment, except loops of long steps, which continue in the next.
         """
         kernel, shares = self._kernel, []
         for step in (loop.step for loop in kernel.passes):
@@ -210,9 +214,9 @@ class Estimate:
         return min(shares)
 
     def _image_bytes(self, beside: float) -> float:
-        """Bytes of packed lines that come from afar while all pixels are computed: anew for every line of a window.
+        """Return the bytes of packed lines read beyond the nearest cache while all pixels are computed.
 
-        Once, if as many stay in the nearest cache, `beside` other bytes.
+        Lines are read once if the lines of a window and `beside` other bytes fit, else once for every line of a window.
         """
         lines, stride = self._geometry.kernel[0], self._geometry.stride[0]
         if self.conv_algorithm == "im2col" or lines * self._line_bytes + beside <= self._cpu.near_bytes:
@@ -221,7 +225,7 @@ class Estimate:
 
     @property
     def _written_bytes(self) -> float:
-        """Packed rows that leave the nearest cache before tiles read them; as with those, sums may hide it."""
+        """Bytes of packed rows that are evicted before tiles read them; accumulation may hide them too."""
         packed = self._packed_bytes
         return float(packed) if self.loads_block and packed > self._cpu.near_bytes else 0.0
 
@@ -248,7 +252,7 @@ class Estimate:
 
     @property
     def steps(self) -> int:
-        """Steps of K of a sum; of rows that are not copied each tap has steps of its own."""
+        """Steps of K of an accumulator; unless rows are copied, each tap has steps of its own."""
         if self._joined:
             high, wide = self._geometry.kernel
             return high * -(-wide * self._pixel_codes // self._kernel.k_step)
@@ -265,9 +269,9 @@ class Estimate:
 
     @property
     def _tile_bytes(self) -> int:
-        """Bytes of rows that a tile reads: of those that share them the first alone.
+        """Bytes of rows that a tile reads; rows in a pair are read once.
 
-        Where loads block, windows of pixels beside each other have most of theirs in common.
+        Where loads block, the overlap of neighbouring windows is counted once.
         """
         rows = self.rows // self._kernel.together
         whole = self.steps * rows * self._kernel.row_bytes
@@ -303,7 +307,7 @@ class Estimate:
 
     @property
     def _band_rows(self) -> int:
-        """Rows of a band, a quarter of what stays in the second cache, if not all packed rows do."""
+        """Rows of a band, a quarter of the second cache; 0 if all packed rows fit in it."""
         outer = self._cpu.outer_bytes
         return max(1, outer // 4 // self._line_bytes) if self._packed_bytes > outer else 0
 
@@ -320,13 +324,13 @@ class Estimate:
 
     @property
     def _sums_rows(self) -> bool:
-        """Whether codes packed as bytes, or wider, are summed then; what other rows cost has their sums in it."""
-        computed = widened(self.layer, self.candidate.operands)
+        """Whether codes packed as bytes or wider are summed too; for other rows the cost includes sums."""
+        computed = widen_operands(self.layer, self.candidate.operands)
         return _sums_codes(self._kernel, computed.product(self._kernel.isa))
 
     @property
     def _cycles_per_code(self) -> float:
-        """Of words as they lie, or that take tables; else half a cycle for a table's instruction, and its store."""
+        """Cycles to pack a code; a table takes half a cycle for each instruction, and a store."""
         kernel = self._kernel
         if self.layer.layout == "packed" and not self.candidate.operands:
             if takes_tables(kernel):
@@ -342,5 +346,5 @@ class Estimate:
 
 @lru_cache(maxsize=1 << 12)
 def _sums_codes(kernel: Kernel, spec: MatmulSpec) -> bool:
-    """Whether rows are codes that are summed as they are packed."""
+    """Return whether rows are codes that are summed as they are packed."""
     return packing(kernel).is_of_codes and (has_row_terms(kernel, spec) or row_affines(kernel, spec) != 0)

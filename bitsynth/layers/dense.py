@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.conv import Conv2d
-from bitsynth.layers.epilogues.arguments import of_channels
+from bitsynth.layers.epilogues.base import broadcast_to_channels
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.layer import Call, Results
 from bitsynth.layers.packed import Description
@@ -63,12 +63,12 @@ class Dense(Conv2d):
             # Idle features have code 0 on both sides.
             check_zero_point(zero_point := options.get("zero_point", 0))
             off = self._flat.idle * wgt.value(0) * (act.value(0) - zero_point)
-            bias = of_channels("bias", whole_array(options.get("bias", 0), "bias"), len(values), np.int32)
+            bias = broadcast_to_channels("bias", whole_array(options.get("bias", 0), "bias"), len(values), np.int32)
             options["bias"] = bias.astype(np.int64) - off
         super().__init__(values[:, :, None, None], act_bits, w_bits, **{"image": (1, TYPICAL_BATCH), **options})
 
     def run(self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None) -> Results:
-        """The results for `codes` (N, in features) or of images: uint8, or words if the layout is packed.
+        """Return the results for `codes` (N, in features) or of images: uint8, or words if the layout is packed.
 
         A `residual` is (N, out features).
         """
@@ -83,14 +83,14 @@ class Dense(Conv2d):
         return _vectors(super()._run(codes[None, None], more))
 
     def _residual(self, given: Any, count: int) -> NDArray[Any] | None:
-        """A residual of `count` vectors as that of their line of pixels."""
+        """Return a residual of `count` vectors as that of their line of pixels."""
         made = self.packed.residual_operand(given, (count, self.geometry.out_channels))
         return None if made is None else made[None, None]
 
     def bound(
         self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None, part: str = "run", times: int = 1
     ) -> tuple[Call, Results]:
-        """A call that runs the layer on the same arrays, and the array of its results, as of `Conv2d.bound`.
+        """Return a call that runs the layer on the same arrays, and the array of its results, as of `Conv2d.bound`.
 
         Args:
             codes: Codes (N, in features), or words if the layout is packed.
@@ -104,7 +104,7 @@ class Dense(Conv2d):
         return call, _vectors(out)
 
     def described(self, codes: NDArray[Any]) -> Description:
-        """The numbers and bytes of constants that C for any layer takes of this one and `codes` (N, in features)."""
+        """Return the numbers and constants that describe this layer and `codes` (N, in features) to generic C."""
         return super().described(self._features(codes)[None, None])
 
     def _flattened(self, codes: NDArray[Any]) -> NDArray[Any]:
@@ -119,7 +119,7 @@ class Dense(Conv2d):
 
 
 def _vectors(made: Results) -> Results:
-    """What belongs to a line of pixels as that of vectors."""
+    """Return results of a line of pixels as vectors."""
     return tuple(x[0, 0] for x in made) if isinstance(made, tuple) else made[0, 0]
 
 

@@ -1,4 +1,4 @@
-"""Layers with few channels a group on depthwise kernels: which kernel, what it costs, and its constants."""
+"""Layers with few channels a group on depthwise kernels: the choice of a kernel, its cost, its constants."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from bitsynth.store.depthwise import DepthwiseEntry, entry_of, find, load_proved
 MOST_GROUP_CHANNELS = 16
 """Input channels of a group beyond which kernels of tiles are always faster."""
 ROW_CYCLES = 150.0
-"""Of a call for a row of output, measured on Zen 5, as the other figures here."""
+"""Cycles of a call for a row of output; measured on Zen 5, as the other figures here."""
 UNIT_CYCLES = 3.0
-"""Of a unit of a pixel besides its instructions: where its lines are. Measured on Zen 4."""
+"""Cycles of a unit of a pixel to compute addresses. Measured on Zen 4."""
 COPIED_PER_CYCLE = 16.0
 SPREAD_PER_CYCLE = 4.0
 """Bytes a cycle of lines that are copied as they lie, and of those whose channels are spread."""
@@ -94,13 +94,13 @@ class DepthwiseKernel:
         return forms_used(load(self.spec.isa), self.program)
 
     def order(self, program: EpilogueProgram | None) -> tuple[int, ...] | None:
-        """The order of a unit's sums that `program` reads; None if kernel and program have none in common."""
+        """Return the order of a unit's sums that `program` reads; None if kernel and program have none in common."""
         if program is None or program.is_ordered:
             return self.program.orders[0]
         return program.order if program.order in self.program.orders else None
 
     def c(self, program: EpilogueProgram | None = None) -> DepthwiseSource:
-        """The C texts of a kernel whose sums `program` reads."""
+        """Return the C texts of a kernel whose sums `program` reads."""
         return DepthwiseSource(self.proved, self.order(program))
 
     @property
@@ -124,7 +124,7 @@ def _named(name: str, spec: MatmulSpec) -> DepthwiseKernel:
 
 
 def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand, cpu: str = "") -> DepthwiseKernel:
-    """The stored kernel of fewest cycles of `cpu`, or the first processor of the set's, for these operands.
+    """Return the stored kernel of fewest cycles of `cpu`, or the first processor of the set's, for these operands.
 
     It runs here if the set does; SpecError if there is none.
     """
@@ -152,7 +152,7 @@ def _runs_here(isa: str, program: DepthwiseProgram) -> bool:
 
 
 def weight_range(act: MatmulOperand, wgt: MatmulOperand) -> tuple[int, int]:
-    """The least and the greatest weight that codes of activations are multiplied with, both sides of 0."""
+    """Return the least and the greatest weight that codes of activations are multiplied with, both sides of 0."""
     ends = [act.scale * wgt.value(c) for c in (0, wgt.codes[-1])]
     return min(0, *ends), max(0, *ends)
 
@@ -193,7 +193,7 @@ class DepthwiseEstimate:
 
 
 def estimates(layer: LayerSpec, isa: str, cpu: str = "") -> list[DepthwiseEstimate]:
-    """Every way to run `layer` on a stored depthwise kernel that runs here."""
+    """Return every way to run `layer` on a stored depthwise kernel that runs here."""
     g = layer.geometry
     if g.groups == 1 or g.in_channels // g.groups > MOST_GROUP_CHANNELS:
         return []
@@ -205,7 +205,7 @@ def estimates(layer: LayerSpec, isa: str, cpu: str = "") -> list[DepthwiseEstima
 
 
 def _sets(isa: str) -> list[str]:
-    """The instruction sets whose kernels layers on `isa` may have, those that it extends among them."""
+    """Return the instruction sets whose kernels layers on `isa` may have, those that it extends among them."""
     extended = "" if isa == "auto" else load(isa).table.extends
     return list(dict.fromkeys([*sets_for(isa), *([extended] if extended else [])]))
 
@@ -213,7 +213,7 @@ def _sets(isa: str) -> list[str]:
 def constants(
     kernel: DepthwiseKernel, layer: LayerSpec, weight: Codes, programs: LayerPrograms, offset: Offset
 ) -> Constants:
-    """The constants of a layer on `kernel`, whose sums `programs` read; `weight` (OC, IC / groups, KH, KW) holds codes.
+    """Return the constants of a layer on `kernel` for `programs`; `weight` (OC, IC / groups, KH, KW) holds codes.
 
     Arrays over the output channels of all groups have room for whole units of both, and the order of sums.
     """
@@ -245,7 +245,7 @@ def _ordered(sums: NDArray[Any], order: Sequence[int] | None) -> NDArray[np.int3
 
 
 def _split(values: NDArray[np.int64], program: DepthwiseProgram) -> NDArray[np.int64]:
-    """(OC, taps, parts): weights of the kernel whose sums are `values`."""
+    """Return (OC, taps, parts): weights of the kernel whose sums are `values`."""
     found, rest = list[NDArray[np.int64]](), values
     while not found or rest.any():
         found.append(rest.clip(*program.wgt))
@@ -254,7 +254,7 @@ def _split(values: NDArray[np.int64], program: DepthwiseProgram) -> NDArray[np.i
 
 
 def _packed(weights: NDArray[np.int64], program: DepthwiseProgram) -> NDArray[np.uint8]:
-    """(units, steps, registers, bytes) of (OC, taps): zeros up to whole units and steps."""
+    """Return (units, steps, registers, bytes) of (OC, taps): zeros up to whole units and steps."""
     channels, taps = weights.shape
     whole = np.pad(weights, ((0, -channels % program.unit), (0, -taps % program.taps)))
     units = whole.reshape(-1, program.unit, whole.shape[1] // program.taps, program.taps).transpose(0, 2, 3, 1)

@@ -1,4 +1,4 @@
-"""Images that lie flat: the features of a dense layer behind a convolution."""
+"""Flattened images: the features of a dense layer after a convolution."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class FlatImage:
 
     @property
     def idle(self) -> int:
-        """Features without a channel: of those that fill the words of all pixels."""
+        """Which features of packed pixels have no channel: padding of words."""
         return -self.channels % WORD_CHANNELS * self.height * self.width if self.packed else 0
 
     def weights(self, weight: NDArray[Any], order: str, fill: int) -> NDArray[Any]:
-        """Columns of `weight` (OC, features), which flatten images in `order`, as images lie; `fill` for idle ones."""
+        """Return `weight` (OC, features) of images flattened in `order` in memory order; `fill` for idle features."""
         if not is_one_of(order, ORDERS):
             raise SpecError(f"flatten_order must be {' or '.join(ORDERS)}, not {order!r}")
         if weight.shape[1] != math.prod(self.shape):
@@ -53,7 +53,7 @@ class FlatImage:
         return np.pad(pixels, ((0, 0), (0, 0), (0, 0), (0, idle)), constant_values=fill).reshape(len(weight), -1)
 
     def features(self, images: NDArray[Any], act: MatmulOperand) -> NDArray[Any]:
-        """(N, features) of `images` (N, H, W, C) or their words; SpecError for others. What is flat is as it was."""
+        """Return `images` (N, H, W, C), or their words, as (N, features); flat ones unchanged. SpecError for others."""
         if isinstance(images, Packed):
             images = images.require(act, self.channels)
         if images.ndim == 4:
@@ -70,7 +70,7 @@ class FlatImage:
 
 @lru_cache(maxsize=64)
 def _channel_bits(image: FlatImage, bits: int) -> NDArray[np.uint64]:
-    """The bits of an image's words that are channels'."""
+    """Return the bits of an image's words that are channels'."""
     every = np.tile(pack_words(np.full(image.channels, (1 << bits) - 1, np.uint8), bits), image.height * image.width)
     every.flags.writeable = False
     return every

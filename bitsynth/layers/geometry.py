@@ -7,8 +7,8 @@ from typing import Any
 
 from bitsynth.errors import SpecError
 
-_MOST = (1 << 15) - 1
-"""Pixels of a window, its strides and its edges."""
+_MAX_PIXELS = (1 << 15) - 1
+"""The limit of a window, its strides and its padding, in pixels."""
 Pair = int | tuple[int, int]
 
 
@@ -62,7 +62,7 @@ class Geometry:
         return down * (high - 1) + 1, right * (wide - 1) + 1
 
     def output(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of the output for an input of `height` by `width`; SpecError if there is none."""
+        """Return height and width of the output for an input of `height` by `width`; raise SpecError if it is empty."""
         top, left, bottom, right = self.padding
         sizes = []
         for size, pad, k, s, d in zip(
@@ -81,7 +81,7 @@ class Geometry:
 
 
 def geometry_of(shape: tuple[int, ...], *, stride: Any, padding: Any, dilation: Any, groups: Any) -> Geometry:
-    """The window of a weight of `shape` (OC, IC / groups, KH, KW); SpecError for what does not fit together."""
+    """Return the window of a weight of `shape` (OC, IC / groups, KH, KW); raise SpecError if arguments do not fit."""
     if len(shape) != 4:
         raise SpecError(f"want a weight (OC, IC / groups, KH, KW), not {shape}")
     if type(groups) is not int or groups < 1:
@@ -108,11 +108,11 @@ def padding_of(
 
 
 def pair(name: str, value: Any, least: int) -> tuple[int, int]:
-    """`value` for height and width; SpecError unless whole numbers of at least `least`."""
+    """Return `value` for height and width; raise SpecError unless whole numbers of at least `least`."""
     both = tuple(value) if isinstance(value, tuple | list) else (value, value)
-    if len(both) != 2 or not all(type(x) is int and least <= x <= _MOST for x in both):
+    if len(both) != 2 or not all(type(x) is int and least <= x <= _MAX_PIXELS for x in both):
         same = ", or 'same'" if name == "padding" else ""
-        raise SpecError(f"{name} must be a whole number from {least} to {_MOST:,}, or two{same}, not {value!r}")
+        raise SpecError(f"{name} must be a whole number from {least} to {_MAX_PIXELS:,}, or two{same}, not {value!r}")
     return both[0], both[1]
 
 

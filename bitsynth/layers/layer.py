@@ -1,4 +1,4 @@
-"""A layer that can be run: packed, compiled, on the threads of a pool."""
+"""Compiled layers, which run on the threads of a pool."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.runtime_abi import symbol
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.layers import fork_safety
 from bitsynth.layers.library import library
 from bitsynth.layers.packed import PackedLayer
-from bitsynth.layers.pool import Pool, pool_of
+from bitsynth.layers.pool import Pool, pool_of, register_for_fork
 from bitsynth.run.encode import encode
 from bitsynth.run.memory import aligned
 from bitsynth.run.runner import Runner
@@ -28,7 +27,7 @@ Tensors = tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any], NDArray[Any] | 
 """Codes, residual, results and kept sums of a call."""
 PARTS = ("run", "pack")
 MOST_FORMS = 64
-"""Shapes of inputs that a layer remembers."""
+"""The limit of input shapes whose sizes a layer remembers."""
 
 
 class Scratch:
@@ -36,7 +35,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self.arena, self.lock = np.zeros(0, np.uint8), Lock()
-        fork_safety.register(self)
+        register_for_fork(self)
 
     def after_fork(self) -> None:
         """Let go of the lock: the thread that held it is not in a forked process."""
@@ -51,7 +50,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class _Form:
-    """The shapes of results and of residuals for inputs of one shape, what C is told, and bytes of scratch memory."""
+    """Shapes of results and residuals for one input shape, its description for C, and bytes of scratch memory."""
 
     out: tuple[int, ...]
     tensor: tuple[int, ...]
@@ -74,7 +73,7 @@ class Layer:
         return f"<bitsynth Layer {self.packed.plan.spec.geometry}, {self.packed.plan.kernel.name}>"
 
     def run(self, codes: NDArray[Any], residual: NDArray[Any] | None = None) -> Results:
-        """The results for codes: uint8 in the layer's layout, or words if that is packed; with the epilogue's residual.
+        """Return the results for codes, uint8 in the layer's layout or packed words, and the epilogue's residual.
 
         SpecError for what is not an input of the layer, ToolError if it cannot be run.
         """
@@ -82,12 +81,12 @@ class Layer:
         return self.run_checked(codes, residual)
 
     def codes(self, x: NDArray[Any]) -> NDArray[np.uint8]:
-        """The codes of values `x`, checked and encoded by the layer's threads; SpecError names the first misfit."""
+        """Return the codes of values `x`, encoded by the layer's threads; SpecError names the first misfit."""
         with self.pool.acquire(self.runner) as pool:
             return encode(self.runner, self.packed.plan.spec.act, x, "x", pool)
 
     def run_checked(self, codes: NDArray[Any], residual: NDArray[Any] | None = None) -> Results:
-        """`run` for codes that are known to be the encoding's."""
+        """Return `run` for codes that are known to be the encoding's."""
         form = self._form(codes)
         more = self.packed.residual_operand(residual, form.tensor)
         out, kept = np.empty(form.out, self.packed.out_type), self.packed.room_for_sums(form.tensor)
@@ -116,7 +115,7 @@ class Layer:
     def bound(
         self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None, part: str = "run", times: int = 1
     ) -> tuple[Call, Results]:
-        """A call that runs the layer on `codes` `times` times, nothing left to look up, and the array of its results.
+        """Return a call that runs the layer `times` times on `codes`, with all look-ups done, and its result array.
 
         With `part="pack"` it packs the activations alone. The layer's pool must stay open, and be left to the call.
         """
@@ -146,7 +145,7 @@ class Layer:
         return form.numbers, form.constants, *tensors, arena, arena.size, pool, calls
 
     def _form(self, codes: NDArray[Any]) -> _Form:
-        """What calls on inputs of this shape share, remembered; SpecError if it is no input of the layer."""
+        """Return the sizes of calls for this input shape, from a memo; raise SpecError if the shape does not fit."""
         form = self._forms.get(codes.shape)
         if form is None:
             if len(self._forms) >= MOST_FORMS:

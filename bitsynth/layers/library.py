@@ -1,4 +1,4 @@
-"""Layers' machine code: a kernel and the runtime compiled together, once for all layers."""
+"""Machine code of layers: kernel and runtime compiled together, once for all layers with the kernel."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Key = tuple[str, MatmulSpec, LayerPrograms]
 
 _runners: dict[Key, Runner] = {}
 _MOST_RUNNERS = 64
-"""Layers hold their own; an emulated one is a process with three pipes."""
+"""The limit of runners kept here; layers keep their own. An emulated one is a process with three pipes."""
 _forgetting = Lock()
 
 
 def library_key(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Key:
-    """What layers have in common that share a library."""
+    """Return the key of a library: layers of one key share it."""
     return kernel.entry.digest, kernel.spec, programs
 
 
 def library(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Runner:
-    """The runner of kernel, epilogue's programs and runtime, compiled once; ToolError if that or running it fails."""
+    """Return the runner of kernel, epilogue's programs and runtime, compiled once; raise ToolError if that fails."""
     key = library_key(kernel, programs)
     runner = _runners.get(key)
     if runner is None:
@@ -47,19 +47,19 @@ def library(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Runne
 
 
 def compiled(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Path:
-    """The shared library of the kernel, the epilogue's programs, the runtime and what calls it."""
+    """Return the shared library of the kernel, the epilogue's programs, the runtime and what calls it."""
     isa = load(kernel.spec.isa)
     sources = files(kernel, programs, threads=runs_natively(isa.table))
     return toolchain.compile_for(isa, sources, needs=kernel.needs, flags=FLAGS, kept=shared_files(kernel))
 
 
 def shared_files(kernel: LayerKernel) -> set[str]:
-    """The files of C that are the same whatever programs an epilogue has, most of them for all kernels."""
+    """Return the files of C that are the same whatever programs an epilogue has, most of them for all kernels."""
     return {f"{kernel.name}.c", *runtime_files(threads=True)}
 
 
 def files(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS, *, threads: bool) -> dict[str, str]:
-    """The C text of layers around `kernel`, with the pool if there are `threads`."""
+    """Return the C text of layers around `kernel`, with the pool if there are `threads`."""
     source: MatmulKernel | DepthwiseSource
     if isinstance(kernel, DepthwiseKernel):
         source = kernel.c(programs.reader)

@@ -1,14 +1,15 @@
-"""A layer's weights and epilogue packed for the kernel of its plan: all that its C text is made of."""
+"""Weights and epilogue of a layer, packed for the kernel of its plan; its C text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bitsynth.emit.command import command
 from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import LayerText, SelfTestLayer
@@ -18,15 +19,28 @@ from bitsynth.errors import SpecError
 from bitsynth.layers import depthwise
 from bitsynth.layers.constants import Constants, Form, Offset, constants
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.epilogues import Epilogue, check_encoding, check_epilogue, kept_type, residual
-from bitsynth.layers.epilogues.arguments import of_channels
-from bitsynth.layers.epilogues.finishing import Finishing, finishing
+from bitsynth.layers.epilogues import (
+    Epilogue,
+    Requantize,
+    Scale,
+    Thresholds,
+    check_encoding,
+    check_epilogue,
+    kept_type,
+)
+from bitsynth.layers.epilogues.base import broadcast_to_channels, residual_operand
+from bitsynth.layers.epilogues.finishing import Finishing, choose_finishing
 from bitsynth.layers.epilogues.self_test import self_test_epilogue
-from bitsynth.layers.planning import LayerPlan
+from bitsynth.layers.planning import GIVEN, LayerPlan
 from bitsynth.layers.words import Packed, packed_words
 from bitsynth.matmul import MatmulKernel
 from bitsynth.spec.matmul import whole_array
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_OF_FILES = (type(None), Scale, Requantize, Thresholds)
+"""Kinds of epilogues that a file of weights for `bitsynth emit-layer` can hold."""
 Description = tuple[NDArray[np.int64], NDArray[np.uint8]]
 """Numbers of a layer and its input's shape (`runtime_abi.described`), and the bytes of its constants."""
 
@@ -58,10 +72,10 @@ class PackedLayer:
         check_epilogue(self.epilogue, spec.out_layout)
         check_encoding(self.epilogue, spec.out_encoding)
         channels = spec.geometry.out_channels
-        added = of_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
+        added = broadcast_to_channels("bias", whole_array(self.bias, "bias"), channels, np.int32)
         object.__setattr__(self, "bias", bias := added.astype(np.int64))
         computed = self._computed_codes()
-        finish = finishing(kernel, self.plan.computed, computed, bias, self.epilogue)
+        finish = choose_finishing(kernel, self.plan.computed, computed, bias, self.epilogue)
         whole = self._constants(finish, computed, bias)
         object.__setattr__(self, "programs", finish.programs)
         object.__setattr__(self, "constants", whole)
@@ -71,7 +85,7 @@ class PackedLayer:
             array.flags.writeable = False
 
     def _constants(self, finish: Finishing, codes: NDArray[np.uint8], bias: NDArray[np.int64]) -> Constants:
-        """Numbers and arrays of the C runtime, columns in the order that `finish` wants; `codes` as the kernel sees."""
+        """Return numbers and arrays of the C runtime, columns in the order of `finish`; `codes` are the kernel's."""
         spec, kernel, schedule = self.plan.computed, self.plan.kernel, self.plan.schedule
         geometry = spec.geometry
         order = slice(None) if isinstance(kernel, DepthwiseKernel) else finish.order(geometry)
@@ -89,7 +103,7 @@ class PackedLayer:
         return Constants(MappingProxyType(numbers), MappingProxyType({**made.arrays, **arrays}))
 
     def _interface(self) -> dict[str, Number]:
-        """The numbers that say how activations come and results go."""
+        """Return the numbers on the layouts of activations and results."""
         spec = self.plan.spec
         return {"act_bits": spec.act.bits, "in_layout": spec.layout, "out_layout": spec.out_layout}
 
@@ -98,7 +112,7 @@ class PackedLayer:
         return PackedLayer, (self.plan, self.codes, self.epilogue, self.bias)
 
     def _computed_codes(self) -> NDArray[np.uint8]:
-        """The weights' codes as the kernel sees them."""
+        """Return the weights' codes as the kernel sees them."""
         spec, computed = self.plan.spec.wgt, self.plan.computed.wgt
         return self.codes if computed == spec else computed.encode(spec.decode(self.codes), "weight")
 
@@ -119,7 +133,7 @@ class PackedLayer:
         return self.epilogue.out_type
 
     def out_shape(self, batch: int, height: int, width: int) -> tuple[int, ...]:
-        """The output's shape for such an input; SpecError if the window has no room."""
+        """Return the output's shape for such an input; raise SpecError if the window has no room."""
         spec, channels = self.plan.spec, self.plan.spec.geometry.out_channels
         rows, columns = spec.geometry.output(height, width)
         if spec.out_layout == "packed":
@@ -127,12 +141,12 @@ class PackedLayer:
         return (batch, channels, rows, columns) if spec.out_layout == "NCHW" else (batch, rows, columns, channels)
 
     def tensor_shape(self, batch: int, height: int, width: int) -> tuple[int, ...]:
-        """The shape (N, H, W, C) of a residual, and of kept sums, for such an input."""
+        """Return the shape (N, H, W, C) of a residual, and of kept sums, for such an input."""
         geometry = self.plan.spec.geometry
         return (batch, *geometry.output(height, width), geometry.out_channels)
 
     def typed(self, out: NDArray[Any]) -> NDArray[Any]:
-        """Results as whoever asked for them gets them: words with their type."""
+        """Return results as the caller gets them: packed words with their type."""
         spec = self.plan.spec
         if spec.out_layout != "packed":
             return out
@@ -141,30 +155,30 @@ class PackedLayer:
         )
 
     def residual_operand(self, given: Any, shape: tuple[int, ...]) -> NDArray[Any] | None:
-        """The residual `given` to a call, as C reads it; SpecError if it is missing, superfluous or wrong."""
-        return residual.operand(self.epilogue.residual if self.epilogue else None, given, shape)
+        """Return the residual `given` to a call as C reads it; raise SpecError if it is missing or does not fit."""
+        return residual_operand(self.epilogue.residual if self.epilogue else None, given, shape)
 
     def room_for_sums(self, shape: tuple[int, ...]) -> NDArray[Any] | None:
-        """An array for the sums that are kept beside results; None if none are."""
+        """Return an array for the sums that are kept beside results; None if none are."""
         kind = kept_type(self.epilogue)
         return None if kind is None else np.empty(shape, kind)
 
     def results(self, out: NDArray[Any], kept: NDArray[Any] | None) -> Any:
-        """What a call gives: results, or those and the kept sums."""
+        """Return the results of a call, with the kept sums if there are any."""
         return self.typed(out) if kept is None else (self.typed(out), kept)
 
     def described(self, batch: int, height: int, width: int) -> Description:
-        """The layer and its input as C that runs any layer (`layer_call.c.j2`) is told of them."""
+        """Return the layer and its input as C that runs any layer (`layer_call.c.j2`) is told of them."""
         numbers = self._description[0].copy()
         numbers[-len(SHAPE) :] = batch, height, width
         return numbers, self._description[1]
 
     def files(self, name: str) -> dict[str, str]:
-        """The layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
+        """Return the layer as plain C under `name`: texts by file name, with self-test, example and CMakeLists.txt."""
         return self.text(name).files()
 
     def text(self, name: str) -> LayerText:
-        """What its C under `name` is made of."""
+        """Return the C of the layer under `name`, as a value of `emit`."""
         kernel, made = self.plan.kernel, self.constants
         epilogue = self_test_epilogue(self.epilogue, self.plan.spec.geometry.out_channels)
         tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, epilogue)
@@ -174,7 +188,42 @@ class PackedLayer:
             c = CSource(kernel.proved_entry.proved, kernel.spec)
         operands = self.plan.spec.product(kernel.spec.isa)
         numbers, cpu = made.numbers, self.plan.cpu
-        return LayerText(name, c, operands, numbers, made.arrays, tested, self.programs, cpu)
+        return LayerText(name, c, operands, numbers, made.arrays, tested, self.programs, cpu, self.command(name))
+
+    def command(self, name: str, cpus: Sequence[str] = ()) -> str:
+        """Return the command that writes this layer as C under `name`, for its processor or for several `cpus`.
+
+        It is empty if only Python makes the layer: a schedule was given, or the file of weights holds no such epilogue.
+        """
+        spec, window = self.plan.spec, self.plan.spec.geometry
+        if self.plan.origin == GIVEN or np.any(self.bias) or type(self.epilogue) not in _OF_FILES:
+            return ""
+        options = {
+            "act-bits": spec.act.bits,
+            "w-bits": spec.wgt.bits,
+            "act-encoding": spec.act.encoding.value,
+            "weight-encoding": spec.wgt.encoding.value,
+            "zero-point": spec.zero_point,
+            "weight-zero-point": spec.wgt.zero,
+            "isa": self.plan.kernel.spec.isa if self.plan.isa == "auto" else self.plan.isa,
+            "cpu": cpus or self.plan.cpu,
+            "stride": _shortest(window.stride, 1),
+            "padding": _shortest(window.padding, 0),
+            "dilation": _shortest(window.dilation, 1),
+            "groups": window.groups if window.groups > 1 else None,
+            "layout": spec.layout if spec.layout != "NHWC" else None,
+            "out-layout": spec.out_layout if spec.out_layout != spec.layout else None,
+            "image": spec.image,
+            "name": name,
+        }
+        return f"{command('emit-layer', 'WEIGHTS.npz', options)} -o {name}"
+
+
+def _shortest(numbers: tuple[int, ...], usual: int) -> tuple[int, ...] | None:
+    """Return what an option says of `numbers`: None if all have their usual value, one number if all are equal."""
+    if len({*numbers}) > 1:
+        return numbers
+    return numbers[:1] if numbers[0] != usual else None
 
 
 def pack(plan: LayerPlan, weight: ArrayLike, epilogue: Epilogue | None = None, bias: ArrayLike = 0) -> PackedLayer:

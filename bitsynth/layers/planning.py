@@ -1,8 +1,8 @@
-"""The plan of a layer: its kernel, tile and schedule, tuned if one is known, else of fewest cycles by the model."""
+"""The plan of a layer: its kernel, tile and schedule; a tuned one if known, else the fastest by the cost model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from bitsynth.errors import NoKernel, SpecError
-from bitsynth.isa.load import load, load_table, run_by
+from bitsynth.host.sets import widest
+from bitsynth.isa.load import Isa, load, load_table, run_by
 from bitsynth.kernel.program import Kernel
-from bitsynth.layers import depthwise, methods
+from bitsynth.layers import depthwise
 from bitsynth.layers.candidates import (
+    CHANNELS,
     Candidate,
     Fits,
     cached_entry,
@@ -31,18 +33,93 @@ from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.pool import check_threads
 from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
 from bitsynth.layers.scheduled import LayerKernel, scheduled_kernel, with_quickest_rows
-from bitsynth.layers.solving import advice, solve_missing
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.layers.tuned.find import known_for
-from bitsynth.layers.tuned.record import TuningTask
-from bitsynth.layers.widening import OF_BYTES, problem, widened, widenings
+from bitsynth.layers.tuned import TuningTask, find_tuned
+from bitsynth.layers.widening import OF_BYTES, find_problem, list_widenings, widen_operands
 from bitsynth.progress import Progress, to_stderr
 from bitsynth.schedule import predicted
+from bitsynth.schedule.quickest import ordered, quickest
 from bitsynth.spec.matmul import INT32_MAX, MatmulSpec, affine
+from bitsynth.spec.options import KernelOptions, synth_command
+from bitsynth.store import kernels
+
+_PREDICTED_WITHIN = 1.5
+"""Cycles are predicted for methods within this factor of the best estimate; shipped kernels are 0.8 to 1.25."""
+
+_LAST_ROW = 1.05
+"""Factor of the predicted cycles of a kernel whose last row has a scalar pass.
+
+Compiled by gcc 12.2 it takes 3 % more than is predicted, where others take 1 % (A1W1, K = 576), and more in short sums.
+"""
+
+
+def choose_by_prediction(ranked: Sequence[Estimate]) -> Estimate:
+    """Return the best of estimates ranked by cycles: the first, or a close one with fewer predicted cycles."""
+    firsts = {_kind(x.candidate): x for x in reversed(ranked)}.values()
+    close = [each for each in firsts if each.cycles <= _PREDICTED_WITHIN * ranked[0].cycles]
+    if len(close) == 1 or not all(has_rules(each) for each in close):
+        return ranked[0]
+    return min(
+        map(predict, close),
+        key=lambda each: each.cycles * (_LAST_ROW if each.candidate.entry.kernel.beside else 1),
+    )
+
+
+def _kind(candidate: Candidate) -> tuple[str, int, str]:
+    """Return the properties that bounds do not rank: method, step length, processor-specific kernel."""
+    return candidate.method, candidate.kernel_options.k_step, candidate.model
+
+
+def has_rules(estimate: Estimate) -> bool:
+    """Return whether the processor of an estimate has issue rules, by which cycles are predicted."""
+    return load_table(estimate.candidate.isa).cpu[estimate.cpu_name].issue is not None
+
+
+def predict(estimate: Estimate) -> Estimate:
+    """Return the estimate with its sums on the scoreboard, and as many of its rows as are quickest there."""
+    kernel = msgspec.structs.replace(estimate.candidate.entry.kernel, rows=estimate.rows)
+    return replace(estimate, rows=quickest(kernel, estimate.cpu_name).rows, sums_model=_predicted, counted=True)
+
+
+def _predicted(isa: Isa, kernel: Kernel, cpu: str, depth: int) -> float:
+    """Return cycles per 128 multiply-accumulates as the kernel is run on `cpu`."""
+    return predicted.cycles_per_128_mac(isa, ordered(kernel, cpu), cpu, depth)
+
+
+OPTIONS = KernelOptions(channels=CHANNELS[0])
+"""Options of a kernel that any layer can use: the cheapest of all methods."""
+
+
+def advice(spec: LayerSpec, isa: str) -> str:
+    """Return advice for layers whose widths have no kernel on `isa`, which may be "auto"."""
+    command = synth_command(spec.product(widest(isa)), OPTIONS)
+    return f"run `{command}`, or make the layer with solve=True"
+
+
+def solve_missing(spec: LayerSpec, isa: str, schedule: LayerSchedule | None, progress: Progress) -> None:
+    """Find, prove and cache the kernel of `schedule`, or one for `spec` if it has none on `isa`.
+
+    NoKernel if no sketch has one, Undecided if the solver's budget is spent.
+    """
+    if schedule:
+        wanted = schedule.isa, schedule.kernel_options
+        spec = widen_operands(spec, schedule.operands)
+        known = cached_entry(schedule, spec.act, spec.wgt) is not None
+    else:
+        wanted = widest(isa), OPTIONS
+        known = any(True for _ in candidates(spec.act, spec.wgt, isa))
+    if known:
+        return
+    progress(f"solving {spec.act} x {spec.wgt} for layers on {wanted[0]}")
+    from bitsynth.synth.synthesize import synthesize
+
+    found = synthesize(spec.product(wanted[0]), wanted[1], progress=progress)
+    kernels.store(found.proved_entry)
+
 
 GIVEN = "as given"
 _KEPT: ContextVar[dict[Any, LayerPlan] | None] = ContextVar("kept plans", default=None)
-"""Plans that were made while `plans_kept` is entered, by what was asked."""
+"""Memo of plans while `plans_kept` is entered, by the arguments of `plan`."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +142,7 @@ class LayerPlan:
 
     def __post_init__(self) -> None:
         check_threads(self.threads)
-        object.__setattr__(self, "computed", widened(self.spec, self.schedule.operands))
+        object.__setattr__(self, "computed", widen_operands(self.spec, self.schedule.operands))
         kernel = scheduled_kernel(self.schedule, self.computed.act, self.computed.wgt, self.cpu)
         object.__setattr__(self, "kernel", kernel)
         if self.spec.geometry.depth > self.k_max:
@@ -149,12 +226,12 @@ def plans_kept() -> Iterator[None]:
 
 
 def _is_depthwise(spec: LayerSpec, isa: str, schedule: LayerSchedule | None) -> bool:
-    """Whether the layer runs on a depthwise kernel, or can without a schedule of its own."""
+    """Return whether the layer runs on a depthwise kernel, or can without a schedule of its own."""
     return schedule.method == DEPTHWISE if schedule else bool(depthwise.estimates(spec, isa))
 
 
 def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, threads: int, cpu: str = "") -> LayerPlan:
-    """The plan that was pickled, or another one if this machine does not have its kernel, or cannot run that.
+    """Return the plan that was pickled, or another one if this machine does not have its kernel, or cannot run that.
 
     With "auto" that one is for this machine's processor.
     """
@@ -162,7 +239,7 @@ def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, th
     if schedule.method == DEPTHWISE:
         kept = LayerPlan(spec, schedule, origin, isa, threads, cpu) if origin == GIVEN else None
         return kept or plan(spec, isa=isa, cpu=asked, threads=threads)
-    wide = widened(spec, schedule.operands)
+    wide = widen_operands(spec, schedule.operands)
     entry = cached_entry(schedule, wide.act, wide.wgt)
     if origin == GIVEN or (entry and schedule.isa in sets_for(isa) and runs_here(entry)):
         return LayerPlan(spec, schedule, origin, isa, threads, cpu)
@@ -170,7 +247,7 @@ def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, th
 
 
 def _check_schedule(schedule: Any, isa: str) -> None:
-    """SpecError for what is not a schedule, or is one of an instruction set that the processors of `isa` do not run."""
+    """Raise SpecError if the object is no schedule, or one for a set that the processors of `isa` do not run."""
     if not isinstance(schedule, LayerSchedule | None):
         raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
     if schedule and isa not in ("auto", schedule.isa) and schedule.isa not in (known := run_by(load_table(isa))):
@@ -178,7 +255,7 @@ def _check_schedule(schedule: Any, isa: str) -> None:
 
 
 def _chosen(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSchedule, str, str]:
-    """The tuned schedule if one is known, else that of one thread, else the default; its origin in words; for whom."""
+    """Return the tuned schedule, else that of one thread, else the default; its origin in words; its processor."""
     default, rows, usual = default_schedule(spec, isa, cpu=cpu), spec.out_rows, cpu or cpu_for(isa)
     if default.method == DEPTHWISE:
         return default, "default", usual
@@ -186,7 +263,7 @@ def _chosen(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSch
     task = TuningTask(here, spec.act.bits, spec.wgt.bits, spec.geometry, spec.typical_image, threads)
     passed_over: dict[str, None] = {}
     for n in dict.fromkeys((threads, 1)):
-        for known, why_not in known_for(msgspec.structs.replace(task, threads=n), cpu):
+        for known, why_not in find_tuned(msgspec.structs.replace(task, threads=n), cpu):
             if missed := why_not or _misfit(spec, known.schedule):
                 passed_over[f"what was tuned on {known.processor} {missed}"] = None
                 continue
@@ -200,12 +277,12 @@ def _chosen(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSch
 
 def _misfit(spec: LayerSpec, schedule: LayerSchedule) -> str:
     """Why a layer of these widths, but of other encodings, does not have the schedule; "" if it does."""
-    why = problem(spec, schedule.operands) if schedule.operands else None
+    why = find_problem(spec, schedule.operands) if schedule.operands else None
     return f"has wider operands: {why}" if why else ""
 
 
 def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "") -> LayerSchedule:
-    """The schedule of fewest expected cycles of `cpu`, or the processor here; NoKernel if no kernel is cached.
+    """Return the schedule of fewest expected cycles of `cpu`, or this processor; raise NoKernel without a kernel.
 
     Estimated are those of schedules, predicted those of methods that are close.
     """
@@ -217,18 +294,18 @@ def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "")
         if not found:
             raise
     else:
-        found.append(methods.fewest_predicted(every))
+        found.append(choose_by_prediction(every))
     best = with_quickest_rows(spec, min(found, key=lambda x: x.cycles).schedule, cpu)
     return best.among(threads, spec.out_rows)
 
 
 def default_of(task: TuningTask) -> LayerSchedule:
-    """The schedule that a task is compared with: what its layer has without tuning."""
+    """Return the schedule that a task is compared with: what its layer has without tuning."""
     return default_schedule(task.layer(), task.isa, task.threads)
 
 
 def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -> list[Estimate]:
-    """Every way to run `spec` by cached kernels that `fits`, fewest estimated cycles first; NoKernel if there is none.
+    """Return all ways to run `spec` by cached kernels that `fits`, fastest estimate first; raise NoKernel if none.
 
     By default those that run here: `candidates`; of fip for processors whose tiles predicted cycles choose, which are
     not in order. Cycles are those of `cpu`, of the first processor of a set's if it is none of them.
@@ -253,7 +330,7 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -
 def _of_wider_operands(spec: LayerSpec, isa: str, fits: Fits | None) -> Iterator[Candidate]:
     """Of kernels that differ in their operands alone, the first."""
     seen = set()
-    for operands, wide in widenings(spec):
+    for operands, wide in list_widenings(spec):
         for candidate in candidates(wide.act, wide.wgt, isa, fits, OF_BYTES):
             same = candidate.isa, candidate.kernel_options, *candidate.entry.cost.cycles.values()
             if same not in seen:
@@ -262,13 +339,13 @@ def _of_wider_operands(spec: LayerSpec, isa: str, fits: Fits | None) -> Iterator
 
 
 def conv_algorithms(geometry: Geometry) -> tuple[str, ...]:
-    """The places rows may come from: a window of one pixel is its own patch."""
+    """Return the places rows may come from: a window of one pixel is its own patch."""
     if geometry.kernel == (1, 1):
         return ("direct",) if geometry.stride == (1, 1) else ("im2col",)
     return "direct", "im2col"
 
 
 def tile_rows(kernel: Kernel) -> list[int]:
-    """Rows of a tile that are worth trying: fewer waste less of an image's last tile, but load weights more often."""
+    """Return the rows of a tile to try: fewer waste less of an image's last tile, but load weights more often."""
     tried = range(max(1, 3 * kernel.rows // 4), kernel.rows + 1)
     return [rows for rows in tried if rows % kernel.together == 0]

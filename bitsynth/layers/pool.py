@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from threading import Lock, get_ident
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.layers import fork_safety
 from bitsynth.run.runner import Runner
 from bitsynth.spec.options import MOST_THREADS
+
+
+class Forked(Protocol):
+    """An object that another thread may be using when this process forks."""
+
+    def after_fork(self) -> None:
+        """Reset to the state in which nobody uses it."""
+
+
+_living: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def register_for_fork(thing: Forked) -> None:
+    """Reset `thing`, while it lives, in every process forked from now on."""
+    _living.add(thing)
+
+
+def _reset_all() -> None:
+    for thing in _living:
+        thing.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_all)
+
 
 _ONE_THREAD = nullcontext(0)
 
@@ -33,7 +58,7 @@ class Pool:
         self._turn, self._address, self._closed = Lock(), 0, False
         self._user: int | None = None
         self._end: weakref.finalize[..., Pool] | None = None
-        fork_safety.register(self)
+        register_for_fork(self)
 
     def __repr__(self) -> str:
         return f"<bitsynth Pool of {self.threads} threads{', closed' if self._closed else ''}>"
@@ -70,7 +95,7 @@ class Pool:
         return self
 
     def acquire(self, runner: Runner) -> AbstractContextManager[int]:
-        """The address of `struct bs_pool` for a call of a layer by `runner`, nobody else's then; 0 for one thread."""
+        """Yield the address of `struct bs_pool`, locked for one call by `runner`; 0 for one thread."""
         if self.threads == 1:
             self.require_open()
             return _ONE_THREAD
@@ -90,7 +115,7 @@ class Pool:
                 self._user = None
 
     def _require_native(self, runner: Runner) -> None:
-        """SpecError if threads of this process, perhaps started for another layer, are of no use to the runner."""
+        """Raise SpecError if the runner cannot use threads of this process, as an emulator cannot."""
         if not runner.description.startswith("natively"):
             raise SpecError(f"a layer that runs {runner.description} has one thread, not {self.threads}")
 
@@ -109,7 +134,7 @@ class Pool:
 
 
 class _Shared(Pool):
-    """A pool that layers share unasked, those made later included."""
+    """A pool that all layers of one number of threads share, those made later included."""
 
     def __reduce__(self) -> Any:
         """Pickle the number of threads: every process has a pool of so many."""
@@ -120,12 +145,12 @@ class _Shared(Pool):
 
 
 def pool_of(threads: Any) -> Pool:
-    """The pool that `threads` is, or the one that all layers of so many threads share; SpecError for neither."""
+    """Return the pool `threads`, or the shared pool of that number of threads; raise SpecError for other objects."""
     return threads.require_open() if isinstance(threads, Pool) else _shared(check_threads(threads))
 
 
 def check_threads(threads: Any) -> int:
-    """`threads`; SpecError unless there can be so many."""
+    """Return `threads`; raise SpecError unless there can be so many."""
     if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
         raise SpecError(f"threads must be a whole number from 1 to {MOST_THREADS}, or a layer's Pool, not {threads!r}")
     return threads

@@ -14,12 +14,12 @@ from bitsynth.layers.conv import Conv2d
 
 
 def layers(make: Callable[[str, str], Conv2d], isa: str, cpus: Sequence[str]) -> dict[str, Conv2d]:
-    """What `make` gives for an instruction set and each of `cpus`, as `best_sets` has them."""
+    """Return a layer for each of `cpus`, made by `make` for the best instruction set that names it."""
     return {cpu: make(name, cpu) for cpu, name in best_sets(isa, cpus).items()}
 
 
 def best_sets(isa: str, cpus: Sequence[str]) -> dict[str, str]:
-    """The best instruction set that names each of `cpus`, of the architecture of `isa`.
+    """Return the best instruction set that names each of `cpus`, of the architecture of `isa`.
 
     SpecError for a processor that no such set names, or one that is named twice, and of an architecture whose
     programs cannot ask which processor runs them.
@@ -49,4 +49,5 @@ def files(name: str, made: Mapping[str, Conv2d]) -> dict[str, str]:
         first = next(same, cpu)
         texts[cpu] = texts[first] if first != cpu else layer.packed.text(f"{name}_{cpu}")
     (arch,) = {load_table(layer.kernel.spec.isa).arch for layer in made.values()}
-    return ProcessorsText(name, arch, texts).files()
+    command = next(iter(made.values())).packed.command(name, [*made])
+    return ProcessorsText(name, arch, texts, command).files()

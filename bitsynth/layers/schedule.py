@@ -1,4 +1,4 @@
-"""The schedule of a layer: its kernel, the source of its rows, the order of its loops. None changes a result."""
+"""The schedule of a layer: its kernel, the source of its rows, the order of its loops. It changes no result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEPTHWISE = "depthwise"
 
 
 def gathers(*, pairs: bool) -> tuple[str, ...]:
-    """The algorithms for a kernel; with `pairs` not indirect: neighbours of pixels there may be padding."""
+    """Return the algorithms for a kernel; with `pairs` not indirect: neighbours of pixels there may be padding."""
     return ("direct", "im2col") if pairs else CONV_ALGORITHMS
 
 
@@ -84,12 +84,12 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def kernel_options(self) -> KernelOptions:
-        """What its kernel is asked for by; SpecError if no such options exist."""
+        """The options that find its kernel; SpecError if they do not go together."""
         own = self.model if self.model != "ops" else ""
         return KernelOptions(self.method, self.sketch, own, self.channels, self.k_step)
 
     def among(self, threads: int, rows: int) -> LayerSchedule:
-        """The schedule in bands of the `rows` output rows, so that each of `threads` packs what it computes with.
+        """Return the schedule with bands of the `rows` output rows, so that each of `threads` packs the rows it reads.
 
         Only if all threads have as much to do, or if each input is packed for one output (im2col) and at
         least seven eighths as much: else threads pack together, then compute together.
@@ -101,7 +101,7 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, band_rows=min(share, self.band_rows or share))
 
     def numbers(self) -> dict[str, Number]:
-        """The numbers of the C runtime."""
+        """Return the numbers of the C runtime."""
         return {
             "conv_algorithm": self.gather,
             "columns_first": int(self.columns_first),

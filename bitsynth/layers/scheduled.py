@@ -1,4 +1,4 @@
-"""The kernel that a schedule names, its steps in the order of the processor that it is for."""
+"""The kernel that a schedule names, with its instructions ordered for the processor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule, gathers
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.weight_zeros import plain_product
-from bitsynth.layers.widening import widened
+from bitsynth.layers.widening import widen_operands
 from bitsynth.matmul import MatmulKernel, cached_kernel
 from bitsynth.schedule.quickest import quickest
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
@@ -21,7 +21,7 @@ LayerKernel = MatmulKernel | DepthwiseKernel
 
 
 def scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand, cpu: str) -> LayerKernel:
-    """The cached kernel, checked again if the schedule or `cpu` change it; SpecError if there is none such."""
+    """Return the cached kernel, checked again if schedule or `cpu` change it; raise SpecError if there is none."""
     if schedule.method == DEPTHWISE:
         return depthwise.kernel_for(schedule.isa, act, wgt, cpu)
     plain = MatmulSpec(schedule.isa, MatmulOperand(act.bits, act.encoding), MatmulOperand(wgt.bits, wgt.encoding))
@@ -37,17 +37,17 @@ def scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOpe
 
 
 def _without_zero(kernel: MatmulKernel, spec: MatmulSpec) -> MatmulKernel:
-    """The kernel whose sums are those of `spec`, whose weights have a zero point, but for what rows add."""
+    """Return the kernel whose sums are those of `spec`, whose weights have a zero point, but for what rows add."""
     if (plain := plain_product(kernel.entry.kernel, spec)) is None:
         raise SpecError(f"{kernel.name} has no sums of rows, which {spec.wgt} weights want")
     return MatmulKernel(kernel.proved_entry, plain)
 
 
 def with_quickest_rows(spec: LayerSpec, schedule: LayerSchedule, cpu: str) -> LayerSchedule:
-    """The schedule with as many of its rows as are quickest in the order of `cpu`, which wants registers too."""
+    """Return the schedule with as many of its rows as are quickest in the order of `cpu`, which wants registers too."""
     if schedule.method == DEPTHWISE or cpu not in load(schedule.isa).table.in_order:
         return schedule
-    computed = widened(spec, schedule.operands)
+    computed = widen_operands(spec, schedule.operands)
     found = scheduled_kernel(schedule, computed.act, computed.wgt, cpu)
     assert isinstance(found, MatmulKernel)
     return msgspec.structs.replace(schedule, rows=quickest(found.entry.kernel, cpu).rows)

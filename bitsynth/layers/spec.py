@@ -1,4 +1,4 @@
-"""The specification of a layer: what it computes, before anything is decided of how."""
+"""The specification of a layer: what it computes, without kernel and schedule."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, is_one_of
 
 MOST_ZERO_POINT = (1 << 15) - 1
 TYPICAL_IMAGE = (28, 28)
-"""Height and width a schedule is chosen for if none are given."""
+"""The image size that a schedule is chosen for by default: height and width."""
 
 
 def check_zero_point(value: Any) -> None:
-    """SpecError for what is no value that stands for 0."""
+    """Raise SpecError for what is no value that stands for 0."""
     if type(value) is not int or abs(value) > MOST_ZERO_POINT:
         raise SpecError(f"zero_point must be a whole number of at most {MOST_ZERO_POINT:,}, not {value!r}")
 
@@ -60,7 +60,7 @@ class LayerSpec:
         object.__setattr__(self, "image", None if self.image is None else pair("image", self.image, 1))
 
     def product(self, isa: str) -> MatmulSpec:
-        """The product of its operands on an instruction set."""
+        """Return the product of its operands on an instruction set."""
         return MatmulSpec(isa, self.act, self.wgt)
 
     @property
@@ -88,7 +88,7 @@ class LayerSpec:
         return packed_words(self.act.bits, channels) if self.layout == "packed" else channels
 
     def check_codes(self, codes: NDArray[Any]) -> None:
-        """SpecError for what is not an array of the activations' codes, or words of others."""
+        """Raise SpecError for what is not an array of the activations' codes, or words of others."""
         if isinstance(codes, Packed):
             self.check_packed(codes)
         if not isinstance(codes, np.ndarray):
@@ -106,13 +106,13 @@ class LayerSpec:
             raise SpecError(f"codes of {self.act} go to {last}; some are greater")
 
     def check_packed(self, words: Packed) -> None:
-        """SpecError for words that are not of the activations' codes, or are not wanted at all."""
+        """Raise SpecError for words that are not of the activations' codes, or are not wanted at all."""
         if self.layout != "packed":
             raise SpecError(f"want activations of layout {self.layout}, not Packed words: unpack them")
         words.require(self.act, self.geometry.in_channels)
 
     def _has_all_ones(self, words: NDArray[Any]) -> bool:
-        """Whether a code has every bit set; a pixel of another number of words is for `shape` to refuse."""
+        """Return whether a code has every bit set; a pixel of another number of words is for `shape` to refuse."""
         *lead, count = words.shape or (0,)
         if count % self.act.bits:
             return False
@@ -120,7 +120,7 @@ class LayerSpec:
         return bool(np.bitwise_and.reduce(planes, axis=-1).any())
 
     def shape(self, codes: NDArray[Any]) -> tuple[int, int, int]:
-        """Batch, height and width of an input; SpecError if it is not one of this layer."""
+        """Return batch, height and width of an input; raise SpecError if it is not one of this layer."""
         at = 1 if self.layout == "NCHW" else 3
         if codes.ndim != 4 or codes.shape[at] != self.in_elements:
             letters = "N, C, H, W" if at == 1 else "N, H, W, C"

@@ -1,4 +1,4 @@
-"""Weights with a zero point, on kernels of weights without: only what rows add differs.
+"""Weights with a zero point, on kernels for weights without one: only the terms of rows differ.
 
 A product of a and w - z is that of a and the weight that a kernel takes for the code, and a multiple of a (QNN,
 section 4: one of its four terms). Kernels of some encodings sum the codes of a row, times a power of two, as that
@@ -23,20 +23,20 @@ _PLAIN = (Encoding.UNSIGNED, Encoding.SIGNED)
 
 
 def weights_of(bits: int, encoding: str, zero: int) -> MatmulOperand:
-    """The operand of weights with a zero point, 0 for none; half of all codes is the one that signed weights have."""
+    """Return the operand of weights with a zero point; unsigned weights less half of all codes are signed ones."""
     given = MatmulOperand(bits, Encoding.parse(encoding), zero)
     return MatmulOperand(bits, Encoding.SIGNED) if zero == 1 << (bits - 1) else given
 
 
-def less_zero(values: NDArray[Any], bits: int, zero: int) -> NDArray[Any]:
-    """Weights less their zero point; SpecError for those that are no codes of so many bits, if there is one."""
+def subtract_zero_point(values: NDArray[Any], bits: int, zero: int) -> NDArray[Any]:
+    """Return weights less their zero point; raise SpecError for weights that have no code of `bits` bits."""
     if not zero:
         return values
     return MatmulOperand(bits, Encoding.UNSIGNED).encode(values, "weight").astype(np.int64) - zero
 
 
 def plain_product(kernel: Kernel, spec: MatmulSpec) -> MatmulSpec | None:
-    """The product of the same codes without a zero point whose C the product `spec` takes; None if there is none.
+    """Return the product of the same codes without zero point whose C computes `spec` too; None if there is none.
 
     That of weights without zero point is itself.
     """
@@ -47,7 +47,7 @@ def plain_product(kernel: Kernel, spec: MatmulSpec) -> MatmulSpec | None:
 
 
 def row_scale(kernel: Kernel, spec: MatmulSpec) -> dict[str, Number]:
-    """The numbers of `struct bs_layer` that make terms of rows of those of `plain_product`; Refuted if they are off."""
+    """Return the numbers of `struct bs_layer` that convert terms of `plain_product`; raise Refuted if wrong."""
     plain = plain_product(kernel, spec)
     if plain is None or plain == spec:
         return {}
@@ -57,7 +57,7 @@ def row_scale(kernel: Kernel, spec: MatmulSpec) -> dict[str, Number]:
 
 
 def _sums_rows(kernel: Kernel, plain: MatmulSpec, spec: MatmulSpec) -> bool:
-    """Whether rows have terms, a power of two for each unit of their codes, from which values start."""
+    """Return whether rows have terms, a power of two for each unit of their codes, from which values start."""
     starts = affine(plain).is_identity or makes_values(kernel, plain)
     if kernel.cross_terms or not starts or not makes_values(kernel, spec):
         return False
@@ -65,5 +65,5 @@ def _sums_rows(kernel: Kernel, plain: MatmulSpec, spec: MatmulSpec) -> bool:
 
 
 def _term(kernel: Kernel, spec: MatmulSpec) -> int:
-    """What a unit of a row's codes adds to its term; 0 if that depends on the code."""
+    """Return the factor of the sum of a row's codes in its term; 0 if terms are not linear."""
     return slope(row_terms(kernel, spec)) or 0

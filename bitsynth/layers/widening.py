@@ -20,27 +20,27 @@ OF_BYTES = ("multiply", "dot")
 """The methods that multiply bytes, whatever they hold."""
 
 
-def widenings(spec: LayerSpec) -> Iterator[tuple[str, LayerSpec]]:
-    """The wider operands that hold the layer's, each with the same layer of them."""
+def list_widenings(spec: LayerSpec) -> Iterator[tuple[str, LayerSpec]]:
+    """Yield the wider operands that hold the layer's, each with the same layer of them."""
     for operands in OPERANDS:
-        if problem(spec, operands) is None:
-            yield operands, widened(spec, operands)
+        if find_problem(spec, operands) is None:
+            yield operands, widen_operands(spec, operands)
 
 
-def widened(spec: LayerSpec, operands: str) -> LayerSpec:
-    """The layer as a kernel of `operands`, such as 8x8, computes it; itself if there are none.
+def widen_operands(spec: LayerSpec, operands: str) -> LayerSpec:
+    """Return the layer as a kernel of `operands`, such as 8x8, computes it; itself if there are none.
 
     SpecError if it cannot.
     """
     if not operands:
         return spec
-    if why := problem(spec, operands):
+    if why := find_problem(spec, operands):
         raise SpecError(f"a kernel of {operands} bits computes no layer of {spec.act} x {spec.wgt}: {why}")
     act, wgt, _ = _parsed(operands, spec.act.scale)
     return replace(spec, act=act, wgt=wgt, zero_point=_zero_point(spec, act))
 
 
-def problem(spec: LayerSpec, operands: str) -> str | None:
+def find_problem(spec: LayerSpec, operands: str) -> str | None:
     """Why a kernel of `operands` cannot compute the layer; None if it can."""
     act, wgt, k_max = _parsed(operands, spec.act.scale)
     if spec.act.bits > act.bits or (spec.act.bits, spec.wgt.bits) == (act.bits, wgt.bits):
@@ -56,7 +56,7 @@ def problem(spec: LayerSpec, operands: str) -> str | None:
 
 
 def _zero_point(spec: LayerSpec, act: MatmulOperand) -> int:
-    """The value that stands for 0 where codes have those of `act`, which lie as far apart."""
+    """Return the value that stands for 0 where codes have those of `act`, which lie as far apart."""
     return spec.zero_point - spec.act.offset + act.offset
 
 

@@ -51,7 +51,7 @@ class Packed(np.ndarray[Any, np.dtype[np.uint64]]):
         self.encoding = getattr(made_of, "encoding", None)
 
     def __array_wrap__(self, array: NDArray[Any], context: Any = None, return_scalar: bool = False) -> Any:
-        """A plain array of what numpy computed: it holds no such codes."""
+        """Return a plain array of what numpy computed: it holds no such codes."""
         return array[()] if return_scalar else array.view(np.ndarray)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -63,7 +63,7 @@ class Packed(np.ndarray[Any, np.dtype[np.uint64]]):
         return self.view(np.ndarray)
 
     def require(self, operand: MatmulOperand, channels: int) -> NDArray[np.uint64]:
-        """The words; SpecError unless they are codes of `operand` and of so many `channels`."""
+        """Return the words; raise SpecError unless they are codes of `operand` and of so many `channels`."""
         same = self.encoding in (None, operand.encoding) and (self.bits, self.channels) == (operand.bits, channels)
         if not same:
             held = f"{self.bits}-bit {self.encoding or 'codes'}"
@@ -73,7 +73,7 @@ class Packed(np.ndarray[Any, np.dtype[np.uint64]]):
 
 
 def _require_words(words: Any, bits: int, channels: int) -> None:
-    """SpecError for what are not words of so many bits and channels."""
+    """Raise SpecError for what are not words of so many bits and channels."""
     count, shape = packed_words(bits, channels), getattr(words, "shape", ())
     dtype = getattr(words, "dtype", type(words).__name__)
     if not isinstance(words, np.ndarray) or dtype != np.uint64 or shape[-1:] != (count,):
@@ -97,12 +97,12 @@ def pack(codes: ArrayLike, bits: int, encoding: str | None = "unsigned") -> Pack
 
 
 def _meaning(encoding: str | None) -> Encoding:
-    """The encoding that codes are checked by: unsigned, which has every code, if None."""
+    """Return the encoding that codes are checked by: unsigned, which has every code, if None."""
     return Encoding.UNSIGNED if encoding is None else Encoding.parse(encoding)
 
 
 def unpack(packed: Packed) -> NDArray[np.uint8]:
-    """The codes, uint8 (..., C), of `packed` words; SpecError for an array, whose type nobody knows."""
+    """Return the codes, uint8 (..., C), of `packed` words; raise SpecError for an array, whose type nobody knows."""
     if not isinstance(packed, Packed):
         raise SpecError(f"want Packed words, not {type(packed).__name__}; layers.unpack_words takes bits and channels")
     return unpack_words(packed.words, packed.bits, packed.channels)
@@ -114,7 +114,7 @@ def packed_words(bits: int, channels: int) -> int:
 
 
 def pack_words(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint64]:
-    """Words (..., `packed_words`) of codes (..., channels): bit 8 b + q of a word is channel 8 q + b."""
+    """Return words (..., `packed_words`) of codes (..., channels): bit 8 b + q of a word is channel 8 q + b."""
     if codes.dtype != np.uint8 or (codes >> np.uint8(bits)).any():
         raise SpecError(f"want codes of {bits} bits in uint8")
     channels = codes.shape[-1]
@@ -127,7 +127,7 @@ def pack_words(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint64]:
 
 
 def unpack_words(words: NDArray[np.uint64], bits: int, channels: int) -> NDArray[np.uint8]:
-    """The codes (..., channels) of words that `pack_words` or a layer made."""
+    """Return the codes (..., channels) of words that `pack_words` or a layer made."""
     _require_words(words, bits, channels)
     lead: tuple[Any, ...] = words.shape[:-1]
     planes = (

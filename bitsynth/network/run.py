@@ -137,7 +137,7 @@ class Network:
 
     def text(self, name: str, *, weights_file: bool = False) -> NetworkText:
         """Return the text from which its C under `name` is rendered; `weights_file` is that of `files`."""
-        return NetworkText(name, self.program, self.plan, has_weights_file=weights_file)
+        return NetworkText(name, self.program, self.plan, has_weights_file=weights_file, reading=self._reading)
 
     def emit(self, folder: str | Path, name: str, *, weights_file: bool = False) -> list[Path]:
         """Write the files of the network under `name` into `folder`, `weights_file` as `files` has it; their paths.

@@ -1,10 +1,13 @@
-/* What the parts of the runtime share. Not for callers. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Internal to the runtime: the state of a call, and functions of several source files. */
 #ifndef BS_CALL_H
 #define BS_CALL_H
 
 #include "bs_layer.h"
 
-/* Everything a call knows, the same for all its tasks. */
+/* The state of a call, shared by all its tasks. A *line* is a row of packed pixels, a *view* the
+ * packed lines that one task reads, a *strip* the accumulators that are finished at once. */
 struct call {
     const struct bs_layer *layer;
     const uint8_t *input, *residual;
@@ -12,26 +15,27 @@ struct call {
     struct bs_shape in, out;
     size_t grid_h, grid_w;                       /* pixels that are packed */
     size_t pixel_codes, pixel_bytes, line_bytes; /* of the packed pixels */
-    /* Behind a line, once more: what its last output reads, in pairs with what the first one of the
-     * next line does. 0 bytes if no pair lies in two lines. */
+    /* A copy of the last window of a line, paired with the first window of the next line. 0 bytes
+     * if no pair spans two lines. */
     size_t end_at, end_bytes;
-    /* Rows are packed from words as they lie; bytes of a pixel of the input, and of its group. */
+    /* from_words: rows are packed from packed words. expands: words are unpacked to codes first.
+     * Bytes of a pixel of the input, and of its group. */
     size_t from_words, expands, in_pixel, tap_bytes;
-    int reads_input; /* rows are the codes of the input's pixels, where they lie */
+    int reads_input; /* rows are the input itself: nothing is packed */
     size_t segments, segment_steps;
     size_t tiles, tile_bytes; /* of columns */
     size_t band_rows, band_grid_rows, bands;
     size_t slots; /* tasks at a time, each with its own scratch */
     size_t rows_bytes, sums_bytes, view_bytes, views;
-    /* Of views and scratch, of codes that become words, of all. */
+    /* Of views and scratch, of codes that are packed to words at the end, of everything. */
     size_t private_bytes, codes_bytes, arena_bytes;
-    /* Lines of the input that are staged at a time, and bytes of one. */
+    /* Lines of the input that are copied to channels last and kept, and bytes of one. */
     size_t staged_lines, staged_bytes;
     size_t pointers_bytes, terms_bytes, held_bytes, taps_bytes, patch_bytes;
-    /* Sums that are finished at once: pixels, columns from one to the next, tiles. */
+    /* A strip, accumulators that are finished at once: pixels, distance of rows, tiles. */
     size_t strip_rows, strip_columns, strip_tiles, strip_bytes, results_bytes;
     size_t scratch_bytes;
-    /* Results that words are made of, or that are transposed, when there are enough; else NULL. */
+    /* Results that wait to be packed to words, or to be transposed; else NULL. */
     uint8_t *codes;
     size_t first_codes; /* the pixel that they start at */
     uint8_t *arena;
@@ -39,12 +43,10 @@ struct call {
     size_t offsets_bytes;
     size_t image, group;
     int packs_only;
-    int pads_results; /* what taps on padding add goes to sums that are stored as results */
+    int pads_results; /* corrections of padding are added to stored results */
 };
 
-/* Packed grid lines from `first` on, where they are read, and the sums of the codes of their
- * pixels.
- */
+/* Packed lines from `first` on, the address they are read from, and terms and affines of pixels. */
 struct view {
     uint8_t *rows;
     const uint8_t *lines;
@@ -53,13 +55,13 @@ struct view {
 };
 
 /* Codes, or words, of a line of the input, channels last: the group's first pixel, bytes from one
- * to the next, and how many can be read there. */
+ * pixel to the next, and bytes that can be read. */
 struct line {
     const uint8_t *codes;
     size_t apart, readable;
 };
 
-/* A line that was staged, and its number from 1 on; 0 for none. */
+/* A staged line, and its number from 1 on; 0 for none. */
 struct held {
     struct line line;
     size_t number;
@@ -102,44 +104,44 @@ static inline size_t aligned(size_t bytes)
     return plus(bytes, 63) / 64 * 64;
 }
 
-/* Where part i of n of 0..count begins. */
+/* Returns the begin of part i when 0..count is split in n parts. */
 static inline size_t part(size_t count, size_t i, size_t n)
 {
     return count / n * i + count % n * i / n;
 }
 
-/* Packed pixels, or lines of them, from one output to the next. */
+/* Returns the packed pixels, or lines, from one output to the next. */
 static inline size_t bs_step(const struct call *c, size_t stride)
 {
     return c->layer->conv_algorithm == BS_IM2COL ? 1 : stride;
 }
 
-/* Whether a sum is a result, but for taps on padding, and lies as one. */
+/* Returns whether accumulators are the results, in their layout, but for taps on padding. */
 static inline int bs_stored_at_once(const struct bs_layer *l)
 {
     return !l->program && !l->residual && l->out_layout == BS_NHWC && !l->affine && !l->shift
         && !(l->kernel && l->kernel->row_affines);
 }
 
-/* Whether results are codes of which words are made when all groups are done. */
+/* Returns whether results are codes that are packed to words when all groups are done. */
 static inline int bs_words_later(const struct bs_layer *l)
 {
     return l->out_layout == BS_PACKED && l->program && !l->program->words;
 }
 
-/* Whether words are made of sums. */
+/* Returns whether the epilogue's program writes packed words. */
 static inline int bs_makes_words(const struct bs_layer *l)
 {
     return l->program && l->program->words;
 }
 
-/* Bytes of a result that is not in words. */
+/* Returns the bytes of a result that is not packed. */
 static inline size_t bs_out_bytes(const struct bs_layer *l)
 {
     return l->program ? l->program->result_bits / 8 : sizeof(int32_t);
 }
 
-/* Columns that results are made of at once: units are powers of two. */
+/* Returns the columns that programs compute at once, a power of two. */
 static inline size_t bs_unit(const struct bs_layer *l)
 {
     if (l->joined_pixels)
@@ -148,7 +150,7 @@ static inline size_t bs_unit(const struct bs_layer *l)
     return l->residual && l->residual->unit > unit ? l->residual->unit : unit;
 }
 
-/* Tiles of columns that are whole units, or all if pixels are joined. */
+/* Returns the fewest tiles whose columns are whole units; all tiles if pixels are joined. */
 static inline size_t bs_unit_tiles(const struct bs_layer *l)
 {
     if (l->joined_pixels)
@@ -159,7 +161,7 @@ static inline size_t bs_unit_tiles(const struct bs_layer *l)
     return tiles;
 }
 
-/* A tap of an output pixel: whether it lies in the image, and where. */
+/* Returns whether a tap of an output pixel lies in the image; y and x are its place. */
 static inline int bs_inside(
     const struct call *c, size_t oy, size_t ox, size_t ky, size_t kx, size_t *y, size_t *x)
 {
@@ -169,11 +171,12 @@ static inline int bs_inside(
     return *y < c->in.height && *x < c->in.width;
 }
 
-/* `count` times eight channels from 8 * eighth on, a code a byte, of a packed pixel. */
+/* Unpacks `count` times eight channels of a packed pixel from channel 8 * eighth on, a byte each.
+ */
 void bs_expand(size_t bits, const uint64_t *words, size_t eighth, size_t count, uint8_t *to);
 
-/* Codes of `count` pixels of whole words, whose words and codes lie so far apart, and their sums.
- */
+/* Unpacks `count` pixels of whole words, words `apart` and codes `to_apart` from each other, and
+ * sums the codes of each. */
 void bs_expand_pixels(
     size_t bits,
     size_t count,
@@ -184,21 +187,21 @@ void bs_expand_pixels(
     size_t to_apart,
     int32_t *sums);
 
-/* Rows of elements of so many bytes, and how far rows and those of the transpose lie apart. */
+/* A matrix of elements of `bytes` bytes; distances of its rows, and of rows of the transpose. */
 struct bs_matrix {
     size_t bytes, rows, columns, from_apart, to_apart;
 };
 
-/* Rows and columns from which on bytes are transposed by vectors. */
+/* Rows and columns from which on bytes are transposed in vector registers. */
 enum { BS_TRANSPOSED = 16 };
 
-/* Element j of row i to place i of row j. */
+/* Transposes the matrix. */
 void bs_transpose(struct bs_matrix m, const uint8_t *from, uint8_t *to);
 
-/* Whether a code of packed words has all bits set. */
+/* Returns whether a code of packed words has all bits set. */
 int bs_has_all_ones(size_t bits, size_t count, const uint64_t *words);
 
-/* Words of each of so many pixels, whose codes lie `apart` bytes from each other; and back. */
+/* Packs pixels, whose codes lie `apart` bytes from each other, to words; and unpacks them. */
 void bs_pack_each(
     size_t bits,
     size_t channels,
@@ -214,24 +217,24 @@ void bs_unpack_each(
     uint8_t *codes,
     size_t apart);
 
-/* Words of the codes of output pixels from..to of the image. */
+/* Packs the codes of output pixels from..to of the image to words. */
 void bs_pack_pixels(const struct call *c, size_t from, size_t to);
 
-/* Their results, which lie at the call's codes, channels first. */
+/* Transposes results of pixels from..to, which lie at the call's codes, to channels first. */
 void bs_transpose_pixels(const struct call *c, size_t from, size_t to);
 
-/* Pack grid lines from..to into the view. */
+/* Packs lines from..to into the view. */
 void bs_pack_lines(
     const struct call *c, struct view view, size_t from, size_t to, const struct scratch *s);
 
-/* Put what the first output of the next line reads into the pixels behind grid lines from..to of
- * those up to `end`, which are packed. */
+/* Pairs the copies at the ends of lines from..to with the first pixels of the next lines; lines up
+ * to `end` are packed. */
 void bs_pair_lines(const struct call *c, struct view view, size_t from, size_t to, size_t end);
 
-/* A pixel of padding, packed into the scratch; its sums go to place 0 of the view. */
+/* Packs a pixel of padding into the scratch; its terms go to place 0 of the view. */
 void bs_pack_padding(const struct call *c, struct view view, const struct scratch *s);
 
-/* Output pixels from..to of the image, tiles tile_from..tile_to of the columns. */
+/* Computes output pixels from..to of the image, tiles tile_from..tile_to of the columns. */
 void bs_compute(
     const struct call *c,
     struct view view,
@@ -241,16 +244,16 @@ void bs_compute(
     size_t tile_to,
     const struct scratch *s);
 
-/* A strip's pixels, rows from `place` on of the block, and its columns. */
+/* A strip: pixel p and the next, rows from `place` on of the block, and its columns. */
 struct strip {
     size_t p, rows, place, column, columns;
 };
 
-/* Where a pixel's results go, from a column on. */
+/* Returns the address of a pixel's results from a column on. */
 uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t column);
 
-/* Values of a strip's sums, `to` where those are or elsewhere; `row` is added to each row's, or
- * NULL. */
+/* Converts a strip's accumulators to values, in place or at `to`. `row` has a number to add for
+ * each row, or is NULL. */
 void bs_values(
     const struct call *c,
     struct strip strip,
@@ -259,33 +262,33 @@ void bs_values(
     int32_t *to,
     size_t to_apart);
 
-/* Adds what taps on padding do to a strip's sums, `count` columns of pixels that lie `apart` from
- * each other. */
+/* Adds the corrections of taps on padding to a strip's accumulators, `count` columns of pixels that
+ * lie `apart` from each other. */
 void bs_pad_sums(
     const struct call *c, struct strip strip, size_t count, int32_t *sums, size_t apart);
 
-/* The strip's columns, and those behind them that fill a unit. */
+/* Returns the strip's columns, rounded up to whole units. */
 static inline size_t bs_whole_columns(const struct call *c, struct strip strip)
 {
     return ceiling(strip.columns, bs_unit(c->layer)) * bs_unit(c->layer);
 }
 
-/* Makes values of a strip's sums, adds the residual in their place, and keeps them. */
+/* Converts a strip's accumulators to values, adds the residual in place, and stores the sums. */
 void bs_add_residual(const struct call *c, struct strip strip, const int32_t *row, int32_t *sums);
 
-/* Copies a strip's values. */
+/* Copies a strip's values to the output. */
 void bs_copy_values(
     const struct call *c, struct strip strip, const int32_t *values, uint8_t *to, size_t to_apart);
 
-/* Has the call know its tensors and memory: BS_OK, BS_NULL, or BS_RESIDUAL if one is missing, or
- * none wants it. */
+/* Stores the tensors and the arena in the call: BS_OK, BS_NULL, or BS_RESIDUAL if a tensor is
+ * missing or not wanted. */
 int bs_set_tensors(struct call *c, const struct bs_tensors *tensors, void *arena);
 
-/* The same if pixels are joined, whose rows have such addends. */
+/* Computes the results of a strip of joined pixels; `row` has a number to add for each row. */
 void bs_finish_joined(
     const struct call *c, struct strip strip, const int32_t *row, const struct scratch *s);
 
-/* From the strip's sums to results in their place. */
+/* Computes the results of a strip's accumulators and stores them. */
 void bs_finish(const struct call *c, struct strip strip, const struct scratch *s);
 
 /* A layer with a depthwise kernel. */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Whether an input holds codes alone. */
 #include "bs_call.h"
 #include "bs_encode.h"

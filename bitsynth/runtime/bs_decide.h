@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Levels of sums of real numbers: of a sum in float32 where its error decides nothing, else of the
  * sum in pairs of float64. Not for callers. */
 #ifndef BS_DECIDE_H

@@ -1,9 +1,12 @@
-/* Convolutions with few channels a group: output channels in lanes, sums over taps lane by lane. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Depthwise and grouped convolutions of few channels: output channels in lanes, summed over taps.
+ */
 #include "bs_depthwise.h"
 
 #include <string.h>
 
-/* Parts of so many lines that each has pixels enough to be transposed by vectors, or one of all. */
+/* Returns the lines that are transposed together, enough for vector registers; or all. */
 static size_t transposed_parts(size_t lines, size_t width)
 {
     const size_t fewest = ceiling(BS_TRANSPOSED, width);
@@ -33,7 +36,7 @@ static void plan_lines(struct depthwise *d)
             aligned(times(times(d->transposed_lines, d->call.in.width), d->in_channels));
 }
 
-/* A band is a row, but for results that are transposed. */
+/* A band is one row, unless results are transposed. */
 static void plan_bands(struct depthwise *d)
 {
     struct call *c = &d->call;
@@ -66,7 +69,7 @@ static void plan_slots(struct depthwise *d, size_t threads)
     c->arena_bytes = times(c->slots, d->slot_bytes);
 }
 
-/* Whether no memory could hold the arena, or what is read and written. */
+/* Returns whether the arena, input or output exceed any object. */
 static int is_too_large(const struct depthwise *d)
 {
     const struct call *c = &d->call;
@@ -122,7 +125,7 @@ static struct slot slot_of(const struct depthwise *d, size_t number)
     return s;
 }
 
-/* Where the taps of the first pixel of output row oy lie. */
+/* Computes the addresses of the taps of the first pixel of output row oy. */
 static void point_taps(const struct depthwise *d, const struct slot *s, size_t oy)
 {
     const struct bs_layer *l = d->call.layer;
@@ -139,7 +142,7 @@ static void point_taps(const struct depthwise *d, const struct slot *s, size_t o
         *to++ = s->pad;
 }
 
-/* Sums of a row of output, and their results. */
+/* Computes a row of output: accumulators, then results. */
 static void compute_row(
     const struct depthwise *d, const struct call *one, size_t oy, const struct slot *s)
 {
@@ -183,7 +186,7 @@ static void compute_band(const struct depthwise *d, size_t from, size_t to, cons
         bs_transpose_pixels(&one, from * width, to * width);
 }
 
-/* A part of the bands of all images. */
+/* Computes a part of the bands of all images. */
 static void bands_task(void *argument, size_t number)
 {
     struct depthwise d = *(const struct depthwise *)argument;

@@ -1,4 +1,6 @@
-/* Lines of the input as depthwise kernels read them: padded, channels as output channels. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Lines of the input for depthwise kernels: padded, and expanded to output channels. */
 #include "bs_depthwise.h"
 
 #include <string.h>
@@ -13,7 +15,7 @@ static void copy_line(
             memcpy(to + x * apart, from + x * channels, channels);
 }
 
-/* Lines of the image from `first` on, channels first. */
+/* Transposes lines of the image from `first` on, which lie channels first. */
 static void transpose_lines(
     const struct depthwise *d, size_t first, size_t lines, uint8_t *to, size_t apart)
 {
@@ -23,7 +25,7 @@ static void transpose_lines(
     bs_transpose(m, c->input + c->image * d->in_channels * plane + first * width, to);
 }
 
-/* Line y of channels first: short ones are transposed several at once. */
+/* Returns line y of an input of channels first; short lines are transposed several at once. */
 static void transpose_line(
     const struct depthwise *d, const struct slot *s, size_t y, uint8_t *to, size_t apart)
 {
@@ -40,7 +42,7 @@ static void transpose_line(
     copy_line(width, channels, s->transposed + (y - first) * width * channels, to, apart);
 }
 
-/* The codes of line y, channels last, pixels `apart` bytes from each other. */
+/* Returns the codes of line y, channels last, pixels `apart` bytes from each other. */
 static void read_line(
     const struct depthwise *d, const struct slot *s, size_t y, uint8_t *to, size_t apart)
 {
@@ -60,7 +62,7 @@ static void read_line(
 
 static const uint64_t every_byte = UINT64_C(0x0101010101010101);
 
-/* Byte i of every `group` bytes of eight in all of them. */
+/* Copies byte i of every `group` bytes to all bytes of its group, eight bytes at a time. */
 static inline uint64_t spread_eight(uint64_t codes, size_t i, size_t group)
 {
     const uint64_t first = group == 2 ? UINT64_C(0x00ff00ff00ff00ff) : UINT64_C(0x000000ff000000ff);
@@ -69,7 +71,7 @@ static inline uint64_t spread_eight(uint64_t codes, size_t i, size_t group)
     return group == 2 ? one : one | one << 16;
 }
 
-/* Groups of two or four channels: eight channels at a time, up to seven more behind the last. */
+/* Spreads groups of two or four channels, eight channels at a time; writes up to seven more. */
 static inline void spread_pixel(
     size_t channels, const uint8_t *from, size_t i, size_t group, uint8_t *to)
 {
@@ -81,7 +83,7 @@ static inline void spread_pixel(
     }
 }
 
-/* Every `in` bytes one, in `out` bytes. */
+/* Copies one of every `in` bytes to `out` bytes. */
 static inline void repeat_pixel(
     size_t groups, const uint8_t *from, size_t in, size_t out, uint8_t *to)
 {
@@ -100,7 +102,7 @@ static inline void repeat_eights(
     }
 }
 
-/* From input channels to output channels: phase i has input channel i of every channel's group. */
+/* Spreads input channels to output channels: phase i has input channel i of every group. */
 static void spread_line(const struct depthwise *d, const uint8_t *codes, uint8_t *to)
 {
     const struct bs_layer *l = d->call.layer;

@@ -1,12 +1,14 @@
-/* Values to codes, and whether they have codes. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Encoding of values, and the check that each has a code. */
 #include "bs_encode.h"
 
 #include <string.h>
 
 enum { CHUNK = 256, PIECE = 4096 };
 
-/* How the values are encoded: in pieces, each by one of `slots` tasks; bits that no difference to
- * the least may have, and whether a code of so many bits is left out. */
+/* A call: values are encoded in pieces by `slots` tasks; bits that no difference to the least value
+ * may have, and whether the last code of that width is unused. */
 struct job {
     const struct bs_values *v;
     const uint8_t *from;
@@ -74,7 +76,7 @@ static uint64_t encode(const struct bs_values *v, size_t count, const uint8_t *f
     return by_type[v->type](count, from, v->apart[3], v->least, v->step == 2, to);
 }
 
-/* The last code of a power of two is in use, or no code is as great. */
+/* Returns whether the last code of a power of two is used, or no code is as great. */
 static int has_gap(const struct job *j, size_t count, const uint8_t *codes)
 {
     uint8_t most = 0;
@@ -85,7 +87,7 @@ static int has_gap(const struct job *j, size_t count, const uint8_t *codes)
     return most >= j->v->codes;
 }
 
-/* Whether one of `count` neighbours on the last axis has no code. */
+/* Returns whether one of `count` neighbours on the last axis has no code. */
 static int encode_run(const struct job *j, size_t length, const uint8_t *from, uint8_t *to)
 {
     const struct bs_values *v = j->v;

@@ -1,4 +1,6 @@
-/* Values of any integer type, wherever they lie, as codes. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Encoding of values of any integer type, in any layout. */
 #ifndef BS_ENCODE_H
 #define BS_ENCODE_H
 
@@ -20,8 +22,8 @@ struct bs_values {
     int64_t type, least, step, codes, shape[4], apart[4];
 };
 
-/* 0, and the codes of all values, the last axis fastest; or -1 if a value has no code: then `to`
- * holds anything. With NULL for `to` values are only looked at. */
+/* Writes the codes of all values, the last axis fastest, and returns 0; or returns -1 if a value
+ * has no code, and then `to` has undefined content. With NULL for `to` values are only checked. */
 int bs_encode(const struct bs_values *v, const void *values, uint8_t *to, struct bs_pool *pool);
 
 #ifdef __cplusplus

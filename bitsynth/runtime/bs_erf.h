@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* The error function in float64, off by less than two units in the last place. Not for callers. */
 #ifndef BS_ERF_H
 #define BS_ERF_H

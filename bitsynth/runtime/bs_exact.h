@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Floats whose every operation is rounded once, under any flags short of -ffast-math. Not for
  * callers. */
 #ifndef BS_EXACT_H

@@ -1,10 +1,12 @@
-/* From sums of a strip to the results of a layer. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* The results of a strip's accumulators. */
 #include "bs_call.h"
 #include "bs_exact.h"
 
 #include <string.h>
 
-/* Bytes of the results of a pixel's columns. */
+/* Returns the bytes of the results of a pixel's columns. */
 static size_t result_bytes(const struct bs_layer *l, size_t columns)
 {
     return bs_makes_words(l) ? ceiling(columns, 64) * l->out_bits * sizeof(uint64_t)
@@ -21,7 +23,7 @@ uint8_t *bs_pixel_output(const struct call *c, size_t p, size_t column)
     return c->output + (c->image * c->out.height * c->out.width + p) * pixel + first;
 }
 
-/* Results of a strip, rows of them `apart` bytes from each other, to their place. */
+/* Copies the results of a strip, rows `apart` bytes from each other, to the output. */
 static void store_results(
     const struct call *c, struct strip strip, const uint8_t *from, size_t apart)
 {
@@ -32,7 +34,7 @@ static void store_results(
         memcpy(to, from, strip.columns * bytes);
 }
 
-/* The same where pixels lie channels first. */
+/* Copies the results of a strip to an output of channels first. */
 static void store_channels_first(
     const struct call *c, struct strip strip, const uint8_t *from, size_t apart)
 {
@@ -54,8 +56,7 @@ void bs_transpose_pixels(const struct call *c, size_t from, size_t to)
     bs_transpose(m, codes, c->output + (c->image * channels * plane + from) * bytes);
 }
 
-/* The sums of columns that fill no unit, to the places where the program has those of their
- * channels. */
+/* Moves the accumulators of a partial unit to the program's places of their channels. */
 static void spread_tail(const struct call *c, struct strip strip, int32_t *sums)
 {
     const struct bs_layer *l = c->layer;
@@ -70,7 +71,7 @@ static void spread_tail(const struct call *c, struct strip strip, int32_t *sums)
     }
 }
 
-/* Words have no bits of channels that are none. */
+/* Clears the bits of words that belong to no channel. */
 static void clear_tail(const struct bs_layer *l, struct strip strip, uint8_t *to, size_t apart)
 {
     uint64_t channels = 0;
@@ -82,7 +83,7 @@ static void clear_tail(const struct bs_layer *l, struct strip strip, uint8_t *to
             ((uint64_t *)(void *)to)[bit] &= channels;
 }
 
-/* Results of `count` units from unit `first` of the strip on. */
+/* Computes the results of `count` units from unit `first` of the strip on. */
 static void run_units(
     const struct call *c,
     struct strip strip,
@@ -126,9 +127,8 @@ static void run_program(
         clear_tail(l, strip, to, apart);
 }
 
-/* The same of pixels that lie side by side in memory. What the last unit has behind a pixel lies
- * where results of the next ones are made after it; those of the last ones go by way of the
- * scratch. */
+/* Computes the results of pixels that are neighbours in memory. The last unit of a pixel writes
+ * over the next pixel, which is computed after it; the last pixels go through the scratch. */
 static void run_side_by_side(
     const struct call *c,
     struct strip strip,
@@ -155,7 +155,7 @@ static void run_side_by_side(
         memcpy(to, s->results + i * c->strip_columns * bytes, pixel);
 }
 
-/* What the program reads of a strip's sums, in their place; what is left of `row` for it. */
+/* Prepares a strip's accumulators in place for the program; returns the `row` it reads. */
 static const int32_t *make_values(
     const struct call *c, struct strip strip, const int32_t *row, int32_t *sums)
 {
@@ -176,7 +176,7 @@ static const int32_t *make_values(
     return row;
 }
 
-/* Values are results. */
+/* Stores values as results. */
 static void finish_values(
     const struct call *c,
     struct strip strip,

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Functions of real numbers in float64: the same bits on every host. Not for callers.
  * They are made of single operations: none of libm's is called. */
 #ifndef BS_FUNCTIONS_H

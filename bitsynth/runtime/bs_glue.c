@@ -1,4 +1,6 @@
-/* A layer of glue: what a call needs, its lines, its tasks. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* A layer of glue: the sizes of a call, its lines, its tasks. */
 #include "bs_glue_call.h"
 
 #include <string.h>
@@ -38,7 +40,7 @@ struct bs_shape bs_glue_output(const struct bs_glue *g, struct bs_shape in)
     return out;
 }
 
-/* Bytes of a pixel of codes, or of floats and int32, which have no bits. */
+/* Returns the bytes of a pixel of codes, or with 0 bits of floats or int32. */
 static size_t pixel_bytes(enum bs_layout layout, size_t channels, size_t bits)
 {
     if (bits == 0)
@@ -66,7 +68,7 @@ static void plan_pixels(struct glue *c)
         c->made_bytes = aligned(times(c->out.width, c->made_pixel));
 }
 
-/* Whether sums of a window, or what is made of them, may not fit. */
+/* Returns whether sums of a window may overflow. */
 static int has_large_window(const struct glue *c)
 {
     const size_t pixels = times(bs_glue_kernel_h(c), bs_glue_kernel_w(c));
@@ -173,7 +175,7 @@ static int has_greater(size_t count, const uint8_t *codes, size_t last)
     return most > last;
 }
 
-/* Whether a code of pixels from..to of an input is beyond its last. */
+/* Returns whether pixels from..to of an input have a code beyond the last. */
 static int has_bad(const struct glue *c, size_t i, size_t from, size_t to)
 {
     const struct bs_glue *g = c->glue;

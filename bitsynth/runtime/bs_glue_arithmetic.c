@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Codes of two inputs, and to and from floats. */
 #include "bs_glue_call.h"
 

@@ -1,11 +1,13 @@
-/* What the parts of the glue share. Not for callers. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Internal to the runtime of glue: the state of a call, and functions of several source files. */
 #ifndef BS_GLUE_CALL_H
 #define BS_GLUE_CALL_H
 
 #include "bs_call.h"
 #include "bs_glue.h"
 
-/* Everything a call knows, the same for all its tasks. */
+/* The state of a call, shared by all its tasks. */
 struct glue {
     const struct bs_glue *glue;
     struct bs_shape in, out;
@@ -18,13 +20,13 @@ struct glue {
     size_t line_bytes, made_bytes, work_bytes, scratch_bytes, arena_bytes;
 };
 
-/* A task's memory: a line of codes of each input and of the output, if they are packed, and what
- * pooling works in. */
+/* The memory of a task: a line of codes of each packed input and of a packed output, and scratch of
+ * pooling. */
 struct glue_scratch {
     uint8_t *lines[BS_GLUE_INPUTS], *made, *work;
 };
 
-/* Makes line y of an image of the output at `to`. */
+/* Computes line y of an image of the output into `to`. */
 typedef void bs_glue_line(
     const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to);
 
@@ -41,7 +43,7 @@ struct bs_glue_program {
 /* By number (enum bs_elements). */
 extern const struct bs_glue_program bs_glue_programs[];
 
-/* On `rows` of `count` packed words: what is there and what is at `from`, the result there. */
+/* Combines `rows` of `count` packed words at `from` into those at `to`. */
 typedef void bs_glue_words(
     size_t rows,
     size_t count,
@@ -50,7 +52,7 @@ typedef void bs_glue_words(
     uint8_t *to,
     size_t to_apart);
 
-/* The greater of two codes of each place, by their bits. */
+/* The greater of two codes, computed on their bits; by bits of a code. */
 extern bs_glue_words *const bs_glue_greatest_words[];
 
 /* `rows` of `count` neighbouring elements, which lie `apart` bytes from each other. */
@@ -58,17 +60,17 @@ struct bs_glue_rows {
     size_t rows, count, from_apart, to_apart;
 };
 
-/* The greater of each byte and what is there. */
+/* Replaces each byte at `to` by the greater of it and the byte at `from`. */
 void bs_glue_take_greater(struct bs_glue_rows at, const uint8_t *from, uint8_t *to);
 
-/* Entries of a table for codes of so many bits. */
+/* Looks up codes of `bits` bits in a table. */
 void bs_glue_look_up(
     size_t bits, const uint8_t *table, struct bs_glue_rows at, const uint8_t *from, uint8_t *to);
 
-/* Floats to codes or back: elements at `from`, each with its channel's scale. */
+/* Converts floats to codes or back, each element with its channel's scale. */
 void bs_glue_scale(const struct bs_glue *g, size_t count, const void *from, void *to);
 
-/* What a program makes of `count` elements, and those of `other` if it has two inputs. */
+/* Runs a program on `count` elements, and on those of `other` if it has two inputs. */
 void bs_glue_map(
     const struct bs_glue_program *p,
     const void *numbers,
@@ -77,11 +79,11 @@ void bs_glue_map(
     const uint8_t *other,
     uint8_t *to);
 
-/* Line y of input i, as the operation reads it. */
+/* Returns line y of input i, unpacked if the operation reads codes. */
 const uint8_t *bs_glue_input(
     const struct glue *c, size_t i, size_t image, size_t y, const struct glue_scratch *s);
 
-/* The window of an operation that has one: `whole_image` is looked at here alone. */
+/* Return the height and width of the window; `whole_image` is read here alone. */
 static inline size_t bs_glue_kernel_h(const struct glue *c)
 {
     return c->glue->whole_image ? c->in.height : c->glue->kernel_h;

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Bytes by proved programs, or by plain loops where an instruction set has none. */
 #include "bs_glue_call.h"
 
@@ -5,13 +7,13 @@
 
 enum { MOST_UNIT = 256, MOST_BYTES = 4, TOGETHER = 512, PIECE = 16 };
 
-/* Where rows of a program's inputs and results begin: `other` is NULL without a second input. */
+/* Addresses of a program's inputs and results: `other` is NULL without a second input. */
 struct operands {
     const uint8_t *from, *other;
     uint8_t *to;
 };
 
-/* Rows of some bytes, most of which take few pieces, to rows that lie otherwise. */
+/* Copies rows of few bytes to rows of another distance. */
 static void move_rows(
     size_t rows, size_t bytes, const uint8_t *from, size_t from_apart, uint8_t *to, size_t to_apart)
 {
@@ -24,8 +26,8 @@ static void move_rows(
     }
 }
 
-/* Rows of fewer elements than a unit, as many one after the other as there is room for; one row
- * alone if elements have constants. */
+/* Runs a program on rows shorter than a unit, joined as far as there is room; one row at a time if
+ * elements have constants. */
 static void run_few(
     const struct bs_glue_program *p,
     const void *constants,
@@ -50,8 +52,8 @@ static void run_few(
     }
 }
 
-/* Whole units, then the last one's elements, some of them once more: `other` is `to` only of a
- * program that then gives the same. */
+/* Runs a program on whole units, then on a last unit that overlaps the one before. `other` may be
+ * `to` only for programs that give the same twice. */
 static void run(
     const struct bs_glue_program *p, const void *numbers, struct bs_glue_rows at, struct operands x)
 {

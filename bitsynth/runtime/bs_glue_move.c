@@ -1,9 +1,11 @@
-/* Pixels and channels in other places, as they are. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Operators that move pixels and channels without changing them. */
 #include "bs_glue_call.h"
 
 #include <string.h>
 
-/* `count` pixels of the fill. */
+/* Writes `count` pixels of the fill. */
 static uint8_t *filled(const struct glue *c, size_t count, uint8_t *to)
 {
     for (size_t i = 0; i < count; ++i, to += c->made_pixel)
@@ -24,8 +26,8 @@ void bs_glue_pad(
     filled(c, g->pad_right, to + c->in.width * c->pixel[0]);
 }
 
-/* The input's place that the output's place `at` shows: the one it begins in, or the one that has
- * its center. */
+/* Returns the input pixel nearest to output pixel `at`: the one it begins in, or that has its
+ * center. */
 static size_t nearest(const struct bs_glue *g, size_t at, size_t in, size_t out)
 {
     const uint64_t twice = 2 * (uint64_t)at + (g->centers ? 1 : 0);
@@ -54,7 +56,7 @@ void bs_glue_resize(
     }
 }
 
-/* Every channel_apart-th byte. */
+/* Copies every channel_apart-th byte. */
 static void take_channels(const struct bs_glue *g, size_t count, const uint8_t *from, uint8_t *to)
 {
     if (g->channel_apart == 1)

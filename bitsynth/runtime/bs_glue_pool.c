@@ -1,9 +1,11 @@
-/* Windows of codes: the greatest, and the mean. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Pooling: the greatest code of a window, and the mean. */
 #include "bs_glue_call.h"
 
 #include <string.h>
 
-/* Where a tap lies in the input; beyond it, however far, if the tap is on padding. */
+/* Returns the place of a tap in the input; a place beyond it if the tap is on padding. */
 static size_t tap_at(size_t at, size_t stride, size_t tap, size_t dilation, size_t pad)
 {
     return at * stride + tap * dilation - pad;
@@ -18,7 +20,7 @@ static void take(const struct glue *c, struct bs_glue_rows at, const uint8_t *fr
         bs_glue_take_greater(at, from, to);
 }
 
-/* The greatest of the lines of a window, of each column. */
+/* Computes the greatest of the lines of a window, for each column. */
 static void take_lines(
     const struct glue *c, size_t image, size_t y, const struct glue_scratch *s, uint8_t *to)
 {
@@ -71,8 +73,8 @@ static void add_sums(size_t count, const uint32_t *from, uint32_t *to)
         to[i] += from[i];
 }
 
-/* Means of sums over `pixels` pixels, by a multiplication: with S = 31 bits and those of the
- * divisor d, floor(n / d) is n * (floor(2^S / d) + 1) >> S for every n below 2^31. */
+/* Computes means of sums over `pixels` pixels by a multiplication: with S = 31 bits and those of
+ * the divisor d, floor(n / d) is n * (floor(2^S / d) + 1) >> S for every n below 2^31. */
 static void means(const struct bs_glue *g, size_t pixels, const uint32_t *sums, uint8_t *to)
 {
     /* As the programs read them, one after the other. */
@@ -105,7 +107,7 @@ static void means(const struct bs_glue *g, size_t pixels, const uint32_t *sums, 
     bs_glue_map(p, numbers, g->out_channels, sums, NULL, to);
 }
 
-/* Means as codes of another scale, or sums: (n + half) / divisor, plus the zero point, is
+/* Computes means as codes of another scale, or sums: (n + half) / divisor, plus the zero point, is
  * (2 * n + divisor * (1 + 2 * zero point)) / (2 * divisor). */
 static void scaled_means(const struct bs_glue *g, size_t pixels, const uint32_t *sums, uint8_t *to)
 {
@@ -128,7 +130,7 @@ static void scaled_means(const struct bs_glue *g, size_t pixels, const uint32_t 
     bs_glue_map(&bs_glue_programs[BS_SCALED_MEAN], &n, g->out_channels, sums, NULL, to);
 }
 
-/* The sums themselves, of what codes stand for. */
+/* Computes sums of the values of codes. */
 static void values(const struct bs_glue *g, size_t pixels, const uint32_t *sums, void *to)
 {
     int32_t *made = to;
@@ -136,7 +138,7 @@ static void values(const struct bs_glue *g, size_t pixels, const uint32_t *sums,
         made[i] = (int32_t)(sums[i] * g->factor + (int64_t)pixels * g->summand);
 }
 
-/* What the window's sums become; a window that is all padding has the sum 0 of one pixel. */
+/* Converts the window's sums to results; a window of padding alone has sum 0 and one pixel. */
 static void finish_means(const struct bs_glue *g, size_t pixels, const uint32_t *sums, uint8_t *to)
 {
     if (g->out_bits == 0)

@@ -1,10 +1,12 @@
-/* From sums to results where the sums of several pixels, one behind the other, fill whole units
- * together. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Results of joined pixels, whose accumulators fill whole units together. */
 #include "bs_call.h"
 
 #include <string.h>
 
-/* The sums of a strip without columns that are no channels; zeros up to the end of a period. */
+/* Removes columns that are no channels from a strip's accumulators, and fills a period with zeros.
+ */
 static void join_sums(const struct call *c, struct strip strip, size_t end, int32_t *sums)
 {
     const size_t columns = strip.columns, count = strip.rows * columns;
@@ -14,7 +16,7 @@ static void join_sums(const struct call *c, struct strip strip, size_t end, int3
     memset(sums + count, 0, (end - count) * sizeof *sums);
 }
 
-/* What a program makes of `periods`. */
+/* Runs a program on `periods`. */
 static void run_periods(
     const struct bs_epilogue *program,
     const void *constants,
@@ -39,7 +41,7 @@ static void run_periods(
         period * (program->result_bits / 8));
 }
 
-/* Behind the last whole period the residual has elements of other pixels, or none. */
+/* After the last whole period the residual has elements of other pixels, or ends. */
 static void add_joined(const struct call *c, struct strip strip, int32_t *sums)
 {
     const struct bs_layer *l = c->layer;
@@ -59,7 +61,7 @@ static void add_joined(const struct call *c, struct strip strip, int32_t *sums)
         memcpy(c->sum + first * sizeof *sums, sums, strip.rows * strip.columns * sizeof *sums);
 }
 
-/* The results of `periods`. */
+/* Computes the results of `periods`. */
 static void run_program(
     const struct bs_layer *l, size_t periods, size_t period, const int32_t *sums, uint8_t *to)
 {

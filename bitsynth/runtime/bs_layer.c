@@ -1,4 +1,6 @@
-/* A layer: what a call needs, and its tasks. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* A layer: the sizes of a call, and its tasks. */
 #include "bs_call.h"
 
 #include <string.h>
@@ -52,8 +54,8 @@ static void plan_grid(struct call *c)
     }
 }
 
-/* Whether rows are the codes of one pixel each, whole steps of them and no padding, which lie in
- * the input one behind the other. */
+/* Returns whether rows are the input itself: the codes of one pixel each, whole steps, no padding.
+ */
 static int can_read_input(const struct call *c)
 {
     const struct bs_layer *l = c->layer;
@@ -65,9 +67,9 @@ static int can_read_input(const struct call *c)
         && l->conv_algorithm == BS_DIRECT && !c->from_words;
 }
 
-/* Words go to rows as they are if every group, and every tap of a patch, begins with a word; those
- * of fewer bits than the kernel's if rows are codes. Codes of a patch are made once for all windows
- * that have them. */
+/* Words are packed into rows directly if every group, and every tap of a patch, begins with a word;
+ * words of fewer bits than the kernel's only if rows are codes. Codes of patches are unpacked once
+ * for all windows. */
 static void plan_input(struct call *c)
 {
     const struct bs_layer *l = c->layer;
@@ -85,7 +87,7 @@ static void plan_input(struct call *c)
     c->tap_bytes = c->from_words ? words / l->groups : l->in_channels;
 }
 
-/* Grid lines that `rows` output rows read. */
+/* Returns the packed lines that `rows` output rows read. */
 static size_t grid_lines(const struct call *c, size_t rows)
 {
     const struct bs_layer *l = c->layer;
@@ -96,7 +98,7 @@ static size_t grid_lines(const struct call *c, size_t rows)
     return plus(plus(times(rows - 1, l->stride_h), times(l->kernel_h - 1, l->dilation_h)), 1);
 }
 
-/* A line of another layout is staged once: as many are kept as a window reaches over. */
+/* A line of another layout is staged once; as many are kept as the window is high. */
 static void plan_staging(struct call *c)
 {
     const struct bs_layer *l = c->layer;
@@ -112,7 +114,7 @@ static void plan_staging(struct call *c)
     c->patch_bytes = aligned(plus(c->pixel_codes, 64));
 }
 
-/* As many rows as stay in the nearest cache, of all tiles if nothing speaks for fewer. */
+/* Chooses a strip of rows that stays in the first cache, with all tiles if they fit. */
 static void plan_strips(struct call *c, size_t pixels)
 {
     const struct bs_layer *l = c->layer;
@@ -138,7 +140,7 @@ static void plan_strips(struct call *c, size_t pixels)
     }
 }
 
-/* A pair may lie in two lines if these are of odd width. */
+/* Pairs span two lines if lines have an odd width. */
 static void plan_ends(struct call *c)
 {
     const struct bs_layer *l = c->layer;
@@ -149,7 +151,7 @@ static void plan_ends(struct call *c)
         c->end_bytes = times(pixels, c->pixel_bytes);
 }
 
-/* One task's scratch, after everything else is planned. */
+/* Plans the scratch of one task, after everything else. */
 static size_t scratch_bytes(const struct call *c)
 {
     const size_t strip = plus(c->strip_bytes, c->results_bytes);
@@ -202,14 +204,13 @@ static void plan_arena(struct call *c, size_t threads)
     c->arena_bytes = plus(c->private_bytes, plus(c->codes_bytes, c->offsets_bytes));
 }
 
-/* Bytes of images of `shape`, whose elements of a pixel take `pixel` bytes. */
+/* Returns the bytes of images of `shape` with `pixel` bytes a pixel. */
 static size_t image_bytes(struct bs_shape shape, size_t pixel)
 {
     return times(times(shape.batch, times(shape.height, shape.width)), pixel);
 }
 
-/* Whether no memory could hold the arena, or what is read and written: then no offset below is what
- * it should be. */
+/* Returns whether the arena, input or output exceed any object: then offsets have overflowed. */
 static int too_large(const struct call *c)
 {
     const struct bs_layer *l = c->layer;
@@ -245,7 +246,7 @@ static int plan(struct call *c, const struct bs_layer *layer, struct bs_shape in
     return too_large(c) ? BS_ARENA : BS_OK;
 }
 
-/* How far the segments lie from the first. */
+/* Computes the offsets of segments from the first. */
 static void set_offsets(struct call *c)
 {
     const struct bs_layer *l = c->layer;
@@ -304,7 +305,7 @@ static struct scratch scratch_of(const struct call *c, size_t slot)
     return s;
 }
 
-/* Where part i of n of 0..count begins, in whole units. */
+/* Returns the begin of part i when 0..count is split in n parts of whole units. */
 static size_t unit_part(size_t count, size_t unit, size_t i, size_t n)
 {
     return least(part(ceiling(count, unit), i, n) * unit, count);
@@ -329,7 +330,7 @@ static void pair_task(void *argument, size_t slot)
     bs_pair_lines(c, view_of(c, 0, 0), from, to, c->grid_h);
 }
 
-/* How many of n slots share the columns, so that the fullest slot has least to do. */
+/* Returns how many of n slots share the columns, so that the busiest slot has the least work. */
 static size_t column_slots(const struct call *c)
 {
     const size_t units = ceiling(c->out.height * c->out.width, c->layer->kernel->rows);

@@ -1,9 +1,11 @@
-/* Activations of any layout as rows of the microkernel. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Packing of activations of any layout to rows of the microkernel. */
 #include "bs_call.h"
 
 #include <string.h>
 
-/* A line of the group, copied to where its codes lie channels last. */
+/* Copies a line of the group to channels last. */
 static struct line stage_channels_first(const struct call *c, size_t y, uint8_t *to)
 {
     const size_t channels = c->layer->in_channels, width = c->in.width,
@@ -32,7 +34,7 @@ static struct line stage_packed(const struct call *c, size_t y, uint8_t *to)
     return line;
 }
 
-/* A line of the input as it lies. */
+/* Returns a line of the input in place. */
 static struct line plain_line(const struct call *c, size_t y)
 {
     const size_t line = c->in.width * c->in_pixel, before = c->group * c->tap_bytes;
@@ -58,8 +60,7 @@ static struct line input_line(const struct call *c, size_t y, const struct scrat
     return held->line;
 }
 
-/* Whether words of pixels lie beside each other, as their rows do, and no sums are wanted: they are
- * one long row. */
+/* Returns whether pixels are one long row: words and rows without gaps, and no terms wanted. */
 static int are_one_row(const struct call *c, struct line in)
 {
     const struct bs_kernel *k = c->layer->kernel;
@@ -68,7 +69,7 @@ static int are_one_row(const struct call *c, struct line in)
         && in.apart * 8 == c->pixel_codes * k->act_bits;
 }
 
-/* Rows of codes from words, and their sums. */
+/* Unpacks words to rows of codes, and computes their terms. */
 static __attribute__((noinline)) void expand_rows(
     const struct call *c,
     size_t count,
@@ -98,8 +99,7 @@ static __attribute__((noinline)) void expand_rows(
     }
 }
 
-/* Rows of `count` pixels, or patches, of a line, and their sums, the first of which is at `place`.
- */
+/* Packs `count` pixels, or patches, of a line; their terms go to `place` and the next. */
 static void pack_pixels(
     const struct call *c, struct view view, size_t place, size_t count, struct line in, uint8_t *to)
 {
@@ -131,7 +131,7 @@ static void pack_pixels(
             affines);
 }
 
-/* A pixel of padding, packed: its sums go to place 0 of the view. */
+/* Packs a pixel of padding; its terms go to place 0 of the view. */
 void bs_pack_padding(const struct call *c, struct view view, const struct scratch *s)
 {
     const struct bs_layer *l = c->layer;
@@ -164,7 +164,7 @@ static void pad_pixels(
     }
 }
 
-/* Grid line y, of which each pixel is one of the input or padding. */
+/* Packs line y, whose pixels are the input's or padding. */
 static void pack_line(
     const struct call *c, struct view view, size_t y, const struct scratch *s, const int32_t *sums)
 {
@@ -203,8 +203,8 @@ static void pack_line(
     pad_pixels(c, view, line, to, c->grid_w, s, sums);
 }
 
-/* Puts the pixel that is computed beside each pixel of a line into its bytes. Those that its last
- * output reads are kept behind it as they were.
+/* Pairs each pixel of a line with the pixel that is computed with it. The last window is copied
+ * behind the line before.
  */
 static void pair_pixels(const struct call *c, struct view view, size_t y)
 {
@@ -223,7 +223,7 @@ void bs_pair_lines(const struct call *c, struct view view, size_t from, size_t t
         c->layer->kernel->pair_rows(2, 1, c->end_bytes, line + c->end_at, apart);
 }
 
-/* Taps on padding, as lines have them. */
+/* Returns a line of padding. */
 static void fill_blank(const struct call *c, size_t taps, uint8_t *to)
 {
     const struct bs_layer *l = c->layer;
@@ -235,8 +235,8 @@ static void fill_blank(const struct call *c, size_t taps, uint8_t *to)
         memset(to, l->pad_code >> word % l->act_bits & 1 ? 0xff : 0, 8);
 }
 
-/* Whole chunks if they can be read: behind a patch is room, and taps are copied from first to last.
- */
+/* Copies a tap in whole chunks if they can be read: a patch has room behind, and taps are copied in
+ * order. */
 static void copy_taps(uint8_t *to, const uint8_t *from, size_t bytes, size_t readable)
 {
     enum { CHUNK = 16 };
@@ -248,7 +248,7 @@ static void copy_taps(uint8_t *to, const uint8_t *from, size_t bytes, size_t rea
         memcpy(to + i, from + i, CHUNK);
 }
 
-/* Codes of the taps of a kernel row that pixel x of the output reads, into its patch. */
+/* Copies the taps of a kernel row that output x reads into its patch. */
 static void gather_taps(const struct call *c, struct line in, size_t x, uint8_t *to)
 {
     const struct bs_layer *l = c->layer;

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Arithmetic of epilogues in portable C: floats as the bits they have. Not for callers. */
 #ifndef BS_PLAIN_H
 #define BS_PLAIN_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 #define _POSIX_C_SOURCE 200809L
 
 #include "bs_pool.h"
@@ -19,6 +21,10 @@
  * be waited for that slept through it. */
 enum { INSIDE = 0x7fff, STOP = 0x8000, TURN = 0x10000, THREADS_MAX = INSIDE };
 #define TURNS (~(unsigned)(INSIDE | STOP))
+
+/* Each emitted layer and network has a copy of this file. In a program with several of them the
+ * linker keeps one definition, so that they can share a pool. */
+#define SHARED __attribute__((weak))
 
 enum { SPIN_NANOSECONDS = 100000, PAUSES = 256 };
 
@@ -222,7 +228,7 @@ static bool make_locks(struct pool *pool)
     return false;
 }
 
-struct bs_pool *bs_pool_create(size_t threads)
+SHARED struct bs_pool *bs_pool_create(size_t threads)
 {
     if (threads == 0 || threads > THREADS_MAX)
         return NULL;
@@ -246,7 +252,7 @@ struct bs_pool *bs_pool_create(size_t threads)
     return &pool->shared;
 }
 
-void bs_pool_destroy(struct bs_pool *shared)
+SHARED void bs_pool_destroy(struct bs_pool *shared)
 {
     struct pool *pool = (struct pool *)shared;
     if (!pool)

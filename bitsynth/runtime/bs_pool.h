@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* A pool of threads for loops of microseconds: made once, passed to every layer. */
 #ifndef BS_POOL_H
 #define BS_POOL_H

@@ -1,5 +1,6 @@
-/* Sums of products for plain C: weights times planes, in float64 or modulo 2**32. Not for callers.
- */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Internal to plain C of networks: sums of products, in float64 or modulo 2**32. */
 #ifndef BS_PRODUCT_H
 #define BS_PRODUCT_H
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Real numbers in float64, and the floats of files: the same bits on every host. Not for callers.
  * Every operation is rounded once. */
 #ifndef BS_REAL_H

@@ -1,4 +1,6 @@
-/* A second tensor that is added to values before they become results. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* The residual, a second tensor that is added to values before the epilogue. */
 #include "bs_call.h"
 
 #include <string.h>
@@ -17,7 +19,7 @@ int bs_set_tensors(struct call *c, const struct bs_tensors *tensors, void *arena
     return !c->packs_only && (missing || superfluous) ? BS_RESIDUAL : BS_OK;
 }
 
-/* The element of a tensor of the output's shape, channels last, that a strip begins with. */
+/* Returns the first element of a strip in a tensor of the output's shape, channels last. */
 static size_t element_of(const struct call *c, struct strip strip)
 {
     const struct bs_layer *l = c->layer;
@@ -52,8 +54,7 @@ static void add_columns(
         sums_apart);
 }
 
-/* The columns that fill no unit, row by row: behind them are the elements of other pixels, or none.
- */
+/* Adds the residual to columns of a partial unit, row by row: elements of other pixels follow. */
 static void add_tail(
     const struct call *c, struct strip strip, int32_t *sums, const uint8_t *elements, size_t apart)
 {

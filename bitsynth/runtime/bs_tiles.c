@@ -1,11 +1,11 @@
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
 /* Tiles of the microkernel over the pixels and channels of a layer. */
 #include "bs_call.h"
 
 #include <string.h>
 
-/* Adds sums of the pixels at `taps` taps, `apart` from each other, to those of `count` output
- * pixels.
- */
+/* Adds the terms of pixels at `taps` taps, `apart` from each other, to those of `count` outputs. */
 static void add_taps(
     size_t taps, size_t apart, size_t stride, size_t count, const uint32_t *from, uint32_t *to)
 {
@@ -19,7 +19,7 @@ static void add_taps(
             to[i] += from[i * stride];
 }
 
-/* The same of a row of taps, some of which are on padding. */
+/* Adds the terms of a row of taps, some of which are on padding. */
 static void add_inside(
     const struct call *c,
     const uint32_t *sums,
@@ -37,7 +37,7 @@ static void add_inside(
         }
 }
 
-/* Sums of the terms of codes that `count` output pixels of a line see, modulo 2^32. */
+/* Sums the terms of the pixels in the windows of `count` outputs of a line, modulo 2^32. */
 static void sum_line(
     const struct call *c,
     const int32_t *terms,
@@ -66,14 +66,14 @@ static void sum_line(
         }
 }
 
-/* Terms of rows as the layer's weights want them: the kernel's are multiples of 1 << row_shift. */
+/* Converts the kernel's terms, multiples of 1 << row_shift, to those of the layer's weights. */
 static void scale_terms(const struct bs_layer *l, size_t count, int32_t *terms)
 {
     for (size_t i = 0; i < count; ++i)
         terms[i] = (terms[i] >> l->row_shift) * l->row_factor;
 }
 
-/* The row terms of pixels from..to. */
+/* Computes the row terms of pixels from..to. */
 static void sum_block(
     const struct call *c,
     struct view view,
@@ -97,7 +97,7 @@ static void sum_block(
         scale_terms(c->layer, to - from, s->term);
 }
 
-/* Where each tap of output pixel (oy, ox) lies, in the image or on the pixel of padding. */
+/* Computes the address of each tap of output (oy, ox), in the image or the pixel of padding. */
 static void point_inside(
     const struct call *c,
     struct view view,
@@ -115,8 +115,8 @@ static void point_inside(
     }
 }
 
-/* Where the first segment of `rows` pixels from p on lies; rows of the tile beyond them read the
- * last one again. A pair whose first pixel is the last of its line lies behind that. */
+/* Computes the addresses of the first segment of `rows` pixels from p on; the tile's further rows
+ * repeat the last. A pair whose first pixel ends its line is read from the copy behind the line. */
 static void point_pixels(
     const struct call *c, struct view view, size_t p, size_t rows, const uint8_t **to)
 {
@@ -145,8 +145,7 @@ static void point_pixels(
         to[row] = to[rows - 1];
 }
 
-/* Pointers so many bytes behind others; four at a time, since an in-order processor waits for each
- * that it has just read. */
+/* Adds an offset to pointers, four at a time: an in-order processor stalls on a value just read. */
 static void point_behind(
     size_t count, size_t bytes, const uint8_t *const *restrict from, const uint8_t **restrict to)
 {
@@ -162,7 +161,7 @@ static void point_behind(
         to[i] = from[i] + bytes;
 }
 
-/* Where the segments of those pixels lie. */
+/* Computes the addresses of all segments of the pixels. */
 static void point_rows(
     const struct call *c, struct view view, size_t p, size_t rows, const struct scratch *s)
 {
@@ -179,9 +178,7 @@ static void point_rows(
         point_behind(all, c->segment_offsets[i], s->pointers, s->pointers + i * all);
 }
 
-/* Tiles first..end of the columns: the sums of each go to `to` and as many columns on, rows `apart`
- * from each other.
- */
+/* Computes tiles first..end of the columns into `to`, rows `apart` from each other. */
 static void run_tiles(
     const struct call *c,
     size_t first,
@@ -206,8 +203,8 @@ static void run_tiles(
         apart);
 }
 
-/* A tile whose sums are the results: to their place, or there by way of the strip if it has more
- * rows or columns than the output. */
+/* Computes a tile whose accumulators are the results, in place; by way of the strip if the tile has
+ * more rows or columns than the output. */
 static void store_tile(
     const struct call *c, struct strip strip, size_t number, const struct scratch *s)
 {
@@ -223,7 +220,7 @@ static void store_tile(
     bs_finish(c, strip, s);
 }
 
-/* Pixels of a strip and tiles first..end of the columns. */
+/* Computes the pixels of a strip, tiles first..end of the columns. */
 static void run_strip(
     const struct call *c,
     struct view view,
@@ -249,7 +246,7 @@ static void run_strip(
         bs_finish(c, strip, s);
 }
 
-/* What taps on padding add to results of pixels from..to and those tiles of columns. */
+/* Adds the corrections of taps on padding to results of pixels from..to and those tiles. */
 static void pad_results(
     const struct call *c, size_t from, size_t to, size_t tile_from, size_t tile_to)
 {
@@ -261,7 +258,7 @@ static void pad_results(
     bs_pad_sums(c, all, columns, sums, l->groups * l->out_channels);
 }
 
-/* Pixels from..to and tiles of columns tile_from..tile_to, strip by strip. */
+/* Computes pixels from..to and tiles tile_from..tile_to, strip by strip. */
 static void run_block(
     const struct call *c,
     struct view view,

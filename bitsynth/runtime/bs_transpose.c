@@ -1,4 +1,6 @@
-/* Channels first to channels last, and back. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Transposition of matrices: channels first to channels last, and back. */
 #include "bs_call.h"
 
 #include <string.h>
@@ -14,7 +16,7 @@ typedef uint8_t bytes __attribute__((vector_size(BLOCK)));
 #define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, (bytes){__VA_ARGS__})
 #endif
 
-/* Row by row the bytes of both halves of a block in turn: four times makes it its transpose. */
+/* Interleaves the bytes of both halves of a block, row by row; four times transposes it. */
 static inline __attribute__((always_inline)) void interleave_halves(const bytes *rows, bytes *to)
 {
     for (size_t i = 0; i < BLOCK / 2; ++i) {

@@ -1,7 +1,9 @@
-/* From the microkernel's sums to sums of values. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Conversion of accumulators to values: factor, addends, shift, and corrections of padding. */
 #include "bs_call.h"
 
-/* Taps of one dimension that see the image: from..to. */
+/* Taps of one dimension that lie in the image: from..to. */
 struct taps {
     size_t from, to;
 };
@@ -19,13 +21,13 @@ static struct taps seen(size_t at, size_t pad, size_t size, size_t taps, size_t 
     return some;
 }
 
-/* Output pixels of a line whose taps see the same of the image. */
+/* Output pixels of a line with the same taps in the image. */
 struct run {
     size_t pixels;
     struct taps y, x;
 };
 
-/* Output pixels of one line, all of whose taps see the image: from..to. */
+/* Computes the output pixels of a line all of whose taps lie in the image: from..to. */
 static struct taps inner(const struct call *c)
 {
     const struct bs_layer *l = c->layer;
@@ -36,7 +38,7 @@ static struct taps inner(const struct call *c)
     return some;
 }
 
-/* The run from output pixel (oy, ox) on, of `most` pixels at the most; `middle` is `inner`. */
+/* Returns the run from output (oy, ox) on, at most `most` pixels; `middle` is from `inner`. */
 static struct run run_from(
     const struct call *c, struct taps middle, size_t oy, size_t ox, size_t most)
 {
@@ -54,8 +56,7 @@ static int sees_all(const struct call *c, const struct run *run)
     return run->y.to - run->y.from == l->kernel_h && run->x.to - run->x.from == l->kernel_w;
 }
 
-/* What the taps of those pixels on padding add, if padding has no code of value 0: all of them but
- * those in the image. */
+/* Returns the correction of the pixels' taps on padding, if padding has no code of value 0. */
 static void pad_run(
     const struct call *c,
     const struct run *run,
@@ -78,8 +79,8 @@ static void pad_run(
         }
 }
 
-/* Values of sums that have their columns' terms and whose factor is 1, to another place. Unsigned
- * arithmetic may wrap, values do not. */
+/* Converts accumulators of factor 1 that include their column's number to values at another place.
+ * Unsigned arithmetic may wrap, values do not. */
 static void shift_sums(
     size_t rows,
     size_t columns,
@@ -116,7 +117,7 @@ static void scale_sums(
         to[j] = (int32_t)(factor * (uint32_t)sums[j] + addend + (uint32_t)more[j]) >> shift;
 }
 
-/* Values of sums of pixels, but for taps on padding if `shift` is not the layer's. */
+/* Converts accumulators to values, without taps on padding if `shift` is not the layer's. */
 static void make_pixels(
     const struct call *c,
     struct strip strip,

@@ -1,4 +1,6 @@
-/* 64 codes, a byte each, and their words, one a bit. Not for callers. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Internal to the runtime: packing of 64 codes, a byte each, to words, one for each bit. */
 #ifndef BS_WORD_H
 #define BS_WORD_H
 
@@ -14,7 +16,7 @@ static const bs_four bs_places = {0, 1, 2, 3};
 
 #define BS_REPEATED(x) ((bs_four){x, x, x, x})
 
-/* All bits that one of the four has. */
+/* Returns the bitwise or of the four words. */
 static inline uint64_t bs_any_of(const bs_four *x)
 {
     bs_two low, high;
@@ -24,8 +26,8 @@ static inline uint64_t bs_any_of(const bs_four *x)
     return low[0] | low[1];
 }
 
-/* Words of 64 codes, the last 32 apart: bit q of byte b of a word is that of code 8 q + b.
- * Four bits of codes go at a time: those of the last 32 lie above those of the first. */
+/* Packs 64 codes, the last 32 given apart: bit q of byte b of a word is that of code 8 q + b. Four
+ * bits of a code are packed at a time, those of the last 32 codes above those of the first. */
 static inline __attribute__((always_inline)) void bs_gather_word(
     size_t bits, const uint8_t *codes, const uint8_t *last, uint64_t *words)
 {
@@ -43,7 +45,7 @@ static inline __attribute__((always_inline)) void bs_gather_word(
     }
 }
 
-/* The same backwards. */
+/* Unpacks the words to 64 codes. */
 static inline __attribute__((always_inline)) void bs_expand_word(
     size_t bits, const uint64_t *words, uint8_t *codes, uint8_t *last)
 {
@@ -74,7 +76,7 @@ static inline __attribute__((always_inline)) void bs_expand_words(
         bs_expand_word(bits, words, codes, codes + 32);
 }
 
-/* Loops over few bits are straight lines if their number is known. */
+/* Calls a function with a constant number of bits, so that compilers unroll its loops. */
 #define BS_BY_BITS(function, bits, ...) \
     switch (bits) { \
     case 1: \

@@ -1,4 +1,6 @@
-/* Codes of pixels as bits, 64 channels a word. */
+/* SPDX-FileCopyrightText: 2026 the bitsynth authors */
+/* SPDX-License-Identifier: MIT */
+/* Packing of codes to words, one bit of 64 channels each, and unpacking. */
 #include "bs_word.h"
 
 size_t bs_packed_words(size_t bits, size_t channels)
@@ -6,34 +8,34 @@ size_t bs_packed_words(size_t bits, size_t channels)
     return times(ceiling(channels, 64), bits);
 }
 
-/* Pixels that have some channels beyond whole words: how many of those, and how far codes and words
- * of a pixel lie from the next's. */
+/* Pixels with channels beyond whole words: the number of these, and distances of codes and words.
+ */
 struct rests {
     size_t channels, apart, words_apart;
 };
 
-/* How many pixels' channels are 64 together, or nearly. */
+/* Returns how many pixels have up to 64 channels together. */
 static inline size_t pixels_of_word(size_t channels)
 {
     return channels > 32 ? 1 : channels > 16 ? 2 : channels > 8 ? 4 : 8;
 }
 
-/* The bits of a word that fewer than 64 channels have. */
+/* Returns the bits of a word that belong to `channels` channels. */
 static inline uint64_t bits_of(size_t channels)
 {
     const uint64_t some = bs_low_bits & ~(UINT64_MAX << channels % 8 * 8);
     return bs_low_bits * ((1U << channels / 8) - 1) | some << channels / 8;
 }
 
-/* Whether halves of 64 codes are those of so many of the `pixels`, `second` bytes apart, as they
- * lie there: what is behind a pixel's channels is the next's, before its turn. */
+/* Returns whether the halves of 64 codes can be read from the `pixels` in place, `second` bytes
+ * apart: a pixel's codes are followed by those of the next. */
 static inline int lie_as_halves(size_t several, struct rests r, size_t pixels, size_t second)
 {
     return (pixels - 1) * r.apart + r.channels >= second + 32
         && (several <= 2 || r.apart * several == 64);
 }
 
-/* Codes of a pixel, without a call if they are as many as other pixels' of a word. */
+/* Copies the codes of a pixel, inline for the usual number. */
 static inline void copy_rest(uint8_t *to, const uint8_t *from, size_t channels)
 {
     if (channels == 8)
@@ -46,8 +48,7 @@ static inline void copy_rest(uint8_t *to, const uint8_t *from, size_t channels)
         memcpy(to, from, channels);
 }
 
-/* Words of `count` pixels from those that they have together, of which each has `width` bits of
- * every byte. */
+/* Splits common words of `count` pixels, `width` bits of every byte each, into words of a pixel. */
 static inline __attribute__((always_inline)) void part_words(
     size_t bits,
     size_t count,
@@ -62,7 +63,7 @@ static inline __attribute__((always_inline)) void part_words(
             words[i * r.words_apart + bit] = joined[bit] >> width * i & those;
 }
 
-/* The same backwards. */
+/* Merges words of `count` pixels into common words. */
 static inline __attribute__((always_inline)) void join_words(
     size_t bits,
     size_t count,
@@ -127,7 +128,7 @@ static inline __attribute__((always_inline)) void expand_rests(
     }
 }
 
-/* Pixels of whole words, one behind the other, are one of many channels. */
+/* Pixels of whole words without gaps are one pixel of many channels. */
 void bs_pack_each(
     size_t bits,
     size_t channels,
@@ -194,7 +195,7 @@ void bs_pack_pixels(const struct call *c, size_t from, size_t to)
         (uint64_t *)(void *)c->output + first * words);
 }
 
-/* Eight channels from 8 * eighth on, a code a byte. */
+/* Unpacks eight channels from 8 * eighth on, a code a byte. */
 static uint64_t eight_codes(size_t bits, const uint64_t *words, size_t eighth)
 {
     uint64_t codes = 0;

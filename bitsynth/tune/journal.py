@@ -14,7 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import locked, read_file, unwritable
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 
 ADVICE = "name another file with --study"
 _MOST_BYTES = 1 << 30

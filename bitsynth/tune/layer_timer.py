@@ -11,7 +11,7 @@ from bitsynth.bench.sampling import sample_calls
 from bitsynth.errors import Refuted
 from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.tune.measurer import Timing
 from bitsynth.tune.operands import TaskOperands
 

@@ -8,7 +8,7 @@ from bitsynth.host.facts import here
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers.planning import default_of
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.progress import Progress
 from bitsynth.tune.loop import tune
 from bitsynth.tune.outcome import TuningRun, best_record, compiler, store_record, study_file

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bitsynth.layers import Conv2d
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 
 
 class TaskOperands:

@@ -10,8 +10,7 @@ from bitsynth import paths
 from bitsynth.host.facts import Facts
 from bitsynth.isa.load import load
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned.files import store
-from bitsynth.layers.tuned.record import TuningRecord, TuningTask
+from bitsynth.layers.tuned import TuningRecord, TuningTask, store
 from bitsynth.toolchain.compiler import preferred
 from bitsynth.tune.loop import TuningResult
 

@@ -9,7 +9,7 @@ import msgspec
 
 from bitsynth.errors import Refuted
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.processes.child import TooLate
 from bitsynth.processes.worker import Worker, WorkerEnded, command_of
 from bitsynth.tune.measurer import Timing, TrialFailed

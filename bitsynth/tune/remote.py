@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bitsynth.device import Device, Facts
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.progress import Progress
 from bitsynth.tune.board_measurer import BoardMeasurer, default_work
 from bitsynth.tune.boards import Boards

@@ -12,8 +12,7 @@ from bitsynth.layers.candidates import Candidate, Fits, cpu_for
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.planning import ranked
 from bitsynth.layers.schedule import LayerSchedule, gathers
-from bitsynth.layers.tuned.find import known_for
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask, find_tuned
 
 Params = dict[str, Any]
 BLOCKS = (0, 32, 64, 128, 256, 512, 1024)
@@ -124,7 +123,7 @@ def space(task: TuningTask, fits: Fits | None = None, cpu: str = "") -> Space:
         " ".join([*sorted(x.entry.kernel.digest[:12] for x in kernels.values()), str(priors[0])]),
     )
     default, *others = priors
-    tuned = (known.schedule for known, _ in known_for(task) if found.proposes(known.schedule))
+    tuned = (known.schedule for known, _ in find_tuned(task) if found.proposes(known.schedule))
     return replace(found, priors=tuple(dict.fromkeys([default, *tuned, *others])))
 
 

@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.tune import journal
 from bitsynth.tune.measurer import Timing
 from bitsynth.tune.space import Space

@@ -13,7 +13,7 @@ import msgspec
 
 from bitsynth.errors import BitsynthError, Refuted
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.processes.worker import answering
 from bitsynth.tune.layer_timer import LayerTimer
 

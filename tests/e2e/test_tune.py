@@ -20,7 +20,7 @@ from bitsynth.isa import load
 from bitsynth.layers import Conv2d
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import default_of
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.store import kernels
 from bitsynth.toolchain.compiler import preferred
 from bitsynth.tune.layer_timer import LayerTimer

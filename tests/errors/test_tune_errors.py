@@ -13,7 +13,7 @@ from optuna.storages.journal import JournalFileBackend
 from bitsynth import paths
 from bitsynth.host import placement
 from bitsynth.host.facts import Facts
-from bitsynth.layers.tuned import files as tuned_files
+from bitsynth.layers import tuned
 from bitsynth.tune import local
 from bitsynth.tune.measurer import Timing
 
@@ -144,7 +144,7 @@ def test_results_that_are_broken_are_told_of_and_replaced(ended, monkeypatch):
         assert line.startswith(f"warning: {path} has no tuned schedules of this version (Object missing required field")
     assert kept.endswith(f"; it is kept as {path}.damaged")
     assert Path(f"{path}.damaged").read_text() == "{}"
-    assert len(tuned_files.read(path)) == 1
+    assert len(tuned.read(path)) == 1
 
 
 class Pretended:

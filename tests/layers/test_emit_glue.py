@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from bitsynth import SpecError, runtime, toolchain
 from bitsynth.cli import main
 from bitsynth.cli.glue_text import glue_of
+from bitsynth.emit.glue import glue_program_source
 from bitsynth.emit.glue_abi import ARRAYS, ENUMS, INPUTS, NUMBERS
-from bitsynth.emit.glue_programs import program_source
 from bitsynth.emit.lines import WIDTH
 from bitsynth.emit.runtime_files import glue_call_source, glue_files, runtime_files
 from bitsynth.errors import ToolError
@@ -50,7 +50,17 @@ def selftest(files, name):
 
 def sources(name, **threads):
     """The C of glue on an instruction set, and what runs it by numbers."""
-    return {**glue_files(**threads), **glue_call_source(), **program_source(programs(name))}
+    return {**glue_files(**threads), **glue_call_source(), **glue_program_source(programs(name))}
+
+
+def test_the_header_names_the_command():
+    """Which makes the same layer."""
+    for layer in LAYERS.values():
+        files = layer.files("made")
+        said = " ".join(files["made.h"].replace("\n *", " ").split())
+        found = re.search(r'command bitsynth emit-glue "(.*)" --isa (\w+) --name made -o made', said)
+        assert found is not None
+        assert glue_of(found[1], found[2]).files("made") == files
 
 
 @pytest.mark.parametrize("case", LAYERS)
@@ -197,7 +207,7 @@ def emit(*words, **name):
     [
         ('MaxPool2d(70, 2, 3, padding=1, layout="packed")', LAYERS["words"]),
         ("Add(5, Quantization(2, 0.3), Quantization(3), out=Quantization(2, 0.9))", LAYERS["two inputs"]),
-        ("Concatenate([(3, 2), (2, Quantization(4, 0.1))], 2)", LAYERS["tables"]),
+        ("Concatenate([(3, 2), (2, Quantization(4, 0.1))], 2)", Concatenate([(3, 2), (2, Q(4, 0.1))], 2)),
     ],
 )
 def test_the_command_writes_what_python_gives(text, layer, tmp_path, capsys):

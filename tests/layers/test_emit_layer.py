@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import zipfile
@@ -116,7 +117,7 @@ int main(void) { return left_missing_feature() || right_missing_feature() ? 77 :
 
 @pytest.mark.slow
 def test_two_layers_in_one_program(tmp_path):
-    """Each with a kernel and a runtime of its own, though both are called alike; the pool is of both."""
+    """Each with a kernel and a runtime of its own, though both are called alike; the linker keeps one pool."""
     layer = Conv2d(np.ones((4, 8, 1, 1), int), 2, 1, isa=HERE)
     compiler = toolchain.compilers(load.load(HERE))[0]
     command = [*compiler.command, *layer.kernel.needs.cc_flags, "-std=c11", "-Wall", "-Wextra", "-Werror"]
@@ -124,7 +125,6 @@ def test_two_layers_in_one_program(tmp_path):
         layer.emit(tmp_path / name, name)
     (tmp_path / "both.c").write_text(BOTH)
     sources = [p for p in tmp_path.glob("*/*.c") if p.name != "main.c" and not p.stem.endswith("selftest")]
-    sources = [p for p in sources if p.name != "bs_pool.c" or p.parent.name == "left"]
     linked = [
         "-iquote",
         tmp_path / "left",
@@ -201,6 +201,19 @@ def test_the_command_writes_what_python_gives(weights, tmp_path, capsys):
         layer = Conv2d(WEIGHT, 2, 1, padding=(1, 0), stride=2, epilogue=Thresholds(arrays["thresholds"]))
     assert {p.name: p.read_text() for p in (tmp_path / "c").iterdir()} == layer.files("conv1")
     assert sorted(said["files"]) == sorted(str(tmp_path / "c" / name) for name in layer.files("conv1"))
+
+
+def test_the_header_names_the_command(weights, tmp_path, capsys):
+    """That command writes the same files; a layer with a schedule of its own has none."""
+    layer = Conv2d(WEIGHT, 2, 1, padding=(1, 0), stride=2, isa="avx2", cpu="zen5", layout="NCHW", image=(9, 8))
+    header = " ".join(layer.files("conv1")["conv1.h"].replace("\n *", " ").split())
+    found = re.search(r"command (bitsynth emit-layer WEIGHTS.npz .* -o conv1)", header)
+    assert found is not None
+    words = found[1].replace("WEIGHTS.npz", str(weights(weight=WEIGHT))).split()[1:]
+    assert main([*words[:-1], str(tmp_path / "c")]) == 0
+    assert {p.name: p.read_text() for p in (tmp_path / "c").iterdir()} == layer.files("conv1")
+    given = Conv2d(WEIGHT, 2, 1, isa="avx2", schedule=layer.schedule)
+    assert "emit-layer" not in given.files("conv1")["conv1.h"]
 
 
 def test_the_command_takes_a_residual(weights, tmp_path, capsys):

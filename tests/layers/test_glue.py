@@ -31,7 +31,7 @@ from bitsynth.layers.glue import (
     Quantize,
     QuantizeImage,
     Resize,
-    library,
+    programs,
 )
 
 Q: Any = Quantization
@@ -52,7 +52,7 @@ def test_c_gives_what_numpy_does(case):
 @pytest.mark.parametrize("isa", ["avx2", "avx512", "neon", "armv7_neon"])
 def test_c_gives_what_numpy_does_on_every_architecture(isa, skip_isa):
     try:
-        library.library(isa)
+        programs.library(isa)
     except bitsynth.ToolError as why:
         skip_isa(isa, str(why))
 

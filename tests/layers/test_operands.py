@@ -5,7 +5,7 @@ import pytest
 from cases import convolution
 
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.tune.operands import TaskOperands
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bitsynth.errors import SpecError
-from bitsynth.layers import Conv2d, methods
+from bitsynth.layers import Conv2d, planning
 from bitsynth.layers.candidates import candidates
 from bitsynth.layers.cost import Estimate
 from bitsynth.layers.geometry import Geometry
@@ -86,4 +86,4 @@ def test_loops_of_two_steps_ask_for_nothing():
     first = Estimate(found, made, "direct", 4, "a53")
     assert first._waited(0.0, 1000.0) == 1000.0
     products = [x for x in ranked(made, "neon", cpu="a53") if x.candidate.method == "multiply"]
-    assert methods.fewest_predicted(products).schedule.columns_first
+    assert planning.choose_by_prediction(products).schedule.columns_first

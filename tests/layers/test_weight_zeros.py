@@ -16,7 +16,7 @@ from bitsynth.layers import pack_words, weight_zeros
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.weight_zeros import plain_product, row_scale
-from bitsynth.layers.widening import problem
+from bitsynth.layers.widening import find_problem
 from bitsynth.proof import encodings
 from bitsynth.spec.matmul import INT32_MAX, Affine, Encoding, MatmulOperand, MatmulSpec, affine
 from bitsynth.toolchain import compile_for
@@ -45,7 +45,9 @@ WIDER = [machine(isa, METHODS[isa], 4, 4, wgt="unsigned", zero=7, operands="8x8"
 def is_computed(case):
     """Whether the wider operands, if there are any, compute the layer."""
     m, window = case.machine, Geometry(64, 64, 1, (3, 3), (1, 1), (1,) * 4, (1, 1))
-    return not m.operands or problem(LayerSpec(m.act, m.wgt, window, zero_point=case.zero_point), m.operands) is None
+    return (
+        not m.operands or find_problem(LayerSpec(m.act, m.wgt, window, zero_point=case.zero_point), m.operands) is None
+    )
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])

@@ -12,7 +12,7 @@ from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import default_schedule
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import MOST_ZERO_POINT, LayerSpec
-from bitsynth.layers.widening import problem, widened, widenings
+from bitsynth.layers.widening import find_problem, list_widenings, widen_operands
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 FORMS = (
@@ -40,7 +40,7 @@ WINDOW, DEEP = (Geometry(channels, 64, 1, (3, 3), (1, 1), (1,) * 4, (1, 1)) for 
 def is_computed(case):
     """Whether the wider operands compute the layer: a code stands for the zero point with both, or with neither."""
     m = case.machine
-    return problem(LayerSpec(m.act, m.wgt, WINDOW, zero_point=case.zero_point), m.operands) is None
+    return find_problem(LayerSpec(m.act, m.wgt, WINDOW, zero_point=case.zero_point), m.operands) is None
 
 
 def layer(act_bits, w_bits, act="unsigned", wgt="signed", **options):
@@ -75,7 +75,7 @@ def test_many_layers(skip_isa, isa):
 @pytest.mark.parametrize("wgt", ["unsigned", "signed", "bipolar"])
 def test_wider_operands_hold_the_same_values(act, wgt):
     for spec in (layer(a, w, act, wgt, zero_point=z) for a in (2, 4, 8) for w in (1, 4, 8) for z in (0, 1)):
-        for operands, wide in widenings(spec):
+        for operands, wide in list_widenings(spec):
             values = [spec.act.value(code) - spec.zero_point for code in spec.act.codes]
             assert [wide.act.value(code) - wide.zero_point for code in spec.act.codes] == values
             wide.wgt.encode([spec.wgt.value(code) for code in spec.wgt.codes], operands)
@@ -96,9 +96,9 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_refused(what):
     spec, operands, said = REFUSED[what]
-    assert said in (problem(spec, operands) or "")
+    assert said in (find_problem(spec, operands) or "")
     with pytest.raises(SpecError, match=f"a kernel of {operands} bits computes no layer"):
-        widened(spec, operands)
+        widen_operands(spec, operands)
 
 
 def test_a_layer_that_is_faster_so_is_run_so():

@@ -25,7 +25,7 @@ from bitsynth.graph.operators.rounding import ROUNDINGS
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Integers, Reals
 from bitsynth.layers.glue import AvgPool2d, Lookup, MaxPool2d, Pad2d
-from bitsynth.layers.glue.programs import called
+from bitsynth.layers.glue.programs import list_called
 from bitsynth.network.arena import plan_arena
 from bitsynth.network.certificate import certificate, checker
 from bitsynth.network.certificate.arrays import encode_array
@@ -352,7 +352,7 @@ CALLED = {
 @pytest.mark.parametrize("names", CALLED)
 def test_the_programs_of_glue(names):
     glue = CALLED[names]()
-    assert ", ".join(p.spec.name for p in called("avx512", glue.constants)) == names
+    assert ", ".join(p.spec.name for p in list_called("avx512", glue.constants)) == names
 
 
 def test_real_numbers_that_a_reshape_leaves_in_their_place_have_their_range():

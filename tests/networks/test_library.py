@@ -42,6 +42,30 @@ def test_every_file_is_ours_and_no_line_is_long(files):
     assert max(map(len, lines)) <= WIDTH
 
 
+def test_every_file_has_a_licence(files):
+    """The runtime keeps the project's; what is generated asks for nothing."""
+    names = {
+        name: {line for line in made.splitlines() if "SPDX-License-Identifier" in line} for name, made in files.items()
+    }
+    assert names["bs_layer.c"] == names["bs_pool.h"] == {"/* SPDX-License-Identifier: MIT */"}
+    assert names["net.c"] == names["net_names.h"] == {"/* SPDX-License-Identifier: MIT-0 */"}
+    assert names["CMakeLists.txt"] == {"# SPDX-License-Identifier: MIT-0"}
+    assert all(len(lines) == 1 for lines in names.values())
+
+
+def test_the_header_names_the_command():
+    program, _ = by_hand("avx2")
+    reading = {"batch": 3, "codes": {"bits": 2, "scale": 0.5, "encoding": "signed"}, "fixed": []}
+    made = NetworkText("net", program, plan_arena(program), has_weights_file=True, reading=reading).own()["net.h"]
+    said = " ".join(made.replace("\n *", " ").split())
+    assert (
+        "command bitsynth compile MODEL.onnx --isa avx2 --batch 3 --reference exact --input-bits 2 --input-scale 0.5 "
+        "--input-encoding signed --weights-file --name net -o net" in said
+    )
+    fixed = NetworkText("net", program, plan_arena(program), reading={**reading, "fixed": ["x"]}).own()["net.h"]
+    assert "bitsynth compile" not in fixed
+
+
 def test_names_are_the_networks_own(files):
     for name in ("bs_layer_run", "bs_glue_run", "bs_glue_max_pool", "bs_glue_programs", "bs_pack_codes"):
         assert f"#define {name} net_{name}\n" in files["net_names.h"]
@@ -144,6 +168,25 @@ def test_the_selftest_names_the_step_whose_weights_were_changed(word, step):
     assert selftest(made, {**files, "net_weights.c": changed}) == (1, said)
 
 
+POOL_CALLER = """
+#include "left.h"
+#include "right.h"
+#include <stdlib.h>
+#include <string.h>
+int main(void)
+{
+    struct bs_pool *pool = bs_pool_create(2);
+    const size_t bytes = left_arena_bytes(2);
+    void *arena = malloc(bytes);
+    float *in = calloc(left_input_elements, sizeof *in);
+    float *a = malloc(left_output_elements * sizeof *a), *b = malloc(right_output_elements * sizeof *b);
+    int bad = left_run(in, a, arena, bytes, pool) | right_run(in, b, arena, bytes, pool);
+    bad |= memcmp(a, b, left_output_elements * sizeof *a) != 0;
+    bs_pool_destroy(pool);
+    return bad;
+}
+"""
+
 CALLER = """
 #include "left.h"
 #include "right.h"
@@ -166,6 +209,33 @@ int main()
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(arch() != "x86_64", reason="runs here")
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_objects_of_two_networks_make_one_program(tmp_path, compiler):
+    """Without archives, from which a linker takes a symbol once: every symbol is one network's, but for the pool's."""
+    if not shutil.which(compiler):
+        pytest.skip(f"there is no {compiler}")
+    for name in ("left", "right"):
+        write_texts(tmp_path / name, text("avx2", name).files())
+    sources = [p for p in tmp_path.glob("*/*.c") if p.name != "main.c" and not p.stem.endswith("selftest")]
+    (tmp_path / "caller.c").write_text(POOL_CALLER)
+    flags = ["-std=c11", "-O0", "-pthread", *text("avx2").needs.cc_flags]
+    for folder in ("left", "right"):
+        own = [p.name for p in sources if p.parent.name == folder]
+        subprocess.run([compiler, *flags, "-c", *own], cwd=tmp_path / folder, check=True)
+    objects = [source.with_suffix(".o") for source in sources]
+    listed = subprocess.run(["nm", "-g", "--defined-only", *objects], capture_output=True, text=True, check=True)
+    defined = {line.split()[-1]: line.split()[-2] for line in listed.stdout.splitlines() if len(line.split()) == 3}
+    assert {n: k for n, k in defined.items() if not n.startswith(("left_", "right_"))} == {
+        "bs_pool_create": "W",
+        "bs_pool_destroy": "W",
+    }
+    paths = ["-iquote", tmp_path / "left", "-iquote", tmp_path / "right"]
+    subprocess.run([compiler, *flags, *paths, tmp_path / "caller.c", *objects, "-o", tmp_path / "both"], check=True)
+    assert subprocess.run([tmp_path / "both"], check=False).returncode == 0
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(arch() != "x86_64" or not shutil.which("g++"), reason="there is no g++")
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_two_networks_in_a_program_of_cpp(tmp_path, sanitizer):
@@ -174,7 +244,6 @@ def test_two_networks_in_a_program_of_cpp(tmp_path, sanitizer):
         write_texts(tmp_path / name, text("avx2", name).files())
     (tmp_path / "caller.cpp").write_text(CALLER)
     sources = [p for p in tmp_path.glob("*/*.c") if p.name != "main.c" and not p.stem.endswith("selftest")]
-    sources = [p for p in sources if p.name != "bs_pool.c" or p.parent.name == "left"]
     flags = [
         *needs.cc_flags,
         f"-fsanitize={sanitizer}",

@@ -11,7 +11,7 @@ from region_cases import Small, values_of
 from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.passes.unread_channels import drop_unread_channels
-from bitsynth.layers.glue.library import instruction_set
+from bitsynth.layers.glue.programs import instruction_set
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.lower import lower
 from bitsynth.network.run import Network

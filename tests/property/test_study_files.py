@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.tune.measurer import Timing
 from bitsynth.tune.space import space
 from bitsynth.tune.study import open_study

@@ -10,7 +10,7 @@ from bitsynth.device import Facts
 from bitsynth.device.ssh import TimedOut
 from bitsynth.errors import NoKernel, Refuted, ToolError
 from bitsynth.layers.geometry import Geometry
-from bitsynth.layers.tuned.record import TuningTask
+from bitsynth.layers.tuned import TuningTask
 from bitsynth.tune import board_measurer
 from bitsynth.tune.boards import Boards
 from bitsynth.tune.measurer import TrialFailed

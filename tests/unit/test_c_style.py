@@ -13,7 +13,7 @@ from solved import REPRESENTATIVE, kernel, name, on_record, spec_of
 
 from bitsynth import paths
 from bitsynth.emit.kernel import CSource
-from bitsynth.emit.lines import WIDTH, laid_out
+from bitsynth.emit.lines import WIDTH, lay_out
 from bitsynth.files import write_texts
 from bitsynth.layers import Conv2d, Requantize, Scale, Thresholds, processors
 from bitsynth.network import processors as network_processors
@@ -48,7 +48,7 @@ def test_a_change_is_seen(tmp_path):
 
 
 def test_no_string_is_broken():
-    lines = laid_out(f'    printf("step %zu, (%s: \\", %s\\n", step, {"n" * 60}(step), digests[i].edge);').split("\n")
+    lines = lay_out(f'    printf("step %zu, (%s: \\", %s\\n", step, {"n" * 60}(step), digests[i].edge);').split("\n")
     assert [line.strip() for line in lines] == [
         "printf(",
         '"step %zu, (%s: \\", %s\\n",',

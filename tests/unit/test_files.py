@@ -19,8 +19,7 @@ from bitsynth.cli import main, weights
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import MARK, file_lock, locked, marked, replace_file, write_texts
 from bitsynth.isa import architecture, toml
-from bitsynth.layers import array_files
-from bitsynth.layers.tuned import files as tuned_files
+from bitsynth.layers import array_files, tuned
 from bitsynth.store import files, kernels
 
 pytestmark = pytest.mark.timeout(60)
@@ -36,7 +35,7 @@ def huge(path):
 
 
 KINDS = [os.mkfifo, endless, huge, os.mkdir]
-READERS = [kernels.read_entry, toml.read, architecture.read, weights.read, lambda path: list(tuned_files.read(path))]
+READERS = [kernels.read_entry, toml.read, architecture.read, weights.read, lambda path: list(tuned.read(path))]
 REFUSED = r"is not a regular file|has [\d,]+ bytes, more than"
 
 

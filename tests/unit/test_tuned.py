@@ -19,13 +19,11 @@ from bitsynth.host import facts, features, placement
 from bitsynth.isa.load import load
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers import Conv2d
+from bitsynth.layers import tuned as find_module
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import default_of
 from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
-from bitsynth.layers.tuned import find as find_module
-from bitsynth.layers.tuned.files import path_of, read, store
-from bitsynth.layers.tuned.find import known_for
-from bitsynth.layers.tuned.record import TuningRecord, TuningTask
+from bitsynth.layers.tuned import TuningRecord, TuningTask, find_tuned, path_of, read, store
 from bitsynth.store import kernels
 
 SHIPPED = sorted(paths.shipped_schedules().glob("*/*.json"))
@@ -45,7 +43,7 @@ def shipped(tmp_path, monkeypatch):
 
 def taken(task):
     """The record of `task` that a layer takes, None if it takes the default schedule."""
-    return next((known for known, why_not in known_for(task) if not why_not), None)
+    return next((known for known, why_not in find_tuned(task) if not why_not), None)
 
 
 def result(task=TASK, processor="Zen", schedule=None, **changes):
@@ -284,7 +282,7 @@ def test_a_broken_file_is_named_and_passed_over(shipped, whose, changed, message
     path = store(result(), broken)
     path.write_text(changed(path.read_text()))
     with pytest.warns(BitsynthWarning, match=message) as caught:
-        taken = [known for known, why_not in known_for(TASK) if not why_not]
+        taken = [known for known, why_not in find_tuned(TASK) if not why_not]
     assert taken == [result(block_rows=3)]
     (said,) = (str(w.message) for w in caught)
     assert str(path) in said

@@ -19,8 +19,7 @@ from bitsynth.isa.load import load
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import default_of
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.tuned.files import store
-from bitsynth.layers.tuned.record import TuningRecord, TuningTask
+from bitsynth.layers.tuned import TuningRecord, TuningTask, store
 from bitsynth.progress import silent
 from bitsynth.store import kernels
 from bitsynth.store.entry import ProvedEntry

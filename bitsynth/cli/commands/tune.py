@@ -23,7 +23,7 @@ from bitsynth.isa import load
 
 if TYPE_CHECKING:
     from bitsynth.layers.geometry import Geometry
-    from bitsynth.layers.tuned.record import TuningTask
+    from bitsynth.layers.tuned import TuningTask
     from bitsynth.tune.outcome import TuningRun
 
 Size = tuple[int, int]
@@ -72,7 +72,7 @@ def tune(
     if own and layers is not None:
         raise SpecError("give --layers or the channels of a layer of your own, not both")
     chosen = {"own": (own, size("--image", image))} if own else _resnet18(layers)
-    from bitsynth.layers.tuned.record import TuningTask
+    from bitsynth.layers.tuned import TuningTask
 
     if out:
         require_writable(out, "name another folder with -o")

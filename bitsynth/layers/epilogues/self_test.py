@@ -9,18 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
-from bitsynth.layers.epilogues.arguments import INT32, of_channels
-from bitsynth.layers.epilogues.fixed_point import FixedPoint
-from bitsynth.layers.epilogues.kinds import Epilogue
-from bitsynth.layers.epilogues.requantize import Requantize
-from bitsynth.layers.epilogues.residual import factors
-from bitsynth.layers.epilogues.scaling import Rescale, Scale, floats_of
-from bitsynth.layers.epilogues.thresholds import Thresholds, levels_of
+from bitsynth.layers.epilogues.base import INT32, broadcast_to_channels, factors
+from bitsynth.layers.epilogues.kinds import (
+    Epilogue,
+    FixedPoint,
+    Requantize,
+    Rescale,
+    Scale,
+    Thresholds,
+    floats_of,
+    levels_of,
+)
 from bitsynth.spec.rescaling import FIXED_SHIFT
 
 
 def self_test_epilogue(epilogue: Epilogue | None, channels: int) -> SelfTestEpilogue:
-    """The epilogue of `channels` output channels as the self-test computes it."""
+    """Return the epilogue of `channels` output channels as the self-test computes it."""
     if epilogue is None:
         return SelfTestEpilogue()
     made, residual = _without_residual(epilogue, channels), epilogue.residual
@@ -37,7 +41,7 @@ def _without_residual(epilogue: Epilogue, channels: int) -> SelfTestEpilogue:
         return _thresholds(epilogue, channels)
     if isinstance(epilogue, Requantize):
         numbers = {"shift": epilogue.shift, "even": int(epilogue.rounding == "even"), **_codes(epilogue)}
-        multiplier = of_channels("multiplier", epilogue.multiplier, channels, np.int32)
+        multiplier = broadcast_to_channels("multiplier", epilogue.multiplier, channels, np.int32)
         return SelfTestEpilogue("requantize", epilogue.out_type, numbers, {"multiplier": multiplier})
     if isinstance(epilogue, Rescale):
         arrays = floats_of(epilogue, channels)

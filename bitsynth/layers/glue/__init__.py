@@ -1,22 +1,15 @@
-"""Glue: the layers between convolutions, on codes or packed words, exact and in C as those are.
+"""Glue: elementwise and pooling operators between convolutions, on codes or packed words, exact to the bit.
 
-One class an operation, a short file each; `base.Glue` is what they share. Each says what it computes (`meaning`, in
-numpy), and gives the numbers and arrays of `struct bs_glue` (`emit/glue_abi.py`) by which C computes the same.
+Each operator is a subclass of `base.Glue`. Its `meaning` computes results in numpy; its constructor gives the numbers
+and arrays of `struct bs_glue` (`emit/glue_abi.py`) with which C computes the same.
 """
 
-from bitsynth.layers.glue.add import Add
-from bitsynth.layers.glue.avg_pool import AvgPool2d, GlobalAvgPool2d
 from bitsynth.layers.glue.base import Glue
-from bitsynth.layers.glue.blocks import DepthToSpace
-from bitsynth.layers.glue.concatenate import Concatenate
 from bitsynth.layers.glue.floats import Dequantize, Quantize
-from bitsynth.layers.glue.lookup import FloatLookup, Lookup, QuantizeImage
-from bitsynth.layers.glue.max_pool import MaxPool2d
-from bitsynth.layers.glue.pad import Pad2d
-from bitsynth.layers.glue.pair_lookup import PairLookup
+from bitsynth.layers.glue.moves import Concatenate, DepthToSpace, Pad2d, Resize
+from bitsynth.layers.glue.pools import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bitsynth.layers.glue.quantization import Quantization
-from bitsynth.layers.glue.resize import Resize
-from bitsynth.layers.glue.sum_lookup import SumLookup
+from bitsynth.layers.glue.tables import Add, FloatLookup, Lookup, PairLookup, QuantizeImage, SumLookup
 
 __all__ = [
     "Add",

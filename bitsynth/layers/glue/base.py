@@ -1,4 +1,4 @@
-"""What all layers of glue share: inputs are checked, C runs on a pool of threads, C text is written."""
+"""What all layers of glue share: activations that they read and give, calls of C, and C text."""
 
 from __future__ import annotations
 
@@ -6,30 +6,132 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.emit.command import command
 from bitsynth.emit.glue import GlueText
 from bitsynth.emit.glue_abi import INPUTS, GlueConstants
 from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import write_texts
-from bitsynth.layers.glue.activations import Activations
-from bitsynth.layers.glue.library import instruction_set, library
-from bitsynth.layers.glue.programs import programs, requirements
+from bitsynth.layers.glue.programs import instruction_set, library, programs, requirements
+from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.layer import Call, Scratch
 from bitsynth.layers.pool import Pool, pool_of
+from bitsynth.layers.words import Packed, pack_words, packed_words, unpack_words
 from bitsynth.run.memory import aligned
+from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of
+
+T = TypeVar("T")
+LAYOUTS = ("NHWC", "packed")
+MOST_CHANNELS = 1 << 24
+
+
+def require_channels(channels: Any) -> None:
+    """Raise SpecError unless `channels` is a number of channels."""
+    if type(channels) is not int or not 1 <= channels <= MOST_CHANNELS:
+        raise SpecError(f"channels must be a whole number from 1 to {MOST_CHANNELS:,}, not {channels!r}")
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Activations (N, H, W, C): codes of `operand`, packed or not; without an operand, float32 or the type `others`.
+
+    SpecError for another layout, packed floats, or an invalid number of channels.
+    """
+
+    channels: int
+    operand: MatmulOperand | None
+    layout: str = "NHWC"
+    others: str = "float32"
+
+    def __post_init__(self) -> None:
+        require_channels(self.channels)
+        if not is_one_of(self.layout, LAYOUTS):
+            raise SpecError(f"unknown layout {self.layout!r}; known to glue: {', '.join(LAYOUTS)}")
+        if self.layout == "packed" and self.operand is None:
+            raise SpecError(f"only codes can be packed, not {self.others.replace('float32', 'floats')}")
+
+    @property
+    def bits(self) -> int:
+        """Bits of a code, 0 of floats."""
+        return self.operand.bits if self.operand else 0
+
+    @property
+    def last(self) -> int:
+        """The greatest code, 0 of floats."""
+        return self.operand.codes[-1] if self.operand else 0
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of an element."""
+        if self.layout == "packed":
+            return np.dtype(np.uint64)
+        return np.dtype(np.uint8 if self.operand else self.others)
+
+    @property
+    def elements(self) -> int:
+        """Elements of a pixel."""
+        return packed_words(self.bits, self.channels) if self.layout == "packed" else self.channels
+
+    def checked(self, x: Any) -> NDArray[Any]:
+        """Return `x` as C reads it; raise SpecError unless it is (N, H, W, C) of this type. C checks the codes."""
+        if isinstance(x, np.ma.MaskedArray):
+            raise SpecError("activations are a masked array; fill its gaps first, with .filled()")
+        if isinstance(x, Packed):
+            x = self._words(x)
+        if not isinstance(x, np.ndarray) or x.dtype != self.dtype or x.ndim != 4 or x.shape[-1] != self.elements:
+            came = f"{x.dtype} {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__
+            raise SpecError(f"want {self.dtype} activations (N, H, W, C) with C = {self.elements}, not {came}")
+        return np.require(x, requirements=("C", "ALIGNED"))
+
+    def _words(self, x: Packed) -> NDArray[np.uint64]:
+        if self.layout != "packed" or self.operand is None:
+            raise SpecError("want activations of layout NHWC, not Packed words: unpack them")
+        return x.require(self.operand, self.channels)
+
+    def typed(self, out: NDArray[Any]) -> NDArray[Any]:
+        """Return results as the caller gets them: packed words with their type."""
+        if self.layout != "packed" or self.operand is None:
+            return out
+        return Packed(out, self.bits, self.operand.encoding, self.channels)
+
+    def plain(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return the codes or floats (N, H, W, C) of an array in this layout."""
+        return unpack_words(x, self.bits, self.channels) if self.layout == "packed" else x
+
+    def laid(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return codes or floats (N, H, W, C) in this layout."""
+        return pack_words(x, self.bits) if self.layout == "packed" else np.ascontiguousarray(x)
+
+
+def codes_of(channels: int, bits: int | Quantization, encoding: str, layout: str) -> Activations:
+    """Return activations of `bits`-bit codes, or of a quantization, which has an encoding of its own."""
+    if isinstance(bits, Quantization):
+        if not is_one_of(encoding, (Encoding.UNSIGNED, bits.encoding)):
+            raise SpecError(f"codes of {bits.operand} are given, and another encoding, {encoding!r}")
+        return Activations(channels, bits.operand, layout)
+    return Activations(channels, MatmulOperand(bits, Encoding.parse(encoding)), layout)
+
+
+def first_given(given: T | None, usual: T) -> T:
+    """Return `given`, or `usual` if it is None."""
+    return usual if given is None else given
+
 
 _RUN = "bs_glue_described_run"
 _CODES = -3
 """`BS_CODES`: an input has a code beyond its last."""
 _MOST_EXAMPLE = 1 << 22
-"""Numbers of a self-test's input or result: its text takes some bytes of each."""
+"""The limit of numbers in a self-test, each of which takes some bytes of text."""
+_MAX_COMMAND_LETTERS = 400
+"""The longest arguments that a command on one line has."""
 Numbers = Mapping[str, Number]
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -47,7 +149,7 @@ class Glue(ABC):
     """
 
     arguments: Mapping[str, Any]
-    """What it was made of, by the names of its constructor: with these, another process makes the same layer."""
+    """The constructor's arguments by name, with which another process constructs the same layer."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         """Keep the arguments; there are none where a copy or a pickle is filled afterwards."""
@@ -82,14 +184,14 @@ class Glue(ABC):
         vars(self).update(state, _scratch=Scratch())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A layer of the same pool, with scratch memory of its own."""
+        """Return a layer of the same pool, with scratch memory of its own."""
         return copy(self)
 
     def __repr__(self) -> str:
         return f"<bitsynth {type(self).__name__} {self.output.channels} channels>"
 
     def __call__(self, *inputs: NDArray[Any]) -> NDArray[Any]:
-        """The results for `inputs`: codes in uint8 (N, H, W, C), or words if the layout is packed; floats in float32.
+        """Return the results for `inputs`: codes in uint8 (N, H, W, C), packed words, or floats in float32.
 
         Raises:
             SpecError: An input does not fit, or has codes that its bits and encoding do not hold.
@@ -102,7 +204,7 @@ class Glue(ABC):
         return self.output.typed(out)
 
     def bound(self, *inputs: NDArray[Any], times: int = 1) -> tuple[Call, NDArray[Any]]:
-        """A call that runs the layer `times` times on the same `inputs`, and the array of its results.
+        """Return a call that runs the layer `times` times on the same `inputs`, and the array of its results.
 
         The call gives 0, or a status of `bs_glue_run`. The layer's pool must stay open, and be left to the call.
         """
@@ -115,7 +217,7 @@ class Glue(ABC):
         return runner.bind(_RUN, *arguments), self.output.typed(out)
 
     def _empty(self, given: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """Room for the results."""
+        """Return memory for the results."""
         batch, height, width = given[0].shape[:3]
         shape = (batch, *self.out_size(height, width), self.output.elements)
         return aligned(math.prod(shape), self.output.dtype).reshape(shape)
@@ -142,17 +244,26 @@ class Glue(ABC):
 
     @abstractmethod
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
-        """The results by numpy for `codes`, or floats, (N, H, W, C), not packed: what C must give."""
+        """Return the results for unpacked `codes`, or floats, (N, H, W, C), by numpy: C must give the same."""
 
     def out_size(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of the output for an input of `height` by `width`; SpecError if there is none."""
+        """Return height and width of the output for an input of `height` by `width`; raise SpecError if empty."""
         return height, width
 
     def files(self, name: str) -> dict[str, str]:
-        """The layer as plain C under `name`: texts by file name, with a self-test and CMakeLists.txt."""
-        return GlueText(
-            name, self.isa, self.constants, self._example(), programs(self.isa), requirements(self.isa)
-        ).files()
+        """Return the layer as plain C under `name`: texts by file name, with a self-test and CMakeLists.txt."""
+        isa, example = self.isa, self._example()
+        text = GlueText(name, isa, self.constants, example, programs(isa), requirements(isa), self._command(name))
+        return text.files()
+
+    def _command(self, name: str) -> str:
+        """Return the command that writes the layer as C under `name`; "" if no short text makes the layer."""
+        own = {key: value for key, value in self.arguments.items() if key not in ("isa", "threads")}
+        given = ", ".join(f"{key}={value!r}" for key, value in own.items())
+        if not all(map(_is_literal, own.values())) or len(given) > _MAX_COMMAND_LETTERS:
+            return ""
+        layer = f'"{type(self).__name__}({given})"'
+        return f"{command('emit-glue', layer, {'isa': self.isa, 'name': name})} -o {name}"
 
     def emit(self, folder: str | Path, name: str) -> list[Path]:
         """Write the files of the layer under `name` into `folder`; their paths.
@@ -184,7 +295,7 @@ class Glue(ABC):
         return SpecError(f"{said}; some are greater")
 
     def _of_activations(self) -> Numbers:
-        """The numbers of inputs and output."""
+        """Return the numbers of inputs and output."""
         made: dict[str, Number] = {"inputs": len(self.inputs), "in_layout": self.inputs[0].layout}
         for i, kind in enumerate(self.inputs):
             made |= {f"channels[{i}]": kind.channels, f"bits[{i}]": kind.bits, f"last[{i}]": kind.last}
@@ -193,7 +304,7 @@ class Glue(ABC):
         return made
 
     def _example(self) -> tuple[list[NDArray[Any]], NDArray[Any]]:
-        """Inputs of a small image, and what the layer gives for them: for the self-test."""
+        """Return inputs of a small image and their results, for the self-test."""
         height, width = self._example_size()
         out_height, out_width = self.out_size(height, width)
         inputs, outputs = sum(kind.channels for kind in self.inputs), self.output.channels
@@ -209,3 +320,12 @@ class Glue(ABC):
 
     def _example_size(self) -> tuple[int, int]:
         return 5, 6
+
+
+def _is_literal(value: Any) -> bool:
+    """Return whether `repr` writes a value as `bitsynth emit-glue` reads it: numbers, words, and sequences of them."""
+    if isinstance(value, tuple | list):
+        return all(map(_is_literal, value))
+    if isinstance(value, Quantization):
+        return type(value.encoding) is str
+    return value is None or type(value) in (bool, int, float) or (type(value) is str and '"' not in value)

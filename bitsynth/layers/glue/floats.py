@@ -1,4 +1,4 @@
-"""Floats as codes, and codes as floats: the edges of a network."""
+"""Quantization of floats to codes, and dequantization: the edges of a network."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.kernel.elementwise.constants import shared_numbers
-from bitsynth.layers.glue.activations import Activations
-from bitsynth.layers.glue.base import Arrays, Glue, Numbers
+from bitsynth.layers.glue.base import Activations, Arrays, Glue, Numbers
 from bitsynth.layers.glue.programs import COMMON_UNIT
-from bitsynth.layers.glue.quantization import Quantization
-from bitsynth.layers.glue.quantization import quantization as as_quantization
+from bitsynth.layers.glue.quantization import Quantization, as_quantization
 from bitsynth.spec import glue as specs
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.matmul import Encoding, plain_array
@@ -99,7 +97,7 @@ class Dequantize(Glue):
 
 
 def _quantizing(out: Quantization, limits: tuple[int, int]) -> tuple[ElementwiseSpec, dict[str, int]]:
-    """The spec that makes codes, and the numbers it reads: limits are bits of float32."""
+    """Return the spec that quantizes, and the numbers it reads: limits are bits of float32."""
     if out.operand.encoding is Encoding.BIPOLAR:
         return specs.signs(), {}
     low, high = np.array(limits, np.float32) - np.float32(out.zero_point)
@@ -108,12 +106,12 @@ def _quantizing(out: Quantization, limits: tuple[int, int]) -> tuple[Elementwise
 
 
 def _period(channels: int) -> int:
-    """Elements after which scales come again: whole pixels, and whole units of every program."""
+    """Return the period of scales in elements: whole pixels, and whole units of every program."""
     return math.lcm(channels, COMMON_UNIT)
 
 
 def _arrays(program: ElementwiseSpec, numbers: dict[str, int], scale: NDArray[np.float32]) -> Arrays:
-    """The scales, over and over, and the numbers that the program reads, if there are any."""
+    """Return the scales, over and over, and the numbers that the program reads, if there are any."""
     scales = {"scale": np.tile(scale, _period(len(scale)) // len(scale))}
     return {**scales, "numbers": shared_numbers(program, numbers)} if numbers else scales
 
@@ -121,7 +119,7 @@ def _arrays(program: ElementwiseSpec, numbers: dict[str, int], scale: NDArray[np
 def to_codes(
     x: NDArray[np.float32], scale: Any, out: Quantization, limits: tuple[int, int] | None = None
 ) -> NDArray[np.uint8]:
-    """The codes of `x` / `scale`, each operation in float32, by numpy."""
+    """Return the codes of `x` / `scale`, each operation in float32, by numpy."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         quotient = (x / scale).astype(np.float32)
     if out.operand.encoding is Encoding.BIPOLAR:
@@ -132,7 +130,7 @@ def to_codes(
 
 
 def _limits(out: Quantization, low: int | None, high: int | None) -> tuple[int, int]:
-    """The least and the greatest value; SpecError for those the encoding has not."""
+    """Return the least and the greatest value; raise SpecError for those the encoding has not."""
     operand = out.operand
     if operand.encoding is Encoding.BIPOLAR and (operand.bits != 1 or out.zero_point or (low, high) != (None, None)):
         raise SpecError("bipolar codes of floats are of 1 bit, with neither a zero point nor limits")

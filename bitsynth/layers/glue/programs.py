@@ -1,4 +1,4 @@
-"""The stored programs that glue of an instruction set runs, and what they need of a processor."""
+"""The programs of glue on an instruction set, and their machine code, compiled once."""
 
 from __future__ import annotations
 
@@ -8,25 +8,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth import toolchain
 from bitsynth.emit.elementwise import needs
+from bitsynth.emit.glue import glue_program_source
 from bitsynth.emit.glue_abi import GlueConstants
+from bitsynth.emit.runtime_files import glue_call_source, glue_files
+from bitsynth.errors import SpecError
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.layers.candidates import sets_for
+from bitsynth.layers.library import FLAGS
+from bitsynth.run.runner import Runner, runner_for
 from bitsynth.spec import glue
 from bitsynth.spec.elementwise import ElementwiseSpec
+from bitsynth.spec.matmul import is_one_of
 from bitsynth.store import elementwise as store
 
 COMMON_UNIT = 64
-"""Elements that every program's unit divides."""
+"""A number of elements that is a multiple of every program's unit."""
 FEWEST, ENTRIES = 16, 256
 """Entries of the smallest tables of programs, and bytes of any table in memory."""
 
 
 @cache
 def programs(isa: str) -> tuple[ElementwiseProgram, ...]:
-    """Those of glue that are stored for the set, or the one it extends, and that this processor runs or emulates."""
+    """Return glue's programs stored for the set, or one it extends, that this processor runs or emulates."""
     found = (store.find(isa, spec) for spec in glue.every())
     return tuple(p.program for p in found if p is not None and _runs_here(isa, p.program))
 
@@ -35,13 +43,13 @@ def _runs_here(isa: str, program: ElementwiseProgram) -> bool:
     return not runs_natively(load(isa).table) or not features.lacking(needs(program).host)
 
 
-def called(isa: str, constants: GlueConstants) -> list[ElementwiseProgram]:
-    """Those of `programs` that C may call for glue of these constants."""
-    names = {spec.name for spec in _called(constants)}
+def list_called(isa: str, constants: GlueConstants) -> list[ElementwiseProgram]:
+    """Return the `programs` that C may call for glue of these constants."""
+    names = {spec.name for spec in _list_called_specs(constants)}
     return [p for p in programs(isa) if p.spec.name in names]
 
 
-def _called(constants: GlueConstants) -> list[ElementwiseSpec]:
+def _list_called_specs(constants: GlueConstants) -> list[ElementwiseSpec]:
     numbers, has_tables = constants.numbers, "tables" in constants.arrays
     own = [spec for spec in glue.every() if spec.name == numbers.get("program")]
     match numbers["op"]:
@@ -58,13 +66,36 @@ def _called(constants: GlueConstants) -> list[ElementwiseSpec]:
 
 
 def requirements(isa: str) -> Requirements:
-    """What the set and its programs need."""
+    """Return what the set and its programs need of compiler and processor."""
     return load(isa).requirements([op for p in programs(isa) for op in p.forms])
 
 
-def repeated(tables: NDArray[Any], bits: int) -> NDArray[np.uint8]:
-    """Tables (..., codes) for indices of so many bits as programs read them: `ENTRIES`, over and over."""
+def repeat_table(tables: NDArray[Any], bits: int) -> NDArray[np.uint8]:
+    """Return tables (..., codes) for indices of `bits` bits, repeated to the ENTRIES that programs read."""
     entries = max(FEWEST, 1 << bits)
     made = np.zeros((*tables.shape[:-1], entries), np.uint8)
     made[..., : tables.shape[-1]] = tables
     return np.tile(made, ENTRIES // entries)
+
+
+def instruction_set(isa: str) -> str:
+    """Return `isa`, or for "auto" this processor's set of the widest registers; raise SpecError without one."""
+    if not is_one_of(isa, ("auto",)):
+        return load(isa).name
+    found = sets_for(isa)
+    if not found:
+        raise SpecError("this processor runs no known instruction set: name one as isa")
+    return max(found, key=lambda name: load(name).table.vector_bits)
+
+
+@cache
+def library(isa: str) -> Runner:
+    """Return the runner of glue on an instruction set; raise ToolError if it cannot be compiled or run."""
+    known = load(isa)
+    sources = {
+        **glue_files(threads=runs_natively(known.table)),
+        **glue_call_source(),
+        **glue_program_source(programs(isa)),
+    }
+    needs = requirements(isa)
+    return runner_for(known, toolchain.compile_for(known, sources, needs=needs, flags=FLAGS), needs=needs)

@@ -1,4 +1,4 @@
-"""Quantizations: which codes stand for which real numbers, and codes of one as codes of another."""
+"""Quantizations: the real numbers that codes stand for, and conversions of codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand
 class Quantization:
     """Codes and the real numbers they stand for: scale * (value - zero_point), as ONNX dequantizes.
 
-    `value` is what the encoding says of a code: of unsigned codes the code itself.
+    `value` is the code's value in its encoding: the code itself if unsigned.
 
     Args:
         bits: Bits of a code, 1 to 8.
@@ -36,7 +36,7 @@ class Quantization:
     encoding: str = "unsigned"
 
     def __post_init__(self) -> None:
-        operand, scale = self.operand, single(self.scale, "scale")
+        operand, scale = self.operand, round_to_float32(self.scale, "scale")
         if scale <= 0:
             raise SpecError(f"scale must be above 0, not {self.scale!r}")
         object.__setattr__(self, "scale", scale)
@@ -55,13 +55,13 @@ class Quantization:
         return Fraction(float(self.scale))
 
     def steps(self) -> NDArray[np.int64]:
-        """value - zero_point of every code."""
+        """Return value - zero_point of every code."""
         operand = self.operand
         return np.array([operand.value(code) - self.zero_point for code in operand.codes], np.int64)
 
 
-def quantization(value: Any, name: str) -> Quantization:
-    """`value`, or the quantization of so many bits alone; SpecError for what is neither."""
+def as_quantization(value: Any, name: str) -> Quantization:
+    """Return a quantization itself, or one of scale 1 for a number of bits; raise SpecError for other values."""
     if isinstance(value, Quantization):
         return value
     if type(value) is not int:
@@ -69,8 +69,8 @@ def quantization(value: Any, name: str) -> Quantization:
     return Quantization(value)
 
 
-def single(value: Any, name: str) -> float:
-    """`value` rounded to float32; SpecError unless that is finite."""
+def round_to_float32(value: Any, name: str) -> float:
+    """Return `value` rounded to float32; raise SpecError unless that is finite."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
         raise SpecError(f"{name} must be a number, not {value!r}")
     with np.errstate(over="ignore"):
@@ -81,7 +81,7 @@ def single(value: Any, name: str) -> float:
 
 
 def require_whole_steps(out: Quantization) -> None:
-    """SpecError for bipolar results: they have no code for every whole number."""
+    """Raise SpecError for bipolar results: they have no code for every whole number."""
     if out.operand.scale != 1:
         raise SpecError(
             "bipolar codes stand for every second number: give another encoding, or a Lookup of these codes"
@@ -89,7 +89,7 @@ def require_whole_steps(out: Quantization) -> None:
 
 
 def half_to_even(numerator: NDArray[Any], divisor: int) -> NDArray[Any]:
-    """Whole numbers nearest to numerator / divisor, of two the even one; exact for Python's integers."""
+    """Return numerator / divisor rounded half to even; exact for Python's integers."""
     twice, whole = 2 * numerator + divisor, 2 * divisor
     quotient = twice // whole
     made: NDArray[Any] = quotient - ((twice % whole == 0) & (quotient % 2 != 0))
@@ -97,14 +97,14 @@ def half_to_even(numerator: NDArray[Any], divisor: int) -> NDArray[Any]:
 
 
 def as_codes(numerator: NDArray[Any], divisor: int, out: Quantization) -> NDArray[np.uint8]:
-    """Codes of `out`, of numbers numerator / divisor of its scale: rounded half to even, plus zero point, clamped."""
+    """Return numerator / divisor, in steps of `out`, as codes: rounded half to even, plus zero point, clamped."""
     code = half_to_even(numerator, divisor) + out.zero_point - out.operand.offset
     made: NDArray[np.uint8] = np.clip(code, 0, out.operand.codes[-1]).astype(np.uint8)
     return made
 
 
-def requantized(source: Quantization, out: Quantization) -> NDArray[np.uint8]:
-    """The code of `out` for each code of `source`: the real number rounded once, half to even, and clamped."""
+def requantize_codes(source: Quantization, out: Quantization) -> NDArray[np.uint8]:
+    """Return the code of `out` for each code of `source`: the real number rounded once, half to even, and clamped."""
     require_whole_steps(out)
     ratio = source.exact_scale / out.exact_scale
     return as_codes(source.steps().astype(object) * ratio.numerator, ratio.denominator, out)

@@ -1,4 +1,8 @@
-"""Codes of pairs of codes as weighted sums, which were compared with a table for every pair."""
+"""Weighted sums in place of tables: codes (a * f + b * g + k) >> n of pairs of codes, compared for every pair.
+
+Factors f, g and k near the ratios of scales are tried for each shift n, from the most accurate on, until the program
+gives the table. Example: two inputs and an output of one scale give f = g = 1, k = 0, n = 0.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +23,21 @@ from bitsynth.spec import glue as specs
 _INT16, _INT32 = 2**15 - 1, 2**31
 _FEW_PAIRS = 1 << 12
 _MOST_SHIFT = 24
-"""Of a fixed-point factor; with more, products of codes hardly fit int32."""
-_NEAR = sorted(product(range(-2, 3), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))
-"""What is added to both factors where those next to the scales are wrong for some pair."""
-_APART = 37
-"""Codes between those whose pairs are looked at first."""
+"""The limit of the shift n; with more, products of codes hardly fit int32."""
+_NEIGHBOURS = sorted(product(range(-2, 3), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))
+"""Corrections of both factors that are tried when the rounded ratios of scales are wrong for some pair."""
+_SAMPLE_STEP = 37
+"""Step of the sample of pairs that is compared before all pairs."""
 Lowered = tuple[dict[str, Number], Arrays]
 """Numbers and arrays of `struct bs_glue`."""
 
 
-def weighted_sums(
+def find_weighted_sums(
     first: Quantization, second: Quantization, out: Quantization, pairs: NDArray[np.uint8]
 ) -> Iterator[tuple[Lowered, NDArray[np.uint8]]]:
-    """Programs of weighted sums that give `pairs`, every one of them: near those of the scales, the cheapest first.
+    """Yield programs of weighted sums that give all of `pairs`, the cheapest first, and their tables of all pairs.
 
-    And what they give for every pair of codes: `pairs` may be those of the first codes alone.
+    `pairs` may leave out the last codes of an input, which are not reachable.
     """
     every = tuple(len(x.operand.codes) for x in (first, second))
     inputs, last = (first, second), out.operand.codes[-1]
@@ -43,13 +47,13 @@ def weighted_sums(
     zero = out.zero_point - out.operand.offset
     for near, wide in product((False, True), (False, True)):
         for sum_ in _candidates((*factors, rest), zero, near, wide, pairs, last):
-            if sum_.fits(every) and sum_.gives(pairs, last, _APART) and sum_.gives(pairs, last):
-                yield sum_.lowered(last, wide), sum_.table(every, last)
+            if sum_.fits(every) and sum_.gives(pairs, last, _SAMPLE_STEP) and sum_.gives(pairs, last):
+                yield sum_.lower(last, wide), sum_.table(every, last)
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """Codes (a * f + b * g + k) >> n plus z, rounded half to `even` or as k says."""
+    """Codes ((a * f + b * g + k) >> n) + z, rounded half to `even`, or otherwise by k."""
 
     f: int
     g: int
@@ -60,28 +64,28 @@ class _Sum:
 
     @property
     def half(self) -> int:
-        """What is added before a shift that rounds half to even."""
+        """The summand before a shift that rounds half to even."""
         return (1 << (self.n - 1)) - 1 if self.even else 0
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Whether nothing leaves int32 of so many codes."""
+        """Return whether int32 never overflows for inputs with these numbers of codes."""
         products = (shape[0] - 1) * abs(self.f) + (shape[1] - 1) * abs(self.g) + abs(self.k)
         return products + (1 << self.n) + (abs(self.z) << self.n) < _INT32
 
     def gives(self, pairs: NDArray[np.uint8], last: int, apart: int = 1) -> bool:
-        """Whether these are the codes of `pairs`, of every `apart`-th."""
+        """Return whether the program gives `pairs`, of which every `apart`-th is compared."""
         return bool((self.table(pairs.shape, last, apart) == pairs[::apart, ::apart]).all())
 
     def table(self, shape: Sequence[int], last: int, apart: int = 1) -> NDArray[np.uint8]:
-        """The codes of pairs of so many codes, of every `apart`-th."""
+        """Return the results for all pairs of codes, or every `apart`-th."""
         a, b = (np.arange(0, n, apart, dtype=np.int64) for n in shape)
         sums = a[:, None] * self.f + b * self.g + self.k
         if self.even:
             sums += self.half + (sums >> self.n & 1)
         return ((sums >> self.n) + self.z).clip(0, last).astype(np.uint8)
 
-    def lowered(self, last: int, wide: bool) -> Lowered:
-        """The program and its numbers; z is part of k where halves are not looked at."""
+    def lower(self, last: int, wide: bool) -> Lowered:
+        """Return the program and its numbers; z is part of k unless halves are rounded to even."""
         spec = specs.weighted(even=self.even, wide=wide)
         k = self.k if self.even else self.k + (self.z << self.n)
         values = {"f": self.f, "g": self.g, "k": k, "e": self.half, "n": self.n, "z": self.z, "h": last}
@@ -91,7 +95,7 @@ class _Sum:
 def _candidates(
     exact: tuple[Fraction, ...], zero: int, near: bool, wide: bool, pairs: NDArray[np.uint8], last: int
 ) -> Iterator[_Sum]:
-    """Factors and summand as whole multiples of 2**-n; those `near` too, which may decide close ties rightly."""
+    """Yield factors and summand as multiples of 2**-n; with `near` also neighbours, which may round ties correctly."""
     codes = pairs.astype(np.int64) - zero
     for n in range(_MOST_SHIFT, -1, -1):
         f, g, k = (round(x * (1 << n)) for x in exact)
@@ -100,7 +104,7 @@ def _candidates(
         if most >= _INT32 or fits == wide or (near and pairs.size > _FEW_PAIRS and n < _MOST_SHIFT - 4 and wide):
             continue
         if near:
-            for i, j in _NEAR:
+            for i, j in _NEIGHBOURS:
                 if (room := _summand(f + i, g + j, n, codes, (-zero, last - zero))) is not None:
                     yield _Sum(f + i, g + j, room, n, zero, False)
         else:
@@ -111,12 +115,12 @@ def _candidates(
 
 
 def _summand(f: int, g: int, n: int, codes: NDArray[np.int64], ends: tuple[int, int]) -> int | None:
-    """The summand in the middle of those with which (a * f + b * g + k) >> n are `codes`; None if there is none.
+    """Return the middle of the summands k for which (a * f + b * g + k) >> n are `codes`; None if there is none.
 
-    What is beyond `ends` is cut. Few pairs are looked at first.
+    Codes at `ends` are clamped, so they bound k on one side only. A sample of pairs is tried first.
     """
     found = None
-    for apart in (_APART, 1):
+    for apart in (_SAMPLE_STEP, 1):
         some = codes[::apart, ::apart]
         a, b = (np.arange(0, size, apart, dtype=np.int64) for size in codes.shape)
         least = (some << n) - (a[:, None] * f + b * g)

@@ -21,8 +21,8 @@ from bitsynth.layers.epilogues import (
     kept_type,
     levels_of,
 )
-from bitsynth.layers.epilogues.gating import GateLine
-from bitsynth.layers.epilogues.residual import factors
+from bitsynth.layers.epilogues.base import factors
+from bitsynth.layers.epilogues.kinds import GateLine
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.certificate import checker

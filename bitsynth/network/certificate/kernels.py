@@ -12,7 +12,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.glue.programs import called
+from bitsynth.layers.glue.programs import list_called
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.program import GlueStep, LayerStep, NetworkStep
 from bitsynth.proof.depthwise import ProvedDepthwise
@@ -70,7 +70,7 @@ def records_of(step: NetworkStep) -> list[KernelRecord]:
     if isinstance(step, LayerStep):
         programs = [p for p in step.layer.programs.by_field.values() if isinstance(p, ElementwiseProgram)]
         return [_kernel(step.layer), *map(_record, programs)]
-    return [_record(p) for p in called(step.glue.isa, step.glue.constants)] if isinstance(step, GlueStep) else []
+    return [_record(p) for p in list_called(step.glue.isa, step.glue.constants)] if isinstance(step, GlueStep) else []
 
 
 def _kernel(layer: PackedLayer) -> KernelRecord:

@@ -160,7 +160,8 @@ def library_of(given: JsonValue, name: str, files: Mapping[str, bytes]) -> Libra
     )
     listed = [msgspec.to_builtins(record) for record in dict.fromkeys(r for step in steps for r in records_of(step))]
     checker.require(listed == given["kernels"], "its kernels are not those of its steps")
-    text = NetworkText(name, program, _plan(given), has_weights_file=f"{name}_weights.bin" in files)
+    has_weights_file = f"{name}_weights.bin" in files
+    text = NetworkText(name, program, _plan(given), has_weights_file=has_weights_file, reading=given["reading"])
     script = marked({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
     made: dict[str, str | bytes] = {**text.untested(), **text.binaries, **script}
     return Library(text, {file: _digest(as_bytes(content)) for file, content in made.items()}, plain)

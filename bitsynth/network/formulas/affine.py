@@ -27,7 +27,7 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import INT32, Integers, Shape, Tensor
 from bitsynth.layers.epilogues import Rescale
-from bitsynth.layers.epilogues.gating import GateLine, gated, gated_bounds
+from bitsynth.layers.epilogues.kinds import GateLine, gated, gated_bounds
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.epilogues import Wanted, wanted_codes, zero_code
 from bitsynth.network.formulas.oracle import IntegerBounds, Oracle, prove_equal

@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 
 from bitsynth.emit import elementwise
 from bitsynth.emit.depthwise import DepthwiseSource
-from bitsynth.emit.glue_programs import VARIABLES, program_source
+from bitsynth.emit.glue import VARIABLES, glue_program_source
 from bitsynth.emit.kernel import CSource
-from bitsynth.emit.layer import functions
+from bitsynth.emit.layer import list_functions
 from bitsynth.emit.layer_program import epilogue_source
 from bitsynth.emit.runtime_files import glue_files, network_files, runtime_files
 from bitsynth.errors import SpecError
@@ -136,7 +136,7 @@ class Parts:
 
     def symbols(self, files: Mapping[str, str]) -> list[str]:
         """Names of external linkage in `files`, the pool's apart: those of another network in a program differ."""
-        names = functions({n: t for n, t in files.items() if n.startswith("bs_")})
+        names = list_functions({n: t for n, t in files.items() if n.startswith("bs_")})
         names += [x.strip() for t in files.values() for m in _DECLARED.findall(t) for x in m.split(",")]
         own = (*self.kernels, *self.epilogues)
         names += [x for x in {*_NAMED.findall("".join(files.values()))} if x.startswith(own)]
@@ -150,7 +150,7 @@ _known: WeakKeyDictionary[NetworkProgram, Parts] = WeakKeyDictionary()
 
 @cache
 def _glue_programs(isa: str) -> Mapping[str, str]:
-    return program_source(programs(isa))
+    return glue_program_source(programs(isa))
 
 
 def _with_included(files: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from bitsynth.emit.layer import POOL, require_name
 from bitsynth.emit.processors import choice
 from bitsynth.emit.render import render
 from bitsynth.files import marked
+from bitsynth.network.library.command import compile_command
 from bitsynth.network.library.text import NetworkText
 
 _AROUND = {
@@ -26,12 +27,16 @@ def processors_files(name: str, arch: str, texts: Mapping[str, NetworkText]) -> 
     SpecError if no network can be called so.
     """
     require_name(name)
-    every = [text.values for text in texts.values()]
+    every, first = [text.values for text in texts.values()], next(iter(texts.values()))
+    command = compile_command(
+        name, first.program, first.reading, cpus=[*texts], has_weights_file=first.has_weights_file
+    )
     parts = [part for values in every for part in values["parts"]]
     plain = [f"{values['name']}/{file}" for values in every for file in values["plain"] if file != POOL]
     values: dict[str, Any] = {
         **every[0],
         "name": name,
+        "command": command,
         **choice(arch, {cpu: text.name for cpu, text in texts.items()}),
         "plain": [f"{name}.c", *plain, f"{every[0]['name']}/{POOL}"],
         "parts": [{**part, "of": f"_{part['name']}", "folder": f"{part['name']}/"} for part in parts],

@@ -89,7 +89,7 @@ class StepWriter:
     def _layer(self, number: int, about: str, step: LayerStep) -> CStep:
         kernel, programs = self.parts.layer_names(step.layer)
         named = "depthwise" if isinstance(step.layer.plan.kernel, DepthwiseKernel) else "kernel"
-        made, arrays = runtime_abi.complete(step.layer.constants.numbers), step.layer.constants.arrays
+        made, arrays = runtime_abi.with_defaults(step.layer.constants.numbers), step.layer.constants.arrays
         fields = [(named, f"&{kernel}_layer_kernel"), *((f, f"&{program}") for f, program in programs.items())]
         fields += [(f, runtime_abi.c_value(f, value)) for f, value in made.items()]
         fields += self._arrays(runtime_abi.ARRAYS, arrays)

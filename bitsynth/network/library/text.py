@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from bitsynth.emit.layer import POOL, renamed, require_name
+from bitsynth.emit.layer import POOL, rename_symbols, require_name
 from bitsynth.emit.render import render
 from bitsynth.files import marked
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load
 from bitsynth.network.arena import ArenaPlan
 from bitsynth.network.library import tensors
+from bitsynth.network.library.command import compile_command
 from bitsynth.network.library.golden import Golden, digest
 from bitsynth.network.library.parts import Parts
 from bitsynth.network.library.steps import CStep, StepWriter
@@ -29,6 +30,7 @@ class NetworkText:
     """The C of a program under `name`, with buffers at the places of a plan.
 
     `golden` is what it is tested with, unless by default; weights are one binary file if `has_weights_file`, else C.
+    `reading` says how the ONNX file was read, as the certificate has it: the header names the command.
     """
 
     name: str
@@ -36,6 +38,7 @@ class NetworkText:
     plan: ArenaPlan
     golden: Golden | None = None
     has_weights_file: bool = False
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -102,7 +105,7 @@ class NetworkText:
             "main.c": render("network_main.c.j2", self.values),
             "CMakeLists.txt": render("network_cmake.j2", self.values),
         }
-        return marked(own | shared | renamed(self.name, {**own, **shared}, self.parts.symbols(shared)))
+        return marked(own | shared | rename_symbols(self.name, {**own, **shared}, self.parts.symbols(shared)))
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -113,6 +116,7 @@ class NetworkText:
         sources = sorted(n for n in (f"{self.name}.c", *shared) if n.endswith(".c") and n != POOL)
         return {
             "name": self.name,
+            "command": compile_command(self.name, self.program, self.reading, has_weights_file=self.has_weights_file),
             "about": tensors.spoken(self.program.graph.name),
             "isa": isa.name,
             "cpu": self.program.cpu,

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a1u_w1b_s32_avx512_3x192x6: exact int32 products of 1-bit unsigned activations and 1-bit
  * bipolar weights, by looking sums up in tables.
  *
@@ -27,7 +28,7 @@
 enum { ROWS = 3, COLUMNS = 192, K_STEP = 6, SLOT_BYTES = 1 };
 enum { ROW_BYTES = bs_mm_a1u_w1b_s32_avx512_3x192x6_row_bytes, COLUMN_BYTES = 1 };
 
-/* Instructions with casts or several intrinsics; PIN keeps a value in its register. */
+/* Instructions that need casts or several intrinsics; PIN keeps a value in its register. */
 #define broadcast64_u8x64(p) _mm512_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(p)))
 #define PIN(x) __asm__ volatile("" : "+v"(x))
 
@@ -41,7 +42,8 @@ static const int16_t constant_k1[32] = {
 /* clang-format on */
 static const int32_t zero[16] = {0};
 
-/* The tile if K is 0. Not inline: the microkernel's registers are its own. */
+/* The tile if K is 0: its accumulators stay where they start, at the column's g. Not inline: the
+ * microkernel's registers are its own. */
 static __attribute__((noinline)) void start_tile(const int32_t *g, int32_t *c, size_t ldc)
 {
     for (size_t row = 0; row < ROWS; ++row)
@@ -51,8 +53,7 @@ static __attribute__((noinline)) void start_tile(const int32_t *g, int32_t *c, s
         }
 }
 
-/* The microkernel: `tiles` tiles beside each other, over `segments` segments of `steps` steps
- * each. */
+/* The microkernel: `tiles` neighbouring tiles, over `segments` segments of `steps` steps each. */
 void bs_mm_a1u_w1b_s32_avx512_3x192x6(
     size_t tiles,
     size_t segments,
@@ -466,7 +467,7 @@ struct input {
     size_t plane, width, first, apart, per_byte;
 };
 
-/* One vector's bytes of an input, of the `left` codes of a step; bits of table[code] are planes. */
+/* Packs the bytes of one input from the `left` codes of a step; bits of table[code] are planes. */
 static void pack_bytes(
     const struct input *in,
     const uint64_t *table,
@@ -545,7 +546,7 @@ static void pack_table(
     memcpy(to, entries, ENTRIES);
 }
 
-/* One row's inputs of a step, of which there are `left` codes. */
+/* Packs the inputs of one row from the `left` codes of a step. */
 static void pack_step(size_t left, const uint8_t *codes, size_t stride, uint8_t *to)
 {
     static const uint8_t values_0[] = {0, 1};
@@ -610,7 +611,7 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_rows(
     }
 }
 
-/* Bits of a word of the first `left` of 64 codes. */
+/* Returns the bits of a word of the first `left` of 64 codes. */
 static inline uint64_t first_bits(size_t left)
 {
     const uint64_t low = UINT64_C(0x0101010101010101);
@@ -620,10 +621,10 @@ static inline uint64_t first_bits(size_t left)
     return eights | (low << left / 8 & ((UINT64_C(1) << left % 8 * 8) - 1));
 }
 
-/* A register of words, wherever they lie. */
+/* A register of words at any alignment. */
 typedef uint64_t whole __attribute__((vector_size(64), aligned(1), may_alias));
 
-/* 64 codes from the words of their bits; sums of them are added to. */
+/* Unpacks 64 codes from words, and adds to their sums. */
 static inline void expand(const uint64_t *words, uint64_t mask, uint8_t *to, int32_t *sums)
 {
     const uint64_t low = UINT64_C(0x0101010101010101);
@@ -637,7 +638,7 @@ static inline void expand(const uint64_t *words, uint64_t mask, uint8_t *to, int
     (void)sums;
 }
 
-/* Codes of words, `left` of them, and sums of those. */
+/* Unpacks `left` codes of words, and sums them. */
 static inline void expand_row(size_t left, const uint64_t *words, uint8_t *to, int32_t *sums)
 {
     for (size_t i = 0; i < left; i += 64, words += 1)
@@ -654,7 +655,7 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_words(
     int32_t *terms,
     int32_t *affines)
 {
-    /* Codes of several rows are made before they are read: stores of vectors take a while. */
+    /* Codes of several rows are unpacked before they are read, as vector stores have a latency. */
     enum { CODES = 1152 };
     const size_t size = ceiling(k, 64) * 64, most = size < CODES ? CODES / size : 1;
     uint8_t codes[CODES + 8];
@@ -676,7 +677,7 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_words(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each row, sums of a number for each code: accumulators start from them. */
 static void row_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -689,7 +690,7 @@ static void row_sums(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each column, sums of a number for each code: accumulators start from them. */
 static void column_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -703,8 +704,8 @@ static void column_sums(
     }
 }
 
-/* Codes of `count` vectors that lie `apart` bytes from each other, `stride` bytes from one position
- * to the next. Those of whole rows of codes are packed as layers' are, with room behind them. */
+/* Packs `count` vectors of codes that lie `apart` bytes from each other, `stride` bytes from one
+ * position to the next. Contiguous rows with room behind them are packed as those of layers are. */
 static void pack_rows(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, uint8_t *packed)
 {

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a1u_w1b_s32_avx512_3x192x6: exact int32 products of 1-bit unsigned activations and 1-bit
  * bipolar weights, by looking sums up in tables.
  *
@@ -7,6 +8,7 @@
  *   row       64 bytes a step: table of 64 sums of 0 1 by code at positions 0 to 5
  *   column    1 byte a step: bit 0 at positions 0 to 5
  *   columns   lie next to each other, in the order of `slots` in the source, 1 byte each
+ *   command   bitsynth synth --isa avx512 --act-bits 1 --w-bits 1 --method lookup
  *
  * From a kernel whose proof was checked. */
 #ifndef BS_MM_A1U_W1B_S32_AVX512_3X192X6_H
@@ -36,7 +38,7 @@ enum {
  * lacks; NULL if it has them all. Nothing else here may be called if one is missing. */
 const char *bs_mm_a1u_w1b_s32_avx512_3x192x6_missing_feature(void);
 
-/* Bytes of the packed operands; SIZE_MAX if no object can have so many. */
+/* Return the bytes of packed operands; SIZE_MAX if no object can be that large. */
 size_t bs_mm_a1u_w1b_s32_avx512_3x192x6_act_bytes(size_t m, size_t k);
 size_t bs_mm_a1u_w1b_s32_avx512_3x192x6_wgt_bytes(size_t k, size_t n);
 
@@ -48,11 +50,11 @@ int bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_wgt(
     size_t k, size_t n, const uint8_t *codes, uint8_t *packed);
 
 /* Pack `count` rows of k codes that lie `apart` bytes from each other; `readable` bytes or more
- * can be read from `codes` on. Up to 64 bytes behind a row's packed steps are written too: rows
- * are packed from first to last, `packed_apart` bytes from each other, and there is room behind
- * the last.
+ * can be read from `codes` on. Up to 64 bytes behind a packed row are written too: rows are
+ * packed from first to last, `packed_apart` bytes from each other, and the buffer has room
+ * behind the last.
  *
- * `terms` and `affines` are not used: rows of this kernel have none. */
+ * `terms` and `affines` are not written: rows of this kernel need none. */
 void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_rows(
     size_t count,
     size_t k,
@@ -64,8 +66,8 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_rows(
     int32_t *terms,
     int32_t *affines);
 
-/* The same from words, for each 64 codes one a bit, in which bit 8 b + q is code 8 q + b; rows
- * lie `apart` words from each other. Bits beyond the k codes may be any. */
+/* Pack rows of packed words, for each 64 codes one word for each bit, in which bit 8 b + q is
+ * code 8 q + b; rows lie `apart` words from each other. Bits beyond the k codes are ignored. */
 void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_words(
     size_t count,
     size_t k,
@@ -81,11 +83,12 @@ void bs_mm_a1u_w1b_s32_avx512_3x192x6_pack_words(
 int bs_mm_a1u_w1b_s32_avx512_3x192x6_matmul(
     size_t m, size_t k, size_t n, const uint8_t *act, const uint8_t *wgt, int32_t *c);
 
-/* The microkernel: `tiles` tiles of 3 x 192 beside each other over `segments` segments of K,
- * `steps` steps of 6 positions each. Rows are those of all tiles; w goes on from tile to tile by
- * a tile's packed columns, g and c by 192 elements. Rows are weights: a[segment * 3 + row] is
- * where one's packed steps lie. A tile starts from g[column] + h[row]; ldc is the distance of
- * its rows in elements. */
+/* The microkernel: `tiles` neighbouring tiles of 3 x 192 over `segments` segments of K, `steps`
+ * steps of 6 positions each. All tiles have the same rows; w advances from tile to tile by a
+ * tile's packed columns, g and c by 192 elements. Rows are weights: a[segment * 3 + row] points
+ * at the packed steps of a row. The accumulator in c[row * ldc + column] starts from g[column],
+ * and the products are added to it: g has a number for each column, such as a bias; h is not
+ * read, as rows of this kernel have no terms. */
 void bs_mm_a1u_w1b_s32_avx512_3x192x6(
     size_t tiles,
     size_t segments,

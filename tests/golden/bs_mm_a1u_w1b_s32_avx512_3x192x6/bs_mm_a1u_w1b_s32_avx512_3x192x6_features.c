@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a1u_w1b_s32_avx512_3x192x6: what this processor lacks. To be compiled without the flags
  * of bs_mm_a1u_w1b_s32_avx512_3x192x6.c, so that it runs anywhere. */
 #include "bs_mm_a1u_w1b_s32_avx512_3x192x6.h"

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* Self-test of bs_mm_a1u_w1b_s32_avx512_3x192x6: random, zero, greatest and alternating codes
  * against the plain sum, and rows packed one by one against rows packed together.
  *
@@ -63,7 +64,7 @@ static int all_agree(
     return 1;
 }
 
-/* Words of codes, as packed activations have them: bit 8 b + q is code 8 q + b. */
+/* Packs codes to words as packed activations are: bit 8 b + q is code 8 q + b. */
 static int words_agree(const uint8_t *codes, const uint64_t *packed)
 {
     enum { WORDS = (K + 63) / 64 * 1 };

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a2u_w1b_s32_neon_6x64x4: exact int32 products of 2-bit unsigned activations and 1-bit
  * bipolar weights, by looking sums up in tables.
  *
@@ -21,7 +22,7 @@
 enum { ROWS = 6, COLUMNS = 64, K_STEP = 4, SLOT_BYTES = 1 };
 enum { ROW_BYTES = bs_mm_a2u_w1b_s32_neon_6x64x4_row_bytes, COLUMN_BYTES = 1 };
 
-/* Instructions with casts or several intrinsics; PIN keeps a value in its register. */
+/* Instructions that need casts or several intrinsics; PIN keeps a value in its register. */
 #define SETTLE(x) __asm__ volatile("" : "+r"(x))
 #define dup32_u32x4(p) vld1q_dup_u32((const uint32_t *)(p))
 #define dup64_u8x16(p) vreinterpretq_u8_u64(vld1q_dup_u64((const uint64_t *)(p)))
@@ -37,7 +38,8 @@ enum { ROW_BYTES = bs_mm_a2u_w1b_s32_neon_6x64x4_row_bytes, COLUMN_BYTES = 1 };
 static const uint16_t constant_k0[8] = {2, 2, 2, 2, 2, 2, 2, 2};
 static const int32_t zero[4] = {0};
 
-/* The tile if K is 0. Not inline: the microkernel's registers are its own. */
+/* The tile if K is 0: its accumulators stay where they start, at the column's g and the terms of
+ * the row, h. Not inline: the microkernel's registers are its own. */
 static __attribute__((noinline)) void start_tile(
     const int32_t *g, const int32_t *h, int32_t *c, size_t ldc)
 {
@@ -50,8 +52,7 @@ static __attribute__((noinline)) void start_tile(
         }
 }
 
-/* The microkernel: `tiles` tiles beside each other, over `segments` segments of `steps` steps
- * each. */
+/* The microkernel: `tiles` neighbouring tiles, over `segments` segments of `steps` steps each. */
 void bs_mm_a2u_w1b_s32_neon_6x64x4(
     size_t tiles,
     size_t segments,
@@ -985,7 +986,7 @@ struct input {
     size_t plane, width, first, apart, per_byte;
 };
 
-/* One vector's bytes of an input, of the `left` codes of a step; bits of table[code] are planes. */
+/* Packs the bytes of one input from the `left` codes of a step; bits of table[code] are planes. */
 static void pack_bytes(
     const struct input *in,
     const uint64_t *table,
@@ -1038,7 +1039,7 @@ static void pack_table(
     memcpy(to, entries, ENTRIES);
 }
 
-/* One row's inputs of a step, of which there are `left` codes. */
+/* Packs the inputs of one row from the `left` codes of a step. */
 static void pack_step(size_t left, const uint8_t *codes, size_t stride, uint8_t *to)
 {
     static const uint8_t values_0[] = {0, 1, 2, 3};
@@ -1046,10 +1047,10 @@ static void pack_step(size_t left, const uint8_t *codes, size_t stride, uint8_t 
     to += ENTRIES;
 }
 
-/* 32 codes, wherever they lie. */
+/* 32 codes at any alignment. */
 typedef uint64_t four __attribute__((vector_size(32), aligned(1), may_alias));
 
-/* The sum of 64 codes, eight at a time. */
+/* Returns the sum of 64 codes, eight at a time. */
 static inline uint32_t sum_of_64(const uint8_t *codes)
 {
     const uint64_t even = UINT64_C(0x00ff00ff00ff00ff);
@@ -1126,7 +1127,7 @@ void bs_mm_a2u_w1b_s32_neon_6x64x4_pack_rows(
     }
 }
 
-/* How many bits are set: compilers know the instruction for it, where there is one. */
+/* Returns the number of set bits; compilers use an instruction for it where there is one. */
 static inline int32_t ones(uint64_t x)
 {
     x -= x >> 1 & UINT64_C(0x5555555555555555);
@@ -1135,7 +1136,7 @@ static inline int32_t ones(uint64_t x)
     return (int32_t)((x * UINT64_C(0x0101010101010101)) >> 56);
 }
 
-/* Bits of a word of the first `left` of 64 codes. */
+/* Returns the bits of a word of the first `left` of 64 codes. */
 static inline uint64_t first_bits(size_t left)
 {
     const uint64_t low = UINT64_C(0x0101010101010101);
@@ -1163,7 +1164,7 @@ static inline uint64_t first_bits(size_t left)
 /* The table of four codes by their bits, first those that the codes' low bits make up. */
 static const uint8_t table_of[256][ENTRIES] = {BITS8(0, 0, 0, 0)};
 
-/* A table, wherever it lies. */
+/* A table at any alignment. */
 typedef uint8_t whole __attribute__((vector_size(ENTRIES), aligned(1), may_alias));
 
 /* The bits of codes 8 q + 4 h to 8 q + 4 h + 3 side by side: half q / 4 of byte 4 h + q % 4. */
@@ -1182,8 +1183,8 @@ static inline whole table_with(uint64_t bits0)
     return tables[bits0 & 255];
 }
 
-/* Tables of 64 codes from the words of their bits, of which those of `mask` count; sums of codes
- * are added to. */
+/* Copies the tables of 64 codes from words, and adds to sums of codes; bits outside of `mask` are
+ * ignored. */
 static inline void put_tables(const uint64_t *words, uint64_t mask, uint8_t *to, int32_t *sums)
 {
     whole *made = (whole *)(void *)to;
@@ -1254,7 +1255,7 @@ void bs_mm_a2u_w1b_s32_neon_6x64x4_pack_words(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each row, sums of a number for each code: accumulators start from them. */
 static void row_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -1267,7 +1268,7 @@ static void row_sums(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each column, sums of a number for each code: accumulators start from them. */
 static void column_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -1281,8 +1282,8 @@ static void column_sums(
     }
 }
 
-/* Codes of `count` vectors that lie `apart` bytes from each other, `stride` bytes from one position
- * to the next. Those of whole rows of codes are packed as layers' are, with room behind them. */
+/* Packs `count` vectors of codes that lie `apart` bytes from each other, `stride` bytes from one
+ * position to the next. Contiguous rows with room behind them are packed as those of layers are. */
 static void pack_rows(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, uint8_t *packed)
 {

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a2u_w2b_s32_avx2_1x8x32: exact int32 products of 2-bit unsigned activations and 2-bit
  * bipolar weights, by counting bits.
  *
@@ -25,7 +26,7 @@
 enum { ROWS = 1, COLUMNS = 8, K_STEP = 32, SLOT_BYTES = 8 };
 enum { ROW_BYTES = bs_mm_a2u_w2b_s32_avx2_1x8x32_row_bytes, COLUMN_BYTES = 24 };
 
-/* Instructions with casts or several intrinsics; PIN keeps a value in its register. */
+/* Instructions that need casts or several intrinsics; PIN keeps a value in its register. */
 #define broadcast64_u8x32(p) _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(p)))
 #define load_u32x8(p) _mm256_loadu_si256((const __m256i *)(p))
 #define load_u8x32(p) _mm256_loadu_si256((const __m256i *)(p))
@@ -51,7 +52,8 @@ static const uint8_t constant_k3[32] = {
 };
 /* clang-format on */
 
-/* The tile if K is 0. Not inline: the microkernel's registers are its own. */
+/* The tile if K is 0: its accumulators stay where they start, at the column's g. Not inline: the
+ * microkernel's registers are its own. */
 static __attribute__((noinline)) void start_tile(const int32_t *g, int32_t *c, size_t ldc)
 {
     for (size_t row = 0; row < ROWS; ++row)
@@ -61,8 +63,7 @@ static __attribute__((noinline)) void start_tile(const int32_t *g, int32_t *c, s
         }
 }
 
-/* The microkernel: `tiles` tiles beside each other, over `segments` segments of `steps` steps
- * each. */
+/* The microkernel: `tiles` neighbouring tiles, over `segments` segments of `steps` steps each. */
 void bs_mm_a2u_w2b_s32_avx2_1x8x32(
     size_t tiles,
     size_t segments,
@@ -259,7 +260,7 @@ static size_t column_bytes(size_t count, size_t k)
     return inputs > PTRDIFF_MAX || sums > PTRDIFF_MAX - inputs ? SIZE_MAX : inputs + sums;
 }
 
-/* The code of a step at each position. */
+/* The code at each position of a step. */
 /* clang-format off */
 static const uint16_t order[K_STEP] = {
     0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27,
@@ -277,7 +278,7 @@ struct input {
     size_t plane, width, first, apart, per_byte;
 };
 
-/* One vector's bytes of an input, of the `left` codes of a step; bits of table[code] are planes. */
+/* Packs the bytes of one input from the `left` codes of a step; bits of table[code] are planes. */
 static void pack_bytes(
     const struct input *in,
     const uint64_t *table,
@@ -298,7 +299,7 @@ static void pack_bytes(
     }
 }
 
-/* One row's inputs of a step, of which there are `left` codes. */
+/* Packs the inputs of one row from the `left` codes of a step. */
 static void pack_step(size_t left, const uint8_t *codes, size_t stride, uint8_t *to)
 {
     static const struct input inputs[] = {{0, 1, 0, 4, 4}, {1, 1, 0, 4, 4}, {2, 1, 0, 4, 4}};
@@ -307,10 +308,10 @@ static void pack_step(size_t left, const uint8_t *codes, size_t stride, uint8_t 
         pack_bytes(inputs + i, table, left, codes, stride, to);
 }
 
-/* 32 codes, wherever they lie. */
+/* 32 codes at any alignment. */
 typedef uint64_t four __attribute__((vector_size(32), aligned(1), may_alias));
 
-/* Bits of a word of the first `left` of 64 codes. */
+/* Returns the bits of a word of the first `left` of 64 codes. */
 static inline uint64_t first_bits(size_t left)
 {
     const uint64_t low = UINT64_C(0x0101010101010101);
@@ -328,7 +329,7 @@ static inline uint64_t gathered(const uint8_t *codes, unsigned plane)
     return (bits[0] | bits[1] << 1) | (bits[2] | bits[3] << 1) << 2;
 }
 
-/* A step of a row, from the words of each bit of its codes; sums of them are added to. */
+/* A step of a row, from the words of its codes' bits; adds to their sums. */
 static inline void pack_bits(uint64_t b0, uint64_t b1, uint8_t *to, int32_t *sums)
 {
     uint64_t word;
@@ -341,7 +342,7 @@ static inline void pack_bits(uint64_t b0, uint64_t b1, uint8_t *to, int32_t *sum
     (void)sums;
 }
 
-/* The same from codes, of which the bits of `mask` count. */
+/* The same from codes; bits outside of `mask` are ignored. */
 static inline void pack_codes(const uint8_t *codes, uint64_t mask, uint8_t *to, int32_t *sums)
 {
     pack_bits(gathered(codes, 0) & mask, gathered(codes, 1) & mask, to, sums);
@@ -378,8 +379,8 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_rows(
     }
 }
 
-/* 64 codes of a row from the words of their bits, of which those of `mask` count; `left` are
- * left. */
+/* Packs 64 codes of a row from words, `left` of them in the row; bits outside of `mask` are
+ * ignored. */
 static inline void pack_64(
     const uint64_t *words, size_t left, uint64_t mask, uint8_t *to, int32_t *sums)
 {
@@ -417,7 +418,7 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_words(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each row, sums of a number for each code: accumulators start from them. */
 static void row_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -430,7 +431,7 @@ static void row_sums(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each column, sums of a number for each code: accumulators start from them. */
 static void column_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -444,8 +445,8 @@ static void column_sums(
     }
 }
 
-/* Codes of `count` vectors that lie `apart` bytes from each other, `stride` bytes from one position
- * to the next. Those of whole rows of codes are packed as layers' are, with room behind them. */
+/* Packs `count` vectors of codes that lie `apart` bytes from each other, `stride` bytes from one
+ * position to the next. Contiguous rows with room behind them are packed as those of layers are. */
 static void pack_rows(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, uint8_t *packed)
 {

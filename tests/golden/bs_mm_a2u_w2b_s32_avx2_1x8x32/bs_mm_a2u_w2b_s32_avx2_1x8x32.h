@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a2u_w2b_s32_avx2_1x8x32: exact int32 products of 2-bit unsigned activations and 2-bit
  * bipolar weights, by counting bits.
  *
@@ -11,6 +12,7 @@
  *             bit 0 at positions 0 to 3, 4 to 7, .., 28 to 31, byte by byte; bit 0 ^ bit 1 at
  *             positions 0 to 3, 4 to 7, .., 28 to 31, byte by byte
  *   columns   lie next to each other, in the order 0 1 4 5 2 3 6 7, 8 bytes each
+ *   command   bitsynth synth --isa avx2 --act-bits 2 --w-bits 2 --method popcount
  *
  * From a kernel whose proof was checked. */
 #ifndef BS_MM_A2U_W2B_S32_AVX2_1X8X32_H
@@ -40,7 +42,7 @@ enum {
  * lacks; NULL if it has them all. Nothing else here may be called if one is missing. */
 const char *bs_mm_a2u_w2b_s32_avx2_1x8x32_missing_feature(void);
 
-/* Bytes of the packed operands; SIZE_MAX if no object can have so many. */
+/* Return the bytes of packed operands; SIZE_MAX if no object can be that large. */
 size_t bs_mm_a2u_w2b_s32_avx2_1x8x32_act_bytes(size_t m, size_t k);
 size_t bs_mm_a2u_w2b_s32_avx2_1x8x32_wgt_bytes(size_t k, size_t n);
 
@@ -52,11 +54,11 @@ int bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_wgt(
     size_t k, size_t n, const uint8_t *codes, uint8_t *packed);
 
 /* Pack `count` rows of k codes that lie `apart` bytes from each other; `readable` bytes or more
- * can be read from `codes` on. Up to 32 bytes behind a row's packed steps are written too: rows
- * are packed from first to last, `packed_apart` bytes from each other, and there is room behind
- * the last.
+ * can be read from `codes` on. Up to 32 bytes behind a packed row are written too: rows are
+ * packed from first to last, `packed_apart` bytes from each other, and the buffer has room
+ * behind the last.
  *
- * `terms` and `affines` are not used: rows of this kernel have none. */
+ * `terms` and `affines` are not written: rows of this kernel need none. */
 void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_rows(
     size_t count,
     size_t k,
@@ -68,8 +70,8 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_rows(
     int32_t *terms,
     int32_t *affines);
 
-/* The same from words, for each 64 codes one a bit, in which bit 8 b + q is code 8 q + b; rows
- * lie `apart` words from each other. Bits beyond the k codes may be any. */
+/* Pack rows of packed words, for each 64 codes one word for each bit, in which bit 8 b + q is
+ * code 8 q + b; rows lie `apart` words from each other. Bits beyond the k codes are ignored. */
 void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_words(
     size_t count,
     size_t k,
@@ -85,11 +87,12 @@ void bs_mm_a2u_w2b_s32_avx2_1x8x32_pack_words(
 int bs_mm_a2u_w2b_s32_avx2_1x8x32_matmul(
     size_t m, size_t k, size_t n, const uint8_t *act, const uint8_t *wgt, int32_t *c);
 
-/* The microkernel: `tiles` tiles of 1 x 8 beside each other over `segments` segments of K,
- * `steps` steps of 32 positions each. Rows are those of all tiles; w goes on from tile to tile
- * by a tile's packed columns, g and c by 8 elements. Rows are activations: a[segment * 1 + row]
- * is where one's packed steps lie. A tile starts from g[column] + h[row]; ldc is the distance of
- * its rows in elements. */
+/* The microkernel: `tiles` neighbouring tiles of 1 x 8 over `segments` segments of K, `steps`
+ * steps of 32 positions each. All tiles have the same rows; w advances from tile to tile by a
+ * tile's packed columns, g and c by 8 elements. Rows are activations: a[segment * 1 + row]
+ * points at the packed steps of a row. The accumulator in c[row * ldc + column] starts from
+ * g[column], and the products are added to it: g has a number for each column, such as a bias; h
+ * is not read, as rows of this kernel have no terms. */
 void bs_mm_a2u_w2b_s32_avx2_1x8x32(
     size_t tiles,
     size_t segments,

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a2u_w2b_s32_avx2_1x8x32: what this processor lacks. To be compiled without the flags of
  * bs_mm_a2u_w2b_s32_avx2_1x8x32.c, so that it runs anywhere. */
 #include "bs_mm_a2u_w2b_s32_avx2_1x8x32.h"

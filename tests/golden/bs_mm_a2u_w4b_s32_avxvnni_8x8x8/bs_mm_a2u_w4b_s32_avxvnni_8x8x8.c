@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a2u_w4b_s32_avxvnni_8x8x8: exact int32 products of 2-bit unsigned activations and 4-bit
  * bipolar weights, by dot products of 8-bit lanes.
  *
@@ -23,7 +24,7 @@
 enum { ROWS = 8, COLUMNS = 8, K_STEP = 8, SLOT_BYTES = 4 };
 enum { ROW_BYTES = bs_mm_a2u_w4b_s32_avxvnni_8x8x8_row_bytes, COLUMN_BYTES = 4 };
 
-/* Instructions with casts or several intrinsics; PIN keeps a value in its register. */
+/* Instructions that need casts or several intrinsics; PIN keeps a value in its register. */
 #define broadcast32_u32x8(p) _mm256_broadcastd_epi32(_mm_loadu_si32(p))
 #define load_u32x8(p) _mm256_loadu_si256((const __m256i *)(p))
 #define load_u8x32(p) _mm256_loadu_si256((const __m256i *)(p))
@@ -38,7 +39,8 @@ static const uint8_t constant_k0[32] = {
 /* clang-format on */
 static const int32_t zero[8] = {0};
 
-/* The tile if K is 0. Not inline: the microkernel's registers are its own. */
+/* The tile if K is 0: its accumulators stay where they start, at the column's g and the terms of
+ * the row, h. Not inline: the microkernel's registers are its own. */
 static __attribute__((noinline)) void start_tile(
     const int32_t *g, const int32_t *h, int32_t *c, size_t ldc)
 {
@@ -51,8 +53,7 @@ static __attribute__((noinline)) void start_tile(
         }
 }
 
-/* The microkernel: `tiles` tiles beside each other, over `segments` segments of `steps` steps
- * each. */
+/* The microkernel: `tiles` neighbouring tiles, over `segments` segments of `steps` steps each. */
 void bs_mm_a2u_w4b_s32_avxvnni_8x8x8(
     size_t tiles,
     size_t segments,
@@ -308,7 +309,7 @@ static size_t column_bytes(size_t count, size_t k)
     return inputs > PTRDIFF_MAX || sums > PTRDIFF_MAX - inputs ? SIZE_MAX : inputs + sums;
 }
 
-/* The code of a step at each position. */
+/* The code at each position of a step. */
 static const uint16_t order[K_STEP] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 static size_t code_at(size_t position)
@@ -321,7 +322,7 @@ struct input {
     size_t plane, width, first, apart, per_byte;
 };
 
-/* One vector's bytes of an input, of the `left` codes of a step; bits of table[code] are planes. */
+/* Packs the bytes of one input from the `left` codes of a step; bits of table[code] are planes. */
 static void pack_bytes(
     const struct input *in,
     const uint64_t *table,
@@ -342,7 +343,7 @@ static void pack_bytes(
     }
 }
 
-/* One row's inputs of a step, of which there are `left` codes. */
+/* Packs the inputs of one row from the `left` codes of a step. */
 static void pack_step(size_t left, const uint8_t *codes, size_t stride, uint8_t *to)
 {
     static const struct input inputs[] = {{0, 2, 0, 2, 1}, {2, 2, 1, 2, 1}};
@@ -351,10 +352,10 @@ static void pack_step(size_t left, const uint8_t *codes, size_t stride, uint8_t 
         pack_bytes(inputs + i, table, left, codes, stride, to);
 }
 
-/* 32 codes, wherever they lie. */
+/* 32 codes at any alignment. */
 typedef uint64_t four __attribute__((vector_size(32), aligned(1), may_alias));
 
-/* The sum of 64 codes, eight at a time. */
+/* Returns the sum of 64 codes, eight at a time. */
 static inline uint32_t sum_of_64(const uint8_t *codes)
 {
     const uint64_t even = UINT64_C(0x00ff00ff00ff00ff);
@@ -378,7 +379,7 @@ static uint32_t sum_of_codes(size_t k, const uint8_t *codes)
 
 static void pack_row(size_t k, const uint8_t *codes, size_t readable, uint8_t *packed)
 {
-    /* What is written behind a row the next one overwrites. */
+    /* Bytes written behind a row are overwritten by the next row. */
     enum { CHUNK = 16, FEW = 64 };
     if (k > FEW || ceiling(k, CHUNK) * CHUNK > readable)
         memcpy(packed, codes, k);
@@ -408,7 +409,7 @@ void bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_rows(
     }
 }
 
-/* How many bits are set: compilers know the instruction for it, where there is one. */
+/* Returns the number of set bits; compilers use an instruction for it where there is one. */
 static inline int32_t ones(uint64_t x)
 {
     x -= x >> 1 & UINT64_C(0x5555555555555555);
@@ -417,7 +418,7 @@ static inline int32_t ones(uint64_t x)
     return (int32_t)((x * UINT64_C(0x0101010101010101)) >> 56);
 }
 
-/* Bits of a word of the first `left` of 64 codes. */
+/* Returns the bits of a word of the first `left` of 64 codes. */
 static inline uint64_t first_bits(size_t left)
 {
     const uint64_t low = UINT64_C(0x0101010101010101);
@@ -427,10 +428,10 @@ static inline uint64_t first_bits(size_t left)
     return eights | (low << left / 8 & ((UINT64_C(1) << left % 8 * 8) - 1));
 }
 
-/* A register of words, wherever they lie. */
+/* A register of words at any alignment. */
 typedef uint64_t whole __attribute__((vector_size(32), aligned(1), may_alias));
 
-/* 64 codes from the words of their bits; sums of them are added to. */
+/* Unpacks 64 codes from words, and adds to their sums. */
 static inline void expand(const uint64_t *words, uint64_t mask, uint8_t *to, int32_t *sums)
 {
     const uint64_t low = UINT64_C(0x0101010101010101);
@@ -477,7 +478,7 @@ void bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_words(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each row, sums of a number for each code: accumulators start from them. */
 static void row_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -490,7 +491,7 @@ static void row_sums(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each column, sums of a number for each code: accumulators start from them. */
 static void column_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -504,8 +505,8 @@ static void column_sums(
     }
 }
 
-/* Codes of `count` vectors that lie `apart` bytes from each other, `stride` bytes from one position
- * to the next. Those of whole rows of codes are packed as layers' are, with room behind them. */
+/* Packs `count` vectors of codes that lie `apart` bytes from each other, `stride` bytes from one
+ * position to the next. Contiguous rows with room behind them are packed as those of layers are. */
 static void pack_rows(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, uint8_t *packed)
 {

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a2u_w4b_s32_avxvnni_8x8x8: exact int32 products of 2-bit unsigned activations and 4-bit
  * bipolar weights, by dot products of 8-bit lanes.
  *
@@ -9,6 +10,7 @@
  *   column    4 bytes a step: bit 0, bit 1, bit 2, bit 3 at positions 0 to 1, 2 to 3, 4 to 5, 6
  *             to 7, byte by byte
  *   columns   lie next to each other, in order, 4 bytes each
+ *   command   bitsynth synth --isa avxvnni --act-bits 2 --w-bits 4
  *
  * From a kernel whose proof was checked. */
 #ifndef BS_MM_A2U_W4B_S32_AVXVNNI_8X8X8_H
@@ -38,7 +40,7 @@ enum {
  * lacks; NULL if it has them all. Nothing else here may be called if one is missing. */
 const char *bs_mm_a2u_w4b_s32_avxvnni_8x8x8_missing_feature(void);
 
-/* Bytes of the packed operands; SIZE_MAX if no object can have so many. */
+/* Return the bytes of packed operands; SIZE_MAX if no object can be that large. */
 size_t bs_mm_a2u_w4b_s32_avxvnni_8x8x8_act_bytes(size_t m, size_t k);
 size_t bs_mm_a2u_w4b_s32_avxvnni_8x8x8_wgt_bytes(size_t k, size_t n);
 
@@ -50,13 +52,15 @@ int bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_wgt(
     size_t k, size_t n, const uint8_t *codes, uint8_t *packed);
 
 /* Pack `count` rows of k codes that lie `apart` bytes from each other; `readable` bytes or more
- * can be read from `codes` on. Up to 32 bytes behind a row's packed steps are written too: rows
- * are packed from first to last, `packed_apart` bytes from each other, and there is room behind
- * the last.
+ * can be read from `codes` on. Up to 32 bytes behind a packed row are written too: rows are
+ * packed from first to last, `packed_apart` bytes from each other, and the buffer has room
+ * behind the last.
  *
- * `terms` gets what h takes of each row.
+ * `terms` gets a number for each row, computed from its codes alone: the caller passes it to the
+ * microkernel as h, and the accumulators of the row start from it. It corrects what the kernel
+ * computes in place of the products of codes.
  *
- * `affines` is not used: rows of this kernel have none. */
+ * `affines` is not written: rows of this kernel need none. */
 void bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_rows(
     size_t count,
     size_t k,
@@ -68,8 +72,8 @@ void bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_rows(
     int32_t *terms,
     int32_t *affines);
 
-/* The same from words, for each 64 codes one a bit, in which bit 8 b + q is code 8 q + b; rows
- * lie `apart` words from each other. Bits beyond the k codes may be any. */
+/* Pack rows of packed words, for each 64 codes one word for each bit, in which bit 8 b + q is
+ * code 8 q + b; rows lie `apart` words from each other. Bits beyond the k codes are ignored. */
 void bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_words(
     size_t count,
     size_t k,
@@ -85,11 +89,12 @@ void bs_mm_a2u_w4b_s32_avxvnni_8x8x8_pack_words(
 int bs_mm_a2u_w4b_s32_avxvnni_8x8x8_matmul(
     size_t m, size_t k, size_t n, const uint8_t *act, const uint8_t *wgt, int32_t *c);
 
-/* The microkernel: `tiles` tiles of 8 x 8 beside each other over `segments` segments of K,
- * `steps` steps of 8 positions each. Rows are those of all tiles; w goes on from tile to tile by
- * a tile's packed columns, g and c by 8 elements. Rows are activations: a[segment * 8 + row] is
- * where one's packed steps lie. A tile starts from g[column] + h[row]; ldc is the distance of
- * its rows in elements. */
+/* The microkernel: `tiles` neighbouring tiles of 8 x 8 over `segments` segments of K, `steps`
+ * steps of 8 positions each. All tiles have the same rows; w advances from tile to tile by a
+ * tile's packed columns, g and c by 8 elements. Rows are activations: a[segment * 8 + row]
+ * points at the packed steps of a row. The accumulator in c[row * ldc + column] starts from
+ * g[column] + h[row], and the products are added to it: g has a number for each column, h the
+ * terms of each row. */
 void bs_mm_a2u_w4b_s32_avxvnni_8x8x8(
     size_t tiles,
     size_t segments,

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64: exact int32 products of 3-bit unsigned activations and
  * 3-bit bipolar weights, by counting bits.
  *
@@ -26,7 +27,7 @@
 enum { ROWS = 1, COLUMNS = 8, K_STEP = 64, SLOT_BYTES = 8 };
 enum { ROW_BYTES = bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_row_bytes, COLUMN_BYTES = 32 };
 
-/* Instructions with casts or several intrinsics; PIN keeps a value in its register. */
+/* Instructions that need casts or several intrinsics; PIN keeps a value in its register. */
 #define SETTLE(x) __asm__ volatile("" : "+r"(x))
 #define dup32_u32x4(p) vld1q_dup_u32((const uint32_t *)(p))
 #define dup64_u8x16(p) vreinterpretq_u8_u64(vld1q_dup_u64((const uint64_t *)(p)))
@@ -45,7 +46,8 @@ static const uint16_t constant_k4[8] = {12, 12, 12, 12, 12, 12, 12, 12};
 static const uint16_t constant_k5[8] = {24, 24, 24, 24, 24, 24, 24, 24};
 static const int32_t zero[4] = {0};
 
-/* The tile if K is 0. Not inline: the microkernel's registers are its own. */
+/* The tile if K is 0: its accumulators stay where they start, at the column's g and the terms of
+ * the row, h. Not inline: the microkernel's registers are its own. */
 static __attribute__((noinline)) void start_tile(
     const int32_t *g, const int32_t *h, int32_t *c, size_t ldc)
 {
@@ -58,8 +60,7 @@ static __attribute__((noinline)) void start_tile(
         }
 }
 
-/* The microkernel: `tiles` tiles beside each other, over `segments` segments of `steps` steps
- * each. */
+/* The microkernel: `tiles` neighbouring tiles, over `segments` segments of `steps` steps each. */
 void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64(
     size_t tiles,
     size_t segments,
@@ -470,7 +471,7 @@ static size_t column_bytes(size_t count, size_t k)
     return inputs > PTRDIFF_MAX || sums > PTRDIFF_MAX - inputs ? SIZE_MAX : inputs + sums;
 }
 
-/* The code of a step at each position. */
+/* The code at each position of a step. */
 /* clang-format off */
 static const uint16_t order[K_STEP] = {
     0, 8, 16, 24, 32, 40, 48, 56, 1, 9, 17, 25, 33, 41, 49, 57,
@@ -490,7 +491,7 @@ struct input {
     size_t plane, width, first, apart, per_byte;
 };
 
-/* One vector's bytes of an input, of the `left` codes of a step; bits of table[code] are planes. */
+/* Packs the bytes of one input from the `left` codes of a step; bits of table[code] are planes. */
 static void pack_bytes(
     const struct input *in,
     const uint64_t *table,
@@ -511,7 +512,7 @@ static void pack_bytes(
     }
 }
 
-/* One row's inputs of a step, of which there are `left` codes. */
+/* Packs the inputs of one row from the `left` codes of a step. */
 static void pack_step(size_t left, const uint8_t *codes, size_t stride, uint8_t *to)
 {
     static const struct input inputs[] = {{0, 1, 0, 8, 8}, {1, 1, 0, 8, 8}, {2, 1, 0, 8, 8}};
@@ -525,10 +526,10 @@ static void pack_step(size_t left, const uint8_t *codes, size_t stride, uint8_t 
         pack_bytes(inputs + i, table, left, codes, stride, to);
 }
 
-/* 32 codes, wherever they lie. */
+/* 32 codes at any alignment. */
 typedef uint64_t four __attribute__((vector_size(32), aligned(1), may_alias));
 
-/* How many bits are set: compilers know the instruction for it, where there is one. */
+/* Returns the number of set bits; compilers use an instruction for it where there is one. */
 static inline int32_t ones(uint64_t x)
 {
     x -= x >> 1 & UINT64_C(0x5555555555555555);
@@ -537,7 +538,7 @@ static inline int32_t ones(uint64_t x)
     return (int32_t)((x * UINT64_C(0x0101010101010101)) >> 56);
 }
 
-/* Bits of a word of the first `left` of 64 codes. */
+/* Returns the bits of a word of the first `left` of 64 codes. */
 static inline uint64_t first_bits(size_t left)
 {
     const uint64_t low = UINT64_C(0x0101010101010101);
@@ -556,7 +557,7 @@ static inline uint64_t gathered(const uint8_t *codes, unsigned plane)
     return (bits[0] | bits[1] << 1) | (bits[2] | bits[3] << 1) << 2;
 }
 
-/* A step of a row, from the words of each bit of its codes; sums of them are added to. */
+/* A step of a row, from the words of its codes' bits; adds to their sums. */
 static inline void pack_bits(uint64_t b0, uint64_t b1, uint64_t b2, uint8_t *to, int32_t *sums)
 {
     uint64_t word;
@@ -569,7 +570,7 @@ static inline void pack_bits(uint64_t b0, uint64_t b1, uint64_t b2, uint8_t *to,
     sums[0] += -1 * ones(b0) + -2 * ones(b1) + -4 * ones(b2);
 }
 
-/* The same from codes, of which the bits of `mask` count. */
+/* The same from codes; bits outside of `mask` are ignored. */
 static inline void pack_codes(const uint8_t *codes, uint64_t mask, uint8_t *to, int32_t *sums)
 {
     pack_bits(
@@ -607,8 +608,8 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_rows(
     }
 }
 
-/* 64 codes of a row from the words of their bits, of which those of `mask` count; `left` are
- * left. */
+/* Packs 64 codes of a row from words, `left` of them in the row; bits outside of `mask` are
+ * ignored. */
 static inline void pack_64(
     const uint64_t *words, size_t left, uint64_t mask, uint8_t *to, int32_t *sums)
 {
@@ -645,7 +646,7 @@ void bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64_pack_words(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each row, sums of a number for each code: accumulators start from them. */
 static void row_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -658,7 +659,7 @@ static void row_sums(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each column, sums of a number for each code: accumulators start from them. */
 static void column_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -672,8 +673,8 @@ static void column_sums(
     }
 }
 
-/* Codes of `count` vectors that lie `apart` bytes from each other, `stride` bytes from one position
- * to the next. Those of whole rows of codes are packed as layers' are, with room behind them. */
+/* Packs `count` vectors of codes that lie `apart` bytes from each other, `stride` bytes from one
+ * position to the next. Contiguous rows with room behind them are packed as those of layers are. */
 static void pack_rows(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, uint8_t *packed)
 {

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64: what this processor lacks. To be compiled without the
  * flags of bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64.c, so that it runs anywhere. */
 #include "bs_mm_a3u_w3b_s32_neon_dotprod_1x8x64.h"

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a4u_w4b_s32_armv7_neon_2x32x2: exact int32 products of 4-bit unsigned activations and
  * 4-bit bipolar weights, by multiplying 8-bit lanes.
  *
@@ -22,7 +23,7 @@
 enum { ROWS = 2, COLUMNS = 32, K_STEP = 2, SLOT_BYTES = 1 };
 enum { ROW_BYTES = bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_row_bytes, COLUMN_BYTES = 1 };
 
-/* Instructions with casts or several intrinsics; PIN keeps a value in its register. */
+/* Instructions that need casts or several intrinsics; PIN keeps a value in its register. */
 #define dup32_u32x4(p) vld1q_dup_u32((const uint32_t *)(p))
 #define dup8_u8x16(p) vld1q_dup_u8((const uint8_t *)(p))
 #define load_u16x8(p) vld1q_u16((const uint16_t *)(p))
@@ -43,7 +44,8 @@ static const uint8_t constant_k0[16] = {
 static const uint16_t constant_k1[8] = {2, 2, 2, 2, 2, 2, 2, 2};
 static const int32_t zero[4] = {0};
 
-/* The tile if K is 0. Not inline: the microkernel's registers are its own. */
+/* The tile if K is 0: its accumulators stay where they start, at the column's g and the terms of
+ * the row, h. Not inline: the microkernel's registers are its own. */
 static __attribute__((noinline)) void start_tile(
     const int32_t *g, const int32_t *h, int32_t *c, size_t ldc)
 {
@@ -56,8 +58,7 @@ static __attribute__((noinline)) void start_tile(
         }
 }
 
-/* The microkernel: `tiles` tiles beside each other, over `segments` segments of `steps` steps
- * each. */
+/* The microkernel: `tiles` neighbouring tiles, over `segments` segments of `steps` steps each. */
 void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2(
     size_t tiles,
     size_t segments,
@@ -300,7 +301,7 @@ struct input {
     size_t plane, width, first, apart, per_byte;
 };
 
-/* One vector's bytes of an input, of the `left` codes of a step; bits of table[code] are planes. */
+/* Packs the bytes of one input from the `left` codes of a step; bits of table[code] are planes. */
 static void pack_bytes(
     const struct input *in,
     const uint64_t *table,
@@ -321,7 +322,7 @@ static void pack_bytes(
     }
 }
 
-/* One row's inputs of a step, of which there are `left` codes. */
+/* Packs the inputs of one row from the `left` codes of a step. */
 static void pack_step(size_t left, const uint8_t *codes, size_t stride, uint8_t *to)
 {
     static const struct input inputs[] = {{0, 4, 0, 2, 1}, {4, 4, 1, 2, 1}};
@@ -337,10 +338,10 @@ static void pack_step(size_t left, const uint8_t *codes, size_t stride, uint8_t 
         pack_bytes(inputs + i, table, left, codes, stride, to);
 }
 
-/* 32 codes, wherever they lie. */
+/* 32 codes at any alignment. */
 typedef uint64_t four __attribute__((vector_size(32), aligned(1), may_alias));
 
-/* The sum of 64 codes, eight at a time. */
+/* Returns the sum of 64 codes, eight at a time. */
 static inline uint32_t sum_of_64(const uint8_t *codes)
 {
     const uint64_t even = UINT64_C(0x00ff00ff00ff00ff);
@@ -364,7 +365,7 @@ static uint32_t sum_of_codes(size_t k, const uint8_t *codes)
 
 static void pack_row(size_t k, const uint8_t *codes, size_t readable, uint8_t *packed)
 {
-    /* What is written behind a row the next one overwrites. */
+    /* Bytes written behind a row are overwritten by the next row. */
     enum { CHUNK = 16, FEW = 64 };
     if (k > FEW || ceiling(k, CHUNK) * CHUNK > readable)
         memcpy(packed, codes, k);
@@ -394,7 +395,7 @@ void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_rows(
     }
 }
 
-/* Bits of a word of the first `left` of 64 codes. */
+/* Returns the bits of a word of the first `left` of 64 codes. */
 static inline uint64_t first_bits(size_t left)
 {
     const uint64_t low = UINT64_C(0x0101010101010101);
@@ -404,12 +405,12 @@ static inline uint64_t first_bits(size_t left)
     return eights | (low << left / 8 & ((UINT64_C(1) << left % 8 * 8) - 1));
 }
 
-/* A register of bytes, and of words, wherever they lie. */
+/* A register of bytes, and of words, at any alignment. */
 typedef uint8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
 typedef uint64_t whole __attribute__((vector_size(16), aligned(1), may_alias));
 
-/* The sum of the bytes. By its place: GCC 14 for AArch64 ends at arguments that may lie
- * anywhere. */
+/* Returns the sum of the bytes. The argument is a pointer: GCC 14 for AArch64 crashes at arguments
+ * of any alignment. */
 static inline int32_t sum_of_bytes(const bytes *codes)
 {
     const uint64_t even = UINT64_C(0x00ff00ff00ff00ff);
@@ -417,8 +418,7 @@ static inline int32_t sum_of_bytes(const bytes *codes)
     return (int32_t)(((pairs[0] + pairs[1]) * UINT64_C(0x0001000100010001)) >> 48);
 }
 
-/* 64 codes from the words of their bits; sums of them are added to. A byte has two codes' bits at a
- * time. */
+/* Unpacks 64 codes from words, and adds to their sums. A byte holds bits of two codes at a time. */
 static inline void expand(const uint64_t *words, uint64_t mask, uint8_t *to, int32_t *sums)
 {
     const bytes shifts[] = {
@@ -482,7 +482,7 @@ void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_words(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each row, sums of a number for each code: accumulators start from them. */
 static void row_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -495,7 +495,7 @@ static void row_sums(
     }
 }
 
-/* Sums over each vector's codes: where the tile starts. */
+/* The terms of each column, sums of a number for each code: accumulators start from them. */
 static void column_sums(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, int64_t *sums)
 {
@@ -509,8 +509,8 @@ static void column_sums(
     }
 }
 
-/* Codes of `count` vectors that lie `apart` bytes from each other, `stride` bytes from one position
- * to the next. Those of whole rows of codes are packed as layers' are, with room behind them. */
+/* Packs `count` vectors of codes that lie `apart` bytes from each other, `stride` bytes from one
+ * position to the next. Contiguous rows with room behind them are packed as those of layers are. */
 static void pack_rows(
     size_t count, size_t k, const uint8_t *codes, size_t apart, size_t stride, uint8_t *packed)
 {

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* bs_mm_a4u_w4b_s32_armv7_neon_2x32x2: exact int32 products of 4-bit unsigned activations and
  * 4-bit bipolar weights, by multiplying 8-bit lanes.
  *
@@ -8,6 +9,7 @@
  *             3 at position 1
  *   column    1 byte a step: bit 0, bit 1, bit 2, bit 3 at positions 0 to 1
  *   columns   lie next to each other, in order, 1 byte each
+ *   command   bitsynth synth --isa armv7_neon --act-bits 4 --w-bits 4
  *
  * From a kernel whose proof was checked. */
 #ifndef BS_MM_A4U_W4B_S32_ARMV7_NEON_2X32X2_H
@@ -37,7 +39,7 @@ enum {
  * lacks; NULL if it has them all. Nothing else here may be called if one is missing. */
 const char *bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_missing_feature(void);
 
-/* Bytes of the packed operands; SIZE_MAX if no object can have so many. */
+/* Return the bytes of packed operands; SIZE_MAX if no object can be that large. */
 size_t bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_act_bytes(size_t m, size_t k);
 size_t bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_wgt_bytes(size_t k, size_t n);
 
@@ -49,13 +51,15 @@ int bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_wgt(
     size_t k, size_t n, const uint8_t *codes, uint8_t *packed);
 
 /* Pack `count` rows of k codes that lie `apart` bytes from each other; `readable` bytes or more
- * can be read from `codes` on. Up to 16 bytes behind a row's packed steps are written too: rows
- * are packed from first to last, `packed_apart` bytes from each other, and there is room behind
- * the last.
+ * can be read from `codes` on. Up to 16 bytes behind a packed row are written too: rows are
+ * packed from first to last, `packed_apart` bytes from each other, and the buffer has room
+ * behind the last.
  *
- * `terms` gets what h takes of each row.
+ * `terms` gets a number for each row, computed from its codes alone: the caller passes it to the
+ * microkernel as h, and the accumulators of the row start from it. It corrects what the kernel
+ * computes in place of the products of codes.
  *
- * `affines` is not used: rows of this kernel have none. */
+ * `affines` is not written: rows of this kernel need none. */
 void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_rows(
     size_t count,
     size_t k,
@@ -67,8 +71,8 @@ void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_rows(
     int32_t *terms,
     int32_t *affines);
 
-/* The same from words, for each 64 codes one a bit, in which bit 8 b + q is code 8 q + b; rows
- * lie `apart` words from each other. Bits beyond the k codes may be any. */
+/* Pack rows of packed words, for each 64 codes one word for each bit, in which bit 8 b + q is
+ * code 8 q + b; rows lie `apart` words from each other. Bits beyond the k codes are ignored. */
 void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_words(
     size_t count,
     size_t k,
@@ -84,11 +88,12 @@ void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_pack_words(
 int bs_mm_a4u_w4b_s32_armv7_neon_2x32x2_matmul(
     size_t m, size_t k, size_t n, const uint8_t *act, const uint8_t *wgt, int32_t *c);
 
-/* The microkernel: `tiles` tiles of 2 x 32 beside each other over `segments` segments of K,
- * `steps` steps of 2 positions each. Rows are those of all tiles; w goes on from tile to tile by
- * a tile's packed columns, g and c by 32 elements. Rows are activations: a[segment * 2 + row] is
- * where one's packed steps lie. A tile starts from g[column] + h[row]; ldc is the distance of
- * its rows in elements. */
+/* The microkernel: `tiles` neighbouring tiles of 2 x 32 over `segments` segments of K, `steps`
+ * steps of 2 positions each. All tiles have the same rows; w advances from tile to tile by a
+ * tile's packed columns, g and c by 32 elements. Rows are activations: a[segment * 2 + row]
+ * points at the packed steps of a row. The accumulator in c[row * ldc + column] starts from
+ * g[column] + h[row], and the products are added to it: g has a number for each column, h the
+ * terms of each row. */
 void bs_mm_a4u_w4b_s32_armv7_neon_2x32x2(
     size_t tiles,
     size_t segments,

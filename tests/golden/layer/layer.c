@@ -1,6 +1,11 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 #include "layer_names.h"
-/* layer: packed weights and what belongs to its channels. */
+/* layer: packed weights, the constants of its channels, and calls of the runtime.
+ *
+ * Accumulators of a channel start from `start`: the bias and the terms of its weights, sums over
+ * their codes. `affine` has what the offsets of the encodings contribute, which is added to the
+ * finished accumulators. bs_layer.h explains every field. */
 #include "layer.h"
 #include "bs_mm_a2u_w1b_s32_avx2_4x8x32_layer.h"
 #include "bs_mm_a2u_w1b_s32_avx2_4x8x32_program.h"

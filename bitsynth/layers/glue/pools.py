@@ -1,4 +1,4 @@
-"""The mean of a window, or of an image, of codes."""
+"""Pooling: the greatest code, or the mean, of a window or of an image."""
 
 from __future__ import annotations
 
@@ -11,19 +11,107 @@ from bitsynth.emit.glue_abi import ROUNDING
 from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogues import Requantize
-from bitsynth.layers.epilogues.arguments import of_channels
-from bitsynth.layers.geometry import Pair
-from bitsynth.layers.glue.activations import Activations, either
-from bitsynth.layers.glue.base import Numbers
-from bitsynth.layers.glue.quantization import Quantization, require_whole_steps
-from bitsynth.layers.glue.quantization import quantization as as_quantization
-from bitsynth.layers.glue.window import WindowGlue, window_of
+from bitsynth.layers.epilogues.base import broadcast_to_channels
+from bitsynth.layers.geometry import Geometry, Pair, edges, pair
+from bitsynth.layers.glue.base import Activations, Glue, Numbers, codes_of, first_given, require_channels
+from bitsynth.layers.glue.quantization import Quantization, as_quantization, require_whole_steps
 from bitsynth.spec import glue as specs
 from bitsynth.spec.matmul import INT32_MAX, Encoding, MatmulOperand, is_one_of
 
+
+class WindowGlue(Glue):
+    """The base class of pooling by a window."""
+
+    geometry: Geometry
+
+    def out_size(self, height: int, width: int) -> tuple[int, int]:
+        return self.geometry.output(height, width)
+
+    def _example_size(self) -> tuple[int, int]:
+        (high, wide), (down, right) = self.geometry.reach, self.geometry.stride
+        return high + 2 * down, wide + 2 * right
+
+    def _taps(self, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return what each tap of each window reads, (taps, N, OH, OW, C) int64, and whether it lies in the image."""
+        g, (_, height, width, _) = self.geometry, x.shape
+        (oh, ow), read, inside = self.out_size(height, width), [], []
+        for ky in range(g.kernel[0]):
+            for kx in range(g.kernel[1]):
+                y = np.arange(oh) * g.stride[0] + ky * g.dilation[0] - g.padding[0]
+                z = np.arange(ow) * g.stride[1] + kx * g.dilation[1] - g.padding[1]
+                ok = ((y >= 0) & (y < height))[:, None] & ((z >= 0) & (z < width))
+                read.append(x[:, y.clip(0, height - 1)][:, :, z.clip(0, width - 1)].astype(np.int64))
+                inside.append(np.broadcast_to(ok[None, :, :, None], read[-1].shape))
+        return np.stack(read), np.stack(inside)
+
+
+def window_of(channels: int, window: Pair, stride: Pair | None, padding: Any, dilation: Pair) -> Geometry:
+    """Return the window; raise SpecError for padding as wide as it reaches."""
+    require_channels(channels)
+    size = pair("window", window, 1)
+    made = Geometry(
+        *(channels, channels, 1),
+        kernel=size,
+        stride=size if stride is None else pair("stride", stride, 1),
+        padding=edges(padding),
+        dilation=pair("dilation", dilation, 1),
+    )
+    if any(pad >= reach for pad, reach in zip(made.padding, made.reach * 2, strict=True)):
+        raise SpecError(f"padding {made.padding} must be less than the window reaches over, {made.reach}")
+    return made
+
+
+class MaxPool2d(WindowGlue):
+    """The greatest code of a window, a channel at a time; padding never is.
+
+    Packed words are compared as they are, a plane at a time. A window that holds padding alone gives code 0.
+
+    Args:
+        channels: Channels of a pixel.
+        bits: Bits of a code, 1 to 8, or a quantization.
+        window: Pixels of the window, one number or (height, width).
+        stride: Pixels between windows, likewise; the window's if None.
+        padding: Pixels of padding: one number, (height, width) or (top, left, bottom, right); fewer than a window
+            reaches over.
+        dilation: Pixels between taps, one number or (height, width).
+        encoding: The values that codes stand for, as of `Conv2d`.
+        layout: "NHWC" or "packed".
+        out_layout: Likewise, of results; as `layout` if None.
+        **options: `isa` and `threads`, as of `Conv2d`.
+
+    Raises:
+        SpecError: The arguments do not fit together.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        bits: int | Quantization,
+        window: Pair,
+        *,
+        stride: Pair | None = None,
+        padding: Any = 0,
+        dilation: Pair = 1,
+        encoding: str = "unsigned",
+        layout: str = "NHWC",
+        out_layout: str | None = None,
+        **options: Any,
+    ) -> None:
+        source = codes_of(channels, bits, encoding, layout)
+        output = codes_of(channels, bits, encoding, first_given(out_layout, layout))
+        self.geometry = window_of(channels, window, stride, padding, dilation)
+        words = layout == output.layout == "packed"
+        numbers: Numbers = {"op": "max pool", "words": int(words), **self.geometry.window()}
+        super().__init__([source], output, numbers, **options)
+
+    def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
+        read, inside = self._taps(codes[0])
+        return np.asarray(np.where(inside, read, 0).max(axis=0), np.uint8)
+
+
 _INT64_MAX = 2**63 - 1
 _MOST_SUMS = 1 << 14
-"""Of a window whose codes are looked up."""
+"""The limit of sums of a window whose codes are looked up in a table."""
 _MOST_PIXELS = INT32_MAX // 511
 _SCALED = specs.scaled_mean().name
 
@@ -151,15 +239,15 @@ class GlobalAvgPool2d(AvgPool2d):
 
 
 def _given(channels: int, output: MatmulOperand | None, out_layout: str | None, layout: str) -> Activations:
-    """What the layer gives: codes, or int32, which are not packed unless that is asked for."""
+    """Return the output: codes, or int32, which are unpacked by default."""
     usual = layout if output else "NHWC"
-    return Activations(channels, output, either(out_layout, usual), "int32")
+    return Activations(channels, output, first_given(out_layout, usual), "int32")
 
 
 def _finished(
     source: Quantization, out: Quantization | Requantize | int | str | None, rounding: str
 ) -> tuple[MatmulOperand | None, dict[str, Number]]:
-    """The codes that sums of `source` become, None if they stay sums, and the numbers that say how."""
+    """Return the codes that sums of `source` become, None if they stay sums, and the numbers that say how."""
     if isinstance(out, str):
         return None, _summed(source, out)
     if isinstance(out, Requantize):
@@ -169,7 +257,7 @@ def _finished(
 
 
 def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, Number]:
-    """The numbers of a mean; sums of codes are multiplied, if codes of both are the same numbers, else divided."""
+    """Return the numbers of a mean, with the faster program if codes of input and output are the same numbers."""
     if not is_one_of(rounding, ROUNDING.words):
         raise SpecError(f"unknown rounding {rounding!r}; known: {', '.join(ROUNDING.words)}")
     made: dict[str, Number] = {"op": "mean pool", "rounding": rounding, "program": specs.mean(even=False).name}
@@ -188,7 +276,7 @@ def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, N
 
 
 def _summed(source: Quantization, out: str) -> dict[str, Number]:
-    """The numbers of sums that stay what they are."""
+    """Return the numbers of a sum that is the result."""
     if out != "int32":
         raise SpecError(f"out must be a Quantization, a number of bits, a Requantize or 'int32', not {out!r}")
     made: dict[str, Number] = {"op": "mean pool", **_of_values(source, 1)}
@@ -196,8 +284,8 @@ def _summed(source: Quantization, out: str) -> dict[str, Number]:
 
 
 def _requantized(source: Quantization, out: Requantize) -> tuple[MatmulOperand, dict[str, Number]]:
-    """The numbers of a requantized sum."""
-    multiplier = int(of_channels("the multiplier of sums", out.multiplier, 1, np.int32)[0])
+    """Return the numbers of a requantized sum."""
+    multiplier = int(broadcast_to_channels("the multiplier of sums", out.multiplier, 1, np.int32)[0])
     if out.residual is not None:
         raise SpecError("sums of a window have no residual")
     operand = MatmulOperand(out.bits, Encoding.SIGNED if out.signed else Encoding.UNSIGNED)
@@ -212,22 +300,22 @@ def _requantized(source: Quantization, out: Requantize) -> tuple[MatmulOperand, 
 
 
 def _of_values(source: Quantization, factor: int) -> dict[str, Number]:
-    """What a sum of codes, and each pixel, count for, if a value counts for `factor`."""
+    """Return the factors of a sum of codes and of the pixels, if values have `factor`."""
     return {"factor": factor * source.operand.scale, "summand": factor * (source.operand.offset - source.zero_point)}
 
 
 def _greatest(n: Numbers) -> int:
-    """The most that a pixel adds to twice the numerator."""
+    """Return the most that a pixel adds to twice the numerator."""
     return 2 * (255 * abs(int(n["factor"])) + abs(int(n["summand"])))
 
 
 def _shared(n: Numbers) -> int:
-    """The most that a divisor adds to twice the numerator, or to itself."""
+    """Return the most that a divisor adds to twice the numerator, or to itself."""
     return (3 + 2 * abs(int(n["zero_point"]))) * int(n["divisor"])
 
 
 def _codes(n: Numbers, sums: NDArray[Any], pixels: Any) -> NDArray[np.uint8]:
-    """The codes of sums of so many pixels, Python's integers."""
+    """Return the codes of sums of so many pixels, Python's integers."""
     divisors = 1 if n.get("whole_sums") else pixels
     top, bottom = sums * int(n["factor"]) + pixels * int(n["summand"]), divisors * int(n["divisor"])
     made = _quotient(str(n["rounding"]), top, bottom) + int(n["zero_point"])
@@ -235,7 +323,7 @@ def _codes(n: Numbers, sums: NDArray[Any], pixels: Any) -> NDArray[np.uint8]:
 
 
 def _quotient(rounding: str, top: NDArray[Any], bottom: Any) -> NDArray[Any]:
-    """Quotients of Python's integers, made whole."""
+    """Return rounded quotients of Python's integers."""
     twice, whole = (top, bottom) if rounding == "down" else (2 * top + bottom, 2 * bottom)
     quotient = twice // whole
     tied = (twice % whole == 0) & (quotient % 2 != 0) if rounding == "even" else 0
