@@ -135,17 +135,24 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=True, omit_defaults=True):
     """A microkernel for the core product: unsigned act codes times bipolar or signed wgt codes.
 
-    A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
-    starts at row + column, the sums of `row_terms` and `column_terms` over their codes, and, on both sides, so many
-    times as `cross_terms` is, of products of neighbours: the codes at positions 2 j and 2 j + 1. The
-    innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis`
-    (one of BIT_AXES) is the place of planes in memory. `order` is that of instructions in a step: one of ORDERS, or
-    the name of an in-order processor for which they are ordered. Where codes take more than a byte, of
-    `code_bytes`, what is said of bytes of `Planes` is said of those, lowest byte first. Programs
-    are of so many rows `together`, a group: its inputs are tables whose bytes they share, of as many bits each, those
-    of the first row lowest; `c0` on are registers of the tile of its first row, then those of the next. In the order of
-    a processor the last of several rows has the program `beside`, if there is one, on general-purpose registers: it
-    runs beside those of the others.
+    Attributes:
+        slot_bytes: Bytes that a column has in one register.
+        slots: `slots[s]` is the column in slot s.
+        row_terms: Added to the tile at the start: the sum of `row_terms[code]` over the codes of a row.
+        column_terms: The same for the codes of a column.
+        cross_terms: On both sides this multiple of the products of neighbours, the codes at positions 2 j and 2 j + 1,
+            is added to the tile at the start, too.
+        unroll: How many times the innermost loop is unrolled; 0 leaves it to the compiler.
+        bit_axis: One of BIT_AXES: the place of planes in memory.
+        order: The order of instructions in a step: one of ORDERS, or the name of the in-order processor that they are
+            scheduled for.
+        code_bytes: Bytes of a code. If there are several, what `Planes` has for bytes holds for codes, lowest byte
+            first.
+        together: Rows of a group. One program computes a group: its inputs are tables whose bytes the rows share, of
+            equally many bits each, those of the first row lowest. `c0` and so on are the tile registers of the first
+            row of the group, then those of the next.
+        scalar_pass: For an in-order processor: a pass on general-purpose registers for the last of several rows, whose
+            instructions are interleaved with the vector instructions of the other rows. Files call it `beside`.
     """
 
     isa: str
@@ -169,7 +176,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
     code_bytes: int = 1
     together: int = 1
     cross_terms: int = 0
-    beside: Pass | None = None
+    scalar_pass: Pass | None = msgspec.field(name="beside", default=None)
 
     @property
     def digest(self) -> str:
@@ -198,8 +205,8 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
 
     @property
     def every_pass(self) -> tuple[Pass, ...]:
-        """The passes, and that of a last row of its own."""
-        return (*self.passes, *([self.beside] if self.beside else []))
+        """The passes, the `scalar_pass` included."""
+        return (*self.passes, *([self.scalar_pass] if self.scalar_pass else []))
 
     @property
     def nests(self) -> bool:
@@ -207,29 +214,29 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return any(len(loop.loops) > 1 for loop in self.passes)
 
     def with_passes(self, change: Callable[[Pass], Pass]) -> Kernel:
-        """The kernel with every pass changed, that of a last row of its own too."""
+        """Return the kernel with every pass changed, the `scalar_pass` included."""
         return msgspec.structs.replace(
-            self, passes=tuple(map(change, self.passes)), beside=self.beside and change(self.beside)
+            self, passes=tuple(map(change, self.passes)), scalar_pass=self.scalar_pass and change(self.scalar_pass)
         )
 
     @property
     def alone(self) -> tuple[Kernel, ...]:
         """The kernels of each program of rows: what one of them computes, all do."""
-        if self.beside is None:
+        if self.scalar_pass is None:
             return (self,)
-        last = msgspec.structs.replace(self, rows=1, order=ORDERS[0])._of((self.beside,), self.beside)
+        last = msgspec.structs.replace(self, rows=1, order=ORDERS[0])._of((self.scalar_pass,), self.scalar_pass)
         return self._of(self.passes, None), last
 
-    def _of(self, passes: tuple[Pass, ...], beside: Pass | None) -> Kernel:
+    def _of(self, passes: tuple[Pass, ...], scalar_pass: Pass | None) -> Kernel:
         """The kernel of these passes, with the constants that they read."""
         read = {a for p in passes for program in p.programs for s in program for a in s.args}
         constants = tuple(c for c in self.constants if c.name in read)
-        return msgspec.structs.replace(self, passes=passes, constants=constants, beside=beside)
+        return msgspec.structs.replace(self, passes=passes, constants=constants, scalar_pass=scalar_pass)
 
     @property
     def own_last(self) -> Pass | None:
         """The last row's own program where it runs: in the order of a processor, if there are other rows."""
-        return self.beside if self.order not in ORDERS and self.groups > 1 else None
+        return self.scalar_pass if self.order not in ORDERS and self.groups > 1 else None
 
     def of_group(self, loop: Pass, group: int) -> Pass:
         """The pass that a group of rows has for `loop`: the last its own, where it has one."""

@@ -33,14 +33,14 @@ def check_shape(isa: Isa, kernel: Kernel) -> None:
         _check_build(isa, kernel, kernel.build)
     for number, loop in enumerate(kernel.passes):
         try:
-            _check_pass(isa, kernel, loop, general=loop == kernel.beside and kernel.rows == 1)
+            _check_pass(isa, kernel, loop, general=loop == kernel.scalar_pass and kernel.rows == 1)
         except SpecError as why:
             raise SpecError(f"malformed kernel: pass {number}: {why}") from None
     _require(_chains(kernel))
-    if kernel.beside:
-        _require(_beside(kernel, kernel.beside))
+    if kernel.scalar_pass:
+        _require(_scalar_pass_rules(kernel, kernel.scalar_pass))
         try:
-            _check_pass(isa, kernel, kernel.beside, general=True)
+            _check_pass(isa, kernel, kernel.scalar_pass, general=True)
         except SpecError as why:
             raise SpecError(f"malformed kernel: last row: {why}") from None
 
@@ -165,7 +165,7 @@ def _chains(kernel: Kernel) -> Iterator[Conditions]:
     }
 
 
-def _beside(kernel: Kernel, own: Pass) -> Iterator[Conditions]:
+def _scalar_pass_rules(kernel: Kernel, own: Pass) -> Iterator[Conditions]:
     """Facts of the last row's own program, about that of the others, whose inputs it shares and turns it has."""
     others = kernel.passes[0]
     yield {

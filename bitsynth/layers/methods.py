@@ -36,7 +36,7 @@ def fewest_predicted(ranked: Sequence[Estimate]) -> Estimate:
         return ranked[0]
     return min(
         map(as_predicted, close),
-        key=lambda each: each.cycles * (_LAST_ROW if each.candidate.entry.kernel.beside else 1),
+        key=lambda each: each.cycles * (_LAST_ROW if each.candidate.entry.kernel.scalar_pass else 1),
     )
 
 

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
-from bitsynth.kernel.in_order import ahead, folds
-from bitsynth.kernel.in_order.beginning import Beginning, beginning
+from bitsynth.kernel.in_order import folds, pipelining
+from bitsynth.kernel.in_order.first_iteration import FirstIteration, begin_loop
 from bitsynth.kernel.in_order.halves import HALVES, PARTS, HalfLoads, half_loads, half_of, words_of
 from bitsynth.kernel.order import of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
@@ -27,7 +27,7 @@ def check_order(kernel: Kernel) -> None:
     if kernel.order in ORDERS:
         return
     for loop in kernel.passes:
-        found = ahead.ordered(kernel, loop)
+        found = pipelining.pipeline_loop(kernel, loop)
         for turns in range(1, _TURNS + 1):
             for first in (None, _beginning(kernel, loop, found)) if turns > 1 else (None,):
                 known: dict[object, int] = {}
@@ -37,17 +37,17 @@ def check_order(kernel: Kernel) -> None:
     check_folds(kernel)
 
 
-def _beginning(kernel: Kernel, loop: Pass, found: ahead.Ordered) -> Beginning | None:
+def _beginning(kernel: Kernel, loop: Pass, found: pipelining.PipelinedLoop) -> FirstIteration | None:
     """The first turn, if it is another; Refuted if it has other lines than sums, or has them in other places.
 
     Pointers go on behind the same numbers of lines in all turns.
     """
-    first = beginning(kernel, loop, found)
+    first = begin_loop(kernel, loop, found)
     if first is None:
         return None
-    if len(first.turns) != len(found.turns):
-        raise Refuted(f"the first turn has {len(first.turns)} lines, and others {len(found.turns)}")
-    for (line, later), (step, same) in zip(first.turns, found.turns, strict=True):
+    if len(first.body) != len(found.body):
+        raise Refuted(f"the first turn has {len(first.body)} lines, and others {len(found.body)}")
+    for (line, later), (step, same) in zip(first.body, found.body, strict=True):
         sums = bool(step.args) and not later and (line is None or (line.dst == step.dst and line.args))
         if later != same or not (line == step or sums):
             raise Refuted(f"the first turn has {line} in the place of {step}")
@@ -63,7 +63,7 @@ def check_folds(kernel: Kernel, doublings: int = 0) -> None:
     for flat in (flat for loop in kernel.passes for flat in _folds(isa, kernel, loop, doublings)):
         known: dict[object, int] = {}
         stored = _stored(isa, flat.steps, known, None)
-        if _stored(isa, ahead.quickest(isa, kernel, flat), known, half_loads(isa, kernel.order)) != stored:
+        if _stored(isa, pipelining.order_fold(isa, kernel, flat), known, half_loads(isa, kernel.order)) != stored:
             raise Refuted(f"the order for {kernel.order} changes what a fold or a flush stores")
 
 
@@ -209,12 +209,17 @@ def _one_by_one(kernel: Kernel, loop: Pass, steps: int, known: dict[object, int]
 
 
 def _as_ordered(
-    kernel: Kernel, loop: Pass, found: ahead.Ordered, turns: int, known: dict[object, int], first: Beginning | None
+    kernel: Kernel,
+    loop: Pass,
+    found: pipelining.PipelinedLoop,
+    turns: int,
+    known: dict[object, int],
+    first: FirstIteration | None,
 ) -> list[int]:
     """What turns in their order leave in accumulators, which the `first`, if there is one, sets."""
     isa, plain = load(kernel.isa), row_by_row(kernel, loop, loop.step).steps
     places = {
-        ahead.copy_of(s.dst + half, copy): (s.dst, half, copy)
+        pipelining.copy_of(s.dst + half, copy): (s.dst, half, copy)
         for s in plain
         for half in ("", *PARTS)
         for copy in range(found.copies)
@@ -232,16 +237,16 @@ def _as_ordered(
 
     start = () if first else (acc.name for acc in found.flat.accs)
     values = _Values(known, half_loads(isa, kernel.order), start, _words(isa, plain))
-    for step in found.before:
+    for step in found.prologue:
         values.run(step, at(step, 0))
     for turn in range(turns - 1):
         values.now = {x: v for x, v in values.now.items() if x in found.carried or x.startswith("acc")}
         here = first if first and turn == 0 else found
-        for line, later in here.turns:
+        for line, later in here.body:
             if line:
                 values.run(line, at(line, turn + later))
         values.end(here.flat, found.carried)
-    for step in found.after:
+    for step in found.tail:
         values.run(step, at(step, turns - 1))
     values.end(found.flat, ())
     return [values.now[acc.name] for acc in found.flat.accs]

@@ -17,10 +17,10 @@ from bitsynth.isa.scoreboard import Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.in_order import ahead, counting, folds
-from bitsynth.kernel.in_order.addresses import has_address, pointer_of
-from bitsynth.kernel.in_order.beginning import Beginning, beginning
+from bitsynth.kernel.in_order import folds, loop_control, pipelining
+from bitsynth.kernel.in_order.first_iteration import FirstIteration, begin_loop
 from bitsynth.kernel.in_order.list_scheduling import issue
+from bitsynth.kernel.in_order.loop_control import has_address, pointer_of
 from bitsynth.kernel.order import all_accs, interleaved, of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, period
 from bitsynth.schedule import cost
@@ -152,8 +152,8 @@ class _Tile:
             by_row = self.kernel.order == "rows"
             flat = row_by_row(self.kernel, loop, step) if by_row else interleaved(self.kernel, step)
             return flat, tuple(_once(flat))
-        flat = ahead.written(self.isa, self.kernel, loop, step)
-        return flat, ahead.listed(self.isa, self.kernel, flat)
+        flat = pipelining.write_step(self.isa, self.kernel, loop, step)
+        return flat, pipelining.list_schedule(self.isa, self.kernel, flat)
 
     def _in_turn(self, loop: Pass) -> Callable[[int], Iterator[Block]]:
         """What runs of the step are, the first with accumulators at zero."""
@@ -168,12 +168,12 @@ class _Tile:
 
     def _ordered(self, loop: Pass) -> Callable[[int], Iterator[Block]]:
         """What runs of the step are in the order of an in-order processor: several at once, then one by one."""
-        found = ahead.ordered(self.kernel, loop)
-        before, after = (self._lines(found.flat, lines) for lines in (found.before, found.after))
+        found = pipelining.pipeline_loop(self.kernel, loop)
+        before, after = (self._lines(found.flat, lines) for lines in (found.prologue, found.tail))
         turn = list(self._turn(found))
         begun, zeros = self._beginning(loop), list(self._start(loop.step))
         first_turn = list(self._turn(found, begun)) if begun else turn
-        apart = [loop.step.first_run] if loop.step.first and ahead.peels(self.kernel) else []
+        apart = [loop.step.first_run] if loop.step.first and pipelining.peels(self.kernel) else []
         first, one = (self._lines(*self._written(loop, s)) + self._counting() for s in ([*apart, loop.step] * 2)[:2])
 
         def run(count: int) -> Iterator[Block]:
@@ -187,17 +187,17 @@ class _Tile:
 
         return run
 
-    def _beginning(self, loop: Pass) -> Beginning | None:
+    def _beginning(self, loop: Pass) -> FirstIteration | None:
         """The first turn of the loop, if that sets its accumulators."""
         in_turn = self.kernel.order in ORDERS
-        return None if in_turn else beginning(self.kernel, loop, ahead.ordered(self.kernel, loop))
+        return None if in_turn else begin_loop(self.kernel, loop, pipelining.pipeline_loop(self.kernel, loop))
 
-    def _turn(self, found: ahead.Ordered, first: Beginning | None = None) -> Iterator[Issued]:
+    def _turn(self, found: pipelining.PipelinedLoop, first: FirstIteration | None = None) -> Iterator[Issued]:
         """A turn of the ordered loop, which counts between its lines; one that is the `first` sets accumulators."""
-        at = counting.counted(self.kernel, found)
-        counts = {**at.pointers, "run": at.turns}
+        at = loop_control.place_counters(self.kernel, found)
+        counts = {**at.pointers, "run": at.iterations}
         here = first or found
-        for k, (line, _later) in enumerate(here.turns):
+        for k, (line, _later) in enumerate(here.body):
             yield from self._line(line, here.flat.becomes) if line else ()
             yield from (of_kind(self.rules, "integer", [name], [name]) for name, place in counts.items() if place == k)
             if at.segment == k:
@@ -207,7 +207,7 @@ class _Tile:
     def _start(self, loop: Loop) -> Iterator[Issued]:
         """Accumulators at zero: those of outer loops in memory, if the kernel is ordered."""
         in_memory = self.kernel.order not in ORDERS and folds.starts_in_memory(self.isa, self.kernel, loop)
-        if in_memory or not loop.first or not ahead.peels(self.kernel):
+        if in_memory or not loop.first or not pipelining.peels(self.kernel):
             for acc in all_accs(self.kernel, loop):
                 if in_memory:
                     yield of_kind(self.rules, "store", [acc.name])
@@ -255,7 +255,7 @@ class _Tile:
     def _fold(self, flat: Loop) -> Iterator[Issued]:
         """A fold or a flush in the order of the processor, and the pointers to rows of the tile, two each."""
         yield from (of_kind(self.rules, "integer", ["row"], ["row"]) for _ in range(2 * self.kernel.rows))
-        for line in ahead.quickest(self.isa, self.kernel, flat):
+        for line in pipelining.order_fold(self.isa, self.kernel, flat):
             yield issue(self.isa, self.cpu, line, {})
 
     def _spilled(self, loop: Pass, level: int) -> set[str]:

@@ -58,8 +58,8 @@ def _with_room(kernel: Kernel) -> Kernel:
     most = _FILLED * load(kernel.isa).table.registers
     accs = max(len(loop.step.accs) for loop in kernel.passes)
     groups = max(1, ceil(most / accs) - 1)
-    if kernel.beside:
-        groups = max(1, min(groups + 1, general_registers(_BUSY + len(kernel.beside.step.accs))))
+    if kernel.scalar_pass:
+        groups = max(1, min(groups + 1, general_registers(_BUSY + len(kernel.scalar_pass.step.accs))))
     return msgspec.structs.replace(kernel, rows=min(kernel.groups, groups) * kernel.together)
 
 

@@ -35,7 +35,7 @@ def with_last_row(isa: Isa, kernel: Kernel) -> Kernel:
     """
     if not isa.table.in_order or not _can(isa, kernel):
         return kernel
-    made = msgspec.structs.replace(kernel, beside=_last_row(isa, kernel))
+    made = msgspec.structs.replace(kernel, scalar_pass=_last_row(isa, kernel))
     told, before = (scoreboard(x, isa.table.in_order) for x in (made, kernel))
     return made if any(told[cpu] < before[cpu] for cpu in told) else kernel
 

@@ -9,41 +9,41 @@ import msgspec
 
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
-from bitsynth.kernel.in_order import counting
-from bitsynth.kernel.in_order.ahead import Ordered, peels, written
+from bitsynth.kernel.in_order import loop_control
+from bitsynth.kernel.in_order.pipelining import PipelinedLoop, peels, write_step
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
 
 @dataclass(frozen=True)
-class Beginning:
+class FirstIteration:
     """The first turn: for each line of any turn its own, or None, and whether that is of the next step.
 
     `flat` has the lines of its own step, and what accumulators are behind them.
     """
 
-    turns: tuple[tuple[Step | None, bool], ...]
+    body: tuple[tuple[Step | None, bool], ...]
     flat: Loop
 
 
 @lru_cache(maxsize=1 << 10)
-def beginning(kernel: Kernel, loop: Pass, found: Ordered) -> Beginning | None:
+def begin_loop(kernel: Kernel, loop: Pass, found: PipelinedLoop) -> FirstIteration | None:
     """The first turn of a loop that is entered once a block; None if it is no other, or differs in more than sums.
 
     Loops that go on from one segment to the next are entered once; passes that go on with others' sums begin none.
     """
     if peels(kernel) or not loop.step.first or any(p.carries for p in kernel.passes):
         return None
-    if counting.counted(kernel, found).segment is None:
+    if loop_control.place_counters(kernel, found).segment is None:
         return None
     isa = load(kernel.isa)
-    first = _as_in_turns(*(written(isa, kernel, loop, step) for step in (loop.step.first_run, loop.step)))
+    first = _as_in_turns(*(write_step(isa, kernel, loop, step) for step in (loop.step.first_run, loop.step)))
     if first is None or not _apart(first, found):
         return None
     made = {step.dst: step for step in first.steps}
-    turns = tuple((step if later else made.get(step.dst), later) for step, later in found.turns)
-    lines = [*found.before, *(line for line, later in turns if line and not later)]
+    turns = tuple((step if later else made.get(step.dst), later) for step, later in found.body)
+    lines = [*found.prologue, *(line for line, later in turns if line and not later)]
     flat = msgspec.structs.replace(found.flat, program=tuple(map(str, lines)), accs=first.accs)
-    return Beginning(turns, flat)
+    return FirstIteration(turns, flat)
 
 
 def _as_in_turns(first: Loop, step: Loop) -> Loop | None:
@@ -65,7 +65,7 @@ def _as_in_turns(first: Loop, step: Loop) -> Loop | None:
     return msgspec.structs.replace(first, program=tuple(map(str, lines)), accs=accs)
 
 
-def _apart(first: Loop, found: Ordered) -> bool:
+def _apart(first: Loop, found: PipelinedLoop) -> bool:
     """Whether each sum is a value of its own, which the turn makes itself: not one that the next step's replaces."""
     sums = {acc.next for acc in first.accs}
-    return len(sums) == len(first.accs) and sums.isdisjoint(step.dst for step in found.before)
+    return len(sums) == len(first.accs) and sums.isdisjoint(step.dst for step in found.prologue)

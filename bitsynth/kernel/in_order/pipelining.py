@@ -34,15 +34,15 @@ _EQUAL = 1.004
 _LAST = 4
 """Cycles for which one instruction may keep pipes busy, at most."""
 
-TURNS = 4
+WARM_UP_ITERATIONS = 4
 """Turns after which the loop is under way."""
 
-LONG = 90
+LONG_LOOP = 90
 """Lines of a long turn, at least: what counts, and tests where a segment ends, is hardly felt among them."""
 
 
 @dataclass(frozen=True)
-class Ordered:
+class PipelinedLoop:
     """Some `copies` of a step, of all rows: the lines of the loop in order; those `ahead` are done when it begins.
 
     `flat` has the accumulators, and the lines as written. Values of copy 1 on have its number behind their names.
@@ -50,7 +50,7 @@ class Ordered:
 
     copies: int
     flat: Loop
-    turns: tuple[Turn, ...]
+    body: tuple[Turn, ...]
 
     @property
     def becomes(self) -> dict[str, str]:
@@ -58,20 +58,20 @@ class Ordered:
         return self.flat.becomes
 
     @property
-    def before(self) -> tuple[Step, ...]:
+    def prologue(self) -> tuple[Step, ...]:
         """What is run once before the loop: the lines of its first step that are ahead."""
-        return tuple(step for step, ahead in self.turns if ahead)
+        return tuple(step for step, ahead in self.body if ahead)
 
     @property
-    def after(self) -> tuple[Step, ...]:
+    def tail(self) -> tuple[Step, ...]:
         """What is run once behind the loop: the other lines of the last step."""
-        return tuple(step for step, ahead in self.turns if not ahead)
+        return tuple(step for step, ahead in self.body if not ahead)
 
     @property
     def carried(self) -> tuple[str, ...]:
         """The values that a step has from the turn before it."""
-        read = {a for step in self.after for a in step.args}
-        return tuple(step.dst for step in self.before if step.dst in read)
+        read = {a for step in self.tail for a in step.args}
+        return tuple(step.dst for step in self.prologue if step.dst in read)
 
 
 def peels(kernel: Kernel) -> bool:
@@ -80,7 +80,7 @@ def peels(kernel: Kernel) -> bool:
 
 
 @lru_cache(maxsize=1 << 10)
-def ordered(kernel: Kernel, loop: Pass) -> Ordered:
+def pipeline_loop(kernel: Kernel, loop: Pass) -> PipelinedLoop:
     """The step of a pass, several times if it is short, in the order of `kernel.order`.
 
     That is found by list scheduling, of two steps and then of the loop.
@@ -98,9 +98,9 @@ def ordered(kernel: Kernel, loop: Pass) -> Ordered:
         x for flat in flats for x in _orders(isa, kernel, _repeated(_parted(isa, kernel, loop, flat), copies), copies)
     ]
     cycles = [_steady(isa, kernel, loop, x) for x in known]
-    slack = _EQUAL if len(flats[0].steps) >= LONG else 1.0
+    slack = _EQUAL if len(flats[0].steps) >= LONG_LOOP else 1.0
     quick = (x for x, n in zip(known, cycles, strict=True) if n <= slack * min(cycles))
-    return min(quick, key=lambda x: len(x.before))
+    return min(quick, key=lambda x: len(x.prologue))
 
 
 def _copies(isa: Isa, kernel: Kernel, loop: Pass, flat: Loop) -> int:
@@ -109,25 +109,25 @@ def _copies(isa: Isa, kernel: Kernel, loop: Pass, flat: Loop) -> int:
     Compilers copy such sums around longer turns.
     """
     full = 3 * vector_accs(flat.accs) >= isa.table.registers
-    return 1 if full or peels(kernel) else min(-(-LONG // len(flat.steps)), loop.step.trip_count)
+    return 1 if full or peels(kernel) else min(-(-LONG_LOOP // len(flat.steps)), loop.step.trip_count)
 
 
-def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[Ordered]:
+def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[PipelinedLoop]:
     """Orders of `copies` of a step: none of its lines ahead, some, and all its loads."""
-    plain = listed(isa, kernel, flat)
-    yield Ordered(copies, flat, tuple((step, False) for step in plain))
+    plain = list_schedule(isa, kernel, flat)
+    yield PipelinedLoop(copies, flat, tuple((step, False) for step in plain))
     if _copies_wanted(isa, flat):
         return
     summed = _of_accumulators(flat)
     own = {step.dst for step in plain if step.args and isa[step.op].out.in_general}
     behind = [(step, True) for step in plain if step.dst not in summed | _flows(flat, own)]
-    for near in _NEAR if len(flat.steps) >= LONG else _NEAR[:1]:
+    for near in _NEAR if len(flat.steps) >= LONG_LOOP else _NEAR[:1]:
         both = ListScheduler(isa, kernel, flat, (), near).order([*((step, False) for step in plain), *behind])
         last = max(k for k, (_, ahead) in enumerate(both) if not ahead)
         found = _whole([step for step, ahead in both[:last] if ahead])
-        yield Ordered(copies, flat, _turns(isa, kernel, flat, found, near))
+        yield PipelinedLoop(copies, flat, _turns(isa, kernel, flat, found, near))
     loads = [step for step in flat.steps if not step.args or is_join(step)]
-    yield Ordered(copies, flat, _turns(isa, kernel, flat, loads, len(flat.steps)))
+    yield PipelinedLoop(copies, flat, _turns(isa, kernel, flat, loads, len(flat.steps)))
 
 
 def _turns(isa: Isa, kernel: Kernel, flat: Loop, found: Sequence[Step], window: int) -> tuple[Turn, ...]:
@@ -147,14 +147,14 @@ def _whole(found: Sequence[Step]) -> list[Step]:
 
 
 @lru_cache(maxsize=1 << 10)
-def quickest(isa: Isa, kernel: Kernel, flat: Loop) -> tuple[Step, ...]:
+def order_fold(isa: Isa, kernel: Kernel, flat: Loop) -> tuple[Step, ...]:
     """The lines of a fold or a flush, whose loads are whole, or in halves where pipes alone are busy longer else."""
     apart = in_halves(isa, kernel.order, flat)
-    halves = listed(isa, kernel, apart)
+    halves = list_schedule(isa, kernel, apart)
     told = _taken(isa, kernel, halves)
     if apart == flat or _busy(isa, kernel, flat) > told + _LAST:
         return halves
-    whole = listed(isa, kernel, flat)
+    whole = list_schedule(isa, kernel, flat)
     return whole if _taken(isa, kernel, whole) <= told else halves
 
 
@@ -164,7 +164,7 @@ def _busy(isa: Isa, kernel: Kernel, flat: Loop) -> float:
     return max(busy(rules, [issue(isa, kernel.order, step, {}) for step in flat.steps]).values())
 
 
-def written(isa: Isa, kernel: Kernel, loop: Pass, step: Loop) -> Loop:
+def write_step(isa: Isa, kernel: Kernel, loop: Pass, step: Loop) -> Loop:
     """The step, or its first run, with its loads and all rows in one program, as the processor is to have it."""
     return _parted(isa, kernel, loop, row_by_row(kernel, loop, step))
 
@@ -176,7 +176,7 @@ def _parted(isa: Isa, kernel: Kernel, loop: Pass, flat: Loop) -> Loop:
 
 
 @lru_cache(maxsize=1 << 10)
-def listed(isa: Isa, kernel: Kernel, flat: Loop) -> tuple[Step, ...]:
+def list_schedule(isa: Isa, kernel: Kernel, flat: Loop) -> tuple[Step, ...]:
     """The lines of one run, none of them ahead."""
     return tuple(
         step for step, _ in ListScheduler(isa, kernel, flat, (), _WINDOW).order([(s, False) for s in flat.steps])
@@ -223,12 +223,14 @@ def _copies_wanted(isa: Isa, flat: Loop) -> bool:
     return any(reads[a] > 1 for a in tied if not a.startswith("acc"))
 
 
-def _steady(isa: Isa, kernel: Kernel, loop: Pass, x: Ordered) -> int:
+def _steady(isa: Isa, kernel: Kernel, loop: Pass, x: PipelinedLoop) -> int:
     """The cycles of some turns of the loop, as many as it has if it soon ends."""
     turns = (loop.step.trip_count - peels(kernel)) // x.copies
-    issued = {step: issue(isa, kernel.order, step, x.becomes) for step, _ in x.turns}
-    before, turn, after = ([issued[step] for step in lines] for lines in (x.before, [s for s, _ in x.turns], x.after))
-    blocks = [before, *[turn] * max(0, turns - 1), after] if turns <= _WINDOW else [before, *[turn] * TURNS]
+    issued = {step: issue(isa, kernel.order, step, x.becomes) for step, _ in x.body}
+    before, turn, after = ([issued[step] for step in lines] for lines in (x.prologue, [s for s, _ in x.body], x.tail))
+    blocks = (
+        [before, *[turn] * max(0, turns - 1), after] if turns <= _WINDOW else [before, *[turn] * WARM_UP_ITERATIONS]
+    )
     return recurrence.run(isa.rules(kernel.order), blocks)[0]
 
 
