@@ -134,7 +134,7 @@ class OrderedSteps:
         for k, lines in self._fetches(found.copies, counted.left, scope):
             counts[k] += lines
         own, inside = [line for line, later in turn.body if line and not later], scope.inner()
-        first = self._point(where, counted, counts, inside) if self.kernel.own_last else []
+        first = self._point(where, counted, counts, inside) if self.kernel.active_scalar_pass else []
         return [*first, *self._statements(turn.flat, own, where, inside, found.carried, counts)]
 
     def _point(

@@ -22,7 +22,7 @@ def of_row(name: str, row: int) -> str:
 
 def all_accs(kernel: Kernel, loop: Loop) -> tuple[Acc, ...]:
     """The accumulators of all rows for a loop, the last row's own if it has its own program."""
-    own, last = kernel.own_last, kernel.groups - 1
+    own, last = kernel.active_scalar_pass, kernel.groups - 1
     return tuple(
         acc for group in range(kernel.groups) for acc in _accs_of(own.step if own and group == last else loop, group)
     )

@@ -234,13 +234,13 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return msgspec.structs.replace(self, passes=passes, constants=constants, scalar_pass=scalar_pass)
 
     @property
-    def own_last(self) -> Pass | None:
+    def active_scalar_pass(self) -> Pass | None:
         """The last row's own program where it runs: in the order of a processor, if there are other rows."""
         return self.scalar_pass if self.order not in ORDERS and self.groups > 1 else None
 
     def of_group(self, loop: Pass, group: int) -> Pass:
         """The pass that a group of rows has for `loop`: the last its own, where it has one."""
-        return (self.own_last if group == self.groups - 1 else None) or loop
+        return (self.active_scalar_pass if group == self.groups - 1 else None) or loop
 
     def rows_of(self, group: int) -> range:
         """The rows of a group."""

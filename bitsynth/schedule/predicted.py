@@ -226,7 +226,7 @@ class _Tile:
 
     def _line(self, line: Step, becomes: dict[str, str]) -> Iterator[Issued]:
         address = "" if line.args else pointer_of(line)
-        if has_address(self.isa, line) and self.kernel.own_last:
+        if has_address(self.isa, line) and self.kernel.active_scalar_pass:
             yield issue(self.isa, self.cpu, line, becomes, address)
             yield of_kind(self.rules, "integer", ["offset"], ["at"])
             return

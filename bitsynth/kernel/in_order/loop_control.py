@@ -65,7 +65,7 @@ def _idle(kernel: Kernel, found: PipelinedLoop) -> list[int]:
     adds = of_kind(core.rules, "integer")
     for step in _turns(found):
         line = issue(isa, kernel.order, step, found.becomes)
-        for x in ((line, adds) if kernel.own_last else (adds, line)) if has_address(isa, step) else (line,):
+        for x in ((line, adds) if kernel.active_scalar_pass else (adds, line)) if has_address(isa, step) else (line,):
             core.issue(x)
             started[core.now] += core.rules.width if x.alone else 1
         starts.append(core.now)

@@ -18,7 +18,7 @@ from bitsynth.isa.scoreboard import InOrder, busy
 from bitsynth.isa.step import Step
 from bitsynth.kernel.in_order.folds import in_registers
 from bitsynth.kernel.in_order.halves import half_of, in_halves, is_half, is_join
-from bitsynth.kernel.in_order.list_scheduling import ListScheduler, Turn, issue
+from bitsynth.kernel.in_order.list_scheduling import ListScheduler, LoopInstruction, issue
 from bitsynth.kernel.order import interleaved, row_by_row, vector_accs
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
@@ -50,7 +50,7 @@ class PipelinedLoop:
 
     copies: int
     flat: Loop
-    body: tuple[Turn, ...]
+    body: tuple[LoopInstruction, ...]
 
     @property
     def becomes(self) -> dict[str, str]:
@@ -91,7 +91,7 @@ def pipeline_loop(kernel: Kernel, loop: Pass) -> PipelinedLoop:
     """
     isa = load(kernel.isa)
     flats = [row_by_row(kernel, loop, loop.step)]
-    if kernel.own_last is None and not row_free(loop.step.steps):
+    if kernel.active_scalar_pass is None and not row_free(loop.step.steps):
         flats.append(interleaved(kernel, loop.step))
     copies = _copies(isa, kernel, loop, flats[0])
     known = [
@@ -130,7 +130,7 @@ def _orders(isa: Isa, kernel: Kernel, flat: Loop, copies: int) -> Iterator[Pipel
     yield PipelinedLoop(copies, flat, _turns(isa, kernel, flat, loads, len(flat.steps)))
 
 
-def _turns(isa: Isa, kernel: Kernel, flat: Loop, found: Sequence[Step], window: int) -> tuple[Turn, ...]:
+def _turns(isa: Isa, kernel: Kernel, flat: Loop, found: Sequence[Step], window: int) -> tuple[LoopInstruction, ...]:
     """The lines of a loop that has those `found` a step ahead, in the order in which registers are free for them."""
     made = {step.dst for step in found}
     rest = [(step, False) for step in flat.steps if step.dst not in made]
