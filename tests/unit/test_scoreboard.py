@@ -13,7 +13,7 @@ from bitsynth.isa import recurrence
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import InOrder, busy, cycles, of_kind
 from bitsynth.kernel.in_order import folds, pipelining
-from bitsynth.kernel.in_order.halves import half_loads, in_halves
+from bitsynth.kernel.in_order.halves import half_loads, split_loads
 from bitsynth.kernel.in_order.list_scheduling import issue
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Acc
@@ -271,7 +271,7 @@ def test_a_fold_that_stores_something_else_is_refuted(monkeypatch, wrong):
     right = pipelining.order_fold
 
     def changed(isa, of, flat):
-        lines = list(right(isa, of, in_halves(isa, "a53", flat)))
+        lines = list(right(isa, of, split_loads(isa, "a53", flat)))
         two = [k for k, s in enumerate(lines) if isa[s.op].store == (wrong == "stored twice") and len(s.args) > 0][:2]
         first, second = (lines[k] for k in two)
         if wrong == "half":
