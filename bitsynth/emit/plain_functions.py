@@ -9,7 +9,7 @@ from bitsynth.emit.plain_terms import CARRIERS, CDomain, Term
 from bitsynth.isa import shifts
 from bitsynth.isa.bits import Bits, total
 from bitsynth.isa.functions import FUNCTIONS
-from bitsynth.spec.elementwise import MOST_STRAIGHT
+from bitsynth.spec.elementwise import MAX_UNROLLED_LEVELS
 
 TURN = "turn"
 """The variable of loops over values of an input."""
@@ -58,7 +58,7 @@ def _shift(domain: CDomain, name: str) -> Any:
 
 def _turns(domain: CDomain, numbers: range) -> Iterator[Any]:
     """The numbers; of many from 0 on, the variable that counts them, alone."""
-    if len(numbers) <= MOST_STRAIGHT or numbers.start or numbers.step != 1:
+    if len(numbers) <= MAX_UNROLLED_LEVELS or numbers.start or numbers.step != 1:
         yield from numbers
     else:
         domain.turns = len(numbers)

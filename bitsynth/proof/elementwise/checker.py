@@ -27,8 +27,8 @@ def check(program: ElementwiseProgram, columns: int = LOADED) -> int:
     Of a loop, one turn is run, from any count, and what follows the last.
     """
     check_shape(program)
-    if program.turn and program.last:
-        return min(check(program.turn, columns), check(program.last, columns))
+    if program.iteration and program.last:
+        return min(check(program.iteration, columns), check(program.last, columns))
     isa = load(program.isa)
     require_tested(isa[op] for op in program.forms)
     chosen = samples(program.spec, columns)

@@ -43,8 +43,8 @@ def discharge(program: ElementwiseProgram, budget: Budget) -> int:
     """
     check_shape(program)
     before = budget.asked
-    if program.turn and program.last:
-        discharge(program.turn, budget)
+    if program.iteration and program.last:
+        discharge(program.iteration, budget)
         discharge(program.last, budget)
         _require_count(program, budget)
     else:

@@ -30,7 +30,7 @@ def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram
             plan = Plan(Builder(isa, spec, unit))
             kind, count = shape(isa, ElementInput("x", "u8"), unit)
             counts = UnitValue(kind, tuple(f"x0_{n}" for n in range(count)))
-            loop = plan.builder.turn(turn(plan, counts))
+            loop = plan.builder.finish_loop(turn(plan, counts))
             yield plan.builder.finish(finish(plan, counts), loop)
         except NoKernel:
             continue

@@ -16,14 +16,14 @@ from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.sketches.elementwise import counting, roles
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue
 from bitsynth.sketches.elementwise.plan import Plan
-from bitsynth.spec.elementwise import MOST_STRAIGHT, WORD_BITS, ElementwiseSpec
+from bitsynth.spec.elementwise import MAX_UNROLLED_LEVELS, WORD_BITS, ElementwiseSpec
 
 _BYTE = 8
 
 
 def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
     """Programs for a spec of `spec.elementwise.thresholds`, as many as `isa` has instructions for."""
-    if spec.inputs[-1].count > MOST_STRAIGHT:
+    if spec.inputs[-1].count > MAX_UNROLLED_LEVELS:
         yield from counting.alternatives(isa, spec)
         return
     unit = WORD_BITS if spec.out == "words" else isa.word.lanes
