@@ -10,14 +10,12 @@ from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.proof.elementwise.proved import ProvedProgram
 from bitsynth.schedule.element_cost import price
 from bitsynth.sketches.elementwise import (
-    averaging,
     direct,
-    edges,
+    glue,
     rescaling,
     residual,
     tables,
     thresholds,
-    weighting,
 )
 from bitsynth.sketches.elementwise.builder import ordered
 from bitsynth.spec.elementwise import ElementwiseSpec, SpecKind
@@ -29,11 +27,11 @@ SKETCHES: dict[SpecKind, Alternatives] = {
     SpecKind.THRESHOLDS: thresholds.alternatives,
     SpecKind.LOOKUP: tables.alternatives,
     SpecKind.PAIRS: tables.alternatives,
-    SpecKind.WEIGHTED: weighting.alternatives,
-    SpecKind.MEAN: averaging.alternatives,
-    SpecKind.QUANTIZE: edges.alternatives,
-    SpecKind.SIGNS: edges.alternatives,
-    SpecKind.DEQUANTIZE: edges.alternatives,
+    SpecKind.WEIGHTED: glue.weighted_sums,
+    SpecKind.MEAN: glue.means,
+    SpecKind.QUANTIZE: glue.conversions,
+    SpecKind.SIGNS: glue.conversions,
+    SpecKind.DEQUANTIZE: glue.conversions,
     SpecKind.REQUANTIZE: rescaling.alternatives,
     SpecKind.RESCALE: rescaling.alternatives,
     SpecKind.FIXED: rescaling.alternatives,
