@@ -37,15 +37,16 @@ from bitsynth.kernel.payloads import cross_terms
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.kernel.wellformed import check_shape, check_used
 from bitsynth.proof.accumulation import (
+    LaneForms,
     LoopSummary,
     TraceFactory,
+    any_value,
     compose,
     pass_summary,
+    separate_rows,
     step_summary,
 )
 from bitsynth.proof.encodings import encoding_lemma
-from bitsynth.proof.increments import LaneForms, any_value
-from bitsynth.proof.mixed import unmixed
 
 BYTE_MAX = 255
 
@@ -83,7 +84,7 @@ def _checked(kernel: Kernel, new_trace: TraceFactory) -> list[str]:
         where = f"pass {index}"
         added = step_summary(isa, kernel, loop, new_trace)
         lemmas += _step_lemmas(where, kernel, loop, added)
-        sums, shares = unmixed(kernel, added, index)
+        sums, shares = separate_rows(kernel, added, index)
         increments.append(shares)
         summary = pass_summary(isa, kernel, loop, sums, carried, new_trace)
         lemmas += [_loop_lemma(where, loop, level, summary.held[level]) for level in range(1, len(loop.loops))]

@@ -21,7 +21,7 @@ from bitsynth.isa.tested import require_tested
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseProgram, check_shape, forms_used
-from bitsynth.proof.increments import any_value
+from bitsynth.proof.accumulation import any_value
 from bitsynth.proof.obligations import Obligation, ObligationRecorder
 from bitsynth.proof.proved import Settle, recorded, statements
 from bitsynth.proof.sealed import Sealed

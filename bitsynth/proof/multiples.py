@@ -9,8 +9,7 @@ from bitsynth.isa.domains.forms import Atoms
 from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.scaled import scaled
-from bitsynth.proof.accumulation import LoopSummary, PassSummary, pass_summary, step_summary
-from bitsynth.proof.mixed import unmixed
+from bitsynth.proof.accumulation import LoopSummary, PassSummary, pass_summary, separate_rows, step_summary
 from bitsynth.proof.orders import check_folds
 
 
@@ -34,7 +33,7 @@ def _check(isa: Isa, kernel: Kernel, made: Kernel, doublings: int) -> None:
     """Refuted unless the flushes of `made` add 2^doublings times what those of `kernel` do."""
     carried: LoopSummary | None = None
     for index, (loop, other) in enumerate(zip(kernel.passes, made.passes, strict=True)):
-        sums, _ = unmixed(kernel, step_summary(isa, kernel, loop), index)
+        sums, _ = separate_rows(kernel, step_summary(isa, kernel, loop), index)
         summary = pass_summary(isa, kernel, loop, sums, carried)
         multiple = pass_summary(isa, made, other, sums, carried)
         if _taken(multiple) != _taken(summary, 1 << doublings):

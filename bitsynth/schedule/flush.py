@@ -11,8 +11,7 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.kernel.wellformed import MAX_TRIP_COUNT
-from bitsynth.proof.accumulation import LoopSummary, loop_summary, pass_summary, step_summary
-from bitsynth.proof.mixed import unmixed
+from bitsynth.proof.accumulation import LoopSummary, loop_summary, pass_summary, separate_rows, step_summary
 from bitsynth.schedule.peel import peel_first_run
 
 
@@ -38,7 +37,7 @@ def max_trip_counts(isa: Isa, kernel: Kernel, chain: Sequence[Pass]) -> list[Pas
 
 def _maximize_inner(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[Pass, LoopSummary]:
     """The pass with all loops but the outermost as long as those around take their sums, and the summary of these."""
-    sums, _ = unmixed(kernel, step_summary(isa, kernel, loop), number)
+    sums, _ = separate_rows(kernel, step_summary(isa, kernel, loop), number)
     for level in range(len(loop.loops) - 1):
 
         def holds(trip_count: int, level: int = level, loop: Pass = loop, sums: LoopSummary = sums) -> bool:

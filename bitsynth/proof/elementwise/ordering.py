@@ -17,7 +17,7 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.elementwise.program import ElementwiseProgram, check_shape
-from bitsynth.proof.increments import any_value
+from bitsynth.proof.accumulation import any_value
 
 
 def check(base: ElementwiseProgram, program: ElementwiseProgram) -> None:
