@@ -146,7 +146,7 @@ def differs(instr: Instr, capture: Capture) -> Failure | None:
 
 
 def _free(instr: Instr, want: U64, out: U64) -> NDArray[np.bool_]:
-    """The lanes that are no number, as they should not be: which one is not said."""
+    """Return the lanes that are NaN where they should not be; which NaN a lane holds is unspecified."""
     if not instr.any_nan:
         return np.zeros(want.shape, np.bool_)
     both: NDArray[np.bool_] = (want == NAN) & (out & np.uint64(SIGN - 1) > INFINITY)

@@ -68,7 +68,7 @@ class Device:
         self._session.ssh.stop()
 
     def facts(self) -> Facts:
-        """The facts the board told of itself when it was first reached."""
+        """The facts that the board reported when it was first reached."""
         return self._facts
 
     def facts_now(self) -> Facts:
@@ -127,8 +127,8 @@ class Device:
         self.require(target.isa, target.needs)
         end, parts = time.monotonic() + self.seconds, repeats and len(net.program.steps) + 1
         given, wanted = network.packed_inputs(net, inputs), f"{net.program.threads} {repeats} {network.SAMPLE_NS}"
-        said = self._said(network.network_program(net), target, given, wanted, repeats * parts, end)
-        whole, *steps = network.read_network(said, parts, self.host) or [()]
+        output = self._run_and_read(network.network_program(net), target, given, wanted, repeats * parts, end)
+        whole, *steps = network.read_network(output, parts, self.host) or [()]
         return NetworkAnswer(whole, tuple(steps), self._facts, self.facts_now(), self.emulated_by)
 
     def run_glue(self, layer: Glue) -> str:
@@ -138,8 +138,8 @@ class Device:
         """
         target = glue.glue_target(layer)
         self.require(target.isa, target.needs)
-        said = self._said(glue.glue_program(layer), target, b"", "", 0, time.monotonic() + self.seconds)
-        measured.after_selftest(said, "the layer", self.host)
+        output = self._run_and_read(glue.glue_program(layer), target, b"", "", 0, time.monotonic() + self.seconds)
+        measured.after_selftest(output, "the layer", self.host)
         return self.emulated_by or self._facts.title
 
     def time_onnxruntime(
@@ -187,10 +187,12 @@ class Device:
         """
         sampling = replace(sampling, repeats=0) if self.emulated_by else sampling
         given = job.pack(work, program, threads, sampling)
-        said = self._said(program.path, program.target, given, "", sampling.repeats * len(work), end)
-        return measured.read(said, tuple(w.name for w in work), self.host)
+        output = self._run_and_read(program.path, program.target, given, "", sampling.repeats * len(work), end)
+        return measured.read(output, tuple(w.name for w in work), self.host)
 
-    def _said(self, program: Path, target: Target, given: bytes, arguments: str, samples: int, end: float) -> str:
+    def _run_and_read(
+        self, program: Path, target: Target, given: bytes, arguments: str, samples: int, end: float
+    ) -> str:
         """The output of a program on a file that is `given`, of which so many samples are expected."""
         if self._put != program:
             self._put = None  # A copy that fails here may yet succeed there.
@@ -216,8 +218,8 @@ class Device:
         if done.code == job.NO_THREADS:
             raise ToolError(f"{self.host}: {done.errors}")
         if not done.output.startswith("{"):
-            said = done.errors or done.output.strip() or f"exit code {done.code}"
-            raise ToolError(f"{self.host}: it cannot run programs for {target.isa} ({target.arch}): {said}")
+            output = done.errors or done.output.strip() or f"exit code {done.code}"
+            raise ToolError(f"{self.host}: it cannot run programs for {target.isa} ({target.arch}): {output}")
         if done.code:
             raise RunFailed(f"{self.host}: the runner failed with exit code {done.code}: {done.errors}")
 

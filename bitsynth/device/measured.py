@@ -54,7 +54,7 @@ def after_selftest(output: str, what: str, host: str) -> list[dict[str, Any]]:
     lines = output.splitlines()
     _, *answers = parse("\n".join(line for line in lines if line.startswith("{")), host)
     if not answers:
-        raise ToolError(f"{host}: the self-test of {what} told nothing")
+        raise ToolError(f"{host}: the self-test of {what} printed nothing")
     if not answers[0]["right"]:
         why = next((line for line in lines if line and not line.startswith("{")), "a wrong result, or no memory")
         raise Refuted(f"the self-test of {what} is wrong on {host}: {why}")

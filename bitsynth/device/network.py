@@ -64,7 +64,7 @@ def packed_inputs(net: Network, inputs: Mapping[str, Tensor] | None) -> bytes:
 
 
 def read_network(output: str, parts: int, host: str) -> list[tuple[float, ...]]:
-    """Samples of `parts`, the whole and each step, as a program told them; Refuted if the self-test was wrong."""
+    """Return the samples of `parts`, the whole and each step; Refuted if the self-test failed."""
     answers = after_selftest(output, "the network", host)
     if len(answers) != parts:
         raise ToolError(f"{host}: the runner answered for {len(answers)} of {parts} parts")

@@ -41,9 +41,9 @@ def measure(
     )
     if done.code:
         raise ToolError(f"{host}: onnxruntime failed with exit code {done.code}: {done.errors}")
-    said = dict(zip(models, parse(done.output, host)[1:], strict=True))
-    times = {name: tuple(line["ns"]) for name, line in said.items() if "ns" in line}
-    return times, {name: line["failed"] for name, line in said.items() if "failed" in line}
+    answers = dict(zip(models, parse(done.output, host)[1:], strict=True))
+    times = {name: tuple(line["ns"]) for name, line in answers.items() if "ns" in line}
+    return times, {name: line["failed"] for name, line in answers.items() if "failed" in line}
 
 
 def float_model(layer: Conv2d, codes: NDArray[Any]) -> bytes:

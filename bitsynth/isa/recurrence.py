@@ -26,12 +26,12 @@ def run(rules: IssueTable, blocks: Iterable[Block]) -> tuple[int, InOrder | OutO
     """The cycle in which the last instruction starts (in order) or comes, and the processor then, seen from it."""
     core = processor(rules)
     states, numbers = [core], {core.settle()[1]: 0}
-    known: dict[tuple[int, int], tuple[int, int]] = {}
+    memo: dict[tuple[int, int], tuple[int, int]] = {}
     kept = dict[int, Block]()
     now = state = 0
     for block in blocks:
         step = state, id(kept.setdefault(id(block), block))
-        if step not in known:
+        if step not in memo:
             after = deepcopy(states[state], {id(rules): rules})
             for x in block:
                 after.issue(x)
@@ -39,7 +39,7 @@ def run(rules: IssueTable, blocks: Iterable[Block]) -> tuple[int, InOrder | OutO
             number = numbers.setdefault(key, len(states))
             if number == len(states):
                 states.append(after)
-            known[step] = number, elapsed
-        state, elapsed = known[step]
+            memo[step] = number, elapsed
+        state, elapsed = memo[step]
         now += elapsed
     return now, states[state]

@@ -37,15 +37,15 @@ class Register:
 ConstantPool = dict[tuple[VecType, tuple[int, ...]], Constant]
 """Constant registers by type and lanes."""
 
-Known = dict[tuple[object, ...], tuple[Register, tuple[Register, ...]]]
-"""What forms made of registers, by name, immediate and the `id` of each; and these, which are so kept."""
+TraceMemo = dict[tuple[object, ...], tuple[Register, tuple[Register, ...]]]
+"""Results of forms, by name, immediate and the `id` of each operand; with the operands, so that ids stay unique."""
 
 
 @dataclass
 class Trace:
     """Named registers; `apply` runs one instruction and records the step.
 
-    Traces with the same `known` look up what one of them has run on the same registers.
+    Traces with the same `memo` share the results of forms on the same registers.
     """
 
     isa: Isa
@@ -54,7 +54,7 @@ class Trace:
     steps: list[Step] = field(default_factory=list)
     constants: ConstantPool = field(default_factory=dict)
     first: int = 0
-    known: Known | None = None
+    memo: TraceMemo | None = None
 
     def register(self, kind: VecType, lanes: Sequence[Any]) -> Register:
         """A register of `lanes`."""
@@ -107,11 +107,11 @@ class Trace:
 
     def _made(self, step: Step, instr: Instr, given: tuple[Register, ...]) -> Register:
         key = (step.op, step.imm, *map(id, given))
-        if self.known and key in self.known:
-            return self.known[key][0]
+        if self.memo and key in self.memo:
+            return self.memo[key][0]
         operands = zip(given, instr.operands, strict=True)
         lanes = [register.viewed_as(self.domain, operand.type).lanes for register, operand in operands]
         made = self.register(instr.out, self.lanes_of(instr, lanes, step.imm))
-        if self.known is not None:
-            self.known[key] = made, given
+        if self.memo is not None:
+            self.memo[key] = made, given
         return made

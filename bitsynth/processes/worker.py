@@ -71,15 +71,15 @@ class Worker:
         raise WorkerEnded(self.ending())
 
     def ending(self) -> str:
-        """The way it ended, and the last it said."""
+        """Describe how the worker ended, with its last lines."""
         code = self.child.wait()
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return f"ended with {how}: {self._last_words()}"
 
     def _last_words(self) -> str:
         self._log.seek(max(0, self._log.seek(0, 2) - _MOST_BYTES))
-        said = self._log.read().decode(errors="replace").strip()
-        return " / ".join(said.splitlines()[-_LINES:]) or "it said nothing"
+        output = self._log.read().decode(errors="replace").strip()
+        return " / ".join(output.splitlines()[-_LINES:]) or "it printed nothing"
 
     def close(self) -> None:
         """Kill it."""

@@ -140,7 +140,7 @@ def step_summary(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory =
     trace, first = new_trace(isa, domain), new_trace(isa, domain)
     bind_inputs(trace, kernel, loop)
     first.registers |= trace.registers
-    first.known = trace.known = {}  # The first run does to inputs what every run does.
+    first.memo = trace.memo = {}  # The first run does to inputs what every run does.
     try:
         increments = increments_of(trace, loop.step, domain)
         if loop.step.first:

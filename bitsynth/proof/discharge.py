@@ -1,8 +1,11 @@
-"""Discharge of proof obligations by Z3.
+"""Discharges proof obligations by Z3.
 
-For each obligation the instruction is run twice on the same unknowns: in the linear domain,
-which says what the checker believed, and symbolically, which is what the machine does.
-They must agree, modulo 2**width, for every value the operands may have.
+For each obligation the instruction runs twice on the same unknowns: in the linear domain, which gives what the checker
+believed, and on bit-vectors, which gives what the machine does. Both must agree, modulo 2**width, for all values that
+the operands can have. For example:
+
+    obligation   add.u8x16 on sums in [0, 248] and sums in [0, 7]
+    claim        exists x <= 248, y <= 7: bvadd(x, y) != x + y mod 256        unsatisfiable, so discharged
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ from bitsynth.solver.z3 import z3
 
 
 def discharge(isa: Isa, obligations: Iterable[Obligation], budget: Budget) -> int:
-    """Prove every obligation; the number of solver calls. Refuted if one is wrong, Undecided if the budget is spent."""
+    """Prove every obligation and return the number of solver calls.
+
+    Refuted if one is wrong, Undecided if the budget is spent.
+    """
     before = budget.asked
     for obligation in sorted(obligations, key=lambda u: u.statement):
         _prove(isa, obligation, budget)
@@ -135,7 +141,7 @@ class _Given:
 
 
 def _range(x: Any, lane: Lane) -> list[Any]:
-    """The bounds known of the value of a lane."""
+    """Return the bounds known of the value of a lane."""
     if lane.kind == "const":
         return [x == lane.low]
     if lane.kind == "bits":
@@ -144,7 +150,7 @@ def _range(x: Any, lane: Lane) -> list[Any]:
 
 
 def _within(x: Any, low: int, high: int) -> list[Any]:
-    """The claim that the lane holds a number of [low, high], modulo its width."""
+    """Return the claim that the lane holds a number of [low, high], modulo its width."""
     size = 1 << x.size()
     if high - low >= size - 1:
         return []
@@ -152,7 +158,7 @@ def _within(x: Any, low: int, high: int) -> list[Any]:
 
 
 def _term(want: Payload, given: _Given, width: int) -> Any:
-    """The linear domain's belief as a bit-vector of the output's width."""
+    """Return the linear domain's belief as a bit-vector of the output's width."""
     if isinstance(want, int):
         return z3.BitVecVal(want, width)
     if isinstance(want, Concat):
@@ -185,7 +191,7 @@ def _resize(x: Any, signed: bool, width: int) -> Any:
 
 
 def _canonical(claim: Any, names: Mapping[str, Lane]) -> tuple[str, Sequence[Lane]]:
-    """The claim with its unknowns renamed in order of first use, and their shapes."""
+    """Return the claim with its unknowns renamed in order of first use, and their shapes: a key for repeated claims."""
     words = str(claim.sexpr()).replace("(", " ( ").replace(")", " ) ").split()
     order = list(dict.fromkeys(w for w in words if w in names))
     renamed = {name: f"y{i}" for i, name in enumerate(order)}

@@ -73,11 +73,11 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
         return Proved._settled(kernel, "derived", self._require_implied)
 
     def _require_implied(self, isa: Isa, obligations: Collection[Obligation]) -> None:
-        known: dict[tuple[str, int], list[Obligation]] = defaultdict(list)
+        discharged_of: dict[tuple[str, int], list[Obligation]] = defaultdict(list)
         for obligation in self.obligations:
-            known[obligation.op, obligation.imm].append(obligation)
+            discharged_of[obligation.op, obligation.imm].append(obligation)
         for wanted in sorted(set(obligations) - self.obligations, key=lambda u: u.statement):
-            if not any(implies(isa, wider, wanted) for wider in known[wanted.op, wanted.imm]):
+            if not any(implies(isa, wider, wanted) for wider in discharged_of[wanted.op, wanted.imm]):
                 raise SpecError(
                     f"this form of the kernel does not follow from its proof ({wanted.statement}); take another"
                 )

@@ -109,8 +109,8 @@ class QemuMachine:
                 raise ToolError(f"did not end within {_SECONDS} s under qemu")
             part = self._process.stdout.read(left)
             if not part:
-                said = self._process.stderr.read(_MOST_WORDS).decode(errors="replace").strip()
-                raise ToolError(f"qemu ended with exit code {self._process.wait()}: {said}")
+                errors = self._process.stderr.read(_MOST_WORDS).decode(errors="replace").strip()
+                raise ToolError(f"qemu ended with exit code {self._process.wait()}: {errors}")
             parts.append(part)
             left -= len(part)
         return b"".join(parts)

@@ -43,9 +43,9 @@ def quickest(kernel: Kernel, cpu: str) -> Kernel:
         return kernel
     fewer = (n for n in _ROWS if kernel.rows <= 3 * n < 3 * kernel.rows and n % kernel.together == 0)
     tried = dict.fromkeys(_with_room(msgspec.structs.replace(found, rows=n)) for n in (kernel.rows, *fewer))
-    told = {form: tile_cycles_per_128_mac(load(kernel.isa), form, cpu) for form in tried}
-    most = _EQUAL * min(told.values())
-    return next(form for form, cycles in told.items() if cycles <= most)
+    cycles_of = {form: tile_cycles_per_128_mac(load(kernel.isa), form, cpu) for form in tried}
+    most = _EQUAL * min(cycles_of.values())
+    return next(form for form, cycles in cycles_of.items() if cycles <= most)
 
 
 def ordered(kernel: Kernel, cpu: str) -> Kernel:

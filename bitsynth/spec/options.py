@@ -94,8 +94,8 @@ def synth_command(spec: MatmulSpec, options: KernelOptions) -> str:
         "k-step": options.k_step,
         "sketch": options.sketch,
     }
-    said = (f" --{name} {value}" for name, value in asked.items() if value and value != usual.get(name))
-    return f"bitsynth synth{''.join(said)}"
+    given = (f" --{name} {value}" for name, value in asked.items() if value and value != usual.get(name))
+    return f"bitsynth synth{''.join(given)}"
 
 
 def model_of(isa: Isa, cpu: str, cost: str = "") -> str:

@@ -87,10 +87,12 @@ def read(path: Path, kind: type[_R], what: str, version: int, remedy: str) -> _R
     It is read once while the file stays as it is.
     """
     try:
-        known = state(path)
+        file_state = state(path)
     except OSError:
-        known = None
-    return _kept(path, known, kind, what, version, remedy) if known else _read(path, kind, what, version, remedy)
+        file_state = None
+    return (
+        _kept(path, file_state, kind, what, version, remedy) if file_state else _read(path, kind, what, version, remedy)
+    )
 
 
 @lru_cache(maxsize=1 << 10)

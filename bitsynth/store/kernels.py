@@ -46,8 +46,8 @@ def _start(spec: MatmulSpec) -> str:
 def _listed(folder: str) -> tuple[str, ...]:
     """The names of kernels' files in a folder, sorted, listed once while it stays; layers ask for hundreds."""
     try:
-        known = files.state(folder)
-        return _kept_names(folder, known) if known else _names(folder)
+        folder_state = files.state(folder)
+        return _kept_names(folder, folder_state) if folder_state else _names(folder)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:

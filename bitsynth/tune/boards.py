@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Boards:
-    """Boards of one kind; `lost` has the reason of each that failed, `on_lost` is told at once if others go on."""
+    """Boards of one kind; `lost` has the reason of each that failed, `on_lost` is called at once if others go on."""
 
     def __init__(self, devices: Sequence[Device], on_lost: Callable[[str], object]) -> None:
         self.devices, self.lost, self._on_lost = tuple(devices), dict[Device, str](), on_lost

@@ -18,7 +18,7 @@ from bitsynth.tune.loop import TuningResult
 
 @dataclass
 class Share:
-    """A board's part of a study, its facts before and after if it told them, and why it was lost if it was."""
+    """A board's part of a study, its facts before and after, if it reported them, and why it was lost if it was."""
 
     host: str
     before: Facts = field(default_factory=Facts)

@@ -226,7 +226,7 @@ def test_an_order_with_other_loads_is_refuted(monkeypatch, forged):
     other = change(step, op=ordered.memory.load) if forged == "form" else change(step, dst="a7_7")
     wrong = pipelining.PipelinedLoop(made.copies, made.flat, (*made.body[:k], (other, later), *made.body[k + 1 :]))
     monkeypatch.setattr(pipelining, "pipeline_loop", lambda *_: wrong)
-    with pytest.raises(Refuted, match="in another form" if forged == "form" else "is no line of a step"):
+    with pytest.raises(Refuted, match="in another form" if forged == "form" else "is no instruction of a step"):
         check_order(ordered)
 
 
@@ -283,7 +283,7 @@ def test_a_fold_that_stores_something_else_is_refuted(monkeypatch, wrong):
 
     check_order(found)
     monkeypatch.setattr(pipelining, "order_fold", changed)
-    with pytest.raises(Refuted, match=r"fold or a flush|before it is made"):
+    with pytest.raises(Refuted, match=r"fold or a flush|before it is computed"):
         check_order(found)
 
 

@@ -182,7 +182,7 @@ def side_by_side(pieces: Iterable[tuple[Payload, int]]) -> Payload:
 
 
 def _flat(pieces: Iterable[tuple[Payload, int]]) -> Iterator[tuple[Payload, int]]:
-    """The pieces of pieces; they must have as many bits in all as were said, or the next piece would lie elsewhere."""
+    """Flatten pieces of pieces; their bits must add up to the stated width, or the next piece would be misplaced."""
     for piece, bits in pieces:
         if isinstance(piece, Concat):
             require(sum(b for _, b in piece.pieces) == bits, "a lane that is not filled is put beside another")

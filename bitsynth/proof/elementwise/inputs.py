@@ -35,7 +35,7 @@ class ElementSamples:
 
     elements: Elements
     wanted: U64
-    may_come: NDArray[np.bool_]
+    reachable: NDArray[np.bool_]
 
 
 @lru_cache(maxsize=64)

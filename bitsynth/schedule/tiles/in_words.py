@@ -35,9 +35,9 @@ def with_last_row(isa: Isa, kernel: Kernel) -> Kernel:
     """
     if not isa.table.in_order or not _can(isa, kernel):
         return kernel
-    made = msgspec.structs.replace(kernel, scalar_pass=_last_row(isa, kernel))
-    told, before = (scoreboard(x, isa.table.in_order) for x in (made, kernel))
-    return made if any(told[cpu] < before[cpu] for cpu in told) else kernel
+    changed = msgspec.structs.replace(kernel, scalar_pass=_last_row(isa, kernel))
+    with_pass, without = (scoreboard(x, isa.table.in_order) for x in (changed, kernel))
+    return changed if any(with_pass[cpu] < without[cpu] for cpu in with_pass) else kernel
 
 
 def _can(isa: Isa, kernel: Kernel) -> bool:
@@ -58,8 +58,8 @@ def _last_row(isa: Isa, kernel: Kernel) -> Pass:
     row = step.apply(_LOW, ["a0"])
     accs = tuple(Acc(f"acc{g}", str(_WORD), _added(step, _zero(step, f"acc{g}"), row, f"w{g}_0")) for g in range(pairs))
     inner = Loop(loop.step.trip_count, tuple(map(str, step.steps)), accs)
-    made = Pass(loop.rows, loop.columns, (inner,), *_flush(isa, loop, pairs))
-    return peel_first_run(isa, made, 1) if loop.step.first else made
+    changed = Pass(loop.rows, loop.columns, (inner,), *_flush(isa, loop, pairs))
+    return peel_first_run(isa, changed, 1) if loop.step.first else changed
 
 
 def _added(step: Trace, acc: str, row: str, columns: str) -> str:
