@@ -26,7 +26,7 @@ MARK = "Written by bitsynth, which replaces it: not to be edited."
 """A part of the first line of every text that is emitted."""
 MOST_BYTES = 1 << 26
 """The limit of a file of text that is read whole."""
-_CMAKE, _MOST_CMAKE = "CMakeLists.txt", 1 << 16
+_CMAKE, _MAX_CMAKE = "CMakeLists.txt", 1 << 16
 """The file that says which library is in a folder, and the most bytes that are looked at."""
 _PREFIX, _SUFFIX = ".bitsynth-", ".part"
 """The name of a file that is being written, which its writer holds locked."""
@@ -256,7 +256,7 @@ def _replace_together(files: Mapping[Path, bytes], advice: str) -> None:
 
 def _text(path: Path) -> str:
     try:
-        return read_file(path, _MOST_CMAKE).decode("utf-8", "replace")
+        return read_file(path, _MAX_CMAKE).decode("utf-8", "replace")
     except (OSError, SpecError):
         return ""
 

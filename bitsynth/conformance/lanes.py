@@ -15,7 +15,7 @@ OperandLane = tuple[int, int]
 """An operand's number and one of its lanes."""
 LaneGroup = tuple[OperandLane, ...]
 """Lanes of one width that take the values of a family in the same records, each from another start."""
-_MOST_RECORDS = 1 << 21
+_MAX_RECORDS = 1 << 21
 """Lanes are swept one by one if a form then has no more, all immediates counted."""
 
 
@@ -54,7 +54,7 @@ def exhaustive_places(
 def groups(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...], cases: int) -> tuple[LaneGroup, ...]:
     """The lanes that are swept together: as few as can be, all lanes of an operand if that is too much to try."""
     alone = apart(types, seen)
-    if cases * _records(types, alone, seen) <= _MOST_RECORDS:
+    if cases * _records(types, alone, seen) <= _MAX_RECORDS:
         return alone
     together = (tuple(p for group in alone for p in group if p[0] == k) for k in range(len(types)))
     return tuple(group for group in together if group)

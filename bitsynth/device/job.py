@@ -40,13 +40,13 @@ class Sampling:
     """`repeats` samples of every layer, none: check only.
 
     `together` layers in a row take turns. A sample is of as many calls as take `sample_ns`, of one at least. A float
-    convolution takes turns with each layer if `beside_float`.
+    convolution takes turns with each layer if `times_float`.
     """
 
     repeats: int
     together: int = 1
     sample_ns: int = 0
-    beside_float: bool = True
+    times_float: bool = True
 
     def numbers(self) -> dict[str, int]:
         """Its fields of the head."""
@@ -92,7 +92,7 @@ def pack(work: Sequence[Work], program: Program, threads: int, sampling: Samplin
         at_places = dict(zip(ROW[1:4], places, strict=True))
         own = {"kernel": program.number(w.layer), **at_places}
         own["residual_at"] *= w.residual is not None
-        words += _row(w, own, sampling.beside_float)
+        words += _row(w, own, sampling.times_float)
     parts = [MAGIC + np.array(words, "<i8").tobytes(), *(b.tobytes() for b in blobs)]
     return b"".join(part.ljust(_aligned(len(part)), b"\0") for part in parts)
 
@@ -101,12 +101,12 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
 
 
-def _row(w: Work, own: dict[str, int], beside_float: bool) -> list[int]:
+def _row(w: Work, own: dict[str, int], times_float: bool) -> list[int]:
     """A row, whose `own` fields say where the layer's kernel, constants and input are."""
     g, (numbers, _) = w.layer.geometry, w.layer.described(w.codes)
     batch, height, width = shape_of(numbers)
     output = w.output.tobytes()
-    has_float = int(beside_float and g.groups == batch == 1)
+    has_float = int(times_float and g.groups == batch == 1)
     fields = {**own, "output_bytes": len(output), "crc": zlib.crc32(output), "with_fp32": has_float}
     return [*(fields[f] for f in ROW), *float_sizes(g, height, width), *(int(n) for n in numbers)]
 

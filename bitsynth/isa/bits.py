@@ -16,7 +16,7 @@ from bitsynth.isa.domains.domain import Domain
 
 MAX_WIDTH = 64
 """No intermediate value of a lane expression is wider."""
-_MOST_INDICES = 4096
+_MAX_INDICES = 4096
 
 
 @dataclass(eq=False, slots=True)
@@ -209,6 +209,6 @@ def concat(a: tuple[Bits, ...], b: tuple[Bits, ...]) -> tuple[Bits, ...]:
 def indices(*ends: int) -> range:
     """Python's `range`, no longer than a register could be."""
     out = range(*ends)
-    if len(out) > _MOST_INDICES:
+    if len(out) > _MAX_INDICES:
         raise ValueError(f"a range of {len(out)} indices")
     return out

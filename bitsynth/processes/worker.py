@@ -15,7 +15,7 @@ from typing import cast
 
 from bitsynth.processes.child import PIPE, Child, TooLate
 
-_MOST_BYTES = 1 << 22
+_MAX_BYTES = 1 << 22
 """The limit of a line, and of what is kept of the last words."""
 _LINES = 4
 
@@ -48,7 +48,7 @@ class Worker:
 
     def line(self) -> bytes:
         """Its answer with its line end; less if it is gone, or says too much."""
-        return self._answers.readline(_MOST_BYTES)
+        return self._answers.readline(_MAX_BYTES)
 
     def ask(self, question: bytes, seconds: float | None = None) -> bytes:
         """Its answer to a line; WorkerEnded if it gives none, TooLate after `seconds`, which kill it."""
@@ -66,7 +66,7 @@ class Worker:
     def _whole(self, line: bytes) -> bytes:
         if line.endswith(b"\n"):
             return line
-        if len(line) == _MOST_BYTES:
+        if len(line) == _MAX_BYTES:
             self.child.kill()
         raise WorkerEnded(self.ending())
 
@@ -77,7 +77,7 @@ class Worker:
         return f"ended with {how}: {self._last_words()}"
 
     def _last_words(self) -> str:
-        self._log.seek(max(0, self._log.seek(0, 2) - _MOST_BYTES))
+        self._log.seek(max(0, self._log.seek(0, 2) - _MAX_BYTES))
         output = self._log.read().decode(errors="replace").strip()
         return " / ".join(output.splitlines()[-_LINES:]) or "it printed nothing"
 

@@ -28,7 +28,7 @@ _PROT = {"r": 1, "w": 2, "x": 4}
 _SIGNALS = {4: "illegal instruction", 5: "trap", 7: "bus error", 8: "arithmetic error", 11: "forbidden access"}
 _DRIVER = Path(__file__).parent / "support" / "driver.c"
 _SECONDS = 600
-_MOST_WORDS = 1 << 16
+_MAX_WORDS = 1 << 16
 """Bytes, as many as a pipe holds."""
 
 
@@ -109,7 +109,7 @@ class QemuMachine:
                 raise ToolError(f"did not end within {_SECONDS} s under qemu")
             part = self._process.stdout.read(left)
             if not part:
-                errors = self._process.stderr.read(_MOST_WORDS).decode(errors="replace").strip()
+                errors = self._process.stderr.read(_MAX_WORDS).decode(errors="replace").strip()
                 raise ToolError(f"qemu ended with exit code {self._process.wait()}: {errors}")
             parts.append(part)
             left -= len(part)

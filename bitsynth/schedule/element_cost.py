@@ -19,7 +19,7 @@ def cycles(program: ElementwiseProgram, cpu: str) -> float:
     """
     isa = load(program.isa)
     busy: dict[str, float] = defaultdict(float)
-    used = [isa[s.op] for s in (*program.steps, *_all_turns(program))]
+    used = [isa[s.op] for s in (*program.steps, *_all_iterations(program))]
     moved = [isa[program.store]] * len(program.results)
     for one, op in zip(program.spec.inputs, program.loads, strict=True):
         if one.per == "element" or (one.per == "channel" and not _held(program)):
@@ -31,7 +31,7 @@ def cycles(program: ElementwiseProgram, cpu: str) -> float:
     return round(max(every, *busy.values()) + beside, 4)
 
 
-def _all_turns(program: ElementwiseProgram) -> list[Step]:
+def _all_iterations(program: ElementwiseProgram) -> list[Step]:
     """The steps of all turns of the loop."""
     if program.loop is None:
         return []
@@ -56,7 +56,7 @@ def latency(program: ElementwiseProgram, cpu: str) -> float:
     isa, ready = load(program.isa), dict[str, float]()
     for step in program.steps:
         ready[step.dst] = max(ready.get(a, 0.0) for a in step.args) + isa[step.op].cost[cpu].latency
-    return max(ready.get(name, 0.0) for name in program.results) + float(len(_all_turns(program)))
+    return max(ready.get(name, 0.0) for name in program.results) + float(len(_all_iterations(program)))
 
 
 def price(program: ElementwiseProgram) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ from bitsynth.errors import SpecError
 
 MAX_BITS = 8
 INT32_MAX = 2**31 - 1
-_MOST_WHOLE = 2.0**53
+_MAX_WHOLE = 2.0**53
 
 
 def plain_array(values: ArrayLike, name: str) -> NDArray[Any]:
@@ -43,7 +43,7 @@ def whole_array(values: ArrayLike, name: str) -> NDArray[Any]:
     array = plain_array(values, name)
     if array.dtype.kind != "f":
         return array
-    bad = ~(np.abs(array) < _MOST_WHOLE) | (array != np.rint(array))
+    bad = ~(np.abs(array) < _MAX_WHOLE) | (array != np.rint(array))
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise SpecError(f"{name}{list(where)} is {array[where]}, not a whole number; give operand values")

@@ -21,8 +21,8 @@ MOST_THREADS = 256
 """Threads that a layer, or a pool of layers, may have."""
 INDEX_BITS = (6, 4)
 """Positions of K a table lookup takes in at once, the most first."""
-_MOST = 1 << 20
-"""Channels that kernels are made for, and positions of K that a step takes, at most."""
+_MAX_SIZE = 1 << 20
+"""Channels of a layer, and positions of K in a step, at most."""
 DOT_POSITIONS = 4
 """An instruction that sums so many products is a dot product."""
 
@@ -48,8 +48,10 @@ class KernelOptions:
             if value not in known:
                 raise SpecError(f"unknown {what} {value!r}; known: {', '.join(x for x in known if x)}")
         for what, number in (("channels", self.channels), ("k_step", self.k_step)):
-            if type(number) is not int or not 0 <= number <= _MOST:
-                raise SpecError(f"{what} must be a whole number up to {_MOST:,}, 0 for any, not {str(number)[:40]!r}")
+            if type(number) is not int or not 0 <= number <= _MAX_SIZE:
+                raise SpecError(
+                    f"{what} must be a whole number up to {_MAX_SIZE:,}, 0 for any, not {str(number)[:40]!r}"
+                )
         if self.channels and self.sketch != "exact":
             raise SpecError(f"channels are of the exact sketch: {self.channels}")
         if self.k_step and self.method != "popcount":

@@ -11,7 +11,7 @@ from bitsynth.proof.proved import Proved
 from bitsynth.spec.options import METHODS
 from bitsynth.store.entry import Entry, ProvedEntry, RunnerUp
 
-_MOST_REASON = 1000
+_MAX_REASON = 1000
 
 
 def accept(entry: Entry) -> ProvedEntry:
@@ -49,4 +49,4 @@ def _plausible(other: RunnerUp, winner: str) -> bool:
         return False
     if other.cost is not None:
         return 0 <= other.cost < math.inf and not other.why
-    return bool(other.why) and other.why.isprintable() and len(other.why) < _MOST_REASON
+    return bool(other.why) and other.why.isprintable() and len(other.why) < _MAX_REASON

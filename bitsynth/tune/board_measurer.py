@@ -52,7 +52,7 @@ class BoardMeasurer:
         return Timing(min(mine.ns), min(default.ns))
 
     def _run(self, program: Program, work: Sequence[Work], rounds: int, end: float) -> list[LayerTimes]:
-        sampling = Sampling(rounds, together=len(work), sample_ns=SAMPLE_NS, beside_float=False)
+        sampling = Sampling(rounds, together=len(work), sample_ns=SAMPLE_NS, times_float=False)
         return self.device.run(program, work, self.operands.task.threads, sampling, end)
 
     def _compiled(self, schedule: LayerSchedule, end: float) -> tuple[Sequence[Work], Program]:

@@ -17,7 +17,7 @@ from bitsynth.files import locked, read_file, unwritable
 from bitsynth.layers.tuned.record import TuningTask
 
 ADVICE = "name another file with --study"
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 _LAST_CODE = 10
 _START = b'{"op_code":'
 
@@ -68,7 +68,7 @@ def _whole_bytes(path: Path) -> int:
     if path.is_symlink():
         raise SpecError(f"{path} is a link; name the file itself with --study")
     try:
-        data = read_file(path, _MOST_BYTES)
+        data = read_file(path, _MAX_BYTES)
     except FileNotFoundError:
         return 0
     *lines, cut = data.split(b"\n")

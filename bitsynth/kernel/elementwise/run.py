@@ -49,7 +49,7 @@ def _executed(program: ElementwiseProgram, trace: Trace, given: Values) -> list[
         for values, registers in zip(found, names(program, one), strict=True):
             _bind(trace, program, one, values, registers)
     if program.loop:
-        _turns(trace, program, program.loop, given)
+        _run_loop(trace, program, program.loop, given)
     for step in program.steps:
         trace.run(step)
     return [trace.registers[name] for name in program.results]
@@ -65,8 +65,8 @@ def _bind(
         trace.bind(name, trace.register(kind, lanes[n * kind.lanes : (n + 1) * kind.lanes]))
 
 
-def _turns(trace: Trace, program: ElementwiseProgram, loop: ElementLoop, given: Values) -> None:
-    """Run the loop: in each turn the next value of the last input is that numbered 0."""
+def _run_loop(trace: Trace, program: ElementwiseProgram, loop: ElementLoop, given: Values) -> None:
+    """Run the loop; each iteration reads the next value of the last input as value 0."""
     over = program.spec.inputs[-1]
     first, steps = names(program, over)[0], [Step.parse(line) for line in loop.program]
     for n in range(len(loop.next)):

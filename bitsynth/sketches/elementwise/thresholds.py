@@ -40,13 +40,13 @@ def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram
     for write in _ALTERNATIVES:
         try:
             builder = Builder(isa, spec, unit)
-            yield builder.finish(write(Parts(builder)))
+            yield builder.finish(write(ThresholdParts(builder)))
         except NoKernel:
             continue
 
 
 @dataclass
-class Parts:
+class ThresholdParts:
     """Writes the parts that alternatives share: the accumulator, comparisons, planes, words."""
 
     builder: Builder
@@ -144,10 +144,10 @@ class Parts:
         return self.concatenate([self.builder.map(roles.SIGNS, p, out=kind) for p in planes])
 
 
-def _combine_masks(join_first: int, join_last: int) -> Callable[[Parts], UnitValue]:
+def _combine_masks(join_first: int, join_last: int) -> Callable[[ThresholdParts], UnitValue]:
     """Compare to masks, join them to `join_first` bits, combine to planes, join these to words of `join_last` bits."""
 
-    def write(parts: Parts) -> UnitValue:
+    def write(parts: ThresholdParts) -> UnitValue:
         value = parts.sum()
         if not parts.words or not value.type.lanes <= join_first <= join_last:
             raise NoKernel("no words of masks so wide")
@@ -157,7 +157,7 @@ def _combine_masks(join_first: int, join_last: int) -> Callable[[Parts], UnitVal
     return write
 
 
-def _count_by_masks(parts: Parts) -> UnitValue:
+def _count_by_masks(parts: ThresholdParts) -> UnitValue:
     """Compare to masks, and count the ones that they select."""
     value, builder = parts.sum(), parts.builder
     kind = builder.isa.word
@@ -171,10 +171,10 @@ def _count_by_masks(parts: Parts) -> UnitValue:
     return total
 
 
-def _count_lanes(width: int) -> Callable[[Parts], UnitValue]:
+def _count_lanes(width: int) -> Callable[[ThresholdParts], UnitValue]:
     """Compare to lanes, add these up at `width` bits, and narrow the sums."""
 
-    def write(parts: Parts) -> UnitValue:
+    def write(parts: ThresholdParts) -> UnitValue:
         value, builder = parts.sum(), parts.builder
         if parts.words or width > value.type.bits:
             raise NoKernel("bytes are no words, and lanes are not widened")
@@ -189,10 +189,10 @@ def _count_lanes(width: int) -> Callable[[Parts], UnitValue]:
     return write
 
 
-def _combine_lanes(width: int) -> Callable[[Parts], UnitValue]:
+def _combine_lanes(width: int) -> Callable[[ThresholdParts], UnitValue]:
     """Compare to lanes, combine them to planes at `width` bits, narrow these, and gather their signs."""
 
-    def write(parts: Parts) -> UnitValue:
+    def write(parts: ThresholdParts) -> UnitValue:
         value, builder = parts.sum(), parts.builder
         if width > value.type.bits:
             raise NoKernel("lanes are not widened")
@@ -203,10 +203,10 @@ def _combine_lanes(width: int) -> Callable[[Parts], UnitValue]:
     return write
 
 
-def _gather(*, shift: bool, last: bool) -> Callable[[Parts], UnitValue]:
+def _gather(*, shift: bool, last: bool) -> Callable[[ThresholdParts], UnitValue]:
     """Compare to lanes; combine them to planes, and gather words `last` or first."""
 
-    def write(parts: Parts) -> UnitValue:
+    def write(parts: ThresholdParts) -> UnitValue:
         value = parts.sum()
         if not parts.words:
             raise NoKernel("words are no bytes")
@@ -220,7 +220,7 @@ def _gather(*, shift: bool, last: bool) -> Callable[[Parts], UnitValue]:
 
 
 def _bisect(
-    parts: Parts,
+    parts: ThresholdParts,
     compare: Callable[[UnitValue, UnitValue], UnitValue],
     choose: Callable[[UnitValue, UnitValue, UnitValue], UnitValue],
 ) -> list[UnitValue]:
@@ -236,7 +236,7 @@ def _bisect(
     return planes
 
 
-def _bisect_masks(parts: Parts) -> UnitValue:
+def _bisect_masks(parts: ThresholdParts) -> UnitValue:
     """Bisect in mask registers."""
     builder, kind = parts.builder, parts.builder.isa.word
     planes = _bisect(
@@ -251,19 +251,21 @@ def _bisect_masks(parts: Parts) -> UnitValue:
     return total
 
 
-def _bisect_lanes(finish: Callable[[Parts, list[UnitValue]], UnitValue]) -> Callable[[Parts], UnitValue]:
+def _bisect_lanes(
+    finish: Callable[[ThresholdParts, list[UnitValue]], UnitValue],
+) -> Callable[[ThresholdParts], UnitValue]:
     """Bisect in lanes of all ones."""
     return lambda parts: finish(parts, _bisect(parts, parts.compare, parts.select))
 
 
-def _narrow_planes(parts: Parts, planes: list[UnitValue]) -> UnitValue:
+def _narrow_planes(parts: ThresholdParts, planes: list[UnitValue]) -> UnitValue:
     """Narrow planes to bytes, and gather their signs, or compute the number."""
     narrow = [parts.narrow(p, _BYTE).as_type(parts.builder.isa.word) for p in planes]
     return parts.gather_signs(narrow) if parts.words else parts.bytes_of(narrow)
 
 
-def _gather_planes(*, shift: bool) -> Callable[[Parts, list[UnitValue]], UnitValue]:
-    def finish(parts: Parts, planes: list[UnitValue]) -> UnitValue:
+def _gather_planes(*, shift: bool) -> Callable[[ThresholdParts, list[UnitValue]], UnitValue]:
+    def finish(parts: ThresholdParts, planes: list[UnitValue]) -> UnitValue:
         if not parts.words:
             raise NoKernel("words are no bytes")
         return parts.concatenate([parts.gather(p, shift=shift) for p in planes])
@@ -271,7 +273,7 @@ def _gather_planes(*, shift: bool) -> Callable[[Parts, list[UnitValue]], UnitVal
     return finish
 
 
-_ALTERNATIVES: tuple[Callable[[Parts], UnitValue], ...] = (
+_ALTERNATIVES: tuple[Callable[[ThresholdParts], UnitValue], ...] = (
     *(_combine_masks(first, last) for first in (16, 32, 64) for last in (16, 32, 64)),
     _count_by_masks,
     *(_count_lanes(width) for width in (32, 16, 8)),
@@ -288,7 +290,7 @@ def _loops(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
     finishes = (_test_bits, _shift_to_signs, _shift_in) if spec.out == "words" else (_keep_bytes,)
     for count, finish in product((_add_selected, _subtract), finishes):
         try:
-            parts = Parts(Builder(isa, spec, unit))
+            parts = ThresholdParts(Builder(isa, spec, unit))
             kind, registers = shape(isa, ElementInput("x", "u8"), unit)
             counts = UnitValue(kind, tuple(f"x0_{n}" for n in range(registers)))
             loop = parts.builder.finish_loop(count(parts, counts))
@@ -297,30 +299,30 @@ def _loops(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
             continue
 
 
-def _add_selected(parts: Parts, counts: UnitValue) -> UnitValue:
+def _add_selected(parts: ThresholdParts, counts: UnitValue) -> UnitValue:
     """Add 1 where a mask register is set."""
     masks = parts.join_masks(parts.compare_to_masks(parts.sum(), parts.levels[0]), counts.type.lanes)
     return parts.builder.map(roles.ADD_KEPT, counts, masks, parts.builder.constant(counts.type, 1))
 
 
-def _subtract(parts: Parts, counts: UnitValue) -> UnitValue:
+def _subtract(parts: ThresholdParts, counts: UnitValue) -> UnitValue:
     """Subtract lanes of all ones, which are -1."""
     truths = parts.narrow(parts.compare(parts.sum(), parts.levels[0]), counts.type.bits)
     return parts.builder.map(roles.SUB, counts, truths.as_type(counts.type))
 
 
-def _keep_bytes(_: Parts, counts: UnitValue) -> UnitValue:
+def _keep_bytes(_: ThresholdParts, counts: UnitValue) -> UnitValue:
     return counts
 
 
-def _test_bits(parts: Parts, counts: UnitValue) -> UnitValue:
+def _test_bits(parts: ThresholdParts, counts: UnitValue) -> UnitValue:
     """Make each plane by an instruction that tests its bit."""
     masks = VecType("u", counts.type.lanes, 1)
     bits = [parts.builder.constant(counts.type, 1 << j) for j in range(parts.planes)]
     return parts.concatenate([parts.builder.map(roles.TESTED, counts, bit, out=masks) for bit in bits])
 
 
-def _shift_to_signs(parts: Parts, counts: UnitValue) -> UnitValue:
+def _shift_to_signs(parts: ThresholdParts, counts: UnitValue) -> UnitValue:
     """Make each plane of the signs of bytes, after its bit was shifted there."""
     pairs = counts.as_type(VecType("u", 16, counts.type.lanes // 2))
     top = counts.type.bits - 1
@@ -331,7 +333,7 @@ def _shift_to_signs(parts: Parts, counts: UnitValue) -> UnitValue:
     return parts.gather_signs([x.as_type(counts.type) for x in shifted])
 
 
-def _shift_in(parts: Parts, counts: UnitValue) -> UnitValue:
+def _shift_in(parts: ThresholdParts, counts: UnitValue) -> UnitValue:
     """Make each plane by shifting in its bits register by register, then the bits of high bytes behind the low ones."""
     builder, kind, half = parts.builder, counts.type, counts.type.bits // 2
     if len(counts.registers) != half:

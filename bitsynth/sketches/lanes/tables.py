@@ -85,19 +85,19 @@ def _blind(trace: Trace, op: str, args: tuple[str, ...]) -> str:
     return step.dst
 
 
-_known: dict[int, LookupRounds] = {}
+_solved_rounds: dict[int, LookupRounds] = {}
 
 
 def solve(bits: int, budget: Budget) -> LookupRounds:
     """The rounds of a table of 2**bits entries, solved once a process."""
-    if bits not in _known:
-        _known[bits] = _fewest(bits, budget)
-    return _known[bits]
+    if bits not in _solved_rounds:
+        _solved_rounds[bits] = _fewest(bits, budget)
+    return _solved_rounds[bits]
 
 
 def forget() -> None:
     """Drop solved rounds, so that the next synthesis is cold."""
-    _known.clear()
+    _solved_rounds.clear()
 
 
 def _fewest(bits: int, budget: Budget) -> LookupRounds:

@@ -72,15 +72,15 @@ def solve(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress = silen
     return SolvedCover(cover, tuple(claims), sum(b.form.cost for b in cover))
 
 
-_known: dict[tuple[tuple[GateOp, ...], tuple[int, int]], SolvedBlock] = {}
+_solved_blocks: dict[tuple[tuple[GateOp, ...], tuple[int, int]], SolvedBlock] = {}
 
 
 def _block(isa: Isa, shape: tuple[int, int], budget: Budget) -> SolvedBlock:
     """A block, solved once a process and set of gates."""
     key = gate_ops(isa), shape
-    if key not in _known:
-        _known[key] = solve_block(key[0], *shape, budget)
-    return _known[key]
+    if key not in _solved_blocks:
+        _solved_blocks[key] = solve_block(key[0], *shape, budget)
+    return _solved_blocks[key]
 
 
 def solve_block(ops: Sequence[GateOp], act_bits: int, wgt_bits: int, budget: Budget) -> SolvedBlock:
@@ -128,7 +128,7 @@ def _too_few(shape: str, act_bits: int, wgt_bits: int, counts: int, claims: list
 
 def forget() -> None:
     """Drop solved blocks, so that the next synthesis is cold."""
-    _known.clear()
+    _solved_blocks.clear()
 
 
 def _list(shapes: list[tuple[int, int]]) -> str:

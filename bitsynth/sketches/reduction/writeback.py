@@ -17,7 +17,7 @@ from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.sketches.reduction.moves import ILLEGAL, arithmetic, signature
 
-_MOST_REGISTERS = 8
+_MAX_REGISTERS = 8
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def bind_tile(trace: Trace, kind: VecType) -> list[str]:
     """Registers c0.. of `kind` to take sums from, more than are needed."""
     return [
         trace.bind(f"c{r}", Register(kind, tuple(variable(("c", r, i), 0, 0) for i in range(kind.lanes))))
-        for r in range(_MOST_REGISTERS)
+        for r in range(_MAX_REGISTERS)
     ]
 
 
