@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 U64 = NDArray[np.uint64]
 Fill = Callable[[np.random.Generator, int, tuple[int, ...]], U64]
-"""Makes an array of numbers of so many bits, of such a shape."""
+"""A function of a number of bits and a shape that returns an array of numbers."""
 
 EXHAUSTIVE_BITS = 16
 """Values of lanes that are no wider are all tried."""
@@ -18,7 +18,7 @@ EXHAUSTIVE_BITS = 16
 
 @lru_cache
 def landmarks(bits: int) -> U64:
-    """The powers of two of so many bits, their neighbours, and the negations of all these."""
+    """Return the powers of two that `bits` bits hold, their neighbours, and the negations of all these."""
     near = {(1 << p) + d for p in range(bits) for d in (-1, 0, 1)}
     return np.array(sorted({sign * x % (1 << bits) for x in near for sign in (1, -1)}), dtype=np.uint64)
 
@@ -58,7 +58,7 @@ def _all_ones(_: np.random.Generator, bits: int, shape: tuple[int, ...]) -> U64:
 
 
 def random_values(rng: np.random.Generator, bits: int, shape: tuple[int, ...]) -> U64:
-    """Numbers of so many bits, each as likely."""
+    """Draw numbers of that many bits, each equally likely."""
     return rng.integers(0, mask(bits), size=shape, dtype=np.uint64, endpoint=True)
 
 
@@ -66,5 +66,5 @@ FILLS: tuple[Fill, ...] = (_zeros, _all_ones, random_values)
 
 
 def mask(bits: int) -> np.uint64:
-    """The greatest number of so many bits."""
+    """Return the greatest number of that many bits."""
     return np.uint64((1 << bits) - 1)

@@ -36,7 +36,7 @@ from bitsynth.spec.options import MOST_THREADS
 NamedLayers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
 _RUNNER, _JOB = "runner", "job"
 _SAMPLE_BYTES = 64
-"""Bytes of the runner's answer a sample: a layer's time and that of the float convolution beside it."""
+"""Bytes of the runner's answer for a sample: the times of a layer and of the float convolution timed with it."""
 
 
 class RunFailed(ToolError):
@@ -193,7 +193,7 @@ class Device:
     def _run_and_read(
         self, program: Path, target: Target, given: bytes, arguments: str, samples: int, end: float
     ) -> str:
-        """The output of a program on a file that is `given`, of which so many samples are expected."""
+        """Run a program on the file `given` and return its output, in which `samples` samples are expected."""
         if self._put != program:
             self._put = None  # A copy that fails here may yet succeed there.
             self._session.put(_RUNNER, program.read_bytes(), self._left(end))

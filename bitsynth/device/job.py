@@ -24,7 +24,7 @@ MAGIC = b"bsjob 3\0"
 HEAD = ("magic", "size", "threads", "repeats", "layers", "row_words", "together", "sample_ns")
 """`size` of the file in bytes; `repeats` 0: check only; `together` layers in a row are timed in turn."""
 ROW = ("kernel", "constants_at", "input_at", "residual_at", "output_bytes", "crc", "with_fp32")
-"""Number of the kernel, places in the file (0: no residual), the right output, 1 for a float convolution beside it."""
+"""Number of the kernel, places in the file (0: no residual), the right output, 1 to time a float convolution too."""
 FP32 = (
     *("height", "width", "in_channels", "out_channels", "kernel_h", "kernel_w", "stride_h", "stride_w"),
     *("dilation_h", "dilation_w", "pad_top", "pad_left", "pad_bottom", "pad_right"),
@@ -39,8 +39,8 @@ _ALIGN = 64
 class Sampling:
     """`repeats` samples of every layer, none: check only.
 
-    `together` layers in a row take turns. A sample is of as many calls as take `sample_ns`, of one at least. A float
-    convolution takes turns with each layer if `times_float`.
+    `together` layers in a row are timed alternately. A sample is as many calls as take `sample_ns`, at least one. With
+    `times_float` each layer alternates with a float convolution.
     """
 
     repeats: int

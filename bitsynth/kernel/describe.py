@@ -45,7 +45,7 @@ def input_text(given: Input, bits: int, size: int, code_bytes: int = 1) -> str:
 
 
 def _places(places: list[range], each: str) -> str:
-    """The positions of each byte, or so many; of many, the first two and the last."""
+    """Describe the positions of each byte; of many, the first two and the last."""
     shown = [f"{p[0]}" if len(p) == 1 else _ends(p) for p in places]
     if len(set(shown)) == 1:
         return _range(places[0]) + (f" in every {each}" if len(shown) > 1 else "")

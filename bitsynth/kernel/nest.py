@@ -59,7 +59,7 @@ class LoopNest:
                 yield Runs((runs.starts + offsets[:, None]).reshape(-1), length)
 
     def room(self, runs: int) -> int:
-        """Steps that fit memory at once for so many runs."""
+        """Return how many steps fit memory at once for that many runs."""
         return max(1, CHUNK // (max(1, prod(self.shape)) * runs))
 
     def _innermost(self, loop: Loop, runs: Runs) -> Registers:

@@ -47,7 +47,7 @@ def cross_terms(kernel: Kernel, column: int) -> LinearForm:
 
 
 def _lanes_of_codes(word: VecType, code_bytes: int) -> VecType:
-    """The type of a register of codes that take so many bytes each."""
+    """Return the type of a register of codes of that many bytes each."""
     return VecType(word.sign, 8 * code_bytes, word.lanes // code_bytes)
 
 

@@ -1,12 +1,17 @@
-"""Straight-line programs over instruction forms, and the microkernel made of them.
+"""The microkernel as a value: nests of loops over K, each with straight-line programs over instruction forms.
 
-A microkernel computes tiles of MR x NR, several beside each other in a call: rows are activations and columns
-weights, or the other way round if it is `swapped`. A row's input is repeated over a register; a column
-has its own bytes of one. Each of its passes is a nest of loops over K with its own inputs and
-accumulators, whose sums a flush adds to the int32 tile. Passes run one after the other; those
-of a chain share the outermost accumulators and take turns, block by block of K. A program is
-written for one row and NR columns; MR rows are the same program on other inputs, but for what
-only columns and constants flow into, which is run once: packed codes are unpacked so.
+A microkernel computes tiles of MR x NR, several adjacent ones in a call. Rows are activations and columns weights, or
+the other way round if it is `swapped`. A row's input is repeated over a register; a column has its own bytes of one:
+
+    for each pass                                   digits of the codes; most kernels have one pass
+        for each run of loop 1                      widens: adds the accumulators of loop 0 to its own, then zeroes them
+            for each run of loop 0, a step over K
+                t0 = eor a0 w0_0; t1 = cnt t0; acc0 = add acc0 t1
+        flush: c0 = add c0 acc0...                  adds the outermost accumulators to the int32 tile
+
+Passes run one after the other. Those of a chain share the outermost accumulators, and alternate block by block of K.
+A program is written for one row and NR columns. MR rows are the same program on other inputs, except for instructions
+that depend on columns and constants alone: these run once for all rows, as unpacking does.
 
 Names in a program: `a{i}` input i of the row, `w{g}_{j}` input j of column register g,
 `acc{i}` accumulators, `c{i}` registers of the int32 tile, `k{i}` constants, `t{i}` values,
@@ -44,11 +49,10 @@ class Acc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Loop(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=True):
-    """A loop: from accumulators at zero, or carried from another pass, `program` is run at most `trip_count` times.
+    """A loop: runs `program` at most `trip_count` times, from accumulators at zero or carried from another pass.
 
-    The innermost program is a step over K; the others take in the accumulators of the loop
-    inside them. If the innermost loop has a `first` program, that is its first run: what
-    `program` does with accumulators at zero, without them.
+    The innermost program is a step over K; an outer one adds the accumulators of the loop inside to its own. A `first`
+    program of the innermost loop is its first run: it sets the accumulators that `program` would add to zeros.
     """
 
     trip_count: int = msgspec.field(name="times")
@@ -74,16 +78,16 @@ class Loop(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=T
 
     @property
     def becomes(self) -> dict[str, str]:
-        """The accumulators by what they become."""
+        """The accumulators by the names of their next values."""
         return {acc.next: acc.name for acc in self.accs}
 
 
 class Pass(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=True, omit_defaults=True):
     """One nest of loops over K, innermost first.
 
-    `flush` takes the accumulators of the outermost loop and the tile registers c0.. to those
-    named in `tile`. If the pass `carries`, it takes the accumulators alone, and `tile` names
-    what those of the next pass start from, over the same steps of K.
+    `flush` computes the new tile registers, named in `tile`, from the accumulators of the outermost loop and the tile
+    registers c0, c1 and so on. If the pass `carries`, `flush` reads the accumulators alone, and `tile` names the values
+    from which those of the next pass start, over the same steps of K.
     """
 
     rows: tuple[Input, ...]
@@ -317,7 +321,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
 
 
 def period(chain: Iterable[Pass]) -> int:
-    """Steps between two flushes of passes that share accumulators, at most."""
+    """Return the most steps between two flushes of passes that share accumulators."""
     return min(p.flush_every for p in chain)
 
 
@@ -328,7 +332,7 @@ def _planes_of_the_same(inputs: tuple[Input, ...]) -> bool:
 
 @lru_cache(maxsize=1 << 12)
 def row_free(program: tuple[Step, ...]) -> frozenset[str]:
-    """Values into which only columns and constants flow: one computation serves every row."""
+    """Return the values that depend on columns and constants alone: all rows share them."""
     free: set[str] = set()
     for step in program:
         if all(a[0] in "wk" or a in free for a in step.args):
@@ -338,18 +342,18 @@ def row_free(program: tuple[Step, ...]) -> frozenset[str]:
 
 @lru_cache(maxsize=1 << 10)
 def row_program(loop: Pass) -> tuple[Step, ...]:
-    """The steps run once for every row."""
+    """Return the instructions that run for every row."""
     free = row_free(loop.step.steps)
     return tuple(s for s in loop.step.steps if s.dst not in free)
 
 
 @lru_cache(maxsize=1 << 10)
 def held_for_rows(loop: Pass) -> frozenset[str]:
-    """Values that the rows share: column inputs, and values of nothing else, that the row program reads."""
+    """Return the shared values that the row program reads: column inputs, and values that depend on them alone."""
     free = row_free(loop.step.steps)
     return frozenset(a for s in row_program(loop) for a in s.args if a[0] == "w" or a in free)
 
 
 def but_accumulators(loop: Pass) -> int:
-    """The registers of a step but for accumulators, at least: what rows share, an input and what becomes of it."""
+    """Return a lower bound of a step's live registers without accumulators: shared values, one input, one temporary."""
     return len(held_for_rows(loop)) + 2

@@ -39,7 +39,7 @@ def scaled(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
 
 @dataclass
 class _Scaling:
-    """What becomes of flushes; `more` are the constants they want, by the names of those they stand for."""
+    """Rewrites flushes; `more` are the constants that they need, by the names of the constants that these replace."""
 
     isa: Isa
     kernel: Kernel

@@ -166,17 +166,17 @@ def _chains(kernel: Kernel) -> Iterator[Conditions]:
 
 
 def _scalar_pass_rules(kernel: Kernel, own: Pass) -> Iterator[Conditions]:
-    """Facts of the last row's own program, about that of the others, whose inputs it shares and turns it has."""
+    """Yield the conditions of a scalar pass: it has the inputs and the trip counts of the other rows' pass."""
     others = kernel.passes[0]
     yield {
         "one pass of one loop, if the last row has a program of its own": len(kernel.passes) == 1
         and len(others.loops) == len(own.loops) == 1,
     }
-    turns = [(p.step.trip_count, bool(p.step.first)) for p in (others, own)]
+    trip_counts = [(p.step.trip_count, bool(p.step.first)) for p in (others, own)]
     yield {
         "single rows, if the last has a program of its own": kernel.together == 1,
         "the inputs of other rows in a last one of its own": (own.rows, own.columns) == (others.rows, others.columns),
-        "the turns of other rows in a last one of its own": turns[0] == turns[1] and not own.carries,
+        "the turns of other rows in a last one of its own": trip_counts[0] == trip_counts[1] and not own.carries,
     }
 
 

@@ -16,7 +16,7 @@ from typing import cast
 from bitsynth.processes.child import PIPE, Child, TooLate
 
 _MAX_BYTES = 1 << 22
-"""The limit of a line, and of what is kept of the last words."""
+"""The longest line of an answer, and the last lines of output that are kept."""
 _LINES = 4
 
 
@@ -30,7 +30,7 @@ def command_of(module: str, *arguments: str) -> list[str]:
 
 
 class Worker:
-    """A process, and the file of what it says beside its answers."""
+    """A process, and the file of what it prints besides its answers."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self._log = tempfile.TemporaryFile()  # `close` closes it.  # noqa: SIM115

@@ -134,8 +134,8 @@ def _simplest(kernel: Kernel, group: Codes, member: int, tile: Codes, column: in
 def _at(kernel: Kernel, group: Codes, member: int, tile: Codes, column: int) -> Counterexample:
     got, want = (f(kernel, group, tile)[member, column] for f in (product, wanted))
     others = np.delete(group, member, axis=0)
-    beside = others[0] if others.any() else None
-    return Counterexample(kernel.swapped, group[member], tile, column, int(got), int(want), beside)
+    other_row = others[0] if others.any() else None
+    return Counterexample(kernel.swapped, group[member], tile, column, int(got), int(want), other_row)
 
 
 InputPair = tuple[Codes, Codes]

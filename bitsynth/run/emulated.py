@@ -92,7 +92,7 @@ class EmulatedRunner:
         self.in_process = False
 
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
-        """Call `symbol` on the machine, as `Runner.call` says; ToolError for a fault or a write beside an array."""
+        """Call `symbol` on the machine, as `Runner.call` does; ToolError for a fault or a write outside of an array."""
         word = self._image.bits
         values = arguments.check(symbol, args, word)
         function = self._image.address(symbol)

@@ -125,7 +125,7 @@ def broadcast_slots(isa: Isa, kernel: Kernel, cpu: str) -> float:
 
 
 def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
-    """An estimate of the cycles that loads and stores take beyond the vector instructions beside them.
+    """Estimate the cycles that loads and stores take in addition to vector instructions.
 
     Steps load inputs, flushes load and store the tile; outer loops load and store as many of
     their accumulators as the register file does not hold, half of it beside the next steps.
@@ -179,7 +179,7 @@ def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISE
 def sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
     """What is expected of a tile whose inputs are near: the bound, and what loads and stores take beyond that.
 
-    If port classes overlap in part, it is the busiest one with what of the others is not beside it, or all loads.
+    If port classes overlap in part, it is the busiest class plus what of the others does not overlap, or all loads.
     """
     everything, busy = _busy(isa, kernel, cpu, depth)
     stall, most = stall_per_128_mac(isa, kernel, cpu, depth), max(busy.values())
@@ -191,7 +191,7 @@ def sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORT
 def crowding_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
     """Cycles of the busiest port class if instructions that any port takes fall on all alike.
 
-    Measured on Zen 5: beside an add that any port takes, lookups lose a seventh of their rate.
+    Measured on Zen 5: together with an add that any port takes, lookups lose a seventh of their rate.
     """
     everything, busy = _busy(isa, kernel, cpu)
     anywhere = busy.pop(ANY_PORT, 0.0)

@@ -68,7 +68,7 @@ def _programs(isa: Isa, act_bits: int, w_bits: int, method: str) -> Iterator[Dep
 
 
 def _weight_ranges(bits: int) -> list[tuple[int, int]]:
-    """What weights may be, widest first: any of so many bits in every encoding, or halves, quarters of that."""
+    """Yield ranges of weights, widest first: all numbers of that width in any encoding, then halves and quarters."""
     if bits < 8:
         return [(-(1 << bits) + 1, (1 << bits) - 1)]
     return [(-128, 127), (-64, 64), (-32, 32)]
@@ -121,7 +121,7 @@ def _times(room: int, each: int) -> int | None:
 
 
 def runs(isa: Isa, program: DepthwiseProgram, taps: int) -> Counter[str]:
-    """The runs of each instruction form for one unit of a pixel whose window has so many taps, loads apart."""
+    """Return how often each form runs for one unit of a pixel with that many taps, without loads."""
     steps = -(-taps // program.taps)
     flushes = -(-steps // program.flush_every)
     total: Counter[str] = Counter()

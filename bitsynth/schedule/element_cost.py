@@ -27,19 +27,19 @@ def cycles(program: ElementwiseProgram, cpu: str) -> float:
     for instr in (*used, *moved):
         busy[instr.cost[cpu].port] += 1 / instr.cost[cpu].per_cycle
     every = sum(i.instructions for i in used) / isa.table.cpu[cpu].vector_per_cycle
-    beside = sum(1 / i.cost[cpu].per_cycle for i in moved) if isa.table.cpu[cpu].loads_block else 0.0
-    return round(max(every, *busy.values()) + beside, 4)
+    load_cycles = sum(1 / i.cost[cpu].per_cycle for i in moved) if isa.table.cpu[cpu].loads_block else 0.0
+    return round(max(every, *busy.values()) + load_cycles, 4)
 
 
 def _all_iterations(program: ElementwiseProgram) -> list[Step]:
-    """The steps of all turns of the loop."""
+    """Return the steps of all iterations of the loop."""
     if program.loop is None:
         return []
     return [Step.parse(line) for line in program.loop.program] * program.spec.inputs[-1].count
 
 
 def _held(program: ElementwiseProgram) -> bool:
-    """Whether registers hold all constants beside what a row takes."""
+    """Whether registers hold all constants together with the values of a row."""
     isa, spec = load(program.isa), program.spec
     kept = sum(program.registers(x)[1] * x.values for x in spec.inputs if x.per != "element")
     return kept + len(program.constants) + _ROW_REGISTERS <= isa.table.registers

@@ -70,7 +70,7 @@ class Budget:
 
 
 def _check(solver: z3.Solver) -> z3.CheckSatResult:
-    """The solver's answer. It works beside this thread, which an interrupt can then stop at once.
+    """Return the solver's answer. It works in another thread, so that an interrupt can stop it at once.
 
     Z3's own handling of an interrupt loses those that come just before an answer.
     """

@@ -176,7 +176,7 @@ class MatmulSpec:
     def plain(cls, isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
         """Unsigned activations times bipolar weights, or signed ones if there are 8 bits on a side.
 
-        No byte holds 8-bit bipolar weights, -255 to 255, and beside 8-bit activations bytes of weights are not packed.
+        No byte holds 8-bit bipolar weights, -255 to 255, and with 8-bit activations bytes of weights are not packed.
         """
         edge = w_bits > 1 and MAX_BITS in (act_bits, w_bits)
         weights = Encoding.SIGNED if edge else Encoding.BIPOLAR

@@ -11,9 +11,9 @@ from bitsynth.spec.matmul import Encoding, MatmulSpec
 
 METHODS = ("popcount", "lookup", "pairs", "multiply", "fip", "dot")
 PREDICTED = {"pairs": 1.0, "fip": 1.05}
-"""Methods that move what bounds count to what these leave out, such as loads: predicted cycles tell when they pay.
+"""Methods whose cost the throughput bound underestimates, as they trade arithmetic for loads: predicted cycles decide.
 
-Those of every other kernel must be more than so many times theirs: as compiled, products of sums take 3 % more.
+Such a kernel is taken if every other takes more than this many times its cycles; compiled, "fip" takes 3 % more.
 """
 SKETCHES = ("exact", "paper")
 _OWN_MODEL = {"exact": "ops", "paper": "length"}
@@ -24,17 +24,17 @@ INDEX_BITS = (6, 4)
 _MAX_SIZE = 1 << 20
 """Channels of a layer, and positions of K in a step, at most."""
 DOT_POSITIONS = 4
-"""An instruction that sums so many products is a dot product."""
+"""Products that an instruction sums to count as a dot product."""
 
 
 @dataclass(frozen=True)
 class KernelOptions:
     """A method, or None for the cheapest of all; a sketch; a cost model, "" for the sketch's own.
 
-    The name of a processor is a model too: its cycles, with the instructions it has. If
-    `channels` is not 0 the kernel is for layers of so many output channels: its rows are
-    activations, and a tile has no more columns. If `k_step` is not 0 the kernel is one by popcount whose step takes
-    so many positions of K: the more, the more bytes of a register a column has.
+    The name of a processor is a model too: its cycles, with the instructions that it has. With `channels` the kernel is
+    for layers of that many output channels: its rows are activations, and a tile has no more columns than that. With
+    `k_step` the kernel is a popcount kernel whose step takes that many positions of K: the more positions, the more
+    bytes of a register a column has.
     """
 
     method: str | None = None

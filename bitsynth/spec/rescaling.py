@@ -26,7 +26,7 @@ SMALL_ZERO = "bit(ult(z + 256, 512))"
 
 @dataclass(frozen=True)
 class CodeForm:
-    """Where codes go: to lanes of type `out`, u8, s8 or s16, or of u8 to words of so many `planes`.
+    """The destination of codes: lanes of type `out` (u8, s8 or s16), or words of `planes` bit planes (u8).
 
     Codes of 16 bits have a zero point only if they are `moved`.
     """
@@ -119,7 +119,7 @@ def scale(value: Sum, *, bias: bool) -> ElementwiseSpec:
 def rescale(value: Sum, codes: CodeForm, *, bias: bool) -> ElementwiseSpec:
     """Codes of the float32 value * m, plus b if there is a `bias`: rounded half to even, plus z, clamped.
 
-    m and b are finite. The same comes of clamping the value to l - z .. h - z before it is rounded, as ONNX has it:
+    m and b are finite. The same results from clamping the value to l - z .. h - z before it is rounded, as ONNX has it:
     rounding to nearest is monotone, and keeps whole numbers.
     """
     text = _scaled(value, bias)
@@ -162,7 +162,7 @@ def requantize(codes: CodeForm, *, row: bool, wide: bool, even: bool = False) ->
 def fixed_point(value: Sum, *, twice: bool = False) -> ElementwiseSpec:
     """Bytes of (x * m + k) >> FIXED_SHIFT, with x the value kept from a to b; products wrap.
 
-    Done `twice`, the same is done again with u and v, which all channels share. What comes last is kept to a byte.
+    Done `twice`, the same is done again with u and v, which all channels share. The result is clamped to a byte.
     """
     code = _shifted(f"smin(smax({value.text}, a), b) * m + k")
     return ElementwiseSpec(

@@ -1,4 +1,4 @@
-"""What becomes of packed words, a word a plane of 64 codes, without unpacking them."""
+"""Functions of packed words, a word for each plane of 64 codes, that are computed without unpacking."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bitsynth.spec.matmul import MAX_BITS
 
 
 class WordsSpec(msgspec.Struct, frozen=True):
-    """The `meaning` of two operands of so many planes, a[k] and b[k]: plane i of the result.
+    """A function of two operands of `planes` planes, a[k] and b[k]; `meaning` is plane i of the result.
 
     At every place of the words that is what `of_codes` says of the two codes there, which `proof/elementwise/words.py`
     shows.

@@ -77,7 +77,7 @@ def plan(job: Job) -> PlannedKernel:
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """TimeoutError after so many seconds, if there are alarms. They go off as interrupts, which stop a solver too.
+    """Raise TimeoutError after that many seconds, on systems with alarms. An alarm interrupts a solver too.
 
     An interrupt in a finalizer is lost, so the alarm goes off again each second; ctypes makes another exception of one.
     """

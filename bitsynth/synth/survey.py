@@ -1,4 +1,4 @@
-"""The cost of every pair of widths on a processor: the best kernel of each method, beside int8 and fp32.
+"""The cost of every pair of widths on a processor: the best kernel of each method, compared with int8 and fp32.
 
 Kernels are planned and priced by the cost model; nothing is proved, and nothing is kept.
 """
@@ -63,7 +63,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Map:
-    """The cells of an instruction set on one of its processors, and the baselines beside them."""
+    """The cells of an instruction set on one of its processors, and the baselines that they are compared with."""
 
     isa: str
     cpu: str

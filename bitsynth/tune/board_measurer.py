@@ -38,7 +38,7 @@ class BoardMeasurer:
         return self.timeout_s + ANSWER_SECONDS
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
-        """The fastest of `rounds` samples of each, in turn: what others do to the board is no part of it."""
+        """Return the fastest of `rounds` alternating samples of each, which other load on the board disturbs least."""
         end = time.monotonic() + self.timeout_s
         work, program = self._compiled(schedule, end)
         try:

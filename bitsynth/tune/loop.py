@@ -1,4 +1,4 @@
-"""Tuning of one task: trials until the study has enough, then its best beside the default once more."""
+"""Tunes one task: runs trials until the study has enough, then times the best and the default once more."""
 
 from __future__ import annotations
 

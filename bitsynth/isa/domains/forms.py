@@ -185,7 +185,7 @@ def _flat(pieces: Iterable[tuple[Payload, int]]) -> Iterator[tuple[Payload, int]
     """Flatten pieces of pieces; their bits must add up to the stated width, or the next piece would be misplaced."""
     for piece, bits in pieces:
         if isinstance(piece, Concat):
-            require(sum(b for _, b in piece.pieces) == bits, "a lane that is not filled is put beside another")
+            require(sum(b for _, b in piece.pieces) == bits, "a lane that is not filled is joined to another")
             yield from piece.pieces
         else:
             yield piece, bits

@@ -1,4 +1,4 @@
-"""Pieces side by side in a lane of the linear domain: what keeps within them, and what fits beside them."""
+"""Pieces side by side in a lane of the linear domain: operations that stay within a piece, and what fits a lane."""
 
 from __future__ import annotations
 

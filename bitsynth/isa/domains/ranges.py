@@ -35,13 +35,13 @@ def tightened(x: LinearForm, rows: int) -> LinearForm:
 
 @lru_cache(maxsize=1024)
 def _extremes(bits: tuple[tuple[int, int], ...], rows: int) -> tuple[int, int]:
-    """The least and the greatest sum over rows of truth tables, each counted so many times."""
+    """Return the least and the greatest sum over rows of truth tables, each times its coefficient."""
     sums = rows_of(bits, rows)
     return int(sums.min()), int(sums.max())
 
 
 def rows_of(bits: Iterable[tuple[int, int]], rows: int) -> NDArray[Any]:
-    """The sum of truth tables on each row, each counted so many times: Python's integers if int64 may not hold them."""
+    """Return the sum of truth tables on each row, each times its coefficient; as Python's integers beyond int64."""
     bits = tuple(bits)
     dtype = np.int64 if sum(abs(times) for _, times in bits) < 1 << 63 else object
     out = np.zeros(rows, dtype)

@@ -22,7 +22,7 @@ from bitsynth.solver.z3 import z3
 
 @dataclass(frozen=True)
 class _Result:
-    """One result as it is and as it should be, what is assumed of the inputs, and conditions that nest."""
+    """One result of the program and of the spec, the assumptions about inputs, and the nested conditions."""
 
     got: Any
     want: Any
@@ -38,7 +38,7 @@ class _Result:
 def discharge(program: ElementwiseProgram, budget: Budget) -> int:
     """Have Z3 prove every result; the number of questions asked. Refuted has values for which one is wrong.
 
-    A loop is proved by induction: a turn adds its condition to whatever was counted, and what follows gives the number
+    A loop is proved by induction: an iteration adds its condition to the count, and what follows gives the number
     counted; the spec's meaning is the number of conditions, and bytes hold it.
     """
     check_shape(program)
@@ -66,7 +66,7 @@ def _discharge(program: ElementwiseProgram, budget: Budget) -> None:
 
 
 def _require_count(program: ElementwiseProgram, budget: Budget) -> None:
-    """Prove that the meaning is for how many values of the last input the condition of a turn holds."""
+    """Prove that the meaning counts the values of the last input for which the condition of an iteration holds."""
     spec, domain = program.spec, CuttingDomain()
     values = at(program, _unknowns(program), 0)
     over = spec.inputs[-1].name
@@ -118,7 +118,7 @@ def _claims(result: _Result) -> Iterator[list[Any]]:
 
 
 def _settled(term: Any, known: Sequence[tuple[Any, bool]]) -> Any:
-    """The term with what is known put in, over and over, as choices that fall away let more of it appear."""
+    """Substitute the known conditions until nothing changes: a decided choice exposes more of them."""
     pairs = [(condition, z3.BoolVal(holds)) for condition, holds in known]
     while True:
         simpler = z3.simplify(z3.substitute(term, *pairs)) if pairs else term

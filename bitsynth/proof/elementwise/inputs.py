@@ -167,9 +167,9 @@ def _meet(spec: ElementwiseSpec, drawn: Elements, rng: Generator) -> None:
         first, near = spec.inputs[0].name, {n: values[..., None] for n, values in drawn.items()}
         near[first] = near[first] + np.arange(-_STEPS, _STEPS).astype(np.uint64) & np.uint64(0xFFFF_FFFF)
         found = np.array(spec.evaluate([f"udiv({other}, {factor})"], _DOMAIN, near, 32))
-        solved, beside = near | {name: found}, near | {name: found ^ np.uint64(1)}
+        solved, neighbour = near | {name: found}, near | {name: found ^ np.uint64(1)}
         met = _hold(spec, [f"bit(eq({factor} * {name}, {other}))", *spec.assumes], solved, found.shape[1:])
-        shown = met & (spec.value(_DOMAIN, solved) != spec.value(_DOMAIN, beside))
+        shown = met & (spec.value(_DOMAIN, solved) != spec.value(_DOMAIN, neighbour))
         shown[1::2] = met[1::2]
         for column in np.flatnonzero(shown.any(axis=(1, 2))):
             variant, step = rng.choice(np.argwhere(shown[column]))

@@ -42,7 +42,7 @@ class ProvedProgram(Sealed, made="a program is proved by ProvedProgram.by_solver
         return ProvedProgram._of(program=program)
 
     def moved(self, program: ElementwiseProgram) -> ProvedProgram:
-        """`program`, which does what this one does, then moves results; Refuted if that is not all, SpecError likewise.
+        """Return `program`, proved to do what this one does and then move results; Refuted or SpecError if it does not.
 
         Shown here, for every value that results may have: the orders of its inputs say where each result goes.
         """

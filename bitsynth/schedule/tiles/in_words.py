@@ -1,8 +1,12 @@
-"""K in words: the last row of a popcount kernel on general-purpose registers, beside the vectors of the others.
+"""Scalar passes: the last row of a popcount kernel on general-purpose registers, interleaved with the vector rows.
 
-An in-order processor starts instructions on these registers beside those on vectors, which leave them idle. Bits of a
-word are counted in fields of 1, 2 and 4 bits, two columns meet in a word, and their bytes are added up, as lanes of
-vectors are by the other rows' program.
+An in-order processor issues instructions on general-purpose registers together with vector instructions, which leave
+them idle. The scalar pass counts the bits of 64-bit words without a popcount instruction, in fields that grow:
+
+    x = a ^ w
+    x = (x & 0x55..) + (x >> 1 & 0x55..)     counts in fields of 2 bits
+    x = (x & 0x33..) + (x >> 2 & 0x33..)     of 4 bits; then of 8
+    acc = acc + x                            the bytes of two columns share a word, as lanes share a vector
 """
 
 from __future__ import annotations
@@ -23,15 +27,15 @@ _ADD_LEFT, _ADD_RIGHT, _MEET = "add_lsl_x.x64x1", "add_lsr_x.x64x1", "extr_x.x32
 _HALF, _JOIN = "fmov_x.u8x8", "ins_x.u8x16"
 _GATE = "eor.u8x16"
 _FIELDS = {1: 0x55, 2: 0x33, 4: 0x0F}
-"""Every other field of so many bits of a byte."""
+"""Masks of every other field of 1, 2 or 4 bits of a byte."""
 _WORD = VecType("x", 8, 8)
 """A word of bytes: four of each of two columns, and as many in a register of vectors."""
 
 
 def with_last_row(isa: Isa, kernel: Kernel) -> Kernel:
-    """The kernel whose last row has a program of its own, if it can have one that makes it quicker by prediction.
+    """Return the kernel with a scalar pass, if one is possible and the scoreboard predicts that it is quicker.
 
-    On a processor in whose order it can be: on any other all rows have one program.
+    Only in-order processors run it; on others all rows have the vector program.
     """
     if not isa.table.in_order or not _can(isa, kernel):
         return kernel

@@ -69,7 +69,7 @@ def cheapest_kernel(
 ) -> Kernel:
     """The cheapest kernel for `cover` under cost model `model`; NoKernel if none fits.
 
-    With `channels` a tile has at most so many columns; with `k_step` a step takes so many positions of K.
+    With `channels` a tile has at most that many columns; with `k_step` a step takes that many positions of K.
     """
     best: Priced | None = None
     chosen = predicted.chooses(isa, model)
@@ -102,7 +102,7 @@ def layouts(isa: Isa, groups_tried: Sequence[int] = GROUPS) -> Iterator[PassLayo
 
 
 def _of_steps(isa: Isa, known: Iterable[PassLayout], k_step: int) -> list[PassLayout]:
-    """The layouts with steps of so many positions of K; NoKernel if no register has such columns."""
+    """Return the layouts whose steps take `k_step` positions of K; NoKernel if there are none."""
     if k_step == 0:
         return list(known)
     sizes = [size for size in SLOT_BYTES if size <= isa.word.lanes]

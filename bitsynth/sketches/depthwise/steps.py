@@ -145,7 +145,7 @@ def _signed(kind: VecType) -> VecType:
 
 
 def in_registers(step: DepthwiseStep, pixels: int) -> int:
-    """Registers that so many pixels at once take: accumulators, weights, and what one pixel has at a time."""
+    """Return the registers that `pixels` pixels at once take: accumulators, weights, and the values of one pixel."""
     return pixels * len(step.accs) + len(step.weights) + _alive(step.program, step.taps)
 
 

@@ -29,7 +29,7 @@ def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram
 
 
 def _by(meaning: str, most: int) -> Callable[[Builder], UnitValue]:
-    """One instruction that looks up in one register, of at most so many entries."""
+    """Look up by one instruction in one register of at most that many entries."""
 
     def make(builder: Builder) -> UnitValue:
         table = _table(builder)

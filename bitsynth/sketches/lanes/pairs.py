@@ -23,7 +23,7 @@ ROWS = 2
 
 @dataclass(frozen=True)
 class Pairing:
-    """`add_high` adds the high halves of bytes, of so many `bits`."""
+    """`add_high` adds the high halves of bytes, which have `bits` bits."""
 
     add_high: str
     bits: int

@@ -63,7 +63,7 @@ def _masks(isa: Isa) -> list[str]:
 
 
 def _shifts(isa: Isa, by: int) -> list[str]:
-    """The forms that may shift by so many bits."""
+    """Yield the forms that can shift by that many bits."""
     return [i.name for i in _full(isa) if len(i.operands) == 1 and i.imm and by in i.imms]
 
 

@@ -48,7 +48,7 @@ class Move:
         return want == have or (self.kind == "pair" and want < have)
 
     def ops(self, registers: int) -> tuple[str, ...]:
-        """The instructions that the level takes for so many `registers`."""
+        """Return how many instructions the level takes for `registers` registers."""
         if self.kind == "split":
             return (self.op, self.high or self.op) * registers
         return (self.op,) * (registers // 2 if self.kind == "pair" else registers)
@@ -94,7 +94,7 @@ class Halves:
         return trace.registers[names[0]].type.bits == self.narrow.bits
 
     def ops(self, registers: int) -> tuple[str, ...]:
-        """The instructions that the level takes for so many `registers`."""
+        """Return how many instructions the level takes for `registers` registers."""
         return ((self.keep,) if self.keep else ()) * registers + (self.shift,) * registers
 
     def apply(self, trace: Trace, names: Sequence[str]) -> list[str]:
@@ -184,7 +184,7 @@ def _fills(operands: int) -> list[tuple[Literal["map", "pair"], tuple[int | None
 
 
 def signature(trace: Trace, names: Sequence[str]) -> Signature:
-    """The content of each lane: nothing, or so many atoms of one column; Inexact for anything else."""
+    """Return the content of each lane: nothing, or some atoms of one column; Inexact for anything else."""
     out: list[tuple[str, tuple[tuple[int, int] | None, ...]]] = []
     for name in names:
         register = trace.registers[name]

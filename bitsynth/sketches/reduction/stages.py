@@ -33,7 +33,7 @@ from bitsynth.sketches.reduction.writeback import WriteBack, cheapest_write_back
 class LaneSums:
     """The content of accumulators of type `start`: `steps` steps, each of which adds up to `increment` to a lane.
 
-    The tile gets `coef` times that. With `shifts` passes share accumulators, which are shifted left by so many bits
+    The tile gets `coef` times that. With `shifts` passes share accumulators, which are shifted left by that many bits
     between one and the next, and the last of them adds to the tile.
     """
 
@@ -70,7 +70,7 @@ class WideningStage:
 class WideningPath:
     """Stages from accumulators of type `start` to the tile, how often each is run, and what all cost.
 
-    It serves one pass more than there are `shifts`: each shifts its sums left by so many bits for the next.
+    It serves one pass more than there are `shifts`: each shifts its sums left by that many bits for the next.
     """
 
     start: VecType
