@@ -9,8 +9,8 @@ Given: a tile of two steps of K, one accumulator
 Result: zero acc | load w, broadcast a, multiply-add, count, branch | the same again | load c, add acc, store c
         (blocks; the scoreboard adds up their cycles, and `isa/recurrence.py` skips blocks that repeat)
 
-`tests/unit/test_scoreboard.py` holds predictions to bounds, `benchmarks/arm_predictions.py` compares them with what
-compilers write. Who changes the loops in `emit/` changes them here too.
+`tests/unit/test_predicted_text.py` compares the instructions with the emitted C, `benchmarks/arm_predictions.py` with
+those that compilers write. Who changes the loops in `emit/` changes them here too.
 """
 
 from __future__ import annotations

@@ -14,7 +14,10 @@ import pytest
 from solved import REPRESENTATIVE, name, proved_entry, spec_of
 
 from bitsynth.isa.load import load
+from bitsynth.isa.step import Step
 from bitsynth.kernel.describe import step_title
+from bitsynth.kernel.in_order import pipelining
+from bitsynth.kernel.in_order.halves import in_word, inserts, stays_in_word
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule import predicted
 
@@ -83,7 +86,10 @@ def test_steps_have_the_predicted_instructions(config, tile_of):
         *_, step = tile._plain_steps(loop)(2)
         wanted = counted(isa, step)
         assert sum(wanted.values()) > kernel.groups
-        assert calls(isa, {op for op in step if op in isa.instrs}, text) == wanted
+        ops = {op for op in step if op in isa.instrs}
+        assert calls(isa, ops, text) == wanted
+        last = max(k for k, line in enumerate(text) if any(calls(isa, ops, [line]).values()))
+        assert calls(isa, ops, text[:last] + text[last + 1 :]) != wanted
 
 
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
@@ -109,3 +115,29 @@ def test_flushes_have_the_predicted_instructions(config, tile_of):
         wanted = counted(isa, ops)
         assert wanted[c_name(isa, memory.store_tile)] == kernel.rows * kernel.tile_registers(isa.table.vector_bits)
         assert calls(isa, {op for op in ops if op in isa.instrs}, text) == wanted
+
+
+def pipelined_name(isa, step):
+    """The call that an instruction of a pipelined loop is in C: halves of registers have their own."""
+    if stays_in_word(step.dst):
+        return "WORD"
+    if in_word(step.dst) and not step.args:
+        return "memcpy"
+    return "JOINED" if inserts(isa, step) else c_name(isa, step.op)
+
+
+@pytest.mark.parametrize("config", [config for config in REPRESENTATIVE if config[0] == "neon"], ids=name)
+def test_pipelined_loops_have_the_predicted_instructions(config, monkeypatch):
+    """Before the loop, in it, behind it, and steps that are left over."""
+    found = MatmulKernel(proved_entry(*config), spec_of(config[0], *config[2:])).with_order("a53")
+    kernel, isa, lines = found.entry.kernel, load("neon"), found.source.splitlines()
+    monkeypatch.setattr(predicted, "issue", lambda isa, cpu, step, becomes, address="": step)
+    tile = predicted._Tile(isa, kernel, "a53")
+    for loop, text in zip(kernel.passes, section(lines, step_title(kernel).lower()), strict=True):
+        peeled = bool(loop.step.first) and pipelining.peels(kernel)
+        copies = pipelining.pipeline_loop(kernel, loop).copies
+        blocks = {id(block): block for block in list(tile._pipelined_steps(loop)(peeled + 3 * copies + 1))[peeled:]}
+        steps = [step for block in blocks.values() for step in block if isinstance(step, Step)]
+        wanted = Counter(pipelined_name(isa, step) for step in steps)
+        written = Counter(CALL.findall("\n".join(text)))
+        assert {call: written[call] for call in wanted} == wanted
