@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from itertools import takewhile
 
 import pytest
 from solved import REPRESENTATIVE, name, proved_entry, spec_of
@@ -43,7 +42,8 @@ def section(lines, title):
         if not line.lstrip().startswith("/*") or title not in line.lower():
             continue
         ends = re.compile(rf" {{0,{depth(line) - 1}}}\S| {{{depth(line)}}}(/\*|while)")
-        out.append(list(takewhile(lambda other, ends=ends: not ends.match(other), lines[at + 1 :])))
+        rest = lines[at + 1 :]
+        out.append(rest[: next((k for k, other in enumerate(rest) if ends.match(other)), len(rest))])
     return out
 
 
@@ -71,7 +71,7 @@ def tile_of(monkeypatch):
 
 def counted(isa, ops):
     """How often each function or macro is predicted."""
-    out = Counter()
+    out = Counter[str]()
     for op in ops:
         if op in isa.instrs:
             out[c_name(isa, op)] += 1
