@@ -52,7 +52,7 @@ def open_file(path: Path, most: int) -> Iterator[IO[bytes]]:
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The bytes of a file that anybody may have written, at most `most`; raises as `open_file` does."""
+    """Return the bytes of a file that anybody may have written, at most `most`; raises as `open_file` does."""
     with open_file(path, most) as file:  # Not `read(most)`, for which room would be made whatever the file's size is.
         return file.read(min(most, os.fstat(file.fileno()).st_size))
 
@@ -125,12 +125,12 @@ def set_aside(path: Path, why: str, advice: str = ADVICE) -> Path:
 
 
 def unwritable(path: Path, error: OSError, advice: str = ADVICE) -> ToolError:
-    """The error that says why `path` cannot be written, with `advice`."""
+    """Return the error that says why `path` cannot be written, with `advice`."""
     return ToolError(f"cannot write {path}: {error.strerror or error}; {advice}")
 
 
 def file_lock(path: Path) -> FileLock:
-    """The lock of `path`, an empty file that stays.
+    """Return the lock of `path`, an empty file that stays.
 
     OSError if it cannot be made, which filelock would try for ever; SpecError if another file lies there, which
     filelock would empty.
@@ -168,7 +168,7 @@ def locked(path: Path, failure: Callable[[OSError], ToolError], *, wait: bool = 
 
 
 def marked(files: Mapping[str, str]) -> dict[str, str]:
-    """The texts of C or CMake `files`, with MARK above each."""
+    """Return the texts of C or CMake `files`, with MARK above each."""
     return {name: f"{_comment(name)}\n{text}" for name, text in files.items()}
 
 
@@ -262,7 +262,7 @@ def _text(path: Path) -> str:
 
 
 def _library(text: str) -> str:
-    """The library that a CMakeLists.txt of ours builds; empty if it is none."""
+    """Return the library that a CMakeLists.txt of ours builds; empty if it is none."""
     found = re.search(r"^project\((\w+) C\)$", text, re.MULTILINE)
     return found[1] if MARK in text and found else ""
 

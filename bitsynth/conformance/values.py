@@ -24,7 +24,7 @@ def landmarks(bits: int) -> U64:
 
 
 def float_landmarks() -> U64:
-    """Bits of float32 numbers at which rounding, subnormal numbers, infinities and conversions differ."""
+    """Return bits of float32 numbers at which rounding, subnormal numbers, infinities and conversions differ."""
     whole = [0.0, 0.5, 1.0, 1.5, 2.5, 127.5, 255.5, 2.0**22 + 0.5, 2.0**23 - 0.5, 2.0**23 + 1, 1.5 * 2.0**23, 2.0**24]
     ends = [2.0**31, 2.0**32, 2.0**-126, 2.0**-127, 2.0**-149, 2.0**-63, 2.0**-64, 2.0**64, 3.4e38, np.inf, np.nan]
     near = np.array(whole + ends, np.float32).view(np.uint32).astype(np.int64)[:, None] + np.arange(-1, 2)
@@ -34,12 +34,12 @@ def float_landmarks() -> U64:
 
 
 def swept_count(bits: int) -> int:
-    """The number of values that `swept` gives."""
+    """Return the number of values that `swept` gives."""
     return 1 << bits if bits <= EXHAUSTIVE_BITS else bits // 8 * 256 + len(landmarks(bits))
 
 
 def swept(bits: int, fill: Fill, rng: np.random.Generator) -> U64:
-    """Every value, or every value of each byte among others as `fill` makes them, and the landmarks."""
+    """Return every value, or every value of each byte among others as `fill` makes them, and the landmarks."""
     if bits <= EXHAUSTIVE_BITS:
         return np.arange(1 << bits, dtype=np.uint64)
     parts = [landmarks(bits)]

@@ -68,11 +68,11 @@ class Device:
         self._session.ssh.stop()
 
     def facts(self) -> Facts:
-        """The facts that the board reported when it was first reached."""
+        """Return the facts that the board reported when it was first reached."""
         return self._facts
 
     def facts_now(self) -> Facts:
-        """The facts it tells now; ToolError if it tells none."""
+        """Return the facts it tells now; ToolError if it tells none."""
         return Facts.parse(self._session.run(SCRIPT, ANSWER_SECONDS).output)
 
     @property
@@ -91,7 +91,7 @@ class Device:
         return [t.name for t in tables if facts.runs(t.arch) and not facts.lacking(t.arch, t.host_features)]
 
     def cpu(self, isa: str) -> str:
-        """The board's processor among those that the instruction set names; "" if it is none of them."""
+        """Return the board's processor among those that the instruction set names; "" if it is none of them."""
         return self._facts.cpu(load(isa).table)
 
     def measure(
@@ -151,7 +151,7 @@ class Device:
         return onnx_baseline.measure(self._session, models, threads, repeats, self.seconds)
 
     def best_isa(self) -> str:
-        """The best of its instruction sets, of its system's words; ToolError if it has none."""
+        """Return the best of its instruction sets, of its system's words; ToolError if it has none."""
         sets = self.isas()
         own = [name for name in sets if architecture.named(load(name).table.arch).bits == self._facts.bits]
         if sets:
@@ -159,7 +159,7 @@ class Device:
         raise ToolError(f"{self.host} is {self._facts.machine}, which runs none of {', '.join(names())}")
 
     def require(self, isa: str, needs: Requirements) -> None:
-        """ToolError unless the board runs code for `isa` that needs so much."""
+        """Raise ToolError unless the board runs code for `isa` that needs so much."""
         facts, arch = self._facts, load(isa).table.arch
         if self.emulator:
             return
@@ -225,7 +225,7 @@ class Device:
 
 
 def _grouped(layers: NamedLayers) -> dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]]:
-    """The layers by what their kernels are compiled for."""
+    """Return the layers by what their kernels are compiled for."""
     groups: dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]] = {}
     for one in layers:
         groups.setdefault(Target.of(one[1].kernel), []).append(one)
@@ -233,7 +233,7 @@ def _grouped(layers: NamedLayers) -> dict[Target, list[tuple[str, Conv2d, NDArra
 
 
 def _check(layers: NamedLayers, threads: int, repeats: int) -> None:
-    """SpecError if there is nothing to measure, or something that cannot be."""
+    """Raise SpecError if there is nothing to measure, or something that cannot be."""
     given = [name for name, _, _ in layers]
     if not given or len(set(given)) < len(given):
         raise SpecError(f"want layers with names of their own, not {given}")

@@ -65,7 +65,7 @@ class Work:
 
     @classmethod
     def of(cls, name: str, layer: Conv2d, codes: NDArray[Any], residual: NDArray[Any] | None = None) -> Work:
-        """The work of `layer` on operands as `Conv2d.run` takes them; run here, under an emulator if need be."""
+        """Return the work of `layer` on operands as `Conv2d.run` takes them; run here, under an emulator if need be."""
         made = layer.run(codes, residual=residual)
         more = None if residual is None else np.ascontiguousarray(residual)
         return cls(name, layer, np.ascontiguousarray(codes), made[0] if isinstance(made, tuple) else made, more)
@@ -78,7 +78,7 @@ class Work:
 
 
 def pack(work: Sequence[Work], program: Program, threads: int, sampling: Sampling) -> bytes:
-    """The bytes of the file for `work`, whose kernels are the program's."""
+    """Return the bytes of the file for `work`, whose kernels are the program's."""
     blobs: list[NDArray[Any]] = [x for w in work for x in w.blobs]
     row_words = len(ROW) + len(FP32) + len(work[0].layer.described(work[0].codes)[0])
     at = _aligned(8 * (len(HEAD) + len(work) * row_words))
@@ -102,7 +102,7 @@ def _aligned(size: int) -> int:
 
 
 def _row(w: Work, own: dict[str, int], times_float: bool) -> list[int]:
-    """A row, whose `own` fields say where the layer's kernel, constants and input are."""
+    """Return a row, whose `own` fields say where the layer's kernel, constants and input are."""
     g, (numbers, _) = w.layer.geometry, w.layer.described(w.codes)
     batch, height, width = shape_of(numbers)
     output = w.output.tobytes()
@@ -112,7 +112,7 @@ def _row(w: Work, own: dict[str, int], times_float: bool) -> list[int]:
 
 
 def float_sizes(geometry: Geometry, height: int, width: int) -> list[int]:
-    """The sizes of a float convolution on such an image (`struct bs_fp32`)."""
+    """Return the sizes of a float convolution on such an image (`struct bs_fp32`)."""
     channels = {"in_channels": geometry.in_channels, "out_channels": geometry.out_channels}
     sizes = {"height": height, "width": width, **channels, **geometry.window()}
     return [sizes[field] for field in FP32]

@@ -50,7 +50,7 @@ def target_of(net: Network) -> Target:
 
 
 def network_program(net: Network) -> Path:
-    """The program of a network, compiled here."""
+    """Return the program of a network, compiled here."""
     text = NetworkText(_NAME, net.program, net.plan)
     files = {name: c for name, c in text.files().items() if name.endswith((".c", ".h")) and name != "main.c"}
     files["bs_board.c"] = render("board_network.c.j2", text.values)
@@ -59,7 +59,7 @@ def network_program(net: Network) -> Path:
 
 
 def packed_inputs(net: Network, inputs: Mapping[str, Tensor] | None) -> bytes:
-    """The inputs of a network as its program reads them: in the file's order, one behind the other."""
+    """Return the inputs of a network as its program reads them: in the file's order, one behind the other."""
     return b"".join(np.ascontiguousarray(inputs[name]).tobytes() for name in net.graph.inputs if inputs)
 
 

@@ -47,7 +47,7 @@ def measure(
 
 
 def float_model(layer: Conv2d, codes: NDArray[Any]) -> bytes:
-    """A float convolution of the layer's sizes, channels first."""
+    """Return a float convolution of the layer's sizes, channels first."""
     try:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError:

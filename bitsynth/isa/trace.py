@@ -22,7 +22,7 @@ class Register:
     lanes: tuple[Any, ...]
 
     def viewed_as(self, domain: Domain, want: VecType) -> Register:
-        """The same bits as lanes of type `want`; SpecError if the sizes differ."""
+        """Return the same bits as lanes of type `want`; SpecError if the sizes differ."""
         if want.total_bits != self.type.total_bits:
             raise SpecError(f"a {self.type} register where a {want} is wanted")
         have = self.type.bits
@@ -57,15 +57,15 @@ class Trace:
     memo: TraceMemo | None = None
 
     def register(self, kind: VecType, lanes: Sequence[Any]) -> Register:
-        """A register of `lanes`."""
+        """Return a register of `lanes`."""
         return Register(kind, tuple(lanes))
 
     def lanes_of(self, instr: Instr, operands: Sequence[Sequence[Any]], imm: int) -> Sequence[Any]:
-        """The lanes that an instruction makes of those of its operands."""
+        """Return the lanes that an instruction makes of those of its operands."""
         return instr(self.domain, operands, imm)
 
     def constant(self, kind: VecType, lanes: Sequence[int]) -> str:
-        """The name of the constant register that holds `lanes`; equal constants share one."""
+        """Return the name of the constant register that holds `lanes`; equal constants share one."""
         key = (kind, tuple(lanes))
         if key not in self.constants:
             self.constants[key] = Constant(f"k{len(self.constants)}", str(kind), tuple(lanes))
@@ -84,7 +84,7 @@ class Trace:
             self.bind(c.name, self.register(kind, [self.domain.const(v, kind.bits) for v in c.lanes]))
 
     def fresh(self) -> str:
-        """A name for the next value."""
+        """Return a name for the next value."""
         return f"t{self.first + len(self.steps)}"
 
     def apply(self, op: str, args: Sequence[str], imm: int = 0, dst: str | None = None) -> str:

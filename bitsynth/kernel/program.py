@@ -232,7 +232,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return self._of(self.passes, None), last
 
     def _of(self, passes: tuple[Pass, ...], scalar_pass: Pass | None) -> Kernel:
-        """The kernel of these passes, with the constants that they read."""
+        """Return the kernel of these passes, with the constants that they read."""
         read = {a for p in passes for program in p.programs for s in program for a in s.args}
         constants = tuple(c for c in self.constants if c.name in read)
         return msgspec.structs.replace(self, passes=passes, constants=constants, scalar_pass=scalar_pass)
@@ -243,11 +243,11 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return self.scalar_pass if self.order not in ORDERS and self.groups > 1 else None
 
     def of_group(self, loop: Pass, group: int) -> Pass:
-        """The pass that a group of rows has for `loop`: the last its own, where it has one."""
+        """Return the pass that a group of rows has for `loop`: the last its own, where it has one."""
         return (self.active_scalar_pass if group == self.groups - 1 else None) or loop
 
     def rows_of(self, group: int) -> range:
-        """The rows of a group."""
+        """Return the rows of a group."""
         return range(group * self.together, (group + 1) * self.together)
 
     @property
@@ -256,7 +256,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return self.act_bits + self.w_bits + self.row_bits * (self.together - 1)
 
     def first_bit(self, of_row: bool, member: int = 0) -> int:
-        """The lowest of those bits that is one of the code of a row, `member` of its group, or of a column."""
+        """Return the lowest of those bits that is one of the code of a row, `member` of its group, or of a column."""
         if member:
             return self.act_bits + self.w_bits + (member - 1) * self.row_bits
         return 0 if of_row != self.swapped else self.act_bits
@@ -294,19 +294,19 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return self.slot_bytes < 8 and any(len(x.tables) < self.row_bits for x in rows)
 
     def tile_registers(self, vector_bits: int) -> int:
-        """Registers that one row of the int32 tile takes, of `vector_bits` bits each."""
+        """Return registers that one row of the int32 tile takes, of `vector_bits` bits each."""
         return self.columns * 32 // vector_bits
 
     def column_registers(self, vector_bits: int) -> int:
-        """Registers that one input of the columns takes in a step, of `vector_bits` bits each."""
+        """Return registers that one input of the columns takes in a step, of `vector_bits` bits each."""
         return self.columns * self.slot_bytes * 8 // vector_bits
 
     def input_bytes(self, of_row: Input) -> int:
-        """Bytes a vector's input takes in memory."""
+        """Return bytes a vector's input takes in memory."""
         return of_row.entries if isinstance(of_row, Table) else self.slot_bytes * of_row.slots
 
     def _side_bytes(self, sides: Iterable[tuple[Input, ...]]) -> int:
-        """Bytes of inputs in a step; passes share what is the same."""
+        """Return bytes of inputs in a step; passes share what is the same."""
         return sum(self.input_bytes(x) for inputs in dict.fromkeys(sides) for x in inputs)
 
     @property

@@ -25,7 +25,7 @@ _INT32 = range(-(1 << 31), 1 << 31)
 
 
 def check_shape(isa: Isa, kernel: Kernel) -> None:
-    """SpecError names what is off; no program is run for it."""
+    """Raise SpecError names what is off; no program is run for it."""
     _require(_sizes(isa, kernel))
     _require(_tables(isa, kernel))
     check_constants(isa, kernel.constants)
@@ -46,7 +46,7 @@ def check_shape(isa: Isa, kernel: Kernel) -> None:
 
 
 def check_used(isa: Isa, kernel: Kernel) -> None:
-    """SpecError if a value is never used: C compilers warn of it, and no kernel needs it."""
+    """Raise SpecError if a value is never used: C compilers warn of it, and no kernel needs it."""
     # Constants, and the program that makes tables.
     read = {a for p in kernel.every_pass for program in p.programs for s in program for a in s.args}
     unused = [c.name for c in kernel.constants if c.name not in read]
@@ -77,7 +77,10 @@ Conditions = dict[str, bool]
 
 
 def _require(facts: Iterator[Conditions]) -> None:
-    """SpecError for the first fact that does not hold; a later group is looked at only if the earlier ones hold."""
+    """Raise SpecError for the first fact that does not hold.
+
+    A later group is looked at only if the earlier ones hold.
+    """
     for group in facts:
         if wrong := [fact for fact, holds in group.items() if not holds]:
             raise SpecError(f"malformed kernel: it lacks {', '.join(wrong)}")
@@ -181,7 +184,7 @@ def _scalar_pass_rules(kernel: Kernel, own: Pass) -> Iterator[Conditions]:
 
 
 def planes_of(inputs: Iterable[Input]) -> int:
-    """The number of truth tables of all inputs of a side; a table of values counts as one."""
+    """Return the number of truth tables of all inputs of a side; a table of values counts as one."""
     return sum(len(x.tables) if isinstance(x, Planes) else 1 for x in inputs)
 
 
@@ -193,7 +196,7 @@ def _inside(kernel: Kernel, x: Input) -> bool:
 
 
 def _inputs(isa: Isa, kernel: Kernel, loop: Pass) -> list[str]:
-    """The names a step finds its inputs under."""
+    """Return the names a step finds its inputs under."""
     registers = kernel.column_registers(isa.table.vector_bits)
     rows = [f"a{i}" for i in range(len(loop.rows))]
     return rows + [f"w{g}_{i}" for i in range(len(loop.columns)) for g in range(registers)]
@@ -212,7 +215,7 @@ def _check_build(isa: Isa, kernel: Kernel, build: Build) -> None:
 
 
 def _check_pass(isa: Isa, kernel: Kernel, loop: Pass, *, general: bool = False) -> None:
-    """SpecError for what a pass may not have, instructions on general-purpose registers too unless it is `general`."""
+    """Raise SpecError for what a pass may not have, such as scalar instructions unless it is `general`."""
     forms = [isa[s.op] for program in loop.programs for s in program]
     of_words = [i.name for i in forms if any(t.in_general for t in (i.out, *(o.type for o in i.operands)))]
     if of_words and not general:
@@ -236,7 +239,7 @@ def _check_pass(isa: Isa, kernel: Kernel, loop: Pass, *, general: bool = False) 
 
 
 def _words(accs: Iterable[Acc]) -> list[str]:
-    """The accumulators that are in general-purpose registers."""
+    """Return the accumulators that are in general-purpose registers."""
     return [acc.name for acc in accs if VecType.parse(acc.type).in_general]
 
 

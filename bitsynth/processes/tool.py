@@ -27,7 +27,7 @@ def deadline(end: float) -> Iterator[None]:
 
 
 def run(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
-    """The output of `command`; ToolError shows the command and its output if it fails."""
+    """Return the output of `command`; ToolError shows the command and its output if it fails."""
     shown, seconds = shlex.join(command), max(0.0, min(_SECONDS, _DEADLINE.get() - time.monotonic()))
     try:
         with Child(command, folder=folder, env={"LC_ALL": "C", **env}, stderr=STDOUT) as child:

@@ -25,7 +25,7 @@ class WorkerEnded(Exception):
 
 
 def command_of(module: str, *arguments: str) -> list[str]:
-    """The command of a worker that is a module of ours."""
+    """Return the command of a worker that is a module of ours."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
@@ -60,7 +60,7 @@ class Worker:
         return self._whole(line)
 
     def answer(self) -> bytes:
-        """The next of its answers; WorkerEnded if none comes."""
+        """Return the next of its answers; WorkerEnded if none comes."""
         return self._whole(self.line())
 
     def _whole(self, line: bytes) -> bytes:
@@ -88,7 +88,7 @@ class Worker:
 
 
 def answers(command: Sequence[str], questions: Sequence[bytes], workers: int) -> Iterator[bytes]:
-    """The answers of several workers that share the questions, as they come; WorkerEnded if one of them ends."""
+    """Yield the answers of several workers that share the questions, as they come; WorkerEnded if one of them ends."""
     waiting = iter(questions)
     with ExitStack() as stack, selectors.DefaultSelector() as busy:
         for question in islice(waiting, workers):

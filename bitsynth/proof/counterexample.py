@@ -122,7 +122,7 @@ def _first_wrong(kernel: Kernel, rows: Codes, columns: Codes) -> Counterexample 
 
 
 def _simplest(kernel: Kernel, group: Codes, member: int, tile: Codes, column: int) -> Counterexample:
-    """The counterexample with other rows and the other columns at 0, if the sum is wrong even so."""
+    """Return the counterexample with other rows and the other columns at 0, if the sum is wrong even so."""
     alone, row = np.zeros_like(tile), np.zeros_like(group)
     alone[:, column] = tile[:, column]
     row[member] = group[member]
@@ -181,7 +181,7 @@ def _greatest(kernel: Kernel, k: int) -> InputPair:
 
 
 def _across(kernel: Kernel, end: int, more: int) -> InputPair:
-    """The greatest code before position `end` or in the `more` after it, 0 in the others.
+    """Return the greatest code before position `end` or in the `more` after it, 0 in the others.
 
     Of any two columns there is a tile in which they take different sides.
     """
@@ -210,18 +210,18 @@ def _tiles(kernel: Kernel, columns: Codes) -> Codes:
 
 
 def _everywhere(kernel: Kernel, k: int) -> InputPair:
-    """Every pair of codes, at every position of every column."""
+    """Return every pair of codes, at every position of every column."""
     return _uniform(kernel.row_bits, k), _tiles(kernel, _uniform(kernel.column_bits, k))
 
 
 def _one_column(kernel: Kernel, k: int) -> InputPair:
-    """Every pair of codes, in one column of a tile that is 0 otherwise."""
+    """Return every pair of codes, in one column of a tile that is 0 otherwise."""
     tiles = _one_position(kernel.column_bits, kernel.columns).reshape(1, -1)
     return _uniform(kernel.row_bits, k), np.repeat(tiles, k, axis=0)
 
 
 def _alternating(kernel: Kernel, k: int) -> InputPair:
-    """The greatest code at every second position, on either side, in every second column."""
+    """Return the greatest code at every second position, on either side, in every second column."""
     at = np.arange(k)
     act = np.stack([(at % 2), (at + 1) % 2]) * ((1 << kernel.row_bits) - 1)
     wgt = (at[:, None] + np.arange(2 * kernel.columns)) % 2 * ((1 << kernel.column_bits) - 1)

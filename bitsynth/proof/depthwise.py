@@ -180,14 +180,20 @@ class ProvedDepthwise(Sealed, made="a depthwise kernel is proved by ProvedDepthw
 
     @staticmethod
     def by_solver(program: DepthwiseProgram, budget: Budget) -> ProvedDepthwise:
-        """The kernel, each obligation discharged by Z3; Refuted if one is wrong, Undecided if the budget is spent."""
+        """Return the kernel, each obligation discharged by Z3.
+
+        Refuted if one is wrong, Undecided if the budget is spent.
+        """
         from bitsynth.proof.discharge import discharge
 
         return ProvedDepthwise._settled(program, lambda isa, obligations: discharge(isa, obligations, budget))
 
     @staticmethod
     def on_record(program: DepthwiseProgram, discharged: tuple[str, ...]) -> ProvedDepthwise:
-        """The kernel, whose obligations are those a certificate says were discharged; SpecError if they are not."""
+        """Return the kernel, whose obligations are those a certificate says were discharged.
+
+        SpecError if they are not.
+        """
         return ProvedDepthwise._settled(program, recorded(discharged))
 
     @property
@@ -197,7 +203,7 @@ class ProvedDepthwise(Sealed, made="a depthwise kernel is proved by ProvedDepthw
 
     @staticmethod
     def _settled(program: DepthwiseProgram, settle: Settle) -> ProvedDepthwise:
-        """The kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
+        """Return the kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
         lemmas, obligations = examine(program)
         settle(load(program.isa), obligations)
         return ProvedDepthwise._of(program=program, lemmas=lemmas, obligations=obligations)

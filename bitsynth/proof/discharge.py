@@ -76,7 +76,7 @@ class _Given:
         return self._unknown(f"x{k}_{n}", lane, (k, n))
 
     def _entry(self, k: int, lane: Lane) -> Any:
-        """The sum of the parts of the entry's table that it chooses."""
+        """Return the sum of the parts of the entry's table that it chooses."""
         chosen = [value for i, value in enumerate(self._table(k, lane)) if lane.low >> i & 1]
         return sum(chosen, z3.BitVecVal(0, lane.bits))
 
@@ -87,7 +87,7 @@ class _Given:
         return x
 
     def _table(self, k: int, lane: Lane) -> list[Any]:
-        """The value of each part of the entry's table."""
+        """Return the value of each part of the entry's table."""
         number = lane.high
         if (k, number) not in self._parts:
             self._parts[k, number] = [
@@ -112,7 +112,7 @@ class _Given:
             self.values["x", place] = x, lane.low < 0
 
     def function(self, tt: int, column: int, position: int) -> Any:
-        """The boolean function `tt` of the operands' bits at one place, as one bit."""
+        """Return the boolean function `tt` of the operands' bits at one place, as one bit."""
         rows = range(1 << len(self.operands))
         free = [k for k in range(len(self.operands)) if any((tt >> r ^ tt >> (r ^ 1 << k)) & 1 for r in rows)]
         free = [k for k in free if self.operands[k][column].kind in ("bits", "pieces")]
@@ -125,7 +125,7 @@ class _Given:
         return out
 
     def atom(self, key: Any, position: int, width: int) -> Any:
-        """An atom of a sum as a bit-vector."""
+        """Return an atom of a sum as a bit-vector."""
         if key[0] == "x":
             return _resize(*self.values[key], width)
         if key[0] == "product":

@@ -1,4 +1,4 @@
-"""Kernels whose flushes add a multiple: shown of each of them, before it is written as C."""
+"""Proves scaled kernels: each flush adds 2^n times what that of the original adds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bitsynth.proof.orders import check_folds
 
 @lru_cache(maxsize=64)
 def proved_multiple(kernel: Kernel, doublings: int) -> Kernel:
-    """The kernel that `scaled` makes of a proved one; Refuted unless its flushes add 2^doublings times as much.
+    """Return the kernel that `scaled` makes of a proved one; Refuted unless its flushes add 2^doublings times as much.
 
     Also if the order of an in-order processor changes what they store.
     """
@@ -30,7 +30,7 @@ def proved_multiple(kernel: Kernel, doublings: int) -> Kernel:
 
 
 def _check(isa: Isa, kernel: Kernel, made: Kernel, doublings: int) -> None:
-    """Refuted unless the flushes of `made` add 2^doublings times what those of `kernel` do."""
+    """Raise Refuted unless the flushes of `made` add 2^doublings times what those of `kernel` do."""
     carried: LoopSummary | None = None
     for index, (loop, other) in enumerate(zip(kernel.passes, made.passes, strict=True)):
         sums, _ = separate_rows(kernel, step_summary(isa, kernel, loop), index)

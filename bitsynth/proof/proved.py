@@ -49,18 +49,24 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
 
     @staticmethod
     def by_solver(kernel: Kernel, budget: Budget) -> Proved:
-        """The kernel, each obligation discharged by Z3; Refuted if one is wrong, Undecided if the budget is spent."""
+        """Return the kernel, each obligation discharged by Z3.
+
+        Refuted if one is wrong, Undecided if the budget is spent.
+        """
         from bitsynth.proof.discharge import discharge
 
         return Proved._settled(kernel, "discharged", lambda isa, obligations: discharge(isa, obligations, budget))
 
     @staticmethod
     def on_record(kernel: Kernel, discharged: tuple[str, ...]) -> Proved:
-        """The kernel, whose obligations are those a certificate says were discharged; SpecError if they are not."""
+        """Return the kernel, whose obligations are those a certificate says were discharged.
+
+        SpecError if they are not.
+        """
         return Proved._settled(kernel, "on record", recorded(discharged))
 
     def form(self, kernel: Kernel) -> Proved:
-        """The same kernel with other rows, bounds of loops, unrolling, order or place of the bit axis.
+        """Return the same kernel with other rows, bounds of loops, unrolling, order or place of the bit axis.
 
         SpecError for any other kernel, and if an obligation neither equals nor is narrower than one of this one's.
         """
@@ -89,7 +95,7 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
 
     @staticmethod
     def _settled(kernel: Kernel, how: How, settle: Settle) -> Proved:
-        """The kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
+        """Return the kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
         lemmas, obligations = examine(kernel)
         check_order(kernel)
         settle(load(kernel.isa), obligations)
@@ -97,12 +103,12 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
 
 
 def _as_checked(kernel: Kernel) -> Kernel:
-    """The kernel without what its lemmas say nothing of: they are of programs of rows, their steps in their order."""
+    """Return the kernel without the fields that lemmas do not depend on, such as the number of rows."""
     return msgspec.structs.replace(kernel, rows=1, unroll=0, bit_axis=BIT_AXES[0], order=ORDERS[0])
 
 
 def _without_form(kernel: Kernel) -> Kernel:
-    """The kernel without the fields in which its forms differ."""
+    """Return the kernel without the fields in which its forms differ."""
     return _as_checked(kernel).with_passes(_without_bounds)
 
 
@@ -112,14 +118,14 @@ def _without_bounds(loop: Pass) -> Pass:
 
 
 def examine(kernel: Kernel) -> tuple[tuple[str, ...], frozenset[Obligation]]:
-    """The checker's lemmas, and the obligations they rest on; Refuted or SpecError if it finds none."""
+    """Return the checker's lemmas, and the obligations they rest on; Refuted or SpecError if it finds none."""
     obligations: set[Obligation] = set()
     checked = checker.check(kernel, lambda isa, domain: ObligationRecorder(isa, domain, seen=obligations))
     return checked.lemmas, frozenset(obligations)
 
 
 def statements(obligations: Collection[Obligation]) -> tuple[str, ...]:
-    """The obligations in words, sorted."""
+    """Return the obligations in words, sorted."""
     return tuple(sorted(o.statement for o in obligations))
 
 

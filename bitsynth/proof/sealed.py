@@ -26,7 +26,7 @@ class Sealed:
 
     @classmethod
     def _of(cls, **fields: Any) -> Self:
-        """The proof with these fields, once it is one."""
+        """Return the proof with these fields, once it is one."""
         sealed = object.__new__(cls)
         for name, value in fields.items():
             object.__setattr__(sealed, name, value)

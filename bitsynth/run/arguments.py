@@ -37,7 +37,7 @@ def _check(symbol: str, i: int, arg: object, word: int) -> Value:
 
 
 def signed(register: int, bits: int) -> int:
-    """The low `bits` of a result as a signed number."""
+    """Return the low `bits` of a result as a signed number."""
     if bits not in {32, 64}:
         raise ValueError(f"bits is {bits}; a result has 32 or 64")
     low = register & (1 << bits) - 1

@@ -112,7 +112,7 @@ class EmulatedRunner:
         return arguments.signed(result, bits or word)
 
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
-        """The call of `symbol` with these arguments, as `Runner.bind` says."""
+        """Return the call of `symbol` with these arguments, as `Runner.bind` says."""
         return lambda: self.call(symbol, *args, bits=32)
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class EmulatedRunner:
 
 
 def _place(symbol: str, values: Sequence[Value], first: int, align: int) -> dict[int, _Buffer]:
-    """A place for every array, from address `first`; one that is passed twice has one place."""
+    """Return a place for every array, from address `first`; one that is passed twice has one place."""
     buffers: dict[int, _Buffer] = {}
     for index, value in enumerate(values):
         if not isinstance(value, np.ndarray) or id(value) in buffers:

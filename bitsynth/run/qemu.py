@@ -33,12 +33,12 @@ _MAX_WORDS = 1 << 16
 
 
 def find(qemu: Qemu) -> str | None:
-    """The path of qemu's user-mode emulator, None if there is none."""
+    """Return the path of qemu's user-mode emulator, None if there is none."""
     return next((path for p in qemu.programs if (path := shutil.which(p))), None)
 
 
 def start(isa: Isa, qemu: Qemu, flags: Sequence[str], options: Sequence[str] = ()) -> QemuMachine:
-    """A fresh machine for code compiled with `flags`; ToolError says what to install if it cannot be had.
+    """Return a fresh machine for code compiled with `flags`; ToolError says what to install if it cannot be had.
 
     `options` go to qemu.
     """

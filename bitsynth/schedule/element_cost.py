@@ -13,7 +13,7 @@ _ROW_REGISTERS = 6
 
 
 def cycles(program: ElementwiseProgram, cpu: str) -> float:
-    """Cycles of `cpu` for a unit: the busiest port class, or all instructions over all vector ports.
+    """Return cycles of `cpu` for a unit: the busiest port class, or all instructions over all vector ports.
 
     Constants of channels are loaded once for many rows if registers hold them, else anew for every row.
     """
@@ -46,13 +46,13 @@ def _held(program: ElementwiseProgram) -> bool:
 
 
 def able(program: ElementwiseProgram) -> list[str]:
-    """The processors that have every instruction of the program."""
+    """Return the processors that have every instruction of the program."""
     isa = load(program.isa)
     return [cpu for cpu in isa.table.cpu if {*program.forms} <= isa.for_cpu(cpu).instrs.keys()]
 
 
 def latency(program: ElementwiseProgram, cpu: str) -> float:
-    """Cycles from inputs to the last result."""
+    """Return cycles from inputs to the last result."""
     isa, ready = load(program.isa), dict[str, float]()
     for step in program.steps:
         ready[step.dst] = max(ready.get(a, 0.0) for a in step.args) + isa[step.op].cost[cpu].latency
@@ -60,7 +60,7 @@ def latency(program: ElementwiseProgram, cpu: str) -> float:
 
 
 def price(program: ElementwiseProgram) -> tuple[float, ...]:
-    """The sort key: cycles of the set's processors for an element, the first one's first; latency; instructions."""
+    """Return the sort key: cycles per element on each of the set's processors, then latency, then instructions."""
     cpus = able(program)
     cost = (cycles(program, cpu) / program.unit for cpu in cpus)
     return (*cost, latency(program, cpus[0]), len(program.program) / program.unit)

@@ -76,7 +76,7 @@ class Encoding(StrEnum):
 
     @classmethod
     def parse(cls, text: str) -> Encoding:
-        """The encoding called `text`; SpecError lists those that exist."""
+        """Return the encoding called `text`; SpecError lists those that exist."""
         try:
             return cls(text)
         except ValueError:
@@ -130,7 +130,7 @@ class MatmulOperand:
         return range((1 << self.bits) - (self.encoding in (Encoding.TERNARY, Encoding.NARROW)))
 
     def value(self, code: int) -> int:
-        """The value `code` stands for."""
+        """Return the value `code` stands for."""
         return self.scale * code + self.offset
 
     @property
@@ -139,7 +139,7 @@ class MatmulOperand:
         return max(abs(self.value(end)) for end in (self.codes[0], self.codes[-1]))
 
     def encode(self, values: ArrayLike, name: str) -> NDArray[np.uint8]:
-        """The codes of operand values (integers of any dtype, any shape); SpecError names the first misfit."""
+        """Return the codes of operand values (integers of any dtype, any shape); SpecError names the first misfit."""
         array = plain_array(values, name)
         if array.dtype.kind not in "iub":
             raise SpecError(f"{name} must be an integer array, not {array.dtype}")
@@ -157,7 +157,7 @@ class MatmulOperand:
         return np.ascontiguousarray(shifted >> (self.scale - 1), dtype=np.uint8)
 
     def decode(self, codes: NDArray[np.uint8]) -> NDArray[np.int16]:
-        """The values `codes` stand for."""
+        """Return the values `codes` stand for."""
         return codes.astype(np.int16) * np.int16(self.scale) + np.int16(self.offset)
 
     def __str__(self) -> str:
@@ -223,7 +223,7 @@ class Affine:
 
 @cache
 def affine(spec: MatmulSpec) -> Affine:
-    """The correction from the core product to that of `spec` (`encodings.encoding_lemma` tries every pair of codes)."""
+    """Return the correction from the core product to that of `spec`; `encodings.encoding_lemma` checks it."""
     act, wgt = spec.act, spec.wgt
     core = spec.core.wgt
     shift = act.scale * wgt.scale % core.scale

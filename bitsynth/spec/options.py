@@ -74,14 +74,14 @@ class KernelOptions:
         return "-".join(part for part in (method, sketch, model, channels, steps) if part)
 
     def isa(self, name: str) -> Isa:
-        """The instruction set `name`, as far as the processor has it; SpecError for a model it does not know."""
+        """Return the instruction set `name`, as far as the processor has it; SpecError for a model it does not know."""
         cost_models.metric(name, self.model)
         isa = load(name)
         return isa.for_cpu(self.model) if self.model in isa.table.cpu else isa
 
 
 def synth_command(spec: MatmulSpec, options: KernelOptions) -> str:
-    """The command that solves, proves and stores the kernel that `options` ask for."""
+    """Return the command that solves, proves and stores the kernel that `options` ask for."""
     usual = {"act-encoding": Encoding.UNSIGNED, "weight-encoding": Encoding.BIPOLAR, "sketch": "exact", "cost": "ops"}
     by_cpu = options.model not in cost_models.COUNTS
     asked = {
@@ -101,7 +101,10 @@ def synth_command(spec: MatmulSpec, options: KernelOptions) -> str:
 
 
 def model_of(isa: Isa, cpu: str, cost: str = "") -> str:
-    """The model asked for by a processor or by what to count, "" by neither; SpecError for both, or unknown ones."""
+    """Return the model asked for by a processor or by what to count, "" by neither.
+
+    SpecError for both, or unknown ones.
+    """
     if cpu and cost:
         raise SpecError(f"--cpu {cpu} minimizes its cycles; leave out --cost")
     if cpu:
@@ -113,7 +116,7 @@ def model_of(isa: Isa, cpu: str, cost: str = "") -> str:
 
 
 def scope(isa: Isa, method: str, options: KernelOptions) -> str:
-    """The kernels that a claim of minimality speaks of: those in the sketch of `method`, solved with `options`."""
+    """Return the kernels that a claim of minimality covers: the sketch of `method`, solved with `options`."""
     if options.sketch == "paper":
         return "shortest program for a plane pair in the paper's instruction list"
     rows = f", rows of activations, at most {options.channels} columns" if options.channels else ""

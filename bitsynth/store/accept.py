@@ -15,7 +15,10 @@ _MAX_REASON = 1000
 
 
 def accept(entry: Entry) -> ProvedEntry:
-    """The entry, proved by the checker and by its record of what Z3 discharged; SpecError says what does not hold."""
+    """Return the entry, proved by the checker and by its record of what Z3 discharged.
+
+    SpecError says what does not hold.
+    """
     certificate, kernel = entry.certificate, entry.kernel
     entry.options.isa(kernel.isa)
     proved = Proved.on_record(kernel, certificate.instructions)
@@ -39,7 +42,7 @@ def accept(entry: Entry) -> ProvedEntry:
 
 
 def accept_text(text: bytes) -> ProvedEntry:
-    """The entry of JSON `text`, such as a pickled kernel has, accepted as by `accept`."""
+    """Return the entry of JSON `text`, such as a pickled kernel has, accepted as by `accept`."""
     return accept(msgspec.json.decode(text, type=Entry))
 
 

@@ -11,7 +11,7 @@ from bitsynth.solver.budget import Budget
 def solve(
     isa: str, act_bits: int, w_bits: int, method: str = "multiply", budget: Budget | None = None
 ) -> ProvedDepthwise:
-    """The cheapest depthwise kernel by `method` for operands of these widths at most, proved.
+    """Return the cheapest depthwise kernel by `method` for operands of these widths at most, proved.
 
     NoKernel if the sketch has none.
     """

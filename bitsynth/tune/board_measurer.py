@@ -21,7 +21,7 @@ SAMPLE_NS = 1_000_000
 
 
 def default_work(operands: TaskOperands, schedule: LayerSchedule) -> Work:
-    """The default schedule's layer and its output, which all others must give too."""
+    """Return the default schedule's layer and its output, which all others must give too."""
     return Work("the default schedule", operands.layer(schedule), operands.codes, operands.exact())
 
 

@@ -64,7 +64,10 @@ class _File(JournalFileBackend):
 
 
 def _whole_bytes(path: Path) -> int:
-    """Bytes up to the end of the last whole line; SpecError if a line is not an operation, or the file is a link."""
+    """Return bytes up to the end of the last whole line.
+
+    SpecError if a line is not an operation, or the file is a link.
+    """
     if path.is_symlink():
         raise SpecError(f"{path} is a link; name the file itself with --study")
     try:

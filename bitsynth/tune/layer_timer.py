@@ -30,7 +30,7 @@ class LayerTimer:
         self.calls = self._calibrate_calls()
 
     def _calibrate_calls(self) -> int:
-        """The number of calls that take about SAMPLE_NS."""
+        """Return the number of calls that take about SAMPLE_NS."""
         return max(1, round(SAMPLE_NS / self._time(self.default, 1)))
 
     def _time(self, layer: Conv2d, calls: int) -> float:

@@ -39,12 +39,12 @@ class TuningRun:
 
 
 def compiler(task: TuningTask) -> str:
-    """The compiler of trials."""
+    """Return the compiler of trials."""
     return preferred(load(task.isa)).version
 
 
 def study_file(task: TuningTask, processor: str) -> Path:
-    """The default file of trials: one an instruction set, widths and kind of `processor`."""
+    """Return the default file of trials: one an instruction set, widths and kind of `processor`."""
     kind = re.sub(r"[^a-z0-9]+", "-", f"-{processor}".lower()).rstrip("-")
     return paths.user_schedules() / "studies" / f"{task.isa}-a{task.act_bits}w{task.w_bits}{kind}.journal"
 
@@ -52,7 +52,7 @@ def study_file(task: TuningTask, processor: str) -> Path:
 def best_record(
     task: TuningTask, result: TuningResult, default: LayerSchedule, processor: str, board: str = ""
 ) -> TuningRecord:
-    """The result as it is stored; NoKernel if a kernel is gone."""
+    """Return the result as it is stored; NoKernel if a kernel is gone."""
     mine, compared = (task.entry(schedule) for schedule in (result.schedule, default))
     return TuningRecord(
         task,

@@ -31,7 +31,7 @@ class _Result:
     alike: list[Any]
 
     def text(self) -> str:
-        """The question in words of SMT-LIB."""
+        """Return the question in words of SMT-LIB."""
         return " ".join(str(x.sexpr()) for x in (self.got, self.want, *self.assumed, *self.nested, *self.alike))
 
 
@@ -85,7 +85,7 @@ def _refute(program: ElementwiseProgram, what: str, claims: Sequence[Any], budge
 
 
 def _results(program: ElementwiseProgram, given: Values, domain: CuttingDomain) -> Iterator[_Result]:
-    """The results of all channels: first as they should be, which the domain learns from."""
+    """Yield the results of all channels: first as they should be, which the domain learns from."""
     spec = program.spec
     values = [at(program, given, channel) for channel in range(program.unit)]
     wanted = [z3.simplify(spec.value(domain, v)) for v in values]
@@ -138,7 +138,7 @@ def _unknowns(program: ElementwiseProgram) -> Values:
 
 
 def _canonical(question: str, names: AbstractSet[str]) -> str:
-    """The question with its unknowns, called `names`, renamed in order of first use."""
+    """Return the question with its unknowns, called `names`, renamed in order of first use."""
     words = question.replace("(", " ( ").replace(")", " ) ").split()
     renamed: dict[str, str] = {}
     return " ".join(renamed.setdefault(w, f"y{len(renamed)}") if w in names else w for w in words)

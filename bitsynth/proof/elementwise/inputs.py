@@ -87,7 +87,7 @@ def _make_fit(drawn: Elements, names: Set[str], fits: NDArray[np.bool_], rng: Ge
 
 
 def _read(text: str, spec: ElementwiseSpec) -> set[str]:
-    """The inputs that an expression reads."""
+    """Return the inputs that an expression reads."""
     return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)} & {x.name for x in spec.inputs}
 
 
@@ -105,7 +105,7 @@ def _values(
     is_float: bool,
     rng: Generator,
 ) -> U64:
-    """Values of one input, near `around` if that is known, or of any size; most ascend, as thresholds do."""
+    """Return values of one input, near `around` if that is known, or of any size; most ascend, as thresholds do."""
     shape, bits = (one.values, *shape), one.lane.bits
     if is_float:
         return _float_values(shape, rng)
@@ -178,7 +178,7 @@ def _meet(spec: ElementwiseSpec, drawn: Elements, rng: Generator) -> None:
 
 
 def _equations(spec: ElementwiseSpec) -> list[tuple[str, str, str]]:
-    """The equations between a product with an input and an expression, of 32 bits: factor, input, expression."""
+    """Return the equations between a product with an input and an expression, of 32 bits: factor, input, expression."""
     found = [n for n in ast.walk(ast.parse(spec.meaning)) if isinstance(n, ast.Call) and ast.unparse(n.func) == "eq"]
     out = []
     for one, other in (n.args for n in found):

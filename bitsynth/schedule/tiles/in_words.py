@@ -76,20 +76,20 @@ def _added(step: Trace, acc: str, row: str, columns: str) -> str:
 
 
 def _counted(step: Trace, bits: str) -> str:
-    """The number of set bits of every four, there."""
+    """Return the number of set bits of every four, there."""
     for size in (1, 2):
         bits = step.apply(_ADD_RIGHT, list(_parted(step, bits, size)), size)
     return bits
 
 
 def _parted(step: Trace, word: str, size: int) -> tuple[str, str]:
-    """Every other field of `size` bits, and those between them."""
+    """Return every other field of `size` bits, and those between them."""
     low = step.apply(_AND, [word], _FIELDS[size])
     return low, step.apply(_AND, [word], _FIELDS[size] << size)
 
 
 def _flush(isa: Isa, loop: Pass, pairs: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The flush of the other rows, whose accumulators are two words each, and what it makes of the tile."""
+    """Return the flush of the other rows, whose accumulators are two words each, and what it makes of the tile."""
     flush = _trace(isa, [f"c{r}" for r in range(len(loop.tile))])
     words = [_zero(flush, f"acc{pair}") for pair in range(pairs)]
     halves = zip(loop.step.accs, words[::2], words[1::2], strict=True)
@@ -100,12 +100,12 @@ def _flush(isa: Isa, loop: Pass, pairs: int) -> tuple[tuple[str, ...], tuple[str
 
 
 def _zero(trace: Trace, name: str) -> str:
-    """A word of zeros by this name."""
+    """Return a word of zeros by this name."""
     return trace.bind(name, Register(_WORD, (0,) * _WORD.lanes))
 
 
 def _trace(isa: Isa, inputs: list[str]) -> Trace:
-    """A trace with these registers, of zeros."""
+    """Return a trace with these registers, of zeros."""
     trace = Trace(isa, LinearDomain(1))
     for name in inputs:
         trace.bind(name, Register(isa.word, (0,) * isa.word.lanes))

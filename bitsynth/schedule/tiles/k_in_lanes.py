@@ -67,7 +67,7 @@ class PassLayout:
 def cheapest_kernel(
     isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str, channels: int = 0, k_step: int = 0
 ) -> Kernel:
-    """The cheapest kernel for `cover` under cost model `model`; NoKernel if none fits.
+    """Return the cheapest kernel for `cover` under cost model `model`; NoKernel if none fits.
 
     With `channels` a tile has at most that many columns; with `k_step` a step takes that many positions of K.
     """
@@ -88,13 +88,13 @@ def cheapest_kernel(
 
 
 def _price(isa: Isa, kernel: Kernel, model: str, channels: int) -> tuple[float, ...]:
-    """The sort key: `cost.price`, behind the cycles of a tile by itself where the scoreboard has them."""
+    """Return the sort key: `cost.price`, behind the cycles of a tile by itself where the scoreboard has them."""
     price = cost.price(isa, kernel, model, in_layer=channels > 0)
     return (predicted.tile_cycles_per_128_mac(isa, kernel, model), *price) if predicted.chooses(isa, model) else price
 
 
 def layouts(isa: Isa, groups_tried: Sequence[int] = GROUPS) -> Iterator[PassLayout]:
-    """The layouts of every counting instruction, with and without coefficients in its table."""
+    """Yield the layouts of every counting instruction, with and without coefficients in its table."""
     for count in counts.find(isa):
         for groups in groups_tried:
             for weighted in (False, True) if count.table is not None else (False,):
@@ -160,7 +160,7 @@ class _Builder:
         self._single: dict[tuple[PlacedBlock, ...], Kernel | None] = {}
 
     def kernel(self, rows: int, passes: Sequence[Sequence[PlacedBlock]]) -> Kernel:
-        """A kernel of these passes, flushed as often as their plans say."""
+        """Return a kernel of these passes, flushed as often as their plans say."""
         constants: ConstantPool = {}
         built = tuple(self._pass(blocks, constants) for blocks in passes)
         blocks = [b for p in passes for b in p]
@@ -244,7 +244,7 @@ def single_pass_kernel(isa: Isa, spec: MatmulSpec, built: tuple[Pass, ReductionP
 
 
 def _table(blocks: Sequence[PlacedBlock], bits: int, side: str) -> tuple[int, ...]:
-    """The corrections of all blocks, summed, as a table over codes."""
+    """Return the corrections of all blocks, summed, as a table over codes."""
     out = [0] * (1 << bits)
     for block in blocks:
         table, low = (block.form.g, block.wgt_low) if side == "wgt" else (block.form.h, block.act_low)

@@ -59,7 +59,7 @@ def _in_four(builder: Builder) -> UnitValue:
 
 
 def _index(builder: Builder) -> UnitValue:
-    """The place in the table: of a code, or of the first of two above the second."""
+    """Return the place in the table: of a code, or of the first of two above the second."""
     if len(builder.spec.inputs) == 2:
         return builder.input("x")
     a, b = builder.input("a"), builder.input("b")
@@ -74,6 +74,6 @@ def _index(builder: Builder) -> UnitValue:
 
 
 def _table(builder: Builder) -> list[UnitValue]:
-    """The table's registers, each for itself."""
+    """Return the table's registers, each for itself."""
     given = builder.input("t")
     return [UnitValue(given.type, (name,)) for name in given.registers]
