@@ -1,4 +1,4 @@
-"""A layer of glue on a board: its self-test, as one program."""
+"""Builds the self-test of a glue layer for a board, as one program."""
 
 from __future__ import annotations
 

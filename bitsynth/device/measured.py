@@ -1,4 +1,4 @@
-"""The answer of a board."""
+"""Parses the answer of a board: verdicts of self-tests, and times."""
 
 from __future__ import annotations
 

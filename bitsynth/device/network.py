@@ -1,4 +1,4 @@
-"""A network on a board: its emitted library, its self-test and what times it there, as one program."""
+"""Builds a network for a board: its emitted library, its self-test and a timer, as one program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime on a board that has it."""
+"""Times ONNX Runtime on a board that has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner of a board: kernels, runtime and float convolution in one program that needs no library there."""
+"""Builds the runner of a board: kernels, runtime and float convolution in one program without shared libraries."""
 
 from __future__ import annotations
 

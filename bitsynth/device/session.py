@@ -1,4 +1,4 @@
-"""A folder on a board that is gone when we are, however we end."""
+"""A temporary folder on a board, which is removed when this process ends, for whatever reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concrete execution of instruction forms, all lanes of a register at once: arrays (lanes, inputs).
+"""Executes instruction forms on numbers, all lanes of a register at once: arrays (lanes, inputs).
 
 An expression that uses the number of its lane only to pick lanes and bits takes all numbers together; others go lane
 by lane.

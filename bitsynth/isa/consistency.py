@@ -1,4 +1,4 @@
-"""What the declaration of an instruction set must keep, beyond the types of its tables."""
+"""Checks the declaration of an instruction set, beyond the types of its tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expansion of an `[instr.NAME]` table into its forms, checked against the `[isa]` table.
+"""Expands an `[instr.NAME]` table into its forms, checked against the `[isa]` table.
 
 `forms` of the table lists the values of its type and number variables, so that one table
 covers every lane width it exists in; form `k` is named NAME.<first variable>.

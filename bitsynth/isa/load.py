@@ -1,4 +1,4 @@
-"""Reading of `isa_specs/<isa>/*.toml` into an `Isa`.
+"""Reads `isa_specs/<isa>/*.toml` into an `Isa`.
 
 A table `[instr.NAME]` declares one instruction and its forms (`expand`). Costs are per CPU
 of `isa.toml`. A set that `extends` another has that one's instructions too, and takes from its

@@ -1,4 +1,4 @@
-"""Execution of instruction forms over registers of one domain, with a record of the program that was run."""
+"""Executes instruction forms on registers of one domain, and records the program that was run."""
 
 from __future__ import annotations
 

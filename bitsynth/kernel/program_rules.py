@@ -1,4 +1,4 @@
-"""The rules of every program: names of a kind, each defined once, before its uses, by an instruction on registers."""
+"""Checks the rules of all programs: well-formed names, each defined once before its uses, by register instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Child processes: nothing else starts any. Each ends with us, however we end, and so does all that it starts."""
+"""The only module that starts processes. Children and their descendants are killed when this process exits."""
 
 from __future__ import annotations
 

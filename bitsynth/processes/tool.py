@@ -1,4 +1,4 @@
-"""Runs of a command to its end."""
+"""Runs a command to its end."""
 
 from __future__ import annotations
 

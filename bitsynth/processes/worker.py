@@ -1,4 +1,4 @@
-"""Worker processes that answer questions, a line each way."""
+"""Worker processes that answer questions: one line to the worker, one line back."""
 
 from __future__ import annotations
 

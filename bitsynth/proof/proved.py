@@ -1,4 +1,4 @@
-"""A kernel that is right for every input, as a type: to make one is to prove it.
+"""The type of a proved kernel: to construct one is to prove it.
 
 The checker composes the kernel's lemmas (`checker`) and lists the obligations they rest on, one
 for each use of an instruction. These are settled in one of three ways, and there are no others: Z3 discharges

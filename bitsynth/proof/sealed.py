@@ -1,4 +1,4 @@
-"""What is proved, as a type whose objects only a proof makes."""
+"""The base of proved types: objects that only a proof can construct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments that may be passed to a compiled function, and its results."""
+"""Checks and converts the arguments and results of compiled functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of a library on an emulated machine, with every array between unmapped pages."""
+"""Calls a library on an emulated machine, with every array between unmapped pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values to codes in compiled code (`runtime/bs_encode.h`): checked and encoded in one pass, of any strides."""
+"""Encodes values to codes in compiled code (`runtime/bs_encode.h`): checked and encoded in one pass, of any strides."""
 
 from __future__ import annotations
 

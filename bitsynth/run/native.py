@@ -1,4 +1,4 @@
-"""Calls of a library in this process."""
+"""Calls a library in this process."""
 
 from __future__ import annotations
 

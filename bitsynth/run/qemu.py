@@ -1,4 +1,4 @@
-"""A machine in a process of qemu-user, driven through pipes."""
+"""An emulated machine: a process of qemu-user, driven through pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of functions of a compiled library, wherever its code can run."""
+"""Calls functions of a compiled library, wherever its code can run."""
 
 from __future__ import annotations
 

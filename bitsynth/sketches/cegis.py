@@ -1,4 +1,4 @@
-"""Shortest straight-line programs on one lane, by counterexample-guided synthesis.
+"""Finds the shortest straight-line programs on one lane, by counterexample-guided synthesis (CEGIS).
 
 One-hot selectors choose each line's instruction and operands; a fresh solver checks each
 set of examples, extremes first. UNSAT on some examples is UNSAT for all inputs, so the

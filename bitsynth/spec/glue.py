@@ -1,4 +1,4 @@
-"""Elementwise specs of glue: codes of one or two inputs, numbers that all elements share, a code."""
+"""Elementwise specs of glue, the operators between layers: from codes of one or two inputs to a code."""
 
 from __future__ import annotations
 

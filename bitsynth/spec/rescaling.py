@@ -1,4 +1,4 @@
-"""Elementwise specs of codes and floats: sums brought to another scale, by float32 or by integers.
+"""Elementwise specs of requantization: accumulators scaled to codes or floats, by float32 or by integers.
 
 The value of an element is its sum s, plus r of its row and c of its channel where a spec has them; int32 sums wrap.
 Codes are clamped to l .. h, which all elements share, after the zero point z is added.

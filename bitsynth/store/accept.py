@@ -1,4 +1,4 @@
-"""Acceptance of an entry that anybody may have written: checked again, or refused."""
+"""Accepts entries of files, which anybody may have written: each is checked again, or refused."""
 
 from __future__ import annotations
 

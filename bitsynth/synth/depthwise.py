@@ -1,4 +1,4 @@
-"""Depthwise kernels from sketch to proof: the conductor's part for them."""
+"""Synthesizes depthwise kernels, from sketch to proof."""
 
 from __future__ import annotations
 

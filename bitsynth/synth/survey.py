@@ -1,4 +1,4 @@
-"""The cost of every pair of widths on a processor: the best kernel of each method, compared with int8 and fp32.
+"""Surveys the cost of every pair of widths on a processor: the best kernel of each method, compared with int8 and fp32.
 
 Kernels are planned and priced by the cost model; nothing is proved, and nothing is kept.
 """

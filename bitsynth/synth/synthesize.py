@@ -1,4 +1,4 @@
-"""The line: spec -> sketches -> program -> proof, and a report of its stages."""
+"""Synthesizes a kernel: spec -> sketches -> program -> proof, with a report of the stages."""
 
 from __future__ import annotations
 

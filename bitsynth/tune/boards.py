@@ -1,4 +1,4 @@
-"""Several boards at work, a thread each: one that fails is left out, and the others go on."""
+"""Runs several boards, each in a thread: one that fails is left out, and the others go on."""
 
 from __future__ import annotations
 

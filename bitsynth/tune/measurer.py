@@ -1,4 +1,4 @@
-"""The protocol of what measures a schedule: a process of this machine (`process_measurer.py`), or a board."""
+"""The protocol of measurers of schedules: a process of this machine (`process_measurer.py`), or a board."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bits of one function and one column in the lanes of the linear domain, and what gates make of them."""
+"""Bits of one function and one column in the lanes of the linear domain, and the results of gates on them."""
 
 from __future__ import annotations
 

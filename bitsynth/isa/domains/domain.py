@@ -1,4 +1,4 @@
-"""The primitives that give a lane expression its meaning: what each domain of this folder says on its payloads."""
+"""The primitives of lane expressions: the interface that each domain of this folder implements on its payloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of sums of atoms: that of bits of one column is exact, that of unknowns follows from theirs."""
+"""Ranges of sums of atoms: exact for bits of one column, and interval arithmetic for unknowns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise specs as portable C computes them, for which no instructions were solved."""
+"""Elementwise specs that plain C computes, where no program of instructions is proved."""
 
 from __future__ import annotations
 

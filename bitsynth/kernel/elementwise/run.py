@@ -1,4 +1,4 @@
-"""Execution of elementwise programs in any domain, on the values of one unit."""
+"""Executes elementwise programs in any domain, on the values of one unit."""
 
 from __future__ import annotations
 

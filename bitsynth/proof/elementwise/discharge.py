@@ -1,7 +1,7 @@
-"""Proof by Z3 that an elementwise program gives what its spec says, for every input.
+"""Proves by Z3 that an elementwise program computes its spec, for every input.
 
-Every result of a unit is compared with the spec on the same unknowns. Lanes that do the same thing ask the same
-question, which is asked once. `unknown` is an error, never a pass.
+Each result of a unit is compared with the spec on the same unknowns. Lanes that compute alike give the same question,
+which is asked once. `unknown` is an error, never a pass.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Inputs that tell an elementwise program from others: as its spec assumes, and where its meaning changes.
+"""Chooses inputs that expose wrong elementwise programs: within the assumptions, and where the result changes.
 
 Elements are drawn of the spec alone: numbers around each other, ties among them, ends of ranges, small ones, floats of
 every kind. Most then move: one value goes as near as it can to where the meaning becomes another one, such as

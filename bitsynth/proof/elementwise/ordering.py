@@ -1,6 +1,6 @@
-"""That a program does what another does and then moves its results, as the orders of its inputs say.
+"""Proves that a program computes what another does and then only moves results, as the orders of its inputs require.
 
-Results are lanes of which nothing is known; no solver is asked.
+The results are unknown lanes that must end in the right places; no solver is needed.
 """
 
 from __future__ import annotations

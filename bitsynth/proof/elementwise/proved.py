@@ -1,4 +1,4 @@
-"""An elementwise program that is right for every input, as a type: to make one is to prove it."""
+"""The type of a proved elementwise program: to construct one is to prove it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proof by Z3 that what is done to packed words is what their codes ask for, at every place."""
+"""Proves by Z3 that a function of packed words computes the function of their codes, at every position."""
 
 from __future__ import annotations
 

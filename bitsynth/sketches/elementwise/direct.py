@@ -1,4 +1,4 @@
-"""Programs that compute a meaning as it is written: an instruction for each operator, or for more of the text at once.
+"""Translates a meaning operator by operator: one instruction for each, or for a larger part of the expression.
 
 Inputs and results have lanes of one width, so nothing is narrowed and the order is that of channels.
 """

@@ -1,4 +1,4 @@
-"""Programs whose elements lie in the order of channels, of those where they lie in another."""
+"""Adds moves to programs so that elements lie in the order of channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alternatives of programs that look up bytes in tables, which lie in registers."""
+"""Sketches of programs that look up bytes in tables in registers."""
 
 from __future__ import annotations
 
