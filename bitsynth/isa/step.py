@@ -40,7 +40,7 @@ def _parsed(line: str) -> Step:
 
 @lru_cache(maxsize=1 << 12)
 def steps_of(program: tuple[str, ...]) -> tuple[Step, ...]:
-    """Return the steps of a program; SpecError for a line that does not spell one."""
+    """Return the steps of a program; SpecError for text that does not spell one."""
     return tuple(map(Step.parse, program))
 
 

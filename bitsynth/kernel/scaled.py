@@ -62,7 +62,7 @@ class _Scaling:
         return replace(loop, flush=tuple(map(str, _alive(lines, loop.tile))))
 
     def _added(self, step: Step, own: str, further: Mapping[str, Step], fresh: Iterator[str]) -> Iterator[Step]:
-        """Yield the lines instead of one that adds to the tile in `own`, or takes from it."""
+        """Yield the instructions in place of one that adds to the tile in `own`, or subtracts from it."""
         name = next(a for a in reversed(step.args) if a != own)
         if name in further and self._lane_bits(step, name) == _TILE_BITS:
             yield _with(step, name, further[name].dst)
@@ -73,12 +73,12 @@ class _Scaling:
             yield from (replace(_with(step, own, x), dst=y) for x, y in pairwise(names))
 
     def _shifts(self, step: Step) -> bool:
-        """Whether a line shifts lanes of the tile's width left, and has room to shift them further."""
+        """Whether an instruction shifts lanes of the tile's width left, and could shift them further."""
         bits = self.isa[step.op].out.bits
         return step.op.partition(".")[0] in _SHIFTS and bits == _TILE_BITS and step.imm + self.doublings < bits
 
     def _lane_bits(self, step: Step, name: str) -> int:
-        """Return bits of the lanes that a line reads of an operand."""
+        """Return the lane width of an operand of an instruction."""
         return self.isa[step.op].operands[step.args.index(name)].type.bits
 
     def _multiple(self, step: Step, name: str) -> str:
@@ -97,12 +97,12 @@ class _Scaling:
 
 
 def _with(step: Step, name: str, other: str) -> Step:
-    """Return the line that reads `other` for `name`."""
+    """Return the instruction with `other` in the place of the operand `name`."""
     return replace(step, args=tuple(other if a == name else a for a in step.args))
 
 
 def _alive(lines: Sequence[Step], out: Iterable[str]) -> Iterator[Step]:
-    """The lines that `out` takes something from."""
+    """Return the instructions that `out` depends on."""
     read, alive = set(out), list[Step]()
     for step in reversed(lines):
         if step.dst in read:

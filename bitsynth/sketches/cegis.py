@@ -1,6 +1,6 @@
 """Finds the shortest straight-line programs on one lane, by counterexample-guided synthesis (CEGIS).
 
-One-hot selectors choose each line's instruction and operands; a fresh solver checks each
+One-hot selectors choose each instruction and its operands; a fresh solver checks each
 set of examples, extremes first. UNSAT on some examples is UNSAT for all inputs, so the
 first length that has a program is the least.
 """
@@ -72,8 +72,8 @@ def shortest(
 ) -> tuple[tuple[ProgramLine, ...], tuple[str, ...]]:
     """Return the shortest program for `goal` and the claims that shorter ones do not exist.
 
-    Programs of up to `most` lines from `menu`, on `inputs` values of `width` bits. NoKernel beyond `most`, Undecided
-    if the budget is spent.
+    Programs have up to `most` instructions from `menu`, on `inputs` values of `width` bits. NoKernel if none does it,
+    Undecided if the budget is spent.
     """
     names = [z3.BitVec(f"in{k}", width) for k in range(inputs)]
     full = (1 << width) - 1
@@ -124,7 +124,7 @@ def run(program: Sequence[ProgramLine], menu: Sequence[Component], inputs: Seque
 
 
 class _Sketch:
-    """Selectors of a program of `length` lines."""
+    """The selectors of a program of `length` instructions."""
 
     def __init__(self, length: int, inputs: int, menu: Sequence[Component]) -> None:
         self.length, self.inputs, self.menu = length, inputs, menu
@@ -133,7 +133,7 @@ class _Sketch:
         self.wellformed = [c for i in range(length) for c in self._line(i)]
 
     def _line(self, i: int) -> list[Any]:
-        """Return constraints of line `i`: one instruction, one value an operand, no idle operand, no idle line."""
+        """Return the constraints of instruction `i`: one form, one value for each operand, nothing unused."""
         out = [z3.PbEq([(x, 1) for x in pick], 1) for pick in (self.op[i], *self.args[i])]
         for chosen, component in zip(self.op[i], self.menu, strict=True):
             if component.arity == 1:

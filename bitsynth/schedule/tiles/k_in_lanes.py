@@ -1,8 +1,15 @@
-"""K in lanes: kernels of the popcount method.
+"""Kernels with K in lanes: bits of successive positions of K lie in a register, and popcounts add them up.
 
-Candidates differ in the rows of the tile, wgt registers a plane, passes, and how terms share accumulators. Every one
-within the register file is built, and the first by `cost.price` wins. The reduction of each is minimal inside
-its sketch (`reduction.plan`).
+For the popcount method. Codes are stored as bit planes; for 1-bit activations a and bipolar weights w:
+
+    column register w0      64 bits of column 0, 64 bits of column 1       (64 positions of K each)
+    row input a0            64 bits of the row, repeated
+    acc0 += popcount(a0 ^ w0), byte by byte; a flush adds up the bytes of each column
+
+With more bits, blocks of planes are multiplied by gates and popcounts that the sketch finds (`sketches/popcount/`).
+Candidates differ in the rows of the tile, the column registers of a plane, the passes, and how terms share
+accumulators. All that fit the registers are built; the first by `cost.price` wins. The reduction of each is minimal in
+its sketch (`sketches/reduction/plan.py`).
 """
 
 from __future__ import annotations
@@ -33,16 +40,19 @@ from bitsynth.spec.matmul import MatmulSpec
 
 GROUPS = (2, 4)
 WIDE_GROUPS = (*GROUPS, 8)
-"""Registers of columns where the scoreboard chooses: the more, the less broadcasts of rows weigh."""
+"""Numbers of column registers where the scoreboard chooses: the more, the less broadcasts of rows weigh."""
 MORE_ROWS = (*ROWS, 5)
-"""Rows there: between registers that are left idle and sums that lie in memory."""
+"""Numbers of rows where the scoreboard chooses: between idle registers and spilled accumulators."""
 DEEP_ROWS = (*ROWS, 14)
-"""Rows where columns have more bytes than usual, and sums fewer registers: a multiple is in lines of 14, 28 and 56."""
+"""Numbers of rows where columns have more bytes than usual and accumulators fewer registers.
+
+Image rows of 14, 28 and 56 pixels are multiples of 14.
+"""
 MAX_FUSED = 6
 WORD_BYTES = 8
-"""Bytes of a column in a register, if no steps are asked for that want others."""
+"""Bytes of a column in a register, unless `k_step` asks for others."""
 SLOT_BYTES = (WORD_BYTES, 16)
-"""Those that a column may have. With more of a register rows' inputs are repeated less, and sums flushed less often."""
+"""Bytes that a column can have: the more, the less inputs of rows are repeated and the rarer are flushes."""
 
 Fused = tuple[tuple[PlacedBlock, ...], ...]
 Priced = tuple[tuple[float, ...], Kernel]

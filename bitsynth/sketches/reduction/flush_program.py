@@ -1,4 +1,4 @@
-"""The flush of a reduction plan as program lines, one write-back for each multiple of its sums."""
+"""Writes the flush of a reduction plan, with one write-back for each multiple of its sums."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def flush_trace(isa: Isa, plan: ReductionPlan, names: Sequence[str], constants: 
 def flush_program(
     isa: Isa, plan: ReductionPlan, classes: Mapping[int, Sequence[str]], constants: ConstantPool, metric: Metric
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return program lines and final tile registers: per class of accumulators, coef * sum taken from the tile."""
+    """Return instructions and final tile registers: for each class of accumulators the tile minus coef * sum."""
     tile = [f"c{r}" for r in range(len(plan.slots) // isa.tile.lanes)]
     program: list[Step] = []
     for coef, names in classes.items():

@@ -1,4 +1,4 @@
-"""The loops of a widening path around a step, and its flush, as program lines."""
+"""Writes the loops of a widening path around a step, and its flush."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _shifted(
 def _take(
     isa: Isa, stage: WideningStage, have: VecType, names: Sequence[str], into: Sequence[str], constants: ConstantPool
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return program lines of one stage for all accumulators `names`, and what the registers `into` become."""
+    """Return the instructions of one stage for all accumulators `names`, and the new names of `into`."""
     trace = Trace(isa, LinearDomain(1), constants=constants)
     for name in into:
         trace.bind(name, Register(stage.kind, tuple(variable((name, i), 0, 0) for i in range(stage.kind.lanes))))
