@@ -2,17 +2,8 @@
 
     python benchmarks/shipped_kernels.py [FOLDER]
 
-Every instruction set at 1 to 4 bits by 1 to 4 bits, cheapest in operations; the same in cycles
-of every processor of the sets that Arm boards have; every method of the sets that x86
-machines have at the widths of published figures, so that methods can be compared; every
-method for layers, whose tiles have at most 64 and 128 output channels, at 8 by 1 bits too; the
-widths of first and last layers, with 8 bits on a side, and the methods for layers that pay there,
-with dot products of at most 32 and 16 output channels too where one of 64 takes several registers, and products of 1
-by 1 bits of at most 16; products of at most 32 where those of 48 are cheapest on Arm, and of sums at 3 and 4 bits;
-popcounts in steps of 128 positions, for as many input channels, and those that processors that are in order have to
-themselves; pairs of at most 32 and 16, whose tiles of more pixels waste less of small images; and the kernels of the
-paper's own sketch, which layers are compared with. Sets that extend no other have depthwise kernels too, of all widths,
-and those with dot products one of these, of 8 bits.
+What ships is the table RULES: for which instruction sets, widths and options, and why. Instruction sets that extend no
+other also have depthwise kernels of all widths; sets with dot products have one more, of 8 bits.
 """
 
 from __future__ import annotations
@@ -20,7 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -37,52 +29,118 @@ from bitsynth.store import depthwise, kernels
 from bitsynth.synth import depthwise as synth_depthwise
 from bitsynth.synth import synthesize
 
-PAPER = ((1, 1), (2, 1), (2, 2))
-HEADLINE = ((1, 1), (2, 1), (2, 2), (3, 3))
+Widths = tuple[tuple[int, int], ...]
+"""Bits of activations and of weights."""
+
+PAPER: Widths = ((1, 1), (2, 1), (2, 2))
+HEADLINE: Widths = ((1, 1), (2, 1), (2, 2), (3, 3))
 IMAGE = (8, 1)
 """Widths of a first layer, which reads pixels of 8 bits."""
-EDGES = (IMAGE, (8, 2), (8, 4), (8, 8), (4, 8), (2, 8))
-"""Widths of first and last layers."""
-NARROW = ((2, 4), (3, 3), (3, 4), (4, 3), (4, 4), *(widths for widths in EDGES if widths != IMAGE))
-"""Widths of products whose cheapest tile on Arm has 48 columns, no part of 64 channels: they have one of 32 too."""
-PAIRED = tuple(product((1, 2), (1, 2)))
-"""Widths that pairs take."""
-EVERY = tuple((a, w) for a in range(1, 5) for w in range(1, 5))
+WIDE: Widths = ((8, 2), (8, 4), (8, 8), (4, 8), (2, 8))
+"""Widths of other first layers and of last layers."""
+EVERY: Widths = tuple((a, w) for a in range(1, 5) for w in range(1, 5))
+NARROW: Widths = ((2, 4), (3, 3), (3, 4), (4, 3), (4, 4), *WIDE)
+"""Widths of products whose cheapest tile on Arm has 48 columns, which do not divide 64 channels."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Kernels that ship: for the sets that `applies` holds for, all `widths` with each of the options of a set."""
+
+    why: str
+    applies: Callable[[IsaTable], bool]
+    widths: Widths
+    options: Callable[[IsaTable], Iterable[KernelOptions]]
+
+
+def every_set(_: IsaTable) -> bool:
+    """Hold for all sets."""
+    return True
+
+
+def is_x86(table: IsaTable) -> bool:
+    """Hold for sets of x86 machines."""
+    return table.arch == "x86_64"
+
+
+def is_arm(table: IsaTable) -> bool:
+    """Hold for sets of Arm boards."""
+    return not is_x86(table)
+
+
+def is_wide(table: IsaTable) -> bool:
+    """Hold for sets whose registers have more than 32 bytes."""
+    return table.vector_bits > 256
+
+
+def is_neon(table: IsaTable) -> bool:
+    """Hold for the base set of 64-bit Arm."""
+    return table.arch == "aarch64" and not table.extends
+
+
+def is_papers(table: IsaTable) -> bool:
+    """Hold for the set of the paper's kernels."""
+    return table.paper is not None and table.vector_bits == 128 and table.arch == "aarch64"
+
+
+def fixed(*options: KernelOptions) -> Callable[[IsaTable], Iterable[KernelOptions]]:
+    """Return a function that gives the same options for every set."""
+    return lambda _: options
+
+
+def in_layers(*methods: str, channels: int = 64) -> Callable[[IsaTable], Iterable[KernelOptions]]:
+    """Return a function that gives the options of methods for layers of that many output channels."""
+    return fixed(*(KernelOptions(method, channels=channels) for method in methods))
+
+
+LAYER_METHODS = tuple(method for method in METHODS if method != "fip")
+
+RULES = (
+    Rule("the cheapest in operations", every_set, (*EVERY, IMAGE, *WIDE), fixed(KernelOptions())),
+    Rule(
+        "the cheapest in cycles of each processor",
+        is_arm,
+        EVERY,
+        lambda table: (KernelOptions(model=cpu) for cpu in table.cpu),
+    ),
+    Rule(
+        "each method at the widths of published figures, to compare methods",
+        is_x86,
+        HEADLINE,
+        fixed(*(KernelOptions(method) for method in METHODS)),
+    ),
+    Rule("each method for layers", every_set, (*EVERY, IMAGE), in_layers(*LAYER_METHODS)),
+    Rule("more columns where registers are wide", is_wide, (*EVERY, IMAGE), in_layers("lookup", channels=128)),
+    Rule("first and last layers", every_set, WIDE, in_layers("multiply", "dot")),
+    Rule("few channels, where 64 take several registers", is_wide, WIDE, in_layers("dot", channels=32)),
+    Rule("fewer channels still", is_wide, WIDE, in_layers("dot", channels=16)),
+    Rule("binary layers of few channels", is_wide, ((1, 1),), in_layers("popcount", channels=16)),
+    Rule("layers that tiles of 48 columns do not divide", is_neon, NARROW, in_layers("multiply", channels=32)),
+    Rule("products of sums, at 3 and 4 bits", is_neon, tuple(x for x in EVERY if min(x) > 2), in_layers("fip")),
+    Rule(
+        "binary layers of as many input channels as a step takes",
+        is_neon,
+        ((1, 1),),
+        fixed(KernelOptions("popcount", channels=64, k_step=128)),
+    ),
+    Rule(
+        "binary layers on in-order processors, with a scalar pass",
+        is_neon,
+        ((1, 1),),
+        lambda table: (KernelOptions("popcount", model=cpu, channels=64) for cpu in table.in_order),
+    ),
+    Rule("small images: tiles of few pixels", is_neon, ((2, 1), (2, 2)), in_layers("pairs", channels=32)),
+    Rule("the same", is_neon, tuple(product((1, 2), (1, 2))), in_layers("pairs", channels=16)),
+    Rule("the paper's own sketch, to compare with", is_papers, PAPER, fixed(KernelOptions(sketch="paper"))),
+)
 
 
 def wanted() -> Iterator[tuple[str, tuple[int, int], KernelOptions]]:
-    """Instruction set, widths and options of every shipped kernel."""
+    """Yield the instruction set, widths and options of each shipped kernel."""
     for name in load.names():
         table = load.load(name).table
-        for widths in (*EVERY, *EDGES):
-            yield name, widths, KernelOptions()
-        if table.arch != "x86_64":
-            yield from ((name, widths, KernelOptions(model=cpu)) for cpu in table.cpu for widths in EVERY)
-        else:
-            yield from ((name, widths, KernelOptions(method)) for method in METHODS for widths in HEADLINE)
-        yield from ((name, widths, options) for options in for_layers(table) for widths in (*EVERY, IMAGE))
-        edges = [widths for widths in EDGES if widths != IMAGE]
-        yield from ((name, x, KernelOptions(method, channels=64)) for x in edges for method in ("multiply", "dot"))
-        if table.vector_bits > 256:
-            yield from ((name, x, KernelOptions("dot", channels=n)) for x in edges for n in (32, 16))
-            yield name, (1, 1), KernelOptions("popcount", channels=16)
-        if table.arch == "aarch64" and not table.extends:
-            yield from ((name, widths, KernelOptions("multiply", channels=32)) for widths in NARROW)
-            yield from ((name, widths, KernelOptions("fip", channels=64)) for widths in EVERY if min(widths) > 2)
-            yield name, (1, 1), KernelOptions("popcount", channels=64, k_step=128)
-            yield from ((name, (1, 1), KernelOptions("popcount", model=cpu, channels=64)) for cpu in table.in_order)
-            yield from ((name, (2, w), KernelOptions("pairs", channels=32)) for w in (1, 2))
-            yield from ((name, widths, KernelOptions("pairs", channels=16)) for widths in PAIRED)
-        if table.paper is not None and table.vector_bits == 128 and table.arch == "aarch64":
-            yield from ((name, widths, KernelOptions(sketch="paper")) for widths in PAPER)
-
-
-def for_layers(table: IsaTable) -> Iterator[KernelOptions]:
-    """Every method that pays at all widths, with more columns only where a register has more bytes than 32."""
-    for method in (m for m in METHODS if m != "fip"):
-        yield KernelOptions(method, channels=64)
-        if table.vector_bits > 256 and method == "lookup":
-            yield KernelOptions(method, channels=128)
+        for rule in (rule for rule in RULES if rule.applies(table)):
+            yield from ((name, widths, options) for options in rule.options(table) for widths in rule.widths)
 
 
 def store_depthwise() -> None:

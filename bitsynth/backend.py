@@ -38,7 +38,7 @@ class CompiledModel(base.BackendRep):
             self._network = None
 
     def run(self, inputs: Any, **_: Any) -> tuple[Tensor, ...]:
-        """The outputs, for inputs in the model's order or by name; SpecError for those that do not fit."""
+        """Return the outputs, for inputs in the model's order or by name; SpecError for those that do not fit."""
         given = self._by_name(inputs)
         net = self._network or self._compiled(given)
         made = net({name: given[name] for name in net.graph.inputs})
@@ -66,7 +66,7 @@ class Backend(base.Backend):
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **options: Any) -> CompiledModel:
-        """The model compiled, with the options of `bitsynth.compile`; SpecError names what cannot be."""
+        """Return the model compiled, with the options of `bitsynth.compile`; SpecError names what cannot be."""
         if not cls.supports_device(device):
             raise SpecError(f"device {device!r}: networks run on the CPU")
         return CompiledModel(model, options)

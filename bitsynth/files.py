@@ -28,7 +28,7 @@ _LICENSE = "SPDX-License-Identifier:"
 """The second line of every text that is emitted: its licence follows."""
 MOST_BYTES = 1 << 26
 """The limit of a file of text that is read whole."""
-_CMAKE, _MOST_CMAKE = "CMakeLists.txt", 1 << 16
+_CMAKE, _MAX_CMAKE = "CMakeLists.txt", 1 << 16
 """The file that says which library is in a folder, and the most bytes that are looked at."""
 _PREFIX, _SUFFIX = ".bitsynth-", ".part"
 """The name of a file that is being written, which its writer holds locked."""
@@ -54,7 +54,7 @@ def open_file(path: Path, most: int) -> Iterator[IO[bytes]]:
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The bytes of a file that anybody may have written, at most `most`; raises as `open_file` does."""
+    """Return the bytes of a file that anybody may have written, at most `most`; raises as `open_file` does."""
     with open_file(path, most) as file:  # Not `read(most)`, for which room would be made whatever the file's size is.
         return file.read(min(most, os.fstat(file.fileno()).st_size))
 
@@ -127,12 +127,12 @@ def set_aside(path: Path, why: str, advice: str = ADVICE) -> Path:
 
 
 def unwritable(path: Path, error: OSError, advice: str = ADVICE) -> ToolError:
-    """The error that says why `path` cannot be written, with `advice`."""
+    """Return the error that says why `path` cannot be written, with `advice`."""
     return ToolError(f"cannot write {path}: {error.strerror or error}; {advice}")
 
 
 def file_lock(path: Path) -> FileLock:
-    """The lock of `path`, an empty file that stays.
+    """Return the lock of `path`, an empty file that stays.
 
     OSError if it cannot be made, which filelock would try for ever; SpecError if another file lies there, which
     filelock would empty.
@@ -268,13 +268,13 @@ def _replace_together(files: Mapping[Path, bytes], advice: str) -> None:
 
 def _text(path: Path) -> str:
     try:
-        return read_file(path, _MOST_CMAKE).decode("utf-8", "replace")
+        return read_file(path, _MAX_CMAKE).decode("utf-8", "replace")
     except (OSError, SpecError):
         return ""
 
 
 def _library(text: str) -> str:
-    """The library that a CMakeLists.txt of ours builds; empty if it is none."""
+    """Return the library that a CMakeLists.txt of ours builds; empty if it is none."""
     found = re.search(r"^project\((\w+) C\)$", text, re.MULTILINE)
     return found[1] if MARK in text and found else ""
 

@@ -69,7 +69,7 @@ class MatmulKernel:
         return f"<bitsynth kernel {self.name}>"
 
     def with_rows(self, rows: int) -> MatmulKernel:
-        """The kernel for a tile of `rows` rows; SpecError for more than it has, which registers may not hold."""
+        """Return the kernel for a tile of `rows` rows; SpecError for more than it has, which registers may not hold."""
         kernel = self.entry.kernel
         if type(rows) is int and rows % kernel.together:
             raise SpecError(f"rows of {self.name} come in groups of {kernel.together}, so not {rows}")
@@ -78,30 +78,30 @@ class MatmulKernel:
         return self._form(msgspec.structs.replace(kernel, rows=rows))
 
     def with_flushes(self, steps: int) -> MatmulKernel:
-        """The kernel whose sums go to memory after every `steps` steps of K, or before that if its proof wants it."""
+        """Return the kernel that flushes after every `steps` steps of K, or earlier if its proof needs that."""
         if type(steps) is not int or steps < 1:
             raise SpecError(f"steps between flushes must be a whole number of at least 1, not {steps!r}")
         return self._form(self.entry.kernel.with_passes(lambda loop: with_flush_period(loop, steps)))
 
     def with_unroll(self, times: int) -> MatmulKernel:
-        """The kernel whose innermost loop is unrolled `times` times, 0 for as often as the compiler likes."""
+        """Return the kernel whose innermost loop is unrolled `times` times, 0 for as often as the compiler likes."""
         if type(times) is not int or not 0 <= times <= MAX_UNROLL:
             raise SpecError(f"a loop can be unrolled 0 to {MAX_UNROLL} times, not {times!r}")
         return self._form(msgspec.structs.replace(self.entry.kernel, unroll=times))
 
     def with_bit_axis(self, position: str) -> MatmulKernel:
-        """The kernel with its planes at `position`, one of BIT_AXES; SpecError if it has no choice."""
+        """Return the kernel with its planes at `position`, one of BIT_AXES; SpecError if it has no choice."""
         if position not in self.entry.kernel.bit_axes:
             known = " or ".join(self.entry.kernel.bit_axes)
             raise SpecError(f"the bit axis of {self.name} can be {known}, not {position!r}")
         return self._form(msgspec.structs.replace(self.entry.kernel, bit_axis=position))
 
     def with_order(self, order: str) -> MatmulKernel:
-        """The kernel with its steps as `order` says: one of ORDERS, or an in-order processor they are ordered for."""
+        """Return the kernel with the order of instructions `order`: one of ORDERS, or an in-order processor."""
         return self._form(msgspec.structs.replace(self.entry.kernel, order=order))
 
     def on(self, cpu: str) -> MatmulKernel:
-        """The kernel as it is quickest on `cpu`: an in-order processor's order, in which fewer rows may be quicker.
+        """Return the quickest form for `cpu`: for an in-order processor with pipelined loops, perhaps of fewer rows.
 
         SpecError for a processor that the set does not name; "" is none in particular.
         """
@@ -173,7 +173,7 @@ class MatmulKernel:
         return self.compile()
 
     def compile(self, more: Mapping[str, str] | None = None, *, count: bool = False) -> Runner:
-        """The kernel compiled together with other C files, ready to be called.
+        """Return the kernel compiled together with other C files, ready to be called.
 
         Args:
             more: Texts of C files by name, compiled and linked with the kernel's.
@@ -192,7 +192,7 @@ class MatmulKernel:
         return runner_for(isa, library, needs=needs, count=count)
 
     def matmul(self, a: ArrayLike, w: ArrayLike) -> NDArray[np.int32]:
-        """The product `a @ w` of operand values: int32 (M, N).
+        """Return the product `a @ w` of operand values: int32 (M, N).
 
         Args:
             a: Activations (M, K), of any integer dtype.
@@ -253,7 +253,7 @@ def get_kernel(
     sketch: str = "exact",
     k_step: int = 0,
 ) -> MatmulKernel:
-    """The cached kernel for these widths and encodings, its certificate checked again.
+    """Return the cached kernel for these widths and encodings, its certificate checked again.
 
     By default it is the one of fewest operations among all methods, compared to a tenth, then by the bytes they
     read.
@@ -289,7 +289,7 @@ def get_kernel(
 
 
 def cached_kernel(spec: MatmulSpec, options: KernelOptions) -> MatmulKernel:
-    """The cached kernel that `options` ask for, its certificate checked again; SpecError if there is none."""
+    """Return the cached kernel that `options` ask for, its certificate checked again; SpecError if there is none."""
     options.isa(spec.isa)
     path = kernels.find_for(spec, options)
     if path is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-_MOST_NAME, _MOST_WORD, _MOST_LINE = 120, 400, 4000
+_MAX_NAME, _MAX_WORD, _MAX_LINE = 120, 400, 4000
 """The most characters of a name that is shown, of a word of a message, and of a whole message."""
-_LONG_WORD = re.compile(rf"\S{{{_MOST_WORD + 1},}}")
+_LONG_WORD = re.compile(rf"\S{{{_MAX_WORD + 1},}}")
 
 
 def printable(text: str, kept: str = "\n\t") -> str:
@@ -21,13 +21,13 @@ def printable(text: str, kept: str = "\n\t") -> str:
 
 def shown(name: str) -> str:
     """Return a name as people read it: on one line, what cannot be seen escaped, the middle of a long one left out."""
-    return abbreviated(printable(abbreviated(name, _MOST_NAME), kept=""), _MOST_NAME)
+    return abbreviated(printable(abbreviated(name, _MAX_NAME), kept=""), _MAX_NAME)
 
 
 def one_line(message: str) -> str:
     """Return a message on one line, what cannot be seen escaped, the middle of long words and texts left out."""
-    words = _LONG_WORD.sub(lambda found: abbreviated(found[0], _MOST_WORD), message)
-    return abbreviated(printable(abbreviated(words, _MOST_LINE), kept=""), _MOST_LINE)
+    words = _LONG_WORD.sub(lambda found: abbreviated(found[0], _MAX_WORD), message)
+    return abbreviated(printable(abbreviated(words, _MAX_LINE), kept=""), _MAX_LINE)
 
 
 def abbreviated(text: str, most: int) -> str:

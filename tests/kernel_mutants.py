@@ -44,11 +44,11 @@ def mutants(kernel: Kernel) -> list[tuple[str, Kernel]]:
 
 def of_last_row(kernel: Kernel) -> Mutants:
     """Those of a last row's own program."""
-    if kernel.beside:
+    if kernel.scalar_pass:
         alone = kernel.alone[-1]
         for label, mutant in (*_of_passes(alone), *_of_programs(alone)):
             if len(mutant.passes) == 1:
-                yield label, change(kernel, beside=mutant.passes[0])
+                yield label, change(kernel, scalar_pass=mutant.passes[0])
 
 
 def sample(kernel: Kernel, per_kind: int, seed: int) -> list[tuple[str, Kernel]]:

@@ -96,7 +96,7 @@ class Compiled:
 
 
 def compiled(isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler | None = None) -> list[Compiled]:
-    """The libraries that test `forms`, one a feature set, by `compiler` or the preferred one."""
+    """Return the libraries that test `forms`, one a feature set, by `compiler` or the preferred one."""
     compiler = compiler or preferred(isa)
     features = dict.fromkeys(form.feature for form in forms)
     return [_compiled(isa, [form for form in forms if form.feature == f], compiler) for f in features]
@@ -112,14 +112,17 @@ def _compiled(isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler) ->
 
 
 def _started(isa: Isa, group: Compiled) -> Runner:
-    """The runner of the group's functions; Refuted if a probe denies what the processor has."""
+    """Return the runner of the group's functions; Refuted if a probe denies what the processor has."""
     runner = runner_for(isa, group.library, needs=group.needs)
     _require_probes(isa, runner, group.asked)
     return runner
 
 
 def _probes(isa: Isa, features: Sequence[str]) -> str:
-    """A function for each of `features`, which asks for it as emitted C does; not for emulators, without a system."""
+    """Return a function for each of `features`, which asks for it as emitted C does.
+
+    Not for emulators, without a system.
+    """
     probes = enumerate(isa.table.probes[f] for f in features)
     asking = (f"int bs_has_{k}(void);\nint bs_has_{k}(void) {{ return {c}; }}\n" for k, c in probes)
     return architecture.named(isa.table.arch).probe_text() + "".join(asking)
@@ -132,7 +135,7 @@ def _require_probes(isa: Isa, runner: Runner, features: Sequence[str]) -> None:
 
 
 def differs(instr: Instr, capture: Capture) -> Failure | None:
-    """The first record of `capture` that `instr`'s lane expression does not give."""
+    """Return the first record of `capture` that `instr`'s lane expression does not give."""
     for start in range(0, capture.records, _RECORDS):
         args, out = [a[:, start : start + _RECORDS] for a in capture.args], capture.out[:, start : start + _RECORDS]
         lanes = instr(ConcreteDomain(), [list(a) for a in args], capture.imm)
@@ -146,7 +149,7 @@ def differs(instr: Instr, capture: Capture) -> Failure | None:
 
 
 def _free(instr: Instr, want: U64, out: U64) -> NDArray[np.bool_]:
-    """The lanes that are no number, as they should not be: which one is not said."""
+    """Return the lanes that are NaN where they should not be; which NaN a lane holds is unspecified."""
     if not instr.any_nan:
         return np.zeros(want.shape, np.bool_)
     both: NDArray[np.bool_] = (want == NAN) & (out & np.uint64(SIGN - 1) > INFINITY)

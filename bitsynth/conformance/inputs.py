@@ -95,7 +95,7 @@ class FormTrial:
         return Coverage(bits, tuple(widths), self._groups == apart(self._types, self._seen))
 
     def batches(self) -> Iterator[list[U64]]:
-        """The inputs, a small batch first that finds most mistakes."""
+        """Yield the inputs, a small batch first that finds most mistakes."""
         rng = np.random.default_rng(zlib.crc32(f"{self._instr.isa} {self._instr.name} {self._imm}".encode()))
         if first := list(self._few(rng)):
             yield _joined(first)
@@ -161,7 +161,7 @@ def _pairs(types: Sequence[VecType], one: LaneGroup, other: LaneGroup, rng: np.r
 
 
 def _exhaustive(types: Sequence[VecType], places: dict[OperandLane, int]) -> list[U64]:
-    """All values of a counter as wide as the placed lanes."""
+    """Return all values of a counter as wide as the placed lanes."""
     bits = max((p + types[k].bits for (k, _), p in places.items()), default=1)
     counter = np.arange(1 << bits, dtype=np.uint64)
     out = []
@@ -172,12 +172,12 @@ def _exhaustive(types: Sequence[VecType], places: dict[OperandLane, int]) -> lis
 
 
 def _start(k: int, lane: int) -> int:
-    """The start of a lane: each elsewhere, and no two operands at a constant distance."""
+    """Return the start of a lane: each elsewhere, and no two operands at a constant distance."""
     return _STEP * lane * (2 * k + 1)
 
 
 def _edges(types: Sequence[VecType]) -> list[U64]:
-    """Every choice of edge values for the operands, once with equal lanes and once with different ones."""
+    """Return every choice of edge values for the operands, once with equal lanes and once with different ones."""
     values = [np.array(_edge_values(t), dtype=np.uint64) for t in types]
     combos = np.array(list(product(*(range(len(v)) for v in values)))).T
     out = []

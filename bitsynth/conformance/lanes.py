@@ -15,12 +15,12 @@ OperandLane = tuple[int, int]
 """An operand's number and one of its lanes."""
 LaneGroup = tuple[OperandLane, ...]
 """Lanes of one width that take the values of a family in the same records, each from another start."""
-_MOST_RECORDS = 1 << 21
+_MAX_RECORDS = 1 << 21
 """Lanes are swept one by one if a form then has no more, all immediates counted."""
 
 
 def reads(instr: Instr, imm: int) -> list[frozenset[OperandLane]]:
-    """The input lanes that each output lane depends on."""
+    """Return the input lanes that each output lane depends on."""
     args = [[frozenset({(k, lane)}) for lane in range(o.type.lanes)] for k, o in enumerate(instr.operands)]
     return instr(ReadsDomain(), args, imm)
 
@@ -33,7 +33,7 @@ def crosses_lanes(seen: Sequence[frozenset[OperandLane]]) -> bool:
 def exhaustive_places(
     types: Sequence[VecType], seen: Sequence[frozenset[OperandLane]]
 ) -> dict[OperandLane, int] | None:
-    """The place of each input lane in a 16-bit counter, such that every output lane sees all its inputs.
+    """Return the place of each input lane in a 16-bit counter, such that every output lane sees all its inputs.
 
     None if an output lane sees more than 16 bits, or the lanes cannot be placed.
     """
@@ -52,9 +52,9 @@ def exhaustive_places(
 
 
 def groups(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...], cases: int) -> tuple[LaneGroup, ...]:
-    """The lanes that are swept together: as few as can be, all lanes of an operand if that is too much to try."""
+    """Return the lanes that are swept together: as few as can be, or all lanes of an operand if too many."""
     alone = apart(types, seen)
-    if cases * _records(types, alone, seen) <= _MOST_RECORDS:
+    if cases * _records(types, alone, seen) <= _MAX_RECORDS:
         return alone
     together = (tuple(p for group in alone for p in group if p[0] == k) for k in range(len(types)))
     return tuple(group for group in together if group)
@@ -62,7 +62,7 @@ def groups(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...],
 
 @lru_cache
 def apart(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...]) -> tuple[LaneGroup, ...]:
-    """All lanes that are seen, in groups of one width no two of which an output lane sees."""
+    """Return all lanes that are seen, in groups of one width no two of which an output lane sees."""
     met: dict[OperandLane, set[OperandLane]] = {}
     for pieces in seen:
         for piece in pieces:
@@ -80,14 +80,14 @@ def apart(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...]) 
 
 
 def meetings(found: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> list[tuple[LaneGroup, LaneGroup]]:
-    """The pairs of groups that some output lane sees lanes of."""
+    """Return the pairs of groups that some output lane sees lanes of."""
     home = {piece: n for n, group in enumerate(found) for piece in group}
     pairs = {pair for pieces in set(seen) for pair in combinations(sorted({home[p] for p in pieces}), 2)}
     return [(found[x], found[y]) for x, y in sorted(pairs)]
 
 
 def _records(types: Sequence[VecType], found: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> int:
-    """The number of inputs of the families of these groups."""
+    """Return the number of inputs of the families of these groups."""
     bits = {group: types[group[0][0]].bits for group in found}
     sweeps = sum(len(FILLS) * swept_count(bits[g]) for g in found)
     return sweeps + sum(len(landmarks(bits[x])) * len(landmarks(bits[y])) for x, y in meetings(found, seen))

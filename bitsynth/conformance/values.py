@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 U64 = NDArray[np.uint64]
 Fill = Callable[[np.random.Generator, int, tuple[int, ...]], U64]
-"""Makes an array of numbers of so many bits, of such a shape."""
+"""A function of a number of bits and a shape that returns an array of numbers."""
 
 EXHAUSTIVE_BITS = 16
 """Values of lanes that are no wider are all tried."""
@@ -18,13 +18,13 @@ EXHAUSTIVE_BITS = 16
 
 @lru_cache
 def landmarks(bits: int) -> U64:
-    """The powers of two of so many bits, their neighbours, and the negations of all these."""
+    """Return the powers of two that `bits` bits hold, their neighbours, and the negations of all these."""
     near = {(1 << p) + d for p in range(bits) for d in (-1, 0, 1)}
     return np.array(sorted({sign * x % (1 << bits) for x in near for sign in (1, -1)}), dtype=np.uint64)
 
 
 def float_landmarks() -> U64:
-    """Bits of float32 numbers at which rounding, subnormal numbers, infinities and conversions differ."""
+    """Return bits of float32 numbers at which rounding, subnormal numbers, infinities and conversions differ."""
     whole = [0.0, 0.5, 1.0, 1.5, 2.5, 127.5, 255.5, 2.0**22 + 0.5, 2.0**23 - 0.5, 2.0**23 + 1, 1.5 * 2.0**23, 2.0**24]
     ends = [2.0**31, 2.0**32, 2.0**-126, 2.0**-127, 2.0**-149, 2.0**-63, 2.0**-64, 2.0**64, 3.4e38, np.inf, np.nan]
     near = np.array(whole + ends, np.float32).view(np.uint32).astype(np.int64)[:, None] + np.arange(-1, 2)
@@ -34,12 +34,12 @@ def float_landmarks() -> U64:
 
 
 def swept_count(bits: int) -> int:
-    """The number of values that `swept` gives."""
+    """Return the number of values that `swept` gives."""
     return 1 << bits if bits <= EXHAUSTIVE_BITS else bits // 8 * 256 + len(landmarks(bits))
 
 
 def swept(bits: int, fill: Fill, rng: np.random.Generator) -> U64:
-    """Every value, or every value of each byte among others as `fill` makes them, and the landmarks."""
+    """Return every value, or every value of each byte among others as `fill` makes them, and the landmarks."""
     if bits <= EXHAUSTIVE_BITS:
         return np.arange(1 << bits, dtype=np.uint64)
     parts = [landmarks(bits)]
@@ -58,7 +58,7 @@ def _all_ones(_: np.random.Generator, bits: int, shape: tuple[int, ...]) -> U64:
 
 
 def random_values(rng: np.random.Generator, bits: int, shape: tuple[int, ...]) -> U64:
-    """Numbers of so many bits, each as likely."""
+    """Draw numbers of that many bits, each equally likely."""
     return rng.integers(0, mask(bits), size=shape, dtype=np.uint64, endpoint=True)
 
 
@@ -66,5 +66,5 @@ FILLS: tuple[Fill, ...] = (_zeros, _all_ones, random_values)
 
 
 def mask(bits: int) -> np.uint64:
-    """The greatest number of so many bits."""
+    """Return the greatest number of that many bits."""
     return np.uint64((1 << bits) - 1)

@@ -1,4 +1,4 @@
-"""Layers on a board or another host, over ssh: checked there, and timed."""
+"""Checks and times layers on a board or another host, over ssh."""
 
 from bitsynth.device.device import Device
 from bitsynth.device.measured import LayerTimes, Measured

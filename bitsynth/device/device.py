@@ -36,7 +36,7 @@ from bitsynth.spec.options import MOST_THREADS
 NamedLayers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
 _RUNNER, _JOB = "runner", "job"
 _SAMPLE_BYTES = 64
-"""Bytes of the runner's answer a sample: a layer's time and that of the float convolution beside it."""
+"""Bytes of the runner's answer for a sample: the times of a layer and of the float convolution timed with it."""
 
 
 class RunFailed(ToolError):
@@ -68,11 +68,11 @@ class Device:
         self._session.ssh.stop()
 
     def facts(self) -> Facts:
-        """The facts the board told of itself when it was first reached."""
+        """Return the facts that the board reported when it was first reached."""
         return self._facts
 
     def facts_now(self) -> Facts:
-        """The facts it tells now; ToolError if it tells none."""
+        """Return the facts it tells now; ToolError if it tells none."""
         return Facts.parse(self._session.run(SCRIPT, ANSWER_SECONDS).output)
 
     @property
@@ -91,7 +91,7 @@ class Device:
         return [t.name for t in tables if facts.runs(t.arch) and not facts.lacking(t.arch, t.host_features)]
 
     def cpu(self, isa: str) -> str:
-        """The board's processor among those that the instruction set names; "" if it is none of them."""
+        """Return the board's processor among those that the instruction set names; "" if it is none of them."""
         return self._facts.cpu(load(isa).table)
 
     def measure(
@@ -127,8 +127,8 @@ class Device:
         self.require(target.isa, target.needs)
         end, parts = time.monotonic() + self.seconds, repeats and len(net.program.steps) + 1
         given, wanted = network.packed_inputs(net, inputs), f"{net.program.threads} {repeats} {network.SAMPLE_NS}"
-        said = self._said(network.network_program(net), target, given, wanted, repeats * parts, end)
-        whole, *steps = network.read_network(said, parts, self.host) or [()]
+        output = self._run_and_read(network.network_program(net), target, given, wanted, repeats * parts, end)
+        whole, *steps = network.read_network(output, parts, self.host) or [()]
         return NetworkAnswer(whole, tuple(steps), self._facts, self.facts_now(), self.emulated_by)
 
     def run_glue(self, layer: Glue) -> str:
@@ -138,8 +138,8 @@ class Device:
         """
         target = glue.glue_target(layer)
         self.require(target.isa, target.needs)
-        said = self._said(glue.glue_program(layer), target, b"", "", 0, time.monotonic() + self.seconds)
-        measured.after_selftest(said, "the layer", self.host)
+        output = self._run_and_read(glue.glue_program(layer), target, b"", "", 0, time.monotonic() + self.seconds)
+        measured.after_selftest(output, "the layer", self.host)
         return self.emulated_by or self._facts.title
 
     def time_onnxruntime(
@@ -151,7 +151,7 @@ class Device:
         return onnx_baseline.measure(self._session, models, threads, repeats, self.seconds)
 
     def best_isa(self) -> str:
-        """The best of its instruction sets, of its system's words; ToolError if it has none."""
+        """Return the best of its instruction sets, of its system's words; ToolError if it has none."""
         sets = self.isas()
         own = [name for name in sets if architecture.named(load(name).table.arch).bits == self._facts.bits]
         if sets:
@@ -159,7 +159,7 @@ class Device:
         raise ToolError(f"{self.host} is {self._facts.machine}, which runs none of {', '.join(names())}")
 
     def require(self, isa: str, needs: Requirements) -> None:
-        """ToolError unless the board runs code for `isa` that needs so much."""
+        """Raise ToolError unless the board runs code for `isa` that needs so much."""
         facts, arch = self._facts, load(isa).table.arch
         if self.emulator:
             return
@@ -187,11 +187,13 @@ class Device:
         """
         sampling = replace(sampling, repeats=0) if self.emulated_by else sampling
         given = job.pack(work, program, threads, sampling)
-        said = self._said(program.path, program.target, given, "", sampling.repeats * len(work), end)
-        return measured.read(said, tuple(w.name for w in work), self.host)
+        output = self._run_and_read(program.path, program.target, given, "", sampling.repeats * len(work), end)
+        return measured.read(output, tuple(w.name for w in work), self.host)
 
-    def _said(self, program: Path, target: Target, given: bytes, arguments: str, samples: int, end: float) -> str:
-        """The output of a program on a file that is `given`, of which so many samples are expected."""
+    def _run_and_read(
+        self, program: Path, target: Target, given: bytes, arguments: str, samples: int, end: float
+    ) -> str:
+        """Run a program on the file `given` and return its output, in which `samples` samples are expected."""
         if self._put != program:
             self._put = None  # A copy that fails here may yet succeed there.
             self._session.put(_RUNNER, program.read_bytes(), self._left(end))
@@ -216,14 +218,14 @@ class Device:
         if done.code == job.NO_THREADS:
             raise ToolError(f"{self.host}: {done.errors}")
         if not done.output.startswith("{"):
-            said = done.errors or done.output.strip() or f"exit code {done.code}"
-            raise ToolError(f"{self.host}: it cannot run programs for {target.isa} ({target.arch}): {said}")
+            output = done.errors or done.output.strip() or f"exit code {done.code}"
+            raise ToolError(f"{self.host}: it cannot run programs for {target.isa} ({target.arch}): {output}")
         if done.code:
             raise RunFailed(f"{self.host}: the runner failed with exit code {done.code}: {done.errors}")
 
 
 def _grouped(layers: NamedLayers) -> dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]]:
-    """The layers by what their kernels are compiled for."""
+    """Return the layers by what their kernels are compiled for."""
     groups: dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]] = {}
     for one in layers:
         groups.setdefault(Target.of(one[1].kernel), []).append(one)
@@ -231,7 +233,7 @@ def _grouped(layers: NamedLayers) -> dict[Target, list[tuple[str, Conv2d, NDArra
 
 
 def _check(layers: NamedLayers, threads: int, repeats: int) -> None:
-    """SpecError if there is nothing to measure, or something that cannot be."""
+    """Raise SpecError if there is nothing to measure, or something that cannot be."""
     given = [name for name, _, _ in layers]
     if not given or len(set(given)) < len(given):
         raise SpecError(f"want layers with names of their own, not {given}")

@@ -1,4 +1,4 @@
-"""A layer of glue on a board: its self-test, as one program."""
+"""Builds the self-test of a glue layer for a board, as one program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def glue_target(layer: Glue) -> Target:
 
 
 def glue_program(layer: Glue) -> Path:
-    """The program of a layer, compiled here."""
+    """Return the program of a layer, compiled here."""
     files = {name: c for name, c in layer.files(_NAME).items() if name.endswith((".c", ".h"))}
     files["bs_board.c"] = render("board_glue.c.j2", {"name": _NAME})
     needs = glue_target(layer).needs

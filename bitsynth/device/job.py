@@ -24,7 +24,7 @@ MAGIC = b"bsjob 3\0"
 HEAD = ("magic", "size", "threads", "repeats", "layers", "row_words", "together", "sample_ns")
 """`size` of the file in bytes; `repeats` 0: check only; `together` layers in a row are timed in turn."""
 ROW = ("kernel", "constants_at", "input_at", "residual_at", "output_bytes", "crc", "with_fp32")
-"""Number of the kernel, places in the file (0: no residual), the right output, 1 for a float convolution beside it."""
+"""Number of the kernel, places in the file (0: no residual), the right output, 1 to time a float convolution too."""
 FP32 = (
     *("height", "width", "in_channels", "out_channels", "kernel_h", "kernel_w", "stride_h", "stride_w"),
     *("dilation_h", "dilation_w", "pad_top", "pad_left", "pad_bottom", "pad_right"),
@@ -39,14 +39,14 @@ _ALIGN = 64
 class Sampling:
     """`repeats` samples of every layer, none: check only.
 
-    `together` layers in a row take turns. A sample is of as many calls as take `sample_ns`, of one at least. A float
-    convolution takes turns with each layer if `beside_float`.
+    `together` layers in a row are timed alternately. A sample is as many calls as take `sample_ns`, at least one. With
+    `times_float` each layer alternates with a float convolution.
     """
 
     repeats: int
     together: int = 1
     sample_ns: int = 0
-    beside_float: bool = True
+    times_float: bool = True
 
     def numbers(self) -> dict[str, int]:
         """Its fields of the head."""
@@ -65,7 +65,7 @@ class Work:
 
     @classmethod
     def of(cls, name: str, layer: Conv2d, codes: NDArray[Any], residual: NDArray[Any] | None = None) -> Work:
-        """The work of `layer` on operands as `Conv2d.run` takes them; run here, under an emulator if need be."""
+        """Return the work of `layer` on operands as `Conv2d.run` takes them; run here, under an emulator if need be."""
         made = layer.run(codes, residual=residual)
         more = None if residual is None else np.ascontiguousarray(residual)
         return cls(name, layer, np.ascontiguousarray(codes), made[0] if isinstance(made, tuple) else made, more)
@@ -78,7 +78,7 @@ class Work:
 
 
 def pack(work: Sequence[Work], program: Program, threads: int, sampling: Sampling) -> bytes:
-    """The bytes of the file for `work`, whose kernels are the program's."""
+    """Return the bytes of the file for `work`, whose kernels are the program's."""
     blobs: list[NDArray[Any]] = [x for w in work for x in w.blobs]
     row_words = len(ROW) + len(FP32) + len(work[0].layer.described(work[0].codes)[0])
     at = _aligned(8 * (len(HEAD) + len(work) * row_words))
@@ -92,7 +92,7 @@ def pack(work: Sequence[Work], program: Program, threads: int, sampling: Samplin
         at_places = dict(zip(ROW[1:4], places, strict=True))
         own = {"kernel": program.number(w.layer), **at_places}
         own["residual_at"] *= w.residual is not None
-        words += _row(w, own, sampling.beside_float)
+        words += _row(w, own, sampling.times_float)
     parts = [MAGIC + np.array(words, "<i8").tobytes(), *(b.tobytes() for b in blobs)]
     return b"".join(part.ljust(_aligned(len(part)), b"\0") for part in parts)
 
@@ -101,18 +101,18 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
 
 
-def _row(w: Work, own: dict[str, int], beside_float: bool) -> list[int]:
-    """A row, whose `own` fields say where the layer's kernel, constants and input are."""
+def _row(w: Work, own: dict[str, int], times_float: bool) -> list[int]:
+    """Return a row, whose `own` fields say where the layer's kernel, constants and input are."""
     g, (numbers, _) = w.layer.geometry, w.layer.described(w.codes)
     batch, height, width = shape_of(numbers)
     output = w.output.tobytes()
-    has_float = int(beside_float and g.groups == batch == 1)
+    has_float = int(times_float and g.groups == batch == 1)
     fields = {**own, "output_bytes": len(output), "crc": zlib.crc32(output), "with_fp32": has_float}
     return [*(fields[f] for f in ROW), *float_sizes(g, height, width), *(int(n) for n in numbers)]
 
 
 def float_sizes(geometry: Geometry, height: int, width: int) -> list[int]:
-    """The sizes of a float convolution on such an image (`struct bs_fp32`)."""
+    """Return the sizes of a float convolution on such an image (`struct bs_fp32`)."""
     channels = {"in_channels": geometry.in_channels, "out_channels": geometry.out_channels}
     sizes = {"height": height, "width": width, **channels, **geometry.window()}
     return [sizes[field] for field in FP32]

@@ -1,4 +1,4 @@
-"""The answer of a board."""
+"""Parses the answer of a board: verdicts of self-tests, and times."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Measured:
 
 
 def read(output: str, names: tuple[str, ...], host: str) -> list[LayerTimes]:
-    """The times in the lines of a runner that ended well; Refuted if a result was wrong."""
+    """Return the times in the lines of a runner that ended well; Refuted if a result was wrong."""
     lines = parse(output, host)[1:]
     if [line.get("layer") for line in lines] != list(range(len(names))):
         raise ToolError(f"{host}: the runner answered for {len(lines)} of {len(names)} layers")
@@ -50,11 +50,14 @@ def read(output: str, names: tuple[str, ...], host: str) -> list[LayerTimes]:
 
 
 def after_selftest(output: str, what: str, host: str) -> list[dict[str, Any]]:
-    """The objects that follow the verdict on `what`; Refuted if its self-test was wrong, ToolError if there is none."""
+    """Return the objects that follow the verdict on `what`.
+
+    Refuted if its self-test was wrong, ToolError if there is none.
+    """
     lines = output.splitlines()
     _, *answers = parse("\n".join(line for line in lines if line.startswith("{")), host)
     if not answers:
-        raise ToolError(f"{host}: the self-test of {what} told nothing")
+        raise ToolError(f"{host}: the self-test of {what} printed nothing")
     if not answers[0]["right"]:
         why = next((line for line in lines if line and not line.startswith("{")), "a wrong result, or no memory")
         raise Refuted(f"the self-test of {what} is wrong on {host}: {why}")
@@ -62,7 +65,7 @@ def after_selftest(output: str, what: str, host: str) -> list[dict[str, Any]]:
 
 
 def parse(output: str, host: str) -> list[dict[str, Any]]:
-    """The objects of lines of JSON; ToolError if one is not JSON."""
+    """Return the objects of lines of JSON; ToolError if one is not JSON."""
     try:
         return [json.loads(line) for line in output.splitlines()]
     except ValueError:

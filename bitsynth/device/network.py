@@ -1,4 +1,4 @@
-"""A network on a board: its emitted library, its self-test and what times it there, as one program."""
+"""Builds a network for a board: its emitted library, its self-test and a timer, as one program."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def target_of(net: Network) -> Target:
 
 
 def network_program(net: Network) -> Path:
-    """The program of a network, compiled here."""
+    """Return the program of a network, compiled here."""
     text = NetworkText(_NAME, net.program, net.plan)
     files = {name: c for name, c in text.files().items() if name.endswith((".c", ".h")) and name != "main.c"}
     files["bs_board.c"] = render("board_network.c.j2", text.values)
@@ -59,12 +59,12 @@ def network_program(net: Network) -> Path:
 
 
 def packed_inputs(net: Network, inputs: Mapping[str, Tensor] | None) -> bytes:
-    """The inputs of a network as its program reads them: in the file's order, one behind the other."""
+    """Return the inputs of a network as its program reads them: in the file's order, one behind the other."""
     return b"".join(np.ascontiguousarray(inputs[name]).tobytes() for name in net.graph.inputs if inputs)
 
 
 def read_network(output: str, parts: int, host: str) -> list[tuple[float, ...]]:
-    """Samples of `parts`, the whole and each step, as a program told them; Refuted if the self-test was wrong."""
+    """Return the samples of `parts`, the whole and each step; Refuted if the self-test failed."""
     answers = after_selftest(output, "the network", host)
     if len(answers) != parts:
         raise ToolError(f"{host}: the runner answered for {len(answers)} of {parts} parts")

@@ -1,4 +1,4 @@
-"""ONNX Runtime on a board that has it."""
+"""Times ONNX Runtime on a board that has it."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def measure(
     )
     if done.code:
         raise ToolError(f"{host}: onnxruntime failed with exit code {done.code}: {done.errors}")
-    said = dict(zip(models, parse(done.output, host)[1:], strict=True))
-    times = {name: tuple(line["ns"]) for name, line in said.items() if "ns" in line}
-    return times, {name: line["failed"] for name, line in said.items() if "failed" in line}
+    answers = dict(zip(models, parse(done.output, host)[1:], strict=True))
+    times = {name: tuple(line["ns"]) for name, line in answers.items() if "ns" in line}
+    return times, {name: line["failed"] for name, line in answers.items() if "failed" in line}
 
 
 def float_model(layer: Conv2d, codes: NDArray[Any]) -> bytes:
-    """A float convolution of the layer's sizes, channels first."""
+    """Return a float convolution of the layer's sizes, channels first."""
     try:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError:

@@ -1,4 +1,4 @@
-"""The runner of a board: kernels, runtime and float convolution in one program that needs no library there."""
+"""Builds the runner of a board: kernels, runtime and float convolution in one program without shared libraries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Target:
 
     @classmethod
     def of(cls, *kernels: LayerKernel) -> Target:
-        """The requirements of `kernels` of one instruction set together."""
+        """Return the requirements of `kernels` of one instruction set together."""
         isa = load(kernels[0].spec.isa)
         return cls(isa.name, isa.requirements(sorted(set().union(*(k.forms for k in kernels)))))
 
@@ -46,17 +46,17 @@ class Program:
     keys: tuple[library.Key, ...]
 
     def number(self, layer: Conv2d) -> int:
-        """The number of the layer's library in the program."""
+        """Return the number of the layer's library in the program."""
         return self.keys.index(_key(layer))
 
 
 def float_files() -> dict[str, str]:
-    """The C of the float convolution, but for the threads it runs on."""
+    """Return the C of the float convolution, but for the threads it runs on."""
     return {name: (_FOLDER / name).read_text(encoding="utf-8") for name in ("bs_fp32.c", "bs_fp32.h")}
 
 
 def compile_program(layers: Iterable[Conv2d]) -> Program:
-    """The runner with what `layers` of one instruction set are made of: each kernel and epilogue once."""
+    """Return the runner with what `layers` of one instruction set are made of: each kernel and epilogue once."""
     chosen = {_key(layer): layer for layer in layers}
     kernels = [layer.kernel for layer in chosen.values()]
     names = [f"{k.name}_{i}" for i, k in enumerate(kernels)]
@@ -76,5 +76,5 @@ def _key(layer: Conv2d) -> library.Key:
 
 
 def _renamed(files: Mapping[str, str], name: str, other: str) -> dict[str, str]:
-    """The files under another name: kernels of two methods may have the same."""
+    """Return the files under another name: kernels of two methods may have the same."""
     return {file.replace(name, other): text.replace(name, other) for file, text in files.items()}

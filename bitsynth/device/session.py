@@ -1,4 +1,4 @@
-"""A folder on a board that is gone when we are, however we end."""
+"""A temporary folder on a board, which is removed when this process ends, for whatever reason."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class Session:
                 raise self.ssh.babbled(MOST_BYTES)
             raise self._failure(lease.wait(), lease.stderr.read(MOST_BYTES).decode(errors="replace"))
 
-    def _failure(self, code: int, said: str) -> ToolError:
+    def _failure(self, code: int, errors: str) -> ToolError:
         if code == FAILED:
-            return self.ssh.failure(said)
+            return self.ssh.failure(errors)
         if code < 0:
             return ToolError(f"{self.ssh.host}: did not answer within {ANSWER_SECONDS} s")
-        return ToolError(f"{self.ssh.host}: cannot make a folder there: {said.strip() or f'exit code {code}'}")
+        return ToolError(f"{self.ssh.host}: cannot make a folder there: {errors.strip() or f'exit code {code}'}")
 
     def put(self, name: str, data: bytes, seconds: float) -> None:
         """Write a file into the folder, in one step; ToolError if it does not fit or cannot be written."""

@@ -40,7 +40,7 @@ class TimedOut(ToolError):
 
 @dataclass
 class CommandResult:
-    """The end of a command on a board, and what it said."""
+    """The end of a command on a board, and its output."""
 
     code: int
     output: str
@@ -66,7 +66,7 @@ class Ssh:
             raise SpecError(f"{self.host!r} is no host: want a name such as pi@raspberrypi.local")
 
     def command(self, script: str) -> list[str]:
-        """The command that runs `script` in a POSIX shell there, whatever the user's own shell is."""
+        """Return the command that runs `script` in a POSIX shell there, whatever the user's own shell is."""
         config = ["-F", self.config] if self.config else []
         options = [word for option in _OPTIONS for word in ("-o", option)]
         return ["ssh", "-T", *config, *options, "--", self.host, f"sh -c {shlex.quote(script)}"]
@@ -118,14 +118,14 @@ class Ssh:
             raise ToolError(f"cannot start ssh: {error.strerror}; install OpenSSH's client") from None
 
     def babbled(self, most: int) -> ToolError:
-        """The error that the board said more than `most` bytes."""
+        """Return the error for a board that prints more than `most` bytes."""
         return ToolError(f"{self.host}: it sent more than {most:,} bytes, and was not read on: what runs there?")
 
-    def failure(self, said: str) -> ToolError:
-        """The error that says what ssh's own words mean for the user."""
-        meaning = next((text for pattern, text in _MEANINGS if re.search(pattern, said)), "")
-        told = said.strip().rpartition("\n")[2].strip()
-        return ToolError(": ".join(x for x in (self.host, meaning.format(host=self.host), told) if x))
+    def failure(self, errors: str) -> ToolError:
+        """Return the error that says what ssh's own words mean for the user."""
+        meaning = next((text for pattern, text in _MEANINGS if re.search(pattern, errors)), "")
+        last_line = errors.strip().rpartition("\n")[2].strip()
+        return ToolError(": ".join(x for x in (self.host, meaning.format(host=self.host), last_line) if x))
 
 
 @contextmanager

@@ -256,7 +256,9 @@ def _ties(isa: Isa, kernel: Kernel) -> bool:
     With clang 14 on the Cortex-A53 such steps take up to a fourth less time (fip 2 % more), others up to 2 % more.
     """
     steps = (isa[s.op] for loop in kernel.passes for s in loop.step.steps if s.args)
-    return kernel.own_last is not None or any(len(form.tied) == 1 and len(form.operands) == 3 for form in steps)
+    return kernel.active_scalar_pass is not None or any(
+        len(form.tied) == 1 and len(form.operands) == 3 for form in steps
+    )
 
 
 def _code(isa: Isa, kernel: Kernel, spec: MatmulSpec) -> dict[str, Any]:

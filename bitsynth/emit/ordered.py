@@ -18,11 +18,11 @@ from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import WORD, VecType
-from bitsynth.kernel.in_order import ahead, counting
-from bitsynth.kernel.in_order.addresses import has_address, pointer_of
-from bitsynth.kernel.in_order.beginning import Beginning, beginning
+from bitsynth.kernel.in_order import loop_control, pipelining
+from bitsynth.kernel.in_order.first_iteration import FirstIteration, begin_loop
 from bitsynth.kernel.in_order.folds import in_registers
 from bitsynth.kernel.in_order.halves import in_word, inserts
+from bitsynth.kernel.in_order.loop_control import has_address, pointer_of
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
 PlacedLine = tuple[Step | None, str | None]
@@ -38,17 +38,20 @@ class OrderedSteps:
     loop: Pass
 
     @property
-    def _found(self) -> ahead.Ordered:
-        return ahead.ordered(self.kernel, self.loop)
+    def _found(self) -> pipelining.PipelinedLoop:
+        return pipelining.pipeline_loop(self.kernel, self.loop)
 
     @property
-    def _beginning(self) -> Beginning | None:
-        return beginning(self.kernel, self.loop, self._found)
+    def _beginning(self) -> FirstIteration | None:
+        return begin_loop(self.kernel, self.loop, self._found)
 
     @property
     def crosses(self) -> bool:
         """Whether the loop runs across segments of rows."""
-        return self.kernel.order not in ORDERS and counting.counted(self.kernel, self._found).segment is not None
+        return (
+            self.kernel.order not in ORDERS
+            and loop_control.place_counters(self.kernel, self._found).segment is not None
+        )
 
     @property
     def begins(self) -> bool:
@@ -72,10 +75,10 @@ class OrderedSteps:
         found, outer = self._found, scope.inner()
         step = InputPlaces(self.isa, self.kernel, self.loop)
         carried = list(self._declared(found, outer))
-        before = self._lines(found.flat, found.before, outer, found.carried, step.of_copies(found.copies))
-        after = self._lines(found.flat, found.after, outer, found.carried, step.of_copies(found.copies))
+        before = self._lines(found.flat, found.prologue, outer, found.carried, step.of_copies(found.copies))
+        after = self._lines(found.flat, found.tail, outer, found.carried, step.of_copies(found.copies))
         after = [*scope.settle("offset"), *after]
-        high, advance = self._high((line for line, _ in found.turns), outer), step.advance(found.copies)
+        high, advance = self._high((line for line, _ in found.body), outer), step.advance(found.copies)
         turn = block("for (; turns > 0;)", self._turn(found, outer, advance, next_segment))
         start = self._start(outer, advance, next_segment) if self.begins else []
         body = [*carried, *high, *block("", before), "--turns;", *start, *turn, *block("", after)]
@@ -91,8 +94,8 @@ class OrderedSteps:
 
     def alone(self, step: Loop, scope: Scope) -> list[str]:
         """Return statements of one run of the step, or of its first."""
-        flat = ahead.written(self.isa, self.kernel, self.loop, step)
-        lines = ahead.listed(self.isa, self.kernel, flat)
+        flat = pipelining.write_step(self.isa, self.kernel, self.loop, step)
+        lines = pipelining.list_schedule(self.isa, self.kernel, flat)
         places = InputPlaces(self.isa, self.kernel, self.loop).of_copies(1)
         return [*self._high(lines, scope), *self._lines(flat, lines, scope, (), places)]
 
@@ -107,21 +110,25 @@ class OrderedSteps:
         return f"high = offset + {self.isa.word.lanes // 2};"
 
     def _turn(
-        self, turn: ahead.Ordered | Beginning, scope: Scope, advance: Mapping[str, str], next_segment: Sequence[str]
+        self,
+        turn: pipelining.PipelinedLoop | FirstIteration,
+        scope: Scope,
+        advance: Mapping[str, str],
+        next_segment: Sequence[str],
     ) -> list[str]:
         """Return an iteration, the first or a later one. Once pointers have advanced, loads are of the next step."""
         found, inputs = self._found, InputPlaces(self.isa, self.kernel, self.loop)
-        counted = counting.counted(self.kernel, found)
+        counted = loop_control.place_counters(self.kernel, found)
         here, following = (inputs.of_copies(found.copies, turn) for turn in (0, 1))
         where = list[PlacedLine]()
-        for k, (line, later) in enumerate(turn.turns):
+        for k, (line, later) in enumerate(turn.body):
             moved = line and not line.args and k > counted.pointers[pointer_of(line)]
             where.append((line, _place(line, following if later and not moved else here)))
         counts, moves = (
             defaultdict[int, list[str]](list),
             {**advance, "turns": "--turns;", "steps_here": "--steps_here;"},
         )
-        for name, k in (*counted.pointers.items(), ("turns", counted.turns)):
+        for name, k in (*counted.pointers.items(), ("turns", counted.iterations)):
             if name != "high" or not next_segment:
                 counts[k] += [moves[name], *scope.settle(name)]
         if counted.segment is not None:
@@ -130,12 +137,12 @@ class OrderedSteps:
                 counts[counted.segment] += [self._set_high, *scope.settle("high")]
         for k, lines in self._fetches(found.copies, counted.left, scope):
             counts[k] += lines
-        own, inside = [line for line, later in turn.turns if line and not later], scope.inner()
-        first = self._point(where, counted, counts, inside) if self.kernel.own_last else []
+        own, inside = [line for line, later in turn.body if line and not later], scope.inner()
+        first = self._point(where, counted, counts, inside) if self.kernel.active_scalar_pass else []
         return [*first, *self._statements(turn.flat, own, where, inside, found.carried, counts)]
 
     def _point(
-        self, where: list[PlacedLine], counted: counting.Counted, counts: dict[int, list[str]], scope: Scope
+        self, where: list[PlacedLine], counted: loop_control.CounterPlaces, counts: dict[int, list[str]], scope: Scope
     ) -> list[str]:
         """Place the computation of row addresses after an earlier broadcast, noted in `counts`; return the first's.
 
@@ -219,9 +226,9 @@ class OrderedSteps:
         repeats = step.op == self.kernel.memory.broadcast != self.kernel.memory.load
         return scope.call(self.isa[step.op], [scope.address(place) if repeats and " " in place else place])
 
-    def _declared(self, found: ahead.Ordered, scope: Scope) -> Iterator[str]:
+    def _declared(self, found: pipelining.PipelinedLoop, scope: Scope) -> Iterator[str]:
         """Yield declarations of the values that a step takes from the iteration before."""
-        types = {step.dst: WORD if in_word(step.dst) else self.isa[step.op].out for step in found.before}
+        types = {step.dst: WORD if in_word(step.dst) else self.isa[step.op].out for step in found.prologue}
         for kind in dict.fromkeys(types[name] for name in found.carried):
             names = [name for name in found.carried if types[name] == kind]
             scope.types |= dict.fromkeys(names, kind)

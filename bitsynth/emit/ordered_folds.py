@@ -9,7 +9,7 @@ from bitsynth.emit.lines import block
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
-from bitsynth.kernel.in_order import ahead, folds
+from bitsynth.kernel.in_order import folds, pipelining
 from bitsynth.kernel.in_order.halves import HALVES, half_of, inserts
 from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import Kernel, Loop, Pass
@@ -55,7 +55,7 @@ class OrderedFolds:
     def fold(self, outer: Loop, scope: Scope) -> list[str]:
         """Return statements that add the sums of a loop to those of the loop around it."""
         scope = scope.inner()
-        lines = ahead.quickest(self.isa, self.kernel, folds.fold(self.kernel, outer))
+        lines = pipelining.order_fold(self.isa, self.kernel, folds.fold(self.kernel, outer))
         return block("", [_SUMS, *scope.settle("sum"), *self._lines(lines, self._sums(), scope)])
 
     def flush(self, loop: Pass, scope: Scope, shift: Shift | None = None) -> list[str]:
@@ -71,7 +71,9 @@ class OrderedFolds:
             self.isa, self.kernel, loop, row_terms=self.row_terms, doublings=self.doublings, shared=shared
         )
         sums = [_SUMS, *scope.settle("sum")] if folds.outer_accs(loop) and self._in_memory else []
-        lines = self._lines(ahead.quickest(self.isa, self.kernel, flat), self._sums() | self._tiles(), scope, shift)
+        lines = self._lines(
+            pipelining.order_fold(self.isa, self.kernel, flat), self._sums() | self._tiles(), scope, shift
+        )
         return [*sums, *lines]
 
     @property

@@ -8,9 +8,9 @@ from itertools import product
 
 from bitsynth.emit.inputs import side_bytes
 from bitsynth.isa.load import Isa
-from bitsynth.kernel.in_order import prefetch
-from bitsynth.kernel.in_order.ahead import copy_of
+from bitsynth.kernel.in_order import loop_control
 from bitsynth.kernel.in_order.halves import PARTS, is_high
+from bitsynth.kernel.in_order.pipelining import copy_of
 from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import Kernel, Pass
 
@@ -62,12 +62,14 @@ class InputPlaces:
             _plus(base, line)
             for base, name in bases
             if self.asked(name, copies)
-            for line in range(0, copies * self._size(name), prefetch.LINE_BYTES)
+            for line in range(0, copies * self._size(name), loop_control.LINE_BYTES)
         ]
 
     def asked(self, name: str, copies: int) -> int:
         """Return the prefetch distance of an input, in bytes, for iterations of `copies` steps; 0 without prefetch."""
-        return prefetch.distance(self.isa.table.cpu[self.kernel.order], self.kernel, copies * self._size(name))
+        return loop_control.prefetch_distance(
+            self.isa.table.cpu[self.kernel.order], self.kernel, copies * self._size(name)
+        )
 
     def _size(self, name: str) -> int:
         """Return the bytes from an input of a step to the same input of the next."""

@@ -17,7 +17,7 @@ from bitsynth.isa import lane, shifts
 from bitsynth.isa.bits import Bits, total, trunc
 from bitsynth.isa.functions import FUNCTIONS
 from bitsynth.kernel.elementwise.plain import PlainProgram
-from bitsynth.spec.elementwise import MOST_STRAIGHT, WORD_BITS, ElementInput
+from bitsynth.spec.elementwise import MAX_UNROLLED_LEVELS, WORD_BITS, ElementInput
 from bitsynth.spec.words import WordsSpec
 
 TURN = "turn"
@@ -67,7 +67,7 @@ def _shift(domain: CDomain, name: str) -> Any:
 
 def _turns(domain: CDomain, numbers: range) -> Iterator[Any]:
     """Yield the numbers; of many from 0 on, the variable that counts them, alone."""
-    if len(numbers) <= MOST_STRAIGHT or numbers.start or numbers.step != 1:
+    if len(numbers) <= MAX_UNROLLED_LEVELS or numbers.start or numbers.step != 1:
         yield from numbers
     else:
         domain.turns = len(numbers)

@@ -15,7 +15,7 @@ from bitsynth.emit.statements import Scope, braced, names_of_row
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.in_order import ahead, folds
+from bitsynth.kernel.in_order import folds, pipelining
 from bitsynth.kernel.order import all_accs, interleaved
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
 
@@ -38,7 +38,7 @@ class Programs:
         """Whether statements read a register of zeros."""
         return (
             self.flushes.row_terms
-            or not ahead.peels(self.kernel)
+            or not pipelining.peels(self.kernel)
             or not all(n.first for p in self.kernel.passes for n in p.loops)
         )
 
@@ -52,7 +52,7 @@ class Programs:
             return self.flushes.folds.zeros(loop, scope)
         kinds = {acc.name: VecType.parse(acc.type) for acc in all_accs(self.kernel, loop)}
         scope.types |= kinds
-        if not begun and (not loop.first or not ahead.peels(self.kernel)):
+        if not begun and (not loop.first or not pipelining.peels(self.kernel)):
             load = self.kernel.memory.load
             return [scope.declare(name, kind, scope.zero(load, kind)) for name, kind in kinds.items()]
         by_type = groupby(kinds, lambda name: scope.ctype(kinds[name]))
@@ -60,7 +60,7 @@ class Programs:
 
     def first(self, loop: Pass, scope: Scope) -> list[str]:
         """Return the first run of the step, if it sets accumulators; pipelined loops set them in an iteration."""
-        if not loop.step.first or not ahead.peels(self.kernel):
+        if not loop.step.first or not pipelining.peels(self.kernel):
             return []
         run = loop.step.first_run
         return (

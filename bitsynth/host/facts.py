@@ -113,8 +113,8 @@ class Facts:
         state = f"throttling: {self.throttled}" if self.throttled else ""
         word = f"{self.bits}-bit {self.machine}" if self.bits else self.machine
         cores = f"{self.cores} cores" if self.cores else ""
-        said = (self.board, self.processor, cores, word, self.kernel, clock, governor, state, self.temperature)
-        return ", ".join(x for x in said if x)
+        facts = (self.board, self.processor, cores, word, self.kernel, clock, governor, state, self.temperature)
+        return ", ".join(x for x in facts if x)
 
 
 @cache

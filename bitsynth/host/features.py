@@ -66,7 +66,7 @@ def _linux_features() -> frozenset[str]:
     """The features the kernel lists for every core, but of those it also tells a process itself what it tells."""
     table = architecture.known().get(arch())
     hwcap = table.hwcap if table else {}
-    return _listed("Features") - hwcap.keys() | _told(hwcap) if hwcap else _listed("flags")
+    return _listed("Features") - hwcap.keys() | _of_aux_vector(hwcap) if hwcap else _listed("flags")
 
 
 def _listed(key: str) -> frozenset[str]:
@@ -79,7 +79,7 @@ def _listed(key: str) -> frozenset[str]:
     return frozenset.intersection(*sets) if sets else frozenset()
 
 
-def _told(hwcap: Mapping[str, int]) -> frozenset[str]:
+def _of_aux_vector(hwcap: Mapping[str, int]) -> frozenset[str]:
     """The features whose bits AT_HWCAP has: under emulators of programs /proc/cpuinfo may be another processor's."""
     import ctypes
 
@@ -92,10 +92,10 @@ def _told(hwcap: Mapping[str, int]) -> frozenset[str]:
 def _darwin_features() -> frozenset[str]:
     keys = ["machdep.cpu.features", "machdep.cpu.leaf7_features", "hw.optional"]
     with Child(["sysctl", *keys]) as child:  # It fails if one is unknown, and says the others.
-        said = child.output(_SECONDS)[0].decode()
+        output = child.output(_SECONDS)[0].decode()
     table = architecture.known().get(arch())
     found = set(table.darwin_features if table else [])
-    for line in said.lower().splitlines():
+    for line in output.lower().splitlines():
         key, _, value = line.partition(":")
         if key.startswith("machdep"):
             found |= set(value.replace(".", "_").split())

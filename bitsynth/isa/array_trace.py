@@ -1,4 +1,4 @@
-"""Concrete execution of instruction forms, all lanes of a register at once: arrays (lanes, inputs).
+"""Executes instruction forms on numbers, all lanes of a register at once: arrays (lanes, inputs).
 
 An expression that uses the number of its lane only to pick lanes and bits takes all numbers together; others go lane
 by lane.
@@ -32,7 +32,7 @@ class ArrayRegister(Register):
     lanes: Any
 
     def viewed_as(self, domain: Any, want: VecType) -> Register:
-        """The same bits as lanes of type `want`; SpecError if the sizes differ."""
+        """Return the same bits as lanes of type `want`; SpecError if the sizes differ."""
         have = self.type.bits
         if want.total_bits != self.type.total_bits or have == want.bits:
             return super().viewed_as(domain, want)
@@ -47,12 +47,12 @@ class ArrayTrace(Trace):
     """A trace of `ArrayRegister`s."""
 
     def register(self, kind: VecType, lanes: Any) -> Register:
-        """A register of rows, which broadcast."""
+        """Return a register of rows, which broadcast."""
         rows = np.asarray(lanes, np.uint64)
         return ArrayRegister(kind, rows if rows.ndim == 2 else rows[:, None])
 
     def lanes_of(self, instr: Instr, operands: Sequence[Any], imm: int) -> Any:
-        """The output lanes of an instruction."""
+        """Return the output lanes of an instruction."""
         if not _takes_arrays(instr):
             rows = np.broadcast_arrays(*instr(self.domain, [list(x) for x in operands], imm))
             return np.stack(rows) if np.ndim(rows[0]) else np.array(rows)[:, None]
@@ -63,7 +63,7 @@ class ArrayTrace(Trace):
 
 @cache
 def _numbers(lanes: int) -> NDArray[np.intp]:
-    """The numbers of lanes."""
+    """Return the numbers of lanes."""
     return np.arange(lanes)
 
 

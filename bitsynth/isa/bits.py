@@ -16,7 +16,7 @@ from bitsynth.isa.domains.domain import Domain
 
 MAX_WIDTH = 64
 """No intermediate value of a lane expression is wider."""
-_MOST_INDICES = 4096
+_MAX_INDICES = 4096
 
 
 @dataclass(eq=False, slots=True)
@@ -99,7 +99,7 @@ def sext(x: Bits, to: int) -> Bits:
 
 
 def trunc(x: Bits, to: int) -> Bits:
-    """The low `to` bits of `x`."""
+    """Return the low `to` bits of `x`."""
     if not 0 < to <= x.w:
         raise TypeError(f"{x.w} bits have no low {to}")
     return Bits(x.d, to, x.d.trunc(x.v, x.w, to))
@@ -141,7 +141,7 @@ def bit(cond: Cond) -> Bits:
 
 
 def join(parts: Iterable[Bits]) -> Bits:
-    """The bits of `parts`, of one width each, lowest first."""
+    """Return the bits of `parts`, of one width each, lowest first."""
     first, *rest = parts
     found = [first.v, *(first.lift(x).v for x in rest)]
     width = first.w * len(found)
@@ -156,12 +156,12 @@ def absdiff(a: Bits, b: Bits) -> Bits:
 
 
 def popcount(x: Bits) -> Bits:
-    """The number of set bits, as wide as `x`."""
+    """Return the number of set bits, as wide as `x`."""
     return Bits(x.d, x.w, x.d.popcount(x.v, x.w))
 
 
 def total(xs: Iterable[Bits]) -> Bits:
-    """The sum of one or more values."""
+    """Return the sum of one or more values."""
     first, *rest = xs
     for x in rest:
         first = first + x
@@ -169,12 +169,12 @@ def total(xs: Iterable[Bits]) -> Bits:
 
 
 def smin(a: Bits, b: Bits | int) -> Bits:
-    """The lesser of signed numbers."""
+    """Return the lesser of signed numbers."""
     return ite(slt(a, b), a, b)
 
 
 def smax(a: Bits, b: Bits | int) -> Bits:
-    """The greater of signed numbers."""
+    """Return the greater of signed numbers."""
     return ite(slt(a, b), b, a)
 
 
@@ -202,13 +202,13 @@ def lookup(table: Iterable[Bits], index: Bits) -> Bits:
 
 
 def concat(a: tuple[Bits, ...], b: tuple[Bits, ...]) -> tuple[Bits, ...]:
-    """The lanes of `a`, then those of `b`."""
+    """Return the lanes of `a`, then those of `b`."""
     return a + b
 
 
 def indices(*ends: int) -> range:
     """Python's `range`, no longer than a register could be."""
     out = range(*ends)
-    if len(out) > _MOST_INDICES:
+    if len(out) > _MAX_INDICES:
         raise ValueError(f"a range of {len(out)} indices")
     return out

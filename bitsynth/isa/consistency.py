@@ -1,4 +1,4 @@
-"""What the declaration of an instruction set must keep, beyond the types of its tables."""
+"""Checks the declaration of an instruction set, beyond the types of its tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VECTOR_BITS = (64, 128, 256, 512)
 
 
 def check_isa(path: Path, table: IsaTable) -> None:
-    """SpecError for a fact of an `[isa]` table that cannot be."""
+    """Raise SpecError for a fact of an `[isa]` table that cannot be."""
     if table.name != path.parent.name:
         raise SpecError(f"{path}: name is {table.name!r}, the folder is {path.parent.name!r}")
     if table.arch not in architecture.known():
@@ -54,7 +54,7 @@ def _check_features(path: Path, table: IsaTable) -> None:
 
 
 def check_high_forms(folder: Path, instrs: Mapping[str, Instr]) -> None:
-    """SpecError for a form with `high` without the form of that table with the same types."""
+    """Raise SpecError for a form with `high` without the form of that table with the same types."""
     for low in instrs.values():
         high = instrs.get(f"{low.high}.{low.name.rpartition('.')[2]}")
         if low.high and (high is None or (high.operands, high.out) != (low.operands, low.out)):
@@ -62,7 +62,7 @@ def check_high_forms(folder: Path, instrs: Mapping[str, Instr]) -> None:
 
 
 def named_once(path: Path, what: str, names: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of `known` that `names` has; SpecError for one that is not known, or named twice."""
+    """Return the entries of `known` that `names` has; SpecError for one that is not known, or named twice."""
     if unknown := [n for n in names if n not in known]:
         raise SpecError(f"{path}: unknown {what} {unknown[0]!r}; known: {', '.join(known)}")
     if len(set(names)) < len(names):

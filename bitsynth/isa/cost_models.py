@@ -13,13 +13,13 @@ COUNTS = ("ops", "length")
 
 
 def names(isa: Isa) -> list[str]:
-    """The names of the cost models of `isa`, as `--cost` takes them."""
+    """Return the names of the cost models of `isa`, as `--cost` takes them."""
     return [*COUNTS, *isa.table.cpu]
 
 
 @lru_cache
 def metric(isa_name: str, model: str) -> Metric:
-    """The cost of one instruction under `model`: 1, or cycles of throughput on a CPU."""
+    """Return the cost of one instruction under `model`: 1, or cycles of throughput on a CPU."""
     isa = load(isa_name)
     if model not in names(isa):
         raise SpecError(f"unknown cost model {model!r}; {isa_name} knows {', '.join(names(isa))}")

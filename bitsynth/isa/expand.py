@@ -1,4 +1,4 @@
-"""Expansion of an `[instr.NAME]` table into its forms, checked against the `[isa]` table.
+"""Expands an `[instr.NAME]` table into its forms, checked against the `[isa]` table.
 
 `forms` of the table lists the values of its type and number variables, so that one table
 covers every lane width it exists in; form `k` is named NAME.<first variable>.
@@ -25,7 +25,7 @@ _RESERVED = {"i", "to", *FUNCTIONS, *keyword.kwlist}
 
 
 def forms(where: str, isa: IsaTable, settings: Mapping[str, str], name: str, entry: InstrTable) -> list[Instr]:
-    """The forms of the table NAME, read from `where` (a file); SpecError names `where` and what is wrong.
+    """Return the forms of the table NAME, read from `where` (a file); SpecError names `where` and what is wrong.
 
     `settings` are those of the table.
     """
@@ -45,7 +45,7 @@ def forms(where: str, isa: IsaTable, settings: Mapping[str, str], name: str, ent
 
 
 def _mnemonics(where: str, entry: InstrTable, count: int) -> list[tuple[str, ...]]:
-    """The mnemonics that each of `count` forms may compile to."""
+    """Return the mnemonics that each of `count` forms may compile to."""
     given = [entry.mnemonic] * count if isinstance(entry.mnemonic, str) else entry.mnemonic
     if len(given) != count:
         raise SpecError(f"{where}: mnemonic: want one for all forms or a list of {count}, one a form; got {len(given)}")
@@ -180,7 +180,7 @@ def _imm(where: str, entry: InstrTable, numbers: Mapping[str, int]) -> tuple[str
 
 
 def vector_type(where: str, text: str) -> VecType:
-    """The type that `text` spells; SpecError names `where` if it does not spell one."""
+    """Return the type that `text` spells; SpecError names `where` if it does not spell one."""
     try:
         return VecType.parse(text)
     except SpecError as error:
@@ -193,7 +193,7 @@ def settings(isa: IsaTable) -> dict[str, str]:
 
 
 def _setting(isa: IsaTable, feature: str) -> str:
-    """The facts of `isa.toml` that the C of a form depends on, with the probe of the features it needs, as one text."""
+    """Return the facts of `isa.toml` that the C of a form depends on, with the probe of its features, as text."""
     features = [isa.features[feature]] if feature else []
     flags = [*isa.cc_flags, *(flag for f in features for flag in f.cc_flags)]
     needed = [*isa.host_features, *(name for f in features for name in f.host)]

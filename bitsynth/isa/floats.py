@@ -21,13 +21,16 @@ def _floats(*xs: Bits) -> None:
 
 
 def float_of(x: Bits) -> Bits:
-    """The float32 nearest to the signed 32-bit `x`."""
+    """Return the float32 nearest to the signed 32-bit `x`."""
     _floats(x)
     return Bits(x.d, WIDTH, x.d.float_of(x.v))
 
 
 def nearest(x: Bits) -> Bits:
-    """The signed 32-bit number nearest to the float32 `x`, ties to even, saturated; 0 for what is not a number."""
+    """Return the signed 32-bit number nearest to the float32 `x`, ties to even, saturated.
+
+    0 for what is not a number.
+    """
     _floats(x)
     return Bits(x.d, WIDTH, x.d.nearest(x.v))
 
@@ -58,12 +61,12 @@ def flt(a: Bits, b: Bits | int) -> Cond:
 
 
 def fmin(a: Bits, b: Bits) -> Bits:
-    """The lesser, -0 below 0; not a number if one is not."""
+    """Return the lesser, -0 below 0; not a number if one is not."""
     return _unless_nan(a, b, ite(flt(a, b), a, ite(flt(b, a), b, a | b)))
 
 
 def fmax(a: Bits, b: Bits) -> Bits:
-    """The greater, 0 above -0; not a number if one is not."""
+    """Return the greater, 0 above -0; not a number if one is not."""
     return _unless_nan(a, b, ite(flt(a, b), b, ite(flt(b, a), a, a & b)))
 
 

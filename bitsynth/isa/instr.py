@@ -133,14 +133,14 @@ class Instr:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def __call__(self, domain: Domain, args: Sequence[Sequence[Any]], imm: int = 0) -> list[Any]:
-        """The output lanes for `args`, one sequence of lane payloads an operand."""
+        """Return the output lanes for `args`, one sequence of lane payloads an operand."""
         values: list[Any] = [
             tuple(Bits(domain, o.type.bits, v) for v in given) for o, given in zip(self.operands, args, strict=True)
         ]
         return [self._payload(x) for x in self._evaluated(self._lanes, values, imm)]
 
     def lane_at(self, operands: Sequence[Any], imm: int, i: Any) -> Any:
-        """The payload of output lane `i`, a number or what `operands`, whose lanes are bits, take for one."""
+        """Return the payload of output lane `i`, a number or what `operands`, whose lanes are bits, take for one."""
         return self._payload(self._evaluated(self._lane, operands, imm, i))
 
     def _evaluated(self, function: Callable[..., Any], operands: Sequence[Any], imm: int, *at: Any) -> Any:
@@ -155,7 +155,7 @@ class Instr:
         return x.v if x.w == self.out.bits else trunc(x, self.out.bits).v
 
     def render(self, args: Sequence[str], imm: int = 0, to: str = "") -> str:
-        """The C expression for operands `args` and immediate `imm`; a store writes to the pointer `to`."""
+        """Return the C expression for operands `args` and immediate `imm`; a store writes to the pointer `to`."""
         holes: dict[str, object] = dict(zip((o.name for o in self.operands), args, strict=True))
         if self.store:
             holes["to"] = to

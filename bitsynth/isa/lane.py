@@ -33,7 +33,7 @@ Evaluate = Callable[..., list[Any]]
 
 
 def parse(where: str, text: str, names: Collection[str]) -> ast.Expression:
-    """The checked syntax tree of `text`, which may use `names`; SpecError names `where` and the offence."""
+    """Return the checked syntax tree of `text`, which may use `names`; SpecError names `where` and the offence."""
     tree = _syntax(where, text)
     nodes = list(ast.walk(tree))
     bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
@@ -93,7 +93,7 @@ def truth_table(tree: ast.Expression, operands: Sequence[str], numbers: Mapping[
 
 
 def compile_lanes(tree: ast.Expression, lanes: int, parameters: list[str]) -> Evaluate:
-    """A function of `parameters` that returns all `lanes` output lanes."""
+    """Return a function of `parameters` that returns all `lanes` output lanes."""
     comprehension = ast.ListComp(
         elt=tree.body,
         generators=[
@@ -111,7 +111,7 @@ def compile_lanes(tree: ast.Expression, lanes: int, parameters: list[str]) -> Ev
 def compile_lane(
     tree: ast.Expression, parameters: list[str], functions: Mapping[str, Any] = FUNCTIONS
 ) -> Callable[..., Any]:
-    """A function of `parameters` and `i` that returns lane `i`; it may call `functions`."""
+    """Return a function of `parameters` and `i` that returns lane `i`; it may call `functions`."""
     return _function(tree.body, [*parameters, "i"], functions)
 
 

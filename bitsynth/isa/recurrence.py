@@ -1,7 +1,8 @@
-"""The scoreboard on blocks of instructions that run again and again: what a block does to a processor is kept.
+"""Runs the scoreboard on blocks of instructions that repeat, with a memo of what a block does to a processor.
 
-A processor's state, seen from the cycle it is in, recurs: a block that meets one that it met before takes as long, and
-leaves the same one. So cycles are exactly those of `scoreboard` on all instructions in a row.
+Relative to the current cycle, the state of a processor recurs. A block that meets a state again takes as many cycles as
+before and leaves the same state, so it need not run again. The result is exactly that of `scoreboard.py` on all
+instructions in a row.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ Block = Sequence[Issued]
 
 
 def cycles(rules: IssueTable, blocks: Iterable[Block]) -> int:
-    """The cycles from the start of the first instruction to that of one behind the last, all results there."""
+    """Return the cycles from the start of the first instruction to that of one behind the last, all results there."""
     now, core = run(rules, blocks)
     return now + core.done
 
 
 def run(rules: IssueTable, blocks: Iterable[Block]) -> tuple[int, InOrder | OutOfOrder]:
-    """The cycle in which the last instruction starts (in order) or comes, and the processor then, seen from it."""
+    """Return the cycle in which the last instruction starts (in order) or enters, and the processor then."""
     core = processor(rules)
     states, numbers = [core], {core.settle()[1]: 0}
-    known: dict[tuple[int, int], tuple[int, int]] = {}
+    memo: dict[tuple[int, int], tuple[int, int]] = {}
     kept = dict[int, Block]()
     now = state = 0
     for block in blocks:
         step = state, id(kept.setdefault(id(block), block))
-        if step not in known:
+        if step not in memo:
             after = deepcopy(states[state], {id(rules): rules})
             for x in block:
                 after.issue(x)
@@ -39,7 +40,7 @@ def run(rules: IssueTable, blocks: Iterable[Block]) -> tuple[int, InOrder | OutO
             number = numbers.setdefault(key, len(states))
             if number == len(states):
                 states.append(after)
-            known[step] = number, elapsed
-        state, elapsed = known[step]
+            memo[step] = number, elapsed
+        state, elapsed = memo[step]
         now += elapsed
     return now, states[state]

@@ -1,4 +1,4 @@
-"""The scoreboard: cycles that instructions take on a processor, by its issue rules.
+"""The scoreboard: computes the cycles that instructions take on a processor, by its issue rules.
 
 In order, as on Cortex-A53, an instruction starts when its operands are there, its pipe is free and all before it have
 started. Out of order it waits for its operands and a slot of a pipe alone, in a window of instructions in flight.
@@ -36,20 +36,20 @@ class Issued:
 def of_kind(
     rules: IssueTable, kind: str, reads: Iterable[str] = (), writes: Iterable[str] = (), merged: str = ""
 ) -> Issued:
-    """An instruction of one of the rules' kinds."""
+    """Return an instruction of one of the rules' kinds."""
     table = rules.kinds[kind]
     return Issued(tuple(reads), tuple(writes), table.lat, tuple(table.takes.items()), table.alone, merged=merged)
 
 
 def arithmetic(isa: Isa, cpu: str, op: str, reads: Sequence[str], write: str) -> Issued:
-    """The vector instruction form `op`, as its cost says."""
+    """Return the vector instruction form `op`, as its cost says."""
     latency, takes, sums = _costs(isa, cpu, op)
     return Issued(tuple(reads), (write,), latency, takes, forwarded=next(iter(reads[sums]), ""))
 
 
 @lru_cache(maxsize=1 << 12)
 def _costs(isa: Isa, cpu: str, op: str) -> tuple[int, tuple[tuple[str, int], ...], slice]:
-    """Cycles and slots of pipes that a form takes, and the place of an accumulator among its operands, if any."""
+    """Return the latency and the slots of pipes of a form, and the place of its accumulator operand, if any."""
     instr, rules = isa[op], isa.rules(cpu)
     cost = instr.cost[cpu]
     pipes = len(rules.ports[ANY_PORT]) if cost.port == ANY_PORT else 1
@@ -61,7 +61,7 @@ def _costs(isa: Isa, cpu: str, op: str) -> tuple[int, tuple[tuple[str, int], ...
 
 
 def cycles(rules: IssueTable, program: Iterable[Issued]) -> int:
-    """The cycles from the start of the first instruction to that of one behind the last, all results there."""
+    """Return the cycles from the start of the first instruction to that of one behind the last, all results there."""
     core = processor(rules)
     for x in program:
         core.issue(x)
@@ -69,12 +69,12 @@ def cycles(rules: IssueTable, program: Iterable[Issued]) -> int:
 
 
 def processor(rules: IssueTable) -> InOrder | OutOfOrder:
-    """A processor of these rules that has done nothing yet."""
+    """Return a processor of these rules that has done nothing yet."""
     return InOrder(rules) if rules.in_order else OutOfOrder(rules)
 
 
 def busy(rules: IssueTable, program: Iterable[Issued]) -> dict[str, float]:
-    """The cycles that each class of pipes, and issue itself, is busy with instructions: no order takes fewer."""
+    """Return the cycles that each class of pipes, and issue itself, is busy with instructions: no order takes fewer."""
     slots: dict[frozenset[str], int] = defaultdict(int)
     started = 0
     for x in program:
@@ -88,7 +88,7 @@ def busy(rules: IssueTable, program: Iterable[Issued]) -> dict[str, float]:
 
 
 def _lasts(rules: IssueTable, x: Issued) -> int:
-    """The cycles for which an instruction takes pipes, as many at once as it can."""
+    """Return the cycles for which an instruction takes pipes, as many at once as it can."""
     return max((-(-count // len(rules.ports[port])) for port, count in x.takes), default=1)
 
 
@@ -118,7 +118,7 @@ class InOrder:
         return all(self.free[pipe] <= at for pipe in self.rules.ports[port])
 
     def start(self, x: Issued) -> int:
-        """The cycle in which `x` would start."""
+        """Return the cycle in which `x` would start."""
         at, free, ports, ready = self.now, self.free, self.rules.ports, self.ready
         for register in x.reads:
             there = ready.get(register, 0)
@@ -186,7 +186,7 @@ class OutOfOrder:
         return self.left[-1] if self.left else 0
 
     def issue(self, x: Issued) -> None:
-        """Have `x` come, and start as soon as it can."""
+        """Let `x` enter the window, and start as soon as it can."""
         enter = max(
             self.entered[0] + 1 if len(self.entered) == self.rules.width else 0,
             self.left[0] if len(self.left) == self.rules.window else 0,
@@ -217,7 +217,7 @@ class OutOfOrder:
 
 
 def _slot(used: Mapping[str, set[int]], pipes: Sequence[str], at: int) -> int:
-    """The first cycle from `at` on with a free slot in one of `pipes`, which is taken."""
+    """Return the first cycle from `at` on with a free slot in one of `pipes`, which is taken."""
     while True:
         for pipe in pipes:
             if at not in used[pipe]:

@@ -25,7 +25,7 @@ class Step(msgspec.Struct, frozen=True, cache_hash=True):
 
     @staticmethod
     def parse(line: str) -> Step:
-        """The step that `line` spells; SpecError if it does not spell one."""
+        """Return the step that `line` spells; SpecError if it does not spell one."""
         return _parsed(line)
 
 
@@ -40,7 +40,7 @@ def _parsed(line: str) -> Step:
 
 @lru_cache(maxsize=1 << 12)
 def steps_of(program: tuple[str, ...]) -> tuple[Step, ...]:
-    """The steps of a program; SpecError for a line that does not spell one."""
+    """Return the steps of a program; SpecError for text that does not spell one."""
     return tuple(map(Step.parse, program))
 
 

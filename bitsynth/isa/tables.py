@@ -62,7 +62,7 @@ class FeatureTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KindTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Instructions but arithmetic of vectors: cycles of latency, slots by port; `alone`, nothing starts beside."""
+    """Instructions but vector arithmetic: cycles of latency, slots by port; `alone`: nothing is issued with it."""
 
     lat: int
     takes: dict[str, int]
@@ -70,7 +70,7 @@ class KindTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class IssueTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The issue rules of a processor: `width` instructions a cycle, in order or from a `window` of so many.
+    """The issue rules of a processor: `width` instructions a cycle, in order, or from a `window` in flight.
 
     `ports` are the pipes that each class of ports means, `kinds` the instructions that are no arithmetic of
     vectors, `others` arithmetic that no table has, by mnemonic.
@@ -94,13 +94,13 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A processor: how many vector instructions it can start a cycle, at most.
 
     If no operand is wider than half a register, `half_width_speedup` times as many start; stores are as many as ever.
-    `overlap` is the share of other port classes' cycles that pass beside those of the busiest one. With `loads_block`,
-    nothing starts beside a load of a whole register. `features` are the feature sets it has; all if unsaid.
+    `overlap` is the share of other port classes' cycles that overlap with those of the busiest one. With `loads_block`,
+    nothing is issued with a load of a whole register. `features` are the feature sets it has; all if none are given.
     `near_bytes` stay in its first cache from one tile of a layer to the next, `outer_bytes` in its second, from which
-    it reads `far_bytes_per_cycle`; a tile takes `call_cycles` beside its sums. The defaults of these four are Zen 5's,
-    measured. Kernels in its order ask for lines `prefetch_turns` of a step's loop before they read them. Packing and
-    pointers take `slower` times as long as on Zen 5, by `vector_per_cycle` if unsaid. `issue` are its issue rules, for
-    processors that are predicted.
+    it reads `far_bytes_per_cycle`; a tile takes `call_cycles` besides its sums. The defaults of these four are Zen 5's,
+    measured. Kernels in its order prefetch cache lines `prefetch_turns` iterations before they read them. Packing and
+    pointers take `slower` times as long as on Zen 5, by `vector_per_cycle` if not given. `issue` are its issue rules,
+    for processors that are predicted.
     """
 
     doc: str

@@ -53,7 +53,7 @@ def is_tested(instr: Instr) -> bool:
 
 
 def require_tested(instrs: Iterable[Instr]) -> None:
-    """SpecError, naming the untested forms, unless all of `instrs` are tested."""
+    """Raise SpecError, naming the untested forms, unless all of `instrs` are tested."""
     unknown = [i for i in instrs if not is_tested(i)]
     if unknown:
         named = ", ".join(sorted({i.name for i in unknown})[:5])

@@ -16,12 +16,12 @@ _Table = TypeVar("_Table")
 
 
 def decoded(path: Path, kind: type[_Table]) -> _Table:
-    """The file `path` as a `kind`."""
+    """Return the file `path` as a `kind`."""
     return converted(path, read(path), kind)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The tables of the file `path`, as they stand there."""
+    """Return the tables of the file `path`, as they stand there."""
     try:
         return tomllib.loads(read_file(path).decode())
     except FileNotFoundError:

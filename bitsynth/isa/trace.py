@@ -1,4 +1,4 @@
-"""Execution of instruction forms over registers of one domain, with a record of the program that was run."""
+"""Executes instruction forms on registers of one domain, and records the program that was run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Register:
     lanes: tuple[Any, ...]
 
     def viewed_as(self, domain: Domain, want: VecType) -> Register:
-        """The same bits as lanes of type `want`; SpecError if the sizes differ."""
+        """Return the same bits as lanes of type `want`; SpecError if the sizes differ."""
         if want.total_bits != self.type.total_bits:
             raise SpecError(f"a {self.type} register where a {want} is wanted")
         have = self.type.bits
@@ -37,15 +37,15 @@ class Register:
 ConstantPool = dict[tuple[VecType, tuple[int, ...]], Constant]
 """Constant registers by type and lanes."""
 
-Known = dict[tuple[object, ...], tuple[Register, tuple[Register, ...]]]
-"""What forms made of registers, by name, immediate and the `id` of each; and these, which are so kept."""
+TraceMemo = dict[tuple[object, ...], tuple[Register, tuple[Register, ...]]]
+"""Results of forms, by name, immediate and the `id` of each operand; with the operands, so that ids stay unique."""
 
 
 @dataclass
 class Trace:
     """Named registers; `apply` runs one instruction and records the step.
 
-    Traces with the same `known` look up what one of them has run on the same registers.
+    Traces with the same `memo` share the results of forms on the same registers.
     """
 
     isa: Isa
@@ -54,18 +54,18 @@ class Trace:
     steps: list[Step] = field(default_factory=list)
     constants: ConstantPool = field(default_factory=dict)
     first: int = 0
-    known: Known | None = None
+    memo: TraceMemo | None = None
 
     def register(self, kind: VecType, lanes: Sequence[Any]) -> Register:
-        """A register of `lanes`."""
+        """Return a register of `lanes`."""
         return Register(kind, tuple(lanes))
 
     def lanes_of(self, instr: Instr, operands: Sequence[Sequence[Any]], imm: int) -> Sequence[Any]:
-        """The lanes that an instruction makes of those of its operands."""
+        """Return the lanes that an instruction makes of those of its operands."""
         return instr(self.domain, operands, imm)
 
     def constant(self, kind: VecType, lanes: Sequence[int]) -> str:
-        """The name of the constant register that holds `lanes`; equal constants share one."""
+        """Return the name of the constant register that holds `lanes`; equal constants share one."""
         key = (kind, tuple(lanes))
         if key not in self.constants:
             self.constants[key] = Constant(f"k{len(self.constants)}", str(kind), tuple(lanes))
@@ -84,7 +84,7 @@ class Trace:
             self.bind(c.name, self.register(kind, [self.domain.const(v, kind.bits) for v in c.lanes]))
 
     def fresh(self) -> str:
-        """A name for the next value."""
+        """Return a name for the next value."""
         return f"t{self.first + len(self.steps)}"
 
     def apply(self, op: str, args: Sequence[str], imm: int = 0, dst: str | None = None) -> str:
@@ -107,11 +107,11 @@ class Trace:
 
     def _made(self, step: Step, instr: Instr, given: tuple[Register, ...]) -> Register:
         key = (step.op, step.imm, *map(id, given))
-        if self.known and key in self.known:
-            return self.known[key][0]
+        if self.memo and key in self.memo:
+            return self.memo[key][0]
         operands = zip(given, instr.operands, strict=True)
         lanes = [register.viewed_as(self.domain, operand.type).lanes for register, operand in operands]
         made = self.register(instr.out, self.lanes_of(instr, lanes, step.imm))
-        if self.known is not None:
-            self.known[key] = made, given
+        if self.memo is not None:
+            self.memo[key] = made, given
         return made

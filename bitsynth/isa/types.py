@@ -24,7 +24,7 @@ class VecType:
 
     @staticmethod
     def parse(text: str) -> VecType:
-        """The type that `text` spells, such as `u8x16`; SpecError if it does not spell one."""
+        """Return the type that `text` spells, such as `u8x16`; SpecError if it does not spell one."""
         return _parsed(text)
 
     @property
@@ -55,7 +55,7 @@ class VecType:
         return f"{self.short}x{self.lanes}"
 
     def __format__(self, spec: str) -> str:
-        """The spelling in C templates: `{T}` is the lane type, `{T:v}` the vector type, `{T:c}` the C scalar."""
+        """Return the spelling in C templates: `{T}` is the lane type, `{T:v}` the vector type, `{T:c}` the C scalar."""
         scalar = f"{'' if self.sign == 's' else 'u'}int{self.bits}_t"
         try:
             return {"": self.short, "v": str(self), "c": scalar}[spec]

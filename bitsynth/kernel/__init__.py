@@ -1,1 +1,1 @@
-"""The kernel as a value: its program, the rules it keeps, its meaning on numbers, its name."""
+"""The kernel as a value: its programs, their rules, an interpreter, and its name."""

@@ -106,7 +106,7 @@ class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def isa_of(name: str) -> str:
-    """The instruction set in the name of a depthwise kernel; SpecError for anything that is no such name."""
+    """Return the instruction set in the name of a depthwise kernel; SpecError for anything that is no such name."""
     match = _NAME.fullmatch(name)
     if not match:
         raise SpecError(f"{name[:80]!r} is no depthwise kernel's name; one looks like bs_dw_a4_w4_s32_SET_32x2")
@@ -114,7 +114,7 @@ def isa_of(name: str) -> str:
 
 
 def forms_used(isa: Isa, program: DepthwiseProgram) -> set[str]:
-    """Every instruction form that the kernel's C text contains."""
+    """Return every instruction form that the kernel's C text contains."""
     memory = program.memory
     moving = {memory.load, memory.load_tile, memory.store_tile}
     constants = {constant_load(isa, VecType.parse(c.type)).name for x in program.flushes for c in x.constants}
@@ -123,12 +123,12 @@ def forms_used(isa: Isa, program: DepthwiseProgram) -> set[str]:
 
 
 def needs(isa: Isa, program: DepthwiseProgram) -> Requirements:
-    """The requirements of the kernel's forms on a processor and a compiler."""
+    """Return the requirements of the kernel's forms on a processor and a compiler."""
     return isa.requirements(sorted(forms_used(isa, program)))
 
 
 def check_shape(isa: Isa, program: DepthwiseProgram) -> None:
-    """SpecError unless sizes, names and inputs of the program are those of a depthwise kernel."""
+    """Raise SpecError unless sizes, names and inputs of the program are those of a depthwise kernel."""
     lanes = isa.word.lanes
     if not (1 <= program.act_bits <= 8 and 1 <= program.w_bits <= 8 and 1 <= program.taps <= MOST_TAPS):
         raise SpecError(f"malformed depthwise kernel: want 1 to 8 bits on both sides and 1 to {MOST_TAPS} taps")
@@ -170,7 +170,7 @@ def _whole(isa: Isa, acc: Acc) -> bool:
 
 
 def _check_names(program: DepthwiseProgram) -> None:
-    """SpecError unless inputs have the names they must have, no value is defined twice, and all are used."""
+    """Raise SpecError unless inputs have the names they must have, no value is defined twice, and all are used."""
     inputs = [f"a{j}" for j in range(program.taps)] + [f"w{j}" for j in range(len(program.weights))]
     accs = [a.name for a in program.accs]
     _check_values("step", inputs, [], program.steps, [a.next for a in program.accs])

@@ -1,4 +1,4 @@
-"""A kernel's inputs, loops and lane expressions in words, for `show` and for comments in C."""
+"""Describes a kernel's inputs, loops and lane expressions in words, for `show` and for comments in C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bitsynth.kernel.program import Kernel, Pass
 
 
 def plane_text(table: int, bits: int) -> str:
-    """The codes that set a plane: `bit 1`, `bit 0 ^ bit 1`, or the codes themselves."""
+    """Return the codes that set a plane: `bit 1`, `bit 0 ^ bit 1`, or the codes themselves."""
     for size in range(1, bits + 1):
         for chosen in combinations(range(bits), size):
             if table == _parity(chosen, bits):
@@ -29,7 +29,7 @@ def _parity(chosen: tuple[int, ...], bits: int) -> int:
 
 
 def input_text(given: Input, bits: int, size: int, code_bytes: int = 1) -> str:
-    """The content of a row's or a column's input, and the positions of the step that its `size` bytes are of.
+    """Return the content of a row's or a column's input, and the positions of the step that its `size` bytes are of.
 
     A code takes `code_bytes` of them.
     """
@@ -45,7 +45,7 @@ def input_text(given: Input, bits: int, size: int, code_bytes: int = 1) -> str:
 
 
 def _places(places: list[range], each: str) -> str:
-    """The positions of each byte, or so many; of many, the first two and the last."""
+    """Describe the positions of each byte; of many, the first two and the last."""
     shown = [f"{p[0]}" if len(p) == 1 else _ends(p) for p in places]
     if len(set(shown)) == 1:
         return _range(places[0]) + (f" in every {each}" if len(shown) > 1 else "")
@@ -63,7 +63,7 @@ def _ends(places: range) -> str:
 
 
 def lane_text(instr: Instr, step: Step) -> str:
-    """The expression that lane i of `step` becomes, in the registers the step names."""
+    """Return the expression that lane i of `step` becomes, in the registers the step names."""
     renamed: dict[str, str | int] = dict(zip((o.name for o in instr.operands), step.args, strict=True))
     renamed |= instr.names
     if instr.imm:
@@ -84,16 +84,16 @@ class _Renamed(ast.NodeTransformer):
 
 
 def step_title(kernel: Kernel) -> str:
-    """The heading of the innermost program of a pass."""
+    """Return the heading of the innermost program of a pass."""
     return f"step: {kernel.k_step} positions of K"
 
 
 def loop_title(loop: Pass, level: int) -> str:
-    """The heading of the program of loop `level`, above 0."""
+    """Return the heading of the program of loop `level`, above 0."""
     inside = f"loop {level - 1}" if level > 1 else "the step"
     return f"loop {level}: after at most {loop.loops[level - 1].trip_count:,} runs of {inside}"
 
 
 def flush_title(loop: Pass) -> str:
-    """The heading of what ends a pass."""
+    """Return the heading of what ends a pass."""
     return f"{'carry' if loop.carries else 'flush'}: every {loop.flush_every:,} steps"

@@ -1,4 +1,4 @@
-"""The instruction forms that a kernel's C contains, and what these require of compiler and processor."""
+"""Finds the instruction forms that a kernel's C contains, and what they require of compiler and processor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bitsynth.kernel.program import Kernel
 
 
 def constant_load(isa: Isa, kind: VecType) -> Instr:
-    """The form that loads a constant of type `kind`, or else of lanes as wide without signs, as it lies in memory."""
+    """Return the form that loads a constant of type `kind`, or of unsigned lanes as wide, as it lies in memory."""
     domain = LinearDomain(1)
     lanes = [variable(k, 0, 0) for k in range(kind.lanes)]
     for wanted in (kind, VecType("u", kind.bits, kind.lanes)):
@@ -23,7 +23,7 @@ def constant_load(isa: Isa, kind: VecType) -> Instr:
 
 
 def forms_used(isa: Isa, kernel: Kernel) -> set[str]:
-    """Every instruction form the kernel's C text will contain."""
+    """Return every instruction form the kernel's C text will contain."""
     memory, build = kernel.memory, kernel.build
     moving = {memory.load, memory.broadcast, memory.load_tile, memory.store_tile}
     row_terms = {memory.add_tile, memory.broadcast_tile} if kernel.has_row_terms else set()
@@ -35,5 +35,5 @@ def forms_used(isa: Isa, kernel: Kernel) -> set[str]:
 
 
 def needs(isa: Isa, *kernels: Kernel) -> Requirements:
-    """The requirements of the forms of all `kernels` on a processor and a compiler."""
+    """Return the requirements of the forms of all `kernels` on a processor and a compiler."""
     return isa.requirements(sorted(set().union(*(forms_used(isa, k) for k in kernels))))

@@ -1,4 +1,4 @@
-"""What a step reads of codes: planes of their bits, or tables of sums, and how these are made."""
+"""The inputs of a step: planes of bits of codes, or lookup tables of sums, and the programs that make tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Planes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return (some + 1 & ~some).bit_length() - 1
 
     def positions(self, byte: int) -> range:
-        """The positions of K `byte` holds, lowest bits first."""
+        """Return the positions of K `byte` holds, lowest bits first."""
         start = self.first + byte * self.stride
         return range(start, start + self.per_byte * self.apart, self.apart)
 

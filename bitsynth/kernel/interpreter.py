@@ -1,4 +1,4 @@
-"""Execution of a microkernel on concrete codes, step by step, as its C text does.
+"""Executes a microkernel on concrete codes, step by step, as its C text does.
 
 The machine's meaning of every instruction comes from the numpy domain; passes, flush
 periods, tile starts and padding follow `emit/microkernel.py`. Nothing is assumed
@@ -25,7 +25,7 @@ from bitsynth.kernel.wellformed import check_shape
 
 
 def product(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
-    """The sums the kernel computes for codes `rows` (R, K) and `columns` (K, C); SpecError if it is malformed.
+    """Return the sums the kernel computes for codes `rows` (R, K) and `columns` (K, C); SpecError if it is malformed.
 
     Rows are activations and columns weights, or the other way round if it is swapped.
     """
@@ -36,7 +36,7 @@ def product(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
 
 
 def wanted(kernel: Kernel, rows: Codes, columns: Codes) -> NDArray[np.int32]:
-    """The sums it should compute: act codes times the core product's weights, modulo 2**32."""
+    """Return the sums it should compute: act codes times the core product's weights, modulo 2**32."""
     weights = kernel.core.wgt
     left, right = rows.astype(np.int64), columns.astype(np.int64)
     if kernel.swapped:
@@ -58,7 +58,7 @@ class _Tiles:
     operands: Operands
 
     def sums(self) -> NDArray[np.int32]:
-        """The tile starts at its row's term plus its column's; every pass adds to it."""
+        """Return the tile starts at its row's term plus its column's; every pass adds to it."""
         rows, columns, kernel = len(self.operands.rows), len(self.operands.columns), self.machine.kernel
         (groups, _), together = self.operands.shape, kernel.together
         tile = self._start()
@@ -69,7 +69,7 @@ class _Tiles:
         return _int32(lanes.reshape(groups * together, -1)[:rows, :columns])
 
     def _start(self) -> list[Any]:
-        """The tile before the first pass."""
+        """Return the tile before the first pass."""
         kernel, (_, tiles) = self.machine.kernel, self.operands.shape
         g = np.zeros(tiles * kernel.columns, np.int64)
         g[: len(self.operands.columns)] = _terms(kernel.column_terms, kernel.cross_terms, self.operands.columns)
@@ -82,7 +82,7 @@ class _Tiles:
         return [x for part in parts for x in part]
 
     def _started(self, g: list[Any], h: NDArray[np.int64]) -> Sequence[Any]:
-        """The next register of the tile, in memory, before the first pass."""
+        """Return the next register of the tile, in memory, before the first pass."""
         machine, memory = self.machine, self.machine.kernel.memory
         trace = machine.trace({"start": machine.load(memory.load_tile, g, 32)})
         if machine.kernel.has_row_terms:
@@ -102,11 +102,11 @@ class _Tiles:
         return tile
 
     def _carried(self, loop: Pass, accs: Registers) -> Registers:
-        """The accumulators of the next pass as it starts."""
+        """Return the accumulators of the next pass as it starts."""
         return self.machine.after(loop.carried, self.machine.run(loop.flush_steps, accs))
 
     def _runs(self, nest: LoopNest, length: int) -> Iterator[Runs]:
-        """Blocks of `length` steps, as many at once as memory allows; the last may end early."""
+        """Yield blocks of `length` steps, as many at once as memory allows; the last may end early."""
         end = self.operands.steps
         starts = np.arange(0, end, min(length, max(1, end)), dtype=np.int64)
         whole = [int(s) for s in starts if s + length <= end]
@@ -130,5 +130,5 @@ def _terms(table: Sequence[int], cross: int, codes: Codes) -> NDArray[np.int64]:
 
 
 def _word32(x: NDArray[Any]) -> NDArray[np.uint64]:
-    """The low 32 bits."""
+    """Return the low 32 bits."""
     return x.astype(np.uint64) & np.uint64(0xFFFFFFFF)

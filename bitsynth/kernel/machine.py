@@ -1,4 +1,4 @@
-"""Registers and memory of a kernel that is executed: lanes are arrays, one element a product that is made at once."""
+"""Registers and memory for the interpreter: lanes are arrays, with an element for each product computed at once."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class ConcreteMachine:
         return load(self.kernel.isa)
 
     def trace(self, registers: Registers | None = None, constants: Sequence[Constant] | None = None) -> Trace:
-        """A trace with these registers and constants, by default the kernel's."""
+        """Return a trace with these registers and constants, by default the kernel's."""
         trace = Trace(self.isa, _DOMAIN)
         trace.bind_constants(self.kernel.constants if constants is None else constants)
         trace.registers.update(registers or {})
         return trace
 
     def run(self, program: Iterable[Step], registers: Registers) -> Trace:
-        """The trace of a program that starts from `registers`."""
+        """Return the trace of a program that starts from `registers`."""
         trace = self.trace(registers)
         for step in program:
             trace.run(step)
         return trace
 
     def load(self, op: str, memory: Sequence[Any], bits: int) -> Register:
-        """The register that `op` loads from `memory`, cells of `bits` bits; beyond its end are zeros."""
+        """Return the register that `op` loads from `memory`, cells of `bits` bits; beyond its end are zeros."""
         instr = self.isa[op]
         if not instr.is_load:
             raise SpecError(f"{op} loads nothing from memory")
@@ -57,7 +57,7 @@ class ConcreteMachine:
         return Register(instr.out, tuple(instr(_DOMAIN, [lanes.viewed_as(_DOMAIN, kind).lanes])))
 
     def store(self, op: str, register: Register, cells: VecType) -> tuple[Any, ...]:
-        """The cells that are in memory after a store."""
+        """Return the cells that are in memory after a store."""
         instr = self.isa[op]
         if not instr.store:
             raise SpecError(f"{instr.name} stores nothing to memory")
@@ -65,15 +65,15 @@ class ConcreteMachine:
         return Register(instr.out, tuple(lanes)).viewed_as(_DOMAIN, cells).lanes
 
     def zeros(self, loop: Loop, shape: tuple[int, ...]) -> dict[str, Register]:
-        """The loop's accumulators at zero."""
+        """Return the loop's accumulators at zero."""
         kinds = {acc.name: VecType.parse(acc.type) for acc in loop.accs}
         zero = np.zeros(shape, np.uint64)
         return {name: Register(kind, (zero,) * kind.lanes) for name, kind in kinds.items()}
 
     def after(self, loop: Loop, trace: Trace) -> dict[str, Register]:
-        """The loop's accumulators after a run of its program."""
+        """Return the loop's accumulators after a run of its program."""
         return {acc.name: self.accumulator(acc, acc.next, trace) for acc in loop.accs}
 
     def accumulator(self, acc: Acc, value: str, trace: Trace) -> Register:
-        """A value of the trace as the accumulator it becomes."""
+        """Return a value of the trace as the accumulator it becomes."""
         return trace.registers[value].viewed_as(_DOMAIN, VecType.parse(acc.type))

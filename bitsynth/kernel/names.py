@@ -36,18 +36,18 @@ class KernelName:
 
     @classmethod
     def of(cls, kernel: Kernel, spec: MatmulSpec) -> KernelName:
-        """The name of `kernel` used for `spec`."""
+        """Return the name of `kernel` used for `spec`."""
         order = "" if kernel.order in ORDERS else kernel.order
         return cls(spec, kernel.rows, kernel.columns, kernel.k_step, kernel.unroll, kernel.bit_axis, order)
 
     def form(self, kernel: Kernel) -> Kernel:
-        """The form of `kernel` that is called so."""
+        """Return the form of `kernel` that is called so."""
         order = self.order or kernel.order
         return replace(kernel, rows=self.rows, unroll=self.unroll, bit_axis=self.bit_axis, order=order)
 
     @classmethod
     def parse(cls, text: str) -> KernelName:
-        """The parts of the name `text`; SpecError for anything that is not exactly one."""
+        """Return the parts of the name `text`; SpecError for anything that is not exactly one."""
         match = _PATTERN.fullmatch(text)
         if not match:
             raise SpecError(f"{text[:80]!r} is no kernel name; one looks like bs_mm_a2u_w1b_s32_neon_4x8x64")
@@ -64,7 +64,7 @@ class KernelName:
         return f"bs_mm_{operands}_s32_{self.spec.isa}_{self.rows}x{self.columns}x{self.k_step}{form}"
 
     def describe(self) -> str:
-        """The name in words."""
+        """Return the name in words."""
         return (
             f"int32 product of {self.spec.act} activations and {self.spec.wgt} weights on {self.spec.isa}: "
             f"{self.rows} rows by {self.columns} columns, {self.k_step} positions of K a step"

@@ -1,4 +1,4 @@
-"""A pass's nest of loops, executed: what its accumulators are after runs of steps, many runs at once."""
+"""Executes a pass's nest of loops on numbers, many runs at once: the accumulators after runs of steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LoopNest:
     shape: tuple[int, int]
 
     def accumulate(self, level: int, runs: Runs, start: Registers | None = None) -> Registers:
-        """The accumulators of loop `level` after each of `runs`, from `start` or zero.
+        """Return the accumulators of loop `level` after each of `runs`, from `start` or zero.
 
         Runs of the loop inside start from zero, so those of all `runs` are done at once.
         """
@@ -46,11 +46,14 @@ class LoopNest:
         return accs
 
     def _steps_of_run(self, level: int) -> int:
-        """Steps in one run of loop `level`."""
+        """Return steps in one run of loop `level`."""
         return prod(x.trip_count for x in self.loop.loops[:level])
 
     def _inside(self, runs: Runs, inner: int) -> Iterator[Runs]:
-        """The runs of `inner` steps in all of `runs`, as many of one length as memory allows; the last are shorter."""
+        """Yield the runs of `inner` steps in all of `runs`, as many of one length as memory allows.
+
+        The last are shorter.
+        """
         for some in blocks(range(-(-runs.length // inner)), self.room(len(runs.starts))):
             lengths = [min(inner, runs.length - j * inner) for j in some]
             for length, times in groupby(lengths):
@@ -59,7 +62,7 @@ class LoopNest:
                 yield Runs((runs.starts + offsets[:, None]).reshape(-1), length)
 
     def room(self, runs: int) -> int:
-        """Steps that fit memory at once for so many runs."""
+        """Return how many steps fit memory at once for that many runs."""
         return max(1, CHUNK // (max(1, prod(self.shape)) * runs))
 
     def _innermost(self, loop: Loop, runs: Runs) -> Registers:
@@ -75,7 +78,7 @@ class LoopNest:
         return accs
 
     def _first(self, loop: Loop, runs: Runs) -> Registers:
-        """The accumulators after the first run, which has a program of its own."""
+        """Return the accumulators after the first run, which has a program of its own."""
         trace = self.machine.run(loop.first_steps, self.inputs.registers(runs, range(1)))
         shape, out = (len(runs.starts), *self.shape), {}
         for acc in loop.accs:
@@ -106,7 +109,7 @@ def nth(many: Registers, n: int | slice) -> Registers:
 
 
 def _parted(loop: Loop) -> tuple[list[Step], list[Step]]:
-    """The step's program: what no accumulator flows into, then the rest. Each value has one definition."""
+    """Return the step's program: what no accumulator flows into, then the rest. Each value has one definition."""
     late = {acc.name for acc in loop.accs}
     before, after = [], []
     for step in loop.steps:
@@ -119,5 +122,5 @@ def _parted(loop: Loop) -> tuple[list[Step], list[Step]]:
 
 
 def _at(x: Any, t: int) -> Any:
-    """The value of time `t`; constants have no axis of times."""
+    """Return the value of time `t`; constants have no axis of times."""
     return x[t] if np.ndim(x) == 4 else x

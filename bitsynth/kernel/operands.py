@@ -1,4 +1,4 @@
-"""The bytes that the steps of a kernel read, for many rows and tiles of columns at once."""
+"""Computes the bytes that the steps of a kernel read, for many rows and tiles of columns at once."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Operands:
         return -(-len(self.rows) // self.kernel.together), int(-(-len(self.columns) // self.kernel.columns))
 
     def inputs(self, loop: Pass) -> Inputs:
-        """The bytes one pass reads."""
+        """Return the bytes one pass reads."""
         return Inputs(self.machine, self._row_bytes(loop), self._column_bytes(loop))
 
     def _row_bytes(self, loop: Pass) -> list[Any]:
@@ -87,7 +87,7 @@ class Operands:
         return [np.moveaxis(sharing(x), 1, 0)[:, :, None] for x in made]
 
     def _row_input(self, x: Input, codes: Codes) -> Any:
-        """The bytes of one input of rows."""
+        """Return the bytes of one input of rows."""
         kernel = self.kernel
         if isinstance(x, Table):
             return self._table(x, codes)
@@ -127,5 +127,5 @@ def _cells(inputs: Sequence[Any]) -> list[Any]:
 
 
 def _span(x: Any, runs: Runs, times: range) -> Any:
-    """The bytes read in each of `times` of every run: (times, runs, ...)."""
+    """Return the bytes read in each of `times` of every run: (times, runs, ...)."""
     return x[runs.starts + np.arange(times.start, times.stop)[:, None]].astype(np.uint64)

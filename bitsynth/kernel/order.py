@@ -1,7 +1,14 @@
-"""The order in which a step's loads and instructions are written, all rows of the tile in it.
+"""Writes a step for all rows of the tile, in one of two orders: row by row, or interleaved.
 
-A line is a `Step` on names of its own row, `acc0_2` for accumulator 0 of row 2, or of group 2 if rows have one program
-together; a load is one without operands.
+    program of one row       row by row, two rows                interleaved
+        t0 = eor a0 w0_0         w0_0 = load; a0_0 = load            a0_0 = load; w0_0 = load; t0_0 = eor a0_0 w0_0
+        t1 = cnt t0              t0_0 = eor a0_0 w0_0                a0_1 = load; t0_1 = eor a0_1 w0_0
+                                 t1_0 = cnt t0_0                     t1_0 = cnt t0_0
+                                 a0_1 = load                         t1_1 = cnt t0_1
+                                 t0_1 = eor a0_1 w0_0 ...
+
+An instruction is a `Step` on names of its own row: `acc0_2` is accumulator 0 of row 2, or of group 2 if groups of rows
+share one program. A load is a `Step` without operands.
 """
 
 from __future__ import annotations
@@ -16,27 +23,27 @@ from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, row_free
 
 
 def of_row(name: str, row: int) -> str:
-    """The name of what a row, or a group of rows, has for itself."""
+    """Return the name that a value has in a row, or in a group of rows."""
     return f"{name}_{row}"
 
 
 def all_accs(kernel: Kernel, loop: Loop) -> tuple[Acc, ...]:
-    """The accumulators of all rows for a loop, the last row's own if it has its own program."""
-    own, last = kernel.own_last, kernel.groups - 1
+    """Return the accumulators of all rows for a loop; those of the scalar pass for a last row that has one."""
+    own, last = kernel.active_scalar_pass, kernel.groups - 1
     return tuple(
         acc for group in range(kernel.groups) for acc in _accs_of(own.step if own and group == last else loop, group)
     )
 
 
 def vector_accs(accs: Iterable[Acc]) -> int:
-    """How many accumulators lie in vector registers: a last row's own may not."""
+    """Return how many accumulators are in vector registers; those of a scalar pass may not be."""
     return sum(not VecType.parse(acc.type).in_general for acc in accs)
 
 
 def row_by_row(kernel: Kernel, loop: Pass, step: Loop) -> Loop:
-    """The step with its loads and all rows in one program: columns and what depends on them alone, row after row.
+    """Return the step with its loads: first columns and what depends on columns alone, then row after row.
 
-    `step` is that of the pass, or its first run.
+    `step` is the step of the pass `loop`, or its first run.
     """
     free = row_free(step.steps)
     columns = dict.fromkeys(a for s in step.steps for a in s.args if a[0] == "w")
@@ -54,21 +61,18 @@ def row_by_row(kernel: Kernel, loop: Pass, step: Loop) -> Loop:
 
 
 def _own(kernel: Kernel, loop: Pass, step: Loop, group: int) -> Loop:
-    """The step of a group, or its first run, where that of others is `step`."""
-    found = kernel.of_group(loop, group)
-    if found is loop:
+    """Return what a group of rows runs in the place of `step`: the same in its own pass, if it has one."""
+    own = kernel.of_group(loop, group)
+    if own is loop:
         return step
-    return found.step if step == loop.step else found.step.first_run
+    return own.step if step == loop.step else own.step.first_run
 
 
 def interleaved(kernel: Kernel, loop: Loop) -> Loop:
-    """The step with all its loads and all rows in one program: each instruction for every row before the next.
-
-    Inputs are loaded at their first use.
-    """
+    """Return the step with each instruction for every row before the next; inputs are loaded at their first use."""
     return msgspec.structs.replace(
         loop,
-        program=tuple(map(str, _lines(kernel, loop))),
+        program=tuple(map(str, _interleave(kernel, loop))),
         accs=tuple(acc for group in range(kernel.groups) for acc in _accs_of(loop, group)),
         first=(),
     )
@@ -79,11 +83,11 @@ def _accs_of(loop: Loop, group: int) -> Iterator[Acc]:
 
 
 def _named(name: str, group: int, free: frozenset[str]) -> str:
-    """The name of a value that a row reads, its own or what all rows share."""
+    """Return the name of an operand of a row: its own value, or one that all rows share."""
     return name if name in free or name[0] in "wk" else of_row(name, group)
 
 
-def _lines(kernel: Kernel, loop: Loop) -> Iterator[Step]:
+def _interleave(kernel: Kernel, loop: Loop) -> Iterator[Step]:
     free, loaded = row_free(loop.steps), set[str]()
     for step in loop.steps:
         for group in (None,) if step.dst in free else range(kernel.groups):

@@ -1,4 +1,4 @@
-"""Codes as the bytes a microkernel reads."""
+"""Packs codes: the bytes that a microkernel reads, of rows and of tiles of columns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def packed(planes: Planes, codes: Codes, bits: int, size: int, code_bytes: int =
 
 
 def sharing(rows: Sequence[Codes]) -> Codes:
-    """Bytes that rows of a group share: of as many bits each, those of the first lowest."""
+    """Return bytes that rows of a group share: of as many bits each, those of the first lowest."""
     share = 8 // len(rows)
     return reduce(or_, (x << np.uint8(share * member) for member, x in enumerate(rows)))
 
@@ -42,7 +42,7 @@ def crossed(codes: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def tiles(kernel: Kernel, codes: Codes) -> Codes:
-    """The bytes (tiles, bytes) of columns (tiles x columns, steps, k_step), as the microkernel reads a tile of them.
+    """Return the bytes (tiles, bytes) that the microkernel reads for columns (tiles x columns, steps, k_step).
 
     Inputs that passes share lie there once: all steps of the first, then of the next. Planes of a
     step lie side by side, or apart if the bit axis is the outer one.

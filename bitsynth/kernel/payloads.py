@@ -47,7 +47,7 @@ def cross_terms(kernel: Kernel, column: int) -> LinearForm:
 
 
 def _lanes_of_codes(word: VecType, code_bytes: int) -> VecType:
-    """The type of a register of codes that take so many bytes each."""
+    """Return the type of a register of codes of that many bytes each."""
     return VecType(word.sign, 8 * code_bytes, word.lanes // code_bytes)
 
 
@@ -73,7 +73,7 @@ class _Operand:
         return sum(once << (n << self.low + self.bits) for n in range(self.times))
 
     def byte(self, planes: Planes, byte: int, column: int | None) -> Payload:
-        """The payload of byte `byte` of a row or column, or of that number where they are wider."""
+        """Return the payload of byte `byte` of a row or column, or of that number where they are wider."""
         positions, width, size = planes.positions(byte), len(planes.tables), 8 * self.code_bytes
         if width == 1 and planes.apart == 1:
             return BitField(self[planes.tables[0]], column, positions.start, (1 << planes.per_byte) - 1)
@@ -91,11 +91,11 @@ class _Operand:
         )
 
     def codes(self, column: int | None) -> list[LinearForm]:
-        """The codes of a row or column at all positions of a step."""
+        """Return the codes of a row or column at all positions of a step."""
         return [self._number(bit_tables(self.bits), p, column) for p in range(self.positions)]
 
     def parts(self, table: Table) -> tuple[LinearForm, ...]:
-        """The forms that each bit of an index adds to an entry of the table."""
+        """Return the forms that each bit of an index adds to an entry of the table."""
         most = max(table.values)
         tables = [bit_table(table.values, j) for j in range(most.bit_length())]
         forms = (self._number(tables, table.first + n, None) for n in range(table.bits))

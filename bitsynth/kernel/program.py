@@ -1,12 +1,17 @@
-"""Straight-line programs over instruction forms, and the microkernel made of them.
+"""The microkernel as a value: nests of loops over K, each with straight-line programs over instruction forms.
 
-A microkernel computes tiles of MR x NR, several beside each other in a call: rows are activations and columns
-weights, or the other way round if it is `swapped`. A row's input is repeated over a register; a column
-has its own bytes of one. Each of its passes is a nest of loops over K with its own inputs and
-accumulators, whose sums a flush adds to the int32 tile. Passes run one after the other; those
-of a chain share the outermost accumulators and take turns, block by block of K. A program is
-written for one row and NR columns; MR rows are the same program on other inputs, but for what
-only columns and constants flow into, which is run once: packed codes are unpacked so.
+A microkernel computes tiles of MR x NR, several adjacent ones in a call. Rows are activations and columns weights, or
+the other way round if it is `swapped`. A row's input is repeated over a register; a column has its own bytes of one:
+
+    for each pass                                   digits of the codes; most kernels have one pass
+        for each run of loop 1                      widens: adds the accumulators of loop 0 to its own, then zeroes them
+            for each run of loop 0, a step over K
+                t0 = eor a0 w0_0; t1 = cnt t0; acc0 = add acc0 t1
+        flush: c0 = add c0 acc0...                  adds the outermost accumulators to the int32 tile
+
+Passes run one after the other. Those of a chain share the outermost accumulators, and alternate block by block of K.
+A program is written for one row and NR columns. MR rows are the same program on other inputs, except for instructions
+that depend on columns and constants alone: these run once for all rows, as unpacking does.
 
 Names in a program: `a{i}` input i of the row, `w{g}_{j}` input j of column register g,
 `acc{i}` accumulators, `c{i}` registers of the int32 tile, `k{i}` constants, `t{i}` values,
@@ -44,11 +49,10 @@ class Acc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Loop(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=True):
-    """A loop: from accumulators at zero, or carried from another pass, `program` is run at most `trip_count` times.
+    """A loop: runs `program` at most `trip_count` times, from accumulators at zero or carried from another pass.
 
-    The innermost program is a step over K; the others take in the accumulators of the loop
-    inside them. If the innermost loop has a `first` program, that is its first run: what
-    `program` does with accumulators at zero, without them.
+    The innermost program is a step over K; an outer one adds the accumulators of the loop inside to its own. A `first`
+    program of the innermost loop is its first run: it sets the accumulators that `program` would add to zeros.
     """
 
     trip_count: int = msgspec.field(name="times")
@@ -74,16 +78,16 @@ class Loop(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=T
 
     @property
     def becomes(self) -> dict[str, str]:
-        """The accumulators by what they become."""
+        """The accumulators by the names of their next values."""
         return {acc.next: acc.name for acc in self.accs}
 
 
 class Pass(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=True, omit_defaults=True):
     """One nest of loops over K, innermost first.
 
-    `flush` takes the accumulators of the outermost loop and the tile registers c0.. to those
-    named in `tile`. If the pass `carries`, it takes the accumulators alone, and `tile` names
-    what those of the next pass start from, over the same steps of K.
+    `flush` computes the new tile registers, named in `tile`, from the accumulators of the outermost loop and the tile
+    registers c0, c1 and so on. If the pass `carries`, `flush` reads the accumulators alone, and `tile` names the values
+    from which those of the next pass start, over the same steps of K.
     """
 
     rows: tuple[Input, ...]
@@ -135,17 +139,24 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=True, omit_defaults=True):
     """A microkernel for the core product: unsigned act codes times bipolar or signed wgt codes.
 
-    A column has `slot_bytes` bytes of a register; `slots[s]` is the column in slot s. The tile
-    starts at row + column, the sums of `row_terms` and `column_terms` over their codes, and, on both sides, so many
-    times as `cross_terms` is, of products of neighbours: the codes at positions 2 j and 2 j + 1. The
-    innermost loop is unrolled `unroll` times, 0 for as often as the compiler likes. `bit_axis`
-    (one of BIT_AXES) is the place of planes in memory. `order` is that of instructions in a step: one of ORDERS, or
-    the name of an in-order processor for which they are ordered. Where codes take more than a byte, of
-    `code_bytes`, what is said of bytes of `Planes` is said of those, lowest byte first. Programs
-    are of so many rows `together`, a group: its inputs are tables whose bytes they share, of as many bits each, those
-    of the first row lowest; `c0` on are registers of the tile of its first row, then those of the next. In the order of
-    a processor the last of several rows has the program `beside`, if there is one, on general-purpose registers: it
-    runs beside those of the others.
+    Attributes:
+        slot_bytes: Bytes that a column has in one register.
+        slots: `slots[s]` is the column in slot s.
+        row_terms: Added to the tile at the start: the sum of `row_terms[code]` over the codes of a row.
+        column_terms: The same for the codes of a column.
+        cross_terms: On both sides this multiple of the products of neighbours, the codes at positions 2 j and 2 j + 1,
+            is added to the tile at the start, too.
+        unroll: How many times the innermost loop is unrolled; 0 leaves it to the compiler.
+        bit_axis: One of BIT_AXES: the place of planes in memory.
+        order: The order of instructions in a step: one of ORDERS, or the name of the in-order processor that they are
+            scheduled for.
+        code_bytes: Bytes of a code. If there are several, what `Planes` has for bytes holds for codes, lowest byte
+            first.
+        together: Rows of a group. One program computes a group: its inputs are tables whose bytes the rows share, of
+            equally many bits each, those of the first row lowest. `c0` and so on are the tile registers of the first
+            row of the group, then those of the next.
+        scalar_pass: For an in-order processor: a pass on general-purpose registers for the last of several rows, whose
+            instructions are interleaved with the vector instructions of the other rows. Files call it `beside`.
     """
 
     isa: str
@@ -169,7 +180,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
     code_bytes: int = 1
     together: int = 1
     cross_terms: int = 0
-    beside: Pass | None = None
+    scalar_pass: Pass | None = msgspec.field(name="beside", default=None)
 
     @property
     def digest(self) -> str:
@@ -198,8 +209,8 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
 
     @property
     def every_pass(self) -> tuple[Pass, ...]:
-        """The passes, and that of a last row of its own."""
-        return (*self.passes, *([self.beside] if self.beside else []))
+        """The passes, the `scalar_pass` included."""
+        return (*self.passes, *([self.scalar_pass] if self.scalar_pass else []))
 
     @property
     def nests(self) -> bool:
@@ -207,36 +218,36 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return any(len(loop.loops) > 1 for loop in self.passes)
 
     def with_passes(self, change: Callable[[Pass], Pass]) -> Kernel:
-        """The kernel with every pass changed, that of a last row of its own too."""
+        """Return the kernel with every pass changed, the `scalar_pass` included."""
         return msgspec.structs.replace(
-            self, passes=tuple(map(change, self.passes)), beside=self.beside and change(self.beside)
+            self, passes=tuple(map(change, self.passes)), scalar_pass=self.scalar_pass and change(self.scalar_pass)
         )
 
     @property
     def alone(self) -> tuple[Kernel, ...]:
         """The kernels of each program of rows: what one of them computes, all do."""
-        if self.beside is None:
+        if self.scalar_pass is None:
             return (self,)
-        last = msgspec.structs.replace(self, rows=1, order=ORDERS[0])._of((self.beside,), self.beside)
+        last = msgspec.structs.replace(self, rows=1, order=ORDERS[0])._of((self.scalar_pass,), self.scalar_pass)
         return self._of(self.passes, None), last
 
-    def _of(self, passes: tuple[Pass, ...], beside: Pass | None) -> Kernel:
-        """The kernel of these passes, with the constants that they read."""
+    def _of(self, passes: tuple[Pass, ...], scalar_pass: Pass | None) -> Kernel:
+        """Return the kernel of these passes, with the constants that they read."""
         read = {a for p in passes for program in p.programs for s in program for a in s.args}
         constants = tuple(c for c in self.constants if c.name in read)
-        return msgspec.structs.replace(self, passes=passes, constants=constants, beside=beside)
+        return msgspec.structs.replace(self, passes=passes, constants=constants, scalar_pass=scalar_pass)
 
     @property
-    def own_last(self) -> Pass | None:
+    def active_scalar_pass(self) -> Pass | None:
         """The last row's own program where it runs: in the order of a processor, if there are other rows."""
-        return self.beside if self.order not in ORDERS and self.groups > 1 else None
+        return self.scalar_pass if self.order not in ORDERS and self.groups > 1 else None
 
     def of_group(self, loop: Pass, group: int) -> Pass:
-        """The pass that a group of rows has for `loop`: the last its own, where it has one."""
-        return (self.own_last if group == self.groups - 1 else None) or loop
+        """Return the pass that a group of rows has for `loop`: the last its own, where it has one."""
+        return (self.active_scalar_pass if group == self.groups - 1 else None) or loop
 
     def rows_of(self, group: int) -> range:
-        """The rows of a group."""
+        """Return the rows of a group."""
         return range(group * self.together, (group + 1) * self.together)
 
     @property
@@ -245,7 +256,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return self.act_bits + self.w_bits + self.row_bits * (self.together - 1)
 
     def first_bit(self, of_row: bool, member: int = 0) -> int:
-        """The lowest of those bits that is one of the code of a row, `member` of its group, or of a column."""
+        """Return the lowest of those bits that is one of the code of a row, `member` of its group, or of a column."""
         if member:
             return self.act_bits + self.w_bits + (member - 1) * self.row_bits
         return 0 if of_row != self.swapped else self.act_bits
@@ -283,19 +294,19 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return self.slot_bytes < 8 and any(len(x.tables) < self.row_bits for x in rows)
 
     def tile_registers(self, vector_bits: int) -> int:
-        """Registers that one row of the int32 tile takes, of `vector_bits` bits each."""
+        """Return registers that one row of the int32 tile takes, of `vector_bits` bits each."""
         return self.columns * 32 // vector_bits
 
     def column_registers(self, vector_bits: int) -> int:
-        """Registers that one input of the columns takes in a step, of `vector_bits` bits each."""
+        """Return registers that one input of the columns takes in a step, of `vector_bits` bits each."""
         return self.columns * self.slot_bytes * 8 // vector_bits
 
     def input_bytes(self, of_row: Input) -> int:
-        """Bytes a vector's input takes in memory."""
+        """Return bytes a vector's input takes in memory."""
         return of_row.entries if isinstance(of_row, Table) else self.slot_bytes * of_row.slots
 
     def _side_bytes(self, sides: Iterable[tuple[Input, ...]]) -> int:
-        """Bytes of inputs in a step; passes share what is the same."""
+        """Return bytes of inputs in a step; passes share what is the same."""
         return sum(self.input_bytes(x) for inputs in dict.fromkeys(sides) for x in inputs)
 
     @property
@@ -310,7 +321,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
 
 
 def period(chain: Iterable[Pass]) -> int:
-    """Steps between two flushes of passes that share accumulators, at most."""
+    """Return the most steps between two flushes of passes that share accumulators."""
     return min(p.flush_every for p in chain)
 
 
@@ -321,7 +332,7 @@ def _planes_of_the_same(inputs: tuple[Input, ...]) -> bool:
 
 @lru_cache(maxsize=1 << 12)
 def row_free(program: tuple[Step, ...]) -> frozenset[str]:
-    """Values into which only columns and constants flow: one computation serves every row."""
+    """Return the values that depend on columns and constants alone: all rows share them."""
     free: set[str] = set()
     for step in program:
         if all(a[0] in "wk" or a in free for a in step.args):
@@ -331,18 +342,18 @@ def row_free(program: tuple[Step, ...]) -> frozenset[str]:
 
 @lru_cache(maxsize=1 << 10)
 def row_program(loop: Pass) -> tuple[Step, ...]:
-    """The steps run once for every row."""
+    """Return the instructions that run for every row."""
     free = row_free(loop.step.steps)
     return tuple(s for s in loop.step.steps if s.dst not in free)
 
 
 @lru_cache(maxsize=1 << 10)
 def held_for_rows(loop: Pass) -> frozenset[str]:
-    """Values that the rows share: column inputs, and values of nothing else, that the row program reads."""
+    """Return the shared values that the row program reads: column inputs, and values that depend on them alone."""
     free = row_free(loop.step.steps)
     return frozenset(a for s in row_program(loop) for a in s.args if a[0] == "w" or a in free)
 
 
 def but_accumulators(loop: Pass) -> int:
-    """The registers of a step but for accumulators, at least: what rows share, an input and what becomes of it."""
+    """Return a lower bound of a step's live registers without accumulators: shared values, one input, one temporary."""
     return len(held_for_rows(loop)) + 2

@@ -1,4 +1,4 @@
-"""The rules of every program: names of a kind, each defined once, before its uses, by an instruction on registers."""
+"""Checks the rules of all programs: well-formed names, each defined once before its uses, by register instructions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from bitsynth.kernel.forms_used import constant_load
 
 
 def register_type(isa: Isa, text: str, *, general: bool = False) -> VecType:
-    """The type `text`, which must fill a register and have a name in C; a general-purpose one may do if `general`."""
+    """Return the type `text`, which must fill a register and have a name in C.
+
+    A general-purpose one may do if `general`.
+    """
     kind = VecType.parse(text)
     fills = kind.total_bits == isa.table.vector_bits or (general and kind.in_general)
     if str(kind) not in isa.table.ctype or not fills:
@@ -22,7 +25,7 @@ def register_type(isa: Isa, text: str, *, general: bool = False) -> VecType:
 
 
 def check_constants(isa: Isa, constants: tuple[Constant, ...]) -> None:
-    """SpecError unless each fills a register with numbers of its type, and can be loaded."""
+    """Raise SpecError unless each fills a register with numbers of its type, and can be loaded."""
     check_names("constant", "k", (c.name for c in constants))
     for c in constants:
         kind = register_type(isa, c.type)
@@ -33,7 +36,7 @@ def check_constants(isa: Isa, constants: tuple[Constant, ...]) -> None:
 
 
 def check_names(what: str, kind: str, names: Iterable[str]) -> None:
-    """SpecError unless the names, of a `what` each, are `kind` with a number behind it, and no two are the same."""
+    """Raise SpecError unless the names of each `what` are `kind` and a number, and no two are equal."""
     pattern, seen = re.compile(rf"{kind}\d{{1,6}}", re.ASCII), set[str]()
     for name in names:
         if not pattern.fullmatch(name):

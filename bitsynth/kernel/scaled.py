@@ -1,4 +1,4 @@
-"""A kernel whose sums are a power of two times those of another: encodings have values that far apart."""
+"""Scales a kernel by a power of two: the values of some encodings are multiples of those of its codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PRODUCTS = {"mla", "mls", "umlal", "umlal2", "umlsl", "umlsl2", "dpwssd"}
 
 
 def scaled(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
-    """The kernel whose flushes add 2^doublings times what those of `kernel` do, to the tile and the same row terms.
+    """Return the kernel whose flushes add 2^doublings times what those of `kernel` add, to the same row terms.
 
     Modulo 2^32, for whatever accumulators hold. What flushes add is doubled where that costs least: in a shift's
     immediate, in a constant, else by adding it more than once.
@@ -39,7 +39,7 @@ def scaled(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
 
 @dataclass
 class _Scaling:
-    """What becomes of flushes; `more` are the constants they want, by the names of those they stand for."""
+    """Rewrites flushes; `more` are the constants that they need, by the names of the constants that these replace."""
 
     isa: Isa
     kernel: Kernel
@@ -47,7 +47,7 @@ class _Scaling:
     more: dict[str, Constant] = field(default_factory=dict[str, Constant])
 
     def flushed(self, loop: Pass) -> Pass:
-        """The pass with its flush scaled: lines that read the tile, directly or not, add to it."""
+        """Return the pass with its flush scaled: instructions that depend on the tile add to it."""
         tile, lines, times = {f"c{r}" for r in range(len(loop.tile))}, list[Step](), self.doublings
         fresh = (f"t{n}" for n in count(1 + max(int(step.dst[1:]) for step in loop.flush_steps)))
         shifts = filter(self._shifts, loop.flush_steps)
@@ -62,7 +62,7 @@ class _Scaling:
         return replace(loop, flush=tuple(map(str, _alive(lines, loop.tile))))
 
     def _added(self, step: Step, own: str, further: Mapping[str, Step], fresh: Iterator[str]) -> Iterator[Step]:
-        """The lines instead of one that adds to the tile in `own`, or takes from it."""
+        """Yield the instructions in place of one that adds to the tile in `own`, or subtracts from it."""
         name = next(a for a in reversed(step.args) if a != own)
         if name in further and self._lane_bits(step, name) == _TILE_BITS:
             yield _with(step, name, further[name].dst)
@@ -73,16 +73,16 @@ class _Scaling:
             yield from (replace(_with(step, own, x), dst=y) for x, y in pairwise(names))
 
     def _shifts(self, step: Step) -> bool:
-        """Whether a line shifts lanes of the tile's width left, and has room to shift them further."""
+        """Whether an instruction shifts lanes of the tile's width left, and could shift them further."""
         bits = self.isa[step.op].out.bits
         return step.op.partition(".")[0] in _SHIFTS and bits == _TILE_BITS and step.imm + self.doublings < bits
 
     def _lane_bits(self, step: Step, name: str) -> int:
-        """Bits of the lanes that a line reads of an operand."""
+        """Return the lane width of an operand of an instruction."""
         return self.isa[step.op].operands[step.args.index(name)].type.bits
 
     def _multiple(self, step: Step, name: str) -> str:
-        """The name of the multiple of a line's last operand, if that is a constant and its lanes hold the multiple."""
+        """Return the name of the multiple of an instruction's last operand, if that is a constant with room for it."""
         kind = self.isa[step.op].operands[-1].type
         found = next((c for c in self.kernel.constants if c.name == name), None)
         if found is None:
@@ -97,12 +97,12 @@ class _Scaling:
 
 
 def _with(step: Step, name: str, other: str) -> Step:
-    """The line that reads `other` for `name`."""
+    """Return the instruction with `other` in the place of the operand `name`."""
     return replace(step, args=tuple(other if a == name else a for a in step.args))
 
 
 def _alive(lines: Sequence[Step], out: Iterable[str]) -> Iterator[Step]:
-    """The lines that `out` takes something from."""
+    """Return the instructions that `out` depends on."""
     read, alive = set(out), list[Step]()
     for step in reversed(lines):
         if step.dst in read:

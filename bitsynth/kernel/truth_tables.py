@@ -6,20 +6,20 @@ from collections.abc import Iterable, Sequence
 
 
 def bit_table(values: Iterable[int], bit: int) -> int:
-    """Truth table of one bit of values[code]."""
+    """Return truth table of one bit of values[code]."""
     return sum((value >> bit & 1) << code for code, value in enumerate(values))
 
 
 def bit_tables(bits: int) -> tuple[int, ...]:
-    """Truth tables of the bits of `bits`-bit codes."""
+    """Return truth tables of the bits of `bits`-bit codes."""
     return tuple(bit_table(range(1 << bits), bit) for bit in range(bits))
 
 
 def byte_tables(values: Sequence[int], count: int = 1) -> tuple[int, ...]:
-    """Truth tables of the bits of values[code] as `count` bytes, in two's complement."""
+    """Return truth tables of the bits of values[code] as `count` bytes, in two's complement."""
     return tuple(bit_table(values, bit) for bit in range(8 * count))
 
 
 def number(tables: Iterable[int], code: int) -> int:
-    """The number whose bit j is tables[j] of `code`."""
+    """Return the number whose bit j is tables[j] of `code`."""
     return sum((table >> code & 1) << j for j, table in enumerate(tables))

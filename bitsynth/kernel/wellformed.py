@@ -25,7 +25,7 @@ _INT32 = range(-(1 << 31), 1 << 31)
 
 
 def check_shape(isa: Isa, kernel: Kernel) -> None:
-    """SpecError names what is off; no program is run for it."""
+    """Raise SpecError names what is off; no program is run for it."""
     _require(_sizes(isa, kernel))
     _require(_tables(isa, kernel))
     check_constants(isa, kernel.constants)
@@ -33,20 +33,20 @@ def check_shape(isa: Isa, kernel: Kernel) -> None:
         _check_build(isa, kernel, kernel.build)
     for number, loop in enumerate(kernel.passes):
         try:
-            _check_pass(isa, kernel, loop, general=loop == kernel.beside and kernel.rows == 1)
+            _check_pass(isa, kernel, loop, general=loop == kernel.scalar_pass and kernel.rows == 1)
         except SpecError as why:
             raise SpecError(f"malformed kernel: pass {number}: {why}") from None
     _require(_chains(kernel))
-    if kernel.beside:
-        _require(_beside(kernel, kernel.beside))
+    if kernel.scalar_pass:
+        _require(_scalar_pass_rules(kernel, kernel.scalar_pass))
         try:
-            _check_pass(isa, kernel, kernel.beside, general=True)
+            _check_pass(isa, kernel, kernel.scalar_pass, general=True)
         except SpecError as why:
             raise SpecError(f"malformed kernel: last row: {why}") from None
 
 
 def check_used(isa: Isa, kernel: Kernel) -> None:
-    """SpecError if a value is never used: C compilers warn of it, and no kernel needs it."""
+    """Raise SpecError if a value is never used: C compilers warn of it, and no kernel needs it."""
     # Constants, and the program that makes tables.
     read = {a for p in kernel.every_pass for program in p.programs for s in program for a in s.args}
     unused = [c.name for c in kernel.constants if c.name not in read]
@@ -77,7 +77,10 @@ Conditions = dict[str, bool]
 
 
 def _require(facts: Iterator[Conditions]) -> None:
-    """SpecError for the first fact that does not hold; a later group is looked at only if the earlier ones hold."""
+    """Raise SpecError for the first fact that does not hold.
+
+    A later group is looked at only if the earlier ones hold.
+    """
     for group in facts:
         if wrong := [fact for fact, holds in group.items() if not holds]:
             raise SpecError(f"malformed kernel: it lacks {', '.join(wrong)}")
@@ -165,23 +168,23 @@ def _chains(kernel: Kernel) -> Iterator[Conditions]:
     }
 
 
-def _beside(kernel: Kernel, own: Pass) -> Iterator[Conditions]:
-    """Facts of the last row's own program, about that of the others, whose inputs it shares and turns it has."""
+def _scalar_pass_rules(kernel: Kernel, own: Pass) -> Iterator[Conditions]:
+    """Yield the conditions of a scalar pass: it has the inputs and the trip counts of the other rows' pass."""
     others = kernel.passes[0]
     yield {
         "one pass of one loop, if the last row has a program of its own": len(kernel.passes) == 1
         and len(others.loops) == len(own.loops) == 1,
     }
-    turns = [(p.step.trip_count, bool(p.step.first)) for p in (others, own)]
+    trip_counts = [(p.step.trip_count, bool(p.step.first)) for p in (others, own)]
     yield {
         "single rows, if the last has a program of its own": kernel.together == 1,
         "the inputs of other rows in a last one of its own": (own.rows, own.columns) == (others.rows, others.columns),
-        "the turns of other rows in a last one of its own": turns[0] == turns[1] and not own.carries,
+        "the turns of other rows in a last one of its own": trip_counts[0] == trip_counts[1] and not own.carries,
     }
 
 
 def planes_of(inputs: Iterable[Input]) -> int:
-    """The number of truth tables of all inputs of a side; a table of values counts as one."""
+    """Return the number of truth tables of all inputs of a side; a table of values counts as one."""
     return sum(len(x.tables) if isinstance(x, Planes) else 1 for x in inputs)
 
 
@@ -193,7 +196,7 @@ def _inside(kernel: Kernel, x: Input) -> bool:
 
 
 def _inputs(isa: Isa, kernel: Kernel, loop: Pass) -> list[str]:
-    """The names a step finds its inputs under."""
+    """Return the names a step finds its inputs under."""
     registers = kernel.column_registers(isa.table.vector_bits)
     rows = [f"a{i}" for i in range(len(loop.rows))]
     return rows + [f"w{g}_{i}" for i in range(len(loop.columns)) for g in range(registers)]
@@ -212,7 +215,7 @@ def _check_build(isa: Isa, kernel: Kernel, build: Build) -> None:
 
 
 def _check_pass(isa: Isa, kernel: Kernel, loop: Pass, *, general: bool = False) -> None:
-    """SpecError for what a pass may not have, instructions on general-purpose registers too unless it is `general`."""
+    """Raise SpecError for what a pass may not have, such as scalar instructions unless it is `general`."""
     forms = [isa[s.op] for program in loop.programs for s in program]
     of_words = [i.name for i in forms if any(t.in_general for t in (i.out, *(o.type for o in i.operands)))]
     if of_words and not general:
@@ -236,7 +239,7 @@ def _check_pass(isa: Isa, kernel: Kernel, loop: Pass, *, general: bool = False) 
 
 
 def _words(accs: Iterable[Acc]) -> list[str]:
-    """The accumulators that are in general-purpose registers."""
+    """Return the accumulators that are in general-purpose registers."""
     return [acc.name for acc in accs if VecType.parse(acc.type).in_general]
 
 

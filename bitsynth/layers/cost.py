@@ -18,8 +18,8 @@ from bitsynth.emit.tables import takes_tables
 from bitsynth.emit.terms import has_row_terms, row_affines
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tables import CpuTable
-from bitsynth.kernel.in_order.ahead import LONG
-from bitsynth.kernel.in_order.prefetch import distance
+from bitsynth.kernel.in_order.loop_control import prefetch_distance
+from bitsynth.kernel.in_order.pipelining import LONG_LOOP
 from bitsynth.kernel.inputs import Table
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.candidates import Candidate
@@ -195,9 +195,9 @@ class Estimate:
         Prologues and last iterations prefetch nothing, and no step the first cache lines of a segment.
         """
         kernel, size = self._kernel, self._kernel.row_bytes
-        ahead, segment = distance(self._cpu, kernel, size), self.steps // self._segments
+        ahead, segment = prefetch_distance(self._cpu, kernel, size), self.steps // self._segments
         late_rows = 1 - self._asking * (1 - min(1.0, ahead / (segment * size))) if ahead else 1.0
-        asks = distance(self._cpu, kernel, kernel.columns * kernel.column_bytes) > 0
+        asks = prefetch_distance(self._cpu, kernel, kernel.columns * kernel.column_bytes) > 0
         return rows * late_rows + weights * (1 - self._asking * asks)
 
     @property
@@ -208,7 +208,7 @@ class Estimate:
         """
         kernel, shares = self._kernel, []
         for step in (loop.step for loop in kernel.passes):
-            crosses = kernel.groups * len(step.program) >= LONG
+            crosses = kernel.groups * len(step.program) >= LONG_LOOP
             run = min(step.trip_count, self.steps if crosses else self.steps // self._segments)
             shares.append(max(0, run - (bool(step.first) and kernel.nests) - 1) / run)
         return min(shares)

@@ -61,7 +61,7 @@ def choose_by_prediction(ranked: Sequence[Estimate]) -> Estimate:
         return ranked[0]
     return min(
         map(predict, close),
-        key=lambda each: each.cycles * (_LAST_ROW if each.candidate.entry.kernel.beside else 1),
+        key=lambda each: each.cycles * (_LAST_ROW if each.candidate.entry.kernel.scalar_pass else 1),
     )
 
 

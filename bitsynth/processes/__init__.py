@@ -1,1 +1,1 @@
-"""Other processes: started here alone, supervised, and ended with us."""
+"""Other processes: started only here, supervised, and killed when this process exits."""

@@ -1,4 +1,4 @@
-"""Child processes: nothing else starts any. Each ends with us, however we end, and so does all that it starts."""
+"""The only module that starts processes. Children and their descendants are killed when this process exits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TooLate(Exception):
 
 
 class TooMuch(Exception):
-    """A child said more than it may."""
+    """A child printed more than it may."""
 
 
 class Child:
@@ -110,7 +110,7 @@ class Child:
 
     def output(self, seconds: float, most: int = MOST_BYTES) -> tuple[bytes, bytes]:
         """Its output and its complaints until it ends; TooLate after `seconds`, TooMuch after `most` bytes."""
-        late, said = time.monotonic() + seconds, {"stdout": bytearray(), "stderr": bytearray()}
+        late, output = time.monotonic() + seconds, {"stdout": bytearray(), "stderr": bytearray()}
         with self._listening() as open_pipes:
             ended = False
             while open_pipes.get_map():
@@ -124,16 +124,16 @@ class Child:
                         ended = True
                         self.kill()  # What it started may hold the pipes.
                     if key.data and (data := os.read(key.fd, 1 << 16)):
-                        said[key.data] += data
+                        output[key.data] += data
                     else:
                         open_pipes.unregister(key.fileobj)
-                if sum(map(len, said.values())) > most:
+                if sum(map(len, output.values())) > most:
                     raise TooMuch
         try:
             self._process.wait(max(0.0, late - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise TooLate from None
-        return bytes(said["stdout"]), bytes(said["stderr"])
+        return bytes(output["stdout"]), bytes(output["stderr"])
 
     @contextmanager
     def _listening(self) -> Iterator[selectors.BaseSelector]:

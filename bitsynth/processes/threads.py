@@ -1,4 +1,4 @@
-"""Threads that wait for tools: several runs at a time."""
+"""Runs several tools at a time, each waited for by a thread."""
 
 from __future__ import annotations
 

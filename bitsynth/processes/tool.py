@@ -1,4 +1,4 @@
-"""Runs of a command to its end."""
+"""Runs a command to its end."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def deadline(end: float) -> Iterator[None]:
 
 
 def run(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
-    """The output of `command`; ToolError shows the command and its output if it fails."""
-    said, seconds = shlex.join(command), max(0.0, min(_SECONDS, _DEADLINE.get() - time.monotonic()))
+    """Return the output of `command`; ToolError shows the command and its output if it fails."""
+    shown, seconds = shlex.join(command), max(0.0, min(_SECONDS, _DEADLINE.get() - time.monotonic()))
     try:
         with Child(command, folder=folder, env={"LC_ALL": "C", **env}, stderr=STDOUT) as child:
             output = child.output(seconds)[0].decode(errors="replace")
     except OSError as error:
-        raise ToolError(f"cannot start {said}: {error.strerror or error}") from None
+        raise ToolError(f"cannot start {shown}: {error.strerror or error}") from None
     except TooLate:
-        raise ToolError(f"{said} did not end within {seconds:.0f} s") from None
+        raise ToolError(f"{shown} did not end within {seconds:.0f} s") from None
     except TooMuch:
-        raise ToolError(f"{said} wrote more than {MOST_BYTES:,} bytes and was ended") from None
+        raise ToolError(f"{shown} wrote more than {MOST_BYTES:,} bytes and was ended") from None
     if child.returncode:
-        raise ToolError(f"{said} failed with exit code {child.returncode}:\n{output.strip()}")
+        raise ToolError(f"{shown} failed with exit code {child.returncode}:\n{output.strip()}")
     return output

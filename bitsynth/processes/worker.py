@@ -1,4 +1,4 @@
-"""Worker processes that answer questions, a line each way."""
+"""Worker processes that answer questions: one line to the worker, one line back."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import cast
 
 from bitsynth.processes.child import PIPE, Child, TooLate
 
-_MOST_BYTES = 1 << 22
-"""The limit of a line, and of what is kept of the last words."""
+_MAX_BYTES = 1 << 22
+"""The longest line of an answer, and the last lines of output that are kept."""
 _LINES = 4
 
 
@@ -25,12 +25,12 @@ class WorkerEnded(Exception):
 
 
 def command_of(module: str, *arguments: str) -> list[str]:
-    """The command of a worker that is a module of ours."""
+    """Return the command of a worker that is a module of ours."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 class Worker:
-    """A process, and the file of what it says beside its answers."""
+    """A process, and the file of what it prints besides its answers."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self._log = tempfile.TemporaryFile()  # `close` closes it.  # noqa: SIM115
@@ -48,7 +48,7 @@ class Worker:
 
     def line(self) -> bytes:
         """Its answer with its line end; less if it is gone, or says too much."""
-        return self._answers.readline(_MOST_BYTES)
+        return self._answers.readline(_MAX_BYTES)
 
     def ask(self, question: bytes, seconds: float | None = None) -> bytes:
         """Its answer to a line; WorkerEnded if it gives none, TooLate after `seconds`, which kill it."""
@@ -60,26 +60,26 @@ class Worker:
         return self._whole(line)
 
     def answer(self) -> bytes:
-        """The next of its answers; WorkerEnded if none comes."""
+        """Return the next of its answers; WorkerEnded if none comes."""
         return self._whole(self.line())
 
     def _whole(self, line: bytes) -> bytes:
         if line.endswith(b"\n"):
             return line
-        if len(line) == _MOST_BYTES:
+        if len(line) == _MAX_BYTES:
             self.child.kill()
         raise WorkerEnded(self.ending())
 
     def ending(self) -> str:
-        """The way it ended, and the last it said."""
+        """Describe how the worker ended, with its last lines."""
         code = self.child.wait()
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return f"ended with {how}: {self._last_words()}"
 
     def _last_words(self) -> str:
-        self._log.seek(max(0, self._log.seek(0, 2) - _MOST_BYTES))
-        said = self._log.read().decode(errors="replace").strip()
-        return " / ".join(said.splitlines()[-_LINES:]) or "it said nothing"
+        self._log.seek(max(0, self._log.seek(0, 2) - _MAX_BYTES))
+        output = self._log.read().decode(errors="replace").strip()
+        return " / ".join(output.splitlines()[-_LINES:]) or "it printed nothing"
 
     def close(self) -> None:
         """Kill it."""
@@ -88,7 +88,7 @@ class Worker:
 
 
 def answers(command: Sequence[str], questions: Sequence[bytes], workers: int) -> Iterator[bytes]:
-    """The answers of several workers that share the questions, as they come; WorkerEnded if one of them ends."""
+    """Yield the answers of several workers that share the questions, as they come; WorkerEnded if one of them ends."""
     waiting = iter(questions)
     with ExitStack() as stack, selectors.DefaultSelector() as busy:
         for question in islice(waiting, workers):

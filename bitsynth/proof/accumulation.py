@@ -1,35 +1,115 @@
 """Loop summaries: what a kernel's loops add to accumulators, and its flushes to the tile, in the linear domain.
 
-Nothing here is assumed: a program whose effect cannot be shown exact is Refuted. The checker composes
-these summaries (`checker`), the scheduler asks how many trips a loop may make (`schedule.flush`).
+A program runs on linear forms instead of numbers: sums of unknown bits or products with known coefficients and a known
+range. One run shows what a step adds to each lane of an accumulator; multiplication by the number of runs bounds what a
+loop adds; so no loop is ever unrolled. For a step with bytes acc0, t0 = cnt(a0 ^ w0), acc0 = acc0 + t0:
+
+    step       acc0[i] gets 8 bits of the step's product: a form in [0, 8]           `step_summary`
+    loop 0     after 31 runs acc0[i] is an unknown sum in [0, 248]: no overflow      `LoopSummary.after`
+    loop 1     acc1[j] gets acc0[2j] + acc0[2j + 1], in [0, 496]                      `loop_summary`
+    flush      tile column c gets acc1[...]: the sums of its lanes, each once         `pass_summary`
+    together   each sum replaced by what a step adds to it                           `compose`
+
+Nothing here is assumed: a program whose effect cannot be shown exact is Refuted. The checker composes the summaries
+(`checker.py`); the scheduler asks how many runs a loop may make (`schedule/flush.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, variable
+from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, is_of_codes, is_plane, variable
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.domains.ranges import Ranges, ranged
+from bitsynth.isa.domains.ranges import Ranges, ranged, tightened
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.payloads import bind_inputs
-from bitsynth.kernel.program import Kernel, Loop, Pass
-from bitsynth.proof.increments import LaneForms, any_value, bind_accumulators, increments_of, keys_of
+from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
 
 TraceFactory = Callable[[Isa, LinearDomain], Trace]
+
+LaneForms = Mapping[Hashable, LinearForm]
+"""A linear form for each lane of a loop's accumulators; keys are ("acc", name, lane)."""
+
+
+def any_value(key: Hashable, kind: VecType) -> LinearForm:
+    """Return a lane of which nothing is known: any value of its width."""
+    return variable(key, 0, (1 << kind.bits) - 1)
+
+
+def increments_of(
+    trace: Trace, loop: Loop, domain: LinearDomain, *, carried: bool = False
+) -> dict[Hashable, LinearForm]:
+    """Return what one run of the loop's program adds to each accumulator lane: planes, or sums of innermost lanes.
+
+    Most programs add the same whatever the accumulators hold. One that saturates does so only for values that the runs
+    before can leave; these are not known if the first run starts from what a pass `carried`.
+    """
+    keys = {key: VecType.parse(acc.type) for acc in loop.accs for key in keys_of(acc, VecType.parse(acc.type))}
+    try:
+        return _run_once(trace, loop, domain, {key: any_value(key, kind) for key, kind in keys.items()})
+    except Inexact:
+        if carried:
+            raise
+        increments = _run_once(trace, loop, domain, {key: variable(key, 0, 0) for key in keys})
+        full = {key: _filled(key, form, loop.trip_count - 1) for key, form in increments.items()}
+        if _run_once(trace, loop, domain, full) != increments:
+            raise Inexact("what a run adds depends on the runs before") from None
+        return increments
+
+
+def _run_once(trace: Trace, loop: Loop, domain: LinearDomain, before: LaneForms) -> dict[Hashable, LinearForm]:
+    """Return what a run adds to accumulators that hold `before`."""
+    bind_accumulators(trace, loop, before)
+    for step in loop.steps:
+        trace.run(step)
+    return {key: form for acc in loop.accs for key, form in _increments_of_acc(trace, acc, before, domain)}
+
+
+def _increments_of_acc(
+    trace: Trace, acc: Acc, before: LaneForms, domain: LinearDomain
+) -> list[tuple[Hashable, LinearForm]]:
+    kind = VecType.parse(acc.type)
+    if acc.next not in trace.registers:
+        raise SpecError(f"accumulator {acc.name} becomes {acc.next}, which has no value")
+    register = trace.registers[acc.next].viewed_as(trace.domain, kind)
+    out: list[tuple[Hashable, LinearForm]] = []
+    for i, (key, x) in enumerate(zip(keys_of(acc, kind), register.lanes, strict=True)):
+        form = as_form(x)
+        rest = dict(form.atoms)
+        if rest.pop(key, None) != {1: 1} or not all(is_of_codes(k) or k in domain.ranges for k in rest):
+            raise Inexact(f"{acc.name} lane {i} is not itself plus what the step adds")
+        increment = LinearForm(form.const, rest, form.lo - before[key].lo, form.hi - before[key].hi)
+        out.append((key, tightened(increment, domain.rows) if increment.lo < 0 else increment))
+    return out
+
+
+def bind_accumulators(trace: Trace, loop: Loop, lanes: LaneForms) -> None:
+    """Bind the loop's accumulators to the values `lanes`."""
+    for acc in loop.accs:
+        kind = VecType.parse(acc.type)
+        trace.bind(acc.name, Register(kind, tuple(lanes[key] for key in keys_of(acc, kind))))
+
+
+def keys_of(acc: Acc, kind: VecType) -> list[Hashable]:
+    """Return the keys of an accumulator's lanes."""
+    return [("acc", acc.name, i) for i in range(kind.lanes)]
+
+
+def _filled(key: Hashable, form: LinearForm, period: int) -> LinearForm:
+    return variable(key, min(0, form.lo * period), max(0, form.hi * period))
 
 
 @dataclass(frozen=True)
 class LoopSummary:
-    """The sums that a loop adds to each lane of its accumulators, of what steps add to innermost lanes.
+    """What a loop adds to each lane of its accumulators, as forms of the sums in innermost lanes.
 
-    `ranges` are those of the innermost lanes' sums in a whole run. Lanes that wrap differ from
-    their sums by a multiple of 2**w; what is left when some are taken from others may fit again.
+    `ranges` are the ranges of these sums in a whole run. A lane of w bits may wrap: it then differs from its sum by a
+    multiple of 2**w, and a difference of lanes may fit again.
     """
 
     lanes: LaneForms
@@ -37,14 +117,14 @@ class LoopSummary:
 
     @staticmethod
     def of_step(added: LaneForms, number: int = 0) -> LoopSummary:
-        """The summary of a step of pass `number`: every innermost lane gets what the step adds to it."""
+        """Return the summary of a step of pass `number`, in which the sum of each innermost lane is an unknown."""
         ranges: Ranges = {("sum", number, key): (form.lo, form.hi) for key, form in added.items()}
         return LoopSummary(
             {key: variable(("sum", number, key), form.lo, form.hi) for key, form in added.items()}, ranges
         )
 
     def after(self, times: int, before: LoopSummary | None = None) -> LoopSummary:
-        """The summary after any number of runs up to `times` that start from `before`, or from zero."""
+        """Return the summary after any number of runs up to `times`, which start from `before`, or from zero."""
         ranges = {key: (min(0, lo * times), max(0, hi * times)) for key, (lo, hi) in self.ranges.items()}
         lanes = self.lanes
         if before is not None:
@@ -54,13 +134,13 @@ class LoopSummary:
 
 
 def step_summary(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory = Trace) -> dict[Hashable, LinearForm]:
-    """The forms that one step adds to each accumulator lane of the innermost loop, keyed ("acc", name, lane)."""
+    """Return what one step adds to each accumulator lane of the innermost loop; Refuted if that is not exact."""
     rows = 1 << kernel.code_bits
     domain = LinearDomain(rows)
     trace, first = new_trace(isa, domain), new_trace(isa, domain)
     bind_inputs(trace, kernel, loop)
     first.registers |= trace.registers
-    first.known = trace.known = {}  # The first run does to inputs what every run does.
+    first.memo = trace.memo = {}  # The first run does to inputs what every run does.
     try:
         increments = increments_of(trace, loop.step, domain)
         if loop.step.first:
@@ -71,7 +151,7 @@ def step_summary(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory =
 
 
 def _check_first(trace: Trace, loop: Loop, increments: LaneForms) -> None:
-    """Refuted unless the first run leaves in the accumulators what a run adds to them."""
+    """Raise Inexact unless the first run leaves in the accumulators what any run adds to them."""
     for step in loop.first_steps:
         trace.run(step)
     for acc in loop.accs:
@@ -84,9 +164,12 @@ def _check_first(trace: Trace, loop: Loop, increments: LaneForms) -> None:
 
 @dataclass(frozen=True)
 class PassSummary:
-    """The content of accumulators at the end of loop n after the first asked for: `held[n]`.
+    """The summary of a pass.
 
-    Then what the next pass starts from, or what the tile takes.
+    Attributes:
+        held: The accumulators of each loop, from the level asked for on, at the end of that loop.
+        carried: What the next pass starts from, if the pass carries.
+        taken: What the flush adds to each column of the tile, else.
     """
 
     held: tuple[LoopSummary, ...]
@@ -103,9 +186,9 @@ def pass_summary(
     new_trace: TraceFactory = Trace,
     level: int = 0,
 ) -> PassSummary:
-    """The summary of a pass whose loop `level` adds `sums` a run: the loops around it, then the carry or the flush.
+    """Return the summary of a pass whose loop `level` adds `sums` in a run.
 
-    Accumulators start from zero, those of the outermost loop from what another pass `carried`.
+    Accumulators start from zero, those of the outermost loop from what the pass before `carried`.
     """
     outermost = len(loop.loops) - 1
     held: list[LoopSummary] = []
@@ -128,9 +211,9 @@ def loop_summary(
     carried: bool = False,
     new_trace: TraceFactory = Trace,
 ) -> LoopSummary:
-    """The summary of one run of loop `level`, whose inner loop's accumulators have `held`.
+    """Return the summary of one run of loop `level`, when the accumulators of the loop inside hold `held`.
 
-    `carried` says that its own start from what another pass left.
+    `carried`: its own accumulators start from what the pass before carried. Refuted if it is not exact.
     """
     domain = LinearDomain(1, held.ranges)
     trace = new_trace(isa, domain)
@@ -147,7 +230,7 @@ def loop_summary(
 
 
 def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> LoopSummary:
-    """The lanes that the next pass starts from, over innermost lanes: accumulators are as full as they may be."""
+    """Return what the next pass starts from, as forms of sums in innermost lanes."""
     trace = _at_flush(isa, kernel, loop, held, new_trace)
     lanes: dict[Hashable, LinearForm] = {}
     try:
@@ -155,8 +238,8 @@ def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace:
             trace.run(step)
         for acc in loop.carried.accs:
             kind = VecType.parse(acc.type)
-            made = trace.registers[acc.next].viewed_as(trace.domain, kind).lanes
-            lanes |= {key: as_form(x) for key, x in zip(keys_of(acc, kind), made, strict=True)}
+            values = trace.registers[acc.next].viewed_as(trace.domain, kind).lanes
+            lanes |= {key: as_form(x) for key, x in zip(keys_of(acc, kind), values, strict=True)}
     except Inexact as why:
         raise Refuted(f"what is carried cannot be shown exact after {loop.flush_every} steps: {why}") from None
     if any(form.const or not form.atoms.keys() <= held.ranges.keys() for form in lanes.values()):
@@ -165,7 +248,7 @@ def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace:
 
 
 def _at_flush(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory) -> Trace:
-    """A trace at the start of a flush: the outermost accumulators hold all sums."""
+    """Return a trace at the start of a flush: the outermost accumulators are as full as they can be."""
     trace = new_trace(isa, LinearDomain(1, held.ranges))
     trace.bind_constants(kernel.constants)
     bind_accumulators(trace, loop.loops[-1], held.lanes)
@@ -175,7 +258,7 @@ def _at_flush(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace
 def _flushed(
     isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace: TraceFactory
 ) -> tuple[LinearForm, ...]:
-    """The forms that a flush adds to each tile column, over innermost lanes of accumulators as full as they may be."""
+    """Return what a flush adds to each tile column, as forms of sums in innermost lanes."""
     trace = _at_flush(isa, kernel, loop, held, new_trace)
     tile = isa.tile
     count = kernel.tile_registers(isa.table.vector_bits) * kernel.together
@@ -192,6 +275,7 @@ def _flushed(
 
 
 def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, sums: Ranges) -> list[LinearForm]:
+    """Return what a flush adds to the lanes of tile register r; Inexact unless these are sums alone."""
     if name not in trace.registers:
         raise SpecError(f"the tile becomes {name}, which has no value")
     out = []
@@ -206,10 +290,66 @@ def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, sums: Ranges) ->
 
 
 def compose(taken: LinearForm, increments: Sequence[LaneForms]) -> LinearForm:
-    """The form `taken`, with the sum of each innermost lane of pass n replaced by what a step adds: increments[n]."""
+    """Return the form with each sum of an innermost lane of pass n replaced by what a step adds, `increments[n]`."""
     total = LinearForm(0, {}, 0, 0)
     for lane, by in taken.atoms.items():
         _, number, key = cast("tuple[str, int, Hashable]", lane)
         for coef in by:
             total = add_forms(total, increments[number][key].scaled(coef))
     return total
+
+
+def separate_rows(kernel: Kernel, added: LaneForms, number: int) -> tuple[LoopSummary, LaneForms]:
+    """Return the summary of a step of pass `number`, and what it adds to each unknown sum.
+
+    If pairs of rows share bytes, a lane x gets x1 + 16 * x2 where another lane y gets x2. With one unknown for each
+    lane, nothing would be known of x - 16 * y. So the unknowns are the sums of x1 and of x2.
+    """
+    if kernel.together == 1:
+        return LoopSummary.of_step(added, number), added
+    mixed = _mixed_lanes(added)
+    unknown = {key: mixed[key].rest if key in mixed else form for key, form in added.items()}
+    sums = LoopSummary.of_step(unknown, number)
+    lanes = {
+        key: add_forms(form, sums.lanes[mixed[key].other].scaled(mixed[key].times)) if key in mixed else form
+        for key, form in sums.lanes.items()
+    }
+    return LoopSummary(lanes, sums.ranges), unknown
+
+
+@dataclass(frozen=True)
+class _Mixed:
+    """A lane gets `times` times what the `other` lane gets, plus a `rest`."""
+
+    other: Hashable
+    times: int
+    rest: LinearForm
+
+
+def _mixed_lanes(added: LaneForms) -> dict[Hashable, _Mixed]:
+    """Return the lanes that get a multiple of what another lane gets, plus other bits."""
+    holders: dict[Hashable, list[Hashable]] = {}
+    for key, form in added.items():
+        for atom in form.atoms:
+            holders.setdefault(atom, []).append(key)
+    out: dict[Hashable, _Mixed] = {}
+    for other, part in added.items():
+        for key in holders[next(iter(part.atoms))] if part.atoms else ():
+            multiple = _multiple(added[key], part)
+            if multiple is not None:
+                out[key] = _Mixed(other, *multiple)
+    return {key: mixed for key, mixed in out.items() if mixed.other not in out}
+
+
+def _multiple(whole: LinearForm, part: LinearForm) -> tuple[int, LinearForm] | None:
+    """Return how many times `whole` contains `part`, and the rest; None if it is not a multiple plus other bits."""
+    first = next(iter(part.atoms))
+    by, wanted = whole.atoms.get(first, {}), part.atoms[first]
+    times = next(iter(by), 0) // next(iter(wanted))
+    rest = {key: atoms for key, atoms in whole.atoms.items() if key not in part.atoms}
+    if not rest or part.const or whole.const or not all(is_plane(key) for key in rest):
+        return None
+    if any(whole.atoms.get(k) != {c * times: m for c, m in a.items()} for k, a in part.atoms.items()):
+        return None
+    ends = [sorted((0, c * mask.bit_count())) for atoms in rest.values() for c, mask in atoms.items()]
+    return times, LinearForm(0, rest, sum(lo for lo, _ in ends), sum(hi for _, hi in ends))

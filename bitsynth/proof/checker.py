@@ -1,9 +1,18 @@
-"""The independent checker: does a microkernel compute the product, for every input?
+"""The independent checker: shows that a microkernel computes the product, for every input.
 
-It runs the kernel's programs in the linear domain and composes them end to end: planes,
-tables, gates, counts, the nest of loops over K with its bounds, the int32 tile, the encodings. It imports neither
-the synthesizer nor Z3; it takes on trust only the proof obligations it
-lists, one for each use of an instruction, which `discharge` settles with Z3.
+It runs the kernel's programs in the linear domain and composes them end to end. Each part gives a lemma, which rests on
+those before it:
+
+    memory     loads, broadcasts and stores put bytes where the layout says
+    table      (lookup) every entry of a table is the sum that its index selects
+    pass n     a step adds a sum of bits to each lane; each loop around it, and the flush, lose nothing
+    bit        in every column and position, that sum plus the terms is act * weight, on all rows of the truth table
+    padding    bytes of 0 on both sides add 0
+    loop       so by induction over the steps the tile is the product
+    encoding   and the corrections for other encodings are exact
+
+The checker imports neither the synthesizer nor Z3. It takes on trust only proof obligations, one for each use of an
+instruction, which `discharge.py` settles with Z3.
 """
 
 from __future__ import annotations
@@ -37,40 +46,41 @@ from bitsynth.kernel.payloads import cross_terms
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.kernel.wellformed import check_shape, check_used
 from bitsynth.proof.accumulation import (
+    LaneForms,
     LoopSummary,
     TraceFactory,
+    any_value,
     compose,
     pass_summary,
+    separate_rows,
     step_summary,
 )
 from bitsynth.proof.encodings import encoding_lemma
-from bitsynth.proof.increments import LaneForms, any_value
-from bitsynth.proof.mixed import unmixed
 
-BYTE_MAX = 255
+_MAX_BYTE = 255
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The lemmas that were shown, in order, each resting on those before it."""
+    """The lemmas that were shown, in order; each rests on those before it."""
 
     lemmas: tuple[str, ...]
 
 
 def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
-    """The lemmas that compose into the kernel's correctness; Refuted if it is wrong, SpecError if it is malformed.
+    """Return the lemmas that make up the kernel's correctness; Refuted if it is wrong, SpecError if it is malformed.
 
-    A last row with a program of its own is a kernel of its own, of which the same is shown.
+    A scalar pass is checked as a kernel of its own.
     """
     check_shape(load(kernel.isa), kernel)
-    lemmas, *of_last = (_checked(each, new_trace) for each in kernel.alone)
-    lemmas += [f"last row: {lemma}" for each in of_last for lemma in each if lemma not in lemmas]
+    lemmas, *of_scalar_pass = (_lemmas(each, new_trace) for each in kernel.alone)
+    lemmas += [f"last row: {lemma}" for each in of_scalar_pass for lemma in each if lemma not in lemmas]
     check_used(load(kernel.isa), kernel)
     return Checked(tuple(lemmas))
 
 
-def _checked(kernel: Kernel, new_trace: TraceFactory) -> list[str]:
-    """The lemmas of a kernel whose rows have one program."""
+def _lemmas(kernel: Kernel, new_trace: TraceFactory) -> list[str]:
+    """Return the lemmas of a kernel all of whose rows have the same program."""
     isa = load(kernel.isa)
     require_tested(isa[op] for op in sorted(forms_used(isa, kernel)))
     lemmas = [_check_memory(isa, kernel, new_trace)]
@@ -83,7 +93,7 @@ def _checked(kernel: Kernel, new_trace: TraceFactory) -> list[str]:
         where = f"pass {index}"
         added = step_summary(isa, kernel, loop, new_trace)
         lemmas += _step_lemmas(where, kernel, loop, added)
-        sums, shares = unmixed(kernel, added, index)
+        sums, shares = separate_rows(kernel, added, index)
         increments.append(shares)
         summary = pass_summary(isa, kernel, loop, sums, carried, new_trace)
         lemmas += [_loop_lemma(where, loop, level, summary.held[level]) for level in range(1, len(loop.loops))]
@@ -97,7 +107,7 @@ def _checked(kernel: Kernel, new_trace: TraceFactory) -> list[str]:
 
 
 def _check_memory(isa: Isa, kernel: Kernel, new_trace: TraceFactory) -> str:
-    """The lemma that data-moving instructions put bytes, rows' inputs and int32 lanes where the layout says."""
+    """Show that data-moving instructions put bytes, inputs of rows and int32 lanes where the layout says."""
     tile = isa.tile
     m = kernel.memory
     moves = _Moves(isa, new_trace)
@@ -116,25 +126,25 @@ def _check_memory(isa: Isa, kernel: Kernel, new_trace: TraceFactory) -> str:
 
 @dataclass(frozen=True)
 class _Moves:
-    """Single instructions, run in traces of their own: what they move is an obligation too."""
+    """Runs single instructions, each in a trace of its own, so that it becomes an obligation too."""
 
     isa: Isa
     new_trace: TraceFactory
 
     def result(self, op: str, kind: VecType, *args: Register) -> list[Payload] | None:
-        """The lanes of what `op` makes of `args`, as `kind`; None if it takes no such operands."""
+        """Return the lanes of the result of `op` on `args`, viewed as `kind`; None if it does not take these."""
         if self.isa[op].imm:
             return None
         trace = self.new_trace(self.isa, LinearDomain(1))
         names = [trace.bind(f"x{k}", x) for k, x in enumerate(args)]
         try:
-            made = trace.registers[trace.apply(op, names, dst="y")]
-            return list(made.viewed_as(trace.domain, kind).lanes)
+            result = trace.registers[trace.apply(op, names, dst="y")]
+            return list(result.viewed_as(trace.domain, kind).lanes)
         except (Inexact, SpecError):
             return None
 
     def check_load(self, op: str, kind: VecType, source: list[int]) -> None:
-        """Refuted unless it reads as many bytes as the layout has there, and puts them where `source` says."""
+        """Raise Refuted unless `op` loads the lanes that the layout has, and lane k of the result is lane source[k]."""
         cells = max(source) + 1
         memory = Register(VecType(kind.sign, kind.bits, cells), tuple(any_value(k, kind) for k in range(cells)))
         if not self.isa[op].is_load:
@@ -143,14 +153,14 @@ class _Moves:
             raise Refuted(f"{op} does not load lanes {source[:8]}...")
 
     def check_store(self, op: str, kind: VecType) -> None:
-        """Refuted unless it stores the lanes of its operand in order."""
+        """Raise Refuted unless `op` stores the lanes of its operand in order."""
         x = Register(kind, tuple(any_value(("x", k), kind) for k in range(kind.lanes)))
         if not self.isa[op].store or self.result(op, kind, x) != list(x.lanes):
             raise Refuted(f"{op} does not store {kind} lanes in order")
 
 
 def _check_build(isa: Isa, kernel: Kernel, build: Build, new_trace: TraceFactory) -> str:
-    """The lemma that the table program gives every entry of every table the sum its number selects."""
+    """Show that the table program makes each entry of each table the sum that its index selects."""
     bits, most = _table_shape(kernel)
     moves = _Moves(isa, new_trace)
     moves.check_load(build.load, isa.word, [k % STAGE_BYTES for k in range(isa.word.lanes)])
@@ -171,26 +181,26 @@ def _check_build(isa: Isa, kernel: Kernel, build: Build, new_trace: TraceFactory
                 raise Inexact(f"entry {e} of table {number} is another sum")
     except Inexact as why:
         raise Refuted(f"the table cannot be shown exact: {why}") from None
-    if most * bits > BYTE_MAX:
+    if most * bits > _MAX_BYTE:
         raise Refuted(f"sums of {bits} values up to {most} do not fit the bytes of a table")
     return f"table: each of {1 << bits} entries is the sum of the values, up to {most}, that its number selects"
 
 
 def _table_shape(kernel: Kernel) -> tuple[int, int]:
-    """Bits of an index and the greatest value, the same of every table."""
+    """Return the bits of an index and the greatest value, which are the same for all tables."""
     tables = [x for p in kernel.passes for x in p.rows if isinstance(x, Table)]
     return tables[0].bits, max(max(t.values) for t in tables)
 
 
 def _check_product(kernel: Kernel, tile: list[LinearForm]) -> list[str]:
-    """The bit lemma: each column's sum is the product at each position of K, by truth table."""
+    """Show that each column's sum is the product at each position of K, by truth table."""
     everywhere = (1 << kernel.k_step) - 1
     rows = 1 << kernel.code_bits
     shown: set[tuple[int, frozenset[tuple[int, int]]]] = set()
     # Each column: an atom adds its coefficients to the rows of its truth table.
-    for n, summed_up in enumerate(tile):
+    for n, column_sum in enumerate(tile):
         member, column = divmod(n, kernel.columns)
-        form = add_forms(summed_up, cross_terms(kernel, column)) if kernel.cross_terms else summed_up
+        form = add_forms(column_sum, cross_terms(kernel, column)) if kernel.cross_terms else column_sum
         if form.const:
             raise Refuted(f"column {column} is off by {form.const} every step")
         tables: dict[int, int] = {}
@@ -205,9 +215,9 @@ def _check_product(kernel: Kernel, tile: list[LinearForm]) -> list[str]:
             if any(mask != everywhere for mask in by.values()):
                 raise Refuted(f"column {column} does not count every position of K alike")
             tables[table] = tables.get(table, 0) + sum(by)
-        if (summed := (member, frozenset(tables.items()))) not in shown:
+        if (claim := (member, frozenset(tables.items()))) not in shown:
             _check_rows(kernel, column, member, tables)
-            shown.add(summed)
+            shown.add(claim)
     return [
         f"bit: act * {kernel.core.wgt.encoding}(wgt) == row term + column term + sum on all {rows} rows, "
         "in every column and position",
@@ -217,7 +227,7 @@ def _check_product(kernel: Kernel, tile: list[LinearForm]) -> list[str]:
 
 
 def _check_padding(kernel: Kernel) -> str:
-    """The lemma that bytes of 0 on both sides add nothing: no term does, and by the bit lemma no code times act 0."""
+    """Show that bytes of 0 on both sides add nothing: terms do not, and by the bit lemma no code times act 0 does."""
     pads: dict[bool, int] = {}
     for of_row, terms in ((True, kernel.row_terms), (False, kernel.column_terms)):
         inputs = [x for p in kernel.passes for x in (p.rows if of_row else p.columns)]
@@ -232,9 +242,9 @@ def _check_padding(kernel: Kernel) -> str:
 
 
 def _check_rows(kernel: Kernel, column: int, member: int, tables: Mapping[int, int]) -> None:
-    """Refuted unless the sum of `tables`, each so many times, and of the terms is the product on every row.
+    """Raise Refuted unless the sum of truth tables, each times its count, plus the terms is the product on every row.
 
-    That is the product of the column's code and that of row `member` of a group.
+    The product is that of the column's code and the code of row `member` of a group.
     """
     rows = np.arange(1 << kernel.code_bits)
     of_row = rows >> kernel.first_bit(True, member) & ((1 << kernel.row_bits) - 1)

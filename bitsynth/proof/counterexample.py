@@ -1,8 +1,8 @@
-"""The search for inputs on which a kernel's sum is wrong, to explain a refusal with one.
+"""Searches for an input on which a kernel is wrong, to explain why the checker refused it.
 
-Inputs that break kernels come first: every pair of codes everywhere, alone at one position
-and alone in one column, tails, K about the flush periods, codes that change where a period
-ends, all-ones at K = 4608; then seeded random ones. Finding nothing proves nothing: that is the checker's part.
+Inputs that break kernels come first: every pair of codes at all positions, at one position alone and in one column
+alone; tails of K; K around the flush periods; codes that change where a period ends; all-ones at K = 4608. Then come
+seeded random ones. Finding none proves nothing; only the checker proves.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from bitsynth.kernel.program import Kernel, Pass
 
 REGRESSION_K = 4608
 """All-ones of this length overflow the 8-bit sums of CGO 2020's A2W2 kernel."""
-MOST_STEPS = 1 << 13
-"""Steps of the longest period tried: more than 8-bit sums have that are added up in 16 bits."""
-MANY_STEPS = 1 << 11
-"""Steps of the longest input tried with every pair of codes."""
+MAX_PERIOD_STEPS = 1 << 13
+"""Steps of the longest flush period tried: longer than any of 8-bit lanes widened to 16 bits."""
+MAX_PAIR_STEPS = 1 << 11
+"""Steps of the longest input that is tried with every pair of codes."""
 _BLOCK = 1 << 12
 _SEED = 2020
 
 
 @dataclass(frozen=True, eq=False)
 class Counterexample:
-    """Codes of one row and of one tile of columns, and a column whose sum is wrong.
+    """Codes of one row and of one tile of columns, with a column whose sum is wrong.
 
-    If rows have one program together, `beside` are those of the other one.
+    `other_row` has the codes of the other row, if two rows share one program.
     """
 
     swapped: bool
@@ -42,7 +42,7 @@ class Counterexample:
     column: int
     got: int
     want: int
-    beside: Codes | None = None
+    other_row: Codes | None = None
 
     @property
     def k(self) -> int:
@@ -60,17 +60,17 @@ class Counterexample:
             columns = enumerate(self.tile.T)
             tile = f"{of_column} " + "; ".join(f"{_text(codes)} in column {n}" for n, codes in columns)
         return (
-            f"counterexample: K = {self.k}, {of_row} {_text(self.row)}, {self._beside}{tile}: "
+            f"counterexample: K = {self.k}, {of_row} {_text(self.row)}, {self._other_row_text}{tile}: "
             f"column {self.column} gives {self.got}, want {self.want}"
         )
 
     @property
-    def _beside(self) -> str:
-        return "" if self.beside is None else f"{_text(self.beside)} in the row beside it, "
+    def _other_row_text(self) -> str:
+        return "" if self.other_row is None else f"{_text(self.other_row)} in the row beside it, "
 
 
 def _text(codes: Codes) -> str:
-    """Codes in words, every one of them."""
+    """Describe codes, every one of them."""
     where = np.flatnonzero(codes)
     if (codes == codes[0]).all():
         return f"code {codes[0]} at every position"
@@ -81,7 +81,7 @@ def _text(codes: Codes) -> str:
 
 
 def evidence(kernel: Kernel) -> str:
-    """An input on which the kernel is wrong, or that none was found."""
+    """Describe an input on which the kernel is wrong, or say that none was found."""
     try:
         found = counterexample(kernel)
     except SpecError as why:
@@ -92,9 +92,9 @@ def evidence(kernel: Kernel) -> str:
 
 
 def counterexample(kernel: Kernel, *, thorough: bool = True) -> Counterexample | None:
-    """The first input of the search on which a sum is wrong, by either program of rows; None if all are right.
+    """Return the first input of the search on which a sum is wrong; None if all are right.
 
-    Only a `thorough` search goes on to inputs of whole flush periods.
+    Both the vector program of rows and the scalar pass are run. Only a `thorough` search tries whole flush periods.
     """
     for each in kernel.alone:
         for rows, columns in chain(_short(each), _long(each) if thorough else ()):
@@ -104,7 +104,7 @@ def counterexample(kernel: Kernel, *, thorough: bool = True) -> Counterexample |
 
 
 def _first_wrong(kernel: Kernel, rows: Codes, columns: Codes) -> Counterexample | None:
-    """The first wrong sum, in blocks of rows, so that memory stays small."""
+    """Return the first wrong sum; rows are run in blocks, so that memory stays small."""
     each, together = kernel.columns, kernel.together
     if together > 1:
         rows = np.concatenate(
@@ -122,7 +122,7 @@ def _first_wrong(kernel: Kernel, rows: Codes, columns: Codes) -> Counterexample 
 
 
 def _simplest(kernel: Kernel, group: Codes, member: int, tile: Codes, column: int) -> Counterexample:
-    """The counterexample with other rows and the other columns at 0, if the sum is wrong even so."""
+    """Return the counterexample with other rows and the other columns at 0, if the sum is wrong even so."""
     alone, row = np.zeros_like(tile), np.zeros_like(group)
     alone[:, column] = tile[:, column]
     row[member] = group[member]
@@ -134,8 +134,8 @@ def _simplest(kernel: Kernel, group: Codes, member: int, tile: Codes, column: in
 def _at(kernel: Kernel, group: Codes, member: int, tile: Codes, column: int) -> Counterexample:
     got, want = (f(kernel, group, tile)[member, column] for f in (product, wanted))
     others = np.delete(group, member, axis=0)
-    beside = others[0] if others.any() else None
-    return Counterexample(kernel.swapped, group[member], tile, column, int(got), int(want), beside)
+    other_row = others[0] if others.any() else None
+    return Counterexample(kernel.swapped, group[member], tile, column, int(got), int(want), other_row)
 
 
 InputPair = tuple[Codes, Codes]
@@ -158,11 +158,11 @@ def _short(kernel: Kernel) -> Iterator[InputPair]:
 def _long(kernel: Kernel) -> Iterator[InputPair]:
     """Inputs about the ends of the loops' periods, the greatest codes first."""
     k, rng = kernel.k_step, np.random.default_rng(_SEED)
-    periods = {x for p in kernel.passes for x in _periods(p) if x <= MOST_STEPS}
+    periods = {x for p in kernel.passes for x in _periods(p) if x <= MAX_PERIOD_STEPS}
     for steps in sorted(periods):
         yield _greatest(kernel, steps * k)
         yield _across(kernel, steps * k, k)
-    for steps in sorted({min(x, MANY_STEPS) for x in periods}):
+    for steps in sorted({min(x, MAX_PAIR_STEPS) for x in periods}):
         yield _everywhere(kernel, steps * k + 1)
         yield _random(kernel, rng, 4, max(1, steps * k - 1), 2)
         yield _greatest(kernel, (2 * steps + 1) * k)
@@ -181,7 +181,7 @@ def _greatest(kernel: Kernel, k: int) -> InputPair:
 
 
 def _across(kernel: Kernel, end: int, more: int) -> InputPair:
-    """The greatest code before position `end` or in the `more` after it, 0 in the others.
+    """Return the greatest code before position `end` or in the `more` after it, 0 in the others.
 
     Of any two columns there is a tile in which they take different sides.
     """
@@ -210,18 +210,18 @@ def _tiles(kernel: Kernel, columns: Codes) -> Codes:
 
 
 def _everywhere(kernel: Kernel, k: int) -> InputPair:
-    """Every pair of codes, at every position of every column."""
+    """Return every pair of codes, at every position of every column."""
     return _uniform(kernel.row_bits, k), _tiles(kernel, _uniform(kernel.column_bits, k))
 
 
 def _one_column(kernel: Kernel, k: int) -> InputPair:
-    """Every pair of codes, in one column of a tile that is 0 otherwise."""
+    """Return every pair of codes, in one column of a tile that is 0 otherwise."""
     tiles = _one_position(kernel.column_bits, kernel.columns).reshape(1, -1)
     return _uniform(kernel.row_bits, k), np.repeat(tiles, k, axis=0)
 
 
 def _alternating(kernel: Kernel, k: int) -> InputPair:
-    """The greatest code at every second position, on either side, in every second column."""
+    """Return the greatest code at every second position, on either side, in every second column."""
     at = np.arange(k)
     act = np.stack([(at % 2), (at + 1) % 2]) * ((1 << kernel.row_bits) - 1)
     wgt = (at[:, None] + np.arange(2 * kernel.columns)) % 2 * ((1 << kernel.column_bits) - 1)

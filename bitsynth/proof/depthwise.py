@@ -1,9 +1,12 @@
-"""Depthwise kernels that are right for every input, as a type: to make one is to prove it.
+"""Proves depthwise kernels; `ProvedDepthwise` is the type of a proved one.
 
-The checker runs step and flush on linear forms: a step adds to each accumulator lane the products of one channel, a
-flush adds each channel's accumulators to its sum, and nothing leaves its lane for as many steps as lie between two
-flushes; by induction over steps a sum is its start plus all products. It uses neither the synthesizer nor Z3, which
-discharges the instruction lemmas that this rests on.
+The checker runs the step and the flushes on linear forms, as `accumulation.py` explains:
+
+    step     each accumulator lane gets the products of one channel, and no lane overflows between two flushes
+    flush    each channel's accumulators are added to the sum of that channel, and to no other
+    loop     so by induction over the steps a sum is its start plus all products
+
+It uses neither the synthesizer nor Z3; Z3 discharges the instruction lemmas that this rests on.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from bitsynth.isa.tested import require_tested
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseProgram, check_shape, forms_used
-from bitsynth.proof.increments import any_value
+from bitsynth.proof.accumulation import any_value
 from bitsynth.proof.obligations import Obligation, ObligationRecorder
 from bitsynth.proof.proved import Settle, recorded, statements
 from bitsynth.proof.sealed import Sealed
@@ -30,11 +33,11 @@ if TYPE_CHECKING:
     from bitsynth.solver.budget import Budget
 
 Added = dict[tuple[str, int], tuple[int, LinearForm]]
-"""What a step adds to a lane of an accumulator, and the channel whose products that is."""
+"""For each accumulator lane, the channel, and the sum of its products that a step adds."""
 
 
 def step_sums(isa: Isa, program: DepthwiseProgram, trace: Trace | None = None) -> Added:
-    """The channel and the products that a step adds to each accumulator lane; Refuted if it adds other things."""
+    """Return the channel and the products that a step adds to each lane; Refuted if it adds anything else."""
     trace = trace or Trace(isa, LinearDomain(1))
     products = _bind_inputs(trace, isa, program)
     kinds = {acc.name: VecType.parse(acc.type) for acc in program.accs}
@@ -53,7 +56,7 @@ def step_sums(isa: Isa, program: DepthwiseProgram, trace: Trace | None = None) -
 
 
 def _bind_inputs(trace: Trace, isa: Isa, program: DepthwiseProgram) -> list[list[LinearForm]]:
-    """Bind activations and weights; the products [channel][tap]."""
+    """Bind activations and weights, and return the products [channel][tap]."""
     word, unit = isa.word, program.unit
     act = [[variable(("act", j, ch), *program.act) for ch in range(unit)] for j in range(program.taps)]
     for j, lanes in enumerate(act):
@@ -71,7 +74,7 @@ def _lanes(trace: Trace, name: str, kind: VecType) -> tuple[Any, ...]:
 
 
 def _channel(form: LinearForm, key: tuple[str, int], products: list[list[LinearForm]]) -> tuple[int, LinearForm]:
-    """The channel whose products are in the form beside the accumulator lane itself, and their sum; else Inexact."""
+    """Return the channel whose products are added to the accumulator lane, and their sum; Inexact if there is none."""
     rest = dict(form.atoms)
     if rest.pop(key, None) != {1: 1} or form.const:
         raise Inexact(f"{key[0]} lane {key[1]} is not itself plus products")
@@ -83,7 +86,7 @@ def _channel(form: LinearForm, key: tuple[str, int], products: list[list[LinearF
 
 
 def _same_atoms(atoms: Mapping[Hashable, Any], wanted: LinearForm) -> bool:
-    """Whether they are the same products, whichever factor comes first."""
+    """Whether both have the same products, in whatever order of factors."""
 
     def plain(key: Hashable) -> Hashable:
         return frozenset(key[1:]) if isinstance(key, tuple) and key[0] == "product" else key
@@ -92,7 +95,7 @@ def _same_atoms(atoms: Mapping[Hashable, Any], wanted: LinearForm) -> bool:
 
 
 def check_flush(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush, added: Added, trace: Trace) -> None:
-    """Refuted unless it adds every channel's accumulators, as full as they may be, to its sum and to no other."""
+    """Raise Refuted unless the flush adds each channel's full accumulators to the sum of that channel alone."""
     trace.bind_constants(flush.constants)
     held, tile = _bind_full(trace, program, added), isa.tile
     for r in range(len(flush.tile)):
@@ -111,7 +114,7 @@ def check_flush(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush, adde
 
 
 def _bind_full(trace: Trace, program: DepthwiseProgram, added: Added) -> dict[tuple[str, int], LinearForm]:
-    """Bind accumulators as full as they are before a flush; their lanes. Refuted if one overflows."""
+    """Bind accumulators as full as they can be before a flush, and return their lanes; Refuted if one overflows."""
     held: dict[tuple[str, int], LinearForm] = {}
     for acc in program.accs:
         kind = VecType.parse(acc.type)
@@ -126,7 +129,7 @@ def _bind_full(trace: Trace, program: DepthwiseProgram, added: Added) -> dict[tu
 
 
 def examine(program: DepthwiseProgram) -> tuple[tuple[str, ...], frozenset[Obligation]]:
-    """The checker's lemmas, and the obligations they rest on; Refuted or SpecError if it finds none."""
+    """Return the lemmas and the obligations that they rest on; Refuted or SpecError if a lemma does not hold."""
     isa, seen = load(program.isa), set[Obligation]()
     check_shape(isa, program)
     require_tested(isa[op] for op in sorted(forms_used(isa, program)))
@@ -153,7 +156,7 @@ def examine(program: DepthwiseProgram) -> tuple[tuple[str, ...], frozenset[Oblig
 
 
 def _check_memory(isa: Isa, program: DepthwiseProgram) -> None:
-    """Refuted unless loads and stores move the lanes of a register as they are."""
+    """Raise Refuted unless loads and stores move the lanes of a register as they are."""
     memory = program.memory
     for op, kind in ((memory.load, isa.word), (memory.load_tile, isa.tile), (memory.store_tile, isa.tile)):
         instr, lanes = isa[op], [variable(k, 0, 0) for k in range(kind.lanes)]
@@ -177,14 +180,20 @@ class ProvedDepthwise(Sealed, made="a depthwise kernel is proved by ProvedDepthw
 
     @staticmethod
     def by_solver(program: DepthwiseProgram, budget: Budget) -> ProvedDepthwise:
-        """The kernel, each obligation discharged by Z3; Refuted if one is wrong, Undecided if the budget is spent."""
+        """Return the kernel, each obligation discharged by Z3.
+
+        Refuted if one is wrong, Undecided if the budget is spent.
+        """
         from bitsynth.proof.discharge import discharge
 
         return ProvedDepthwise._settled(program, lambda isa, obligations: discharge(isa, obligations, budget))
 
     @staticmethod
     def on_record(program: DepthwiseProgram, discharged: tuple[str, ...]) -> ProvedDepthwise:
-        """The kernel, whose obligations are those a certificate says were discharged; SpecError if they are not."""
+        """Return the kernel, whose obligations are those a certificate says were discharged.
+
+        SpecError if they are not.
+        """
         return ProvedDepthwise._settled(program, recorded(discharged))
 
     @property
@@ -194,7 +203,7 @@ class ProvedDepthwise(Sealed, made="a depthwise kernel is proved by ProvedDepthw
 
     @staticmethod
     def _settled(program: DepthwiseProgram, settle: Settle) -> ProvedDepthwise:
-        """The kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
+        """Return the kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
         lemmas, obligations = examine(program)
         settle(load(program.isa), obligations)
         return ProvedDepthwise._of(program=program, lemmas=lemmas, obligations=obligations)

@@ -1,8 +1,11 @@
-"""Discharge of proof obligations by Z3.
+"""Discharges proof obligations by Z3.
 
-For each obligation the instruction is run twice on the same unknowns: in the linear domain,
-which says what the checker believed, and symbolically, which is what the machine does.
-They must agree, modulo 2**width, for every value the operands may have.
+For each obligation the instruction runs twice on the same unknowns: in the linear domain, which gives what the checker
+believed, and on bit-vectors, which gives what the machine does. Both must agree, modulo 2**width, for all values that
+the operands can have. For example:
+
+    obligation   add.u8x16 on sums in [0, 248] and sums in [0, 7]
+    claim        exists x <= 248, y <= 7: bvadd(x, y) != x + y mod 256        unsatisfiable, so discharged
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ from bitsynth.solver.z3 import z3
 
 
 def discharge(isa: Isa, obligations: Iterable[Obligation], budget: Budget) -> int:
-    """Prove every obligation; the number of solver calls. Refuted if one is wrong, Undecided if the budget is spent."""
+    """Prove every obligation and return the number of solver calls.
+
+    Refuted if one is wrong, Undecided if the budget is spent.
+    """
     before = budget.asked
     for obligation in sorted(obligations, key=lambda u: u.statement):
         _prove(isa, obligation, budget)
@@ -70,7 +76,7 @@ class _Given:
         return self._unknown(f"x{k}_{n}", lane, (k, n))
 
     def _entry(self, k: int, lane: Lane) -> Any:
-        """The sum of the parts of the entry's table that it chooses."""
+        """Return the sum of the parts of the entry's table that it chooses."""
         chosen = [value for i, value in enumerate(self._table(k, lane)) if lane.low >> i & 1]
         return sum(chosen, z3.BitVecVal(0, lane.bits))
 
@@ -81,7 +87,7 @@ class _Given:
         return x
 
     def _table(self, k: int, lane: Lane) -> list[Any]:
-        """The value of each part of the entry's table."""
+        """Return the value of each part of the entry's table."""
         number = lane.high
         if (k, number) not in self._parts:
             self._parts[k, number] = [
@@ -106,7 +112,7 @@ class _Given:
             self.values["x", place] = x, lane.low < 0
 
     def function(self, tt: int, column: int, position: int) -> Any:
-        """The boolean function `tt` of the operands' bits at one place, as one bit."""
+        """Return the boolean function `tt` of the operands' bits at one place, as one bit."""
         rows = range(1 << len(self.operands))
         free = [k for k in range(len(self.operands)) if any((tt >> r ^ tt >> (r ^ 1 << k)) & 1 for r in rows)]
         free = [k for k in free if self.operands[k][column].kind in ("bits", "pieces")]
@@ -119,7 +125,7 @@ class _Given:
         return out
 
     def atom(self, key: Any, position: int, width: int) -> Any:
-        """An atom of a sum as a bit-vector."""
+        """Return an atom of a sum as a bit-vector."""
         if key[0] == "x":
             return _resize(*self.values[key], width)
         if key[0] == "product":
@@ -135,7 +141,7 @@ class _Given:
 
 
 def _range(x: Any, lane: Lane) -> list[Any]:
-    """The bounds known of the value of a lane."""
+    """Return the bounds known of the value of a lane."""
     if lane.kind == "const":
         return [x == lane.low]
     if lane.kind == "bits":
@@ -144,7 +150,7 @@ def _range(x: Any, lane: Lane) -> list[Any]:
 
 
 def _within(x: Any, low: int, high: int) -> list[Any]:
-    """The claim that the lane holds a number of [low, high], modulo its width."""
+    """Return the claim that the lane holds a number of [low, high], modulo its width."""
     size = 1 << x.size()
     if high - low >= size - 1:
         return []
@@ -152,7 +158,7 @@ def _within(x: Any, low: int, high: int) -> list[Any]:
 
 
 def _term(want: Payload, given: _Given, width: int) -> Any:
-    """The linear domain's belief as a bit-vector of the output's width."""
+    """Return the linear domain's belief as a bit-vector of the output's width."""
     if isinstance(want, int):
         return z3.BitVecVal(want, width)
     if isinstance(want, Concat):
@@ -185,7 +191,7 @@ def _resize(x: Any, signed: bool, width: int) -> Any:
 
 
 def _canonical(claim: Any, names: Mapping[str, Lane]) -> tuple[str, Sequence[Lane]]:
-    """The claim with its unknowns renamed in order of first use, and their shapes."""
+    """Return the claim with its unknowns renamed in order of first use, and their shapes: a key for repeated claims."""
     words = str(claim.sexpr()).replace("(", " ( ").replace(")", " ) ").split()
     order = list(dict.fromkeys(w for w in words if w in names))
     renamed = {name: f"y{i}" for i, name in enumerate(order)}

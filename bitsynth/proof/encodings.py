@@ -1,4 +1,4 @@
-"""The step from the core product to every encoding of the same widths, over all pairs of codes."""
+"""Shows that the corrections from the core product to other encodings are exact, on all pairs of codes."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _IN_LEMMAS = (Encoding.UNSIGNED, Encoding.SIGNED, Encoding.BIPOLAR, Encoding.TER
 
 @lru_cache
 def encoding_lemma(act_bits: int, w_bits: int) -> str:
-    """The lemma that `affine` is exact for every pair of encodings these widths have; Refuted if it is not."""
+    """Return the lemma that `affine` is exact for every pair of encodings these widths have; Refuted if it is not."""
     specs = [MatmulSpec("", act, wgt) for act, wgt in product(_operands(act_bits), _operands(w_bits))]
     pairs = sum(_check(spec) for spec in specs)
     return f"encoding: the corrections of {len(specs)} pairs of encodings are exact on all {pairs:,} pairs of codes"
 
 
 def _operands(bits: int) -> list[MatmulOperand]:
-    """Operands of that many bits under every encoding of a lemma that has the width."""
+    """Return operands of that many bits under every encoding of a lemma that has the width."""
     return [MatmulOperand(bits, e) for e in _IN_LEMMAS if bits in e.widths]
 
 
 @lru_cache
 def require_exact(spec: MatmulSpec) -> None:
-    """Refuted unless the correction to the encodings of `spec`, in a kernel's lemma or not, is exact on all codes."""
+    """Raise Refuted unless the correction to the encodings of `spec` is exact on all codes."""
     _check(spec)
 
 
 def _check(spec: MatmulSpec) -> int:
-    """The number of pairs of codes in use, on each of which the correction was found exact."""
+    """Return the number of pairs of codes in use, on each of which the correction was found exact."""
     correction, core = affine(spec), spec.core
     acts, wgts = list(spec.act.codes), list(spec.wgt.codes)
     want = np.outer(_values(spec.act), _values(spec.wgt)) << correction.shift

@@ -1,4 +1,4 @@
-"""Kernels whose flushes add a multiple: shown of each of them, before it is written as C."""
+"""Proves scaled kernels: each flush adds 2^n times what that of the original adds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from bitsynth.isa.domains.forms import Atoms
 from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.scaled import scaled
-from bitsynth.proof.accumulation import LoopSummary, PassSummary, pass_summary, step_summary
-from bitsynth.proof.mixed import unmixed
+from bitsynth.proof.accumulation import LoopSummary, PassSummary, pass_summary, separate_rows, step_summary
 from bitsynth.proof.orders import check_folds
 
 
 @lru_cache(maxsize=64)
 def proved_multiple(kernel: Kernel, doublings: int) -> Kernel:
-    """The kernel that `scaled` makes of a proved one; Refuted unless its flushes add 2^doublings times as much.
+    """Return the kernel that `scaled` makes of a proved one; Refuted unless its flushes add 2^doublings times as much.
 
     Also if the order of an in-order processor changes what they store.
     """
@@ -31,10 +30,10 @@ def proved_multiple(kernel: Kernel, doublings: int) -> Kernel:
 
 
 def _check(isa: Isa, kernel: Kernel, made: Kernel, doublings: int) -> None:
-    """Refuted unless the flushes of `made` add 2^doublings times what those of `kernel` do."""
+    """Raise Refuted unless the flushes of `made` add 2^doublings times what those of `kernel` do."""
     carried: LoopSummary | None = None
     for index, (loop, other) in enumerate(zip(kernel.passes, made.passes, strict=True)):
-        sums, _ = unmixed(kernel, step_summary(isa, kernel, loop), index)
+        sums, _ = separate_rows(kernel, step_summary(isa, kernel, loop), index)
         summary = pass_summary(isa, kernel, loop, sums, carried)
         multiple = pass_summary(isa, made, other, sums, carried)
         if _taken(multiple) != _taken(summary, 1 << doublings):

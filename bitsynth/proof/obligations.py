@@ -1,9 +1,11 @@
-"""Proof obligations: the instruction lemmas a kernel rests on, one for each distinct use of an instruction form.
+"""Proof obligations: the instruction lemmas that a kernel rests on, one for each distinct use of an instruction form.
 
-An obligation is a form, its immediate, and what the linear domain knew of every operand lane:
-which bits may be set, or the range of a sum, or the constant. `discharge` shows for each
-that the machine's result equals the linear one for all such operands, and `implies` if
-that was shown already by a wider one.
+An obligation is a form, its immediate, and what the linear domain knew of each operand lane: which bits may be set, the
+range of a sum, or a constant. `discharge.py` shows that for all such operands the machine's result equals the linear
+one. `implies` tells when a discharged obligation covers another:
+
+    wider      add.u8x16 on sums in [0, 248]; sums in [0, 7]
+    implied    add.u8x16 on sums in [0, 120]; sums in [0, 7]
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ from bitsynth.isa.types import VecType
 
 
 class Lane(NamedTuple):
-    """Bits that may be set (`low` always, `high` at most), or a sum in [low, high].
+    """What is known of a lane: for "bits", `low` are always set and no others than `high`; a "sum" is in [low, high].
 
-    "pieces" are lanes side by side, lowest first. An "entry" of table number `high` is the
-    sum of those of the table's `pieces` that the set bits of `low` select.
+    "pieces" are narrower lanes side by side, lowest first. An "entry" of table number `high` is the sum of the table's
+    `pieces` that the set bits of `low` select.
     """
 
     kind: Literal["bits", "sum", "const", "pieces", "entry"]
@@ -52,7 +54,7 @@ class Obligation:
 
     @property
     def statement(self) -> str:
-        """The obligation in one line, with a fingerprint of the whole."""
+        """The obligation in one line, with a fingerprint of it all."""
         shapes = "; ".join(_summary(lanes) for lanes in self.operands)
         text = f"{self.op} #{self.imm} {self.operands!r} {self.meaning}"
         return f"instruction: {self.op} #{self.imm} on {shapes} [{hashlib.sha256(text.encode()).hexdigest()[:12]}]"
@@ -74,7 +76,7 @@ def _summary(lanes: tuple[Lane, ...]) -> str:
 
 
 def shape(x: Payload, bits: int, rows: int) -> Lane:
-    """The knowledge of a lane `bits` wide; a sum that may wrap may be anything."""
+    """Return what is known of a lane `bits` wide; a sum that may wrap can be any value."""
     match x:
         case BitField():
             return Lane("bits", x.ones, x.mask | x.ones, bits)
@@ -93,28 +95,29 @@ def shape(x: Payload, bits: int, rows: int) -> Lane:
 
 
 def believed(isa: Isa, obligation: Obligation) -> list[Payload]:
-    """The linear domain's result for operands of the obligation's shapes, lane by lane; Inexact if it has none."""
+    """Return the linear domain's result for operands of the obligation's shapes; Inexact if it has none."""
     return isa[obligation.op](
         LinearDomain(1 << len(obligation.operands)), payloads(obligation.operands), obligation.imm
     )
 
 
 def payloads(operands: LaneShapes) -> list[list[Payload]]:
-    """Operands of these shapes: bits of operand k are a free boolean function of its own, lane n is column n.
+    """Return operands of these shapes.
 
-    The sum in a lane is the unknown ("x", place), place being operand, lane and the pieces on the way.
+    The bits of operand k are a free boolean function; lane n is column n. A sum is the unknown ("x", place), where
+    place is operand, lane, and the piece, if any.
     """
     rows = 1 << len(operands)
     return [[_payload(lane, (k, n), 0, rows) for n, lane in enumerate(lanes)] for k, lanes in enumerate(operands)]
 
 
 def _payload(lane: Lane, place: tuple[Any, ...], offset: int, rows: int) -> Payload:
-    """The lane, `offset` bits up in lane place[1] of operand place[0]."""
+    """Return the lane, which begins at bit `offset` of lane place[1] of operand place[0]."""
     match lane.kind:
         case "pieces":
             starts = [offset + sum(p.bits for p in lane.pieces[:i]) for i in range(len(lane.pieces))]
-            made = (_payload(p, (*place, i), starts[i], rows) for i, p in enumerate(lane.pieces))
-            return Concat(tuple((x, p.bits) for x, p in zip(made, lane.pieces, strict=True)))
+            pieces = (_payload(p, (*place, i), starts[i], rows) for i, p in enumerate(lane.pieces))
+            return Concat(tuple((x, p.bits) for x, p in zip(pieces, lane.pieces, strict=True)))
         case "entry":
             parts = (_payload(part, (place[0], lane.high, "part", i), 0, rows) for i, part in enumerate(lane.pieces))
             return TableEntry(tuple(as_form(part) for part in parts), lane.low)
@@ -128,10 +131,9 @@ def _payload(lane: Lane, place: tuple[Any, ...], offset: int, rows: int) -> Payl
 
 
 def implies(isa: Isa, wider: Obligation, obligation: Obligation) -> bool:
-    """Whether the lemma `wider` contains `obligation`: the same instruction and belief, on operands that hold no more.
+    """Whether the lemma `wider` covers `obligation`: the same instruction and belief, on operands that it includes.
 
-    Beliefs are compared as terms. If they are the same term, what the machine does to all of the
-    wider operands it does to the narrower ones among them.
+    Beliefs are compared as terms. If the terms are equal, what holds for all wider operands holds for these.
     """
     if (obligation.op, obligation.imm, obligation.meaning) != (wider.op, wider.imm, wider.meaning):
         return False
@@ -163,7 +165,7 @@ def _within(lane: Lane, other: Lane, width: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _terms(isa: Isa, obligation: Obligation) -> tuple[Hashable, ...]:
-    """The belief without what is known of ranges."""
+    """Return the belief as terms, without ranges."""
     return tuple(_term(x) for x in believed(isa, obligation))
 
 
@@ -197,7 +199,7 @@ class ObligationRecorder(Trace):
         return dst
 
     def _shape(self, register: Register, kind: VecType) -> tuple[Lane, ...]:
-        """The shapes of a register's lanes, viewed as `kind`; worked out once a register."""
+        """Return the shapes of a register's lanes, viewed as `kind`; computed once for each register."""
         key = id(register), kind
         if key not in self.shapes:
             rows = self.domain.rows if isinstance(self.domain, LinearDomain) else 1
@@ -209,7 +211,7 @@ class ObligationRecorder(Trace):
 
 
 def _numbered(lane: Lane, x: Payload, tables: list[tuple[LinearForm, ...]]) -> Lane:
-    """The lane with its entries, or those of its pieces, numbered by the register's tables."""
+    """Return the lane with its table entries numbered by the tables of the register."""
     if isinstance(x, Concat):
         pieces = (_numbered(p, y, tables) for p, (y, _) in zip(lane.pieces, x.pieces, strict=True))
         return lane._replace(pieces=tuple(pieces))

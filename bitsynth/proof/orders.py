@@ -1,6 +1,15 @@
-"""The order of instructions for an in-order processor: a few turns of its loop leave what the steps one by one do.
+"""Proves that reordering for an in-order processor changes nothing: loops, folds and flushes.
 
-And folds and flushes store what they do row by row.
+By value numbering: two values have the same number if they are computed by the same form from values of the same
+numbers, and loads of the same place have the same number. The pipelined loop must leave the same numbers in the
+accumulators as the steps one by one:
+
+    one by one       a(0) = load; acc += a(0); a(1) = load; acc += a(1)
+    pipelined        a(0) = load; [a(1) = load; acc += a(0)]; acc += a(1)
+    both leave       acc + load(0) + load(1)
+
+A few iterations suffice: an instruction reads only values of its own iteration and of the one before it, so nothing new
+happens after _ITERATIONS. Folds and flushes must store the same numbers to the same places.
 """
 
 from __future__ import annotations
@@ -12,63 +21,64 @@ from types import MappingProxyType
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
-from bitsynth.kernel.in_order import ahead, folds
-from bitsynth.kernel.in_order.beginning import Beginning, beginning
+from bitsynth.kernel.in_order import folds, pipelining
+from bitsynth.kernel.in_order.first_iteration import FirstIteration, begin_loop
 from bitsynth.kernel.in_order.halves import HALVES, PARTS, HalfLoads, half_loads, half_of, words_of
 from bitsynth.kernel.order import of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
-_TURNS = 3
-"""Turns of a loop behind which nothing new comes: a line reads what its turn or the one before made."""
+_ITERATIONS = 3
+"""Iterations that are compared: more would show nothing new."""
 
 
 def check_order(kernel: Kernel) -> None:
-    """Refuted unless the steps as they are ordered make the same of every accumulator, turn for turn."""
+    """Raise Refuted unless pipelined loops, folds and flushes compute what the steps one by one do."""
     if kernel.order in ORDERS:
         return
     for loop in kernel.passes:
-        found = ahead.ordered(kernel, loop)
-        for turns in range(1, _TURNS + 1):
-            for first in (None, _beginning(kernel, loop, found)) if turns > 1 else (None,):
-                known: dict[object, int] = {}
-                wanted = _one_by_one(kernel, loop, turns * found.copies, known, sets=first is not None)
-                if _as_ordered(kernel, loop, found, turns, known, first) != wanted:
-                    raise Refuted(f"the order for {kernel.order} changes what {turns} turns of a loop leave")
+        pipelined = pipelining.pipeline_loop(kernel, loop)
+        for count in range(1, _ITERATIONS + 1):
+            for first in (None, _first_iteration(kernel, loop, pipelined)) if count > 1 else (None,):
+                memo: dict[object, int] = {}
+                wanted = _run_steps(kernel, loop, count * pipelined.copies, memo, sets=first is not None)
+                if _run_pipelined(kernel, loop, pipelined, count, memo, first) != wanted:
+                    raise Refuted(f"the order for {kernel.order} changes what {count} iterations of a loop leave")
     check_folds(kernel)
 
 
-def _beginning(kernel: Kernel, loop: Pass, found: ahead.Ordered) -> Beginning | None:
-    """The first turn, if it is another; Refuted if it has other lines than sums, or has them in other places.
+def _first_iteration(kernel: Kernel, loop: Pass, pipelined: pipelining.PipelinedLoop) -> FirstIteration | None:
+    """Return the first iteration, if it differs from the others.
 
-    Pointers go on behind the same numbers of lines in all turns.
+    Refuted if it differs in more than arithmetic, or in the places of its instructions: pointers advance behind the
+    same places in all iterations.
     """
-    first = beginning(kernel, loop, found)
+    first = begin_loop(kernel, loop, pipelined)
     if first is None:
         return None
-    if len(first.turns) != len(found.turns):
-        raise Refuted(f"the first turn has {len(first.turns)} lines, and others {len(found.turns)}")
-    for (line, later), (step, same) in zip(first.turns, found.turns, strict=True):
-        sums = bool(step.args) and not later and (line is None or (line.dst == step.dst and line.args))
-        if later != same or not (line == step or sums):
-            raise Refuted(f"the first turn has {line} in the place of {step}")
+    if len(first.body) != len(pipelined.body):
+        raise Refuted(f"the first iteration has {len(first.body)} instructions, and others {len(pipelined.body)}")
+    for (own, ahead), (step, same) in zip(first.body, pipelined.body, strict=True):
+        arithmetic = bool(step.args) and not ahead and (own is None or (own.dst == step.dst and own.args))
+        if ahead != same or not (own == step or arithmetic):
+            raise Refuted(f"the first iteration has {own} in the place of {step}")
     return first
 
 
 def check_folds(kernel: Kernel, doublings: int = 0) -> None:
-    """Refuted unless folds and flushes as they are ordered store what they do row by row, terms doubled so often."""
+    """Raise Refuted unless ordered folds and flushes store what they do row by row; terms double `doublings` times."""
     if kernel.order in ORDERS:
         return
     isa = load(kernel.isa)
     _check_shared_starts(isa, kernel, doublings)
     for flat in (flat for loop in kernel.passes for flat in _folds(isa, kernel, loop, doublings)):
-        known: dict[object, int] = {}
-        stored = _stored(isa, flat.steps, known, None)
-        if _stored(isa, ahead.quickest(isa, kernel, flat), known, half_loads(isa, kernel.order)) != stored:
+        memo: dict[object, int] = {}
+        stored = _stored(isa, flat.steps, memo, None)
+        if _stored(isa, pipelining.order_fold(isa, kernel, flat), memo, half_loads(isa, kernel.order)) != stored:
             raise Refuted(f"the order for {kernel.order} changes what a fold or a flush stores")
 
 
 def _folds(isa: Isa, kernel: Kernel, loop: Pass, doublings: int) -> Iterator[Loop]:
-    """The folds of a pass, what it carries, and its flush with terms of rows and without."""
+    """Yield the folds of a pass, what it carries, and its flush with terms of rows and without."""
     if folds.in_memory(isa, kernel):
         yield from (folds.fold(kernel, outer) for outer in (*loop.loops[1:], *([loop.carried] if loop.carries else [])))
     for shared in (False, True) if folds.shares_starts(isa, kernel) else (False,):
@@ -76,39 +86,42 @@ def _folds(isa: Isa, kernel: Kernel, loop: Pass, doublings: int) -> Iterator[Loo
 
 
 def _flushes(isa: Isa, kernel: Kernel, loop: Pass, doublings: int, *, shared: bool) -> Iterator[Loop]:
-    """The flushes of a pass that does not carry, without terms of rows and with them."""
+    """Yield the flushes of a pass that does not carry, without terms of rows and with them."""
     for row_terms in (False, True) if not loop.carries else ():
         yield folds.flush(isa, kernel, loop, row_terms=row_terms, doublings=doublings, shared=shared)
 
 
 def _check_shared_starts(isa: Isa, kernel: Kernel, doublings: int) -> None:
-    """Refuted unless flushes of rows that start at one place store what those do that load it for every row."""
+    """Raise Refuted unless a flush that loads a shared start once stores what one does that loads it for every row."""
     registers = kernel.tile_registers(isa.table.vector_bits)
     rows = product(range(kernel.together * registers), range(kernel.groups))
     one = {of_row(f"c{r}", group): of_row(f"c{r % registers}", 0) for r, group in rows}
     for loop in kernel.passes if folds.shares_starts(isa, kernel) else ():
         each = (_flushes(isa, kernel, loop, doublings, shared=shared) for shared in (False, True))
         for own, shared in zip(*each, strict=True):
-            known: dict[object, int] = {}
-            if _stored(isa, own.steps, known, None, one) != _stored(isa, shared.steps, known, None):
+            memo: dict[object, int] = {}
+            if _stored(isa, own.steps, memo, None, one) != _stored(isa, shared.steps, memo, None):
                 raise Refuted(f"the flush of rows that share the place they start at, for {kernel.order}, is another")
 
 
 def _stored(
     isa: Isa,
-    lines: Iterable[Step],
-    known: dict[object, int],
+    program: Iterable[Step],
+    memo: dict[object, int],
     halves: HalfLoads | None,
     places: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, int]:
-    """What lines store, by its place; loads are of their own `places`. Refuted if one loads what another has stored."""
-    lines, out = list(lines), dict[str, int]()
-    made = {step.dst for step in lines}
-    values = _Values(known, halves, (a for step in lines for a in step.args if a not in made and a[0] != "k"))
-    for step in lines:
+    """Return the numbers of stored values by their places; `places` renames the places of loads.
+
+    Refuted if an instruction loads what another has stored.
+    """
+    program, out = list(program), dict[str, int]()
+    computed = {step.dst for step in program}
+    values = _Values(memo, halves, (a for step in program for a in step.args if a not in computed and a[0] != "k"))
+    for step in program:
         if isa[step.op].store:
             if step.args[0] not in values.now:
-                raise Refuted(f"{step} stores what nothing has made")
+                raise Refuted(f"{step} stores a value that nothing has computed")
             out[step.dst.removeprefix(folds.STORED)] = values.now[step.args[0]]
             continue
         whole, half = half_of(step.dst)
@@ -119,7 +132,7 @@ def _stored(
 
 
 def _load_forms(isa: Isa, kernel: Kernel, lines: Iterable[Step]) -> dict[str, str]:
-    """What loads each input, and each half of one that fills a register."""
+    """Return the form that loads each input, and each half of one that fills a register."""
     halves, forms = half_loads(isa, kernel.order), {step.dst: step.op for step in lines if not step.args}
     if halves is None:
         return forms
@@ -129,49 +142,50 @@ def _load_forms(isa: Isa, kernel: Kernel, lines: Iterable[Step]) -> dict[str, st
 
 
 def _words(isa: Isa, lines: Iterable[Step]) -> dict[str, tuple[str, ...]]:
-    """The words of inputs that lie in memory as they are, by the names of inputs."""
+    """Return which words of each input lie in memory as they are."""
     return {step.dst: words_of(isa, step.op) for step in lines if not step.args}
 
 
 LoadPlace = tuple[str, str, int]
-"""What a load reads: an input, "" or one of its PARTS, and the number of the step."""
+"""The place that a load reads: an input, "" or one of its PARTS, and the number of the step."""
 
 
 class _Values:
-    """Values by their names; what is made of the same by the same has one number in `known`.
+    """Runs instructions on value numbers, which `memo` keeps by operation and operands.
 
-    By the forms of `halves`, one that makes a register of its halves is the load of the whole, and one that takes half
-    of what was loaded into a general-purpose register is the load of that, if it is one of the `words` of the input.
+    With the forms of `halves`, joining both halves of an input counts as loading the whole, and moving a half of a
+    loaded register to a general-purpose register as loading that half, if it is one of the `words` of the input.
     """
 
     def __init__(
         self,
-        known: dict[object, int],
+        memo: dict[object, int],
         halves: HalfLoads | None,
         start: Iterable[str] = (),
         words: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
-        self.known, self.halves, self.words = known, halves, words
+        self.memo, self.halves, self.words = memo, halves, words
         self.loads = dict[int, LoadPlace]()
-        self.now = {name: self.of(name) for name in start}
+        self.now = {name: self.number(name) for name in start}
 
-    def of(self, what: object) -> int:
-        return self.known.setdefault(what, len(self.known))
+    def number(self, what: object) -> int:
+        """Return the number of a value."""
+        return self.memo.setdefault(what, len(self.memo))
 
     def run(self, step: Step, at: LoadPlace) -> None:
-        """Run a line; a load makes what lies `at` its place. Refuted if an operand is not there."""
+        """Run an instruction; a load gives the value `at` its place. Refuted if an operand has no value."""
         absent = [a for a in step.args if a not in self.now and a[0] != "k"]
         if absent:
-            raise Refuted(f"{step} reads {absent[0]} before it is made")
+            raise Refuted(f"{step} reads {absent[0]} before it is computed")
         args = tuple(self.now.get(a, a) for a in step.args)
-        place = (self._joined(step, args) or self._taken(step, args)) if args else at
-        value = self.of(place or (step.op, step.imm, args))
+        place = (self._joined_load(step, args) or self._word_load(step, args)) if args else at
+        value = self.number(place or (step.op, step.imm, args))
         self.now[step.dst] = value
         if place:
             self.loads[value] = place
 
-    def _joined(self, step: Step, args: Iterable[int | str]) -> LoadPlace | None:
-        """What a step has loaded whose operands are the halves of one input."""
+    def _joined_load(self, step: Step, args: Iterable[int | str]) -> LoadPlace | None:
+        """Return the place of an input whose halves the instruction joins."""
         if self.halves is None or step.op != self.halves.join:
             return None
         low, high = (self.loads.get(a) if isinstance(a, int) else None for a in args)
@@ -179,27 +193,30 @@ class _Values:
             return None
         return (low[0], "", low[2])
 
-    def _taken(self, step: Step, args: Sequence[int | str]) -> LoadPlace | None:
-        """What a step has loaded that takes half of one input."""
+    def _word_load(self, step: Step, args: Sequence[int | str]) -> LoadPlace | None:
+        """Return the place of the word that the instruction moves out of a loaded register."""
         if self.halves is None or step.op not in self.halves.takes:
             return None
-        of = self.loads.get(args[0]) if isinstance(args[0], int) else None
+        place = self.loads.get(args[0]) if isinstance(args[0], int) else None
+        if place is None:
+            return None
+        name, part, number = place
         word = self.halves.takes[step.op]
-        return (of[0], word, of[2]) if of and not of[1] and word in self.words.get(of[0], ()) else None
+        return (name, word, number) if not part and word in self.words.get(name, ()) else None
 
     def end(self, flat: Loop, carried: Iterable[str]) -> None:
-        """End a turn: accumulators become what they are next, and what is not `carried` is gone."""
+        """End an iteration: accumulators take their next values; other values that are not `carried` are gone."""
         carried = list(carried)
         if absent := {*carried, *(acc.next for acc in flat.accs)} - self.now.keys():
-            raise Refuted(f"a turn ends, and nothing has made {min(absent)}")
+            raise Refuted(f"an iteration ends, and nothing has computed {min(absent)}")
         self.now = {acc.name: self.now[acc.next] for acc in flat.accs} | {x: self.now[x] for x in carried}
 
 
-def _one_by_one(kernel: Kernel, loop: Pass, steps: int, known: dict[object, int], *, sets: bool) -> list[int]:
-    """What steps leave in accumulators, which the first run `sets` or goes on from."""
+def _run_steps(kernel: Kernel, loop: Pass, steps: int, memo: dict[object, int], *, sets: bool) -> list[int]:
+    """Return the accumulators after steps one by one, which the first run `sets` or goes on from."""
     isa, flat = load(kernel.isa), row_by_row(kernel, loop, loop.step)
     start = () if sets else (acc.name for acc in flat.accs)
-    values = _Values(known, half_loads(isa, kernel.order), start, _words(isa, flat.steps))
+    values = _Values(memo, half_loads(isa, kernel.order), start, _words(isa, flat.steps))
     for number in range(steps):
         run = row_by_row(kernel, loop, loop.step.first_run) if sets and number == 0 else flat
         for step in run.steps:
@@ -208,40 +225,45 @@ def _one_by_one(kernel: Kernel, loop: Pass, steps: int, known: dict[object, int]
     return [values.now[acc.name] for acc in flat.accs]
 
 
-def _as_ordered(
-    kernel: Kernel, loop: Pass, found: ahead.Ordered, turns: int, known: dict[object, int], first: Beginning | None
+def _run_pipelined(
+    kernel: Kernel,
+    loop: Pass,
+    pipelined: pipelining.PipelinedLoop,
+    count: int,
+    memo: dict[object, int],
+    first: FirstIteration | None,
 ) -> list[int]:
-    """What turns in their order leave in accumulators, which the `first`, if there is one, sets."""
+    """Return the accumulators after `count` pipelined iterations; `first`, if there is one, sets them."""
     isa, plain = load(kernel.isa), row_by_row(kernel, loop, loop.step).steps
     places = {
-        ahead.copy_of(s.dst + half, copy): (s.dst, half, copy)
+        pipelining.copy_of(s.dst + half, copy): (s.dst, half, copy)
         for s in plain
         for half in ("", *PARTS)
-        for copy in range(found.copies)
+        for copy in range(pipelined.copies)
     }
 
     forms = _load_forms(isa, kernel, plain)
 
-    def at(step: Step, turn: int) -> LoadPlace:
+    def at(step: Step, iteration: int) -> LoadPlace:
         if step.dst not in places:
-            raise Refuted(f"{step} is no line of a step")
+            raise Refuted(f"{step} is no instruction of a step")
         name, half, copy = places[step.dst]
         if not step.args and step.op != forms.get(name + half):
             raise Refuted(f"{step} loads in another form than {forms.get(name + half)}")
-        return name, half, turn * found.copies + copy
+        return name, half, iteration * pipelined.copies + copy
 
-    start = () if first else (acc.name for acc in found.flat.accs)
-    values = _Values(known, half_loads(isa, kernel.order), start, _words(isa, plain))
-    for step in found.before:
+    start = () if first else (acc.name for acc in pipelined.flat.accs)
+    values = _Values(memo, half_loads(isa, kernel.order), start, _words(isa, plain))
+    for step in pipelined.prologue:
         values.run(step, at(step, 0))
-    for turn in range(turns - 1):
-        values.now = {x: v for x, v in values.now.items() if x in found.carried or x.startswith("acc")}
-        here = first if first and turn == 0 else found
-        for line, later in here.turns:
-            if line:
-                values.run(line, at(line, turn + later))
-        values.end(here.flat, found.carried)
-    for step in found.after:
-        values.run(step, at(step, turns - 1))
-    values.end(found.flat, ())
-    return [values.now[acc.name] for acc in found.flat.accs]
+    for iteration in range(count - 1):
+        values.now = {x: v for x, v in values.now.items() if x in pipelined.carried or x.startswith("acc")}
+        here = first if first and iteration == 0 else pipelined
+        for own, ahead in here.body:
+            if own:
+                values.run(own, at(own, iteration + ahead))
+        values.end(here.flat, pipelined.carried)
+    for step in pipelined.tail:
+        values.run(step, at(step, count - 1))
+    values.end(pipelined.flat, ())
+    return [values.now[acc.name] for acc in pipelined.flat.accs]

@@ -1,4 +1,4 @@
-"""A kernel that is right for every input, as a type: to make one is to prove it.
+"""The type of a proved kernel: to construct one is to prove it.
 
 The checker composes the kernel's lemmas (`checker`) and lists the obligations they rest on, one
 for each use of an instruction. These are settled in one of three ways, and there are no others: Z3 discharges
@@ -49,18 +49,24 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
 
     @staticmethod
     def by_solver(kernel: Kernel, budget: Budget) -> Proved:
-        """The kernel, each obligation discharged by Z3; Refuted if one is wrong, Undecided if the budget is spent."""
+        """Return the kernel, each obligation discharged by Z3.
+
+        Refuted if one is wrong, Undecided if the budget is spent.
+        """
         from bitsynth.proof.discharge import discharge
 
         return Proved._settled(kernel, "discharged", lambda isa, obligations: discharge(isa, obligations, budget))
 
     @staticmethod
     def on_record(kernel: Kernel, discharged: tuple[str, ...]) -> Proved:
-        """The kernel, whose obligations are those a certificate says were discharged; SpecError if they are not."""
+        """Return the kernel, whose obligations are those a certificate says were discharged.
+
+        SpecError if they are not.
+        """
         return Proved._settled(kernel, "on record", recorded(discharged))
 
     def form(self, kernel: Kernel) -> Proved:
-        """The same kernel with other rows, bounds of loops, unrolling, order or place of the bit axis.
+        """Return the same kernel with other rows, bounds of loops, unrolling, order or place of the bit axis.
 
         SpecError for any other kernel, and if an obligation neither equals nor is narrower than one of this one's.
         """
@@ -73,11 +79,11 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
         return Proved._settled(kernel, "derived", self._require_implied)
 
     def _require_implied(self, isa: Isa, obligations: Collection[Obligation]) -> None:
-        known: dict[tuple[str, int], list[Obligation]] = defaultdict(list)
+        discharged_of: dict[tuple[str, int], list[Obligation]] = defaultdict(list)
         for obligation in self.obligations:
-            known[obligation.op, obligation.imm].append(obligation)
+            discharged_of[obligation.op, obligation.imm].append(obligation)
         for wanted in sorted(set(obligations) - self.obligations, key=lambda u: u.statement):
-            if not any(implies(isa, wider, wanted) for wider in known[wanted.op, wanted.imm]):
+            if not any(implies(isa, wider, wanted) for wider in discharged_of[wanted.op, wanted.imm]):
                 raise SpecError(
                     f"this form of the kernel does not follow from its proof ({wanted.statement}); take another"
                 )
@@ -89,7 +95,7 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
 
     @staticmethod
     def _settled(kernel: Kernel, how: How, settle: Settle) -> Proved:
-        """The kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
+        """Return the kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
         lemmas, obligations = examine(kernel)
         check_order(kernel)
         settle(load(kernel.isa), obligations)
@@ -97,12 +103,12 @@ class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_rec
 
 
 def _as_checked(kernel: Kernel) -> Kernel:
-    """The kernel without what its lemmas say nothing of: they are of programs of rows, their steps in their order."""
+    """Return the kernel without the fields that lemmas do not depend on, such as the number of rows."""
     return msgspec.structs.replace(kernel, rows=1, unroll=0, bit_axis=BIT_AXES[0], order=ORDERS[0])
 
 
 def _without_form(kernel: Kernel) -> Kernel:
-    """The kernel without the fields in which its forms differ."""
+    """Return the kernel without the fields in which its forms differ."""
     return _as_checked(kernel).with_passes(_without_bounds)
 
 
@@ -112,14 +118,14 @@ def _without_bounds(loop: Pass) -> Pass:
 
 
 def examine(kernel: Kernel) -> tuple[tuple[str, ...], frozenset[Obligation]]:
-    """The checker's lemmas, and the obligations they rest on; Refuted or SpecError if it finds none."""
+    """Return the checker's lemmas, and the obligations they rest on; Refuted or SpecError if it finds none."""
     obligations: set[Obligation] = set()
     checked = checker.check(kernel, lambda isa, domain: ObligationRecorder(isa, domain, seen=obligations))
     return checked.lemmas, frozenset(obligations)
 
 
 def statements(obligations: Collection[Obligation]) -> tuple[str, ...]:
-    """The obligations in words, sorted."""
+    """Return the obligations in words, sorted."""
     return tuple(sorted(o.statement for o in obligations))
 
 

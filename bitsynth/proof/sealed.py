@@ -1,4 +1,4 @@
-"""What is proved, as a type whose objects only a proof makes."""
+"""The base of proved types: objects that only a proof can construct."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sealed:
 
     @classmethod
     def _of(cls, **fields: Any) -> Self:
-        """The proof with these fields, once it is one."""
+        """Return the proof with these fields, once it is one."""
         sealed = object.__new__(cls)
         for name, value in fields.items():
             object.__setattr__(sealed, name, value)

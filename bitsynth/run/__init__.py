@@ -1,1 +1,1 @@
-"""Calls of functions of a compiled library: natively, or emulated if the host is another machine."""
+"""Calls functions of a compiled library: natively, or emulated if the host is another machine."""

@@ -1,4 +1,4 @@
-"""Arguments that may be passed to a compiled function, and its results."""
+"""Checks and converts the arguments and results of compiled functions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
 Value = int | Array
-MOST = 10
+MAX_ARGUMENTS = 10
 _INTEGERS = (int, np.integer)
 
 
 def check(symbol: str, args: tuple[object, ...], word: int) -> list[Value]:
     """`args` with every number as its pattern of `word` bits, a pointer's size."""
-    if len(args) > MOST:
-        raise TypeError(f"{symbol}: {len(args)} arguments, at most {MOST} are passed")
+    if len(args) > MAX_ARGUMENTS:
+        raise TypeError(f"{symbol}: {len(args)} arguments, at most {MAX_ARGUMENTS} are passed")
     most = 1 << word - 1
     return [arg if type(arg) is int and 0 <= arg < most else _check(symbol, i, arg, word) for i, arg in enumerate(args)]
 
@@ -37,7 +37,7 @@ def _check(symbol: str, i: int, arg: object, word: int) -> Value:
 
 
 def signed(register: int, bits: int) -> int:
-    """The low `bits` of a result as a signed number."""
+    """Return the low `bits` of a result as a signed number."""
     if bits not in {32, 64}:
         raise ValueError(f"bits is {bits}; a result has 32 or 64")
     low = register & (1 << bits) - 1

@@ -31,7 +31,7 @@ class Image:
     symbols: dict[str, int] = field(default_factory=dict)
 
     def place(self, region: int) -> int:
-        """The start of the numbered region of the address space; the library is in the first."""
+        """Return the start of the numbered region of the address space; the library is in the first."""
         return self.rules.region * region
 
     @property
@@ -40,7 +40,7 @@ class Image:
         return self.place(1)
 
     def address(self, symbol: str) -> int:
-        """The address of `symbol`; ToolError if the library has none."""
+        """Return the address of `symbol`; ToolError if the library has none."""
         try:
             return self.symbols[symbol]
         except KeyError:
@@ -48,7 +48,7 @@ class Image:
 
 
 def read_image(path: Path, bits: int, rules: Emulator) -> Image:
-    """The shared library at `path`, as memory; ToolError if it needs what no emulator here has."""
+    """Return the shared library at `path`, as memory; ToolError if it needs what no emulator here has."""
     try:
         from elftools.common.exceptions import ELFError
         from elftools.elf.elffile import ELFFile
@@ -122,7 +122,7 @@ def _store(image: Image, address: int, value: int) -> None:
 
 
 def _word(image: Image, address: int) -> memoryview:
-    """The word at `address`."""
+    """Return the word at `address`."""
     for segment in image.segments:
         offset = address - segment.address
         if 0 <= offset <= len(segment.data) - image.bits // 8:

@@ -1,4 +1,4 @@
-"""Calls of a library on an emulated machine, with every array between unmapped pages."""
+"""Calls a library on an emulated machine, with every array between unmapped pages."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class EmulatedRunner:
         self.in_process = False
 
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
-        """Call `symbol` on the machine, as `Runner.call` says; ToolError for a fault or a write beside an array."""
+        """Call `symbol` on the machine, as `Runner.call` does; ToolError for a fault or a write outside of an array."""
         word = self._image.bits
         values = arguments.check(symbol, args, word)
         function = self._image.address(symbol)
@@ -112,7 +112,7 @@ class EmulatedRunner:
         return arguments.signed(result, bits or word)
 
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
-        """The call of `symbol` with these arguments, as `Runner.bind` says."""
+        """Return the call of `symbol` with these arguments, as `Runner.bind` says."""
         return lambda: self.call(symbol, *args, bits=32)
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class EmulatedRunner:
 
 
 def _place(symbol: str, values: Sequence[Value], first: int, align: int) -> dict[int, _Buffer]:
-    """A place for every array, from address `first`; one that is passed twice has one place."""
+    """Return a place for every array, from address `first`; one that is passed twice has one place."""
     buffers: dict[int, _Buffer] = {}
     for index, value in enumerate(values):
         if not isinstance(value, np.ndarray) or id(value) in buffers:

@@ -1,4 +1,4 @@
-"""Values to codes in compiled code (`runtime/bs_encode.h`): checked and encoded in one pass, of any strides."""
+"""Encodes values to codes in compiled code (`runtime/bs_encode.h`): checked and encoded in one pass, of any strides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Numbers = NDArray[np.int64]
 
 
 def encode(runner: Runner, operand: MatmulOperand, values: NDArray[Any], name: str, pool: int = 0) -> NDArray[np.uint8]:
-    """The codes of operand values, as `MatmulOperand.encode` gives them: `values` themselves if they are their codes.
+    """Return the codes of operand values, as `MatmulOperand.encode` does; `values` itself if they are codes.
 
     `pool` is the address of the threads that do it, 0 for the one that calls. SpecError names the first misfit.
     """

@@ -1,4 +1,4 @@
-"""Arrays for compiled code."""
+"""Allocates arrays for compiled code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of a library in this process."""
+"""Calls a library in this process."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class NativeRunner:
         return arguments.signed(int(function(*words)), bits or _WORD)
 
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
-        """The call of `symbol` with these arguments, as `Runner.bind` says."""
+        """Return the call of `symbol` with these arguments, as `Runner.bind` says."""
         function, words = self._bound(symbol, args)
 
         def call(_open: object = self._library) -> int:
-            """The library stays open as long as its call is there."""
+            """Return the library stays open as long as its call is there."""
             return arguments.signed(int(function(*words)), 32)
 
         return call
@@ -62,7 +62,7 @@ class NativeRunner:
         """Nothing to do: an open library stays usable, and Python frees it."""
 
     def _bound(self, symbol: str, args: tuple[object, ...]) -> tuple[Any, list[Any]]:
-        """The function and its arguments, which keep arrays alive."""
+        """Return the function and its arguments, which keep arrays alive."""
         buffer, words = _FFI.from_buffer, arguments.check(symbol, args, _WORD)
         integers = tuple([type(value) is int for value in words])
         return self._function(symbol, integers), [x if type(x) is int else buffer(x) for x in words]

@@ -1,4 +1,4 @@
-"""A machine in a process of qemu-user, driven through pipes."""
+"""An emulated machine: a process of qemu-user, driven through pipes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _PROT = {"r": 1, "w": 2, "x": 4}
 _SIGNALS = {4: "illegal instruction", 5: "trap", 7: "bus error", 8: "arithmetic error", 11: "forbidden access"}
 _DRIVER = Path(__file__).parent / "support" / "driver.c"
 _SECONDS = 600
-_MOST_WORDS = 1 << 16
+_MAX_WORDS = 1 << 16
 """Bytes, as many as a pipe holds."""
 
 
 def find(qemu: Qemu) -> str | None:
-    """The path of qemu's user-mode emulator, None if there is none."""
+    """Return the path of qemu's user-mode emulator, None if there is none."""
     return next((path for p in qemu.programs if (path := shutil.which(p))), None)
 
 
 def start(isa: Isa, qemu: Qemu, flags: Sequence[str], options: Sequence[str] = ()) -> QemuMachine:
-    """A fresh machine for code compiled with `flags`; ToolError says what to install if it cannot be had.
+    """Return a fresh machine for code compiled with `flags`; ToolError says what to install if it cannot be had.
 
     `options` go to qemu.
     """
@@ -109,8 +109,8 @@ class QemuMachine:
                 raise ToolError(f"did not end within {_SECONDS} s under qemu")
             part = self._process.stdout.read(left)
             if not part:
-                said = self._process.stderr.read(_MOST_WORDS).decode(errors="replace").strip()
-                raise ToolError(f"qemu ended with exit code {self._process.wait()}: {said}")
+                errors = self._process.stderr.read(_MAX_WORDS).decode(errors="replace").strip()
+                raise ToolError(f"qemu ended with exit code {self._process.wait()}: {errors}")
             parts.append(part)
             left -= len(part)
         return b"".join(parts)

@@ -1,4 +1,4 @@
-"""Calls of functions of a compiled library, wherever its code can run."""
+"""Calls functions of a compiled library, wherever its code can run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Runner(Protocol):
         """
 
     def bind(self, symbol: str, *args: object) -> Callable[[], int]:
-        """The call of `symbol` with these arguments, checked once; the arrays are read at each call.
+        """Return the call of `symbol` with these arguments, checked once; the arrays are read at each call.
 
         Its result is a status: an int.
         """
@@ -54,7 +54,7 @@ class Runner(Protocol):
 def runner_for(
     isa: Isa, library: Path, *, needs: Requirements | None = None, count: bool = False, align: int = 16
 ) -> Runner:
-    """A runner for `library`, which `compile_for` built for `isa` and `needs`.
+    """Return a runner for `library`, which `compile_for` built for `isa` and `needs`.
 
     Natively if the processor can, else under qemu-user, else under unicorn;
     BITSYNTH_RUNNER forces one. `count` asks for instruction counts, which unicorn has.

@@ -1,4 +1,4 @@
-"""A machine of unicorn, inside this process."""
+"""An emulated machine of unicorn, inside this process."""
 
 from __future__ import annotations
 

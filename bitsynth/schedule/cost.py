@@ -35,7 +35,7 @@ class KernelCost(msgspec.Struct, frozen=True):
 
 
 def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[str]) -> int:
-    """The register copies: an instruction overwrites an operand although every candidate is still wanted."""
+    """Return the register copies: an instruction overwrites an operand although every candidate is still wanted."""
     wanted = set(kept)
     copies = 0
     for step in reversed(program):
@@ -48,7 +48,7 @@ def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[str]) -> int:
 
 
 def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str, float]:
-    """The runs of each instruction form by one row of the tile over `depth` positions of K, loads apart.
+    """Return the runs of each instruction form by one row of the tile over `depth` positions of K, loads apart.
 
     What all rows share counts as a row's share of it.
     """
@@ -78,30 +78,30 @@ def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str
 
 @lru_cache(maxsize=1 << 10)
 def shared_program(loop: Pass) -> tuple[Step, ...]:
-    """The steps run once for all rows."""
+    """Return the steps run once for all rows."""
     free = row_free(loop.step.steps)
     return tuple(s for s in loop.step.steps if s.dst in free)
 
 
 def kept_in_step(kernel: Kernel, loop: Pass) -> set[str]:
-    """Values a row must leave alone: constants, new accumulators, what a further row reads."""
+    """Return values a row must leave alone: constants, new accumulators, what a further row reads."""
     kept = {c.name for c in kernel.constants} | {acc.next for acc in loop.step.accs}
     return kept | held_for_rows(loop) if kernel.groups > 1 else kept
 
 
 def units(kernel: Kernel, depth: int = AMORTISED_K) -> float:
-    """The times 128 multiply-accumulates that a row of the tile is, over `depth` positions of K."""
+    """Return the times 128 multiply-accumulates that a row of the tile is, over `depth` positions of K."""
     return kernel.columns * depth / 128
 
 
 def ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
-    """Vector instructions, with register copies and zeroing, without loads and stores."""
+    """Return vector instructions, with register copies and zeroing, without loads and stores."""
     counts = runs_per_row(isa, kernel)
     return sum(isa[op].instructions * times for op, times in counts.items()) / units(kernel)
 
 
 def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
-    """Vector instructions of the steady loop alone, with register copies."""
+    """Return vector instructions of the steady loop alone, with register copies."""
     per_step = 0.0
     for p in kernel.passes:
         program = row_program(p)
@@ -112,20 +112,20 @@ def loop_ops_per_128_mac(isa: Isa, kernel: Kernel) -> float:
 
 
 def loads_per_128_mac(isa: Isa, kernel: Kernel) -> float:
-    """Loads of inputs in the steady loop, spread over the tile."""
+    """Return loads of inputs in the steady loop, spread over the tile."""
     registers = kernel.column_registers(isa.table.vector_bits)
     per_step = sum(len(p.columns) * registers / kernel.rows + len(p.rows) / kernel.together for p in kernel.passes)
     return per_step * (AMORTISED_K / kernel.k_step) / units(kernel)
 
 
 def broadcast_slots(isa: Isa, kernel: Kernel, cpu: str) -> float:
-    """Slots of vector ports that the loads of rows' inputs take, per 128 multiply-accumulates."""
+    """Return slots of vector ports that the loads of rows' inputs take, per 128 multiply-accumulates."""
     per_step = sum(len(p.rows) for p in kernel.passes) / kernel.together
     return isa[kernel.memory.broadcast].cost[cpu].slots * per_step * 128 / (kernel.columns * kernel.k_step)
 
 
 def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
-    """An estimate of the cycles that loads and stores take beyond the vector instructions beside them.
+    """Estimate the cycles that loads and stores take in addition to vector instructions.
 
     Steps load inputs, flushes load and store the tile; outer loops load and store as many of
     their accumulators as the register file does not hold, half of it beside the next steps.
@@ -157,20 +157,20 @@ def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED
 
 
 def spilled(isa: Isa, kernel: Kernel, loop: Pass, level: int) -> int:
-    """The accumulators of an outer loop for which a step leaves no register."""
+    """Return the accumulators of an outer loop for which a step leaves no register."""
     inner = sum(len(nested.accs) for nested in loop.loops[:level]) * kernel.groups
     wanted = len(loop.loops[level].accs) * kernel.groups
     return min(wanted, max(0, wanted + inner + but_accumulators(loop) - isa.table.registers))
 
 
 def bytes_per_128_mac(kernel: Kernel) -> float:
-    """Bytes of inputs that a tile reads; passes share what is the same."""
+    """Return bytes of inputs that a tile reads; passes share what is the same."""
     row_bytes = kernel.row_bytes / kernel.together
     return round(128 * (row_bytes / kernel.columns + kernel.column_bytes / kernel.rows) / kernel.k_step, 6)
 
 
 def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
-    """The throughput bound in cycles of `cpu`: the busiest port class, or all vector instructions over all ports."""
+    """Return the throughput bound in cycles of `cpu`: the busiest port class, or all instructions over all ports."""
     everything, busy = _busy(isa, kernel, cpu, depth)
     return max(everything, *busy.values())
 
@@ -179,7 +179,7 @@ def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISE
 def sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
     """What is expected of a tile whose inputs are near: the bound, and what loads and stores take beyond that.
 
-    If port classes overlap in part, it is the busiest one with what of the others is not beside it, or all loads.
+    If port classes overlap in part, it is the busiest class plus what of the others does not overlap, or all loads.
     """
     everything, busy = _busy(isa, kernel, cpu, depth)
     stall, most = stall_per_128_mac(isa, kernel, cpu, depth), max(busy.values())
@@ -189,9 +189,9 @@ def sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORT
 
 
 def crowding_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
-    """Cycles of the busiest port class if instructions that any port takes fall on all alike.
+    """Return cycles of the busiest port class if instructions that any port takes fall on all alike.
 
-    Measured on Zen 5: beside an add that any port takes, lookups lose a seventh of their rate.
+    Measured on Zen 5: together with an add that any port takes, lookups lose a seventh of their rate.
     """
     everything, busy = _busy(isa, kernel, cpu)
     anywhere = busy.pop(ANY_PORT, 0.0)
@@ -199,7 +199,7 @@ def crowding_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
 
 
 def _busy(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> tuple[float, dict[str, float]]:
-    """Cycles per 128 multiply-accumulates of all instructions over all ports, and of each port class alone."""
+    """Return cycles per 128 multiply-accumulates of all instructions over all ports, and of each port class alone."""
     busy: dict[str, float] = defaultdict(float)
     counts, over = runs_per_row(isa, kernel, depth), units(kernel, depth)
     for op, times in counts.items():
@@ -210,25 +210,28 @@ def _busy(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> tuple
 
 
 def instructions(kernel: Kernel) -> int:
-    """The length of the programs for one row: steps, outer loops and flushes."""
+    """Return the length of the programs for one row: steps, outer loops and flushes."""
     return sum(len(program) for p in kernel.passes for program in p.programs)
 
 
 def figure(isa: Isa, kernel: Kernel, model: str) -> float:
-    """The figure that the model minimizes: operations or cycles per 128 multiply-accumulates, or instructions."""
+    """Return the figure that the model minimizes: operations or cycles per 128 products, or instructions."""
     if model == "length":
         return float(instructions(kernel))
     return ops_per_128_mac(isa, kernel) if model == "ops" else cycles_per_128_mac(isa, kernel, model)
 
 
 def _typical(isa: Isa, kernel: Kernel) -> str:
-    """The first processor of the set; for products of sums, which read more, the first whose loads hold up nothing."""
+    """Return the first processor of the set.
+
+    For products of sums, which read more, the first whose loads hold up nothing.
+    """
     every = isa.table.cpu
     return next((name for name, cpu in every.items() if kernel.cross_terms and not cpu.loads_block), next(iter(every)))
 
 
 def price(isa: Isa, kernel: Kernel, model: str, *, in_layer: bool = False) -> tuple[float, ...]:
-    """The sort key under `model`: its figure to a hundredth; cycles that memory holds up the rest; loads; input bytes.
+    """Return the sort key: the figure of `model` to a hundredth; cycles that memory adds; loads; input bytes.
 
     If loads block, what they hold up is part of the figure, and so are slots that broadcasts take.
     Of two tiles that hold nothing up the one of fewer loads was the faster on Zen 5 and Emerald Rapids.

@@ -39,7 +39,10 @@ def method_of(program: DepthwiseProgram) -> str:
 
 
 def cheapest(isa: Isa, act_bits: int, w_bits: int, method: str = "multiply") -> DepthwiseProgram:
-    """The program by `method` of fewest instructions for a 3 x 3 window; NoKernel if none of the sketch is right."""
+    """Return the program by `method` of fewest instructions for a 3 x 3 window.
+
+    NoKernel if none of the sketch is right.
+    """
     found = list(_programs(isa, act_bits, w_bits, method))
     if not found:
         raise NoKernel(f"no depthwise kernel of {act_bits}-bit activations and {w_bits}-bit weights on {isa.name}")
@@ -68,7 +71,7 @@ def _programs(isa: Isa, act_bits: int, w_bits: int, method: str) -> Iterator[Dep
 
 
 def _weight_ranges(bits: int) -> list[tuple[int, int]]:
-    """What weights may be, widest first: any of so many bits in every encoding, or halves, quarters of that."""
+    """Yield ranges of weights, widest first: all numbers of that width in any encoding, then halves and quarters."""
     if bits < 8:
         return [(-(1 << bits) + 1, (1 << bits) - 1)]
     return [(-128, 127), (-64, 64), (-32, 32)]
@@ -103,7 +106,7 @@ def _program(
 
 
 def _bounded(isa: Isa, program: DepthwiseProgram) -> DepthwiseProgram | None:
-    """The program with as many steps between flushes as its lanes hold; None if they hold not one."""
+    """Return the program with as many steps between flushes as its lanes hold; None if they hold not one."""
     try:
         added = step_sums(isa, program)
     except Refuted:
@@ -121,7 +124,7 @@ def _times(room: int, each: int) -> int | None:
 
 
 def runs(isa: Isa, program: DepthwiseProgram, taps: int) -> Counter[str]:
-    """The runs of each instruction form for one unit of a pixel whose window has so many taps, loads apart."""
+    """Return how often each form runs for one unit of a pixel with that many taps, without loads."""
     steps = -(-taps // program.taps)
     flushes = -(-steps // program.flush_every)
     total: Counter[str] = Counter()
@@ -134,13 +137,13 @@ def runs(isa: Isa, program: DepthwiseProgram, taps: int) -> Counter[str]:
 
 
 def ops(isa: Isa, program: DepthwiseProgram, taps: int = TYPICAL_TAPS) -> float:
-    """Vector instructions per 128 products, without loads and stores."""
+    """Return vector instructions per 128 products, without loads and stores."""
     counted = sum(isa[op].instructions * times for op, times in runs(isa, program, taps).items())
     return counted * 128 / (taps * program.unit)
 
 
 def unit_cycles(isa: Isa, program: DepthwiseProgram, cpu: str, taps: int) -> float:
-    """Cycles of `cpu` for one unit of a pixel: all instructions over all ports, the busiest port class, or loads."""
+    """Return the cycles of `cpu` for a unit of a pixel: of all instructions, the busiest port class, or loads."""
     busy: dict[str, float] = defaultdict(float)
     counted = runs(isa, program, taps)
     for op, times in counted.items():
@@ -157,12 +160,12 @@ def unit_cycles(isa: Isa, program: DepthwiseProgram, cpu: str, taps: int) -> flo
 
 
 def able(isa: Isa, program: DepthwiseProgram) -> list[str]:
-    """The processors that have every instruction of the kernel."""
+    """Return the processors that have every instruction of the kernel."""
     return [cpu for cpu in isa.table.cpu if forms_used(isa, program) <= isa.for_cpu(cpu).instrs.keys()]
 
 
 def cost_of(isa: Isa, program: DepthwiseProgram) -> DepthwiseCost:
-    """The cost of a 3 x 3 window."""
+    """Return the cost of a 3 x 3 window."""
     per = 128 / (TYPICAL_TAPS * program.unit)
     cycles = {cpu: round(unit_cycles(isa, program, cpu, TYPICAL_TAPS) * per, 4) for cpu in able(isa, program)}
     return DepthwiseCost(round(ops(isa, program), 4), cycles)

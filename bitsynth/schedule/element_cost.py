@@ -13,13 +13,13 @@ _ROW_REGISTERS = 6
 
 
 def cycles(program: ElementwiseProgram, cpu: str) -> float:
-    """Cycles of `cpu` for a unit: the busiest port class, or all instructions over all vector ports.
+    """Return cycles of `cpu` for a unit: the busiest port class, or all instructions over all vector ports.
 
     Constants of channels are loaded once for many rows if registers hold them, else anew for every row.
     """
     isa = load(program.isa)
     busy: dict[str, float] = defaultdict(float)
-    used = [isa[s.op] for s in (*program.steps, *_all_turns(program))]
+    used = [isa[s.op] for s in (*program.steps, *_all_iterations(program))]
     moved = [isa[program.store]] * len(program.results)
     for one, op in zip(program.spec.inputs, program.loads, strict=True):
         if one.per == "element" or (one.per == "channel" and not _held(program)):
@@ -27,40 +27,40 @@ def cycles(program: ElementwiseProgram, cpu: str) -> float:
     for instr in (*used, *moved):
         busy[instr.cost[cpu].port] += 1 / instr.cost[cpu].per_cycle
     every = sum(i.instructions for i in used) / isa.table.cpu[cpu].vector_per_cycle
-    beside = sum(1 / i.cost[cpu].per_cycle for i in moved) if isa.table.cpu[cpu].loads_block else 0.0
-    return round(max(every, *busy.values()) + beside, 4)
+    load_cycles = sum(1 / i.cost[cpu].per_cycle for i in moved) if isa.table.cpu[cpu].loads_block else 0.0
+    return round(max(every, *busy.values()) + load_cycles, 4)
 
 
-def _all_turns(program: ElementwiseProgram) -> list[Step]:
-    """The steps of all turns of the loop."""
+def _all_iterations(program: ElementwiseProgram) -> list[Step]:
+    """Return the steps of all iterations of the loop."""
     if program.loop is None:
         return []
     return [Step.parse(line) for line in program.loop.program] * program.spec.inputs[-1].count
 
 
 def _held(program: ElementwiseProgram) -> bool:
-    """Whether registers hold all constants beside what a row takes."""
+    """Whether registers hold all constants together with the values of a row."""
     isa, spec = load(program.isa), program.spec
     kept = sum(program.registers(x)[1] * x.values for x in spec.inputs if x.per != "element")
     return kept + len(program.constants) + _ROW_REGISTERS <= isa.table.registers
 
 
 def able(program: ElementwiseProgram) -> list[str]:
-    """The processors that have every instruction of the program."""
+    """Return the processors that have every instruction of the program."""
     isa = load(program.isa)
     return [cpu for cpu in isa.table.cpu if {*program.forms} <= isa.for_cpu(cpu).instrs.keys()]
 
 
 def latency(program: ElementwiseProgram, cpu: str) -> float:
-    """Cycles from inputs to the last result."""
+    """Return cycles from inputs to the last result."""
     isa, ready = load(program.isa), dict[str, float]()
     for step in program.steps:
         ready[step.dst] = max(ready.get(a, 0.0) for a in step.args) + isa[step.op].cost[cpu].latency
-    return max(ready.get(name, 0.0) for name in program.results) + float(len(_all_turns(program)))
+    return max(ready.get(name, 0.0) for name in program.results) + float(len(_all_iterations(program)))
 
 
 def price(program: ElementwiseProgram) -> tuple[float, ...]:
-    """The sort key: cycles of the set's processors for an element, the first one's first; latency; instructions."""
+    """Return the sort key: cycles per element on each of the set's processors, then latency, then instructions."""
     cpus = able(program)
     cost = (cycles(program, cpu) / program.unit for cpu in cpus)
     return (*cost, latency(program, cpus[0]), len(program.program) / program.unit)

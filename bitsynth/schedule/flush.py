@@ -1,4 +1,11 @@
-"""Bounds of a kernel's loops: as long as their effects can be shown exact."""
+"""Chooses how long a kernel's loops run: as long as the proof can show that no lane overflows.
+
+For each loop, innermost first, the greatest number of runs is found by doubling and bisection, with the loop summaries
+of `proof/accumulation.py` as the test:
+
+    bytes acc0 that get up to 12 in a step        loop 0 runs at most 21 times: 21 * 12 <= 255
+    16-bit acc4 that gets two acc0                loop 1 runs at most 130 times, and so on to the int32 tile
+"""
 
 from __future__ import annotations
 
@@ -11,19 +18,18 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.kernel.wellformed import MAX_TRIP_COUNT
-from bitsynth.proof.accumulation import LoopSummary, loop_summary, pass_summary, step_summary
-from bitsynth.proof.mixed import unmixed
+from bitsynth.proof.accumulation import LoopSummary, loop_summary, pass_summary, separate_rows, step_summary
 from bitsynth.schedule.peel import peel_first_run
 
 
 def maximize_flush_period(isa: Isa, kernel: Kernel) -> Kernel:
-    """The same kernel with loops as long as the proof allows, and first runs of their own."""
+    """Return the same kernel with loops as long as the proof allows, and first runs of their own."""
     passes = (peel_first_run(isa, p, kernel.groups) for c in kernel.chains for p in max_trip_counts(isa, kernel, c))
     return msgspec.structs.replace(kernel, passes=tuple(passes))
 
 
 def max_trip_counts(isa: Isa, kernel: Kernel, chain: Sequence[Pass]) -> list[Pass]:
-    """The passes between two flushes with every loop as long as the proof allows, innermost first, by bisection."""
+    """Return the passes between two flushes, every loop as long as the proof allows, innermost first."""
     made = [_maximize_inner(isa, kernel, loop, number) for number, loop in enumerate(chain)]
     inside = max(prod(nested.trip_count for nested in loop.loops[:-1]) for loop, _ in made)
 
@@ -37,8 +43,8 @@ def max_trip_counts(isa: Isa, kernel: Kernel, chain: Sequence[Pass]) -> list[Pas
 
 
 def _maximize_inner(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[Pass, LoopSummary]:
-    """The pass with all loops but the outermost as long as those around take their sums, and the summary of these."""
-    sums, _ = unmixed(kernel, step_summary(isa, kernel, loop), number)
+    """Return the pass with all inner loops as long as the loops around them allow, and its summary."""
+    sums, _ = separate_rows(kernel, step_summary(isa, kernel, loop), number)
     for level in range(len(loop.loops) - 1):
 
         def holds(trip_count: int, level: int = level, loop: Pass = loop, sums: LoopSummary = sums) -> bool:
@@ -51,7 +57,7 @@ def _maximize_inner(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[
 
 
 def _check_flush(isa: Isa, kernel: Kernel, chain: Sequence[tuple[Pass, LoopSummary]]) -> None:
-    """Refuted unless the outermost loops, and the flush, take exactly the sums of the loops inside."""
+    """Raise Refuted unless the outermost loops, and the flush, take exactly the sums of the loops inside."""
     carried: LoopSummary | None = None
     for loop, sums in chain:
         carried = pass_summary(isa, kernel, loop, sums, carried, level=max(0, len(loop.loops) - 2)).carried
@@ -70,13 +76,13 @@ def _succeeds(run: Callable[[], object]) -> bool:
 
 
 def with_trip_count(loop: Pass, level: int, trip_count: int) -> Pass:
-    """The pass with another bound on the runs of one loop."""
+    """Return the pass with another bound on the runs of one loop."""
     changed = msgspec.structs.replace(loop.loops[level], trip_count=trip_count)
     return msgspec.structs.replace(loop, loops=(*loop.loops[:level], changed, *loop.loops[level + 1 :]))
 
 
 def with_flush_period(loop: Pass, steps: int) -> Pass:
-    """The pass flushed after at most `steps` steps, or after fewer if it already is."""
+    """Return the pass flushed after at most `steps` steps, or after fewer if it already is."""
     for level, nested in enumerate(loop.loops):
         trip_count = min(nested.trip_count, steps)
         loop, steps = with_trip_count(loop, level, trip_count), max(1, steps // trip_count)
@@ -84,7 +90,7 @@ def with_flush_period(loop: Pass, steps: int) -> Pass:
 
 
 def _greatest(holds: Callable[[int], bool], most: int) -> int:
-    """The greatest number up to `most` that holds, by doubling, then bisection: most loops are short."""
+    """Return the greatest number up to `most` that holds, by doubling, then bisection: most loops are short."""
     if not holds(1):
         raise Refuted("a flush after every single step already overflows")
     low, high = 1, 2

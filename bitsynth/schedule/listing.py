@@ -24,7 +24,7 @@ _READS = re.compile(r"b\.\w+|csel|cset\w*|csinc|cinc|csinv|csneg|ccmp")
 
 
 def issued(isa: Isa, cpu: str, listing: Iterable[str]) -> Iterator[Issued]:
-    """The instructions of a listing, in the order in which they are run."""
+    """Yield the instructions of a listing, in the order in which they are run."""
     for line in listing:
         yield from _issued(isa, cpu, " ".join(line.split()))
 
@@ -50,7 +50,7 @@ def _issued(isa: Isa, cpu: str, line: str) -> tuple[Issued, ...]:
 
 
 def _whole(register: str) -> str:
-    """The register that a part of it, such as q3 or w7, belongs to."""
+    """Return the register that a part of it, such as q3 or w7, belongs to."""
     return register if register == "sp" else ("v" if register[0] in "vqdshb" else "x") + register[1:]
 
 
@@ -98,7 +98,10 @@ def _arithmetic(isa: Isa, cpu: str, op: str, rest: str, registers: list[str]) ->
 
 @lru_cache(maxsize=1 << 10)
 def _form(isa: Isa, mnemonic: str) -> Instr | None:
-    """A form of full registers that compiles to `mnemonic`, or to that of the low halves; None if no table has one."""
+    """Return a form of full registers that compiles to `mnemonic`, or to that of the low halves.
+
+    None if no table has one.
+    """
     for name in (mnemonic, mnemonic.removesuffix("2")):
         for instr in isa.full_forms:
             if name in instr.mnemonics:

@@ -13,7 +13,7 @@ from bitsynth.sketches.lanes.terms import adder
 
 
 def memory(isa: Isa, row_bytes: int) -> Memory:
-    """The data-moving forms of a kernel whose rows have inputs of `row_bytes`; NoKernel if one is missing."""
+    """Return the data-moving forms of a kernel whose rows have inputs of `row_bytes`; NoKernel if one is missing."""
     tile = isa.tile
     return Memory(
         load=repeats(isa, isa.word.lanes),
@@ -28,12 +28,12 @@ def memory(isa: Isa, row_bytes: int) -> Memory:
 
 
 def stores(isa: Isa, kind: VecType) -> str:
-    """The form that stores a register of `kind`."""
+    """Return the form that stores a register of `kind`."""
     return _only(isa, f"stores {kind}", [i for i in isa.instrs.values() if i.store and i.out == kind])
 
 
 def repeats(isa: Isa, size: int) -> str:
-    """The form that fills a register with the same `size` bytes from memory over and over."""
+    """Return the form that fills a register with the same `size` bytes from memory over and over."""
     return _only(isa, f"repeats {size} bytes", [i for i in _loads(isa) if _repeats(isa, i, size)])
 
 

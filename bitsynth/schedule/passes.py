@@ -1,4 +1,4 @@
-"""Assembly of solved pieces: blocks into passes, passes into a microkernel."""
+"""Assembles popcount kernels of solved pieces: blocks of planes become passes, and passes a microkernel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CountTerm:
 
 
 def terms(blocks: Sequence[PlacedBlock], weighted: bool) -> list[CountTerm]:
-    """The counted nodes; `weighted` counts carry the coefficient, up to the block's scale."""
+    """Return the counted nodes; `weighted` counts carry the coefficient, up to the block's scale."""
     return [
         CountTerm(b, node, placed.scale if weighted else placed.scale * coef, coef if weighted else 1)
         for b, placed in enumerate(blocks)
@@ -38,7 +38,7 @@ def terms(blocks: Sequence[PlacedBlock], weighted: bool) -> list[CountTerm]:
 
 
 def max_increment(blocks: Sequence[PlacedBlock], weighted: bool, most: int) -> int:
-    """The most that one step adds to a lane of the fullest accumulator, by counts of `most` or less."""
+    """Return the most that one step adds to a lane of the fullest accumulator, by counts of `most` or less."""
     by_class: Counter[int] = Counter()
     for term in terms(blocks, weighted):
         by_class[term.coef] += term.weight * most
@@ -46,7 +46,7 @@ def max_increment(blocks: Sequence[PlacedBlock], weighted: bool, most: int) -> i
 
 
 def full_table(table: int, bits: int, low: int, width: int) -> int:
-    """A truth table over `bits`-bit codes of a function of planes low .. low + width - 1."""
+    """Return a truth table over `bits`-bit codes of a function of planes low .. low + width - 1."""
     return sum((table >> (code >> low & ((1 << width) - 1)) & 1) << code for code in range(1 << bits))
 
 
@@ -66,7 +66,7 @@ class PassBuilder:
     wgt_planes: list[int] = field(default_factory=list)
 
     def build(self, metric: Metric) -> Pass:
-        """The pass, its loop still one step long."""
+        """Return the pass, its loop still one step long."""
         wanted = terms(self.blocks, self.weighted)
         classes = sorted({t.coef for t in wanted})
         leaves = [self._leaves(b) for b in self.blocks]
@@ -119,7 +119,7 @@ class PassBuilder:
         return self.plan.pre[level - 1].apply(step, pair)[0]
 
     def _node(self, step: Trace, values: dict[tuple[int, int, int], str], block: int, g: int, node: int) -> str:
-        """The register of a node. Gates are run in the order of the form, which tells what each may overwrite."""
+        """Return the register of a node; gates run in the order of the form, as some overwrite operands."""
         form = self.blocks[block].form
         for n, gate in enumerate(form.gates[: node + 1 - form.planes], form.planes):
             if (block, g, n) not in values:

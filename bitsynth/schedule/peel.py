@@ -1,4 +1,9 @@
-"""Peeling of a loop's first run, which starts from zeros and is cheaper without accumulators."""
+"""Peels a loop's first run: it starts from zero accumulators, so its additions to them can be left out.
+
+Given                       Result, the first run
+    t0 = tbl a0 w0_0            t0 = tbl a0 w0_0
+    acc0 = add acc0 t0          acc0 = t0
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,7 @@ MOST_STEPS = 256
 
 
 def peel_first_run(isa: Isa, loop: Pass, rows: int) -> Pass:
-    """The pass with a first run of its own, if one is found and short enough."""
+    """Return the pass with a first run of its own, if one is found and short enough."""
     if len(loop.step.program) * rows > MOST_STEPS or (inner := _derive_first_run(isa, loop.step)) is None:
         return loop
     return msgspec.structs.replace(loop, loops=(inner, *loop.loops[1:]))
@@ -53,7 +58,7 @@ def _derive_first_run(isa: Isa, loop: Loop) -> Loop | None:
 
 @lru_cache
 def _on_zeros(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | None:
-    """The result of `op` if some operands are zero: another operand, by number among the rest, or a form of those."""
+    """Return the result of `op` with zero operands: the number of an operand of the rest, or a form on these."""
     instr = isa[op]
     lanes: list[list[Payload]] = [
         [0 if z else _unknown(k, i, o.type.bits, imm) for i in range(o.type.lanes)]
@@ -70,7 +75,7 @@ def _on_zeros(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | 
 
 
 def _unknown(operand: int, lane: int, bits: int, imm: int) -> Payload:
-    """An operand's lane: two numbers side by side where an immediate may part them."""
+    """Return an operand's lane: two numbers side by side where an immediate may part them."""
     if not 0 < imm < bits:
         return variable((operand, lane), 0, 1)
     return Concat(tuple((variable((operand, lane, part), 0, 1), b) for part, b in enumerate((imm, bits - imm))))
@@ -84,7 +89,10 @@ def _evaluate(instr: Instr, lanes: Sequence[Sequence[Payload]], imm: int) -> lis
 
 
 def _with_these_types(isa: Isa, instr: Instr, zero: Sequence[bool], imm: int) -> Iterator[Instr]:
-    """Forms on the operands that are left, with the same result; of those with an immediate, that take the same."""
+    """Yield forms on the operands that are left, with the same result.
+
+    Of those with an immediate, that take the same.
+    """
     types = [o.type for o, z in zip(instr.operands, zero, strict=True) if not z]
     for other in isa.instrs.values():
         plain = other.on_registers and imm in other.imms and other.out == instr.out

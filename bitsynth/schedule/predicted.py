@@ -1,7 +1,16 @@
-"""Predicted cycles of a kernel: what its C should compile to, on the scoreboard, before there is a compiler.
+"""Predicts a kernel's cycles: runs the instructions that its C should compile to through the scoreboard.
 
-Loads, broadcasts and their addresses, loops, spilled accumulators, flushes and results are in it. Registers are named
-as in the program: every value has one of its own.
+No compiler is needed. `_Tile` walks the loops of a kernel as `emit/` writes them in C, and yields the instructions in
+blocks: the program's own, and all that is around them, such as loads, broadcasts with their addresses, loop counters,
+spills, folds, flushes to the tile. Every value has a register of its own, named as in the program, so that
+dependences are exact; copies and spills that a compiler adds by itself are not predicted.
+
+Given: a tile of two steps of K, one accumulator
+Result: zero acc | load w, broadcast a, multiply-add, count, branch | the same again | load c, add acc, store c
+        (blocks; the scoreboard adds up their cycles, and `isa/recurrence.py` skips blocks that repeat)
+
+`tests/unit/test_predicted_text.py` compares the instructions with the emitted C, `benchmarks/arm_predictions.py` with
+those that compilers write. Who changes the loops in `emit/` changes them here too.
 """
 
 from __future__ import annotations
@@ -17,52 +26,52 @@ from bitsynth.isa.scoreboard import Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.in_order import ahead, counting, folds
-from bitsynth.kernel.in_order.addresses import has_address, pointer_of
-from bitsynth.kernel.in_order.beginning import Beginning, beginning
+from bitsynth.kernel.in_order import folds, loop_control, pipelining
+from bitsynth.kernel.in_order.first_iteration import FirstIteration, begin_loop
 from bitsynth.kernel.in_order.list_scheduling import issue
+from bitsynth.kernel.in_order.loop_control import has_address, pointer_of
 from bitsynth.kernel.order import all_accs, interleaved, of_row, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, period
 from bitsynth.schedule import cost
 
-_COLUMNS = 64
-"""Columns of a call that predictions are of, in as many whole tiles as they hold: the narrowest layers of ResNet-18."""
+_CALL_COLUMNS = 64
+"""Columns of the call that is predicted, in as many whole tiles as fit: as in the narrowest layers of ResNet-18."""
 
 
 def chooses(isa: Isa, model: str) -> bool:
-    """Whether predicted cycles choose tiles: on an out-of-order processor, which runs a kernel's steps as they are."""
+    """Whether predicted cycles choose tiles: for an out-of-order processor, which runs a kernel's steps as written."""
     cpu = isa.table.cpu.get(model)
     return cpu is not None and cpu.issue is not None and not cpu.issue.in_order
 
 
 def compares(isa: Isa, model: str) -> bool:
-    """Whether predicted cycles compare methods: on an in-order processor bounds leave out most of what it waits for."""
+    """Whether predicted cycles compare methods: for an in-order processor, whose stalls throughput bounds leave out."""
     return model in isa.table.in_order
 
 
 def serves(isa: Isa, method: str, model: str) -> bool:
-    """Whether a method is tried by predicted cycles: on an in-order processor fip is not, which saves its search.
+    """Whether a method is worth trying: "fip" is not on an in-order processor, which saves its search.
 
-    On the Cortex-A53 it takes 25.9 and 27.0 cycles at A3W3 and A4W4, lookup 21.6 and multiply 24.4.
+    On the Cortex-A53 "fip" takes 25.9 and 27.0 cycles at A3W3 and A4W4; "lookup" takes 21.6, "multiply" 24.4.
     """
     return method != "fip" or chooses(isa, model)
 
 
 def tiles_of_call(kernel: Kernel) -> int:
-    """The tiles of a call that predictions are of, at least one."""
-    return max(1, _COLUMNS // kernel.columns)
+    """Return how many tiles the predicted call has, at least one."""
+    return max(1, _CALL_COLUMNS // kernel.columns)
 
 
 def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = cost.AMORTISED_K) -> float:
-    """The cycles of `cpu` for 128 multiply-accumulates over `depth` positions of K, in a call of so many tiles."""
+    """Return the cycles of `cpu` for 128 multiply-accumulates over `depth` positions of K, in the predicted call."""
     return _per_128_mac(isa, kernel, cpu, depth, tiles_of_call(kernel))
 
 
 def tile_cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
-    """Those of a tile by itself, by which tiles are chosen.
+    """Return the cycles of `cpu` for 128 multiply-accumulates in one tile by itself, by which tiles are chosen.
 
-    By how much tiles overlap in a call is less sure: chosen by calls, A1W1 on the A72 has 12 rows by 8 columns, 1.70
-    cycles predicted and 1.71 compiled, for 8 by 16, 1.71 and 1.66.
+    How much the tiles of a call overlap is less certain. Chosen by calls, A1W1 on the A72 has 12 rows by 8 columns,
+    with 1.70 cycles predicted and 1.71 compiled; chosen by tiles 8 by 16, with 1.71 and 1.66.
     """
     return _per_128_mac(isa, kernel, cpu, cost.AMORTISED_K, 1)
 
@@ -73,13 +82,16 @@ def _per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int, tiles: int) -> 
 
 @lru_cache(maxsize=1 << 12)
 def call_cycles(isa: Isa, kernel: Kernel, cpu: str, depth: int = cost.AMORTISED_K, tiles: int = 1) -> int:
-    """The cycles of `cpu` for tiles in a row over `depth` positions of K; SpecError if it has no issue rules."""
-    return recurrence.cycles(isa.rules(cpu), list(_Tile(isa, kernel, cpu).run(-(-depth // kernel.k_step))) * tiles)
+    """Return the cycles of `cpu` for `tiles` one after the other, each over `depth` positions of K.
+
+    SpecError if `cpu` has no issue rules.
+    """
+    return recurrence.cycles(isa.rules(cpu), list(_Tile(isa, kernel, cpu).blocks(-(-depth // kernel.k_step))) * tiles)
 
 
 @dataclass(frozen=True)
 class _Tile:
-    """The instructions of a tile."""
+    """The instructions of a tile, for a processor."""
 
     isa: Isa
     kernel: Kernel
@@ -90,54 +102,56 @@ class _Tile:
         return self.isa.rules(self.cpu)
 
     @property
-    def _in_memory(self) -> bool:
+    def _spills_folds(self) -> bool:
+        """Whether an in-order kernel keeps the accumulators of outer loops in memory."""
         return self.kernel.order not in ORDERS and folds.in_memory(self.isa, self.kernel)
 
-    def run(self, steps: int) -> Iterator[Block]:
+    def blocks(self, steps: int) -> Iterator[Block]:
+        """Yield the instructions of a tile over `steps` steps of K. Blocks that repeat are the same objects."""
         for number, chain in enumerate(self.kernel.chains):
-            known = dict[tuple[int, bool], list[Block]]()
-            every = period(chain)
-            for done in range(0, steps, every):
-                which = min(every, steps - done), number == done == 0
-                if which not in known:
-                    known[which] = list(self._block(chain, *which))
-                yield from known[which]
+            memo = dict[tuple[int, bool], list[Block]]()
+            steps_per_flush = period(chain)
+            for done in range(0, steps, steps_per_flush):
+                case = min(steps_per_flush, steps - done), number == done == 0
+                if case not in memo:
+                    memo[case] = list(self._until_flush(chain, *case))
+                yield from memo[case]
 
-    def _block(self, chain: Iterable[Pass], steps: int, first: bool) -> Iterator[Block]:
-        """The passes over steps between two flushes to the tile, which the `first` starts."""
+    def _until_flush(self, chain: Iterable[Pass], steps: int, first: bool) -> Iterator[Block]:
+        """Yield the passes of a chain over the steps between two flushes; `first`: nothing is in the tile yet."""
         for number, loop in enumerate(chain):
             yield from self._nest(loop, steps, carried=number > 0)
             yield list(self._flush(loop, first))
 
     def _nest(self, loop: Pass, steps: int, *, carried: bool) -> Iterator[Block]:
-        """Runs of the innermost loop, and behind each those of the loops around it that end there."""
-        around = [list(self._widen(loop, level)) for level in range(1, len(loop.loops))]
-        starts = [list(self._start(nested)) for nested in loop.loops]
-        if self._beginning(loop):
+        """Yield the runs of the innermost loop, each followed by the programs of the outer loops that end there."""
+        folds_of = [list(self._outer(loop, level)) for level in range(1, len(loop.loops))]
+        starts = [list(self._zeros(nested)) for nested in loop.loops]
+        if self._first_iteration(loop):
             starts[0] = []
         for level, start in enumerate(starts):
             if level and not (carried and level == len(starts) - 1):
                 yield start
         trips, done = [nested.trip_count for nested in loop.loops], 0
-        counts = list(self._counted()) if around else []
-        steps_of = self._in_turn(loop) if self.kernel.order in ORDERS else self._ordered(loop)
+        counts = list(self._run_counters()) if folds_of else []
+        run_steps = self._plain_steps(loop) if self.kernel.order in ORDERS else self._pipelined_steps(loop)
         while done < steps:
             if not (carried and len(trips) == 1):
                 yield starts[0]
             count, run = min(trips[0], steps - done), 1
-            if around:
+            if folds_of:
                 yield counts
-            yield from steps_of(count)
+            yield from run_steps(count)
             done += count
-            for level, widen in enumerate(around, 1):
+            for level, fold in enumerate(folds_of, 1):
                 run *= trips[level - 1]
                 if done % run == 0 or done == steps:
-                    yield widen
+                    yield fold
                     if level + 1 < len(trips) and done % (run * trips[level]) == 0 and done < steps:
                         yield starts[level]
 
-    def _counted(self) -> Iterator[Issued]:
-        """What counts a run of the innermost loop of a nest: its steps of those left, of them those of a segment."""
+    def _run_counters(self) -> Iterator[Issued]:
+        """Yield what counts a run of a nest's innermost loop: its steps, at most those left and those of a segment."""
         for steps, left in (("count", "left"), ("run", "steps_here")):
             yield of_kind(self.rules, "integer", [left], ["less"])
             yield of_kind(self.rules, "integer", ["less"], [steps])
@@ -146,19 +160,19 @@ class _Tile:
         yield of_kind(self.rules, "integer", ["runs"], ["runs"])
         yield of_kind(self.rules, "branch", ["runs"])
 
-    def _written(self, loop: Pass, step: Loop) -> tuple[Loop, tuple[Step, ...]]:
-        """A step with all its rows, and its lines in their order."""
+    def _write_step(self, loop: Pass, step: Loop) -> tuple[Loop, tuple[Step, ...]]:
+        """Return a step with all its rows, and its instructions in order."""
         if self.kernel.order in ORDERS:
             by_row = self.kernel.order == "rows"
             flat = row_by_row(self.kernel, loop, step) if by_row else interleaved(self.kernel, step)
-            return flat, tuple(_once(flat))
-        flat = ahead.written(self.isa, self.kernel, loop, step)
-        return flat, ahead.listed(self.isa, self.kernel, flat)
+            return flat, tuple(_without_repeats(flat))
+        flat = pipelining.write_step(self.isa, self.kernel, loop, step)
+        return flat, pipelining.list_schedule(self.isa, self.kernel, flat)
 
-    def _in_turn(self, loop: Pass) -> Callable[[int], Iterator[Block]]:
-        """What runs of the step are, the first with accumulators at zero."""
-        written = [self._written(loop, step) for step in (loop.step, loop.step.first_run)]
-        step, first = (self._lines(flat, lines) + self._counting() for flat, lines in written)
+    def _plain_steps(self, loop: Pass) -> Callable[[int], Iterator[Block]]:
+        """Return a function of a number of steps that yields them one by one, the first run first if there is one."""
+        written = [self._write_step(loop, step) for step in (loop.step, loop.step.first_run)]
+        step, first = (self._issue_all(flat, program) + self._step_counters() for flat, program in written)
 
         def run(count: int) -> Iterator[Block]:
             for k in range(count):
@@ -166,48 +180,51 @@ class _Tile:
 
         return run
 
-    def _ordered(self, loop: Pass) -> Callable[[int], Iterator[Block]]:
-        """What runs of the step are in the order of an in-order processor: several at once, then one by one."""
-        found = ahead.ordered(self.kernel, loop)
-        before, after = (self._lines(found.flat, lines) for lines in (found.before, found.after))
-        turn = list(self._turn(found))
-        begun, zeros = self._beginning(loop), list(self._start(loop.step))
-        first_turn = list(self._turn(found, begun)) if begun else turn
-        apart = [loop.step.first_run] if loop.step.first and ahead.peels(self.kernel) else []
-        first, one = (self._lines(*self._written(loop, s)) + self._counting() for s in ([*apart, loop.step] * 2)[:2])
+    def _pipelined_steps(self, loop: Pass) -> Callable[[int], Iterator[Block]]:
+        """Return a function of a number of steps that yields the pipelined loop over them, then the rest one by one."""
+        pipelined = pipelining.pipeline_loop(self.kernel, loop)
+        prologue, tail = (self._issue_all(pipelined.flat, part) for part in (pipelined.prologue, pipelined.tail))
+        body = list(self._iteration(pipelined))
+        first, zeros = self._first_iteration(loop), list(self._zeros(loop.step))
+        first_body = list(self._iteration(pipelined, first)) if first else body
+        peeled = [loop.step.first_run] if loop.step.first and pipelining.peels(self.kernel) else []
+        first_step, one_step = (
+            self._issue_all(*self._write_step(loop, s)) + self._step_counters() for s in ([*peeled, loop.step] * 2)[:2]
+        )
 
         def run(count: int) -> Iterator[Block]:
-            turns, rest = divmod(count - len(apart), found.copies)
-            yield from [first] if apart else []
-            if begun and turns == 1:
-                yield from [before, zeros, after]
-            elif turns:
-                yield from [before, *[first_turn] * (turns > 1), *[turn] * (turns - 2), after]
-            yield from [one] * rest
+            iterations, rest = divmod(count - len(peeled), pipelined.copies)
+            yield from [first_step] if peeled else []
+            if first and iterations == 1:
+                yield from [prologue, zeros, tail]
+            elif iterations:
+                yield from [prologue, *[first_body] * (iterations > 1), *[body] * (iterations - 2), tail]
+            yield from [one_step] * rest
 
         return run
 
-    def _beginning(self, loop: Pass) -> Beginning | None:
-        """The first turn of the loop, if that sets its accumulators."""
-        in_turn = self.kernel.order in ORDERS
-        return None if in_turn else beginning(self.kernel, loop, ahead.ordered(self.kernel, loop))
+    def _first_iteration(self, loop: Pass) -> FirstIteration | None:
+        """Return the first iteration of the pipelined loop, if that sets its accumulators."""
+        if self.kernel.order in ORDERS:
+            return None
+        return begin_loop(self.kernel, loop, pipelining.pipeline_loop(self.kernel, loop))
 
-    def _turn(self, found: ahead.Ordered, first: Beginning | None = None) -> Iterator[Issued]:
-        """A turn of the ordered loop, which counts between its lines; one that is the `first` sets accumulators."""
-        at = counting.counted(self.kernel, found)
-        counts = {**at.pointers, "run": at.turns}
-        here = first or found
-        for k, (line, _later) in enumerate(here.turns):
-            yield from self._line(line, here.flat.becomes) if line else ()
+    def _iteration(self, pipelined: pipelining.PipelinedLoop, first: FirstIteration | None = None) -> Iterator[Issued]:
+        """Yield an iteration of the pipelined loop with its counters, or the `first` one."""
+        at = loop_control.place_counters(self.kernel, pipelined)
+        counts = {**at.pointers, "run": at.iterations}
+        here = first or pipelined
+        for k, (step, _ahead) in enumerate(here.body):
+            yield from self._issue(step, here.flat.becomes) if step else ()
             yield from (of_kind(self.rules, "integer", [name], [name]) for name, place in counts.items() if place == k)
             if at.segment == k:
                 yield of_kind(self.rules, "branch", ["steps_here"])
         yield of_kind(self.rules, "branch", ["run"])
 
-    def _start(self, loop: Loop) -> Iterator[Issued]:
-        """Accumulators at zero: those of outer loops in memory, if the kernel is ordered."""
+    def _zeros(self, loop: Loop) -> Iterator[Issued]:
+        """Yield what sets accumulators to zero: in memory those of outer loops that are spilled."""
         in_memory = self.kernel.order not in ORDERS and folds.starts_in_memory(self.isa, self.kernel, loop)
-        if in_memory or not loop.first or not ahead.peels(self.kernel):
+        if in_memory or not loop.first or not pipelining.peels(self.kernel):
             for acc in all_accs(self.kernel, loop):
                 if in_memory:
                     yield of_kind(self.rules, "store", [acc.name])
@@ -215,29 +232,29 @@ class _Tile:
                     kind = "integer" if VecType.parse(acc.type).in_general else "move"
                     yield of_kind(self.rules, kind, (), [acc.name])
 
-    def _lines(self, flat: Loop, lines: Iterable[Step]) -> list[Issued]:
-        """Lines of all rows of a step."""
-        return [x for line in lines for x in self._line(line, flat.becomes)]
+    def _issue_all(self, flat: Loop, program: Iterable[Step]) -> list[Issued]:
+        return [x for step in program for x in self._issue(step, flat.becomes)]
 
-    def _counting(self) -> list[Issued]:
-        """What counts a turn of the loop."""
+    def _step_counters(self) -> list[Issued]:
+        """Return what advances pointers and counts a step that is not pipelined."""
         places = [of_kind(self.rules, "integer", [name], [name]) for name in ("offset", "column", "run")]
         return [*places, of_kind(self.rules, "branch", ["run"])]
 
-    def _line(self, line: Step, becomes: dict[str, str]) -> Iterator[Issued]:
-        address = "" if line.args else pointer_of(line)
-        if has_address(self.isa, line) and self.kernel.own_last:
-            yield issue(self.isa, self.cpu, line, becomes, address)
+    def _issue(self, step: Step, becomes: dict[str, str]) -> Iterator[Issued]:
+        """Yield an instruction, and what computes its address: with a scalar pass that of the next load, behind it."""
+        address = "" if step.args else pointer_of(step)
+        if has_address(self.isa, step) and self.kernel.active_scalar_pass:
+            yield issue(self.isa, self.cpu, step, becomes, address)
             yield of_kind(self.rules, "integer", ["offset"], ["at"])
             return
-        if has_address(self.isa, line):
-            address = f"at_{line.dst}"
+        if has_address(self.isa, step):
+            address = f"at_{step.dst}"
             yield of_kind(self.rules, "integer", ["offset"], [address])
-        yield issue(self.isa, self.cpu, line, becomes, address)
+        yield issue(self.isa, self.cpu, step, becomes, address)
 
-    def _widen(self, loop: Pass, level: int) -> Iterator[Issued]:
-        """The program of an outer loop for every row; accumulators that find no register lie in memory."""
-        if self._in_memory:
+    def _outer(self, loop: Pass, level: int) -> Iterator[Issued]:
+        """Yield the program of an outer loop for every row; accumulators without a register are loaded and stored."""
+        if self._spills_folds:
             yield from self._fold(folds.fold(self.kernel, loop.loops[level]))
             return
         outer, spilled = loop.loops[level], self._spilled(loop, level)
@@ -253,36 +270,39 @@ class _Tile:
                     yield of_kind(self.rules, "store", [name])
 
     def _fold(self, flat: Loop) -> Iterator[Issued]:
-        """A fold or a flush in the order of the processor, and the pointers to rows of the tile, two each."""
+        """Yield a fold or a flush for an in-order processor, and the pointers to rows of the tile, two for each."""
         yield from (of_kind(self.rules, "integer", ["row"], ["row"]) for _ in range(2 * self.kernel.rows))
-        for line in ahead.quickest(self.isa, self.kernel, flat):
-            yield issue(self.isa, self.cpu, line, {})
+        for step in pipelining.order_fold(self.isa, self.kernel, flat):
+            yield issue(self.isa, self.cpu, step, {})
 
     def _spilled(self, loop: Pass, level: int) -> set[str]:
+        """Return the accumulators of a loop that find no register: the last ones."""
         names = [of_row(acc.name, group) for group in range(self.kernel.groups) for acc in loop.loops[level].accs]
         return set(names[len(names) - cost.spilled(self.isa, self.kernel, loop, level) :])
 
     def _program(self, program: Iterable[Step], group: int, becomes: dict[str, str]) -> Iterator[Issued]:
+        """Yield a program of arithmetic for a group of rows."""
         for s in program:
             args = [becomes.get(a, a) for a in s.args]
             names = [a if a[0] == "k" else of_row(a, group) for a in args]
             yield arithmetic(self.isa, self.cpu, s.op, names, of_row(becomes.get(s.dst, s.dst), group))
 
     def _flush(self, loop: Pass, first: bool) -> Iterator[Issued]:
-        """The flush of a pass: in the order of a processor the `first` has one start for all rows, if they are few."""
+        """Yield the flush of a pass; `first`: nothing is in the tile yet."""
+        if self.kernel.order in ORDERS:
+            yield from self._plain_flush(loop)
+        elif not loop.carries:
+            shared = first and folds.shares_starts(self.isa, self.kernel)
+            row_terms = self.kernel.has_row_terms
+            yield from self._fold(folds.flush(self.isa, self.kernel, loop, row_terms=row_terms, shared=shared))
+        elif self._spills_folds:
+            yield from self._fold(folds.fold(self.kernel, loop.carried))
+        else:
+            yield from (x for group in range(self.kernel.groups) for x in self._program(loop.flush_steps, group, {}))
+
+    def _plain_flush(self, loop: Pass) -> Iterator[Issued]:
+        """Yield a flush row by row: load the tile, add, store; only the additions if the pass carries."""
         memory, registers = self.kernel.memory, self.kernel.tile_registers(self.isa.table.vector_bits)
-        if self.kernel.order not in ORDERS:
-            if not loop.carries:
-                shared = first and folds.shares_starts(self.isa, self.kernel)
-                row_terms = self.kernel.has_row_terms
-                yield from self._fold(folds.flush(self.isa, self.kernel, loop, row_terms=row_terms, shared=shared))
-            elif self._in_memory:
-                yield from self._fold(folds.fold(self.kernel, loop.carried))
-            else:
-                yield from (
-                    x for group in range(self.kernel.groups) for x in self._program(loop.flush_steps, group, {})
-                )
-            return
         for group in range(self.kernel.groups):
             members = range(self.kernel.together) if not loop.carries else ()
             for member in members:
@@ -301,18 +321,18 @@ class _Tile:
                 yield from (of_kind(self.rules, "store", [of_row(t, group), "end"]) for t in own)
 
 
-def _once(flat: Loop) -> Iterator[Step]:
-    """The lines of a step but for those that make what one before has made: compilers leave these out.
+def _without_repeats(flat: Loop) -> Iterator[Step]:
+    """Yield the instructions of a step without those that compute a value again: compilers eliminate these.
 
-    The paper's kernels have such, sums of a row that they take for each column.
+    The paper's kernels have some: they sum up a row once for each column.
     """
-    made = dict[tuple[str, tuple[str, ...], int], str]()
+    computed = dict[tuple[str, tuple[str, ...], int], str]()
     same = dict[str, str]()
-    for line in flat.steps:
-        args = tuple(same.get(a, a) for a in line.args)
-        key = line.op, args, line.imm
-        if args and key in made and line.dst not in flat.becomes:
-            same[line.dst] = made[key]
+    for step in flat.steps:
+        args = tuple(same.get(a, a) for a in step.args)
+        key = step.op, args, step.imm
+        if args and key in computed and step.dst not in flat.becomes:
+            same[step.dst] = computed[key]
         else:
-            made[key] = line.dst
-            yield Step(line.dst, *key)
+            computed[key] = step.dst
+            yield Step(step.dst, *key)

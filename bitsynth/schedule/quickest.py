@@ -1,4 +1,4 @@
-"""The form of a kernel that is quickest on a processor: its rows, and its steps in order if that is an in-order one."""
+"""Finds the quickest form of a kernel for a processor: fewer rows, and pipelined loops if it is an in-order one."""
 
 from __future__ import annotations
 
@@ -14,57 +14,57 @@ from bitsynth.schedule.predicted import cycles_per_128_mac, tile_cycles_per_128_
 from bitsynth.schedule.registers import ROWS
 
 _ROWS = sorted({*ROWS, 5, 10, 16, 20}, reverse=True)
-"""Rows that are tried behind all that a kernel has, most first; of fewer than a third, none: that only takes time."""
+"""Numbers of rows that are tried after the full number, greatest first; none below a third, which only costs time."""
 
-_EQUAL = 1.015
+_TIE_FACTOR = 1.015
 """Predicted cycles are equal up to this factor.
 
 With 2 % A4W4's popcount had four rows, 53.3 cycles for 52.4 of three, and gcc 12.2 wrote 59.0 for 55.0.
 """
 
-_FILLED = 3 / 4
-"""The share of registers that sums do not reach in an order for an in-order processor.
+_MAX_ACCUMULATOR_SHARE = 3 / 4
+"""Accumulators fill less than this share of the registers in a pipelined loop.
 
 Compilers copy registers around ordered steps where they do: A4W4 by six rows of 32 columns takes 2.6 times as long as
 by five, in which 20 of 32 registers are sums (gcc 12.2).
 """
 
-_BUSY = 8
-"""General-purpose registers that a last row's own program is busy with at least, beside its sums."""
+_SCALAR_TEMPORARIES = 8
+"""General-purpose registers that a scalar pass needs at least, besides its accumulators."""
 
 
 def quickest(kernel: Kernel, cpu: str) -> Kernel:
-    """The kernel on `cpu`: itself, or in that processor's order as many of its rows as are quickest, a tile by itself.
+    """Return the kernel for `cpu`: itself, or pipelined for an in-order processor, with the quickest number of rows.
 
-    Fewer rows read columns more often: they are taken if they gain more than that factor.
+    Fewer rows read columns more often: they are taken only if they gain more than _TIE_FACTOR.
     """
     found = ordered(kernel, cpu)
     if found is kernel:
         return kernel
     fewer = (n for n in _ROWS if kernel.rows <= 3 * n < 3 * kernel.rows and n % kernel.together == 0)
     tried = dict.fromkeys(_with_room(msgspec.structs.replace(found, rows=n)) for n in (kernel.rows, *fewer))
-    told = {form: tile_cycles_per_128_mac(load(kernel.isa), form, cpu) for form in tried}
-    most = _EQUAL * min(told.values())
-    return next(form for form, cycles in told.items() if cycles <= most)
+    cycles_of = {form: tile_cycles_per_128_mac(load(kernel.isa), form, cpu) for form in tried}
+    most = _TIE_FACTOR * min(cycles_of.values())
+    return next(form for form, cycles in cycles_of.items() if cycles <= most)
 
 
 def ordered(kernel: Kernel, cpu: str) -> Kernel:
-    """The kernel with its steps as `cpu` wants them: itself, unless that is an in-order processor."""
+    """Return the kernel with its loops pipelined for `cpu`; itself, unless that is an in-order processor."""
     return msgspec.structs.replace(kernel, order=cpu) if cpu in load(kernel.isa).table.in_order else kernel
 
 
 def _with_room(kernel: Kernel) -> Kernel:
-    """The kernel with as many of its rows as leave registers beside sums."""
-    most = _FILLED * load(kernel.isa).table.registers
+    """Return the kernel with at most as many rows as leave registers besides accumulators."""
+    most = _MAX_ACCUMULATOR_SHARE * load(kernel.isa).table.registers
     accs = max(len(loop.step.accs) for loop in kernel.passes)
     groups = max(1, ceil(most / accs) - 1)
-    if kernel.beside:
-        groups = max(1, min(groups + 1, general_registers(_BUSY + len(kernel.beside.step.accs))))
+    if kernel.scalar_pass:
+        groups = max(1, min(groups + 1, general_registers(_SCALAR_TEMPORARIES + len(kernel.scalar_pass.step.accs))))
     return msgspec.structs.replace(kernel, rows=min(kernel.groups, groups) * kernel.together)
 
 
 def scoreboard(kernel: Kernel, cpus: Iterable[str]) -> dict[str, float]:
-    """Predicted cycles for 128 multiply-accumulates on those of `cpus` that have issue rules, as `quickest` there."""
+    """Return the predicted cycles per 128 multiply-accumulates, in the quickest form, for `cpus` with issue rules."""
     isa = load(kernel.isa)
     able = (cpu for cpu in cpus if isa.table.cpu[cpu].issue)
     return {cpu: round(cycles_per_128_mac(isa, quickest(kernel, cpu), cpu), 4) for cpu in able}

@@ -34,7 +34,7 @@ def fits_registers(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
 
 
 def live_registers(program: Sequence[Step], outputs: Sequence[str], always: set[str]) -> int:
-    """The most values alive at once; planes come alive at their first use, accumulators before."""
+    """Return the most values alive at once; planes come alive at their first use, accumulators before."""
     last: dict[str, int] = {name: len(program) for name in outputs}
     first: dict[str, int] = {}
     for k, step in enumerate(program):

@@ -1,1 +1,1 @@
-"""The forms programs may have: bit counts, products in lanes, widening reductions, the paper's own."""
+"""Sketches: the spaces of programs that are searched, by method: bit counts, products in lanes, reductions, others."""

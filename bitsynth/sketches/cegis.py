@@ -1,6 +1,6 @@
-"""Shortest straight-line programs on one lane, by counterexample-guided synthesis.
+"""Finds the shortest straight-line programs on one lane, by counterexample-guided synthesis (CEGIS).
 
-One-hot selectors choose each line's instruction and operands; a fresh solver checks each
+One-hot selectors choose each instruction and its operands; a fresh solver checks each
 set of examples, extremes first. UNSAT on some examples is UNSAT for all inputs, so the
 first length that has a program is the least.
 """
@@ -27,7 +27,7 @@ Goal = Callable[[Sequence[Any]], Any]
 
 @dataclass(frozen=True)
 class ProgramLine:
-    """`op` with immediate `imm` on values: 0.. are inputs, then earlier lines."""
+    """`op` with immediate `imm` on values: 0.. are inputs, then results of earlier instructions."""
 
     op: str
     imm: int
@@ -36,7 +36,7 @@ class ProgramLine:
 
 @dataclass(frozen=True)
 class Component:
-    """An instruction a line may be, narrowed to one lane."""
+    """An instruction of the menu, narrowed to one lane."""
 
     instr: Instr
     imm: int
@@ -47,12 +47,12 @@ class Component:
         return len(self.instr.operands)
 
     def __call__(self, args: Sequence[Any]) -> Any:
-        """The one output lane, a Z3 term, for the first `arity` of `args`."""
+        """Return the one output lane, a Z3 term, for the first `arity` of `args`."""
         return self.instr(SymbolicDomain(), [[a] for a in args[: self.arity]], self.imm)[0]
 
 
 def one_lane(instr: Instr) -> Instr:
-    """The lanewise instruction on vectors of a single lane."""
+    """Return the lanewise instruction on vectors of a single lane."""
 
     def narrow(kind: VecType) -> VecType:
         return VecType(kind.sign, kind.bits, 1)
@@ -63,17 +63,17 @@ def one_lane(instr: Instr) -> Instr:
 
 
 def components(instrs: Sequence[Instr], imms: Sequence[int]) -> list[Component]:
-    """The instructions as components; one that takes an immediate, once for each of `imms` it allows."""
+    """Return the instructions as components; one that takes an immediate, once for each of `imms` it allows."""
     return [Component(one_lane(i), n) for i in instrs for n in ((m for m in imms if m in i.imms) if i.imm else (0,))]
 
 
 def shortest(
     what: str, inputs: int, width: int, menu: Sequence[Component], goal: Goal, most: int, budget: Budget
 ) -> tuple[tuple[ProgramLine, ...], tuple[str, ...]]:
-    """The shortest program for `goal` and the claims that shorter ones do not exist.
+    """Return the shortest program for `goal` and the claims that shorter ones do not exist.
 
-    Programs of up to `most` lines from `menu`, on `inputs` values of `width` bits. NoKernel beyond `most`, Undecided
-    if the budget is spent.
+    Programs have up to `most` instructions from `menu`, on `inputs` values of `width` bits. NoKernel if none does it,
+    Undecided if the budget is spent.
     """
     names = [z3.BitVec(f"in{k}", width) for k in range(inputs)]
     full = (1 << width) - 1
@@ -115,7 +115,7 @@ def _of_length(
 
 
 def run(program: Sequence[ProgramLine], menu: Sequence[Component], inputs: Sequence[Any]) -> Any:
-    """The last value of `program` on `inputs`."""
+    """Return the last value of `program` on `inputs`."""
     known = {(c.instr.name, c.imm): c for c in menu}
     values = list(inputs)
     for line in program:
@@ -124,7 +124,7 @@ def run(program: Sequence[ProgramLine], menu: Sequence[Component], inputs: Seque
 
 
 class _Sketch:
-    """Selectors of a program of `length` lines."""
+    """The selectors of a program of `length` instructions."""
 
     def __init__(self, length: int, inputs: int, menu: Sequence[Component]) -> None:
         self.length, self.inputs, self.menu = length, inputs, menu
@@ -133,7 +133,7 @@ class _Sketch:
         self.wellformed = [c for i in range(length) for c in self._line(i)]
 
     def _line(self, i: int) -> list[Any]:
-        """Constraints of line `i`: one instruction, one value an operand, no idle operand, no idle line."""
+        """Return the constraints of instruction `i`: one form, one value for each operand, nothing unused."""
         out = [z3.PbEq([(x, 1) for x in pick], 1) for pick in (self.op[i], *self.args[i])]
         for chosen, component in zip(self.op[i], self.menu, strict=True):
             if component.arity == 1:
@@ -152,7 +152,7 @@ class _Sketch:
         return out
 
     def runs(self, tag: int, inputs: Sequence[Any], want: Any) -> list[Any]:
-        """Constraints that the program maps `inputs` to `want`."""
+        """Return constraints that the program maps `inputs` to `want`."""
         out: list[Any] = []
         values = list(inputs)
         width = want.size()
@@ -166,7 +166,7 @@ class _Sketch:
         return [*out, values[-1] == want]
 
     def decode(self, model: Model) -> tuple[ProgramLine, ...]:
-        """The program that the model chose."""
+        """Return the program that the model chose."""
 
         def chosen(pick: Sequence[Any]) -> int:
             return next(k for k, x in enumerate(pick) if model.true(x))

@@ -45,7 +45,7 @@ class PaperProgram:
 
 
 def solve(isa: Isa, budget: Budget, progress: Progress = silent) -> PaperProgram:
-    """The shortest program of the list for one plane pair; Undecided if the budget is spent."""
+    """Return the shortest program of the list for one plane pair; Undecided if the budget is spent."""
     if isa.table.paper is None:
         raise SpecError(f"{isa.name} has no paper sketch: its isa.toml lists no instructions for one")
     progress("compute: one plane pair by the paper's instruction list")
@@ -73,7 +73,7 @@ def _popcount(x: z3.BitVecRef) -> z3.BitVecRef:
 
 
 def build(isa: Isa, spec: MatmulSpec, found: PaperProgram, metric: Metric) -> tuple[Pass, ReductionPlan, ConstantPool]:
-    """The pass of the paper's kernel: one row, 8 columns of 64 bits, as in its Figure 6."""
+    """Return the pass of the paper's kernel: one row, 8 columns of 64 bits, as in its Figure 6."""
     assert isa.table.paper is not None
     most = 8 * ((1 << spec.act.bits) - 1) * ((1 << spec.wgt.bits) - 1)
     if most > 127:
@@ -105,7 +105,7 @@ def build(isa: Isa, spec: MatmulSpec, found: PaperProgram, metric: Metric) -> tu
 
 
 def _form(isa: Isa, role: Literal["shift", "add"]) -> str:
-    """The full-register form the paper's Horner scheme uses for `role`."""
+    """Return the full-register form the paper's Horner scheme uses for `role`."""
     assert isa.table.paper is not None
     return f"{getattr(isa.table.paper, role)}.{isa.word!s}"
 
@@ -133,6 +133,6 @@ def _pair(step: Trace, pair: Sequence[ProgramLine], inputs: list[str]) -> str:
 
 
 def lower_bound(spec: MatmulSpec, pair: Sequence[ProgramLine]) -> int:
-    """The least number of instructions of a step: every pair computed, merged and accumulated."""
+    """Return the least number of instructions of a step: every pair computed, merged and accumulated."""
     pairs = spec.act.bits * spec.wgt.bits
     return pairs * len(pair) + pairs

@@ -30,11 +30,11 @@ class Model:
         return z3.is_true(x) or self.unsigned(x) == 1
 
     def unsigned(self, x: Any) -> int:
-        """The value of a bit-vector unknown."""
+        """Return the value of a bit-vector unknown."""
         return self.values.get(str(x), 0)
 
     def signed(self, x: Any, width: int) -> int:
-        """The value of a bit-vector unknown in two's complement."""
+        """Return the value of a bit-vector unknown in two's complement."""
         value = self.unsigned(x)
         return value - (1 << width) if value >> (width - 1) else value
 
@@ -48,13 +48,13 @@ class Budget:
     asked: int = field(default=0, init=False)
 
     def check(self, what: str, claims: Iterable[Any]) -> Model | None:
-        """A model of the Z3 terms `claims`, None if there is none; Undecided if the budget is spent."""
+        """Return a model of the Z3 terms `claims`, None if there is none; Undecided if the budget is spent."""
         solver = z3.Solver()
         solver.add(*claims)
         return self.ask(what, solver.to_smt2())
 
     def ask(self, what: str, text: str) -> Model | None:
-        """A model of the SMT-LIB `text`, None if there is none; Undecided if the budget is spent."""
+        """Return a model of the SMT-LIB `text`, None if there is none; Undecided if the budget is spent."""
         if self.left <= 0:
             raise Undecided(f"{what}: the solver's budget is spent; raise it with --rlimit")
         self.progress(what)
@@ -70,7 +70,7 @@ class Budget:
 
 
 def _check(solver: z3.Solver) -> z3.CheckSatResult:
-    """The solver's answer. It works beside this thread, which an interrupt can then stop at once.
+    """Return the solver's answer. It works in another thread, so that an interrupt can stop it at once.
 
     Z3's own handling of an interrupt loses those that come just before an answer.
     """

@@ -28,7 +28,7 @@ def ite(cond: str, a: str, b: str) -> str:
 
 
 def both(*xs: str) -> str:
-    """All of `xs`."""
+    """Return all of `xs`."""
     return f"(and {' '.join(xs)})" if len(xs) > 1 else xs[0]
 
 
@@ -48,7 +48,7 @@ def exactly_one(xs: Sequence[str]) -> str:
 
 
 def at_most(limit: int, priced: Sequence[tuple[str, int]]) -> str:
-    """The prices of the terms that hold add up to `limit` at most."""
+    """Return the prices of the terms that hold add up to `limit` at most."""
     prices = " ".join(str(price) for _, price in priced)
     return f"((_ pble {limit} {prices}) {' '.join(x for x, _ in priced)})"
 
@@ -60,12 +60,12 @@ class System:
     lines: list[str] = field(default_factory=list)
 
     def boolean(self, name: str) -> str:
-        """A boolean unknown."""
+        """Return a boolean unknown."""
         self.lines.append(f"(declare-const {name} Bool)")
         return name
 
     def vector(self, name: str, width: int) -> str:
-        """A bit-vector unknown."""
+        """Return a bit-vector unknown."""
         self.lines.append(f"(declare-const {name} (_ BitVec {width}))")
         return name
 
@@ -80,5 +80,5 @@ class System:
 
 
 def constant(value: int, width: int) -> str:
-    """A bit-vector numeral, modulo 2**width."""
+    """Return a bit-vector numeral, modulo 2**width."""
     return f"(_ bv{value % (1 << width)} {width})"

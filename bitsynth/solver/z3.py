@@ -1,6 +1,6 @@
 """The one door to Z3: `from bitsynth.solver.z3 import z3`.
 
-Only search and proof come through here; kernels and layers at hand do without Z3. If it cannot be
+Only search and proof import it; stored kernels and layers made of them do without Z3. If it cannot be
 imported, importing this module raises ToolError.
 """
 

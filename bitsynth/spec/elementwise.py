@@ -1,13 +1,19 @@
-"""Elementwise specs: what becomes of one element, such as an int32 sum.
+"""Elementwise specs: the function that a program computes for one element, such as an int32 accumulator.
 
-The meaning is a line in the lane language of `isa/`, over inputs that are lanes too, so that numpy, Z3 and the
-interpreter of instructions read the same text.
+The function (`meaning`) is an expression in the lane language of `isa/lane.py`, over inputs that are lanes too, so that
+numpy, Z3 and the interpreter of instructions read the same text. An example, with two thresholds per channel:
+
+    inputs   s (int32 of the element), t (2 int32 of its channel)
+    meaning  sum(zext(bit(slt(t[k], s)), 8) for k in range(2))
+    out      u8
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, Literal
 
 import msgspec
@@ -19,17 +25,45 @@ from bitsynth.isa.domains.domain import Domain
 from bitsynth.isa.types import VecType
 
 Per = Literal["element", "channel", "row", "all", "table", "turn"]
-"""The elements that share a value: none; those of a channel; those of a row of channels; all.
+"""The elements that share a value of an input: none ("element"), those of a channel, those of a row, or all.
 
-All share a table too, of `count` values that lie side by side in registers, repeated where those are longer. None does
-what a loop carries from turn to turn.
+A "table" of `count` values is shared by all, too; it lies in registers, repeated where these are longer. The value of
+"turn" is carried by a loop from one iteration to the next.
 """
 
 WORD_BITS = 64
 SHORT_SUM = "bit(eq(sext(trunc(s, 16), 32), s))"
-"""What is assumed of sums that 16 bits hold."""
-MOST_STRAIGHT = 15
-"""More thresholds are counted in a loop, whatever their order."""
+"""The assumption that an accumulator fits 16 bits."""
+MAX_UNROLLED_LEVELS = 15
+"""Thresholds that are counted without a loop, at most; a loop counts them in any order."""
+
+
+class SpecKind(StrEnum):
+    """The families of specs, each with a sketch of its programs (`synth/elementwise.py`).
+
+    The value is the word that names of the family begin with.
+    """
+
+    THRESHOLDS = "thresholds"
+    LOOKUP = "lookup"
+    PAIRS = "pairs"
+    WEIGHTED = "weighted"
+    MEAN = "mean"
+    QUANTIZE = "quantize"
+    SIGNS = "signs"
+    DEQUANTIZE = "dequantize"
+    REQUANTIZE = "requantize"
+    RESCALE = "rescale"
+    FIXED = "fixed"
+    GATED = "gated"
+    ROUNDED = "rounded"
+    SCALE = "scale"
+    RESIDUAL = "residual"
+    OTHER = ""
+
+    @classmethod
+    def _missing_(cls, value: object) -> SpecKind:
+        return cls.OTHER
 
 
 class ElementInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -47,22 +81,26 @@ class ElementInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @property
     def values(self) -> int:
-        """How many values an element has."""
+        """The number of values that an element has."""
         return max(1, self.count)
 
     @property
     def is_shared(self) -> bool:
-        """Whether no position of a unit has values of its own."""
+        """Whether the elements of a unit share the value."""
         return self.per in ("row", "all", "table")
 
 
 class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The `meaning` of inputs, as an element of lane type `out`, or as `planes` bits in words (`out` is "words").
+    """A function of an element.
 
-    Bit j of the meaning of channel 8q + b of 64 is bit 8b + q of word j, as `bs_pack_codes` has it. Each of `assumes`
-    has one bit, which is 1 of all inputs that may come. Each of `nested` has one bit too, and is 1 only where the one
-    before is: the proof shows that, and goes through the cases of how many are. `alike`, if any, says the same in other
-    words, which the proof shows too.
+    Attributes:
+        meaning: The value of the function, an expression of the inputs.
+        out: The lane type of the result, or "words" for `planes` bits. Bit j of the value of channel 8q + b of 64 is
+            then bit 8b + q of word j, as in `bs_pack_codes`.
+        assumes: Expressions of one bit, which is 1 for all inputs that can occur.
+        nested: Expressions of one bit, each of which is 1 only where the one before it is. The proof shows that, and
+            then goes through the cases: how many are 1.
+        alike: Either empty, or for each of `nested` an equivalent expression; the proof shows the equivalence.
     """
 
     name: str
@@ -75,21 +113,26 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     alike: tuple[str, ...] = ()
 
     @property
+    def kind(self) -> SpecKind:
+        """The family that the name says the spec belongs to."""
+        return SpecKind("".join(takewhile(str.isalpha, self.name)))
+
+    @property
     def out_bits(self) -> int:
-        """Bits of the meaning, which are those of an element in memory."""
+        """Bits of the value, as of an element in memory."""
         return self.planes if self.out == "words" else VecType.parse(f"{self.out}x1").bits
 
     def value(self, domain: Domain, given: Mapping[str, Any]) -> Any:
-        """The payload of `out_bits` bits that the meaning gives; `given` has each input's payloads."""
-        (found,) = self.evaluate([self.meaning], domain, given, self.out_bits)
-        return found
+        """Return the value, a payload of `out_bits` bits; `given` has the payloads of each input."""
+        (value,) = self.evaluate([self.meaning], domain, given, self.out_bits)
+        return value
 
     def bits(self, texts: Sequence[str], domain: Domain, given: Mapping[str, Any]) -> list[Any]:
-        """The payloads of one bit of `texts`, such as those of `assumes`."""
+        """Return the one-bit payloads of expressions, such as those of `assumes`."""
         return self.evaluate(texts, domain, given, 1)
 
     def evaluate(self, texts: Sequence[str], domain: Domain, given: Mapping[str, Any], bits: int) -> list[Any]:
-        """The low `bits` bits of expressions of the inputs."""
+        """Return the low `bits` bits of expressions of the inputs; SpecError for one that cannot be evaluated."""
         values, names = [self._bits(domain, x, given[x.name]) for x in self.inputs], tuple(x.name for x in self.inputs)
         out = []
         for text in texts:
@@ -107,8 +150,8 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         values = tuple(Bits(domain, width, v) for v in payloads)
         return values if one.count else values[0]
 
-    def turn(self) -> ElementwiseSpec:
-        """The spec of one turn of a loop over the last input's values: x, plus 1 if the one of `nested` holds."""
+    def iteration(self) -> ElementwiseSpec:
+        """Return the spec of one iteration of a loop over the last input's values: x, plus 1 if `nested[0]` holds."""
         *others, over = self.inputs
         one = msgspec.structs.replace(over, count=1)
         return ElementwiseSpec(
@@ -119,11 +162,11 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         )
 
     def last(self) -> ElementwiseSpec:
-        """The spec of what comes of a number x when the turns are over."""
+        """Return the spec of the result, made of the number x that the loop has counted."""
         return ElementwiseSpec(f"{self.name}_last", (ElementInput("x", "u8"),), "x", self.out, self.planes)
 
     def check(self) -> None:
-        """SpecError for texts that are not of the lane language, names given twice and widths out of range."""
+        """Raise SpecError for an expression outside the lane language, a repeated name or a width out of range."""
         names = [x.name for x in self.inputs]
         if len(set(names)) < len(names) or not all(n.isalpha() and n.islower() for n in names):
             raise SpecError(f"{self.name}: inputs want different names of small letters, not {', '.join(names)}")
@@ -143,15 +186,19 @@ def _compiled(where: str, text: str, names: tuple[str, ...]) -> lane.Evaluate:
 def thresholds(
     levels: int, *, words: bool, narrow: bool = False, row: bool = False, flip: bool = False, short: bool = False
 ) -> ElementwiseSpec:
-    """The number of a channel's `levels` sorted thresholds t below the sum s, plus r of its row if `row`; s + r wraps.
+    """Return the spec that counts the thresholds t of a channel below the accumulator s.
 
-    Out come bytes, or `words` of as many planes as the number takes. `narrow` thresholds are int16, below 32767; sums
-    are int32 all the same, of which int16 holds those that are `short`. With `flip`, a channel whose m is -1 counts
-    thresholds below ~(s + r): falling ones are negated so. More than 15 levels need not be sorted.
+    Args:
+        levels: The number of thresholds, which are sorted if there are at most MAX_UNROLLED_LEVELS.
+        words: The result is bit planes in words, as many as the number takes, instead of bytes.
+        narrow: Thresholds are int16, below 32767. Accumulators are int32 all the same.
+        row: r of the row is added to the accumulator first; the sum wraps.
+        flip: A channel whose m is -1 counts thresholds below ~(s + r): so falling step functions are negated.
+        short: Accumulators fit int16.
     """
     value = f"(s{' + r' if row else ''}){' ^ m' if flip else ''}" if row or flip else "s"
     kind = "s16" if narrow else "s32"
-    straight = levels <= MOST_STRAIGHT
+    straight = levels <= MAX_UNROLLED_LEVELS
     if narrow and flip:
         raise SpecError("falling channels have int32 thresholds")
     if short and (row or not narrow):

@@ -1,4 +1,4 @@
-"""Elementwise specs of glue: codes of one or two inputs, numbers that all elements share, a code."""
+"""Elementwise specs of glue, the operators between layers: from codes of one or two inputs to a code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GREAT = 0x4B00_0000
 
 
 def every() -> tuple[ElementwiseSpec, ...]:
-    """The specs of glue."""
+    """Return the specs of glue."""
     lookups = (lookup(1 << bits) for bits in (4, 5, 6, 7, 8))
     tables = lookup_channels(), lookup_channels(floats=True), lookup_sums()
     sums = (weighted(even=even, wide=wide) for wide in (False, True) for even in (False, True))
@@ -27,33 +27,33 @@ def every() -> tuple[ElementwiseSpec, ...]:
 
 
 def greatest() -> ElementwiseSpec:
-    """The greater of two bytes."""
+    """Return the greater of two bytes."""
     return ElementwiseSpec(name="greatest", inputs=(_FIRST, _SECOND), meaning="ite(ult(a, b), b, a)", out="u8")
 
 
 def lookup(entries: int) -> ElementwiseSpec:
-    """The entry of a table of bytes for each byte, which is below `entries`."""
+    """Return the entry of a table of bytes for each byte, which is below `entries`."""
     inputs = ElementInput("x", "u8"), ElementInput("t", "u8", "table", entries)
     assumes = (f"bit(ult(x, {entries}))",) if entries < 256 else ()
     return ElementwiseSpec(name=f"lookup{entries}", inputs=inputs, meaning="lookup(t, x)", out="u8", assumes=assumes)
 
 
 def lookup_channels(*, floats: bool = False) -> ElementwiseSpec:
-    """The entry of its channel's table of 256 for each byte: a byte, or the bits of a float32 if those are `floats`."""
+    """Return the lookup of each byte in its channel's table of 256 bytes, or of float32 if they are `floats`."""
     kind, name = ("u32", "lookup_floats") if floats else ("u8", "lookup_channels")
     inputs = ElementInput("x", "u8"), ElementInput("t", kind, "channel", 256)
     return ElementwiseSpec(name=name, inputs=inputs, meaning="lookup(t, x)", out=kind)
 
 
 def lookup_sums(entries: int = MOST_SUMS) -> ElementwiseSpec:
-    """The entry of a table of bytes for each sum below `entries`."""
+    """Return the entry of a table of bytes for each sum below `entries`."""
     inputs = ElementInput("s", "u32"), ElementInput("t", "u8", "table", entries)
     below = f"bit(ult(s, {entries}))"
     return ElementwiseSpec(name="lookup_sums", inputs=inputs, meaning="lookup(t, s)", out="u8", assumes=(below,))
 
 
 def pairs(bits: int) -> ElementwiseSpec:
-    """The entry of a table of bytes for each pair of codes of at most `bits` bits, the first one's in high places."""
+    """Return the lookup of each pair of codes of up to `bits` bits in a table of bytes; the first code is high."""
     entries = 1 << 2 * bits
     first, second = ("a", "b") if bits <= 4 else ("zext(a, 16)", "zext(b, 16)")
     return ElementwiseSpec(
@@ -66,7 +66,7 @@ def pairs(bits: int) -> ElementwiseSpec:
 
 
 def weighted(*, even: bool, wide: bool) -> ElementwiseSpec:
-    """Codes (p >> n) + z of two codes, with p = a * f + b * g + k in 32 bits, which wrap, from 0 to h.
+    """Return codes (p >> n) + z of two codes, with p = a * f + b * g + k in 32 bits, which wrap, from 0 to h.
 
     Factors have 16 bits, or 32 if they are `wide`. Rounded half to `even`, e and bit n of p are added to p before it is
     shifted; else what rounds is in k, and so is z.
@@ -91,7 +91,7 @@ def weighted(*, even: bool, wide: bool) -> ElementwiseSpec:
 
 
 def mean(*, even: bool) -> ElementwiseSpec:
-    """Codes of sums s: n * m >> 32 + t with n = 2 * s + c, at most h.
+    """Return codes of sums s: n * m >> 32 + t with n = 2 * s + c, at most h.
 
     With m a little above 2**(32 + t) / d that is n // d. Halves are where d divides n: with `even` they are rounded to
     numbers of which w, 0 or 1, is the last bit, else up.
@@ -130,7 +130,10 @@ def scaled_mean() -> ElementwiseSpec:
 
 
 def quantized() -> ElementwiseSpec:
-    """Codes of the float32 x / m, from the float32 l to h, rounded half to even, plus z; of no number, that of l."""
+    """Return codes of the float32 x / m, from the float32 l to h, rounded half to even, plus z.
+
+    Of no number, that of l.
+    """
     quotient = "fdiv(x, m)"
     least = f"ite(flt(l, {quotient}), {quotient}, l)"
     return ElementwiseSpec(

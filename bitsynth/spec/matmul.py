@@ -19,7 +19,7 @@ from bitsynth.errors import SpecError
 
 MAX_BITS = 8
 INT32_MAX = 2**31 - 1
-_MOST_WHOLE = 2.0**53
+_MAX_WHOLE = 2.0**53
 
 
 def plain_array(values: ArrayLike, name: str) -> NDArray[Any]:
@@ -43,7 +43,7 @@ def whole_array(values: ArrayLike, name: str) -> NDArray[Any]:
     array = plain_array(values, name)
     if array.dtype.kind != "f":
         return array
-    bad = ~(np.abs(array) < _MOST_WHOLE) | (array != np.rint(array))
+    bad = ~(np.abs(array) < _MAX_WHOLE) | (array != np.rint(array))
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise SpecError(f"{name}{list(where)} is {array[where]}, not a whole number; give operand values")
@@ -76,7 +76,7 @@ class Encoding(StrEnum):
 
     @classmethod
     def parse(cls, text: str) -> Encoding:
-        """The encoding called `text`; SpecError lists those that exist."""
+        """Return the encoding called `text`; SpecError lists those that exist."""
         try:
             return cls(text)
         except ValueError:
@@ -130,7 +130,7 @@ class MatmulOperand:
         return range((1 << self.bits) - (self.encoding in (Encoding.TERNARY, Encoding.NARROW)))
 
     def value(self, code: int) -> int:
-        """The value `code` stands for."""
+        """Return the value `code` stands for."""
         return self.scale * code + self.offset
 
     @property
@@ -139,7 +139,7 @@ class MatmulOperand:
         return max(abs(self.value(end)) for end in (self.codes[0], self.codes[-1]))
 
     def encode(self, values: ArrayLike, name: str) -> NDArray[np.uint8]:
-        """The codes of operand values (integers of any dtype, any shape); SpecError names the first misfit."""
+        """Return the codes of operand values (integers of any dtype, any shape); SpecError names the first misfit."""
         array = plain_array(values, name)
         if array.dtype.kind not in "iub":
             raise SpecError(f"{name} must be an integer array, not {array.dtype}")
@@ -157,7 +157,7 @@ class MatmulOperand:
         return np.ascontiguousarray(shifted >> (self.scale - 1), dtype=np.uint8)
 
     def decode(self, codes: NDArray[np.uint8]) -> NDArray[np.int16]:
-        """The values `codes` stand for."""
+        """Return the values `codes` stand for."""
         return codes.astype(np.int16) * np.int16(self.scale) + np.int16(self.offset)
 
     def __str__(self) -> str:
@@ -176,7 +176,7 @@ class MatmulSpec:
     def plain(cls, isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
         """Unsigned activations times bipolar weights, or signed ones if there are 8 bits on a side.
 
-        No byte holds 8-bit bipolar weights, -255 to 255, and beside 8-bit activations bytes of weights are not packed.
+        No byte holds 8-bit bipolar weights, -255 to 255, and with 8-bit activations bytes of weights are not packed.
         """
         edge = w_bits > 1 and MAX_BITS in (act_bits, w_bits)
         weights = Encoding.SIGNED if edge else Encoding.BIPOLAR
@@ -223,7 +223,7 @@ class Affine:
 
 @cache
 def affine(spec: MatmulSpec) -> Affine:
-    """The correction from the core product to that of `spec` (`encodings.encoding_lemma` tries every pair of codes)."""
+    """Return the correction from the core product to that of `spec`; `encodings.encoding_lemma` checks it."""
     act, wgt = spec.act, spec.wgt
     core = spec.core.wgt
     shift = act.scale * wgt.scale % core.scale

@@ -11,9 +11,9 @@ from bitsynth.spec.matmul import Encoding, MatmulSpec
 
 METHODS = ("popcount", "lookup", "pairs", "multiply", "fip", "dot")
 PREDICTED = {"pairs": 1.0, "fip": 1.05}
-"""Methods that move what bounds count to what these leave out, such as loads: predicted cycles tell when they pay.
+"""Methods whose cost the throughput bound underestimates, as they trade arithmetic for loads: predicted cycles decide.
 
-Those of every other kernel must be more than so many times theirs: as compiled, products of sums take 3 % more.
+Such a kernel is taken if every other takes more than this many times its cycles; compiled, "fip" takes 3 % more.
 """
 SKETCHES = ("exact", "paper")
 _OWN_MODEL = {"exact": "ops", "paper": "length"}
@@ -21,20 +21,20 @@ MOST_THREADS = 256
 """Threads that a layer, or a pool of layers, may have."""
 INDEX_BITS = (6, 4)
 """Positions of K a table lookup takes in at once, the most first."""
-_MOST = 1 << 20
-"""Channels that kernels are made for, and positions of K that a step takes, at most."""
+_MAX_SIZE = 1 << 20
+"""Channels of a layer, and positions of K in a step, at most."""
 DOT_POSITIONS = 4
-"""An instruction that sums so many products is a dot product."""
+"""Products that an instruction sums to count as a dot product."""
 
 
 @dataclass(frozen=True)
 class KernelOptions:
     """A method, or None for the cheapest of all; a sketch; a cost model, "" for the sketch's own.
 
-    The name of a processor is a model too: its cycles, with the instructions it has. If
-    `channels` is not 0 the kernel is for layers of so many output channels: its rows are
-    activations, and a tile has no more columns. If `k_step` is not 0 the kernel is one by popcount whose step takes
-    so many positions of K: the more, the more bytes of a register a column has.
+    The name of a processor is a model too: its cycles, with the instructions that it has. With `channels` the kernel is
+    for layers of that many output channels: its rows are activations, and a tile has no more columns than that. With
+    `k_step` the kernel is a popcount kernel whose step takes that many positions of K: the more positions, the more
+    bytes of a register a column has.
     """
 
     method: str | None = None
@@ -48,8 +48,10 @@ class KernelOptions:
             if value not in known:
                 raise SpecError(f"unknown {what} {value!r}; known: {', '.join(x for x in known if x)}")
         for what, number in (("channels", self.channels), ("k_step", self.k_step)):
-            if type(number) is not int or not 0 <= number <= _MOST:
-                raise SpecError(f"{what} must be a whole number up to {_MOST:,}, 0 for any, not {str(number)[:40]!r}")
+            if type(number) is not int or not 0 <= number <= _MAX_SIZE:
+                raise SpecError(
+                    f"{what} must be a whole number up to {_MAX_SIZE:,}, 0 for any, not {str(number)[:40]!r}"
+                )
         if self.channels and self.sketch != "exact":
             raise SpecError(f"channels are of the exact sketch: {self.channels}")
         if self.k_step and self.method != "popcount":
@@ -72,14 +74,14 @@ class KernelOptions:
         return "-".join(part for part in (method, sketch, model, channels, steps) if part)
 
     def isa(self, name: str) -> Isa:
-        """The instruction set `name`, as far as the processor has it; SpecError for a model it does not know."""
+        """Return the instruction set `name`, as far as the processor has it; SpecError for a model it does not know."""
         cost_models.metric(name, self.model)
         isa = load(name)
         return isa.for_cpu(self.model) if self.model in isa.table.cpu else isa
 
 
 def synth_command(spec: MatmulSpec, options: KernelOptions) -> str:
-    """The command that solves, proves and stores the kernel that `options` ask for."""
+    """Return the command that solves, proves and stores the kernel that `options` ask for."""
     usual = {"act-encoding": Encoding.UNSIGNED, "weight-encoding": Encoding.BIPOLAR, "sketch": "exact", "cost": "ops"}
     by_cpu = options.model not in cost_models.COUNTS
     asked = {
@@ -94,12 +96,15 @@ def synth_command(spec: MatmulSpec, options: KernelOptions) -> str:
         "k-step": options.k_step,
         "sketch": options.sketch,
     }
-    said = (f" --{name} {value}" for name, value in asked.items() if value and value != usual.get(name))
-    return f"bitsynth synth{''.join(said)}"
+    given = (f" --{name} {value}" for name, value in asked.items() if value and value != usual.get(name))
+    return f"bitsynth synth{''.join(given)}"
 
 
 def model_of(isa: Isa, cpu: str, cost: str = "") -> str:
-    """The model asked for by a processor or by what to count, "" by neither; SpecError for both, or unknown ones."""
+    """Return the model asked for by a processor or by what to count, "" by neither.
+
+    SpecError for both, or unknown ones.
+    """
     if cpu and cost:
         raise SpecError(f"--cpu {cpu} minimizes its cycles; leave out --cost")
     if cpu:
@@ -111,7 +116,7 @@ def model_of(isa: Isa, cpu: str, cost: str = "") -> str:
 
 
 def scope(isa: Isa, method: str, options: KernelOptions) -> str:
-    """The kernels that a claim of minimality speaks of: those in the sketch of `method`, solved with `options`."""
+    """Return the kernels that a claim of minimality covers: the sketch of `method`, solved with `options`."""
     if options.sketch == "paper":
         return "shortest program for a plane pair in the paper's instruction list"
     rows = f", rows of activations, at most {options.channels} columns" if options.channels else ""

@@ -1,4 +1,4 @@
-"""Elementwise specs of codes and floats: sums brought to another scale, by float32 or by integers.
+"""Elementwise specs of requantization: accumulators scaled to codes or floats, by float32 or by integers.
 
 The value of an element is its sum s, plus r of its row and c of its channel where a spec has them; int32 sums wrap.
 Codes are clamped to l .. h, which all elements share, after the zero point z is added.
@@ -26,7 +26,7 @@ SMALL_ZERO = "bit(ult(z + 256, 512))"
 
 @dataclass(frozen=True)
 class CodeForm:
-    """Where codes go: to lanes of type `out`, u8, s8 or s16, or of u8 to words of so many `planes`.
+    """The destination of codes: lanes of type `out` (u8, s8 or s16), or words of `planes` bit planes (u8).
 
     Codes of 16 bits have a zero point only if they are `moved`.
     """
@@ -51,7 +51,7 @@ class CodeForm:
         return f"{'z' if self.out[0] == 'u' else 's'}ext"
 
     def spec(self, name: str, inputs: tuple[ElementInput, ...], code: str, assumes: Sequence[str]) -> ElementwiseSpec:
-        """The spec of `code`, in as many bits as the text says."""
+        """Return the spec of `code`, in as many bits as the text says."""
         limits = tuple(ElementInput(x, self.out, "all") for x in "lh")
         small = [SMALL_ZERO] if self.out != "s16" else []
         return ElementwiseSpec(
@@ -64,7 +64,7 @@ class CodeForm:
         )
 
     def clamped(self, code: str) -> str:
-        """A number of 64 bits, with the zero point, between the least and the greatest code."""
+        """Return a number of 64 bits, with the zero point, between the least and the greatest code."""
         low, high = f"{self.extended}(l, 64)", f"{self.extended}(h, 64)"
         code = f"({code} + sext(z, 64))" if self.has_zero else code
         return f"ite(slt({code}, {low}), {low}, ite(slt({high}, {code}), {high}, {code}))"
@@ -99,7 +99,7 @@ def _scaled(value: Sum, bias: bool) -> str:
 
 
 def is_number(text: str) -> str:
-    """The bit that says that a float32 is a number, infinite or not."""
+    """Return the bit that says that a float32 is a number, infinite or not."""
     return f"bit(ult({text} & 0x7fffffff, {INFINITY + 1}))"
 
 
@@ -117,9 +117,9 @@ def scale(value: Sum, *, bias: bool) -> ElementwiseSpec:
 
 
 def rescale(value: Sum, codes: CodeForm, *, bias: bool) -> ElementwiseSpec:
-    """Codes of the float32 value * m, plus b if there is a `bias`: rounded half to even, plus z, clamped.
+    """Return codes of the float32 value * m, plus b if there is a `bias`: rounded half to even, plus z, clamped.
 
-    m and b are finite. The same comes of clamping the value to l - z .. h - z before it is rounded, as ONNX has it:
+    m and b are finite. The same results from clamping the value to l - z .. h - z before it is rounded, as ONNX has it:
     rounding to nearest is monotone, and keeps whole numbers.
     """
     text = _scaled(value, bias)
@@ -143,7 +143,7 @@ def gated(value: Sum, codes: CodeForm) -> ElementwiseSpec:
 
 
 def requantize(codes: CodeForm, *, row: bool, wide: bool, even: bool = False) -> ElementwiseSpec:
-    """Codes p >> n plus z, with p the value * m + k, the value s, and r of its row if `row`.
+    """Return codes p >> n plus z, with p the value * m + k, the value s, and r of its row if `row`.
 
     Products have 32 bits, and wrap; or 64 if they are `wide`, which are shifted by 32 more. Rounded half to `even`,
     g and bit n of p are added to p before it is shifted; else what rounds is in k.
@@ -160,9 +160,9 @@ def requantize(codes: CodeForm, *, row: bool, wide: bool, even: bool = False) ->
 
 
 def fixed_point(value: Sum, *, twice: bool = False) -> ElementwiseSpec:
-    """Bytes of (x * m + k) >> FIXED_SHIFT, with x the value kept from a to b; products wrap.
+    """Return bytes of (x * m + k) >> FIXED_SHIFT, with x the value kept from a to b; products wrap.
 
-    Done `twice`, the same is done again with u and v, which all channels share. What comes last is kept to a byte.
+    Done `twice`, the same is done again with u and v, which all channels share. The result is clamped to a byte.
     """
     code = _shifted(f"smin(smax({value.text}, a), b) * m + k")
     return ElementwiseSpec(
@@ -183,7 +183,7 @@ def _shifted(product: str) -> str:
 
 
 def requantize_any(codes: CodeForm, *, even: bool = False) -> ElementwiseSpec:
-    """Codes (s * m + g) >> n plus z, of any s, m and n from 0 to 62; g is what rounds, below 2**61.
+    """Return codes (s * m + g) >> n plus z, of any s, m and n from 0 to 62; g is what rounds, below 2**61.
 
     Rounded half to `even`, bit n of s * m is added too.
     """

@@ -47,7 +47,7 @@ def scaled(element: str) -> ElementwiseSpec:
 
 
 def rounded(codes: CodeForm) -> ElementwiseSpec:
-    """Codes of the float32 value v: rounded half to even, plus z, clamped, as `rescale` does it."""
+    """Return codes of the float32 value v: rounded half to even, plus z, clamped, as `rescale` does it."""
     return codes.spec("rounded", (ElementInput("v", "u32"),), codes.clamped("sext(nearest(v), 64)"), [is_number("v")])
 
 

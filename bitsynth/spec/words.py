@@ -1,4 +1,4 @@
-"""What becomes of packed words, a word a plane of 64 codes, without unpacking them."""
+"""Functions of packed words, a word for each plane of 64 codes, that are computed without unpacking."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bitsynth.spec.matmul import MAX_BITS
 
 
 class WordsSpec(msgspec.Struct, frozen=True):
-    """The `meaning` of two operands of so many planes, a[k] and b[k]: plane i of the result.
+    """A function of two operands of `planes` planes, a[k] and b[k]; `meaning` is plane i of the result.
 
     At every place of the words that is what `of_codes` says of the two codes there, which `proof/elementwise/words.py`
     shows.
@@ -26,18 +26,18 @@ class WordsSpec(msgspec.Struct, frozen=True):
     of_codes: ElementwiseSpec
 
     def values(self, a: Sequence[Bits], b: Sequence[Bits]) -> list[Bits]:
-        """The planes of the result."""
+        """Return the planes of the result."""
         tree = lane.parse(self.name, self.meaning, "ab")
         return lane.compile_lanes(tree, self.planes, ["a", "b"])(tuple(a), tuple(b))
 
 
 def every() -> tuple[WordsSpec, ...]:
-    """The specs of words, by their planes."""
+    """Return the specs of words, by their planes."""
     return tuple(greatest_words(planes) for planes in range(1, MAX_BITS + 1))
 
 
 def greatest_words(planes: int) -> WordsSpec:
-    """The greater of two codes: a, if it has the 1 in the highest plane in which they differ, else b."""
+    """Return the greater of two codes: a, if it has the 1 in the highest plane in which they differ, else b."""
     above = "a[0] & ~b[0]"
     for k in range(1, planes):
         above = f"a[{k}] & ~b[{k}] | ~(a[{k}] ^ b[{k}]) & ({above})"

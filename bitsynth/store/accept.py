@@ -1,4 +1,4 @@
-"""Acceptance of an entry that anybody may have written: checked again, or refused."""
+"""Accepts entries of files, which anybody may have written: each is checked again, or refused."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from bitsynth.proof.proved import Proved
 from bitsynth.spec.options import METHODS
 from bitsynth.store.entry import Entry, ProvedEntry, RunnerUp
 
-_MOST_REASON = 1000
+_MAX_REASON = 1000
 
 
 def accept(entry: Entry) -> ProvedEntry:
-    """The entry, proved by the checker and by its record of what Z3 discharged; SpecError says what does not hold."""
+    """Return the entry, proved by the checker and by its record of what Z3 discharged.
+
+    SpecError says what does not hold.
+    """
     certificate, kernel = entry.certificate, entry.kernel
     entry.options.isa(kernel.isa)
     proved = Proved.on_record(kernel, certificate.instructions)
@@ -39,7 +42,7 @@ def accept(entry: Entry) -> ProvedEntry:
 
 
 def accept_text(text: bytes) -> ProvedEntry:
-    """The entry of JSON `text`, such as a pickled kernel has, accepted as by `accept`."""
+    """Return the entry of JSON `text`, such as a pickled kernel has, accepted as by `accept`."""
     return accept(msgspec.json.decode(text, type=Entry))
 
 
@@ -49,4 +52,4 @@ def _plausible(other: RunnerUp, winner: str) -> bool:
         return False
     if other.cost is not None:
         return 0 <= other.cost < math.inf and not other.why
-    return bool(other.why) and other.why.isprintable() and len(other.why) < _MOST_REASON
+    return bool(other.why) and other.why.isprintable() and len(other.why) < _MAX_REASON

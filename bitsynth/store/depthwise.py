@@ -35,7 +35,7 @@ class DepthwiseEntry(Record, frozen=True, forbid_unknown_fields=True):
 
 
 def entry_of(proved: ProvedDepthwise) -> DepthwiseEntry:
-    """The text of a proved kernel."""
+    """Return the text of a proved kernel."""
     program = proved.program
     cost = cost_of(load(program.isa), program)
     return DepthwiseEntry(
@@ -44,14 +44,14 @@ def entry_of(proved: ProvedDepthwise) -> DepthwiseEntry:
 
 
 def find(isa: str, act_bits: int, w_bits: int, method: str = "multiply") -> Path | None:
-    """The file of the kernel by `method` for operands of these widths at most, None if it is not stored."""
+    """Return the file of the kernel by `method` for operands of these widths at most, None if it is not stored."""
     taps = str(DOT_POSITIONS) if method == "dot" else f"[!{DOT_POSITIONS}]"
     pattern = f"bs_dw_a{act_bits}_w{w_bits}_s32_{isa}_*x{taps}.json"
     return next((p for folder in folders() for p in sorted((folder / isa / FOLDER).glob(pattern))), None)
 
 
 def named(name: str) -> Path:
-    """The file of the kernel called `name`; SpecError if there is none."""
+    """Return the file of the kernel called `name`; SpecError if there is none."""
     if found := files.first(Path(isa_of(name)) / FOLDER / f"{name}.json"):
         return found
     raise SpecError(f"no depthwise kernel {name} is stored")
@@ -63,13 +63,16 @@ def every(isa: str = "*") -> Iterator[Path]:
 
 
 def read_entry(path: Path) -> DepthwiseEntry:
-    """The entry in the file `path`, its digest checked; SpecError says what is wrong and what to do."""
+    """Return the entry in the file `path`, its digest checked; SpecError says what is wrong and what to do."""
     return files.read(path, DepthwiseEntry, "a depthwise kernel", FORMAT, _REMEDY)
 
 
 @cache
 def load_proved(path: Path) -> ProvedDepthwise:
-    """The kernel in `path`, checked again but for what Z3 discharged; SpecError says what of it does not check."""
+    """Return the kernel in `path`, checked again but for what Z3 discharged.
+
+    SpecError says what of it does not check.
+    """
     return files.accepted(path, read_entry(path), _on_record, entry_of, _REMEDY)
 
 

@@ -36,14 +36,14 @@ class ProgramEntry(Record, frozen=True, forbid_unknown_fields=True):
 
 
 def entry(proved: ProvedProgram) -> ProgramEntry:
-    """The text of a proved program."""
+    """Return the text of a proved program."""
     program = proved.program
     cycles = {cpu: element_cost.cycles(program, cpu) for cpu in element_cost.able(program)}
     return ProgramEntry(FORMAT, program.name, program, cycles, proved.statements).with_digest()
 
 
 def find(isa: str, spec: ElementwiseSpec) -> ProvedProgram | None:
-    """The stored program of `spec` for an instruction set, or for the one that it extends; None if there is none.
+    """Return the stored program of `spec` for an instruction set, or the one that it extends; None if none.
 
     None, too, if the one of that name is of another spec.
     """
@@ -57,7 +57,7 @@ def find(isa: str, spec: ElementwiseSpec) -> ProvedProgram | None:
 
 @memoize
 def in_order(proved: ProvedProgram) -> ProvedProgram | None:
-    """The same program for elements in the order of channels; None if there is none."""
+    """Return the same program for elements in the order of channels; None if there is none."""
     if proved.program.is_ordered:
         return proved
     try:
@@ -67,7 +67,7 @@ def in_order(proved: ProvedProgram) -> ProvedProgram | None:
 
 
 def named(name: str) -> Path | None:
-    """The file of the program called `name`, None if there is none."""
+    """Return the file of the program called `name`, None if there is none."""
     return next((path for path in every() if path.stem == name), None)
 
 
@@ -77,13 +77,13 @@ def every() -> Iterator[Path]:
 
 
 def read_entry(path: Path) -> ProgramEntry:
-    """The entry in the file `path`, its digest checked; SpecError says what is wrong and what to do."""
+    """Return the entry in the file `path`, its digest checked; SpecError says what is wrong and what to do."""
     return files.read(path, ProgramEntry, "an elementwise program", FORMAT, _REMEDY)
 
 
 @memoize
 def load_program(path: Path) -> ProvedProgram:
-    """The program in `path`, checked and proved on record; SpecError says what of it does not check."""
+    """Return the program in `path`, checked and proved on record; SpecError says what of it does not check."""
     return files.accepted(path, read_entry(path), _on_record, entry, _REMEDY)
 
 

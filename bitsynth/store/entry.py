@@ -116,7 +116,10 @@ class ProvedEntry:
         ).with_digest()
 
     def _cost(self) -> KernelCost:
-        """The kernel's cost; minimal if it was solved for, and its steady loop meets the sketch's lower bound."""
+        """Return the kernel's cost.
+
+        Minimal if it was solved for, and its steady loop meets the sketch's lower bound.
+        """
         kernel, isa = self.proved.kernel, load(self.proved.kernel.isa)
         minimal = self.base is None and cost.loop_ops_per_128_mac(isa, kernel) <= self.bound
         return KernelCost(
@@ -129,7 +132,10 @@ class ProvedEntry:
         )
 
     def form(self, kernel: Kernel) -> ProvedEntry:
-        """The entry of another form of the kernel, derived once a process; SpecError if `Proved.form` refuses it."""
+        """Return the entry of another form of the kernel, derived once a process.
+
+        SpecError if `Proved.form` refuses it.
+        """
         return self if kernel == self.proved.kernel else _form(self, kernel)
 
     def __reduce__(self) -> tuple[Callable[..., ProvedEntry], tuple[Any, ...]]:
@@ -151,13 +157,13 @@ def _form_of_text(base: ProvedEntry, text: bytes) -> ProvedEntry:
 
 
 def require_proved(found: object) -> ProvedEntry:
-    """The entry `found`, if it is a proved one; SpecError otherwise."""
+    """Return the entry `found`, if it is a proved one; SpecError otherwise."""
     if not isinstance(found, ProvedEntry):
         raise SpecError(f"a kernel is made of what is proved, as `get_kernel` gives, not of {type(found).__name__}")
     return found
 
 
 def _able(isa: Isa, kernel: Kernel) -> list[str]:
-    """The CPUs that have every instruction of the kernel."""
+    """Return the CPUs that have every instruction of the kernel."""
     used = forms_used(isa, kernel)
     return [cpu for cpu in isa.table.cpu if used <= isa.for_cpu(cpu).instrs.keys()]

@@ -33,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(self, digest=""))).hexdigest()
 
     def with_digest(self) -> Self:
-        """The record with the digest that it calls for."""
+        """Return the record with the digest that it calls for."""
         return msgspec.structs.replace(self, digest=self.expected_digest)
 
 
@@ -55,12 +55,12 @@ _P = TypeVar("_P")
 
 
 def folders() -> list[Path]:
-    """The folders of kernels, the user's first."""
+    """Return the folders of kernels, the user's first."""
     return [paths.user_kernels(), paths.shipped_kernels()]
 
 
 def every(pattern: str) -> Iterator[Path]:
-    """All stored files that match `pattern`, the user's over the shipped ones of the same place and name."""
+    """Yield all stored files that match `pattern`, the user's over the shipped ones of the same place and name."""
     seen: set[Path] = set()
     for folder in folders():
         for path in sorted(folder.glob(pattern)):
@@ -70,7 +70,7 @@ def every(pattern: str) -> Iterator[Path]:
 
 
 def first(place: Path) -> Path | None:
-    """The stored file at `place` in a folder of kernels, None if there is none."""
+    """Return the stored file at `place` in a folder of kernels, None if there is none."""
     return next((path for folder in folders() if (path := folder / place).is_file()), None)
 
 
@@ -87,10 +87,12 @@ def read(path: Path, kind: type[_R], what: str, version: int, remedy: str) -> _R
     It is read once while the file stays as it is.
     """
     try:
-        known = state(path)
+        file_state = state(path)
     except OSError:
-        known = None
-    return _kept(path, known, kind, what, version, remedy) if known else _read(path, kind, what, version, remedy)
+        file_state = None
+    return (
+        _kept(path, file_state, kind, what, version, remedy) if file_state else _read(path, kind, what, version, remedy)
+    )
 
 
 @lru_cache(maxsize=1 << 10)

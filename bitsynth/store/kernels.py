@@ -27,7 +27,7 @@ from bitsynth.store.files import folders
 
 
 def find(spec: MatmulSpec, variant: str) -> Path | None:
-    """The file of the kernel of a `KernelOptions.variant` for `spec`'s widths, None if it is not cached."""
+    """Return the file of the kernel of a `KernelOptions.variant` for `spec`'s widths, None if it is not cached."""
     start = _start(spec)
     for folder in folders():
         for name in _listed(f"{folder}/{spec.isa}/{variant}"):
@@ -44,10 +44,10 @@ def _start(spec: MatmulSpec) -> str:
 
 
 def _listed(folder: str) -> tuple[str, ...]:
-    """The names of kernels' files in a folder, sorted, listed once while it stays; layers ask for hundreds."""
+    """Return the names of kernels' files in a folder, sorted, listed once while it stays; layers ask for hundreds."""
     try:
-        known = files.state(folder)
-        return _kept_names(folder, known) if known else _names(folder)
+        folder_state = files.state(folder)
+        return _kept_names(folder, folder_state) if folder_state else _names(folder)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
@@ -64,7 +64,7 @@ def _kept_names(folder: str, state: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def find_for(spec: MatmulSpec, options: KernelOptions) -> Path | None:
-    """The file of the kernel that `options` ask for, None if it is not cached.
+    """Return the file of the kernel that `options` ask for, None if it is not cached.
 
     The kernel of a method may be the cheapest of all methods, and cached as that alone.
     """
@@ -76,7 +76,7 @@ def find_for(spec: MatmulSpec, options: KernelOptions) -> Path | None:
 
 
 def named(name: str) -> Path:
-    """The file of the kernel called `name`, whatever its encodings, or of which it is a form for a processor.
+    """Return the file of the kernel called `name`, whatever its encodings, or of which it is a form for a processor.
 
     SpecError if there is none.
     """
@@ -103,7 +103,7 @@ def every() -> Iterator[Path]:
 
 
 def place(path: Path) -> tuple[Path, Path]:
-    """The folder of kernels that a cached file is in, and its place there, without its ending."""
+    """Return the folder of kernels that a cached file is in, and its place there, without its ending."""
     folder = next(folder for folder in folders() if path.is_relative_to(folder))
     return folder, path.relative_to(folder).with_suffix("")
 
@@ -120,7 +120,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def read_entry(path: Path) -> Entry:
-    """The entry in the file `path`, its digest checked; SpecError says what is wrong and what to do."""
+    """Return the entry in the file `path`, its digest checked; SpecError says what is wrong and what to do."""
     return files.read(path, Entry, "a kernel", FORMAT, _REMEDY)
 
 
@@ -129,7 +129,7 @@ _REMEDY = "delete it, or run `bitsynth synth --fresh` for its configuration"
 
 @memoize
 def load_entry(path: Path) -> ProvedEntry:
-    """The entry in `path`, accepted; SpecError says what of it does not check."""
+    """Return the entry in `path`, accepted; SpecError says what of it does not check."""
     entry = read_entry(path)
     try:
         found = accept(entry)
@@ -141,7 +141,7 @@ def load_entry(path: Path) -> ProvedEntry:
 
 
 def _because(kernel: Kernel, why: BitsynthError) -> str:
-    """The reason why the checker refuses a kernel, with an input it is wrong on if one is found."""
+    """Return the reason why the checker refuses a kernel, with an input it is wrong on if one is found."""
     if not isinstance(why, Refuted):
         return str(why)
     from bitsynth.proof import counterexample

@@ -1,1 +1,1 @@
-"""The conductor: sketches, solver, schedule and proof, from a spec to a stored kernel."""
+"""Synthesizes kernels: takes a spec through sketches, solver, schedule and proof to a stored kernel."""

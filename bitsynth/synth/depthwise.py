@@ -1,4 +1,4 @@
-"""Depthwise kernels from sketch to proof: the conductor's part for them."""
+"""Synthesizes depthwise kernels, from sketch to proof."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bitsynth.solver.budget import Budget
 def solve(
     isa: str, act_bits: int, w_bits: int, method: str = "multiply", budget: Budget | None = None
 ) -> ProvedDepthwise:
-    """The cheapest depthwise kernel by `method` for operands of these widths at most, proved.
+    """Return the cheapest depthwise kernel by `method` for operands of these widths at most, proved.
 
     NoKernel if the sketch has none.
     """

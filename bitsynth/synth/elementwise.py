@@ -1,4 +1,4 @@
-"""Elementwise programs on demand: stored ones, else the cheapest of a sketch's alternatives, proved and stored."""
+"""Finds elementwise programs: the stored one, else the cheapest of a sketch's alternatives, proved and stored."""
 
 from __future__ import annotations
 
@@ -10,57 +10,62 @@ from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.proof.elementwise.proved import ProvedProgram
 from bitsynth.schedule.element_cost import price
 from bitsynth.sketches.elementwise import (
-    averaging,
     direct,
-    edges,
+    glue,
     rescaling,
     residual,
     tables,
     thresholds,
-    weighting,
 )
 from bitsynth.sketches.elementwise.builder import ordered
-from bitsynth.spec.elementwise import ElementwiseSpec
+from bitsynth.spec.elementwise import ElementwiseSpec, SpecKind
 from bitsynth.store import elementwise as store
 
 Alternatives = Callable[[Isa, ElementwiseSpec], Iterator[ElementwiseProgram]]
 
-SKETCHES: dict[str, Alternatives] = {
-    "thresholds": thresholds.alternatives,
-    **dict.fromkeys(("lookup", "pairs"), tables.alternatives),
-    "weighted": weighting.alternatives,
-    "mean": averaging.alternatives,
-    **dict.fromkeys(("quantize", "signs", "dequantize"), edges.alternatives),
-    **dict.fromkeys(("requantize", "rescale", "fixed", "gated", "rounded", "scale"), rescaling.alternatives),
-    "residual": residual.alternatives,
-    "": direct.alternatives,
+SKETCHES: dict[SpecKind, Alternatives] = {
+    SpecKind.THRESHOLDS: thresholds.alternatives,
+    SpecKind.LOOKUP: tables.alternatives,
+    SpecKind.PAIRS: tables.alternatives,
+    SpecKind.WEIGHTED: glue.weighted_sums,
+    SpecKind.MEAN: glue.means,
+    SpecKind.QUANTIZE: glue.conversions,
+    SpecKind.SIGNS: glue.conversions,
+    SpecKind.DEQUANTIZE: glue.conversions,
+    SpecKind.REQUANTIZE: rescaling.alternatives,
+    SpecKind.RESCALE: rescaling.alternatives,
+    SpecKind.FIXED: rescaling.alternatives,
+    SpecKind.GATED: rescaling.alternatives,
+    SpecKind.ROUNDED: rescaling.alternatives,
+    SpecKind.SCALE: rescaling.alternatives,
+    SpecKind.RESIDUAL: residual.alternatives,
+    SpecKind.OTHER: direct.alternatives,
 }
-"""The sketch of a kind of specs, by what their names begin with; the last is that of all others."""
+"""The sketch for each family of specs."""
 
 
 def get_program(isa: str, spec: ElementwiseSpec) -> ProvedProgram:
-    """The program of `spec`: stored, or solved and stored; a set that extends another has that one's.
+    """Return the program of `spec`: the stored one, else solve and store it; NoKernel if the sketch has none.
 
-    NoKernel if the sketch has none for the instruction set.
+    A set that extends another takes the program of that set.
     """
-    found = store.find(isa, spec)
-    if found is None:
-        found = solve(load(isa).table.extends or isa, spec)
-        store.store(found)
-    return found
+    program = store.find(isa, spec)
+    if program is None:
+        program = solve(load(isa).table.extends or isa, spec)
+        store.store(program)
+    return program
 
 
 def solve(isa: str, spec: ElementwiseSpec) -> ProvedProgram:
-    """The cheapest program of the sketch, proved anew."""
+    """Return the cheapest program of the sketch, proved anew; NoKernel if there is none."""
     from bitsynth.solver.budget import Budget
 
-    found = sorted(alternatives(isa, spec), key=price)
-    if not found:
+    cheapest = min(alternatives(isa, spec), key=price, default=None)
+    if cheapest is None:
         raise NoKernel(f"{isa} has no program for {spec.name}: a form of instruction is missing")
-    return ProvedProgram.by_solver(ordered(found[0]), Budget())
+    return ProvedProgram.by_solver(ordered(cheapest), Budget())
 
 
 def alternatives(isa: str, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
-    """Every program that the sketch of the spec's kind makes, as yet without orders."""
-    kind = next(k for k in SKETCHES if spec.name.startswith(k))
-    return SKETCHES[kind](load(isa), spec)
+    """Yield every program of the sketch for the spec's family, as yet without orders."""
+    return SKETCHES[spec.kind](load(isa), spec)

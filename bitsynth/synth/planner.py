@@ -50,13 +50,13 @@ class PlannedKernel:
 
 
 def spec(job: Job) -> MatmulSpec:
-    """The widths of a job; SpecError if there are none such."""
+    """Return the widths of a job; SpecError if there are none such."""
     isa, _, act_bits, w_bits, _ = job
     return MatmulSpec.plain(isa, act_bits, w_bits)
 
 
 def plan(job: Job) -> PlannedKernel:
-    """The cheapest kernel of one method for one pair of widths."""
+    """Return the cheapest kernel of one method for one pair of widths."""
     isa, cpu, act_bits, w_bits, method = job
     options = KernelOptions(method, model=cpu)
     start = time.perf_counter()
@@ -77,7 +77,7 @@ def plan(job: Job) -> PlannedKernel:
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """TimeoutError after so many seconds, if there are alarms. They go off as interrupts, which stop a solver too.
+    """Raise TimeoutError after that many seconds, on systems with alarms. An alarm interrupts a solver too.
 
     An interrupt in a finalizer is lost, so the alarm goes off again each second; ctypes makes another exception of one.
     """

@@ -1,4 +1,4 @@
-"""Which of the kernels of several methods is taken: predicted cycles judge methods that bounds misjudge."""
+"""Chooses among the kernels of several methods, by predicted cycles where throughput bounds mislead."""
 
 from __future__ import annotations
 

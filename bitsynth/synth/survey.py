@@ -1,4 +1,4 @@
-"""The cost of every pair of widths on a processor: the best kernel of each method, beside int8 and fp32.
+"""Surveys the cost of every pair of widths on a processor: the best kernel of each method, compared with int8 and fp32.
 
 Kernels are planned and priced by the cost model; nothing is proved, and nothing is kept.
 """
@@ -56,14 +56,14 @@ class Cell:
         return next((p for p in self.plans if p.cycles is not None), None)
 
     def times(self, baseline: PeakBaseline | None) -> float | None:
-        """The speed of the best kernel relative to the baseline's; None if either is unknown."""
+        """Return the speed of the best kernel relative to the baseline's; None if either is unknown."""
         best = self.best
         return baseline.cycles / best.cycles if baseline and best and best.cycles else None
 
 
 @dataclass(frozen=True)
 class Map:
-    """The cells of an instruction set on one of its processors, and the baselines beside them."""
+    """The cells of an instruction set on one of its processors, and the baselines that they are compared with."""
 
     isa: str
     cpu: str
@@ -72,7 +72,7 @@ class Map:
     cells: tuple[Cell, ...]
 
     def winner(self, cell: Cell) -> tuple[str, float] | None:
-        """The fastest way and its cycles: a method, or int8 if that is faster; None if neither is known."""
+        """Return the fastest way and its cycles: a method, or int8 if that is faster; None if neither is known."""
         times = cell.times(self.int8)
         if self.int8 and (times is None or times < 1):
             return INT8, self.int8.cycles
@@ -110,7 +110,7 @@ def survey(
 
 
 def _baseline(isa: Isa, cpu: str, function: str) -> PeakBaseline | None:
-    """The fastest baseline of a kind among those that have a peak on the processor."""
+    """Return the fastest baseline of a kind among those that have a peak on the processor."""
     known = [b for b in baseline_loops.load(isa) if b.table.function == function and cpu in b.table.peak]
     best = max(known, key=lambda b: b.table.peak[cpu], default=None)
     return PeakBaseline(best.name, best.table.doc, best.table.peak[cpu], best.table.source) if best else None
@@ -135,7 +135,7 @@ def _ranked(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[Planne
 
 
 def _planned(jobs: Sequence[Job], workers: int) -> Iterator[PlannedKernel]:
-    """The plans of all jobs as they come."""
+    """Yield the plans of all jobs as they come."""
     if workers == 1:
         yield from map(plan, jobs)
         return

@@ -1,4 +1,4 @@
-"""The line: spec -> sketches -> program -> proof, and a report of its stages."""
+"""Synthesizes a kernel: spec -> sketches -> program -> proof, with a report of the stages."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def synthesize(
     rlimit: int = DEFAULT_RLIMIT,
     progress: Progress = silent,
 ) -> Synthesis:
-    """The cheapest kernel for `spec`'s widths among the methods of `options`, proved for every input.
+    """Return the cheapest kernel for `spec`'s widths among the methods of `options`, proved for every input.
 
     `rlimit` is the solver's budget in resource units; `progress` hears what is done. NoKernel if the sketches are
     empty, Undecided if the budget is spent.
@@ -93,7 +93,7 @@ def synthesize(
 
 
 def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progress = silent) -> Synthesis:
-    """The entry's sketches solved from scratch; Refuted if they do not give what the entry claims."""
+    """Return the entry's sketches solved from scratch; Refuted if they do not give what the entry claims."""
     forget()
     found = synthesize(entry.kernel.core, entry.options, rlimit=rlimit, progress=progress)
     again, isa = found.entry, load(entry.kernel.isa)
@@ -115,7 +115,7 @@ def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progre
 def candidates(
     isa: Isa, spec: MatmulSpec, options: KernelOptions, budget: Budget, progress: Progress = silent
 ) -> tuple[list[MethodResult], tuple[RunnerUp, ...]]:
-    """A kernel of every method that has one, cheapest first, and the outcome of the other methods.
+    """Return a kernel of every method that has one, cheapest first, and the outcome of the other methods.
 
     Those of `PREDICTED` are first only if they are predicted to be quicker than each other kernel. NoKernel, with the
     reason of each method, if there is none.
@@ -137,7 +137,7 @@ def candidates(
 
 
 def _methods(isa: Isa, options: KernelOptions) -> tuple[str, ...]:
-    """The methods to try: the one asked for, or all that the sketch knows.
+    """Return the methods to try: the one asked for, or all that the sketch knows.
 
     Pairs if the set has them, and issue rules of the processor asked for: bounds alone do not tell when they pay. The
     fast inner product if predicted cycles choose its tile: on in-order processors it is not the quickest.
@@ -152,7 +152,7 @@ def _methods(isa: Isa, options: KernelOptions) -> tuple[str, ...]:
 
 
 def _across_methods(isa: Isa, kernel: Kernel, model: str) -> tuple[float, ...]:
-    """The sort key of kernels of different methods: the figure to a tenth, rounded up, then the bytes they read.
+    """Return the sort key of kernels of different methods: the figure to a tenth, rounded up, then the bytes they read.
 
     `bitsynth synth` says so if a runner-up has the lower figure. On in-order processors it is that of predicted cycles;
     elsewhere it leaves loads out. The one case that bytes decide is A1W1 of AVX-512, where the popcount kernel is
@@ -219,7 +219,7 @@ class _Clock:
         self.last = time.perf_counter()
 
     def stage(self, name: str, found: str, verdict: str) -> SynthesisStage:
-        """The stage that ended now: its name, the result and the verdict."""
+        """Return the stage that ended now: its name, the result and the verdict."""
         before, self.last = self.last, time.perf_counter()
         return SynthesisStage(name, found, verdict, self.last - before)
 
@@ -229,7 +229,7 @@ def _many(n: int, what: str) -> str:
 
 
 def _reduction(kernel: Kernel) -> str:
-    """The accumulators' types, innermost first, and how often each is emptied."""
+    """Return the accumulators' types, innermost first, and how often each is emptied."""
     nests = {
         " -> ".join(f"{loop.accs[0].type.split('x')[0]} x{loop.trip_count:,}" for loop in p.loops)
         for p in kernel.passes

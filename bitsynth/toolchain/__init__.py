@@ -1,4 +1,4 @@
-"""The way from generated C to a shared library: the compilers there are, and a cache of what they made."""
+"""Compiles generated C to shared libraries: finds compilers, and caches what they have compiled."""
 
 from bitsynth.toolchain.cache import cache_folder
 from bitsynth.toolchain.compiler import Compiler, compilers

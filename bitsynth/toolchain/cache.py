@@ -16,7 +16,7 @@ from bitsynth import paths
 
 
 def cache_folder() -> Path:
-    """The folder of compiled libraries: BITSYNTH_BUILD_CACHE, or one in the user's cache."""
+    """Return the folder of compiled libraries: BITSYNTH_BUILD_CACHE, or one in the user's cache."""
     given = os.environ.get("BITSYNTH_BUILD_CACHE")
     return Path(given).absolute() if given else paths.user_cache() / "build"
 

@@ -68,12 +68,12 @@ class Compiler:
 
 
 def compilers(isa: Isa) -> list[Compiler]:
-    """Every compiler that builds code for `isa`, the preferred one first."""
+    """Return every compiler that builds code for `isa`, the preferred one first."""
     return [c for c in candidates(isa.table.arch) if not problem(isa, c)]
 
 
 def preferred(isa: Isa) -> Compiler:
-    """The first compiler that works; ToolError says what to install if none does."""
+    """Return the first compiler that works; ToolError says what to install if none does."""
     tried = []
     for compiler in candidates(isa.table.arch):
         trouble = problem(isa, compiler)
@@ -92,12 +92,12 @@ def advice(isa: IsaTable) -> str:
 
 
 def package(arch: str) -> str:
-    """The package of a compiler for `arch`, in words."""
+    """Return the package of a compiler for `arch`, in words."""
     return "gcc or clang" if arch == features.arch() else f"Debian's {architecture.named(arch).package}"
 
 
 def problem(isa: Isa, compiler: Compiler) -> str:
-    """The reason why `compiler` does not build a small library for `isa`; empty if it does."""
+    """Return the reason why `compiler` does not build a small library for `isa`; empty if it does."""
     try:
         probe(isa, compiler)
     except ToolError as error:
@@ -108,14 +108,14 @@ def problem(isa: Isa, compiler: Compiler) -> str:
 
 
 def probe(isa: Isa, compiler: Compiler) -> Path:
-    """A small library for `isa`: `bs_probe(array, n)` fills `n` bytes with 1 and returns 7."""
+    """Return a small library for `isa`: `bs_probe(array, n)` fills `n` bytes with 1 and returns 7."""
     from bitsynth.toolchain.library import compile_for
 
     return compile_for(isa, {"probe.c": f"#include <{isa.table.header}>\n{_PROBE}"}, compiler=compiler)
 
 
 def candidates(arch: str) -> Iterator[Compiler]:
-    """The compilers found for `arch`, tried or not."""
+    """Yield the compilers found for `arch`, tried or not."""
     if forced := _forced(arch):
         variable, command = forced
         try:
@@ -131,7 +131,7 @@ def candidates(arch: str) -> Iterator[Compiler]:
 
 
 def zig() -> tuple[str, ...]:
-    """The command of the zig compiler that pip installs, empty if it is not there."""
+    """Return the command of the zig compiler that pip installs, empty if it is not there."""
     spec = importlib.util.find_spec("ziglang")
     if spec is None:
         return ()
@@ -141,7 +141,7 @@ def zig() -> tuple[str, ...]:
 
 
 def _forced(arch: str) -> tuple[str, tuple[str, ...]] | None:
-    """The variable of the environment that names a compiler for `arch`, and its command."""
+    """Return the variable of the environment that names a compiler for `arch`, and its command."""
     for variable in (_variable(arch), *(["BITSYNTH_CC"] if arch == features.arch() else [])):
         try:
             words = shlex.split(os.environ.get(variable, ""))
@@ -191,7 +191,7 @@ def _identify(name: str, command: tuple[str, ...], arch: str) -> Compiler:
 
 
 def _banner(text: str) -> str:
-    """The line of what `--version` prints that has the version: warnings may stand above, a licence below."""
+    """Return the line of what `--version` prints that has the version: warnings may stand above, a licence below."""
     lines = [line.strip() for line in text.splitlines() if ": warning: " not in line]
     return next((line for line in lines if re.search(r"\d\.\d", line)), lines[0] if lines else "")
 

@@ -91,7 +91,7 @@ def _link_flags(compiler: Compiler, shared: bool, hosted: bool) -> list[str]:
 
 
 def _with_headers(source: str, files: Mapping[str, str]) -> dict[str, str]:
-    """The file `source` and those of `files` that it includes, or that these do."""
+    """Return the file `source` and those of `files` that it includes, or that these do."""
     found, left = {}, [source]
     while left:
         name = left.pop()
@@ -128,7 +128,7 @@ def _build(
 def _objects(
     compiler: Compiler, files: Mapping[str, str], compile_flags: Sequence[str], kept: Sequence[str]
 ) -> dict[str, Path]:
-    """The objects of the files `kept`, as many compiled at a time as this process may use cores."""
+    """Return the objects of the files `kept`, as many compiled at a time as this process may use cores."""
 
     def one(source: str) -> Path:
         return _build(compiler, _with_headers(source, files), compile_flags, ["-c"], _OBJECT)

@@ -1,1 +1,1 @@
-"""Better schedules by measuring: a study of trials, and workers that measure them."""
+"""Tunes schedules by measuring: a study of trials, and workers that measure them."""

@@ -21,7 +21,7 @@ SAMPLE_NS = 1_000_000
 
 
 def default_work(operands: TaskOperands, schedule: LayerSchedule) -> Work:
-    """The default schedule's layer and its output, which all others must give too."""
+    """Return the default schedule's layer and its output, which all others must give too."""
     return Work("the default schedule", operands.layer(schedule), operands.codes, operands.exact())
 
 
@@ -38,7 +38,7 @@ class BoardMeasurer:
         return self.timeout_s + ANSWER_SECONDS
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
-        """The fastest of `rounds` samples of each, in turn: what others do to the board is no part of it."""
+        """Return the fastest of `rounds` alternating samples of each, which other load on the board disturbs least."""
         end = time.monotonic() + self.timeout_s
         work, program = self._compiled(schedule, end)
         try:
@@ -52,7 +52,7 @@ class BoardMeasurer:
         return Timing(min(mine.ns), min(default.ns))
 
     def _run(self, program: Program, work: Sequence[Work], rounds: int, end: float) -> list[LayerTimes]:
-        sampling = Sampling(rounds, together=len(work), sample_ns=SAMPLE_NS, beside_float=False)
+        sampling = Sampling(rounds, together=len(work), sample_ns=SAMPLE_NS, times_float=False)
         return self.device.run(program, work, self.operands.task.threads, sampling, end)
 
     def _compiled(self, schedule: LayerSchedule, end: float) -> tuple[Sequence[Work], Program]:

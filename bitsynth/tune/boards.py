@@ -1,4 +1,4 @@
-"""Several boards at work, a thread each: one that fails is left out, and the others go on."""
+"""Runs several boards, each in a thread: one that fails is left out, and the others go on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Boards:
-    """Boards of one kind; `lost` has the reason of each that failed, `on_lost` is told at once if others go on."""
+    """Boards of one kind; `lost` has the reason of each that failed, `on_lost` is called at once if others go on."""
 
     def __init__(self, devices: Sequence[Device], on_lost: Callable[[str], object]) -> None:
         self.devices, self.lost, self._on_lost = tuple(devices), dict[Device, str](), on_lost
@@ -36,7 +36,7 @@ class Boards:
         return not any(d.facts().lacking(isa.table.arch, wanted) for d in self.devices)
 
     def cpu(self, isa: str) -> str:
-        """The processor of all among those that the instruction set names; "" if it is none of them."""
+        """Return the processor of all among those that the instruction set names; "" if it is none of them."""
         return self.devices[0].facts().cpu(load(isa).table)
 
     def each(self, work: Callable[[Device], object]) -> None:
@@ -101,7 +101,7 @@ def opened(hosts: Sequence[str], isa: str, on_lost: Callable[[str], object], emu
 
 
 def _require_apart(devices: Sequence[Device]) -> None:
-    """SpecError if two are one, by what a system says of its start: no other has the same."""
+    """Raise SpecError if two are one, by what a system says of its start: no other has the same."""
     first = dict[str, Device]()
     for device in devices:
         boot = device.facts().boot
@@ -113,7 +113,7 @@ def _require_apart(devices: Sequence[Device]) -> None:
 
 
 def _kind(devices: Sequence[Device]) -> str:
-    """The kind of processor they have; SpecError if they differ."""
+    """Return the kind of processor they have; SpecError if they differ."""
     first = devices[0].facts().kind
     for other in devices[1:]:
         if (kind := other.facts().kind) != first:

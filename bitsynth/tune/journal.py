@@ -17,7 +17,7 @@ from bitsynth.files import locked, read_file, unwritable
 from bitsynth.layers.tuned import TuningTask
 
 ADVICE = "name another file with --study"
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 _LAST_CODE = 10
 _START = b'{"op_code":'
 
@@ -64,11 +64,14 @@ class _File(JournalFileBackend):
 
 
 def _whole_bytes(path: Path) -> int:
-    """Bytes up to the end of the last whole line; SpecError if a line is not an operation, or the file is a link."""
+    """Return bytes up to the end of the last whole line.
+
+    SpecError if a line is not an operation, or the file is a link.
+    """
     if path.is_symlink():
         raise SpecError(f"{path} is a link; name the file itself with --study")
     try:
-        data = read_file(path, _MOST_BYTES)
+        data = read_file(path, _MAX_BYTES)
     except FileNotFoundError:
         return 0
     *lines, cut = data.split(b"\n")

@@ -1,4 +1,4 @@
-"""A schedule beside the default one, in this process: same bits, and the time of each."""
+"""Times a schedule and the default one in this process, after a check that both give the same bits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAMPLE_NS = 1_000_000
 
 
 class LayerTimer:
-    """A timer of the layer of a task by the `default` schedule, and by others beside it."""
+    """Times the layer of a task with the `default` schedule and with others."""
 
     def __init__(self, task: TuningTask, default: LayerSchedule) -> None:
         self.operands = TaskOperands(task)
@@ -30,7 +30,7 @@ class LayerTimer:
         self.calls = self._calibrate_calls()
 
     def _calibrate_calls(self) -> int:
-        """The number of calls that take about SAMPLE_NS."""
+        """Return the number of calls that take about SAMPLE_NS."""
         return max(1, round(SAMPLE_NS / self._time(self.default, 1)))
 
     def _time(self, layer: Conv2d, calls: int) -> float:
@@ -39,7 +39,7 @@ class LayerTimer:
         return min(sample_calls(lambda: run(self.codes, out, calls), SAMPLES, self.threads)) / calls
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
-        """The fastest of `rounds` samples of each, in turn: what others do to the machine is no part of it."""
+        """Return the fastest of `rounds` alternating samples of each, which other load disturbs least."""
         layer = self.operands.layer(schedule)
         self._check(schedule, layer.run(self.codes))
         times = [[self._time(x, self.calls) for x in (self.default, layer)] for _ in range(rounds)]

@@ -18,7 +18,7 @@ from bitsynth.tune.study import open_study
 
 
 def require_measurable(task: TuningTask) -> None:
-    """SpecError or NoKernel if this processor cannot time the task."""
+    """Raise SpecError or NoKernel if this processor cannot time the task."""
     require_native(load(task.isa).table, "name a board that runs it with --device")
     default_of(task)
 

@@ -1,4 +1,4 @@
-"""Tuning of one task: trials until the study has enough, then its best beside the default once more."""
+"""Tunes one task: runs trials until the study has enough, then times the best and the default once more."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _require_default(study: Study, schedule: LayerSchedule, why: TrialFailed) ->
 
 
 def choose(study: Study, measurer: Measurer, trials: int, progress: Progress) -> TuningResult:
-    """The fastest of the best few, measured anew, as noise chose them too; the default if none is faster."""
+    """Return the fastest of the best few, measured anew, as noise chose them too; the default if none is faster."""
     ranked = study.ranked()
     progress(f"the best once more{_best(ranked)}", trials, trials)
     schedule, timing = _fastest(study, measurer, ranked)

@@ -1,4 +1,4 @@
-"""The protocol of what measures a schedule: a process of this machine (`process_measurer.py`), or a board."""
+"""The protocol of measurers of schedules: a process of this machine (`process_measurer.py`), or a board."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bitsynth.layers.schedule import LayerSchedule
 
 @dataclass(frozen=True)
 class Timing:
-    """Nanoseconds a call, of a schedule and of the default one beside it."""
+    """Nanoseconds per call of a schedule, and of the default schedule timed with it."""
 
     nanoseconds: float
     default_nanoseconds: float
@@ -37,7 +37,7 @@ class Measurer(Protocol):
         ...
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
-        """The times of the default and `schedule` in turn, `rounds` each; TrialFailed if they cannot be had.
+        """Time the default and `schedule` alternately, `rounds` times each; TrialFailed if that fails.
 
         Refuted if its results are not those of the default schedule, to the bit.
         """

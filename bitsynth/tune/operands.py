@@ -23,7 +23,7 @@ class TaskOperands:
         self.codes = rng.integers(0, 1 << task.act_bits, (1, *task.image, g.in_channels), np.uint8)
 
     def layer(self, schedule: LayerSchedule) -> Conv2d:
-        """The layer by `schedule`."""
+        """Return the layer by `schedule`."""
         p, g = self.task, self.task.geometry
         return Conv2d(
             self.weight,
@@ -40,7 +40,7 @@ class TaskOperands:
         )
 
     def exact(self) -> NDArray[Any]:
-        """The layer's sums by numpy, tap by tap, in doubles: they hold every int32."""
+        """Return the layer's sums by numpy, tap by tap, in doubles: they hold every int32."""
         g = self.task.geometry
         top, left, bottom, right = g.padding
         padded = np.pad(self.codes[0].astype(float), ((top, bottom), (left, right), (0, 0)))
@@ -54,6 +54,6 @@ class TaskOperands:
 
 
 def _seen(tap: int, stride: int, dilation: int, outputs: int) -> slice:
-    """The places where outputs find what one tap multiplies, along one axis."""
+    """Return the places where outputs find what one tap multiplies, along one axis."""
     first = tap * dilation
     return slice(first, first + stride * (outputs - 1) + 1, stride)

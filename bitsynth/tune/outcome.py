@@ -17,7 +17,7 @@ from bitsynth.tune.loop import TuningResult
 
 @dataclass
 class Share:
-    """A board's part of a study, its facts before and after if it told them, and why it was lost if it was."""
+    """A board's part of a study, its facts before and after, if it reported them, and why it was lost if it was."""
 
     host: str
     before: Facts = field(default_factory=Facts)
@@ -38,12 +38,12 @@ class TuningRun:
 
 
 def compiler(task: TuningTask) -> str:
-    """The compiler of trials."""
+    """Return the compiler of trials."""
     return preferred(load(task.isa)).version
 
 
 def study_file(task: TuningTask, processor: str) -> Path:
-    """The default file of trials: one an instruction set, widths and kind of `processor`."""
+    """Return the default file of trials: one an instruction set, widths and kind of `processor`."""
     kind = re.sub(r"[^a-z0-9]+", "-", f"-{processor}".lower()).rstrip("-")
     return paths.user_schedules() / "studies" / f"{task.isa}-a{task.act_bits}w{task.w_bits}{kind}.journal"
 
@@ -51,7 +51,7 @@ def study_file(task: TuningTask, processor: str) -> Path:
 def best_record(
     task: TuningTask, result: TuningResult, default: LayerSchedule, processor: str, board: str = ""
 ) -> TuningRecord:
-    """The result as it is stored; NoKernel if a kernel is gone."""
+    """Return the result as it is stored; NoKernel if a kernel is gone."""
     mine, compared = (task.entry(schedule) for schedule in (result.schedule, default))
     return TuningRecord(
         task,

@@ -43,20 +43,20 @@ class ProcessMeasurer:
         return self.timeout_s
 
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
-        """The times of the default and of `schedule`; TrialFailed if the worker gives none."""
+        """Return the times of the default and of `schedule`; TrialFailed if the worker gives none."""
         try:
-            said = msgspec.json.decode(self._ask(Question(schedule, rounds)), type=Answer)
+            answer = msgspec.json.decode(self._ask(Question(schedule, rounds)), type=Answer)
         except msgspec.DecodeError as error:
             self.kill()
             raise TrialFailed(f"its worker gave no answer: {error}") from None
-        if said.refuted:
-            raise Refuted(said.refuted)
-        if said.failed:
-            raise TrialFailed(said.failed)
-        return Timing(said.nanoseconds, said.default_nanoseconds)
+        if answer.refuted:
+            raise Refuted(answer.refuted)
+        if answer.failed:
+            raise TrialFailed(answer.failed)
+        return Timing(answer.nanoseconds, answer.default_nanoseconds)
 
     def _ask(self, question: Question) -> bytes:
-        """The line that answers; TrialFailed if the worker ends or takes too long, which ends it."""
+        """Return the line that answers; TrialFailed if the worker ends or takes too long, which ends it."""
         if self._worker is None:
             self._worker = Worker(self.command)
             self._worker.send(msgspec.json.encode(self.start))

@@ -19,7 +19,7 @@ from bitsynth.tune.study import Study, open_study
 
 
 def require_measurable(boards: Boards, task: TuningTask) -> None:
-    """NoKernel if no kernel is for all of `boards`."""
+    """Raise NoKernel if no kernel is for all of `boards`."""
     space(task, boards.have, boards.cpu(task.isa))
 
 
@@ -67,11 +67,11 @@ class _Work:
         share.after = device.facts_now()
 
     def choose(self, device: Device) -> tuple[TuningResult, Facts]:
-        """The result, and the facts of the board after it."""
+        """Return the result, and the facts of the board after it."""
         return choose(self.study, self._measurer(device), self.trials, self._progress_of(device)), device.facts_now()
 
     def shares(self, lost: Mapping[Device, str]) -> tuple[Share, ...]:
-        """The share of each board."""
+        """Return the share of each board."""
         return tuple(replace(share, lost=lost.get(device, "")) for device, share in self._shares.items())
 
     def _measurer(self, device: Device) -> BoardMeasurer:

@@ -30,10 +30,10 @@ class OptunaTrial(Protocol):
     """A trial, as optuna's."""
 
     def suggest_categorical(self, name: str, choices: Any) -> Any:
-        """The trial's choice among `choices` for the parameter `name`."""
+        """Return the trial's choice among `choices` for the parameter `name`."""
 
     def suggest_int(self, name: str, low: int, high: int) -> int:
-        """The trial's choice from `low` to `high` for the parameter `name`."""
+        """Return the trial's choice from `low` to `high` for the parameter `name`."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Space:
     """The kernels' digests and the default: times of others are not comparable."""
 
     def suggest(self, trial: OptunaTrial) -> LayerSchedule:
-        """The schedule of a trial: what makes no difference is not asked for."""
+        """Return the schedule of a trial: what makes no difference is not asked for."""
         name = _choose(trial, "kernel", tuple(self.kernels))
         found = self.kernels[name]
         most, together = found.entry.kernel.rows, found.entry.kernel.together
@@ -84,12 +84,12 @@ class Space:
         return Estimate(found, self.task.layer(), "direct", found.entry.kernel.rows)
 
     def _flushes(self, found: Candidate) -> tuple[int, ...]:
-        """Steps between flushes: fractions of the most that the proof allows and the layer has."""
+        """Return steps between flushes: fractions of the most that the proof allows and the layer has."""
         most = min(self._direct(found).steps, max(p.flush_every for p in found.entry.kernel.passes))
         return tuple(most // n for n in FLUSHES if n <= most)
 
     def params(self, schedule: LayerSchedule) -> Params:
-        """The parameters for which `suggest` gives `schedule`."""
+        """Return the parameters for which `suggest` gives `schedule`."""
         name = _name(schedule)
         kernel = self.kernels[name].entry.kernel
         return {
@@ -106,7 +106,7 @@ class Space:
 
 
 def space(task: TuningTask, fits: Fits | None = None, cpu: str = "") -> Space:
-    """All choices of kernels that `fits`, by default that run here; NoKernel if none is cached.
+    """Return all choices of kernels that `fits`, by default that run here; NoKernel if none is cached.
 
     The model's cycles are those of `cpu`, or of the processor here.
     """
@@ -134,11 +134,11 @@ class _Fixed:
     params: Params
 
     def suggest_categorical(self, name: str, choices: Any) -> Any:
-        """The given parameter."""
+        """Return the given parameter."""
         return self._one_of(name, choices)
 
     def suggest_int(self, name: str, low: int, high: int) -> int:
-        """The given parameter."""
+        """Return the given parameter."""
         return int(self._one_of(name, range(low, high + 1)))
 
     def _one_of(self, name: str, choices: Sequence[Any]) -> Any:
@@ -148,29 +148,29 @@ class _Fixed:
 
 
 def _name(what: Candidate | LayerSchedule) -> str:
-    """The kernel's instruction set and variant."""
+    """Return the kernel's instruction set and variant."""
     name = f"{what.isa} {what.kernel_options.variant}"
     return f"{name} of {what.operands} bits" if what.operands else name
 
 
 def _own(what: str, name: str) -> str:
-    """The name of a parameter that is the kernel's own."""
+    """Return the name of a parameter that is the kernel's own."""
     return f"{what} of {name}"
 
 
 def _gather_name(pairs: bool) -> str:
-    """The name of the parameter that chooses the algorithm, which has the same choices in every trial."""
+    """Return the name of the parameter that chooses the algorithm, which has the same choices in every trial."""
     return _own("gather", "pairs") if pairs else "gather"
 
 
 def _unrolls(found: Candidate) -> tuple[int, ...]:
-    """The times that its innermost loop can be unrolled: it may be short."""
+    """Return the times that its innermost loop can be unrolled: it may be short."""
     most = max(p.step.trip_count for p in found.entry.kernel.passes)
     return tuple(n for n in UNROLLS if n <= most)
 
 
 def _priors(estimates: list[Estimate]) -> tuple[LayerSchedule, ...]:
-    """The first of each kernel and algorithm, then what comes next by the model."""
+    """Return the first of each kernel and algorithm, then what comes next by the model."""
     first = {(_name(p.candidate), p.conv_algorithm): p for p in reversed(estimates)}
     heads = sorted(first.values(), key=lambda p: p.cycles)
     return tuple(dict.fromkeys(p.schedule for p in (*heads, *estimates)))[:_PRIORS]

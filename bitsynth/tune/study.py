@@ -57,7 +57,7 @@ class Study:
         return [t.user_attrs[_WHY] for t in self._study.get_trials(deepcopy=False) if _WHY in t.user_attrs]
 
     def ranked(self) -> list[tuple[LayerSchedule, Timing]]:
-        """The schedules that were measured and their times, the least ratio to the default first."""
+        """Return the schedules that were measured and their times, the least ratio to the default first."""
         done = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return [(_schedule(t), Timing(*t.user_attrs[_TIMING])) for t in sorted(done, key=lambda t: t.value or 0.0)]
 
@@ -157,7 +157,7 @@ def _schedule(trial: FrozenTrial) -> LayerSchedule:
 
 
 def open_study(path: Path, task: TuningTask, space: Space, fingerprint: str) -> Study:
-    """The study of `task` in the file, which may hold those of others; begun if there is none.
+    """Return the study of `task` in the file, which may hold those of others; begun if there is none.
 
     SpecError if the file is not such a file, or the study has another `fingerprint`; ToolError if it cannot be written.
     """

@@ -51,12 +51,12 @@ def serve(lines: Iterable[bytes], answer: Callable[[bytes], object]) -> None:
         try:
             timer = timer or LayerTimer(start.task, start.default)
             timing = timer.measure(asked.schedule, asked.rounds)
-            said = Answer(timing.nanoseconds, timing.default_nanoseconds)
+            result = Answer(timing.nanoseconds, timing.default_nanoseconds)
         except Refuted as error:
-            said = Answer(refuted=str(error))
+            result = Answer(refuted=str(error))
         except BitsynthError as error:
-            said = Answer(failed=str(error))
-        answer(msgspec.json.encode(said))
+            result = Answer(failed=str(error))
+        answer(msgspec.json.encode(result))
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def in_turn(board, isa, repeats):
     right = made[0].run(codes)
     work = [job.Work(x.schedule.method, x, codes, right) for x in made]
     one = program.compile_program(made)
-    sampling = job.Sampling(repeats, together=len(work), sample_ns=10**6, beside_float=False)
+    sampling = job.Sampling(repeats, together=len(work), sample_ns=10**6, times_float=False)
     return board.run(one, work, 1, sampling, soon(60))
 
 

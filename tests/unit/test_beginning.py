@@ -8,8 +8,8 @@ import pytest
 import bitsynth
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
-from bitsynth.kernel.in_order import ahead
-from bitsynth.kernel.in_order.beginning import Beginning, beginning
+from bitsynth.kernel.in_order import pipelining
+from bitsynth.kernel.in_order.first_iteration import FirstIteration, begin_loop
 from bitsynth.proof import orders
 from bitsynth.schedule import predicted
 
@@ -20,18 +20,18 @@ def _kernel(widens):
     """One that widens what it adds, for layers, or one that adds bytes in all rows."""
     options = {"method": "popcount", "channels": 64} if widens else {"cpu": "a53"}
     kernel = bitsynth.get_kernel("neon", 1, 1, **options).with_order("a53").entry.kernel
-    return msgspec.structs.replace(kernel, beside=None)
+    return msgspec.structs.replace(kernel, scalar_pass=None)
 
 
 def _begun(kernel):
     loop = kernel.passes[0]
-    return beginning(kernel, loop, ahead.ordered(kernel, loop))
+    return begin_loop(kernel, loop, pipelining.pipeline_loop(kernel, loop))
 
 
 def _swaps(found, kernel):
     """The lines of the turn that the first has not, or has others for."""
-    turns = ahead.ordered(kernel, kernel.passes[0]).turns
-    return [line for (step, _), (line, _) in zip(turns, found.turns, strict=True) if line != step]
+    turns = pipelining.pipeline_loop(kernel, kernel.passes[0]).body
+    return [line for (step, _), (line, _) in zip(turns, found.body, strict=True) if line != step]
 
 
 @pytest.mark.parametrize("widens", [False, True])
@@ -50,7 +50,7 @@ def test_a_last_row_of_its_own_adds_to_nothing():
     """Where it adds to a sum twice, it adds up in the first turn what it adds then."""
     kernel = bitsynth.get_kernel("neon", 1, 1, cpu="a53").on("a53").entry.kernel
     other = _swaps(_begun(kernel), kernel)
-    own = len(kernel.beside.step.accs)
+    own = len(kernel.scalar_pass.step.accs)
     assert len(other) == 2 * own + (kernel.rows - 1) * len(kernel.passes[0].step.accs)
     assert [line.op for line in other if line] == ["add_lsr_x.x64x1"] * own
     orders.check_order(kernel)
@@ -60,7 +60,7 @@ def test_it_takes_neither_zeros_nor_sums(monkeypatch):
     kernel = _kernel(False)
     quick = predicted.call_cycles(NEON, kernel, "a53")
     one = predicted.call_cycles(NEON, kernel, "a53", kernel.k_step)
-    monkeypatch.setattr(predicted, "beginning", lambda *_: None)
+    monkeypatch.setattr(predicted, "begin_loop", lambda *_: None)
     predicted.call_cycles.cache_clear()
     accs = kernel.rows * len(kernel.passes[0].step.accs)
     assert quick <= predicted.call_cycles(NEON, kernel, "a53") - 3 * accs // 2
@@ -78,7 +78,7 @@ def test_passes_that_go_on_with_others_sums_have_none():
     kernel = _kernel(False)
     (loop,) = kernel.passes
     carries = msgspec.structs.replace(kernel, passes=(msgspec.structs.replace(loop, carries=True),))
-    assert beginning(carries, loop, ahead.ordered(kernel, loop)) is None
+    assert begin_loop(carries, loop, pipelining.pipeline_loop(kernel, loop)) is None
 
 
 def test_a_first_run_of_other_values_is_none():
@@ -87,36 +87,39 @@ def test_a_first_run_of_other_values_is_none():
     (loop,) = kernel.passes
     odd = tuple(line.replace("cnt.u8x16", "mvn.u8x16") for line in loop.step.first)
     other = msgspec.structs.replace(loop, loops=(msgspec.structs.replace(loop.step, first=odd),))
-    assert beginning(msgspec.structs.replace(kernel, passes=(other,)), other, ahead.ordered(kernel, loop)) is None
+    assert (
+        begin_loop(msgspec.structs.replace(kernel, passes=(other,)), other, pipelining.pipeline_loop(kernel, loop))
+        is None
+    )
 
 
 def test_sums_that_the_next_step_replaces_are_none():
     """Where what a first turn sets is made a step ahead, the next step's is in its place when the turn ends."""
     kernel = _kernel(False)
     (loop,) = kernel.passes
-    found, start = ahead.ordered(kernel, loop), _begun(kernel).flat.accs[0].next
-    turns = tuple((step, later or step.dst == start) for step, later in found.turns)
-    assert beginning(kernel, loop, ahead.Ordered(found.copies, found.flat, turns)) is None
+    found, start = pipelining.pipeline_loop(kernel, loop), _begun(kernel).flat.accs[0].next
+    turns = tuple((step, later or step.dst == start) for step, later in found.body)
+    assert begin_loop(kernel, loop, pipelining.PipelinedLoop(found.copies, found.flat, turns)) is None
 
 
 def _forged(found, kernel):
     one, other, *rest = found.flat.accs
     swapped = (msgspec.structs.replace(one, next=other.next), msgspec.structs.replace(other, next=one.next), *rest)
-    turns, places = list(found.turns), range(len(found.turns))
+    turns, places = list(found.body), range(len(found.body))
     dropped = next(k for k in places if turns[k][0] and not turns[k][1] and turns[k][0].args)
-    every = ahead.ordered(kernel, kernel.passes[0]).turns
+    every = pipelining.pipeline_loop(kernel, kernel.passes[0]).body
     added = next(k for k in places if turns[k][0] != every[k][0])
-    yield Beginning(found.turns, msgspec.structs.replace(found.flat, accs=swapped))
-    yield Beginning((*turns[:dropped], (None, False), *turns[dropped + 1 :]), found.flat)
-    yield Beginning(((None, False), *turns), found.flat)
+    yield FirstIteration(found.body, msgspec.structs.replace(found.flat, accs=swapped))
+    yield FirstIteration((*turns[:dropped], (None, False), *turns[dropped + 1 :]), found.flat)
+    yield FirstIteration(((None, False), *turns), found.flat)
     loads = [k for k in places if turns[k][1] and not turns[k][0].args]
     at, to = loads[0], next(k for k in places if turns[k][0] and turns[k][0].args)
     moved = [turns[at] if k == to else turns[to] if k == at else turns[k] for k in places]
-    yield Beginning(tuple(moved), found.flat)
-    yield Beginning((*turns[:added], every[added], *turns[added + 1 :]), found.flat)
+    yield FirstIteration(tuple(moved), found.flat)
+    yield FirstIteration((*turns[:added], every[added], *turns[added + 1 :]), found.flat)
     if line := turns[added][0]:
         wrong = msgspec.structs.replace(line, args=("a0_0",))
-        yield Beginning((*turns[:added], (wrong, False), *turns[added + 1 :]), found.flat)
+        yield FirstIteration((*turns[:added], (wrong, False), *turns[added + 1 :]), found.flat)
 
 
 @pytest.mark.parametrize("widens", [False, True])
@@ -125,6 +128,6 @@ def test_a_first_turn_that_leaves_something_else_is_refuted(monkeypatch, widens)
     found = _begun(kernel)
     assert found is not None
     for wrong in _forged(found, kernel):
-        monkeypatch.setattr(orders, "beginning", lambda *_, wrong=wrong: wrong)
+        monkeypatch.setattr(orders, "begin_loop", lambda *_, wrong=wrong: wrong)
         with pytest.raises(Refuted):
             orders.check_order(kernel)

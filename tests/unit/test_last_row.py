@@ -15,7 +15,7 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.domains.forms import BitField, Concat, Inexact, as_form
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import load
-from bitsynth.kernel.in_order import ahead, halves
+from bitsynth.kernel.in_order import halves, pipelining
 from bitsynth.kernel.in_order.halves import in_word, words_of
 from bitsynth.kernel.in_order.list_scheduling import issue
 from bitsynth.kernel.interpreter import product, wanted
@@ -40,13 +40,13 @@ KERNEL = CACHED.entry.kernel
 
 def _with(program=None, **loop):
     """The kernel whose last row has another program, or another loop."""
-    step = KERNEL.beside.step
+    step = KERNEL.scalar_pass.step
     step = change(step, **({"program": program} if program else {}), **loop)
-    return change(KERNEL, beside=change(KERNEL.beside, loops=(step,)))
+    return change(KERNEL, scalar_pass=change(KERNEL.scalar_pass, loops=(step,)))
 
 
 def test_the_one_that_ships_is_made_and_proved_by_the_solver():
-    plain = change(KERNEL, beside=None)
+    plain = change(KERNEL, scalar_pass=None)
     made = in_words.with_last_row(NEON, plain)
     assert made == KERNEL
     proved = Proved.by_solver(made, Budget())
@@ -61,7 +61,7 @@ def test_sets_without_general_purpose_registers_have_none():
 
 @pytest.mark.parametrize("widths", [(2, 1), (1, 2), (2, 2)])
 def test_kernels_of_more_bits_have_none(widths):
-    assert bitsynth.get_kernel("neon", *widths, cpu="a53").entry.kernel.beside is None
+    assert bitsynth.get_kernel("neon", *widths, cpu="a53").entry.kernel.scalar_pass is None
 
 
 def test_it_is_as_right_as_the_others_when_interpreted():
@@ -83,7 +83,7 @@ def test_sums_that_leave_their_bytes_are_refuted():
     "field", ["trip_count", "first"], ids=["other turns than the others", "no first run where others have one"]
 )
 def test_turns_are_those_of_the_others(field):
-    step = KERNEL.beside.step
+    step = KERNEL.scalar_pass.step
     bare = tuple(change(acc, start="") for acc in step.accs)
     other = _with(trip_count=14) if field == "trip_count" else _with(first=(), accs=bare)
     with pytest.raises(SpecError, match="turns of other rows"):
@@ -103,12 +103,12 @@ def test_in_any_other_order_all_rows_have_one_program():
 
 @pytest.mark.parametrize("wrong", ["i of another row", "h for i", "low half in another form"])
 def test_an_order_that_loads_another_word_is_refuted(wrong, monkeypatch):
-    kernel, right = CACHED.on("a53").entry.kernel, ahead.ordered
+    kernel, right = CACHED.on("a53").entry.kernel, pipelining.pipeline_loop
     own = f"a0_{kernel.rows - 1}i"
 
     def changed(kernel, loop):
         found = right(kernel, loop)
-        turns = list(found.turns)
+        turns = list(found.body)
         at, (step, later) = next((k, x) for k, x in enumerate(turns) if x[0].dst == own)
         other = {
             "i of another row": change(step, dst="a0_0i"),
@@ -117,16 +117,17 @@ def test_an_order_that_loads_another_word_is_refuted(wrong, monkeypatch):
         }[wrong]
         turns[at] = other, later
         lines = [(change(s, args=tuple(other.dst if a == own else a for a in s.args)), x) for s, x in turns]
-        return ahead.Ordered(found.copies, found.flat, tuple(lines))
+        return pipelining.PipelinedLoop(found.copies, found.flat, tuple(lines))
 
-    monkeypatch.setattr(ahead, "ordered", changed)
+    monkeypatch.setattr(pipelining, "pipeline_loop", changed)
     with pytest.raises(Refuted):
         orders.check_order(kernel)
 
 
 def test_it_is_quicker_by_prediction():
     """As gcc compiles it, it is quicker too: `benchmarks/arm_cycles.py`."""
-    with_it, without = (x for x in (CACHED.on("a53").entry.kernel, change(KERNEL, beside=None, order="a53", rows=10)))
+    with_it = CACHED.on("a53").entry.kernel
+    without = change(KERNEL, scalar_pass=None, order="a53", rows=10)
     told = [predicted.cycles_per_128_mac(NEON, kernel, "a53") for kernel in (with_it, without)]
     assert told[0] < 0.95 * told[1]
 
@@ -134,8 +135,8 @@ def test_it_is_quicker_by_prediction():
 def test_its_lines_take_no_vector_pipe():
     """In a turn it runs beside the vectors of other rows: no line of its own takes their pipes."""
     kernel = CACHED.on("a53").entry.kernel
-    found = ahead.ordered(kernel, kernel.passes[0])
-    own = [step for step, _ in found.turns if step.dst.endswith(f"_{kernel.rows - 1}") or in_word(step.dst)]
+    found = pipelining.pipeline_loop(kernel, kernel.passes[0])
+    own = [step for step, _ in found.body if step.dst.endswith(f"_{kernel.rows - 1}") or in_word(step.dst)]
     assert len(own) > 80
     for step in own:
         issued = issue(NEON, "a53", step, {})
@@ -207,10 +208,10 @@ def test_such_a_load_is_another_value(load_form, monkeypatch):
 
 def _forged(**changes):
     """The shipped kernel with its last row's pass changed, as it is checked."""
-    return checker.check(change(KERNEL, beside=change(KERNEL.beside, **changes)))
+    return checker.check(change(KERNEL, scalar_pass=change(KERNEL.scalar_pass, **changes)))
 
 
-STEP = KERNEL.beside.step
+STEP = KERNEL.scalar_pass.step
 OUTER = change(STEP, trip_count=2, program=("t0 = add_x.x64x1 acc4 acc0",), accs=(), first=())
 
 
@@ -219,12 +220,12 @@ OUTER = change(STEP, trip_count=2, program=("t0 = add_x.x64x1 acc4 acc0",), accs
     [
         ("one pass of one loop", {"loops": ()}),
         ("one pass of one loop", {"loops": (STEP, OUTER)}),
-        ("inputs of other rows", {"rows": KERNEL.beside.rows * 2}),
+        ("inputs of other rows", {"rows": KERNEL.scalar_pass.rows * 2}),
         ("turns of other rows", {"carries": True}),
         ("last row: t0 = add.u8x16", {"flush": ("t0 = add.u8x16 acc0 acc0",)}),
         (
             "general-purpose register",
-            {"flush": (*KERNEL.beside.flush, "t199 = add_x.x64x1 acc0 acc0"), "tile": ("t199",) * 2},
+            {"flush": (*KERNEL.scalar_pass.flush, "t199 = add_x.x64x1 acc0 acc0"), "tile": ("t199",) * 2},
         ),
     ],
 )
@@ -235,7 +236,7 @@ def test_a_last_row_of_another_shape_is_refused(said, changes):
 
 def test_other_rows_are_on_vectors():
     with pytest.raises(SpecError, match="for a last row's own program"):
-        checker.check(change(KERNEL, passes=(KERNEL.beside,), beside=None))
+        checker.check(change(KERNEL, passes=(KERNEL.scalar_pass,), scalar_pass=None))
 
 
 def test_what_it_joins_again_is_not_ahead():
@@ -246,16 +247,16 @@ def test_what_it_joins_again_is_not_ahead():
     program = tuple(line.replace("eor_x.x64x1 t0 ", "eor_x.x64x1 t192 ") for line in lines)
     kernel = change(_with(program, first=()), order="a53", rows=4)
     accs = tuple(change(acc, start="") for acc in STEP.accs)
-    own = change(kernel.beside, loops=(change(kernel.beside.step, accs=accs),))
+    own = change(kernel.scalar_pass, loops=(change(kernel.scalar_pass.step, accs=accs),))
     (others,) = kernel.passes
     plain = change(others.step, first=(), accs=tuple(change(acc, start="") for acc in others.step.accs))
-    orders.check_order(change(kernel, beside=own, passes=(change(others, loops=(plain,)),)))
+    orders.check_order(change(kernel, scalar_pass=own, passes=(change(others, loops=(plain,)),)))
 
 
 def test_multiples_and_flush_periods_have_it_too():
     doubled = proved_multiple(CACHED.on("a53").entry.kernel, 1)
-    assert len(doubled.beside.flush) > len(KERNEL.beside.flush)
-    assert CACHED.with_flushes(7).entry.kernel.beside.step.trip_count == 7
+    assert len(doubled.scalar_pass.flush) > len(KERNEL.scalar_pass.flush)
+    assert CACHED.with_flushes(7).entry.kernel.scalar_pass.step.trip_count == 7
 
 
 def test_predictions_count_every_flush():

@@ -6,9 +6,9 @@ import bitsynth
 from bitsynth.isa import recurrence
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import of_kind
-from bitsynth.kernel.in_order import ahead, counting, prefetch
-from bitsynth.kernel.in_order.addresses import has_address, pointer_of
+from bitsynth.kernel.in_order import loop_control, pipelining
 from bitsynth.kernel.in_order.list_scheduling import issue
+from bitsynth.kernel.in_order.loop_control import has_address, pointer_of
 
 NEON = load("neon")
 RULES = NEON.rules("a53")
@@ -23,8 +23,8 @@ def loops(*config):
     """Orders of the steps of a kernel, and where their loops count."""
     kernel = made(*config).with_order("a53").entry.kernel
     for loop in kernel.passes:
-        found = ahead.ordered(kernel, loop)
-        yield found, counting.counted(kernel, found)
+        found = pipelining.pipeline_loop(kernel, loop)
+        yield found, loop_control.place_counters(kernel, found)
 
 
 def took(lines):
@@ -36,9 +36,9 @@ def test_a_loop_counts_without_a_cycle_more(config):
     for found, at in loops(*config):
         lines = [
             [*[of_kind(RULES, "integer")] * has_address(NEON, step), issue(NEON, "a53", step, found.becomes)]
-            for step, _ in found.turns
+            for step, _ in found.body
         ]
-        places = {*at.pointers.values(), at.turns, *at.left} - {len(lines) - 1}
+        places = {*at.pointers.values(), at.iterations, *at.left} - {len(lines) - 1}
         assert len(places) > 6
         filled = [x for k, line in enumerate(lines) for x in (*line, *[of_kind(RULES, "integer")] * (k in places))]
         assert took(filled) == took([x for line in lines for x in line])
@@ -47,7 +47,7 @@ def test_a_loop_counts_without_a_cycle_more(config):
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_pointers_go_on_behind_the_loads_of_a_step(config):
     for found, at in loops(*config):
-        for k, (step, later) in enumerate(found.turns):
+        for k, (step, later) in enumerate(found.body):
             if not step.args and not later:
                 assert k <= at.pointers[pointer_of(step)]
 
@@ -61,7 +61,7 @@ def test_rows_go_on_to_a_segment_between_the_loads_of_two_steps(config, crosses)
     """Of long turns alone, and not of several steps at once, among which a segment may end."""
     for found, at in loops(*config):
         assert (at.segment is not None) == crosses
-        for k, (step, later) in enumerate(found.turns):
+        for k, (step, later) in enumerate(found.body):
             if crosses and not step.args and pointer_of(step) != "column":
                 assert later == (k > at.segment)
         if crosses:
@@ -88,7 +88,7 @@ def test_what_a_line_holds_for_many_turns_is_not_asked_for():
 
 def test_distances():
     kernel, cpus = made("pairs", 2, 1).entry.kernel, NEON.table.cpu
-    assert prefetch.distance(cpus["a53"], kernel, 64) == 256
-    assert prefetch.distance(cpus["a53"], kernel, 16) == 64
-    assert prefetch.distance(cpus["a53"], kernel, 8) == 0
-    assert prefetch.distance(cpus["a72"], kernel, 64) == 0
+    assert loop_control.prefetch_distance(cpus["a53"], kernel, 64) == 256
+    assert loop_control.prefetch_distance(cpus["a53"], kernel, 16) == 64
+    assert loop_control.prefetch_distance(cpus["a53"], kernel, 8) == 0
+    assert loop_control.prefetch_distance(cpus["a72"], kernel, 64) == 0

@@ -10,7 +10,7 @@ from solved import REPRESENTATIVE, kernel, name
 from bitsynth import paths
 from bitsynth.errors import BitsynthError, Refuted
 from bitsynth.isa.load import load
-from bitsynth.kernel.in_order import ahead
+from bitsynth.kernel.in_order import pipelining
 from bitsynth.kernel.scaled import scaled
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.proof import multiples
@@ -49,7 +49,7 @@ def without_a_line(isa, found, doublings, *, line):
 
 
 def test_an_order_that_adds_the_terms_of_rows_once_is_refused(monkeypatch):
-    found, right = change(kernel("neon", "lookup", 2, 1), order="a53", rows=3), ahead.quickest
+    found, right = change(kernel("neon", "lookup", 2, 1), order="a53", rows=3), pipelining.order_fold
 
     def once(isa, of, flat):
         twice = {s.dst: s.args[0] for s in flat.steps if s.dst.startswith("more") and s.args}
@@ -57,7 +57,7 @@ def test_an_order_that_adds_the_terms_of_rows_once_is_refused(monkeypatch):
         return tuple(s for s in lines if s.dst not in twice)
 
     multiples.proved_multiple.__wrapped__(found, 1)
-    monkeypatch.setattr(ahead, "quickest", once)
+    monkeypatch.setattr(pipelining, "order_fold", once)
     with pytest.raises(Refuted, match="fold or a flush"):
         multiples.proved_multiple.__wrapped__(found, 1)
 

@@ -162,7 +162,7 @@ def test_workers_that_share_questions(workers):
 @pytest.mark.timeout(60)
 def test_workers_of_whom_one_ends(tmp_path):
     command = ["sh", "-c", f'echo $$ >>{tmp_path}/pids; read -r x; [ "$x" = 2 ] && exit 3; sleep 60']
-    with pytest.raises(WorkerEnded, match="ended with exit code 3: it said nothing"):
+    with pytest.raises(WorkerEnded, match="ended with exit code 3: it printed nothing"):
         list(answers(command, [b"1", b"2"], 2))
     assert all(gone(int(pid), 10) for pid in (tmp_path / "pids").read_text().split())
 

@@ -12,8 +12,8 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa import recurrence
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import InOrder, busy, cycles, of_kind
-from bitsynth.kernel.in_order import ahead, folds
-from bitsynth.kernel.in_order.halves import half_loads, in_halves
+from bitsynth.kernel.in_order import folds, pipelining
+from bitsynth.kernel.in_order.halves import half_loads, split_loads
 from bitsynth.kernel.in_order.list_scheduling import issue
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Acc
@@ -174,8 +174,8 @@ def test_an_order_has_the_same_lines_and_is_quicker(config):
     check_shape(NEON, ordered)
     check_order(ordered)
     for loop in ordered.passes:
-        made = ahead.ordered(ordered, loop)
-        assert sorted(map(str, [*made.before, *made.after])) == sorted(made.flat.program)
+        made = pipelining.pipeline_loop(ordered, loop)
+        assert sorted(map(str, [*made.prologue, *made.tail])) == sorted(made.flat.program)
     assert predicted.call_cycles(NEON, ordered, "a53") < predicted.call_cycles(NEON, found, "a53")
     with pytest.raises(SpecError, match="an order of its steps"):
         check_shape(NEON, change(found, order="a72"))
@@ -189,8 +189,8 @@ LOOPS = {(1, 1): 1.01, (2, 1): 1, (2, 2): 1, (3, 2): 1, (4, 1): 1.04, (3, 3): 1.
 def test_no_order_of_a_loop_would_gain_much(widths):
     found = bitsynth.get_kernel("neon", *widths, cpu="a53").on("a53").entry.kernel
     for loop in found.passes:
-        made = ahead.ordered(found, loop)
-        turn = [issue(NEON, "a53", step, made.becomes) for step, _ in made.turns]
+        made = pipelining.pipeline_loop(found, loop)
+        turn = [issue(NEON, "a53", step, made.becomes) for step, _ in made.body]
         some, more = (recurrence.run(NEON.rules("a53"), [turn] * n)[0] for n in (20, 40))
         assert more - some <= LOOPS[widths] * 20 * max(busy(NEON.rules("a53"), turn).values())
 
@@ -205,11 +205,11 @@ def _swapped(turns, k, later):
 @pytest.mark.parametrize("later", [False, True])
 def test_an_order_that_changes_sums_is_refuted(monkeypatch, later):
     ordered = change(kernel("neon", "popcount", 1, 1), order="a53")
-    made = ahead.ordered(ordered, ordered.passes[0])
+    made = pipelining.pipeline_loop(ordered, ordered.passes[0])
     refuted = 0
-    for k in range(1, len(made.turns), 7):
-        wrong = ahead.Ordered(made.copies, made.flat, _swapped(made.turns, k, later))
-        monkeypatch.setattr(ahead, "ordered", lambda *_, wrong=wrong: wrong)
+    for k in range(1, len(made.body), 7):
+        wrong = pipelining.PipelinedLoop(made.copies, made.flat, _swapped(made.body, k, later))
+        monkeypatch.setattr(pipelining, "pipeline_loop", lambda *_, wrong=wrong: wrong)
         try:
             check_order(ordered)
         except Refuted:
@@ -221,12 +221,12 @@ def test_an_order_that_changes_sums_is_refuted(monkeypatch, later):
 def test_an_order_with_other_loads_is_refuted(monkeypatch, forged):
     """A row that is loaded as it lies is not what is repeated over a register."""
     ordered = change(kernel("neon", "popcount", 1, 1), order="a53")
-    made = ahead.ordered(ordered, ordered.passes[0])
-    k, (step, later) = next((k, turn) for k, turn in enumerate(made.turns) if turn[0].dst[0] == "a")
+    made = pipelining.pipeline_loop(ordered, ordered.passes[0])
+    k, (step, later) = next((k, turn) for k, turn in enumerate(made.body) if turn[0].dst[0] == "a")
     other = change(step, op=ordered.memory.load) if forged == "form" else change(step, dst="a7_7")
-    wrong = ahead.Ordered(made.copies, made.flat, (*made.turns[:k], (other, later), *made.turns[k + 1 :]))
-    monkeypatch.setattr(ahead, "ordered", lambda *_: wrong)
-    with pytest.raises(Refuted, match="in another form" if forged == "form" else "is no line of a step"):
+    wrong = pipelining.PipelinedLoop(made.copies, made.flat, (*made.body[:k], (other, later), *made.body[k + 1 :]))
+    monkeypatch.setattr(pipelining, "pipeline_loop", lambda *_: wrong)
+    with pytest.raises(Refuted, match="in another form" if forged == "form" else "is no instruction of a step"):
         check_order(ordered)
 
 
@@ -240,7 +240,7 @@ def test_whole_registers_are_loaded_in_halves_where_nothing_starts_beside_a_load
     halves = [adds[0], high[0], low[0], adds[1], high[1], low[1], "mov v0.d[1], x1", adds[2], "mov v1.d[1], x2"]
     assert took("a53", *halves) < took("a53", *whole, *adds)
     lookup = change(kernel("neon", "lookup", 2, 1), order="a53")
-    steps = ahead.ordered(lookup, lookup.passes[0]).flat.steps
+    steps = pipelining.pipeline_loop(lookup, lookup.passes[0]).flat.steps
     joins = [s for s in steps if s.op == forms.join]
     assert joins
     assert all(s.args == (f"{s.dst}l", f"{s.dst}h") for s in joins)
@@ -258,7 +258,7 @@ def _folds(found):
 def test_folds_are_quicker_in_order():
     found = change(kernel("neon", "lookup", 2, 1), order="a53")
     for flat in _folds(found):
-        lines = ahead.quickest(NEON, found, flat)
+        lines = pipelining.order_fold(NEON, found, flat)
         row_by_row, ordered = (
             cycles(NEON.rules("a53"), [issue(NEON, "a53", s, {}) for s in some]) for some in (flat.steps, lines)
         )
@@ -268,10 +268,10 @@ def test_folds_are_quicker_in_order():
 @pytest.mark.parametrize("wrong", ["swapped", "stored twice", "half"])
 def test_a_fold_that_stores_something_else_is_refuted(monkeypatch, wrong):
     found = change(kernel("neon", "lookup", 2, 1), order="a53", rows=3)
-    right = ahead.quickest
+    right = pipelining.order_fold
 
     def changed(isa, of, flat):
-        lines = list(right(isa, of, in_halves(isa, "a53", flat)))
+        lines = list(right(isa, of, split_loads(isa, "a53", flat)))
         two = [k for k, s in enumerate(lines) if isa[s.op].store == (wrong == "stored twice") and len(s.args) > 0][:2]
         first, second = (lines[k] for k in two)
         if wrong == "half":
@@ -282,8 +282,8 @@ def test_a_fold_that_stores_something_else_is_refuted(monkeypatch, wrong):
         return tuple(lines)
 
     check_order(found)
-    monkeypatch.setattr(ahead, "quickest", changed)
-    with pytest.raises(Refuted, match=r"fold or a flush|before it is made"):
+    monkeypatch.setattr(pipelining, "order_fold", changed)
+    with pytest.raises(Refuted, match=r"fold or a flush|before it is computed"):
         check_order(found)
 
 
@@ -325,7 +325,7 @@ def test_a_turn_has_one_step_where_sums_are_a_third_of_all_registers():
     for rows in (2, 5):
         ordered = wide.with_rows(rows).with_order("a53").entry.kernel
         (loop,) = ordered.passes
-        copies[len(loop.step.accs) * ordered.groups] = ahead.ordered(ordered, loop).copies
+        copies[len(loop.step.accs) * ordered.groups] = pipelining.pipeline_loop(ordered, loop).copies
     assert copies == {8: 4, 20: 1}
 
 

@@ -468,10 +468,10 @@ def is_there(pid):
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        (1, "its worker ended with signal SIGSEGV: (it said nothing|qemu: )"),
+        (1, "its worker ended with signal SIGSEGV: (it printed nothing|qemu: )"),
         (3, "its worker gave no answer: JSON is malformed"),
         (4, "its worker ended with exit code 1: last words"),
-        (5, "its worker ended with exit code 0: it said nothing"),
+        (5, "its worker ended with exit code 0: it printed nothing"),
     ],
 )
 def test_a_worker_that_breaks_is_replaced(worker, tmp_path, kind, why):

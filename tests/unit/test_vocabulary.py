@@ -1,4 +1,4 @@
-"""One name, one meaning: public classes are defined once, and the glossary points at what exists."""
+"""One name, one meaning: classes are defined once, private words name nothing, the glossary points at what exists."""
 
 import ast
 import re
@@ -12,6 +12,16 @@ import bitsynth
 PACKAGE = Path(bitsynth.__file__).parent
 GLOSSARY = PACKAGE.parent / "docs" / "concepts" / "glossary.md"
 ALIAS = re.compile(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
+
+
+BANNED = {"told", "said", "unsaid", "stairs", "staircase", "turns", "wiring", "come", "beside"}
+"""Words of a private language: no name has one of them."""
+BARE = {"most", "few", "near", "far", "apart", "around", "ample"}
+"""Constants are not called so alone: a name says what it bounds."""
+KEYS_OF_FILES = {"prefetch_turns"}
+"""Fields that are keys of files."""
+NOT_YET_CLEAN = {"bench", "cli", "emit", "graph", "layers", "network"}
+"""Folders where banned words still name something."""
 
 
 def names(text):
@@ -45,6 +55,92 @@ def test_a_second_definition_is_found(again):
     assert twice({"one": "class Kernel: ...\nMOST = 8\n_Own = int", "other": f"{again}\nMOST = 8\n_Own = str"}) == {
         "Kernel": ["one", "other"]
     }
+
+
+def words(name):
+    """The words of a name, in small letters."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+def defined(text):
+    """Yield the line and the name of each class, function, parameter and field, and of each name of a module."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield node.lineno, node.name
+        if isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        if isinstance(node, ast.ClassDef | ast.Module):
+            yield from ((line, name) for statement in node.body for line, name in assigned(statement))
+
+
+def assigned(statement):
+    """Yield the line and the name of each variable that an assignment sets."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    for target in targets:
+        for node in target.elts if isinstance(target, ast.Tuple) else [target]:
+            if isinstance(node, ast.Name):
+                yield statement.lineno, node.id
+
+
+def memos(text):
+    """Yield the line of each dictionary called `known`: a memo, of which nobody knows what it is for."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.AnnAssign | ast.arg) and node.annotation:
+            name = (
+                node.arg if isinstance(node, ast.arg) else getattr(node.target, "id", getattr(node.target, "attr", ""))
+            )
+            if name.lstrip("_") == "known" and re.match(r"(default)?dict\b|Mutable", ast.unparse(node.annotation)):
+                yield node.lineno
+
+
+def banned(text):
+    """Yield the line of each name that has a banned word, or is a word that needs another, with the name."""
+    for line, name in defined(text):
+        bare = name.isupper() and name.strip("_").lower() in BARE
+        if name not in KEYS_OF_FILES and (bare or BANNED & words(name)):
+            yield line, name
+    yield from ((line, "known") for line in memos(text))
+
+
+def hits(path):
+    """Where a file has banned names, as PATH:LINE: NAME."""
+    return [
+        f"{path.relative_to(PACKAGE.parent)}:{line}: {name}" for line, name in sorted(set(banned(path.read_text())))
+    ]
+
+
+def test_private_words_name_nothing():
+    paths = [p for p in sorted(PACKAGE.rglob("*.py")) if p.relative_to(PACKAGE).parts[0] not in NOT_YET_CLEAN]
+    assert len(paths) > 100
+    assert [hit for path in paths for hit in hits(path)] == []
+
+
+@pytest.mark.parametrize("folder", sorted(NOT_YET_CLEAN))
+def test_a_folder_that_became_clean_is_no_exception(folder):
+    assert [hit for path in sorted((PACKAGE / folder).rglob("*.py")) for hit in hits(path)]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("def told(): ...", "told"),
+        ("def f(*, may_come): ...", "may_come"),
+        ("class Unsaid(Exception): ...", "Unsaid"),
+        ("class C:\n    beside: int = 0", "beside"),
+        ("_FEW, _MOST = 1, 2", "_FEW"),
+        ("_NEAR = 1", "_NEAR"),
+        ("def f():\n    known: dict[str, int] = {}", "known"),
+        ("def f(known: dict[str, int]): ...", "known"),
+    ],
+)
+def test_a_banned_name_is_found(text, name):
+    assert name in [found for _, found in banned(text)]
+
+
+def test_other_names_are_not_banned():
+    text = "MAX_FEW_BITS = NEAREST = 1\ndef outcome(known: set[str], prefetch_turns: int, income: int): ..."
+    assert list(banned(text)) == []
 
 
 def glossary():

@@ -60,8 +60,8 @@ def _page(name: str, parsed: KernelName, entry: Entry) -> list[RenderableType]:
         parts += _build_page(isa, kernel.build)
     for k, loop in enumerate(kernel.passes):
         parts += _pass_page(isa, kernel, loop, f"pass {k}, " if len(kernel.passes) > 1 else "")
-    if kernel.beside:
-        parts += _pass_page(isa, kernel, kernel.beside, "last row, in the order of a processor, ")
+    if kernel.scalar_pass:
+        parts += _pass_page(isa, kernel, kernel.scalar_pass, "last row, in the order of a processor, ")
     return [*parts, "", heading("instructions"), legend(isa, _programs(kernel))]
 
 
@@ -173,7 +173,7 @@ def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
     # Programs, step by step.
     if kernel.build:
         facts_of["build"]["program"] = [step_facts(isa, s) for s in kernel.build.steps]
-    of_passes = [*facts_of["passes"], *([facts_of["beside"]] if kernel.beside else [])]
+    of_passes = [*facts_of["passes"], *([facts_of["beside"]] if kernel.scalar_pass else [])]
     for loop, texts in zip(kernel.every_pass, of_passes, strict=True):
         for nested, of_nested in zip(loop.loops, texts["loops"], strict=True):
             of_nested["program"] = [step_facts(isa, s) for s in nested.steps]

@@ -24,10 +24,10 @@ def main(threads: str, repeats: str, *paths: str) -> None:
         try:
             session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
             feed = {x.name: np.ones(x.shape, _TYPES.get(x.type, x.type[7:-1])) for x in session.get_inputs()}
-            said: dict[str, Any] = {"ns": [time_call(session, feed) for _ in range(int(repeats))]}
+            answer: dict[str, Any] = {"ns": [time_call(session, feed) for _ in range(int(repeats))]}
         except Exception as error:  # whatever it says of a file that it cannot run
-            said = {"failed": str(error).strip().split("\n")[0][:200]}
-        print(json.dumps({"model": path, **said}), flush=True)
+            answer = {"failed": str(error).strip().split("\n")[0][:200]}
+        print(json.dumps({"model": path, **answer}), flush=True)
 
 
 def time_call(session: Any, feed: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Bits of one function and one column in the lanes of the linear domain, and what gates make of them."""
+"""Bits of one function and one column in the lanes of the linear domain, and the results of gates on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bitsynth.isa.domains.forms import (
 
 
 def gate(a: BitField, b: BitField) -> Payload:
-    """The conjunction of two fields."""
+    """Return the conjunction of two fields."""
     both, only_a, only_b = a.mask & b.mask, a.mask & b.ones, b.mask & a.ones
     tables = {t for t, m in ((a.tt & b.tt, both), (a.tt, only_a), (b.tt, only_b)) if m}
     mask, ones = both | only_a | only_b, a.ones & b.ones
@@ -31,7 +31,7 @@ def require_meeting(a: BitField, b: BitField) -> None:
 
 
 def field_of(x: Payload, w: int) -> BitField:
-    """A payload as a field: a constant is one without unknown bits."""
+    """Return a payload as a field: a constant is one without unknown bits."""
     if isinstance(x, int):
         return BitField(0, None, 0, 0, x)
     assert isinstance(x, BitField)

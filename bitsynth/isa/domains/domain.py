@@ -1,4 +1,4 @@
-"""The primitives that give a lane expression its meaning: what each domain of this folder says on its payloads."""
+"""The primitives of lane expressions: the interface that each domain of this folder implements on its payloads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Domain(Protocol):
     """Primitives on payloads of `w` bits, at most 64. Results are reduced modulo 2**w."""
 
     def const(self, value: int, w: int) -> Any:
-        """The constant `value`."""
+        """Return the constant `value`."""
 
     def add(self, a: Any, b: Any, w: int) -> Any:
         """a + b."""
@@ -43,10 +43,10 @@ class Domain(Protocol):
         """`a` shifted right by `n` bits, zeros shifted in."""
 
     def eq(self, a: Any, b: Any, w: int) -> Any:
-        """The truth value of a == b."""
+        """Return the truth value of a == b."""
 
     def ult(self, a: Any, b: Any, w: int) -> Any:
-        """The truth value of a < b, without signs."""
+        """Return the truth value of a < b, without signs."""
 
     def ite(self, cond: Any, a: Any, b: Any, w: int) -> Any:
         """`a` if `cond` holds, else `b`."""
@@ -58,34 +58,37 @@ class Domain(Protocol):
         """`a` of `w` bits widened with its sign to `to` bits."""
 
     def trunc(self, a: Any, w: int, to: int) -> Any:
-        """The low `to` bits of `a`."""
+        """Return the low `to` bits of `a`."""
 
     def popcount(self, a: Any, w: int) -> Any:
-        """The number of set bits of `a`."""
+        """Return the number of set bits of `a`."""
 
     def lookup(self, table: Sequence[Any], index: Any, w: int) -> Any:
         """`table[index]`; `index` is below the length of the table."""
 
     def join(self, parts: Sequence[Any], w: int) -> Any:
-        """The lane of `parts`, `w` bits each, lowest first."""
+        """Return the lane of `parts`, `w` bits each, lowest first."""
 
     def split(self, a: Any, w: int, to: int) -> list[Any]:
-        """The parts of `a`, `to` bits each, lowest first."""
+        """Return the parts of `a`, `to` bits each, lowest first."""
 
     def float_of(self, a: Any) -> Any:
-        """The float32 nearest to the signed 32-bit `a`."""
+        """Return the float32 nearest to the signed 32-bit `a`."""
 
     def nearest(self, a: Any) -> Any:
-        """The signed 32-bit number nearest to the float32 `a`, ties to even, saturated; 0 for what is not a number."""
+        """Return the signed 32-bit number nearest to the float32 `a`, ties to even, saturated.
+
+        0 for what is not a number.
+        """
 
     def fmul(self, a: Any, b: Any, toward_zero: bool = False) -> Any:
-        """The float32 a * b, rounded to nearest or toward zero."""
+        """Return the float32 a * b, rounded to nearest or toward zero."""
 
     def fadd(self, a: Any, b: Any) -> Any:
-        """The float32 a + b."""
+        """Return the float32 a + b."""
 
     def fdiv(self, a: Any, b: Any) -> Any:
-        """The float32 a / b."""
+        """Return the float32 a / b."""
 
     def flt(self, a: Any, b: Any) -> Any:
-        """The truth value of a < b of float32 numbers."""
+        """Return the truth value of a < b of float32 numbers."""

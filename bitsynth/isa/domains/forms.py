@@ -51,7 +51,7 @@ class BitField:
     ones: int = 0
 
     def at(self, bits: int) -> int:
-        """The positions, as a bit mask, of these of its bits."""
+        """Return the positions, as a bit mask, of these of its bits."""
         return bits << self.position if self.position >= 0 else bits >> -self.position
 
 
@@ -68,11 +68,11 @@ class LinearForm:
     hi: int
 
     def shifted(self, delta: int) -> LinearForm:
-        """The form plus `delta`."""
+        """Return the form plus `delta`."""
         return LinearForm(self.const + delta, self.atoms, self.lo + delta, self.hi + delta)
 
     def scaled(self, factor: int) -> LinearForm:
-        """The form times `factor`."""
+        """Return the form times `factor`."""
         atoms = {k: {c * factor: m for c, m in by.items()} for k, by in self.atoms.items()} if factor else {}
         low, high = sorted((self.lo * factor, self.hi * factor))
         return LinearForm(self.const * factor, atoms, low, high)
@@ -97,7 +97,7 @@ Payload = int | BitField | LinearForm | Concat | TableEntry
 
 
 def variable(key: Hashable, lo: int, hi: int) -> LinearForm:
-    """An opaque integer between lo and hi, such as a loop-carried accumulator lane."""
+    """Return an opaque integer between lo and hi, such as a loop-carried accumulator lane."""
     return LinearForm(0, {key: {1: 1}}, lo, hi)
 
 
@@ -117,7 +117,7 @@ def _merge(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:
 
 
 def add_forms(a: LinearForm, b: LinearForm) -> LinearForm:
-    """The sum of two combinations."""
+    """Return the sum of two combinations."""
     atoms = dict(a.atoms)
     add_atoms(atoms, b.atoms)
     return LinearForm(a.const + b.const, atoms, a.lo + b.lo, a.hi + b.hi)
@@ -160,7 +160,7 @@ def _form_of_pieces(x: Concat) -> LinearForm:
 
 
 def total(forms: Iterable[LinearForm]) -> LinearForm:
-    """The sum of combinations."""
+    """Return the sum of combinations."""
     const = lo = hi = 0
     atoms: dict[Hashable, Mapping[int, int]] = {}
     for x in forms:
@@ -170,7 +170,7 @@ def total(forms: Iterable[LinearForm]) -> LinearForm:
 
 
 def side_by_side(pieces: Iterable[tuple[Payload, int]]) -> Payload:
-    """The lane of these pieces in its plainest form: planes of consecutive positions are one."""
+    """Return the lane of these pieces in its plainest form: planes of consecutive positions are one."""
     merged: list[tuple[Payload, int]] = []
     for piece, bits in _flat(pieces):
         last = _joined(*merged[-1], piece, bits) if merged else None
@@ -182,10 +182,10 @@ def side_by_side(pieces: Iterable[tuple[Payload, int]]) -> Payload:
 
 
 def _flat(pieces: Iterable[tuple[Payload, int]]) -> Iterator[tuple[Payload, int]]:
-    """The pieces of pieces; they must have as many bits in all as were said, or the next piece would lie elsewhere."""
+    """Flatten pieces of pieces; their bits must add up to the stated width, or the next piece would be misplaced."""
     for piece, bits in pieces:
         if isinstance(piece, Concat):
-            require(sum(b for _, b in piece.pieces) == bits, "a lane that is not filled is put beside another")
+            require(sum(b for _, b in piece.pieces) == bits, "a lane that is not filled is joined to another")
             yield from piece.pieces
         else:
             yield piece, bits
@@ -209,7 +209,7 @@ def _joined(low: Payload, bits: int, high: Payload, more: int) -> tuple[Payload,
 
 
 def cut(x: Payload, first: int, last: int) -> Payload:
-    """Bits first .. last - 1 of a lane; Inexact if a sum would be cut in two."""
+    """Return bits first .. last - 1 of a lane; Inexact if a sum would be cut in two."""
     if isinstance(x, Concat):
         out: list[tuple[Payload, int]] = []
         offset = 0
@@ -248,6 +248,6 @@ def is_crossed(key: Hashable) -> bool:
 
 
 def require(holds: bool, why: str) -> None:
-    """Inexact, with the reason `why`, unless the side condition `holds`."""
+    """Raise Inexact, with the reason `why`, unless the side condition `holds`."""
     if not holds:
         raise Inexact(why)

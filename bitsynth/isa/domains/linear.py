@@ -58,7 +58,7 @@ class LinearDomain:
         return self._known(add_forms(as_form(a), as_form(b)))
 
     def _known(self, x: LinearForm) -> LinearForm:
-        """A difference with its exact range, as terms may have cancelled."""
+        """Return a difference with its exact range, as terms may have cancelled."""
         return ranged(x, self.ranges) if x.lo < 0 and x.atoms.keys() <= self.ranges.keys() else x
 
     def sub(self, a: Payload, b: Payload, w: int) -> Payload:
@@ -215,7 +215,7 @@ class LinearDomain:
         return affine_lookup(entries, index)
 
     def _piecewise(self, table: Sequence[Payload], index: BitField) -> Payload:
-        """A lookup in entries of pieces side by side is one in each piece."""
+        """Return a lookup in entries of pieces side by side is one in each piece."""
         pieces = [e.pieces for e in table if isinstance(e, Concat)]
         widths = [bits for _, bits in pieces[0]]
         alike = len(pieces) == len(table) and all([bits for _, bits in p] == widths for p in pieces)

@@ -10,7 +10,7 @@ from bitsynth.isa.domains.products import gated
 
 
 def selected_parts(table: Sequence[Payload], parts: tuple[LinearForm, ...], index: BitField) -> LinearForm:
-    """The lookup lemma for a table of partial sums: the parts the index's bits select."""
+    """Return the lookup lemma for a table of partial sums: the parts the index's bits select."""
     for e, entry in enumerate(table):
         sums = isinstance(entry, TableEntry) and entry.chosen == e and (entry.parts is parts or entry.parts == parts)
         if not sums:
@@ -20,7 +20,7 @@ def selected_parts(table: Sequence[Payload], parts: tuple[LinearForm, ...], inde
 
 
 def affine_lookup(table: Sequence[int], index: BitField) -> LinearForm:
-    """The lookup lemma: the entry is table[ones] plus one fixed amount per set bit."""
+    """Return the lookup lemma: the entry is table[ones] plus one fixed amount per set bit."""
     base, weights, lo, hi = _weights(tuple(table), index.mask, index.ones)
     by = {coef: index.at(bits) for coef, bits in weights}
     return LinearForm(base, {(index.tt, index.column): by} if by else {}, lo, hi)

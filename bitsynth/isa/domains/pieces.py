@@ -1,4 +1,4 @@
-"""Pieces side by side in a lane of the linear domain: what keeps within them, and what fits beside them."""
+"""Pieces side by side in a lane of the linear domain: operations that stay within a piece, and what fits a lane."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORD = 64
 
 
 def sum_by_pieces(a: Concat, b: Concat, w: int) -> Payload | None:
-    """The sum of lanes of pieces, if none of it leaves its piece; None if some may.
+    """Return the sum of lanes of pieces, if none of it leaves its piece; None if some may.
 
     Pieces of a word are those that both can be cut into.
     """
@@ -42,17 +42,17 @@ def sum_by_pieces(a: Concat, b: Concat, w: int) -> Payload | None:
 
 
 def _ends(x: Concat) -> set[int]:
-    """The bits at which pieces end."""
+    """Return the bits at which pieces end."""
     return set(accumulate(bits for _, bits in x.pieces))
 
 
 def _cut_at(x: Concat, ends: Iterable[int]) -> Concat:
-    """The lane in pieces that end there."""
+    """Return the lane in pieces that end there."""
     return Concat(tuple((cut(x, start, end), end - start) for start, end in pairwise([0, *ends])))
 
 
 def fields(a: BitField, b: BitField, rows: int) -> Payload:
-    """The sum of two words of bits in the narrowest fields that none leaves.
+    """Return the sum of two words of bits in the narrowest fields that none leaves.
 
     Inexact if what is left at the end has no field.
     """

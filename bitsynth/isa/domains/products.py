@@ -13,7 +13,7 @@ from bitsynth.isa.domains.forms import BitField, LinearForm, WideTable, add_atom
 
 
 def product(a: LinearForm, b: LinearForm) -> LinearForm:
-    """The product of two sums, atom by atom."""
+    """Return the product of two sums, atom by atom."""
     atoms: dict[Hashable, Mapping[int, int]] = {}
     for x, y in ((a, b), (b, a)):
         if y.const:
@@ -33,7 +33,7 @@ def _terms(x: LinearForm) -> list[tuple[Hashable, tuple[int, int]]]:
 
 
 def _meet(a: Hashable, mask: int, b: Hashable, where: int) -> tuple[Hashable, int] | None:
-    """The atom that is the product of two, and its positions; None if it is always 0."""
+    """Return the atom that is the product of two, and its positions; None if it is always 0."""
     if not is_plane(a) and not is_plane(b):
         return ("product", a, b), 1
     if not is_plane(a):

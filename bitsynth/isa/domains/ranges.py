@@ -1,4 +1,4 @@
-"""Ranges of sums of atoms: that of bits of one column is exact, that of unknowns follows from theirs."""
+"""Ranges of sums of atoms: exact for bits of one column, and interval arithmetic for unknowns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ranges = Mapping[Hashable, tuple[int, int]]
 
 
 def tightened(x: LinearForm, rows: int) -> LinearForm:
-    """The same combination with the exact range of its bits, if they are of one column.
+    """Return the same combination with the exact range of its bits, if they are of one column.
 
     Bits at one position are functions of the same codes, so their greatest joint sum may
     be less than the sum of their greatest values.
@@ -35,13 +35,13 @@ def tightened(x: LinearForm, rows: int) -> LinearForm:
 
 @lru_cache(maxsize=1024)
 def _extremes(bits: tuple[tuple[int, int], ...], rows: int) -> tuple[int, int]:
-    """The least and the greatest sum over rows of truth tables, each counted so many times."""
+    """Return the least and the greatest sum over rows of truth tables, each times its coefficient."""
     sums = rows_of(bits, rows)
     return int(sums.min()), int(sums.max())
 
 
 def rows_of(bits: Iterable[tuple[int, int]], rows: int) -> NDArray[Any]:
-    """The sum of truth tables on each row, each counted so many times: Python's integers if int64 may not hold them."""
+    """Return the sum of truth tables on each row, each times its coefficient; as Python's integers beyond int64."""
     bits = tuple(bits)
     dtype = np.int64 if sum(abs(times) for _, times in bits) < 1 << 63 else object
     out = np.zeros(rows, dtype)
@@ -52,18 +52,18 @@ def rows_of(bits: Iterable[tuple[int, int]], rows: int) -> NDArray[Any]:
 
 @lru_cache(maxsize=1024)
 def _unpacked(table: int, rows: int) -> NDArray[np.uint8]:
-    """The rows of a truth table."""
+    """Return the rows of a truth table."""
     packed = np.frombuffer(table.to_bytes(max(1, rows // 8), "little"), np.uint8)
     return np.unpackbits(packed, count=rows, bitorder="little")
 
 
 def ranged(x: LinearForm, ranges: Ranges) -> LinearForm:
-    """The same combination of unknowns with the range that follows from theirs."""
+    """Return the same combination of unknowns with the range that follows from theirs."""
     ends = [sorted((c * ranges[key][0], c * ranges[key][1])) for key, by in x.atoms.items() for c in by]
     return LinearForm(x.const, x.atoms, x.const + sum(lo for lo, _ in ends), x.const + sum(hi for _, hi in ends))
 
 
 def interval(x: Payload) -> tuple[int, int]:
-    """The least and the greatest value of a payload, as far as is known."""
+    """Return the least and the greatest value of a payload, as far as is known."""
     form = x if isinstance(x, LinearForm) else as_form(x)
     return form.lo, form.hi

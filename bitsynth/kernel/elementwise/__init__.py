@@ -1,1 +1,1 @@
-"""Elementwise programs as values: what they are, what memory they read, what they do to numbers."""
+"""Elementwise programs as values: the programs, their constants in memory, and an interpreter."""

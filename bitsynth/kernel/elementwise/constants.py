@@ -54,7 +54,7 @@ class UnitConstants:
         return out
 
     def shared_bytes(self, one: ElementInput) -> int:
-        """Bytes of an input in a unit's constants, or in the numbers."""
+        """Return bytes of an input in a unit's constants, or in the numbers."""
         return one.values * one.lane.bits // 8 * (self.unit if one.per == "channel" else 1)
 
     def pack(self, channels: int, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
@@ -76,16 +76,16 @@ class UnitConstants:
 
 
 def unmoved(spec: ElementwiseSpec, unit: int) -> tuple[tuple[int, ...], ...]:
-    """The orders of inputs whose positions are channels; none of what no position has of its own."""
+    """Return the orders of inputs whose positions are channels; none of what no position has of its own."""
     return tuple(() if x.is_shared else tuple(range(unit)) for x in spec.inputs)
 
 
 def shared_numbers(spec: ElementwiseSpec, values: Mapping[str, Any]) -> NDArray[np.uint8]:
-    """The numbers that all elements of `spec` share, as programs read them."""
+    """Return the numbers that all elements of `spec` share, as programs read them."""
     numbers = [np.asarray(values[x.name]).astype(_stored_type(x)) for x in spec.inputs if x.per == "all"]
     return np.frombuffer(b"".join(x.tobytes() for x in numbers), np.uint8)
 
 
 def _stored_type(one: ElementInput) -> str:
-    """The numpy type that values of an input have in memory."""
+    """Return the numpy type that values of an input have in memory."""
     return f"<{'f' if one.lane.sign == 'f' else 'i' if one.lane.sign == 's' else 'u'}{one.lane.bits // 8}"

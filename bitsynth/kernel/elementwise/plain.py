@@ -1,4 +1,4 @@
-"""Elementwise specs as portable C computes them, for which no instructions were solved."""
+"""Elementwise specs that plain C computes, where no program of instructions is proved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PlainProgram(UnitConstants, msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, spec: ElementwiseSpec, vector_bytes: int, channels: int) -> PlainProgram:
-        """The program whose results fill registers of so many bytes, but with half the channels or more in use."""
+        """Return the program whose results fill registers of that many bytes, at least half of the channels in use."""
         unit = max(LEAST_UNIT, min(vector_bytes, 1 << (channels - 1).bit_length()))
         return cls(spec, WORD_BITS if spec.planes else unit)
 

@@ -1,7 +1,15 @@
-"""Programs of elementwise specs: straight-line steps that take a unit of elements to its results.
+"""Programs of elementwise specs: straight-line instructions that compute the results of a unit of elements.
 
-Registers of inputs are called by input, number of value and register: `s0_1` holds the second part of the unit's
-sums, `t2_0` the first part of the third threshold; what a row or all elements share has one register, `r0_0`.
+A unit is as many elements, in successive channels, as some registers hold, such as 16. Registers of inputs are named
+by input, number of the value, and number of the register: `s0_1` holds the second part of the unit's accumulators,
+`t2_0` the first part of the third threshold; a value that a row or all elements share has one register, `r0_0`.
+
+    spec     thresholds2: s (int32), t (2 int32 of a channel), result u8; a unit of 4 elements
+    program  v0 = cgt s0_0 t0_0      -1 in lanes where s > t[0]
+             v1 = cgt s0_0 t1_0
+             v2 = add v0 v1          minus the result; then negated, narrowed to bytes, stored
+
+More than some thresholds are counted by a loop over the last input (`ElementLoop`).
 """
 
 from __future__ import annotations
@@ -21,14 +29,17 @@ from bitsynth.kernel.forms_used import constant_load
 from bitsynth.kernel.program_rules import check_names
 from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec
 
-MOST_UNIT, MOST_VALUES = 256, 256
+MAX_UNIT, MAX_VALUES = 256, 256
 
 
 class ElementLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A loop over the values of the last input, in which bytes x count: `next` is what becomes of them in a turn.
+    """A loop over the values of the last input, which counts in bytes x.
 
-    Byte p belongs to channel order[p] of the unit. They start as the constant `start`; `program` reads the value of
-    its turn as that numbered 0.
+    Attributes:
+        order: Byte p counts for channel order[p] of the unit.
+        start: The constant that the bytes start from.
+        program: One iteration; it reads the input's value of this iteration as value 0.
+        next: The bytes after an iteration.
     """
 
     order: tuple[int, ...]
@@ -40,10 +51,13 @@ class ElementLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A program for `unit` elements at a time.
 
-    Position p of input n belongs to channel orders[n][p] of the unit, of every input that elements have to that of
-    `order`; what a row or all elements share has none. `loads` has a form for each input, `store` writes the registers
-    `results` one behind the other; results lie in the order of channels. A `loop`, if there is one, comes before
-    `program`, which then reads the bytes that it leaves.
+    Attributes:
+        orders: Position p of input n belongs to channel orders[n][p] of the unit; () for a shared input. All inputs
+            that differ from element to element have the same order.
+        loads: The form that loads each input.
+        results: The registers that `store` writes one behind the other, in the order of channels.
+        loop: Runs before `program`, which then reads the bytes that the loop has counted.
+        moves: Whether the last instructions move results so that elements lie in the order of channels.
     """
 
     isa: str
@@ -57,32 +71,31 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
     store: str
     loop: ElementLoop | None = None
     moves: bool = False
-    """Whether its last steps move results so that elements may lie in the order of channels."""
 
     @property
     def forms(self) -> list[str]:
         """The instruction forms used, sorted."""
-        turns = map(Step.parse, self.loop.program) if self.loop else ()
-        return sorted({s.op for s in (*self.steps, *turns)} | {*self.loads, self.store})
+        in_loop = map(Step.parse, self.loop.program) if self.loop else ()
+        return sorted({s.op for s in (*self.steps, *in_loop)} | {*self.loads, self.store})
 
     @property
     def by_elements(self) -> tuple[Step, ...]:
-        """The steps in the order of the last of an element's registers that each depends on."""
+        """The steps, ordered by the last register of the first input that each depends on."""
         last = {name: n for n, name in enumerate(names(self, self.spec.inputs[0])[0])}
         for step in self.steps:
             last[step.dst] = max((last.get(a, -1) for a in step.args), default=-1)
         return tuple(sorted(self.steps, key=lambda step: last[step.dst]))
 
     @property
-    def turn(self) -> ElementwiseProgram | None:
-        """One turn of the loop as a program of its own: its channels are the bytes that count."""
+    def iteration(self) -> ElementwiseProgram | None:
+        """One iteration of the loop as a program of its own, whose channels are the bytes that count."""
         if self.loop is None:
             return None
         places = {channel: p for p, channel in enumerate(self.loop.order)}
         *others, over = [tuple(places[c] for c in order) for order in self.orders]
         return msgspec.structs.replace(
             self,
-            spec=self.spec.turn(),
+            spec=self.spec.iteration(),
             orders=(*others, tuple(range(self.unit)), over),
             loads=(*self.loads[:-1], self._byte_load, self.loads[-1]),
             program=self.loop.program,
@@ -93,7 +106,7 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
 
     @property
     def last(self) -> ElementwiseProgram | None:
-        """What comes after the loop as a program of its own."""
+        """The instructions after the loop as a program of its own."""
         if self.loop is None:
             return None
         return msgspec.structs.replace(
@@ -122,25 +135,25 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
         return self.unit * self.spec.out_bits // 8
 
     def shared_bytes(self, one: ElementInput) -> int:
-        """Bytes of an input in a unit's constants, or in the numbers; a table lies as registers have it."""
+        """Return the bytes of an input among a unit's constants; a table is repeated to fill registers."""
         if one.per == "table":
             kind, count = self.registers(one)
             return count * kind.total_bits // 8
         return super().shared_bytes(one)
 
     def table(self, values: NDArray[Any]) -> NDArray[np.uint8]:
-        """The numbers of a program with one table: its `values` as registers have them."""
+        """Return the table of a program that has one, with its `values` repeated to fill registers."""
         (one,) = (x for x in self.spec.inputs if x.per == "table")
         repeats = max(1, self.shared_bytes(one) * 8 // (one.count * one.lane.bits))
         return np.tile(np.ascontiguousarray(values).view(np.uint8), repeats)
 
     def registers(self, one: ElementInput) -> tuple[VecType, int]:
-        """The type and the number of registers of one value of an input."""
+        """Return the type and the number of registers of one value of an input."""
         return shape(load(self.isa), one, self.unit)
 
 
 def shape(isa: Isa, one: ElementInput, unit: int) -> tuple[VecType, int]:
-    """The type and the number of registers that a value of `one` takes for `unit` elements of `isa`."""
+    """Return the type and the number of registers that a value of an input takes for `unit` elements."""
     full = isa.table.vector_bits // one.lane.bits
     lanes = full if one.is_shared else min(full, unit)
     count = max(1, one.count // full) if one.per == "table" else 1 if one.is_shared else max(1, unit // lanes)
@@ -148,14 +161,14 @@ def shape(isa: Isa, one: ElementInput, unit: int) -> tuple[VecType, int]:
 
 
 def names(program: ElementwiseProgram, one: ElementInput) -> list[list[str]]:
-    """The names of the registers of an input, value by value."""
+    """Return the names of the registers of an input, value by value."""
     _, count = program.registers(one)
     values = 1 if one.per == "table" else one.values
     return [[f"{one.name}{k}_{n}" for n in range(count)] for k in range(values)]
 
 
 def place(spec: ElementwiseSpec, channel: int, bit: int) -> int:
-    """The place of a bit of a channel's result among those of its unit, in bits."""
+    """Return the position, in bits, of a bit of a channel's result among the results of its unit."""
     if spec.out != "words":
         return channel * spec.out_bits + bit
     word, at = divmod(channel, WORD_BITS)
@@ -163,12 +176,12 @@ def place(spec: ElementwiseSpec, channel: int, bit: int) -> int:
 
 
 def check_shape(program: ElementwiseProgram) -> None:
-    """SpecError for a program that is not of the form: registers, orders, loads and stores that do not fit."""
+    """Raise SpecError for registers, orders, loads or stores that do not fit the spec."""
     isa, spec = load(program.isa), program.spec
     spec.check()
     where = f"{program.name}: "
-    if not 1 <= program.unit <= MOST_UNIT or any(not 0 <= x.count <= MOST_VALUES for x in spec.inputs):
-        raise SpecError(f"{where}want a unit of 1 to {MOST_UNIT} channels and at most {MOST_VALUES} values an input")
+    if not 1 <= program.unit <= MAX_UNIT or any(not 0 <= x.count <= MAX_VALUES for x in spec.inputs):
+        raise SpecError(f"{where}want a unit of 1 to {MAX_UNIT} channels and at most {MAX_VALUES} values an input")
     _check_orders(program)
     _check_names(program)
     if spec.out == "words" and program.unit % WORD_BITS:
@@ -185,15 +198,15 @@ def check_shape(program: ElementwiseProgram) -> None:
 
 
 def _check_names(program: ElementwiseProgram) -> None:
-    """SpecError unless names are of their kinds, no value is defined twice, and results are values."""
+    """Raise SpecError unless names are well formed, no value is defined twice, and all results are defined."""
     loops = (program.loop.program, program.loop.next) if program.loop else ((), ())
-    known = {c.name for c in program.constants} | {r for x in program.spec.inputs for v in names(program, x) for r in v}
-    known |= {f"x0_{n}" for n in range(len(loops[1]))}
+    given = {c.name for c in program.constants} | {r for x in program.spec.inputs for v in names(program, x) for r in v}
+    given |= {f"x0_{n}" for n in range(len(loops[1]))}
     check_names("constant", "k", (c.name for c in program.constants))
-    for lines, results in ((program.program, program.results), loops):
-        made = [Step.parse(line).dst for line in lines]
-        check_names("value", "v", made)
-        if unknown := set(results) - {*made, *known}:
+    for steps, results in ((program.program, program.results), loops):
+        computed = [Step.parse(step).dst for step in steps]
+        check_names("value", "v", computed)
+        if unknown := set(results) - {*computed, *given}:
             raise SpecError(f"{program.name}: the result {min(unknown)[:40]!r} has no value")
 
 
@@ -225,5 +238,5 @@ def _check_orders(program: ElementwiseProgram) -> None:
 
 
 def _own(program: ElementwiseProgram, one: ElementInput, order: tuple[int, ...]) -> tuple[int, ...]:
-    """The order that the input must have: elements share one, what a loop carries lies as results do."""
+    """Return the order that an input must have: that of elements; in a loop that of the counting bytes; else any."""
     return {"element": program.order, "turn": tuple(range(program.unit))}.get(one.per, order)

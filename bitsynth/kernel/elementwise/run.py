@@ -1,4 +1,4 @@
-"""Execution of elementwise programs in any domain, on the values of one unit."""
+"""Executes elementwise programs in any domain, on the values of one unit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Values = Mapping[str, Any]
 
 
 def at(program: ElementwiseProgram, given: Values, channel: int) -> dict[str, list[Any]]:
-    """The values of the element of `channel`, input by input."""
+    """Return the values of the element of `channel`, input by input."""
     return {
         x.name: [v[order.index(channel) if order else 0] for v in given[x.name]]
         for x, order in zip(program.spec.inputs, program.orders, strict=True)
@@ -31,7 +31,7 @@ def at(program: ElementwiseProgram, given: Values, channel: int) -> dict[str, li
 
 
 def execute(program: ElementwiseProgram, domain: Domain, given: Values) -> list[Any]:
-    """The result of each channel of the unit."""
+    """Return the result of each channel of the unit."""
     trace = Trace(load(program.isa), domain)
     registers = _executed(program, trace, given)
     if program.spec.out != "words":
@@ -49,7 +49,7 @@ def _executed(program: ElementwiseProgram, trace: Trace, given: Values) -> list[
         for values, registers in zip(found, names(program, one), strict=True):
             _bind(trace, program, one, values, registers)
     if program.loop:
-        _turns(trace, program, program.loop, given)
+        _run_loop(trace, program, program.loop, given)
     for step in program.steps:
         trace.run(step)
     return [trace.registers[name] for name in program.results]
@@ -65,8 +65,8 @@ def _bind(
         trace.bind(name, trace.register(kind, lanes[n * kind.lanes : (n + 1) * kind.lanes]))
 
 
-def _turns(trace: Trace, program: ElementwiseProgram, loop: ElementLoop, given: Values) -> None:
-    """Run the loop: in each turn the next value of the last input is that numbered 0."""
+def _run_loop(trace: Trace, program: ElementwiseProgram, loop: ElementLoop, given: Values) -> None:
+    """Run the loop; each iteration reads the next value of the last input as value 0."""
     over = program.spec.inputs[-1]
     first, steps = names(program, over)[0], [Step.parse(line) for line in loop.program]
     for n in range(len(loop.next)):
@@ -80,14 +80,14 @@ def _turns(trace: Trace, program: ElementwiseProgram, loop: ElementLoop, given: 
 
 
 def _lanes(program: ElementwiseProgram, domain: Domain, registers: Sequence[Register]) -> list[Any]:
-    """The lanes of results, channel by channel."""
+    """Return the lanes of results, channel by channel."""
     size = program.spec.out_bits
     views = [r.viewed_as(domain, VecType("u", size, r.type.total_bits // size)) for r in registers]
     return [lane for view in views for lane in view.lanes][: program.unit]
 
 
 def _bits(domain: Domain, registers: Sequence[Register]) -> list[Any]:
-    """The bits of registers, one behind the other."""
+    """Return the bits of registers, one behind the other."""
     return [bit for r in registers for lane in r.lanes for bit in domain.split(lane, r.type.bits, 1)]
 
 
@@ -104,7 +104,7 @@ def run(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> NDArr
 
 
 def wanted(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
-    """The results that the spec wants for the same arrays."""
+    """Return the results that the spec wants for the same arrays."""
     with np.errstate(over="ignore"):
         found = program.spec.value(ConcreteDomain(), in_channels(program, given))
     inputs = next(iter(given.values())).shape[2]
@@ -112,14 +112,14 @@ def wanted(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> ND
 
 
 def in_channels(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.uint64]]:
-    """Payloads (values, channels or 1, inputs) of arrays (values, positions or 1, inputs)."""
+    """Return payloads (values, channels or 1, inputs) of arrays (values, positions or 1, inputs)."""
     found = payloads(program.spec, given)
     orders = zip(program.spec.inputs, program.orders, strict=True)
     return {x.name: found[x.name][:, np.argsort(order)] if order else found[x.name] for x, order in orders}
 
 
 def payloads(spec: ElementwiseSpec, given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.uint64]]:
-    """The bits of arrays of inputs."""
+    """Return the bits of arrays of inputs."""
     return {x.name: _unsigned(given[x.name], x.lane.bits) for x in spec.inputs}
 
 

@@ -1,1 +1,1 @@
-"""Orders of instructions for in-order processors: lines apart from what they wait for, across rows and runs."""
+"""Orders instructions for in-order processors: software pipelining, list scheduling, split loads, folds."""

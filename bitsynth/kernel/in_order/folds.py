@@ -1,7 +1,13 @@
-"""Folds and flushes with all their rows, loads and stores in one program, for in-order processors.
+"""Folds and flushes as one program of all rows, loads and stores, for in-order processors.
 
-A fold adds the accumulators of a loop to those of the loop around it, which lie in memory between folds; a flush adds
-sums to the tile. Lines are as in `order`; a store is one of a form that stores, and named by its place.
+A fold adds the accumulators of a loop to the wider ones of the loop around it. If registers cannot hold both, the wider
+ones are spilled to memory between folds. A flush adds the outermost accumulators to the int32 tile. A fold of two rows:
+
+    acc1_0 = load; acc1_1 = load                            spilled accumulators
+    t0_0 = padal acc1_0 acc0_0; t0_1 = padal acc1_1 acc0_1
+    s_acc1_0 = store t0_0; s_acc1_1 = store t0_1
+
+Instructions are as in `kernel/order.py`; a store is named after the place that it stores to, with the prefix STORED.
 """
 
 from __future__ import annotations
@@ -15,30 +21,30 @@ from bitsynth.isa.step import Step
 from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, but_accumulators
 
-_SHARED = 4
-"""Registers of the place that rows start at, at most, for all rows to have it from these."""
+_MAX_SHARED_REGISTERS = 4
+"""Registers of a start of the tile that all rows share, at most."""
 
 STORED = "s_"
-"""Before the name of a place in memory: the line that stores there."""
+"""Prefix of an instruction that stores: the name of the place in memory follows."""
 
 
 def outer_accs(loop: Pass) -> tuple[Acc, ...]:
-    """The accumulators of outer loops."""
+    """Return the accumulators of outer loops."""
     return tuple(acc for nested in loop.loops[1:] for acc in nested.accs)
 
 
 def in_memory(isa: Isa, kernel: Kernel) -> bool:
-    """Whether the accumulators of outer loops lie in memory between folds: registers do not hold them all."""
+    """Whether the accumulators of outer loops are spilled between folds: registers do not hold them all."""
     return any(_registers(kernel, loop) > isa.table.registers for loop in kernel.passes if len(loop.loops) > 1)
 
 
 def starts_in_memory(isa: Isa, kernel: Kernel, loop: Loop) -> bool:
-    """Whether a loop is an outer one, and its accumulators lie in memory between folds."""
+    """Whether a loop is an outer one whose accumulators are spilled between folds."""
     return in_memory(isa, kernel) and all(loop != p.step for p in kernel.passes)
 
 
 def in_registers(isa: Isa, kernel: Kernel) -> bool:
-    """Whether there are outer loops, whose accumulators registers hold: that leaves few for a step."""
+    """Whether there are outer loops and registers hold their accumulators, which leaves few for a step."""
     return kernel.nests and not in_memory(isa, kernel)
 
 
@@ -48,7 +54,7 @@ def _registers(kernel: Kernel, loop: Pass) -> int:
 
 
 def fold(kernel: Kernel, outer: Loop) -> Loop:
-    """The program of an outer loop for all rows."""
+    """Return the program of an outer loop for all rows."""
     lines = list[Step]()
     for group in range(kernel.groups):
         lines += _loads(kernel, group, outer.accs)
@@ -58,15 +64,15 @@ def fold(kernel: Kernel, outer: Loop) -> Loop:
 
 
 def shares_starts(isa: Isa, kernel: Kernel) -> bool:
-    """Whether there is a flush of its own for rows that start at one place: registers hold that for all of them."""
-    return kernel.rows > 1 and kernel.tile_registers(isa.table.vector_bits) <= _SHARED
+    """Whether there is a separate flush for rows that start from the same values, which registers hold."""
+    return kernel.rows > 1 and kernel.tile_registers(isa.table.vector_bits) <= _MAX_SHARED_REGISTERS
 
 
 def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool, doublings: int = 0, shared: bool = False) -> Loop:
-    """The flush of a pass for all rows: tile registers `c0` and so on, and `more` of the row's terms, are loaded.
+    """Return the flush of a pass for all rows.
 
-    Terms are doubled so many times; what else is added is as the kernel has it. Where rows `shared` the place they
-    start at, that is loaded once, for the first row.
+    It loads the tile registers, `c0` and so on, and with `row_terms` the term of each row, `more`, which it doubles
+    `doublings` times. If rows have a `shared` start, that is loaded once, for the first row.
     """
     memory, lines = kernel.memory, list[Step]()
     registers, loaded = kernel.tile_registers(isa.table.vector_bits), outer_accs(loop) if in_memory(isa, kernel) else ()
@@ -91,21 +97,21 @@ def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool, doublings: i
         flushed = kernel.of_group(loop, group)
         program = list(_of_row(flushed.flush_steps, group, becomes))
         if flushed is not loop:
-            alone = _alone(program, becomes.values())
-            lines, program = [*alone, *lines], [s for s in program if s not in alone]
+            early = _independent_of(program, becomes.values())
+            lines, program = [*early, *lines], [s for s in program if s not in early]
         lines += program
         lines += _stores(kernel, group, dict(zip(names, flushed.tile, strict=True)))
     return Loop(1, tuple(map(str, lines)), ())
 
 
-def _alone(program: Iterable[Step], tile: Iterable[str]) -> list[Step]:
-    """The lines that wait for nothing of the tile, a chain that other lines are to hide."""
-    waits, out = set(tile), list[Step]()
+def _independent_of(program: Iterable[Step], tile: Iterable[str]) -> list[Step]:
+    """Return the instructions that do not wait for the tile: a chain whose latency the others are to hide."""
+    dependent, out = set(tile), list[Step]()
     for step in program:
-        if waits.isdisjoint(step.args):
+        if dependent.isdisjoint(step.args):
             out.append(step)
         else:
-            waits.add(step.dst)
+            dependent.add(step.dst)
     return out
 
 
@@ -119,9 +125,9 @@ def _stores(kernel: Kernel, group: int, places: dict[str, str]) -> list[Step]:
 
 
 def _of_row(program: Iterable[Step], group: int, whole: Mapping[str, str] = MappingProxyType({})) -> Iterator[Step]:
-    """The program for a group of rows; names that are `whole` are not those of its own."""
+    """Return the program with the names of a group of rows; `whole` has names that are replaced as given."""
 
-    def named(name: str) -> str:
+    def rename(name: str) -> str:
         return whole.get(name) or (name if name[0] == "k" else of_row(name, group))
 
-    return (Step(named(s.dst), s.op, tuple(map(named, s.args)), s.imm) for s in program)
+    return (Step(rename(s.dst), s.op, tuple(map(rename, s.args)), s.imm) for s in program)

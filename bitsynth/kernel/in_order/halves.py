@@ -1,7 +1,19 @@
-"""Loads of whole registers in two halves, for processors on which nothing starts beside a whole one.
+"""Splits loads of whole vector registers into two halves, for processors that issue nothing together with a whole one.
 
-The high half is loaded into a general-purpose register, beside which any instruction on vectors starts, and then
-inserted. What takes a half of what is loaded into such a register loads it there.
+On the Cortex-A53 a load of 128 bits is issued alone; a load of 64 bits is issued together with a vector instruction.
+So the low half is loaded into the vector register, the high half into a general-purpose register, and both are joined.
+
+Given                       Result
+    w0 = load                   w0l = load_half      low half, in a vector register
+    t0 = eor a0 w0              w0h = load_half      high half, in a general-purpose register
+                                w0 = join w0l w0h    inserts the high half
+                                t0 = eor a0 w0
+
+A scalar pass reads 64-bit words of a column in general-purpose registers. Where a step moves a half of a loaded
+register there, `split_loads` loads the word directly, as `w0i` (low) or `w0j` (high).
+
+The suffix of a name says which part of a register a value is; `half_of` takes it off, and the other functions here
+answer what a name says, for all who need it.
 """
 
 from __future__ import annotations
@@ -21,19 +33,22 @@ from bitsynth.isa.types import VecType
 from bitsynth.kernel.program import Loop
 
 HALVES = ("l", "h")
-"""Behind the name of a register: its low half, and its high one."""
+"""Suffixes of a name: the low half of the register and the high half, which are joined."""
 
 WORDS = ("i", "j")
-"""Behind the name of a register: its halves, where they are taken into general-purpose registers to stay there."""
+"""Suffixes of a name: the halves, each loaded into a general-purpose register to be used there."""
 
 PARTS = (*HALVES, *WORDS)
 
 
 @dataclass(frozen=True)
 class HalfLoads:
-    """The forms that load half a register, and that make a register of two halves; C has its own text of the latter.
+    """The instruction forms that splitting needs.
 
-    `takes` are the forms that take a half into a general-purpose register, and what is behind its name there.
+    Attributes:
+        load: Loads half a register.
+        join: Makes a register of two halves. In C it has a text of its own.
+        takes: By form that moves a half into a general-purpose register: which of WORDS that is.
     """
 
     load: str
@@ -43,7 +58,10 @@ class HalfLoads:
 
 @lru_cache
 def half_loads(isa: Isa, cpu: str) -> HalfLoads | None:
-    """What loads a register in halves; None if `cpu` starts others beside a whole load, or there are no such forms."""
+    """Return the forms that load a register in halves.
+
+    None if `cpu` issues other instructions together with a whole load, or if the set has no such forms.
+    """
     if isa.table.halves is None or not isa.rules(cpu).kinds["load"].alone:
         return None
     half = isa.word.lanes // 2
@@ -58,60 +76,64 @@ def half_loads(isa: Isa, cpu: str) -> HalfLoads | None:
 
 
 def _takes(isa: Isa) -> Iterator[tuple[str, str]]:
-    """The forms that take a half of a register into a general-purpose one, and which."""
+    """Yield the forms that move a half of a register into a general-purpose register, with which of WORDS."""
     domain, size = LinearDomain(1), isa.word.lanes
     lanes = [variable(k, 0, 255) for k in range(size)]
     halves = lanes[: size // 2], lanes[size // 2 :]
     words = {part: domain.join(half, 8) for part, half in zip(WORDS, halves, strict=True)}
     for form in isa.instrs.values():
         if form.out.in_general and form.on_registers and [o.type for o in form.operands] == [isa.word]:
-            made = form(domain, [lanes])
-            yield from ((form.name, part) for part, word in words.items() if made == [word])
+            result = form(domain, [lanes])
+            yield from ((form.name, part) for part, word in words.items() if result == [word])
 
 
 def words_of(isa: Isa, load: str) -> tuple[str, ...]:
-    """Which WORDS of what a form loads lie so in memory: of half a register that is repeated the first alone."""
+    """Return which WORDS of a loaded register lie in memory as they are.
+
+    Both of a whole register; the first of half a register, which is repeated; else none.
+    """
     bits = isa[load].operands[0].type.total_bits
     return WORDS if bits == isa.table.vector_bits else WORDS[:1] if 2 * bits == isa.table.vector_bits else ()
 
 
-def in_halves(isa: Isa, cpu: str, flat: Loop) -> Loop:
-    """The program with every load of a whole register in halves, if that lets `cpu` start others beside it."""
+def split_loads(isa: Isa, cpu: str, flat: Loop) -> Loop:
+    """Return the program with every load of a whole register split in halves; itself, if `cpu` gains nothing by it."""
     forms = half_loads(isa, cpu)
-    return flat if forms is None else msgspec.structs.replace(flat, program=tuple(map(str, _lines(isa, forms, flat))))
+    return flat if forms is None else msgspec.structs.replace(flat, program=tuple(map(str, _split(isa, forms, flat))))
 
 
-def _lines(isa: Isa, forms: HalfLoads, flat: Loop) -> Iterator[Step]:
-    """The lines; halves are loaded a register ahead, so that each join finds the next low half to start beside.
+def _split(isa: Isa, forms: HalfLoads, flat: Loop) -> Iterator[Step]:
+    """Yield the instructions with split loads.
 
-    What is taken into a general-purpose register is loaded there where it is first wanted.
+    The halves of a register are loaded before the join of the register before it: so each join can be issued together
+    with the load of the next low half. A word is loaded before its first use.
     """
     whole = [s.dst for s in flat.steps if not s.args and isa[s.op].operands[0].type.total_bits == isa.table.vector_bits]
-    taken = _taken(isa, forms, flat)
-    joined = {a for s in flat.steps if s.dst not in taken for a in s.args}
-    parted = {half_of(part)[0] for part in taken.values()} - joined
-    whole = [name for name in whole if name not in parted]
-    ahead, loaded = dict(pairwise(whole)), set[str]()
+    words = _words(isa, forms, flat)
+    read_whole = {a for s in flat.steps if s.dst not in words for a in s.args}
+    only_words = {half_of(word)[0] for word in words.values()} - read_whole
+    whole = [name for name in whole if name not in only_words]
+    next_load, loaded = dict(pairwise(whole)), set[str]()
     for step in flat.steps:
-        part = taken.get(step.dst, "")
-        if part and part not in loaded:
-            loaded.add(part)
-            yield Step(part, forms.load, ())
-        if part or (not step.args and step.dst in parted):
+        word = words.get(step.dst, "")
+        if word and word not in loaded:
+            loaded.add(word)
+            yield Step(word, forms.load, ())
+        if word or (not step.args and step.dst in only_words):
             continue
         if step.args or step.dst not in whole:
-            yield Step(step.dst, step.op, tuple(taken.get(a, a) for a in step.args), step.imm)
+            yield Step(step.dst, step.op, tuple(words.get(a, a) for a in step.args), step.imm)
             continue
-        for name in (step.dst if step.dst == whole[0] else "", ahead.get(step.dst, "")):
+        for name in (step.dst if step.dst == whole[0] else "", next_load.get(step.dst, "")):
             yield from (Step(name + half, forms.load, ()) for half in HALVES if name)
         yield Step(step.dst, forms.join, tuple(step.dst + half for half in HALVES))
 
 
-def _taken(isa: Isa, forms: HalfLoads, flat: Loop) -> dict[str, str]:
-    """Values that are halves of what a step loads, by what loads them alone."""
+def _words(isa: Isa, forms: HalfLoads, flat: Loop) -> dict[str, str]:
+    """Return the values that are a half of a loaded register, each with the name of the word to load instead."""
     loads = {s.dst: words_of(isa, s.op) for s in flat.steps if not s.args and is_input(s.dst)}
-    taken = ((s.dst, s.args[0], forms.takes[s.op]) for s in flat.steps if s.op in forms.takes)
-    return {dst: of + part for dst, of, part in taken if part in loads.get(of, ())}
+    moved = ((s.dst, s.args[0], forms.takes[s.op]) for s in flat.steps if s.op in forms.takes)
+    return {dst: register + word for dst, register, word in moved if word in loads.get(register, ())}
 
 
 def is_input(name: str) -> bool:
@@ -121,13 +143,13 @@ def is_input(name: str) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def half_of(name: str) -> tuple[str, str]:
-    """The register that a value is part of, and which of the PARTS it is, "" if all of it.
+    """Return the register that a value is part of, and which of the PARTS it is, "" if it is the whole register.
 
-    Copies of a step have their number behind that.
+    The suffix stands before the number of a copy of the step: w0l_of1 is the low half of w0_of1.
     """
-    value, of, copy = name.partition("_of")
+    value, separator, copy = name.partition("_of")
     half = value[-1] if value.endswith(PARTS) else ""
-    return value.removesuffix(half) + of + copy, half
+    return value.removesuffix(half) + separator + copy, half
 
 
 def is_high(name: str) -> bool:
@@ -136,26 +158,26 @@ def is_high(name: str) -> bool:
 
 
 def in_word(name: str) -> bool:
-    """Whether a value is half a register that is loaded into a general-purpose one, to be joined or to stay there."""
+    """Whether a value is half a vector register, loaded into a general-purpose register."""
     return half_of(name)[1] in (HALVES[1], *WORDS)
 
 
 def stays_in_word(name: str) -> bool:
-    """Whether a value is half a register that is loaded into a general-purpose one, to stay there."""
+    """Whether a value is half a vector register, loaded into a general-purpose register to be used there."""
     return half_of(name)[1] in WORDS
 
 
 def inserts(isa: Isa, step: Step) -> bool:
-    """Whether a line makes a register of its low half, and of the high one in a general-purpose register."""
+    """Whether an instruction inserts a general-purpose register as the high half of a vector register."""
     form = isa[step.op]
     return is_join(step) or (form.operands[-1].type.in_general and form.out.total_bits == isa.table.vector_bits)
 
 
 def is_join(step: Step) -> bool:
-    """Whether a line makes a register of its halves."""
+    """Whether an instruction joins the two halves of its result."""
     return [half_of(a) for a in step.args] == [(step.dst, half) for half in HALVES]
 
 
 def is_half(name: str) -> bool:
-    """Whether a value is half a register."""
+    """Whether a value is half a vector register."""
     return half_of(name)[1] != ""

@@ -1,6 +1,19 @@
-"""List scheduling for an in-order processor: of the lines that can be next the one that starts first.
+"""List scheduling for an in-order processor: the next instruction is the ready one that can start first.
 
-The scoreboard is its clock, and there are as many values at a time as registers hold.
+An in-order processor stops at an instruction whose operands are not there yet, and everything behind it waits. So the
+instructions of a step, those of all rows, are put in an order in which each finds its operands. `ListScheduler` takes
+one instruction after the other from a list: of those within a window that are ready (all operands computed) and that
+find a register for their result it takes the one that can start first, by the scoreboard (`isa/scoreboard.py`), which
+is its clock. Between equals the order of the list decides.
+
+Given (a load takes 3 cycles)    Result
+    a0 = load                        a0 = load
+    t0 = eor a0 w0                   a1 = load
+    a1 = load                        (t0 waits for a0 alone)
+    t1 = eor a1 w0                   t0 = eor a0 w0
+                                     t1 = eor a1 w0
+
+`pipelining.py` calls it with the instructions of two steps, so that some of the second begin during the first.
 """
 
 from __future__ import annotations
@@ -19,39 +32,40 @@ from bitsynth.kernel.in_order.halves import HALVES, WORDS, half_of, in_word, is_
 from bitsynth.kernel.order import vector_accs
 from bitsynth.kernel.program import Kernel, Loop, row_free
 
-_SPARE = 3
-"""Registers that compilers have beside what is alive: with fewer, they copy and spill.
+_SPARE_VECTORS = 3
+"""Vector registers that the schedule leaves to the compiler: with fewer, compilers copy and spill.
 
-One more in kernels of several passes, and where half of all registers are sums; one less if loops are nested, whose
-turns end soon: so lookups take 3 to 7 % less. One alone where rows share values, none where registers hold the sums of
-outer loops.
+`_spare_vectors` has the exceptions. With one less where loops are nested, whose innermost loop soon ends, lookup
+kernels take 3 to 7 % less.
 """
 
-_HIGH_HALVES, _HIGH_BESIDE = 4, 2
-"""General-purpose registers for high halves, and where a last row has its own program."""
+_MAX_HIGH_HALVES, _MAX_HIGH_HALVES_BY_SCALAR = 4, 2
+"""General-purpose registers that hold high halves of vectors, at most; and if a scalar pass needs registers too."""
 
-_NEAR = 12
-"""Lines of that program that are looked at for the next: of more, more columns would be begun than registers hold."""
+_SCALAR_LOOKAHEAD = 12
+"""Look-ahead window for the scalar pass; a larger one would start more columns than fit in registers."""
 
-_GENERAL, _POINTERS = 31, 9
-"""General-purpose registers, and those for what is counted and pointed to, beside a pointer a row."""
+_GENERAL_REGISTERS, _COUNTERS = 31, 9
+"""General-purpose registers of the processor, and those of counters and pointers, one pointer a row not included."""
 
-Turn = tuple[Step, bool]
-"""A line, and whether it is that of the next step."""
+LoopInstruction = tuple[Step, bool]
+"""An instruction of a loop's body, and whether it belongs to the next step: it is issued ahead."""
 
 StepValue = tuple[str, bool]
 """The name of a value, and whether it is that of the next step."""
 
 
 def general_registers(taken: int) -> int:
-    """General-purpose registers that nothing is counted in, beside so many that are taken."""
-    return _GENERAL - _POINTERS - taken
+    """Return how many general-purpose registers are free if `taken` hold values, besides counters and pointers."""
+    return _GENERAL_REGISTERS - _COUNTERS - taken
 
 
 def issue(isa: Isa, cpu: str, step: Step, becomes: Mapping[str, str], address: str = "") -> Issued:
-    """What the processor does for a line; a load waits for its `address`, which is there if that is "".
+    """Return how the scoreboard of `cpu` sees an instruction.
 
-    A join waits for the low half, as it need not: what compilers write in between then holds up less.
+    `becomes` renames the next values of accumulators to the accumulators. A load waits for the register `address`; ""
+    is an address that is always there. A join of two halves is made to wait for the low half, which it need not:
+    instructions that compilers write in between then hold up less.
     """
     dst, rules = becomes.get(step.dst, step.dst), isa.rules(cpu)
     if not step.args:
@@ -64,7 +78,7 @@ def issue(isa: Isa, cpu: str, step: Step, becomes: Mapping[str, str], address: s
 
 
 def load_kind(isa: Isa, step: Step) -> str:
-    """The kind of issue rules that a load is of."""
+    """Return the kind of issue rules that a load falls under."""
     if in_word(step.dst):
         return "load_integer"
     instr = isa[step.op]
@@ -73,8 +87,8 @@ def load_kind(isa: Isa, step: Step) -> str:
     return "load" if instr.out.total_bits == isa.table.vector_bits else "load_half"
 
 
-def _words(isa: Isa, flat: Loop) -> Iterator[str]:
-    """The values of lines that are in general-purpose registers, of accumulators too."""
+def _scalar_values(isa: Isa, flat: Loop) -> Iterator[str]:
+    """Yield the operands and results that are in general-purpose registers, accumulators included."""
     for step in flat.steps:
         if step.args and not isa[step.op].store:
             pairs = zip(
@@ -83,198 +97,243 @@ def _words(isa: Isa, flat: Loop) -> Iterator[str]:
             yield from (name for name, kind in pairs if kind.in_general)
 
 
-def _left(isa: Isa, kernel: Kernel, flat: Loop) -> int:
-    """Registers that values of lines are not in: those of outer sums beside a step's, else what compilers have."""
+def _spare_vectors(isa: Isa, kernel: Kernel, flat: Loop) -> int:
+    """Return how many vector registers the schedule leaves free.
+
+    If registers hold the accumulators of outer loops, exactly these; one where rows share values; else _SPARE_VECTORS:
+    one less where loops are nested, one more where there are several passes or half of all registers are accumulators.
+    """
     if in_registers(isa, kernel):
         return max(len(outer_accs(loop)) for loop in kernel.passes) * kernel.groups if flat.accs else 0
     if any(row_free(loop.step.steps) for loop in kernel.passes):
         return 1
     if kernel.nests:
-        return _SPARE - 1
-    return _SPARE + (len(kernel.passes) > 1 or 2 * vector_accs(flat.accs) >= isa.table.registers)
+        return _SPARE_VECTORS - 1
+    return _SPARE_VECTORS + (len(kernel.passes) > 1 or 2 * vector_accs(flat.accs) >= isa.table.registers)
 
 
-class _Held(Enum):
-    """What registers hold: of vectors, whole ones or low halves; else high halves, or words that are loaded or made."""
+class _RegisterUse(Enum):
+    """What a register is used for.
 
-    WHOLE, LOW, HIGH, WORD, MADE = range(5)
+    Vector registers hold VECTOR, a whole value, or LOW_HALF, the half of a load that waits to be joined.
+    General-purpose registers hold HIGH_HALF, the other half of such a load; WORD, a half that a scalar pass loads; or
+    SCALAR, a value that it computes.
+    """
+
+    VECTOR, LOW_HALF, HIGH_HALF, WORD, SCALAR = range(5)
 
 
-_LOADED, _OWN = (_Held.HIGH, _Held.WORD), (_Held.WORD, _Held.MADE)
-"""What loads bring to general-purpose registers, and what a last row's own program has there."""
+_LOADED_TO_GENERAL = (_RegisterUse.HIGH_HALF, _RegisterUse.WORD)
+_OF_SCALAR_PASS = (_RegisterUse.WORD, _RegisterUse.SCALAR)
 
 
 @dataclass(eq=False, slots=True)
-class _Line:
-    """A line that waits: what it takes to ask whether it can be next.
+class _Candidate:
+    """An instruction that waits to be placed, with what the scheduler asks about it.
 
-    `reads` are the values that it reads, once each, of them those `needs` that lines make, and those `alike` that are
-    in registers of the `kind` that it makes its own in. Nobody may read what it `overwrites` any more. One that
-    `is_half` takes half of the vector pipes. Behind it the `address` of another load is made, if it has one.
+    Attributes:
+        reads: The values that it reads, once each.
+        needs: Those of `reads` that other instructions compute.
+        same_class: Those of `reads` that are in the class of registers (vector, general-purpose) of its result.
+        makes: Its result.
+        overwrites: Values of the step before, which have the name of its result: nobody may still read them.
+        use: The use of the register for its result.
+        takes_half: Whether it takes half of the vector pipes.
+        address: The instruction that computes the address of the next load, if issue slots for it may be missing.
     """
 
-    turn: Turn
+    instruction: LoopInstruction
     issued: Issued
     reads: tuple[StepValue, ...]
     needs: frozenset[StepValue]
-    alike: tuple[StepValue, ...]
+    same_class: tuple[StepValue, ...]
     makes: StepValue
     overwrites: tuple[StepValue, ...]
-    kind: _Held
-    is_half: bool
+    use: _RegisterUse
+    takes_half: bool
     address: Issued | None
 
 
 class ListScheduler:
-    """The processor and its registers between two lines; `done` are the lines that are a step ahead at the start."""
+    """Schedules the instructions of a step on a scoreboard, with as many values at a time as there are registers.
 
-    def __init__(self, isa: Isa, kernel: Kernel, flat: Loop, done: Sequence[Step], window: int) -> None:
+    `flat` has the accumulators; `issued_ahead` are the instructions of the step that run before the loop; `window` is
+    the number of waiting instructions, from the first on, among which the next one is chosen.
+    """
+
+    def __init__(self, isa: Isa, kernel: Kernel, flat: Loop, issued_ahead: Sequence[Step], window: int) -> None:
         self.isa, self.kernel, self.window = isa, kernel, window
         self.core = InOrder(isa.rules(kernel.order))
         self.becomes = flat.becomes
-        self.kept = {(acc.next, False) for acc in flat.accs}
+        self.outlives = {(acc.next, False) for acc in flat.accs}
         read = {a for s in flat.steps for a in s.args}
         constants = len({c.name for c in kernel.constants} & read)
-        self.most = isa.table.registers - constants - _left(isa, kernel, flat)
+        self.max_vectors = isa.table.registers - constants - _spare_vectors(isa, kernel, flat)
         self.inputs = read - {s.dst for s in flat.steps}
-        self.done = done
-        self.general = {s.dst for s in flat.steps if in_word(s.dst)} | set(_words(isa, flat))
-        self.most_general = general_registers(kernel.groups) if kernel.own_last else _HIGH_HALVES
-        self.most_high = _HIGH_BESIDE if kernel.own_last else _HIGH_HALVES
-        self.in_halves = any(map(is_join, flat.steps))
+        self.issued_ahead = issued_ahead
+        self.scalars = {s.dst for s in flat.steps if in_word(s.dst)} | set(_scalar_values(isa, flat))
+        by_scalar = kernel.active_scalar_pass is not None
+        self.max_general = general_registers(kernel.groups) if by_scalar else _MAX_HIGH_HALVES
+        self.max_high_halves = _MAX_HIGH_HALVES_BY_SCALAR if by_scalar else _MAX_HIGH_HALVES
+        self.loads_in_halves = any(map(is_join, flat.steps))
         self.start = [(name, False) for name in sorted(self.inputs) if name[0] != "k"]
-        for step in done:
+        for step in issued_ahead:
             self.core.issue(issue(isa, kernel.order, step, self.becomes))
 
-    def order(self, lines: Iterable[Turn]) -> list[Turn]:
-        """The lines in their order."""
-        waiting, out = [self._line(turn) for turn in lines], list[Turn]()
-        self.readers = Counter(value for line in waiting for value in line.reads)
-        ends = {name for line in waiting for name, ahead in line.reads if not ahead}
-        here = {name for name, ahead in (line.makes for line in waiting) if not ahead}
-        if self.done:
-            self.kept |= {(s.dst, True) for s in self.done if s.dst in ends}
-        self.live = {*self.start, *((s.dst, False) for s in self.done if s.dst in ends and s.dst not in here)}
-        self.held = Counter(self._kind(name) for name, _ in self.live)
+    def order(self, instructions: Iterable[LoopInstruction]) -> list[LoopInstruction]:
+        """Return the instructions in the order of their schedule."""
+        waiting, out = [self._candidate(x) for x in instructions], list[LoopInstruction]()
+        self.readers = Counter(value for x in waiting for value in x.reads)
+        read_here = {name for x in waiting for name, ahead in x.reads if not ahead}
+        made_here = {name for name, ahead in (x.makes for x in waiting) if not ahead}
+        carried = [s.dst for s in self.issued_ahead if s.dst in read_here]
+        self.outlives |= {(name, True) for name in carried}
+        self.live = {*self.start, *((name, False) for name in carried if name not in made_here)}
+        self.used = Counter(self._use(name) for name, _ in self.live)
         while waiting:
-            line = self._next(self._near(waiting)) or self._next(waiting)
-            assert line is not None, "lines wait for each other"
-            self.core.issue(line.issued)
-            if line.address:
-                self.core.issue(line.address)
-            self._run(line)
-            waiting.remove(line)
-            out.append(line.turn)
+            chosen = self._next(self._in_window(waiting)) or self._next(waiting)
+            assert chosen is not None, "instructions wait for each other"
+            self.core.issue(chosen.issued)
+            if chosen.address:
+                self.core.issue(chosen.address)
+            self._update_live(chosen)
+            waiting.remove(chosen)
+            out.append(chosen.instruction)
         return out
 
-    def _line(self, turn: Turn) -> _Line:
-        step, ahead = turn
+    def _candidate(self, instruction: LoopInstruction) -> _Candidate:
+        step, ahead = instruction
         issued = issue(self.isa, self.kernel.order, step, self.becomes)
         reads = tuple((a, ahead) for a in dict.fromkeys(step.args))
         whole, half = half_of(step.dst)
-        over = ([step.dst, whole] if half == HALVES[0] else [step.dst]) if ahead else []
-        return _Line(
-            turn=turn,
+        overwritten = ([step.dst, whole] if half == HALVES[0] else [step.dst]) if ahead else []
+        return _Candidate(
+            instruction=instruction,
             issued=issued,
             reads=reads,
             needs=frozenset(value for value in reads if value[0] not in self.inputs),
-            alike=tuple(value for value in reads if (value[0] in self.general) == (step.dst in self.general)),
+            same_class=tuple(value for value in reads if (value[0] in self.scalars) == (step.dst in self.scalars)),
             makes=(step.dst, ahead),
-            overwrites=tuple((name, False) for name in over),
-            kind=self._kind(step.dst),
-            is_half=("vector", 1) in issued.takes,
+            overwrites=tuple((name, False) for name in overwritten),
+            use=self._use(step.dst),
+            takes_half=("vector", 1) in issued.takes,
             address=self._address(step),
         )
 
     def _address(self, step: Step) -> Issued | None:
-        """What makes the address of a load, if slots for that may be missing."""
-        if self.kernel.own_last is None or step.args or load_kind(self.isa, step) != "broadcast":
+        """Return the instruction that computes a load's address; None unless a scalar pass competes for its slot."""
+        if self.kernel.active_scalar_pass is None or step.args or load_kind(self.isa, step) != "broadcast":
             return None
         return of_kind(self.core.rules, "integer", (), [])
 
-    def _near(self, waiting: Sequence[_Line]) -> Sequence[_Line]:
-        """The lines that are looked at: the first, and as many of those beside the others, whose turn is any time."""
-        if self.kernel.own_last is None:
+    def _in_window(self, waiting: Sequence[_Candidate]) -> Sequence[_Candidate]:
+        """Return the first waiting instructions: `window` of them, and _SCALAR_LOOKAHEAD of a scalar pass.
+
+        Those of the scalar pass have a window of their own, since they may come at any time.
+        """
+        if self.kernel.active_scalar_pass is None:
             return waiting[: self.window]
         return [
-            line
-            for own in (False, True)
-            for line in islice((x for x in waiting if (x.kind in _OWN) == own), _NEAR if own else self.window)
+            x
+            for scalar, size in ((False, self.window), (True, _SCALAR_LOOKAHEAD))
+            for x in islice((x for x in waiting if (x.use in _OF_SCALAR_PASS) == scalar), size)
         ]
 
-    def _next(self, near: Sequence[_Line]) -> _Line | None:
-        """Of the lines that can be next the first that starts soonest; if there is a register for none, any.
+    def _next(self, window: Sequence[_Candidate]) -> _Candidate | None:
+        """Return the next instruction of a window; None if all wait for operands.
 
-        None if all wait for others.
-
-        One that takes half of the vector pipes waits for one beside it: a load for a join, and a join for a load. The
-        first load is behind none.
+        The one that starts soonest, of those that find a register; if none does, the one that needs fewest.
         """
-        ready, found, soonest = list[_Line](), list[_Line](), 0
-        at_once, live, start_of = self.core.earliest, self.live, self.core.start
-        room = self._room
-        for line in near:
-            if not line.needs <= live or (line.overwrites and any(self.readers[v] for v in line.overwrites)):
+        ready, soonest, start = list[_Candidate](), list[_Candidate](), 0
+        free = self._free_registers
+        for x in window:
+            if not self._is_ready(x):
                 continue
-            ready.append(line)
-            if not room[line.kind] and (line.kind in _LOADED or self._taken(line) > 0):
+            ready.append(x)
+            if not free[x.use] and (x.use in _LOADED_TO_GENERAL or self._pressure(x) > 0):
                 continue
-            start = start_of(line.issued)
-            if not self.in_halves and start <= at_once:
-                return line
-            if not found or start < soonest:
-                found, soonest = [line], start
-            elif start == soonest:
-                found.append(line)
-        if not found:
-            return min(ready, key=lambda line: (line.turn[1], self._taken(line)), default=None)
-        found = [line for line in found if line.kind not in _OWN] or found
-        halves = [line for line in found if line.is_half]
-        if not halves or not self.core.idle("vector", soonest):
-            return found[0]
-        loads = [line for line in halves if not line.reads]
-        if loads and (len(loads) < len(halves) or not self.held[_Held.LOW]):
+            at = self.core.start(x.issued)
+            if at <= self.core.earliest and not self.loads_in_halves:
+                return x
+            if not soonest or at < start:
+                soonest, start = [x], at
+            elif at == start:
+                soonest.append(x)
+        if not soonest:
+            return min(ready, key=lambda x: (x.instruction[1], self._pressure(x)), default=None)
+        return self._pair_halves(_prefer_vectors(soonest), start)
+
+    def _is_ready(self, x: _Candidate) -> bool:
+        """Whether all operands are computed, and the values that the result overwrites are read no more."""
+        return x.needs <= self.live and not (x.overwrites and any(self.readers[v] for v in x.overwrites))
+
+    def _pair_halves(self, soonest: Sequence[_Candidate], start: int) -> _Candidate:
+        """Choose one of the instructions that can start in the cycle `start`.
+
+        If all vector pipes are idle, two instructions that use half of them are issued together: a load of a half
+        waits for a join, and a join for a load, except for the first load. Else the first is taken.
+        """
+        halves = [x for x in soonest if x.takes_half]
+        if not halves or not self.core.idle("vector", start):
+            return soonest[0]
+        loads = [x for x in halves if not x.reads]
+        has_join = len(loads) < len(halves)
+        is_first_load = not self.used[_RegisterUse.LOW_HALF]
+        if loads and (has_join or is_first_load):
             return loads[0]
-        return next((line for line in found if not line.is_half), halves[0])
+        return next((x for x in soonest if not x.takes_half), halves[0])
 
-    def _taken(self, line: _Line) -> int:
-        """Registers of the kind that it makes its own in that are in use after a line and were not before it."""
-        return (line.kind not in _LOADED and self._wanted(line.makes)) - sum(map(self._last, line.alike))
+    def _pressure(self, x: _Candidate) -> int:
+        """Return how many more registers of its class are in use after the instruction than before it."""
+        taken = x.use not in _LOADED_TO_GENERAL and self._is_wanted(x.makes)
+        return taken - sum(map(self._is_last_read, x.same_class))
 
-    def _last(self, value: StepValue) -> bool:
-        return self.readers[value] == 1 and value not in self.kept and value in self.live
+    def _is_last_read(self, value: StepValue) -> bool:
+        return self.readers[value] == 1 and value not in self.outlives and value in self.live
 
     @property
-    def _room(self) -> dict[_Held, bool]:
-        """Whether there is a register for one more value. A word that is loaded leaves one for what is made of it."""
-        held = self.held
-        vector = held[_Held.WHOLE] + held[_Held.LOW] < self.most
-        free = self.most_general - held[_Held.HIGH] - held[_Held.WORD] - held[_Held.MADE]
-        high = free > 0 and held[_Held.HIGH] < self.most_high
-        of_general = {_Held.HIGH: high, _Held.WORD: free > 1, _Held.MADE: free > 0}
-        return {_Held.WHOLE: vector, _Held.LOW: vector, **of_general}
+    def _free_registers(self) -> dict[_RegisterUse, bool]:
+        """Whether one more register is free, for each use. A WORD leaves one register for what is computed of it."""
+        use, used = _RegisterUse, self.used
+        vector = used[use.VECTOR] + used[use.LOW_HALF] < self.max_vectors
+        free = self.max_general - used[use.HIGH_HALF] - used[use.WORD] - used[use.SCALAR]
+        high = free > 0 and used[use.HIGH_HALF] < self.max_high_halves
+        return {
+            use.VECTOR: vector,
+            use.LOW_HALF: vector,
+            use.HIGH_HALF: high,
+            use.WORD: free > 1,
+            use.SCALAR: free > 0,
+        }
 
-    def _kind(self, name: str) -> _Held:
-        """What a register holds that has the value."""
+    def _use(self, name: str) -> _RegisterUse:
+        """Return the use of the register that holds a value."""
         half = half_of(name)[1]
-        if name not in self.general:
-            return _Held.LOW if half == HALVES[0] else _Held.WHOLE
-        return _Held.HIGH if half == HALVES[1] else _Held.WORD if half in WORDS else _Held.MADE
+        if name not in self.scalars:
+            return _RegisterUse.LOW_HALF if half == HALVES[0] else _RegisterUse.VECTOR
+        if half == HALVES[1]:
+            return _RegisterUse.HIGH_HALF
+        return _RegisterUse.WORD if half in WORDS else _RegisterUse.SCALAR
 
-    def _run(self, line: _Line) -> None:
-        for value in line.reads:
+    def _update_live(self, x: _Candidate) -> None:
+        """End the live ranges of values that `x` reads last, and begin that of its result."""
+        for value in x.reads:
             self.readers[value] -= 1
-            if self.readers[value] == 0 and value not in self.kept:
-                self._hold(value, False)
-        if self._wanted(line.makes):
-            self._hold(line.makes, True)
+            if self.readers[value] == 0 and value not in self.outlives:
+                self._set_live(value, False)
+        if self._is_wanted(x.makes):
+            self._set_live(x.makes, True)
 
-    def _hold(self, value: StepValue, holds: bool) -> None:
-        """Note that a register holds the value, or that it does no more."""
-        if holds != (value in self.live):
-            self.held[self._kind(value[0])] += 1 if holds else -1
-            (self.live.add if holds else self.live.discard)(value)
+    def _set_live(self, value: StepValue, live: bool) -> None:
+        if live != (value in self.live):
+            self.used[self._use(value[0])] += 1 if live else -1
+            (self.live.add if live else self.live.discard)(value)
 
-    def _wanted(self, value: StepValue) -> bool:
-        """Whether a line reads the value, or the next turn has it."""
-        return self.readers[value] > 0 or value in self.kept
+    def _is_wanted(self, value: StepValue) -> bool:
+        """Whether an instruction still reads the value, or the next iteration does."""
+        return self.readers[value] > 0 or value in self.outlives
+
+
+def _prefer_vectors(candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
+    """Return the candidates that are not of the scalar pass; all, if there are only such."""
+    return [x for x in candidates if x.use not in _OF_SCALAR_PASS] or candidates

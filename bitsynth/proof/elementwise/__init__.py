@@ -1,1 +1,1 @@
-"""Elementwise programs and plain C as right for every input: checked, and proved by Z3."""
+"""Proves elementwise programs and plain C for every input: checked on samples, proved by Z3."""

@@ -1,9 +1,14 @@
-"""Arithmetic that a spec and a program share: that it is the same is all that matters of it.
+"""Cut points: replaces arithmetic that a spec and a program share by unknowns, so that Z3 need not reason about it.
 
-A domain learns products, float32 sums and roundings as the spec is evaluated, and has an unknown for each; the program
-meets the same unknowns where it does the same. What holds for every value of the unknowns holds of what they stand for.
-Of n, the whole number nearest to x, it is also known that n <= k where x < k and n >= k elsewhere, for a whole k:
-rounding to nearest is monotone, and keeps whole numbers.
+While the spec is evaluated, the domain replaces each product, float32 operation and rounding by an unknown. Where the
+program does the same operation on the same operands, it meets the same unknown:
+
+    spec       clamp(nearest(s * m))        cut0 = s * m; cut1 = nearest(cut0); clamp(cut1)
+    program    narrow(nearest(s * m))       narrow(cut1)
+    question   clamp(cut1) != narrow(cut1)?
+
+What holds for all values of the unknowns holds for the operations. For n, the integer nearest to x, one fact is kept:
+n <= k where x < k, and n >= k elsewhere, for an integer k, as rounding to nearest is monotone and keeps integers.
 """
 
 from __future__ import annotations
@@ -18,12 +23,12 @@ _FLOAT = 32
 
 
 class CuttingDomain(SymbolicDomain):
-    """Z3's terms, with unknowns, called by `names`, for what was met while `learning`."""
+    """Z3's terms, with an unknown, one of `names`, for each operation met while `learning`."""
 
     def __init__(self) -> None:
         self.learning = True
         self.names: set[str] = set()
-        self._known: dict[tuple[str, Any, Any], Any] = {}
+        self._cuts: dict[tuple[str, Any, Any], Any] = {}
         self._facts: list[Any] = []
 
     def mul(self, a: Any, b: Any, w: int) -> Any:
@@ -49,24 +54,24 @@ class CuttingDomain(SymbolicDomain):
             return z3.If(a.arg(0), self.flt(a.arg(1), b), self.flt(a.arg(2), b))
         less = super().flt(a, b)
         limit = z3.simplify(super().nearest(b))
-        nearest = self._known.get(self._key("nearest", a, a, _FLOAT))
+        nearest = self._cuts.get(self._key("nearest", a, a, _FLOAT))
         if nearest is not None and z3.is_true(z3.simplify(self.float_of(limit) == b)):
-            known = z3.If(less, nearest <= limit, nearest >= limit)
-            self._facts.append(z3.Or(z3.fpIsNaN(z3.fpBVToFP(a, z3.Float32())), known))
+            monotone = z3.If(less, nearest <= limit, nearest >= limit)
+            self._facts.append(z3.Or(z3.fpIsNaN(z3.fpBVToFP(a, z3.Float32())), monotone))
         return less
 
     def facts(self, *terms: Any) -> list[Any]:
-        """What is known of the unknowns in terms."""
+        """Return the facts about unknowns that occur in the terms."""
         read = {x.get_id() for term in terms for x in _unknowns(term)}
         return [fact for fact in self._facts if {x.get_id() for x in _unknowns(fact)} <= read]
 
-    def _shared(self, operation: str, a: Any, b: Any, w: int, made: Any, *, commutes: bool = True) -> Any:
-        """The unknown of an operation on two terms, in either order if it `commutes`, else what it makes."""
+    def _shared(self, operation: str, a: Any, b: Any, w: int, result: Any, *, commutes: bool = True) -> Any:
+        """Return the unknown of an operation on two terms, in either order if it `commutes`; else `result`."""
         key = self._key(operation, a, b, w) if commutes else (f"{operation}{w}", z3.simplify(a), z3.simplify(b))
-        if self.learning and key not in self._known:
-            self._known[key] = z3.BitVec(f"cut{len(self._known)}", w)
-            self.names.add(str(self._known[key]))
-        return self._known.get(key, made)
+        if self.learning and key not in self._cuts:
+            self._cuts[key] = z3.BitVec(f"cut{len(self._cuts)}", w)
+            self.names.add(str(self._cuts[key]))
+        return self._cuts.get(key, result)
 
     def _key(self, operation: str, a: Any, b: Any, w: int) -> tuple[str, Any, Any]:
         one, other = sorted((z3.simplify(a), z3.simplify(b)), key=lambda x: int(x.get_id()))
@@ -74,14 +79,14 @@ class CuttingDomain(SymbolicDomain):
 
 
 def bits_alone(claims: list[Any]) -> list[Any]:
-    """The claims with float32 arithmetic, if there is any, spelled in bits."""
+    """Return the claims with float32 arithmetic, if there is any, expanded to bit-vectors."""
     if not any(z3.is_fp(x) for claim in claims for x in _terms(claim)):
         return claims
     z3.set_param("rewriter.hi_fp_unspecified", True)
     goal = z3.Goal()
     goal.add(*claims)
-    (found,) = z3.Then("simplify", "fpa2bv", "simplify")(goal)
-    return list(found)
+    (expanded,) = z3.Then("simplify", "fpa2bv", "simplify")(goal)
+    return list(expanded)
 
 
 def _is_choice(x: Any) -> bool:
@@ -89,12 +94,12 @@ def _is_choice(x: Any) -> bool:
 
 
 def _unknowns(x: Any) -> list[Any]:
-    """The unknowns in a term."""
+    """Return the unknowns in a term."""
     return [t for t in _terms(x) if z3.is_const(t) and t.decl().kind() == z3.Z3_OP_UNINTERPRETED]
 
 
 def _terms(x: Any) -> Iterator[Any]:
-    """Every term in `x`, once."""
+    """Yield every term in `x`, once."""
     seen: set[int] = set()
     waiting = [x]
     while waiting:

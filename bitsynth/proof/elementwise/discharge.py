@@ -1,7 +1,7 @@
-"""Proof by Z3 that an elementwise program gives what its spec says, for every input.
+"""Proves by Z3 that an elementwise program computes its spec, for every input.
 
-Every result of a unit is compared with the spec on the same unknowns. Lanes that do the same thing ask the same
-question, which is asked once. `unknown` is an error, never a pass.
+Each result of a unit is compared with the spec on the same unknowns. Lanes that compute alike give the same question,
+which is asked once. `unknown` is an error, never a pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bitsynth.solver.z3 import z3
 
 @dataclass(frozen=True)
 class _Result:
-    """One result as it is and as it should be, what is assumed of the inputs, and conditions that nest."""
+    """One result of the program and of the spec, the assumptions about inputs, and the nested conditions."""
 
     got: Any
     want: Any
@@ -31,20 +31,20 @@ class _Result:
     alike: list[Any]
 
     def text(self) -> str:
-        """The question in words of SMT-LIB."""
+        """Return the question in words of SMT-LIB."""
         return " ".join(str(x.sexpr()) for x in (self.got, self.want, *self.assumed, *self.nested, *self.alike))
 
 
 def discharge(program: ElementwiseProgram, budget: Budget) -> int:
     """Have Z3 prove every result; the number of questions asked. Refuted has values for which one is wrong.
 
-    A loop is proved by induction: a turn adds its condition to whatever was counted, and what follows gives the number
+    A loop is proved by induction: an iteration adds its condition to the count, and what follows gives the number
     counted; the spec's meaning is the number of conditions, and bytes hold it.
     """
     check_shape(program)
     before = budget.asked
-    if program.turn and program.last:
-        discharge(program.turn, budget)
+    if program.iteration and program.last:
+        discharge(program.iteration, budget)
         discharge(program.last, budget)
         _require_count(program, budget)
     else:
@@ -66,7 +66,7 @@ def _discharge(program: ElementwiseProgram, budget: Budget) -> None:
 
 
 def _require_count(program: ElementwiseProgram, budget: Budget) -> None:
-    """Prove that the meaning is for how many values of the last input the condition of a turn holds."""
+    """Prove that the meaning counts the values of the last input for which the condition of an iteration holds."""
     spec, domain = program.spec, CuttingDomain()
     values = at(program, _unknowns(program), 0)
     over = spec.inputs[-1].name
@@ -85,7 +85,7 @@ def _refute(program: ElementwiseProgram, what: str, claims: Sequence[Any], budge
 
 
 def _results(program: ElementwiseProgram, given: Values, domain: CuttingDomain) -> Iterator[_Result]:
-    """The results of all channels: first as they should be, which the domain learns from."""
+    """Yield the results of all channels: first as they should be, which the domain learns from."""
     spec = program.spec
     values = [at(program, given, channel) for channel in range(program.unit)]
     wanted = [z3.simplify(spec.value(domain, v)) for v in values]
@@ -118,7 +118,7 @@ def _claims(result: _Result) -> Iterator[list[Any]]:
 
 
 def _settled(term: Any, known: Sequence[tuple[Any, bool]]) -> Any:
-    """The term with what is known put in, over and over, as choices that fall away let more of it appear."""
+    """Substitute the known conditions until nothing changes: a decided choice exposes more of them."""
     pairs = [(condition, z3.BoolVal(holds)) for condition, holds in known]
     while True:
         simpler = z3.simplify(z3.substitute(term, *pairs)) if pairs else term
@@ -138,7 +138,7 @@ def _unknowns(program: ElementwiseProgram) -> Values:
 
 
 def _canonical(question: str, names: AbstractSet[str]) -> str:
-    """The question with its unknowns, called `names`, renamed in order of first use."""
+    """Return the question with its unknowns, called `names`, renamed in order of first use."""
     words = question.replace("(", " ( ").replace(")", " ) ").split()
     renamed: dict[str, str] = {}
     return " ".join(renamed.setdefault(w, f"y{len(renamed)}") if w in names else w for w in words)

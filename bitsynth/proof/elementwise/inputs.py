@@ -1,4 +1,4 @@
-"""Inputs that tell an elementwise program from others: as its spec assumes, and where its meaning changes.
+"""Chooses inputs that expose wrong elementwise programs: within the assumptions, and where the result changes.
 
 Elements are drawn of the spec alone: numbers around each other, ties among them, ends of ranges, small ones, floats of
 every kind. Most then move: one value goes as near as it can to where the meaning becomes another one, such as
@@ -35,7 +35,7 @@ class ElementSamples:
 
     elements: Elements
     wanted: U64
-    may_come: NDArray[np.bool_]
+    reachable: NDArray[np.bool_]
 
 
 @lru_cache(maxsize=64)
@@ -87,7 +87,7 @@ def _make_fit(drawn: Elements, names: Set[str], fits: NDArray[np.bool_], rng: Ge
 
 
 def _read(text: str, spec: ElementwiseSpec) -> set[str]:
-    """The inputs that an expression reads."""
+    """Return the inputs that an expression reads."""
     return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)} & {x.name for x in spec.inputs}
 
 
@@ -105,7 +105,7 @@ def _values(
     is_float: bool,
     rng: Generator,
 ) -> U64:
-    """Values of one input, near `around` if that is known, or of any size; most ascend, as thresholds do."""
+    """Return values of one input, near `around` if that is known, or of any size; most ascend, as thresholds do."""
     shape, bits = (one.values, *shape), one.lane.bits
     if is_float:
         return _float_values(shape, rng)
@@ -167,9 +167,9 @@ def _meet(spec: ElementwiseSpec, drawn: Elements, rng: Generator) -> None:
         first, near = spec.inputs[0].name, {n: values[..., None] for n, values in drawn.items()}
         near[first] = near[first] + np.arange(-_STEPS, _STEPS).astype(np.uint64) & np.uint64(0xFFFF_FFFF)
         found = np.array(spec.evaluate([f"udiv({other}, {factor})"], _DOMAIN, near, 32))
-        solved, beside = near | {name: found}, near | {name: found ^ np.uint64(1)}
+        solved, neighbour = near | {name: found}, near | {name: found ^ np.uint64(1)}
         met = _hold(spec, [f"bit(eq({factor} * {name}, {other}))", *spec.assumes], solved, found.shape[1:])
-        shown = met & (spec.value(_DOMAIN, solved) != spec.value(_DOMAIN, beside))
+        shown = met & (spec.value(_DOMAIN, solved) != spec.value(_DOMAIN, neighbour))
         shown[1::2] = met[1::2]
         for column in np.flatnonzero(shown.any(axis=(1, 2))):
             variant, step = rng.choice(np.argwhere(shown[column]))
@@ -178,7 +178,7 @@ def _meet(spec: ElementwiseSpec, drawn: Elements, rng: Generator) -> None:
 
 
 def _equations(spec: ElementwiseSpec) -> list[tuple[str, str, str]]:
-    """The equations between a product with an input and an expression, of 32 bits: factor, input, expression."""
+    """Return the equations between a product with an input and an expression, of 32 bits: factor, input, expression."""
     found = [n for n in ast.walk(ast.parse(spec.meaning)) if isinstance(n, ast.Call) and ast.unparse(n.func) == "eq"]
     out = []
     for one, other in (n.args for n in found):

@@ -1,6 +1,6 @@
-"""That a program does what another does and then moves its results, as the orders of its inputs say.
+"""Proves that a program computes what another does and then only moves results, as the orders of its inputs require.
 
-Results are lanes of which nothing is known; no solver is asked.
+The results are unknown lanes that must end in the right places; no solver is needed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.elementwise.program import ElementwiseProgram, check_shape
-from bitsynth.proof.increments import any_value
+from bitsynth.proof.accumulation import any_value
 
 
 def check(base: ElementwiseProgram, program: ElementwiseProgram) -> None:
-    """Refuted unless results of `program` are those of `base`, of the elements that its orders say."""
+    """Raise Refuted unless results of `program` are those of `base`, of the elements that its orders say."""
     check_shape(program)
     common = len(base.program)
     if program.program[:common] != base.program or program.constants[: len(base.constants)] != base.constants:
@@ -39,7 +39,7 @@ def check(base: ElementwiseProgram, program: ElementwiseProgram) -> None:
 
 
 def _channels(isa: Isa, base: ElementwiseProgram, program: ElementwiseProgram) -> list[int]:
-    """The channel of `base` whose result each channel of `program` has; Inexact if it is none."""
+    """Return the channel of `base` whose result each channel of `program` has; Inexact if it is none."""
     stored = isa[base.store].out
     kind = VecType("u", base.spec.out_bits, stored.total_bits // base.spec.out_bits)
     trace = Trace(isa, LinearDomain(1))
@@ -53,7 +53,7 @@ def _channels(isa: Isa, base: ElementwiseProgram, program: ElementwiseProgram) -
 
 
 def _known(register: Register) -> Iterator[int]:
-    """The result that each lane is."""
+    """Yield the result that each lane is."""
     for lane in register.lanes:
         form = as_form(lane)
         match list(form.atoms.items()):

@@ -1,4 +1,4 @@
-"""An elementwise program that is right for every input, as a type: to make one is to prove it."""
+"""The type of a proved elementwise program: to construct one is to prove it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ProvedProgram(Sealed, made="a program is proved by ProvedProgram.by_solver
 
     @staticmethod
     def by_solver(program: ElementwiseProgram, budget: Budget) -> ProvedProgram:
-        """The program, checked and proved by Z3; Refuted if it is wrong, Undecided if the budget is spent."""
+        """Return the program, checked and proved by Z3; Refuted if it is wrong, Undecided if the budget is spent."""
         from bitsynth.proof.elementwise.discharge import discharge
 
         checker.check(program, checker.VERIFIED)
@@ -35,14 +35,17 @@ class ProvedProgram(Sealed, made="a program is proved by ProvedProgram.by_solver
 
     @staticmethod
     def on_record(program: ElementwiseProgram, discharged: tuple[str, ...]) -> ProvedProgram:
-        """The program, checked, which a certificate says Z3 proved of these `statements`; SpecError if they differ."""
+        """Return the program, checked, which a certificate says Z3 proved of these `statements`.
+
+        SpecError if they differ.
+        """
         checker.check(program)
         if statements(program) != discharged:
             raise SpecError(f"{program.name}: the statements differ")
         return ProvedProgram._of(program=program)
 
     def moved(self, program: ElementwiseProgram) -> ProvedProgram:
-        """`program`, which does what this one does, then moves results; Refuted if that is not all, SpecError likewise.
+        """Return `program`, proved to do what this one does and then move results; Refuted or SpecError if it does not.
 
         Shown here, for every value that results may have: the orders of its inputs say where each result goes.
         """
@@ -57,7 +60,7 @@ class ProvedProgram(Sealed, made="a program is proved by ProvedProgram.by_solver
 
 
 def statements(program: ElementwiseProgram) -> tuple[str, ...]:
-    """The result of each channel of a unit, what is assumed, and the meaning of each instruction form used."""
+    """Return the result of each channel of a unit, what is assumed, and the meaning of each instruction form used."""
     spec, isa = program.spec, load(program.isa)
     names = ", ".join(f"{x.name}: {x.type}{f'[{x.count}]' if x.count else ''}" for x in spec.inputs)
     given = "".join(f" with {text}" for text in spec.assumes)

@@ -1,4 +1,9 @@
-"""The search for elements where something changes: one value of each moves, by sixteenths of what is left."""
+"""Searches for elements where a result changes, by 16-ary search along one of an element's values.
+
+Given two elements on which the result differs, one value moves from its number in the first to that in the second:
+17 evenly spaced numbers are tried, and the search goes on in an interval at whose ends the result differs, until both
+ends are neighbours. Programs that round or compare off by one are wrong just there.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +19,17 @@ from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
 U64 = NDArray[np.uint64]
 Elements = dict[str, U64]
-"""Payloads (values, columns, variants) by name of input: what elements share has one variant."""
+"""Payloads (values, columns, variants) by name of input; a shared input has one variant."""
 Watched = Callable[[Elements], U64]
-"""What is wanted of elements."""
+"""The result of elements whose changes are searched for."""
 
-_TRIES = 6
-_POINTS = np.uint64(16)
+_TRIED_VALUES = 6
+_INTERVALS = np.uint64(16)
 _FLOATS = ("fmul", "fadd", "fdiv", "flt", "fmin", "fmax", "nearest")
 
 
 def float_inputs(spec: ElementwiseSpec) -> set[str]:
-    """The inputs that are float32: those on which the meaning does such arithmetic."""
+    """Return the inputs that are float32: operands of float arithmetic in the meaning."""
     calls = [n for n in ast.walk(ast.parse(spec.meaning)) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
     return {a.id for n in calls if getattr(n.func, "id", "") in _FLOATS for a in n.args if isinstance(a, ast.Name)}
 
@@ -37,27 +42,27 @@ def sides(
     rng: Generator,
     watched: Watched,
 ) -> tuple[Elements, Elements]:
-    """Elements (values, any number) with one of the `movable` values on this side and on that of a change.
+    """Return elements (values, any number) just before and just behind a change of `watched`.
 
-    It lies between those of `one` and of `other`; what changes is `watched`.
+    One of the `movable` values of each moves between `one` and `other`.
     """
-    line = _line(spec, one, other, movable, rng, watched)
-    low, high = np.minimum(line.one, line.other), np.maximum(line.one, line.other)
-    steps = np.arange(_POINTS + np.uint64(1), dtype=np.uint64)
+    path = _choose_path(spec, one, other, movable, rng, watched)
+    low, high = np.minimum(path.one, path.other), np.maximum(path.one, path.other)
+    steps = np.arange(_INTERVALS + np.uint64(1), dtype=np.uint64)
     while (high - low).max() > 1:
         apart = (high - low)[:, None]
-        places = low[:, None] + apart // _POINTS * steps + apart % _POINTS * steps // _POINTS
-        found = np.broadcast_to(watched(line.at(places)), places.shape)
-        changes = (found[:, 1:] != found[:, :-1]) + rng.random((len(low), int(_POINTS))) / 2
+        places = low[:, None] + apart // _INTERVALS * steps + apart % _INTERVALS * steps // _INTERVALS
+        results = np.broadcast_to(watched(path.at(places)), places.shape)
+        changes = (results[:, 1:] != results[:, :-1]) + rng.random((len(low), int(_INTERVALS))) / 2
         chosen = changes.argmax(axis=1)[:, None]
         low, high = (np.take_along_axis(places, chosen + k, 1)[:, 0] for k in (0, 1))
-    at_low, at_high = ({n: v[..., 0] for n, v in line.at(side[:, None]).items()} for side in (low, high))
+    at_low, at_high = ({n: v[..., 0] for n, v in path.at(side[:, None]).items()} for side in (low, high))
     return at_low, at_high
 
 
 @dataclass(frozen=True, eq=False)
-class _Line:
-    """Elements (values, n), the value of each that moves, and two that it may have (n), as places in order."""
+class _Path:
+    """Elements (values, n), the value of each that moves, and its two ends (n), as unsigned numbers in order."""
 
     spec: ElementwiseSpec
     elements: Elements
@@ -66,33 +71,33 @@ class _Line:
     other: U64
 
     def at(self, places: U64) -> Elements:
-        """The elements with values at `places` (n, any number) in the place of theirs."""
-        found = {name: values[..., None] for name, values in self.elements.items()}
+        """Return the elements with the moving values at `places` (n, any number)."""
+        moved = {name: values[..., None] for name, values in self.elements.items()}
         for x in self.spec.inputs:
             if x.name in self.masks:
-                found[x.name] = np.where(self.masks[x.name], places ^ _flip(x), found[x.name])
-        return found
+                moved[x.name] = np.where(self.masks[x.name], places ^ _flip(x), moved[x.name])
+        return moved
 
 
 def _flip(one: ElementInput) -> np.uint64:
-    """What takes payloads to places in order, and back."""
+    """Return the mask whose exclusive or brings payloads to the order of their numbers, and back."""
     return np.uint64(1 << one.lane.bits - 1 if one.lane.sign == "s" else 0)
 
 
-def _line(
+def _choose_path(
     spec: ElementwiseSpec,
     one: Elements,
     other: Elements,
     movable: Mapping[str, NDArray[np.bool_]],
     rng: Generator,
     watched: Watched,
-) -> _Line:
-    """Of several values of each element, one by which what is `watched` changes from `one` to `other`, if any does."""
+) -> _Path:
+    """Choose, for each element, a value along which `watched` changes from `one` to `other`, if a tried one does."""
     inputs = [x for x in spec.inputs if x.name in movable]
     count, floats = len(movable[inputs[0].name]), float_inputs(spec)
-    weights = rng.random((len(inputs), count, _TRIES)) * np.array([movable[x.name] for x in inputs])[..., None]
+    weights = rng.random((len(inputs), count, _TRIED_VALUES)) * np.array([movable[x.name] for x in inputs])[..., None]
     moved, masks = weights.argmax(axis=0), {}
-    start, end = np.zeros((count, _TRIES), np.uint64), np.zeros((count, _TRIES), np.uint64)
+    start, end = np.zeros((count, _TRIED_VALUES), np.uint64), np.zeros((count, _TRIED_VALUES), np.uint64)
     for n, x in enumerate(inputs):
         value = np.where(moved == n, rng.integers(0, x.values, moved.shape), -1)
         masks[x.name] = value == np.arange(x.values)[:, None, None]
@@ -101,8 +106,8 @@ def _line(
             its = its & np.uint64(0x7FFF_FFFF) | mine & np.uint64(0x8000_0000)
         start += ((mine ^ _flip(x)) * masks[x.name]).sum(axis=0, dtype=np.uint64)
         end += ((its ^ _flip(x)) * masks[x.name]).sum(axis=0, dtype=np.uint64)
-    tried = _Line(spec, one, masks, start, end)
+    tried = _Path(spec, one, masks, start, end)
     ends = [np.broadcast_to(watched(tried.at(x)), moved.shape) for x in (start, end)]
     best = ((ends[0] != ends[1]) + rng.random(moved.shape) / 2).argmax(axis=1)[:, None]
     masks = {n: np.take_along_axis(m, best[None], 2) for n, m in masks.items()}
-    return _Line(spec, one, masks, *(np.take_along_axis(x, best, 1)[:, 0] for x in (start, end)))
+    return _Path(spec, one, masks, *(np.take_along_axis(x, best, 1)[:, 0] for x in (start, end)))

@@ -1,4 +1,4 @@
-"""Proof by Z3 that what is done to packed words is what their codes ask for, at every place."""
+"""Proves by Z3 that a function of packed words computes the function of their codes, at every position."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def discharge(spec: WordsSpec, budget: Budget) -> None:
 
 
 def _code(words: list[Any], place: int) -> Any:
-    """The code at a place of words, in a byte."""
+    """Return the code at a place of words, in a byte."""
     bits = [z3.Extract(place, place, x) for x in words]
     code = z3.Concat(*reversed(bits)) if len(bits) > 1 else bits[0]
     return z3.simplify(z3.ZeroExt(8 - len(bits), code))

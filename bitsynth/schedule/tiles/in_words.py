@@ -1,8 +1,12 @@
-"""K in words: the last row of a popcount kernel on general-purpose registers, beside the vectors of the others.
+"""Scalar passes: the last row of a popcount kernel on general-purpose registers, interleaved with the vector rows.
 
-An in-order processor starts instructions on these registers beside those on vectors, which leave them idle. Bits of a
-word are counted in fields of 1, 2 and 4 bits, two columns meet in a word, and their bytes are added up, as lanes of
-vectors are by the other rows' program.
+An in-order processor issues instructions on general-purpose registers together with vector instructions, which leave
+them idle. The scalar pass counts the bits of 64-bit words without a popcount instruction, in fields that grow:
+
+    x = a ^ w
+    x = (x & 0x55..) + (x >> 1 & 0x55..)     counts in fields of 2 bits
+    x = (x & 0x33..) + (x >> 2 & 0x33..)     of 4 bits; then of 8
+    acc = acc + x                            the bytes of two columns share a word, as lanes share a vector
 """
 
 from __future__ import annotations
@@ -23,21 +27,21 @@ _ADD_LEFT, _ADD_RIGHT, _MEET = "add_lsl_x.x64x1", "add_lsr_x.x64x1", "extr_x.x32
 _HALF, _JOIN = "fmov_x.u8x8", "ins_x.u8x16"
 _GATE = "eor.u8x16"
 _FIELDS = {1: 0x55, 2: 0x33, 4: 0x0F}
-"""Every other field of so many bits of a byte."""
+"""Masks of every other field of 1, 2 or 4 bits of a byte."""
 _WORD = VecType("x", 8, 8)
 """A word of bytes: four of each of two columns, and as many in a register of vectors."""
 
 
 def with_last_row(isa: Isa, kernel: Kernel) -> Kernel:
-    """The kernel whose last row has a program of its own, if it can have one that makes it quicker by prediction.
+    """Return the kernel with a scalar pass, if one is possible and the scoreboard predicts that it is quicker.
 
-    On a processor in whose order it can be: on any other all rows have one program.
+    Only in-order processors run it; on others all rows have the vector program.
     """
     if not isa.table.in_order or not _can(isa, kernel):
         return kernel
-    made = msgspec.structs.replace(kernel, beside=_last_row(isa, kernel))
-    told, before = (scoreboard(x, isa.table.in_order) for x in (made, kernel))
-    return made if any(told[cpu] < before[cpu] for cpu in told) else kernel
+    changed = msgspec.structs.replace(kernel, scalar_pass=_last_row(isa, kernel))
+    with_pass, without = (scoreboard(x, isa.table.in_order) for x in (changed, kernel))
+    return changed if any(with_pass[cpu] < without[cpu] for cpu in with_pass) else kernel
 
 
 def _can(isa: Isa, kernel: Kernel) -> bool:
@@ -58,8 +62,8 @@ def _last_row(isa: Isa, kernel: Kernel) -> Pass:
     row = step.apply(_LOW, ["a0"])
     accs = tuple(Acc(f"acc{g}", str(_WORD), _added(step, _zero(step, f"acc{g}"), row, f"w{g}_0")) for g in range(pairs))
     inner = Loop(loop.step.trip_count, tuple(map(str, step.steps)), accs)
-    made = Pass(loop.rows, loop.columns, (inner,), *_flush(isa, loop, pairs))
-    return peel_first_run(isa, made, 1) if loop.step.first else made
+    changed = Pass(loop.rows, loop.columns, (inner,), *_flush(isa, loop, pairs))
+    return peel_first_run(isa, changed, 1) if loop.step.first else changed
 
 
 def _added(step: Trace, acc: str, row: str, columns: str) -> str:
@@ -72,20 +76,20 @@ def _added(step: Trace, acc: str, row: str, columns: str) -> str:
 
 
 def _counted(step: Trace, bits: str) -> str:
-    """The number of set bits of every four, there."""
+    """Return the number of set bits of every four, there."""
     for size in (1, 2):
         bits = step.apply(_ADD_RIGHT, list(_parted(step, bits, size)), size)
     return bits
 
 
 def _parted(step: Trace, word: str, size: int) -> tuple[str, str]:
-    """Every other field of `size` bits, and those between them."""
+    """Return every other field of `size` bits, and those between them."""
     low = step.apply(_AND, [word], _FIELDS[size])
     return low, step.apply(_AND, [word], _FIELDS[size] << size)
 
 
 def _flush(isa: Isa, loop: Pass, pairs: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The flush of the other rows, whose accumulators are two words each, and what it makes of the tile."""
+    """Return the flush of the other rows, whose accumulators are two words each, and what it makes of the tile."""
     flush = _trace(isa, [f"c{r}" for r in range(len(loop.tile))])
     words = [_zero(flush, f"acc{pair}") for pair in range(pairs)]
     halves = zip(loop.step.accs, words[::2], words[1::2], strict=True)
@@ -96,12 +100,12 @@ def _flush(isa: Isa, loop: Pass, pairs: int) -> tuple[tuple[str, ...], tuple[str
 
 
 def _zero(trace: Trace, name: str) -> str:
-    """A word of zeros by this name."""
+    """Return a word of zeros by this name."""
     return trace.bind(name, Register(_WORD, (0,) * _WORD.lanes))
 
 
 def _trace(isa: Isa, inputs: list[str]) -> Trace:
-    """A trace with these registers, of zeros."""
+    """Return a trace with these registers, of zeros."""
     trace = Trace(isa, LinearDomain(1))
     for name in inputs:
         trace.bind(name, Register(isa.word, (0,) * isa.word.lanes))

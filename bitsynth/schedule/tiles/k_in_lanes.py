@@ -1,8 +1,15 @@
-"""K in lanes: kernels of the popcount method.
+"""Kernels with K in lanes: bits of successive positions of K lie in a register, and popcounts add them up.
 
-Candidates differ in the rows of the tile, wgt registers a plane, passes, and how terms share accumulators. Every one
-within the register file is built, and the first by `cost.price` wins. The reduction of each is minimal inside
-its sketch (`reduction.plan`).
+For the popcount method. Codes are stored as bit planes; for 1-bit activations a and bipolar weights w:
+
+    column register w0      64 bits of column 0, 64 bits of column 1       (64 positions of K each)
+    row input a0            64 bits of the row, repeated
+    acc0 += popcount(a0 ^ w0), byte by byte; a flush adds up the bytes of each column
+
+With more bits, blocks of planes are multiplied by gates and popcounts that the sketch finds (`sketches/popcount/`).
+Candidates differ in the rows of the tile, the column registers of a plane, the passes, and how terms share
+accumulators. All that fit the registers are built; the first by `cost.price` wins. The reduction of each is minimal in
+its sketch (`sketches/reduction/plan.py`).
 """
 
 from __future__ import annotations
@@ -33,16 +40,19 @@ from bitsynth.spec.matmul import MatmulSpec
 
 GROUPS = (2, 4)
 WIDE_GROUPS = (*GROUPS, 8)
-"""Registers of columns where the scoreboard chooses: the more, the less broadcasts of rows weigh."""
+"""Numbers of column registers where the scoreboard chooses: the more, the less broadcasts of rows weigh."""
 MORE_ROWS = (*ROWS, 5)
-"""Rows there: between registers that are left idle and sums that lie in memory."""
+"""Numbers of rows where the scoreboard chooses: between idle registers and spilled accumulators."""
 DEEP_ROWS = (*ROWS, 14)
-"""Rows where columns have more bytes than usual, and sums fewer registers: a multiple is in lines of 14, 28 and 56."""
+"""Numbers of rows where columns have more bytes than usual and accumulators fewer registers.
+
+Image rows of 14, 28 and 56 pixels are multiples of 14.
+"""
 MAX_FUSED = 6
 WORD_BYTES = 8
-"""Bytes of a column in a register, if no steps are asked for that want others."""
+"""Bytes of a column in a register, unless `k_step` asks for others."""
 SLOT_BYTES = (WORD_BYTES, 16)
-"""Those that a column may have. With more of a register rows' inputs are repeated less, and sums flushed less often."""
+"""Bytes that a column can have: the more, the less inputs of rows are repeated and the rarer are flushes."""
 
 Fused = tuple[tuple[PlacedBlock, ...], ...]
 Priced = tuple[tuple[float, ...], Kernel]
@@ -67,9 +77,9 @@ class PassLayout:
 def cheapest_kernel(
     isa: Isa, spec: MatmulSpec, cover: Sequence[PlacedBlock], model: str, channels: int = 0, k_step: int = 0
 ) -> Kernel:
-    """The cheapest kernel for `cover` under cost model `model`; NoKernel if none fits.
+    """Return the cheapest kernel for `cover` under cost model `model`; NoKernel if none fits.
 
-    With `channels` a tile has at most so many columns; with `k_step` a step takes so many positions of K.
+    With `channels` a tile has at most that many columns; with `k_step` a step takes that many positions of K.
     """
     best: Priced | None = None
     chosen = predicted.chooses(isa, model)
@@ -88,13 +98,13 @@ def cheapest_kernel(
 
 
 def _price(isa: Isa, kernel: Kernel, model: str, channels: int) -> tuple[float, ...]:
-    """The sort key: `cost.price`, behind the cycles of a tile by itself where the scoreboard has them."""
+    """Return the sort key: `cost.price`, behind the cycles of a tile by itself where the scoreboard has them."""
     price = cost.price(isa, kernel, model, in_layer=channels > 0)
     return (predicted.tile_cycles_per_128_mac(isa, kernel, model), *price) if predicted.chooses(isa, model) else price
 
 
 def layouts(isa: Isa, groups_tried: Sequence[int] = GROUPS) -> Iterator[PassLayout]:
-    """The layouts of every counting instruction, with and without coefficients in its table."""
+    """Yield the layouts of every counting instruction, with and without coefficients in its table."""
     for count in counts.find(isa):
         for groups in groups_tried:
             for weighted in (False, True) if count.table is not None else (False,):
@@ -102,7 +112,7 @@ def layouts(isa: Isa, groups_tried: Sequence[int] = GROUPS) -> Iterator[PassLayo
 
 
 def _of_steps(isa: Isa, known: Iterable[PassLayout], k_step: int) -> list[PassLayout]:
-    """The layouts with steps of so many positions of K; NoKernel if no register has such columns."""
+    """Return the layouts whose steps take `k_step` positions of K; NoKernel if there are none."""
     if k_step == 0:
         return list(known)
     sizes = [size for size in SLOT_BYTES if size <= isa.word.lanes]
@@ -160,7 +170,7 @@ class _Builder:
         self._single: dict[tuple[PlacedBlock, ...], Kernel | None] = {}
 
     def kernel(self, rows: int, passes: Sequence[Sequence[PlacedBlock]]) -> Kernel:
-        """A kernel of these passes, flushed as often as their plans say."""
+        """Return a kernel of these passes, flushed as often as their plans say."""
         constants: ConstantPool = {}
         built = tuple(self._pass(blocks, constants) for blocks in passes)
         blocks = [b for p in passes for b in p]
@@ -244,7 +254,7 @@ def single_pass_kernel(isa: Isa, spec: MatmulSpec, built: tuple[Pass, ReductionP
 
 
 def _table(blocks: Sequence[PlacedBlock], bits: int, side: str) -> tuple[int, ...]:
-    """The corrections of all blocks, summed, as a table over codes."""
+    """Return the corrections of all blocks, summed, as a table over codes."""
     out = [0] * (1 << bits)
     for block in blocks:
         table, low = (block.form.g, block.wgt_low) if side == "wgt" else (block.form.h, block.act_low)

@@ -20,7 +20,7 @@ _SUM_BITS = 32
 
 
 def flushes(isa: Isa, step: DepthwiseStep) -> tuple[DepthwiseFlush, ...]:
-    """A flush of the step's accumulators for each order that the instruction set can bring them into.
+    """Return a flush of the step's accumulators for each order that the instruction set can bring them into.
 
     NoKernel if it cannot bring them into the unit's own.
     """
@@ -33,7 +33,7 @@ def flushes(isa: Isa, step: DepthwiseStep) -> tuple[DepthwiseFlush, ...]:
 
 
 def _flush(isa: Isa, step: DepthwiseStep, order: ChannelOrder) -> DepthwiseFlush:
-    """The flush to sums in `order`; NoKernel if there is none."""
+    """Return the flush to sums in `order`; NoKernel if there is none."""
     write, lanes = FlushWriter(), isa.tile.lanes
     places = {order[k : k + lanes]: k // lanes for k in range(0, len(order), lanes)}
     held = [

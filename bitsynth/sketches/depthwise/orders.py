@@ -21,7 +21,7 @@ ChannelOrder = tuple[int, ...]
 
 @lru_cache
 def orders(isa: Isa) -> tuple[ChannelOrder, ...]:
-    """Every order, the unit's own first."""
+    """Return every order, the unit's own first."""
     own = tuple(range(isa.word.lanes))
     narrowed = [order for order in _narrowed(isa) if order != own]
     swapped = [tuple(order[k - k % 4 + (0, 2, 1, 3)[k % 4]] for k in range(len(order))) for order in narrowed]
@@ -29,7 +29,7 @@ def orders(isa: Isa) -> tuple[ChannelOrder, ...]:
 
 
 def _narrowed(isa: Isa) -> Iterator[ChannelOrder]:
-    """The channel of each int32 lane if narrower ones, of 16 bits, of 8, have the unit's own order."""
+    """Yield the channel of each int32 lane if narrower ones, of 16 bits, of 8, have the unit's own order."""
     kind = replace(isa.tile, sign="s")
     registers = list(np.arange(isa.word.lanes).reshape(-1, kind.lanes, 1).astype(np.uint64))
     while len(registers) > 1 and len(registers) % 2 == 0:

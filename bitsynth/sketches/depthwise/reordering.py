@@ -18,14 +18,14 @@ from bitsynth.sketches.depthwise.writer import FlushWriter, SumRegister
 
 
 def parts_of(x: SumRegister, lanes: int) -> list[ChannelOrder]:
-    """The channels of the registers of int32 that are made of it."""
+    """Return the channels of the registers of int32 that are made of it."""
     return [x.channels[k : k + lanes] for k in range(0, len(x.channels), lanes)]
 
 
 def ordered_at_last(
     isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter
 ) -> list[SumRegister]:
-    """The same with channels in `order`, or so but for those of a four, which wider lanes take any way."""
+    """Return the same with channels in `order`, or so but for those of a four, which wider lanes take any way."""
     fours = tuple(ch for k in range(0, len(order), 4) for ch in sorted(order[k : k + 4]))
     for wanted in dict.fromkeys((order, fours)):
         if mixed := _mixed(isa, held, wanted, write):
@@ -36,7 +36,7 @@ def ordered_at_last(
 
 
 def ordered(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
-    """The same sums with channels in `order`, each register of one or two; NoKernel if that is not to be had.
+    """Return the same sums with channels in `order`, each register of one or two; NoKernel if that is not to be had.
 
     Where registers are of more, pairs of them come into order first.
     """
@@ -54,7 +54,7 @@ def _channels(held: Sequence[SumRegister]) -> ChannelOrder:
 
 
 def _wanted(held: Sequence[SumRegister], order: Sequence[int]) -> Iterator[tuple[ChannelOrder, list[SumRegister]]]:
-    """The channels of each register in `order`, and the registers that hold them."""
+    """Yield the channels of each register in `order`, and the registers that hold them."""
     lanes = held[0].kind.lanes
     for k in range(0, len(order), lanes):
         wanted = tuple(order[k : k + lanes])
@@ -62,13 +62,13 @@ def _wanted(held: Sequence[SumRegister], order: Sequence[int]) -> Iterator[tuple
 
 
 def _moved_all(isa: Isa, held: Sequence[SumRegister], order: Sequence[int], write: FlushWriter) -> list[SumRegister]:
-    """The same sums with channels in `order`, an instruction each."""
+    """Return the same sums with channels in `order`, an instruction each."""
     kind = held[0].kind
     return [SumRegister(_moved(isa, sources, wanted, write), kind, wanted) for wanted, sources in _wanted(held, order)]
 
 
 def _mixed(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
-    """The same of instructions without index, which take lanes of two registers; none if they do not do."""
+    """Return the same of instructions without index, which take lanes of two registers; none if they do not do."""
     lanes, found = isa.tile.lanes, list[tuple[SumRegister, tuple[str, str]]]()
     wanted = {order[k : k + lanes] for k in range(0, len(order), lanes)}
     for x, y in zip(held[::2], held[1::2], strict=len(held) > 1):
@@ -81,7 +81,7 @@ def _mixed(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: Fl
 
 
 def _mixes(isa: Isa, x: SumRegister, y: SumRegister) -> Iterator[tuple[str, ChannelOrder]]:
-    """Instructions that take lanes of two registers, and the channels of those."""
+    """Yield instructions that take lanes of two registers, and the channels of those."""
     for instr in isa.full_forms:
         if [o.type for o in instr.operands] == [instr.out] * 2 and not instr.imm and instr.out.bits >= x.kind.bits:
             each = instr.out.bits // x.kind.bits
@@ -95,7 +95,7 @@ def _mixes(isa: Isa, x: SumRegister, y: SumRegister) -> Iterator[tuple[str, Chan
 
 
 def _moved(isa: Isa, sources: Sequence[SumRegister], wanted: ChannelOrder, write: FlushWriter) -> str:
-    """A register of the channels `wanted`, by one instruction; NoKernel if there is none."""
+    """Return a register of the channels `wanted`, by one instruction; NoKernel if there is none."""
     both = _channels(sources)
     index = [both.index(ch) for ch in wanted]
     for instr in isa.full_forms:
@@ -110,7 +110,7 @@ def _moved(isa: Isa, sources: Sequence[SumRegister], wanted: ChannelOrder, write
 
 
 def _in_lanes(index: Sequence[int], have: int, bits: int) -> tuple[int, ...]:
-    """The index of lanes of `have` bits as one of lanes of `bits`, no fewer; () if it is none."""
+    """Return the index of lanes of `have` bits as one of lanes of `bits`, no fewer; () if it is none."""
     each = bits // have
     runs = [list(index[k : k + each]) for k in range(0, len(index), each)] if each else []
     whole = all(run[0] % each == 0 and run == _run(run[0], each) for run in runs)
@@ -122,7 +122,7 @@ def _run(first: int, count: int) -> list[int]:
 
 
 def _index_place(instr: Instr, wanted: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The operands that are registers, and last that of the index, if it takes the lanes `wanted` of them."""
+    """Return the operands that are registers, and last that of the index, if it takes the lanes `wanted` of them."""
     count = len(instr.operands) - 1
     given = [[LinearForm(0, f.atoms, 0, 1) for f in unknowns(instr.out, str(k))] for k in range(count)]
     every = [x for register in given for x in register]

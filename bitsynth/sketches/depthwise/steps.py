@@ -31,7 +31,10 @@ class DepthwiseStep:
 
 
 def steps(isa: Isa, method: str) -> Iterator[DepthwiseStep]:
-    """Every step by `method`, in the order of the instruction tables; NoKernel if no instruction multiplies so."""
+    """Yield every step by `method`, in the order of the instruction tables.
+
+    NoKernel if no instruction multiplies so.
+    """
     for term in find(isa, method):
         for layout in _layouts(isa, term.slot_bytes) if term.slots == 1 else ():
             yield _step(term, layout)
@@ -83,7 +86,7 @@ Interleaver = tuple[tuple[str, Places], ...]
 def _joined(
     isa: Isa, by: Interleaver, size: int, one: tuple[str, Places], other: tuple[str, Places], first: int
 ) -> tuple[tuple[Step, ...], tuple[tuple[str, Places], ...]]:
-    """The steps, numbered from `first` on, that put `size` bytes of both side by side, and the registers they make."""
+    """Return steps, numbered from `first` on, that interleave `size` bytes of both, and their result registers."""
     both = (*one[1], *other[1])
     made = tuple(Step(f"t{first + k}", op, (one[0], other[0])) for k, (op, _) in enumerate(by))
     places = (tuple(p for lane in lanes for p in both[lane * size : (lane + 1) * size]) for _, lanes in by)
@@ -145,7 +148,7 @@ def _signed(kind: VecType) -> VecType:
 
 
 def in_registers(step: DepthwiseStep, pixels: int) -> int:
-    """Registers that so many pixels at once take: accumulators, weights, and what one pixel has at a time."""
+    """Return the registers that `pixels` pixels at once take: accumulators, weights, and the values of one pixel."""
     return pixels * len(step.accs) + len(step.weights) + _alive(step.program, step.taps)
 
 
@@ -162,7 +165,7 @@ def _alive(program: Sequence[Step], taps: int) -> int:
 
 
 def require_steps(isa: Isa, method: str) -> list[DepthwiseStep]:
-    """The steps of the sketch by `method`; NoKernel if the instruction set has none."""
+    """Return the steps of the sketch by `method`; NoKernel if the instruction set has none."""
     if not (found := list(steps(isa, method))):
         raise NoKernel(f"{isa.name} has no instruction that multiplies channels in lanes")
     return found

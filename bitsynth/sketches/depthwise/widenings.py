@@ -14,7 +14,7 @@ from bitsynth.isa.types import VecType
 
 
 def unknowns(kind: VecType, what: str = "x") -> list[LinearForm]:
-    """A register of `kind`, each of its lanes an unknown of its own."""
+    """Return a register of `kind`, each of its lanes an unknown of its own."""
     return [variable((what, i), -1, 0) for i in range(kind.lanes)]
 
 
@@ -29,7 +29,10 @@ def gives(instr: Instr, args: Sequence[Sequence[object]], imm: int, want: Sequen
 
 @lru_cache
 def widening_adds(isa: Isa, kind: VecType) -> tuple[str, str] | None:
-    """The instructions that add the low and the high lanes of a `kind` to lanes twice as wide; None without such."""
+    """Return the instructions that add the low and the high lanes of a `kind` to lanes twice as wide.
+
+    None without such.
+    """
     wide = VecType("s", 2 * kind.bits, kind.lanes // 2)
     sums, x = unknowns(wide, "c"), unknowns(kind)
     halves = x[: wide.lanes], x[wide.lanes :]
@@ -44,7 +47,7 @@ def widening_adds(isa: Isa, kind: VecType) -> tuple[str, str] | None:
 
 @lru_cache
 def widenings(isa: Isa, kind: VecType) -> tuple[tuple[tuple[str, int], ...], ...]:
-    """The instructions, each with its immediate, that widen the low and the high lanes of a register of `kind`."""
+    """Return the instructions, with immediates, that widen the low and the high lanes of a register of `kind`."""
     half = kind.lanes // 2
     x = unknowns(kind)
     out = [_widening(isa, kind, x, x[h * half : (h + 1) * half]) for h in range(2)]
@@ -70,7 +73,7 @@ def _widening(
 
 @lru_cache
 def _halvings(isa: Isa, kind: VecType, part: VecType) -> tuple[tuple[str, int], ...]:
-    """Instructions with immediates that take the low and the high half of a register of `kind`."""
+    """Return instructions with immediates that take the low and the high half of a register of `kind`."""
     x = unknowns(kind)
     return tuple(
         (i.name, h)

@@ -28,19 +28,19 @@ class FlushWriter:
     constants: list[Constant] = field(default_factory=list)
 
     def __call__(self, op: str, args: tuple[str, ...], imm: int = 0) -> str:
-        """The register that a step makes; equal steps share one."""
+        """Return the register that a step makes; equal steps share one."""
         step = next((s for s in self.program if (s.op, s.args, s.imm) == (op, args, imm)), None)
         if step is None:
             self.program.append(step := Step(f"t{len(self.program)}", op, args, imm))
         return step.dst
 
     def flush(self, order: ChannelOrder, tile: Mapping[int, str]) -> DepthwiseFlush:
-        """The flush to `order` whose sums are `tile`."""
+        """Return the flush to `order` whose sums are `tile`."""
         named = tuple(tile[r] for r in range(len(tile)))
         return DepthwiseFlush(order, tuple(self.constants), tuple(map(str, self.program)), named)
 
     def constant(self, kind: VecType, lanes: tuple[int, ...]) -> str:
-        """The constant register that holds `lanes`; equal constants share one."""
+        """Return the constant register that holds `lanes`; equal constants share one."""
         made = next((c for c in self.constants if (c.type, c.lanes) == (str(kind), lanes)), None)
         if made is None:
             self.constants.append(made := Constant(f"k{len(self.constants)}", str(kind), lanes))

@@ -1,1 +1,1 @@
-"""Sketches of elementwise programs: alternatives built of roles, which instruction forms fill by what they do."""
+"""Sketches of elementwise programs: alternatives of roles, each filled by a form that behaves as the role says."""

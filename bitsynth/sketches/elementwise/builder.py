@@ -1,4 +1,14 @@
-"""The making of an elementwise program: values of a whole unit, and roles applied to them register by register."""
+"""Builds elementwise programs: values of a whole unit, and roles applied to them register by register.
+
+A role is a text in the lane language, such as "a[i] + b[i]"; `roles.py` finds the cheapest form that does it. Given a
+unit of 8 int32 accumulators s in registers of 4 lanes, and a constant:
+
+    builder.map(ADD, builder.input("s"), builder.constant(kind, 1))
+    appends  v0 = add s0_0 k0; v1 = add s0_1 k0   and returns  UnitValue(s32x4, (v0, v1))
+
+`ordered` then finds, by running the program, which channel each position of an input belongs to: forms that narrow or
+interleave may leave lanes in any order.
+"""
 
 from __future__ import annotations
 
@@ -24,55 +34,55 @@ from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec
 _BYTE = 8
 _TRIES = 64
 _RANGES = (4, 8, 16, 1 << 6, 1 << 14, 1 << 31)
-"""How far from 0 the values lie that show on what a result depends."""
+"""Magnitudes of the random inputs that show which position a result depends on."""
 
 
 @dataclass(frozen=True)
 class UnitValue:
-    """Registers of one type that hold a value of every element of the unit."""
+    """One value for every element of the unit, in registers of one type."""
 
     type: VecType
     registers: tuple[str, ...]
 
     def as_type(self, kind: VecType) -> UnitValue:
-        """The same registers, seen as others of their size."""
+        """Return the same registers, viewed as another type of their size."""
         return replace(self, type=kind)
 
 
 @dataclass
 class Builder:
-    """The steps so far of a program of `spec` for `unit` elements; NoKernel where the set lacks a form."""
+    """Collects a program of `spec` for `unit` elements; NoKernel where the instruction set lacks a form."""
 
     isa: Isa
     spec: ElementwiseSpec
     unit: int
     steps: list[Step] = field(default_factory=list)
     constants: ConstantPool = field(default_factory=dict)
-    known: dict[tuple[str, tuple[str, ...], int], str] = field(default_factory=dict)
+    memo: dict[tuple[str, tuple[str, ...], int], str] = field(default_factory=dict)
 
     def input(self, name: str, number: int = 0) -> UnitValue:
-        """UnitValue `number` of an input."""
+        """Return value `number` of an input."""
         one = next(x for x in self.spec.inputs if x.name == name)
         kind, count = shape(self.isa, one, self.unit)
         return UnitValue(kind, tuple(f"{name}{number}_{n}" for n in range(count)))
 
     def constant(self, kind: VecType, *lanes: int) -> UnitValue:
-        """A constant register: one value in all lanes, or one a lane."""
+        """Return a constant register: one number for all lanes, or one for each."""
         full = tuple(x % (1 << kind.bits) for x in (lanes if len(lanes) > 1 else lanes * kind.lanes))
-        made = self.constants.setdefault((kind, full), Constant(f"k{len(self.constants)}", str(kind), full))
-        return UnitValue(kind, (made.name,))
+        constant = self.constants.setdefault((kind, full), Constant(f"k{len(self.constants)}", str(kind), full))
+        return UnitValue(kind, (constant.name,))
 
     def apply(self, filled: Filled, args: Sequence[str]) -> str:
-        """One step; the same one again is the value it had."""
+        """Append an instruction, unless the same one is there already, and return the name of its result."""
         given = tuple(args[k] for k in filled.places)
         key = (filled.op, given, filled.imm)
-        if key not in self.known:
-            self.known[key] = f"v{len(self.steps)}"
-            self.steps.append(Step(self.known[key], filled.op, given, filled.imm))
-        return self.known[key]
+        if key not in self.memo:
+            self.memo[key] = f"v{len(self.steps)}"
+            self.steps.append(Step(self.memo[key], filled.op, given, filled.imm))
+        return self.memo[key]
 
     def map(self, meaning: str, *values: UnitValue, out: VecType | None = None) -> UnitValue:
-        """The role `meaning` on each register; values of one register go with all."""
+        """Apply the role `meaning` register by register; a value of one register is used with all of the others."""
         kind = out or values[0].type
         filled = role(self.isa, meaning, kind, *(v.type for v in values))
         count = max(len(v.registers) for v in values)
@@ -80,38 +90,38 @@ class Builder:
         return UnitValue(kind, tuple(self.apply(filled, args) for args in zip(*given, strict=True)))
 
     def pairs(self, filled: Filled, value: UnitValue, out: VecType) -> UnitValue:
-        """One register of every two neighbours."""
+        """Make one register of each two neighbours."""
         if len(value.registers) % 2:
             raise NoKernel(f"{len(value.registers)} registers make no pairs")
         pairs = zip(value.registers[::2], value.registers[1::2], strict=True)
         return UnitValue(out, tuple(self.apply(filled, pair) for pair in pairs))
 
     def bitwise(self, meaning: str, *values: UnitValue) -> UnitValue:
-        """A role of bits alone, which goes for lanes of any width."""
+        """Apply a role of single bits, which holds for lanes of any width."""
         kind = VecType("u", _BYTE, values[0].type.total_bits // _BYTE)
         return self.map(meaning, *(v.as_type(kind) for v in values)).as_type(values[0].type)
 
     def narrow(self, value: UnitValue, *, fits: bool = False, signed: bool = True) -> UnitValue:
-        """Signed lanes half as wide, saturated unless all are known to fit, in an order of the instruction set's.
+        """Narrow signed lanes to half their width; their order is then the instruction set's.
 
-        They are saturated to lanes without signs if not `signed`.
+        They saturate, unless all are known to fit (`fits`); to unsigned lanes if not `signed`.
         """
         kind = value.type
         filled = roles.narrowing(self.isa, replace(kind, sign="s"), fits=fits, signed=signed)
         return self.pairs(filled, value, VecType(kind.sign, kind.bits // 2, kind.lanes * 2))
 
-    def turn(self, counts: UnitValue) -> ElementLoop:
-        """A loop of the steps so far, which make `counts` of the bytes x; what comes next are steps after it."""
+    def finish_loop(self, counts: UnitValue) -> ElementLoop:
+        """Make a loop of the instructions so far, which compute `counts` from the bytes x, and begin the next part."""
         start = self.constant(counts.type, 0).registers[0]
         steps = _used(self.steps, counts.registers)
-        self.steps, self.known = [], {}
+        self.steps, self.memo = [], {}
         return ElementLoop((), start, tuple(map(str, steps)), counts.registers)
 
     def finish(self, results: UnitValue, loop: ElementLoop | None = None) -> ElementwiseProgram:
-        """The program, as yet without orders; steps that nothing reads are left out."""
+        """Return the program, as yet without orders and without instructions whose results are unused."""
         steps = _used(self.steps, results.registers)
-        turns = [Step.parse(line) for line in loop.program] if loop else []
-        read = {a for s in (*steps, *turns) for a in s.args} | set(results.registers)
+        in_loop = [Step.parse(step) for step in loop.program] if loop else []
+        read = {a for s in (*steps, *in_loop) for a in s.args} | set(results.registers)
         return ElementwiseProgram(
             isa=self.isa.name,
             spec=self.spec,
@@ -134,6 +144,7 @@ class Builder:
 
 
 def _used(steps: Sequence[Step], results: Sequence[str]) -> list[Step]:
+    """Return the instructions that the results depend on."""
     wanted, out = set(results), []
     for step in reversed(steps):
         if step.dst in wanted:
@@ -143,39 +154,43 @@ def _used(steps: Sequence[Step], results: Sequence[str]) -> list[Step]:
 
 
 def read_off(program: ElementwiseProgram, codes: UnitValue) -> ElementwiseProgram:
-    """The program with the orders that lanes of `codes` say: those of the inputs that each was made from.
+    """Return the program with the orders of its inputs, by which positions each lane of `codes` depends on.
 
-    Codes are the results, or the bytes whose bits results gather to words.
+    `codes` are the results, or the bytes whose bits the results gather to words. NoKernel if a lane depends on more
+    than one position of an input.
     """
     read = _reads(program, codes)
     orders: list[list[int]] = [[-1] * program.unit for _ in program.spec.inputs]
-    for p, lanes in enumerate(_told_apart(read)):
+    for p, lanes in enumerate(_distinguish(read)):
         channel = p if program.spec.out != "words" else p // WORD_BITS * WORD_BITS + p % 8 * 8 + p % WORD_BITS // 8
         for number, position in lanes:
             orders[number][position] = channel
     shared = [x.is_shared for x in program.spec.inputs]
     if any(sorted(o) != list(range(program.unit)) for o, s in zip(orders, shared, strict=True) if not s):
         raise NoKernel(f"{program.name}: lanes of codes are not made of one position each")
-    found = tuple(() if s else tuple(o) for o, s in zip(orders, shared, strict=True))
-    return msgspec.structs.replace(program, orders=found)
+    kept = tuple(() if s else tuple(o) for o, s in zip(orders, shared, strict=True))
+    return msgspec.structs.replace(program, orders=kept)
 
 
-def _told_apart(read: list[frozenset[tuple[int, int]]]) -> list[frozenset[tuple[int, int]]]:
-    """The same without what other lanes are known to be made of, as they read one position of an input."""
-    known: set[tuple[int, int]] = set()
+def _distinguish(read: list[frozenset[tuple[int, int]]]) -> list[frozenset[tuple[int, int]]]:
+    """Return the positions that each lane reads, without those that another lane is known to belong to.
+
+    A lane that reads one position of an input belongs to it. Saturating forms may read neighbours too.
+    """
+    owned: set[tuple[int, int]] = set()
     for lanes in read:
         by_input = [[x for x in lanes if x[0] == number] for number in {n for n, _ in lanes}]
-        known |= {some[0] for some in by_input if len(some) == 1}
+        owned |= {some[0] for some in by_input if len(some) == 1}
     out = []
     for lanes in read:
         inputs = {n for n, _ in lanes}
         alone = {n for n in inputs if sum(x[0] == n for x in lanes) == 1}
-        out.append(frozenset(x for x in lanes if x[0] in alone or x not in known))
+        out.append(frozenset(x for x in lanes if x[0] in alone or x not in owned))
     return out
 
 
 def _reads(program: ElementwiseProgram, codes: UnitValue) -> list[frozenset[tuple[int, int]]]:
-    """The input and the position of all that each lane of codes was made from, but for what lanes share."""
+    """Return, for each lane of codes, the inputs and positions that it depends on, shared inputs left out."""
     trace, domain = Trace(load(program.isa), ReadsDomain()), ReadsDomain()
     trace.bind_constants(program.constants)
     for number, one in enumerate(program.spec.inputs):
@@ -191,9 +206,9 @@ def _reads(program: ElementwiseProgram, codes: UnitValue) -> list[frozenset[tupl
 
 
 def ordered(program: ElementwiseProgram) -> ElementwiseProgram:
-    """The program with the orders it has, found by running it: which position of each input a result depends on.
+    """Return the program with the orders of its inputs, found by running it; itself, if it has them.
 
-    One whose orders were read off has them. NoKernel if results do not depend on one position each.
+    NoKernel if a result does not depend on one position of each input.
     """
     if program.loop:
         return _ordered_loop(program, program.loop)
@@ -205,12 +220,12 @@ def ordered(program: ElementwiseProgram) -> ElementwiseProgram:
 
 
 def _ordered_loop(program: ElementwiseProgram, loop: ElementLoop) -> ElementwiseProgram:
-    """The order of the bytes that count is that of what follows; those of inputs lead through it."""
-    turned = msgspec.structs.replace(program, loop=msgspec.structs.replace(loop, order=tuple(range(program.unit))))
-    if turned.turn is None or turned.last is None:
+    """Return a program with a loop with its orders: first that of the counting bytes, then those of inputs by it."""
+    in_place = msgspec.structs.replace(program, loop=msgspec.structs.replace(loop, order=tuple(range(program.unit))))
+    if in_place.iteration is None or in_place.last is None:
         raise NoKernel(f"{program.name} has no loop")
-    after = ordered(_without_orders(turned.last)).order
-    *orders, _, over = ordered(_without_orders(turned.turn)).orders
+    after = ordered(_without_orders(in_place.last)).order
+    *orders, _, over = ordered(_without_orders(in_place.iteration)).orders
     orders = [tuple(after[p] for p in order) for order in (*orders, over)]
     return msgspec.structs.replace(program, orders=tuple(orders), loop=msgspec.structs.replace(loop, order=after))
 
@@ -220,7 +235,7 @@ def _without_orders(program: ElementwiseProgram) -> ElementwiseProgram:
 
 
 def _order(program: ElementwiseProgram, number: int) -> tuple[int, ...]:
-    """The order of an input; NoKernel if results do not depend on one position each."""
+    """Return the order of an input: change one position after the other, and see which result changes."""
     one, unit = program.spec.inputs[number], program.unit
     rng = np.random.default_rng(number)
     positions = np.full(unit, -1)
@@ -240,9 +255,9 @@ def _order(program: ElementwiseProgram, number: int) -> tuple[int, ...]:
 
 
 def _sorted(rng: np.random.Generator, one: ElementInput, unit: int, half: int) -> NDArray[np.uint64]:
-    """Values (values, positions) from -half, or 0 if they have no signs, to half that ascend."""
+    """Draw ascending values (values, positions) from -half, or 0 if unsigned, to half."""
     most = 1 << (one.lane.bits - 1)
     most = most if one.per == "table" else min(half, most)
     low, high = 0 if one.lane.sign == "u" else -most, most
-    found = np.sort(rng.integers(low, high, (one.values, 1 if one.is_shared else unit)), axis=0)
-    return found.astype(np.int64).view(np.uint64) & np.uint64((1 << one.lane.bits) - 1)
+    values = np.sort(rng.integers(low, high, (one.values, 1 if one.is_shared else unit)), axis=0)
+    return values.astype(np.int64).view(np.uint64) & np.uint64((1 << one.lane.bits) - 1)

@@ -1,4 +1,4 @@
-"""Programs that compute a meaning as it is written: an instruction for each operator, or for more of the text at once.
+"""Translates a meaning operator by operator: one instruction for each, or for a larger part of the expression.
 
 Inputs and results have lanes of one width, so nothing is narrowed and the order is that of channels.
 """
@@ -21,7 +21,7 @@ _CONDITIONS = ("ult", "slt", "eq", "bit", "ite")
 
 
 def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
-    """The one program, of a register's lanes at a time; none if a form is missing."""
+    """Yield the one program, of a register's lanes at a time; none if a form is missing."""
     if spec.out == "words" or any(x.lane.bits != spec.out_bits or x.count for x in spec.inputs):
         return
     builder = Builder(isa, spec, isa.table.vector_bits // spec.out_bits)
@@ -32,7 +32,7 @@ def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram
 
 
 def _lowered(builder: Builder, node: ast.expr) -> UnitValue:
-    """The value of an expression: by one form on the inputs it names, or on the values of its parts."""
+    """Return the value of an expression: by one form on the inputs it names, or on the values of its parts."""
     if isinstance(node, ast.Name):
         return builder.input(node.id)
     if isinstance(node, ast.Constant):
@@ -46,7 +46,7 @@ def _lowered(builder: Builder, node: ast.expr) -> UnitValue:
 
 
 def _applied(builder: Builder, node: ast.expr, parts: Sequence[ast.expr]) -> UnitValue:
-    """The form that does what `node` says to the values of its `parts`."""
+    """Return the form that does what `node` says to the values of its `parts`."""
     texts = list(dict.fromkeys(map(ast.unparse, parts)))
     if not 1 <= len(texts) <= len(_LETTERS):
         raise NoKernel(f"{len(texts)} operands")

@@ -1,4 +1,4 @@
-"""Programs whose elements lie in the order of channels, of those where they lie in another."""
+"""Adds moves to programs so that elements lie in the order of channels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLOCK = 32
 
 
 def in_order(program: ElementwiseProgram) -> ElementwiseProgram:
-    """The program of the same results whose elements lie in the order of channels: it moves results last.
+    """Return the program of the same results whose elements lie in the order of channels: it moves results last.
 
     NoKernel unless lanes of 32 bits of each result stay together, and a form of instruction moves them.
     """
@@ -65,5 +65,5 @@ def _moves(program: ElementwiseProgram, count: int) -> list[tuple[int, ...]]:
 
 
 def _fresh(kind: str, taken: Sequence[str]) -> str:
-    """The first name of a kind behind those that are taken."""
+    """Return the first name of a kind behind those that are taken."""
     return f"{kind}{max((int(name[1:]) for name in taken), default=-1) + 1}"

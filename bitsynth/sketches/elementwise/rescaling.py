@@ -1,30 +1,38 @@
-"""Sketches of codes and floats: products of whole registers, narrowed with saturation, then clamped as bytes.
+"""Sketches of requantization: an accumulator is scaled, by floats or by integers, rounded, and clamped to codes.
 
-Saturation does most of the clamping: what is beyond 16 bits is beyond every code. Numbers that are rounded are first
-brought to where the instruction gives them; sets without one that rounds to even add a number so great that the sum
-is rounded to units.
+`ScalingPlan` writes the parts of such a program, each by the first role that the instruction set has a form for. For
+`rescale` to bytes, in AVX2's words:
+
+    v = float_of(s)              cvtdq2ps
+    v = v * m + b                mulps, addps
+    x = nearest(v)               minps (below 2**31), cvtps2dq
+    x = narrowed, + z            packssdw (saturates to 16 bits), paddsw
+    code = narrowed, clamped     packuswb, pmaxub, pminub
+
+Saturation does most of the clamping: a number beyond 16 bits is beyond every code. Where no instruction rounds to even,
+a number so great is added that the sum is rounded to units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bitsynth.errors import NoKernel
+from bitsynth.errors import NoKernel, SpecError
 from bitsynth.isa.floats import ONE
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue, read_off
-from bitsynth.spec.elementwise import WORD_BITS, ElementwiseSpec
+from bitsynth.spec.elementwise import WORD_BITS, ElementwiseSpec, SpecKind
 from bitsynth.spec.rescaling import FIXED_SHIFT
 
 ADD_SATURATED = "sclamp(sext(a[i], 32) + sext(b[i], 32), bits)"
 MULTIPLY, MULTIPLY_ADD = "a[i] * b[i]", "a[i] + b[i] * c[i]"
 SHIFTED_RIGHT = "asr(a[i], b[i])"
 SHIFTED_LEFT = "ite(slt(trunc(b[i], 8), 0), asr(a[i], ~trunc(b[i], 8) + 1), lsl(a[i], trunc(b[i], 8)))"
-"""Arm's: to the right by a negative number."""
+"""As on Arm: a negative number shifts to the right."""
 SHIFTED_LOGICALLY = "lsr(a[i], b[i])"
 EVEN_PRODUCTS = "sext(a[2*i], 64) * sext(b[2*i], 64)"
 LOW_PRODUCTS, HIGH_PRODUCTS = (f"sext(a[i{k}], 64) * sext(b[i{k}], 64)" for k in ("", " + lanes // 2"))
@@ -38,17 +46,20 @@ GREATER = ("ite(flt(b[i], a[i]), a[i], b[i])", "fmax(a[i], b[i])", "fmax(flushed
 NEAREST, NEAREST_BELOW = "nearest(a[i])", "ite(flt(a[i], 0x4f000000), nearest(a[i]), 1 << 31)"
 MIN_UNSIGNED, MAX_UNSIGNED = "ite(ult(a[i], b[i]), a[i], b[i])", "ite(ult(a[i], b[i]), b[i], a[i])"
 TESTED = "join(~bit(eq(a[j] & b[j], 0)) for j in range(lanes))"
-_GREAT, _UNITS, _LEAST, _MOST = 0x4E80_0000, 0x4B40_0000, 0xCA80_0000, 0x4A80_0000
-"""float32: 2**30; 1.5 * 2**23, whose unit in the last place is 1; -2**22 and 2**22."""
+_CONVERTIBLE_MAX = 0x4E80_0000
+"""2**30 as float32: conversions to int32 take numbers up to it, and it is beyond every code."""
+_ROUND_TO_UNITS = 0x4B40_0000
+"""1.5 * 2**23 as float32: its unit in the last place is 1, so adding it rounds to whole numbers."""
+_ROUNDABLE_MIN, _ROUNDABLE_MAX = 0xCA80_0000, 0x4A80_0000
+"""-2**22 and 2**22 as float32: between them adding _ROUND_TO_UNITS is exact but for that rounding."""
 
 
 def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
-    """Programs for a spec of `spec.rescaling`, or that of values that are `rounded`."""
+    """Yield the program for a spec of `spec/rescaling.py`; none if the set lacks a form."""
     unit = WORD_BITS if spec.out == "words" else isa.word.lanes
     plan = ScalingPlan(Builder(isa, spec, unit))
-    kind = spec.name.partition("_")[0]
     try:
-        codes = _PLANS[kind](plan)
+        codes = plan.codes()
         results = plan.words(codes) if spec.out == "words" else codes
         yield read_off(plan.builder.finish(results), codes)
     except NoKernel:
@@ -57,16 +68,39 @@ def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram
 
 @dataclass
 class ScalingPlan:
-    """The parts of programs: values, products, codes."""
+    """Writes the parts of programs: values, products, codes."""
 
     builder: Builder
+
+    def codes(self) -> UnitValue:
+        """Write the results of the spec: codes, or float32 for SCALE."""
+        match self.builder.spec.kind:
+            case SpecKind.SCALE:
+                return self.scaled()
+            case SpecKind.RESCALE:
+                return self.coded(self.rounded(self.scaled()))
+            case SpecKind.GATED:
+                return self.coded(self.rounded(self.gated()))
+            case SpecKind.ROUNDED:
+                return self.coded(self.rounded(self.builder.input("v")))
+            case SpecKind.FIXED:
+                return self.fixed_point()
+            case SpecKind.REQUANTIZE:
+                return self.coded(self.wide_product() if self.is_wide else self.product())
+            case kind:
+                raise SpecError(f"{self.builder.spec.name}: {kind} is not rescaled")
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether products have 64 bits."""
+        return any(x.name == "k" and x.lane.bits == 64 for x in self.builder.spec.inputs)
 
     def has(self, name: str) -> bool:
         """Whether the spec has this input."""
         return any(x.name == name for x in self.builder.spec.inputs)
 
     def one_of(self, meanings: tuple[str, ...], *values: UnitValue, out: VecType | None = None) -> UnitValue:
-        """The first of the roles that some form fills."""
+        """Apply the first of these roles that a form fills; NoKernel if none does."""
         for meaning in meanings[:-1]:
             try:
                 return self.builder.map(meaning, *values, out=out)
@@ -75,7 +109,7 @@ class ScalingPlan:
         return self.builder.map(meanings[-1], *values, out=out)
 
     def value(self) -> UnitValue:
-        """The sum, with what its row and its column add."""
+        """Return the accumulator plus the terms of its row and its column."""
         value = self.builder.input("s")
         for name in "rc":
             if self.has(name):
@@ -83,14 +117,14 @@ class ScalingPlan:
         return value
 
     def scaled(self) -> UnitValue:
-        """The float32 value."""
+        """Return the value as float32, times m, plus b."""
         value = self.value()
-        made = self.builder.map(FLOAT, value, out=VecType("u", value.type.bits, value.type.lanes))
-        made = self.one_of(TIMES, made, self.builder.input("m"))
-        return self.one_of(PLUS, made, self.builder.input("b")) if self.has("b") else made
+        number = self.builder.map(FLOAT, value, out=VecType("u", value.type.bits, value.type.lanes))
+        product = self.one_of(TIMES, number, self.builder.input("m"))
+        return self.one_of(PLUS, product, self.builder.input("b")) if self.has("b") else product
 
     def gated(self) -> UnitValue:
-        """The float32 value times its gate, whose bits are cut off as signed numbers."""
+        """Return the scaled value times its gate, which is clamped to 0 .. 1 as the signed number that its bits are."""
         value, constant = self.scaled(), self.builder.constant
         gate = self.one_of(PLUS, self.one_of(TIMES, value, self.builder.input("g")), self.builder.input("a"))
         kind = VecType("s", value.type.bits, value.type.lanes)
@@ -99,26 +133,29 @@ class ScalingPlan:
         return self.one_of(TIMES, value, open_gate)
 
     def rounded(self, x: UnitValue) -> UnitValue:
-        """The nearest signed numbers; of those beyond 16 bits, some that are too."""
+        """Round to the nearest integers; a number beyond 16 bits may become another one beyond."""
         kind, constant = VecType("s", x.type.bits, x.type.lanes), self.builder.constant
         try:
             return self.builder.map(NEAREST, x, out=kind)
         except NoKernel:
-            x = self.one_of(LESSER, x, constant(x.type, _GREAT if self._converts(x, kind) else _MOST))
+            x = self.one_of(
+                LESSER, x, constant(x.type, _CONVERTIBLE_MAX if self._converts(x, kind) else _ROUNDABLE_MAX)
+            )
         if self._converts(x, kind):
             return self.builder.map(NEAREST_BELOW, x, out=kind)
-        x = self.one_of(GREATER, x, constant(x.type, _LEAST))
-        x = self.one_of(PLUS, x, constant(x.type, _UNITS)).as_type(kind)
-        return self.builder.map(roles.SUB, x, constant(kind, _UNITS))
+        x = self.one_of(GREATER, x, constant(x.type, _ROUNDABLE_MIN))
+        x = self.one_of(PLUS, x, constant(x.type, _ROUND_TO_UNITS)).as_type(kind)
+        return self.builder.map(roles.SUB, x, constant(kind, _ROUND_TO_UNITS))
 
     def _converts(self, x: UnitValue, kind: VecType) -> bool:
+        """Whether the set has an instruction that converts to the nearest integer."""
         try:
             return bool(roles.role(self.builder.isa, NEAREST_BELOW, kind, x.type))
         except NoKernel:
             return False
 
     def coded(self, x: UnitValue) -> UnitValue:
-        """Codes of signed 32-bit numbers: with the zero point, clamped, as bytes or of 16 bits."""
+        """Narrow signed 32-bit numbers, add the zero point, and clamp: codes of 8 or 16 bits."""
         x = self.builder.narrow(x)
         if self.has("z"):
             x = self.builder.map(ADD_SATURATED, x, self.builder.input("z"))
@@ -131,17 +168,17 @@ class ScalingPlan:
         return self.clamped(codes, MAX_UNSIGNED, MIN_UNSIGNED)
 
     def clamped(self, x: UnitValue, greater: str, lesser: str) -> UnitValue:
-        """Codes between the least and the greatest."""
+        """Clamp codes to l .. h."""
         x = self.builder.map(greater, x, self.builder.input("l"))
         return self.builder.map(lesser, x, self.builder.input("h"))
 
     def words(self, codes: UnitValue) -> UnitValue:
-        """The planes of bytes, one after the other."""
+        """Return the bit planes of codes, one after the other."""
         planes = [self.plane(codes, j) for j in range(self.builder.spec.planes)]
         return UnitValue(planes[0].type, tuple(name for plane in planes for name in plane.registers))
 
     def plane(self, codes: UnitValue, j: int) -> UnitValue:
-        """Bit j of bytes, gathered."""
+        """Gather bit j of bytes."""
         kind = VecType("u", codes.type.lanes, 1)
         try:
             return self.builder.map(TESTED, codes, self.builder.constant(codes.type, 1 << j), out=kind)
@@ -151,7 +188,7 @@ class ScalingPlan:
             return self.builder.map(roles.SIGNS, moved.as_type(codes.type), out=kind)
 
     def shifted(self, x: UnitValue) -> UnitValue:
-        """Signed lanes of 32 bits, to the right by n."""
+        """Shift signed lanes of 32 bits to the right by n."""
         by = self.builder.input("n")
         try:
             return self.builder.map(SHIFTED_RIGHT, x, by)
@@ -160,7 +197,7 @@ class ScalingPlan:
             return self.builder.map(SHIFTED_LEFT, x, less)
 
     def shifted_wide(self, x: UnitValue) -> UnitValue:
-        """Lanes of 64 bits, to the right by 32 + n; what comes in is not said."""
+        """Shift lanes of 64 bits to the right by 32 + n; the bits shifted in are unspecified."""
         n, constant = self.builder.input("n"), self.builder.constant
         try:
             less = self.builder.map(roles.SUB, constant(n.type, -32), n)
@@ -171,7 +208,7 @@ class ScalingPlan:
             return self.builder.map(SHIFTED_LOGICALLY, x, by)
 
     def rounding(self, p: UnitValue, shifted: UnitValue, part: slice) -> UnitValue:
-        """p with what rounds it half to even."""
+        """Return p plus the addends that make the shift round half to even."""
         words = VecType("u", 32, p.type.total_bits // 32)
         one = self.builder.constant(words, *([1, 0] * (words.lanes // 2) if p.type.bits == 64 else [1]))
         bit = self.builder.bitwise(roles.AND, shifted, one)
@@ -180,7 +217,7 @@ class ScalingPlan:
         return self.builder.map(roles.ADD, more, bit)
 
     def product(self) -> UnitValue:
-        """The shifted product of 32 bits."""
+        """Return the value times m, plus k, in 32 bits, rounded and shifted."""
         p = self._product_of(self.value(), "m", "k")
         return self.shifted(self.rounding(p, self.shifted(p), slice(None)) if self.has("g") else p)
 
@@ -192,7 +229,7 @@ class ScalingPlan:
             return self.builder.map(roles.ADD, self.builder.map(MULTIPLY, value, m), k)
 
     def fixed_point(self) -> UnitValue:
-        """Bytes of the value, kept between two, multiplied and shifted, once or twice."""
+        """Return bytes: the value clamped to a .. b, then multiplied and shifted, once or twice."""
         x = self.builder.map(roles.MAX, self.value(), self.builder.input("a"))
         x = self.builder.map(roles.MIN, x, self.builder.input("b"))
         for names in ("mk", "uv") if self.has("u") else ("mk",):
@@ -200,7 +237,7 @@ class ScalingPlan:
         return self.builder.narrow(self.builder.narrow(x), signed=False).as_type(self.builder.isa.word)
 
     def wide_product(self) -> UnitValue:
-        """The high half of the shifted product of 64 bits."""
+        """Return the value times m, plus k, in 64 bits, rounded and shifted, of which the low 32 bits remain."""
         value, m = self.value(), self.builder.input("m")
         wide = VecType("s", 64, value.type.lanes // 2)
         try:
@@ -214,18 +251,7 @@ class ScalingPlan:
         return self.shifted(self.builder.map(highs, *(x.as_type(value.type) for x in parts)))
 
     def _with_ends(self, product: UnitValue, part: slice) -> UnitValue:
-        """A half of the products with what is added to them: every other register of those inputs."""
+        """Add k, and the addends that round, to half of the products; `part` is their share of those inputs."""
         k = self.builder.input("k")
         p = self.builder.map(roles.ADD, product, UnitValue(k.type, k.registers[part]))
         return self.rounding(p, self.shifted_wide(p), part) if self.has("g") else p
-
-
-_PLANS: dict[str, Callable[[ScalingPlan], UnitValue]] = {
-    "scale": ScalingPlan.scaled,
-    "rescale": lambda plan: plan.coded(plan.rounded(plan.scaled())),
-    "gated": lambda plan: plan.coded(plan.rounded(plan.gated())),
-    "rounded": lambda plan: plan.coded(plan.rounded(plan.builder.input("v"))),
-    "requantize32": lambda plan: plan.coded(plan.product()),
-    "requantize64": lambda plan: plan.coded(plan.wide_product()),
-    "fixed": ScalingPlan.fixed_point,
-}

@@ -1,4 +1,4 @@
-"""Sketches of residuals: elements widened to the lanes of values, in order, and added."""
+"""Sketches of residuals: elements are widened to the lanes of accumulators, in order, and added."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _scaled(plan: ScalingPlan) -> UnitValue:
 
 
 def _widened(builder: Builder, x: UnitValue) -> UnitValue:
-    """Lanes of 32 bits."""
+    """Return lanes of 32 bits."""
     kind = x.type
     if kind.bits == LANE:
         return x
@@ -67,7 +67,7 @@ def _widened(builder: Builder, x: UnitValue) -> UnitValue:
 
 
 def _doubled(builder: Builder, x: UnitValue, extended: str) -> UnitValue:
-    """Lanes twice as wide: of all that half a register has, of the halves of a register, or of those taken apart."""
+    """Widen lanes to twice their bits: of half a register, of both halves, or of lanes taken apart."""
     kind = x.type
     if kind.total_bits < builder.isa.table.vector_bits:
         return builder.map(extended.format(LOW), x, out=replace(kind, bits=2 * kind.bits))

@@ -1,8 +1,8 @@
 """Roles in elementwise programs, and the instruction forms that fill them.
 
-A role is a line in the lane language for operands a, b, c of given types (`bits` and `lanes` are those of a, `out` the
-bits of the result's lanes); a form fills it if it gives the same on
-samples, with its operands in some order. Nothing is believed for that: what is built of the forms is proved as a whole.
+A role is an expression in the lane language for operands a, b, c of given types; in it `bits` and `lanes` are those of
+a, `out` the bits of the result's lanes. A form fills the role if it gives the same on samples, with its operands
+in some order. That is no proof: the program that is built of the forms is proved as a whole.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Filled:
 
 
 def role(isa: Isa, meaning: str, out: VecType, *operands: VecType, memory: bool = False, store: bool = False) -> Filled:
-    """The form that fills the role, the cheapest for the set's first processor; NoKernel if there is none."""
+    """Return the form that fills the role, the cheapest for the set's first processor; NoKernel if there is none."""
     found = _filled(isa, meaning, out, operands, memory, store)
     if not found:
         raise NoKernel(f"{isa.name} has no form from {', '.join(map(str, operands))} to {out} for {meaning!r}")
@@ -124,7 +124,7 @@ def _stacked(lanes: Sequence[Any]) -> Any:
 
 @lru_cache(maxsize=256)
 def _lanes(number: int, kind: VecType) -> list[Any]:
-    """Samples of operand `number`: small numbers of either sign, then any."""
+    """Return samples of operand `number`: small numbers of either sign, then any."""
     rng = np.random.default_rng(number)
     mask = np.uint64((1 << kind.bits) - 1)
     small = rng.integers(-3, 4, (kind.lanes, _SAMPLES // 2)).astype(np.int64).view(np.uint64)
@@ -134,7 +134,7 @@ def _lanes(number: int, kind: VecType) -> list[Any]:
 
 @lru_cache(maxsize=256)
 def narrowing(isa: Isa, kind: VecType, *, fits: bool, signed: bool = True) -> Filled:
-    """The form that makes one register of two of `kind`, signed lanes half as wide in any order.
+    """Return the form that makes one register of two of `kind`, signed lanes half as wide in any order.
 
     What does not fit is saturated, to lanes without signs if not `signed`; if all `fits`, any form will do that keeps
     what fits.
@@ -158,7 +158,7 @@ def narrowing(isa: Isa, kind: VecType, *, fits: bool, signed: bool = True) -> Fi
 
 
 def ran(instr: Instr, kind: VecType, given: Sequence[Iterable[Any]]) -> Any:
-    """The lanes that a form gives for registers of `kind`, which it may view otherwise."""
+    """Return the lanes that a form gives for registers of `kind`, which it may view otherwise."""
     domain = ConcreteDomain()
     views = [Register(kind, tuple(x)).viewed_as(domain, o.type) for x, o in zip(given, instr.operands, strict=True)]
     with np.errstate(over="ignore"):
@@ -170,7 +170,7 @@ def _mask(bits: int) -> np.uint64:
 
 
 def _clamped(lane: Any, bits: int, to: int, *, signed: bool) -> Any:
-    """A signed lane as the nearest of `to` bits, as wide as before."""
+    """Return a signed lane as the nearest of `to` bits, as wide as before."""
     low, high = (-(1 << to - 1), (1 << to - 1) - 1) if signed else (0, (1 << to) - 1)
     x = lane.astype(np.int64)
     x = np.where(x >> (bits - 1) & 1, x - (1 << bits), x)

@@ -1,4 +1,4 @@
-"""Alternatives of programs that look up bytes in tables, which lie in registers."""
+"""Sketches of programs that look up bytes in tables in registers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram
 
 
 def _by(meaning: str, most: int) -> Callable[[Builder], UnitValue]:
-    """One instruction that looks up in one register, of at most so many entries."""
+    """Look up by one instruction in one register of at most that many entries."""
 
     def make(builder: Builder) -> UnitValue:
         table = _table(builder)
@@ -59,7 +59,7 @@ def _in_four(builder: Builder) -> UnitValue:
 
 
 def _index(builder: Builder) -> UnitValue:
-    """The place in the table: of a code, or of the first of two above the second."""
+    """Return the place in the table: of a code, or of the first of two above the second."""
     if len(builder.spec.inputs) == 2:
         return builder.input("x")
     a, b = builder.input("a"), builder.input("b")
@@ -74,6 +74,6 @@ def _index(builder: Builder) -> UnitValue:
 
 
 def _table(builder: Builder) -> list[UnitValue]:
-    """The table's registers, each for itself."""
+    """Return the table's registers, each for itself."""
     given = builder.input("t")
     return [UnitValue(given.type, (name,)) for name in given.registers]

@@ -23,7 +23,7 @@ ROWS = 2
 
 @dataclass(frozen=True)
 class Pairing:
-    """`add_high` adds the high halves of bytes, of so many `bits`."""
+    """`add_high` adds the high halves of bytes, which have `bits` bits."""
 
     add_high: str
     bits: int
@@ -36,7 +36,7 @@ class Pairing:
 
 @lru_cache
 def find(isa: Isa) -> Pairing:
-    """The first instruction that does; NoKernel says what `isa` lacks."""
+    """Return the first instruction that does; NoKernel says what `isa` lacks."""
     bits = isa.word.bits // 2
     add_high = next((i.name for i in _candidates(isa, bits) if _adds_high(isa, i, bits)), None)
     if add_high is None:

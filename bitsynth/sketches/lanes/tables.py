@@ -39,7 +39,7 @@ class LookupRounds:
 
 
 def build(isa: Isa, term: ProductTerm, load: str, store: str, rounds: LookupRounds) -> Build:
-    """The program that makes the tables `term` looks up in, with the `rounds` that were solved."""
+    """Return the program that makes the tables `term` looks up in, with the `rounds` that were solved."""
     constants: ConstantPool = {}
     trace = Trace(isa, LinearDomain(1), constants=constants)
     blank = Register(isa.word, (0,) * isa.word.lanes)
@@ -60,12 +60,12 @@ def build(isa: Isa, term: ProductTerm, load: str, store: str, rounds: LookupRoun
 
 
 def _in_order(codes: int) -> tuple[int, ...]:
-    """The stage that takes codes as they come."""
+    """Return the stage that takes codes as they come."""
     return tuple(p if p < codes else -1 for p in range(STAGE_BYTES))
 
 
 def _index_of_zero(isa: Isa, term: ProductTerm) -> int | None:
-    """The greatest index, if a lookup gives 0 for it whatever the table holds; else None."""
+    """Return the greatest index, if a lookup gives 0 for it whatever the table holds; else None."""
     greatest = (1 << isa.word.bits) - 1
     args: dict[int, list[Payload]] = {
         term.row: [variable(n, 0, greatest) for n in range(isa.word.lanes)],
@@ -85,19 +85,19 @@ def _blind(trace: Trace, op: str, args: tuple[str, ...]) -> str:
     return step.dst
 
 
-_known: dict[int, LookupRounds] = {}
+_solved_rounds: dict[int, LookupRounds] = {}
 
 
 def solve(bits: int, budget: Budget) -> LookupRounds:
-    """The rounds of a table of 2**bits entries, solved once a process."""
-    if bits not in _known:
-        _known[bits] = _fewest(bits, budget)
-    return _known[bits]
+    """Return the rounds of a table of 2**bits entries, solved once a process."""
+    if bits not in _solved_rounds:
+        _solved_rounds[bits] = _fewest(bits, budget)
+    return _solved_rounds[bits]
 
 
 def forget() -> None:
     """Drop solved rounds, so that the next synthesis is cold."""
-    _known.clear()
+    _solved_rounds.clear()
 
 
 def _fewest(bits: int, budget: Budget) -> LookupRounds:
@@ -110,7 +110,7 @@ def _fewest(bits: int, budget: Budget) -> LookupRounds:
 
 
 def rounds_needed(bits: int) -> int:
-    """The least number of rounds: one at most doubles the codes an entry sums, from one."""
+    """Return the least number of rounds: one at most doubles the codes an entry sums, from one."""
     return (bits - 1).bit_length()
 
 
@@ -150,7 +150,7 @@ def _union(after: str, left: str, right: str, bits: int) -> str:
 
 
 def _subset(x: str, entry: int, bits: int) -> str:
-    """The term that set `x` lies within the lane's entry: implied, as a lane only gains codes, but it saves search."""
+    """Return the term that set `x` lies within the lane's entry: implied by the others, but it saves search."""
     return equal(f"(bvand {x} {constant(~entry, bits)})", constant(0, bits))
 
 

@@ -82,7 +82,7 @@ class ProductTerm:
         return (self.op, self.high) if self.high else (self.op,)
 
     def arguments(self, row: str, column: str, acc: str) -> tuple[str, ...]:
-        """The operands in the instruction's order."""
+        """Return the operands in the instruction's order."""
         places = {self.row: row, self.column: column} | ({self.acc: acc} if self.acc is not None else {})
         return tuple(places[k] for k in range(len(places)))
 
@@ -92,7 +92,7 @@ class ProductTerm:
 
 @lru_cache
 def find(isa: Isa, method: str, wide: bool = False, lanes: bool = False) -> tuple[ProductTerm, ...]:
-    """The terms of a method, in the order of the instruction tables; NoKernel says what `isa` lacks.
+    """Return the terms of a method, in the order of the instruction tables; NoKernel says what `isa` lacks.
 
     With `wide` those that sum products of 16-bit lanes come behind: bytes whose sum of two products does not fit
     16 bits are multiplied so at once. With `lanes` those of 16-bit lanes with one lane of a row's register are among
@@ -113,7 +113,7 @@ def find(isa: Isa, method: str, wide: bool = False, lanes: bool = False) -> tupl
 
 
 def _fast_products(isa: Isa) -> tuple[ProductTerm, ...]:
-    """The terms of the fast inner product: each product of unsigned bytes may be one of two sums."""
+    """Return the terms of the fast inner product: each product of unsigned bytes may be one of two sums."""
     whole = (t for t in find(isa, "multiply") if t.slot_bytes == t.slots == 1)
     found = [t for t in whole if {isa[t.op].operands[k].type for k in (t.row, t.column)} == {isa.word}]
     if not found:
@@ -166,7 +166,7 @@ def _gives(
 
 
 def _products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[ProductTerm]:
-    """The terms that multiply lanes of `code_bytes`; of more than one those that sum products alone."""
+    """Yield the terms that multiply lanes of `code_bytes`; of more than one those that sum products alone."""
     types, lanes = [o.type for o in instr.operands], isa.word.lanes // code_bytes
     given = [k for k, t in enumerate(types) if (t.bits, t.lanes) == (8 * code_bytes, lanes)]
     high = isa.high_half(instr)
@@ -191,7 +191,7 @@ def _products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[ProductTe
 
 
 def _slot_products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[ProductTerm]:
-    """The terms that add to an accumulator, each immediate with another slot of the row's register."""
+    """Yield the terms that add to an accumulator, each immediate with another slot of the row's register."""
     types, slots, lanes = [o.type for o in instr.operands], len(instr.imms), isa.word.lanes // code_bytes
     size, given = lanes // slots, [k for k, t in enumerate(types) if (t.bits, t.lanes) == (8 * code_bytes, lanes)]
     for row, column in permutations(given, 2):
@@ -233,13 +233,13 @@ def _multiplies(
 
 
 def adder(isa: Isa, kind: VecType) -> str:
-    """The first form that adds lanes of `kind`; NoKernel if there is none."""
+    """Return the first form that adds lanes of `kind`; NoKernel if there is none."""
     return adders(isa, kind)[0]
 
 
 @lru_cache
 def adders(isa: Isa, kind: VecType) -> tuple[str, ...]:
-    """The forms that add lanes of `kind`, some only if the sum fits; NoKernel if there is none."""
+    """Return the forms that add lanes of `kind`, some only if the sum fits; NoKernel if there is none."""
     x = [variable(("x", i), 0, 1) for i in range(kind.lanes)]
     y = [variable(("y", i), 0, 1) for i in range(kind.lanes)]
     want = [add_forms(a, b) for a, b in zip(x, y, strict=True)]

@@ -38,7 +38,10 @@ class Unpack:
 
 @lru_cache
 def find(isa: Isa, bits: int, per_byte: int, metric: Metric) -> tuple[Unpack, ...]:
-    """The cheapest unpacking of each of `per_byte` codes of `bits` bits, lowest first; NoKernel if one has none."""
+    """Return the cheapest unpacking of each of `per_byte` codes of `bits` bits, lowest first.
+
+    NoKernel if one has none.
+    """
     lowest = _cheapest(isa, [Unpack(bits, "", 0, keep) for keep in ("", *_masks(isa))], per_byte, 0, metric)
     out = [lowest]
     for number in range(1, per_byte):
@@ -49,7 +52,7 @@ def find(isa: Isa, bits: int, per_byte: int, metric: Metric) -> tuple[Unpack, ..
 
 
 def _cheapest(isa: Isa, unpacks: Sequence[Unpack], per_byte: int, number: int, metric: Metric) -> Unpack:
-    """The cheapest of those that give code `number` of every byte."""
+    """Return the cheapest of those that give code `number` of every byte."""
     right = [unpack for unpack in unpacks if _gives(isa, unpack, per_byte, number)]
     if not right:
         raise NoKernel(f"{isa.name} has no instructions that take code {number} of {per_byte} from a byte")
@@ -57,13 +60,13 @@ def _cheapest(isa: Isa, unpacks: Sequence[Unpack], per_byte: int, number: int, m
 
 
 def _masks(isa: Isa) -> list[str]:
-    """The forms that may keep some bits of every byte."""
+    """Return the forms that may keep some bits of every byte."""
     word = isa.word
     return [i.name for i in _full(isa) if not i.imm and i.out == word and [o.type for o in i.operands] == [word] * 2]
 
 
 def _shifts(isa: Isa, by: int) -> list[str]:
-    """The forms that may shift by so many bits."""
+    """Yield the forms that can shift by that many bits."""
     return [i.name for i in _full(isa) if len(i.operands) == 1 and i.imm and by in i.imms]
 
 
@@ -88,6 +91,6 @@ def _code(bits: int, byte: int, number: int) -> LinearForm:
 
 
 def _packed(codes: list[LinearForm], bits: int) -> Payload:
-    """Codes side by side in a byte, zeros above."""
+    """Return codes side by side in a byte, zeros above."""
     rest = 8 - bits * len(codes)
     return side_by_side([*((code, bits) for code in codes), *([(0, rest)] if rest else [])])

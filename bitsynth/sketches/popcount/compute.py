@@ -58,7 +58,7 @@ class SolvedCover:
 
 
 def solve(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress = silent) -> SolvedCover:
-    """The cheapest cover of the grid; Undecided if the budget is spent."""
+    """Return the cheapest cover of the grid; Undecided if the budget is spent."""
     if spec.core.wgt.encoding is not Encoding.BIPOLAR:
         raise NoKernel(f"{isa.name}: popcounts multiply bipolar weights, and with 8 bits on a side they are signed")
     shapes = shapes_within(spec.act.bits, spec.wgt.bits)
@@ -72,19 +72,19 @@ def solve(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress = silen
     return SolvedCover(cover, tuple(claims), sum(b.form.cost for b in cover))
 
 
-_known: dict[tuple[tuple[GateOp, ...], tuple[int, int]], SolvedBlock] = {}
+_solved_blocks: dict[tuple[tuple[GateOp, ...], tuple[int, int]], SolvedBlock] = {}
 
 
 def _block(isa: Isa, shape: tuple[int, int], budget: Budget) -> SolvedBlock:
-    """A block, solved once a process and set of gates."""
+    """Return a block, solved once a process and set of gates."""
     key = gate_ops(isa), shape
-    if key not in _known:
-        _known[key] = solve_block(key[0], *shape, budget)
-    return _known[key]
+    if key not in _solved_blocks:
+        _solved_blocks[key] = solve_block(key[0], *shape, budget)
+    return _solved_blocks[key]
 
 
 def solve_block(ops: Sequence[GateOp], act_bits: int, wgt_bits: int, budget: Budget) -> SolvedBlock:
-    """The cheapest form for `act_bits` x `wgt_bits` planes; Undecided if the budget is spent.
+    """Return the cheapest form for `act_bits` x `wgt_bits` planes; Undecided if the budget is spent.
 
     The correction h is left out if both sides have several planes: there the search
     without it already ends below one popcount a plane pair.
@@ -128,7 +128,7 @@ def _too_few(shape: str, act_bits: int, wgt_bits: int, counts: int, claims: list
 
 def forget() -> None:
     """Drop solved blocks, so that the next synthesis is cold."""
-    _known.clear()
+    _solved_blocks.clear()
 
 
 def _list(shapes: list[tuple[int, int]]) -> str:

@@ -32,13 +32,13 @@ class Count:
         return self.kind.bits // 8 * self.bits_per_byte
 
     def table_lanes(self, isa: Isa, coef: int) -> tuple[int, ...]:
-        """The lanes of the constant with which the lookup gives coef * popcount."""
+        """Return the lanes of the constant with which the lookup gives coef * popcount."""
         lanes = isa[self.op].operands[self.table or 0].type.lanes
         return tuple(coef * (k % 16).bit_count() for k in range(lanes))
 
 
 def find(isa: Isa) -> list[Count]:
-    """The counting instructions of full registers, for the densest bytes and of those the widest lanes.
+    """Return the counting instructions of full registers, for the densest bytes and of those the widest lanes.
 
     Half as dense is twice the gates and twice the counts, so it is never cheaper; narrower
     counts are as many and still have to be added up.

@@ -34,17 +34,17 @@ class PlacedBlock:
 
 
 def shapes_within(act_bits: int, wgt_bits: int) -> list[tuple[int, int]]:
-    """The block shapes that fit the grid."""
+    """Return the block shapes that fit the grid."""
     return [(p, r) for p, r in SHAPES if p <= act_bits and r <= wgt_bits]
 
 
 def price(form: BitForm) -> Price:
-    """The cost, then whether a correction a row is due, then the planes to load."""
+    """Return the cost, then whether a correction a row is due, then the planes to load."""
     return form.cost, int(any(form.h)), form.planes
 
 
 def cheapest_cover(act_bits: int, wgt_bits: int, forms: Mapping[tuple[int, int], BitForm]) -> tuple[PlacedBlock, ...]:
-    """The partition of the grid into blocks of `forms` with the least total price."""
+    """Return the partition of the grid into blocks of `forms` with the least total price."""
     full = (1 << (act_bits * wgt_bits)) - 1
 
     @cache
@@ -66,7 +66,7 @@ def cheapest_cover(act_bits: int, wgt_bits: int, forms: Mapping[tuple[int, int],
 
 
 def _cells(cell: int, shape: tuple[int, int], act_bits: int, wgt_bits: int) -> int:
-    """The grid cells of a block whose lowest planes are at `cell`; 0 if it does not fit."""
+    """Return the grid cells of a block whose lowest planes are at `cell`; 0 if it does not fit."""
     act, wgt = cell % act_bits, cell // act_bits
     if act + shape[0] > act_bits or wgt + shape[1] > wgt_bits:
         return 0

@@ -34,7 +34,7 @@ class GateOp:
         return len(self.tables) == 1 << ((1 << self.arity) - 1)
 
     def table(self, imm: int) -> int:
-        """The truth table of the function of immediate `imm`."""
+        """Return the truth table of the function of immediate `imm`."""
         return self.tables[self.imms.index(imm)]
 
     @property
@@ -70,7 +70,7 @@ class BitForm:
         return len(self.act_planes) + len(self.wgt_planes)
 
     def without_unused_planes(self) -> BitForm:
-        """The same form with only the planes that its gates read."""
+        """Return the same form with only the planes that its gates read."""
         used = {n for gate in self.gates for n in gate.args}
         keep = [n for n in range(self.planes) if n in used]
         leaves = [*self.act_planes, *self.wgt_planes]
@@ -88,7 +88,7 @@ class BitForm:
 
 @lru_cache
 def gate_ops(isa: Isa) -> tuple[GateOp, ...]:
-    """The bitwise instructions of the full register that keep zero at zero, one a function."""
+    """Return the bitwise instructions of the full register that keep zero at zero, one a function."""
     found: dict[tuple[int, int], GateOp] = {}
     free: dict[int, GateOp] = {}
     for instr in isa.full_forms:
@@ -105,7 +105,7 @@ def gate_ops(isa: Isa) -> tuple[GateOp, ...]:
 
 
 def _gate_op(instr: Instr) -> GateOp:
-    """The instruction with its functions that are 0 on zeros; it has none if it is not a gate."""
+    """Return the instruction with its functions that are 0 on zeros; it has none if it is not a gate."""
     operands = [o.name for o in instr.operands]
     found: dict[int, int] = {}
     if all(o.type == instr.out for o in instr.operands):

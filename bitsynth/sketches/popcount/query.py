@@ -75,14 +75,14 @@ class Query:
     counts: int
 
     def solve(self, what: str, acts: int, wgts: int, corrected: bool, budget: Budget) -> BitForm | None:
-        """A form over `acts` and `wgts` planes, None if there is none; Undecided if the budget is spent.
+        """Return a form over `acts` and `wgts` planes, None if there is none; Undecided if the budget is spent.
 
         With `corrected` it may have a correction h of the activations.
         """
         return _Encoding(self, acts, wgts, corrected).solve(what, budget)
 
     def with_fewest_planes(self, what: str, found: BitForm, corrected: bool, budget: Budget) -> BitForm:
-        """The best of equally cheap forms: no correction if possible, then the fewest planes."""
+        """Return the best of equally cheap forms: no correction if possible, then the fewest planes."""
         acts, wgts = self.act_bits, self.wgt_bits
         if corrected and (plain := self.solve(what, acts + 1, wgts + 1, False, budget)) is not None:
             found, corrected = plain, False
@@ -143,12 +143,12 @@ class _Encoding:
         self.picks.append((ops, args, chosen_table))
 
     def _free_table(self, index: int) -> list[str]:
-        """The truth table of a gate that may be any function, 0 on zeros; empty if none may."""
+        """Return the truth table of a gate that may be any function, 0 on zeros; empty if none may."""
         arity = max((op.arity for op in self.query.ops if op.is_free), default=0)
         return [smt.FALSE, *(self.system.boolean(f"f{index}_{x}") for x in range(1, 1 << arity))] if arity else []
 
     def _copies(self, index: int) -> list[str]:
-        """Terms that say whether gate `index` wants a copy: it overwrites, and none of its operands dies with it."""
+        """Return terms for whether gate `index` needs a copy: it overwrites, and no operand is read last by it."""
         ops, args, _ = self.picks[index]
         overwriting = [(o, op.tied) for o, op in zip(ops, self.query.ops, strict=True) if op.tied]
         if not overwriting:
@@ -231,21 +231,21 @@ class _Encoding:
     def _chosen(
         self, model: Model, ops: Sequence[str], args: Sequence[Sequence[str]], free: Sequence[str]
     ) -> tuple[GateOp, tuple[int, ...], int]:
-        """A gate's instruction, its operands and its function."""
+        """Return a gate's instruction, its operands and its function."""
         op = self.query.ops[next(k for k, o in enumerate(ops) if model.true(o))]
         nodes = tuple(next(n for n, x in enumerate(pick) if model.true(x)) for pick in args[: op.arity])
         return op, nodes, sum(model.true(v) << x for x, v in enumerate(free)) if op.is_free else op.tables[0]
 
 
 def _moved_first(k: int, nodes: tuple[int, ...], table: int) -> tuple[tuple[int, ...], int]:
-    """The same function with operand `k` first: the one that compilers overwrite."""
+    """Return the same function with operand `k` first: the one that compilers overwrite."""
     order = sorted(range(len(nodes)), key=lambda j: j != k)
     rows = [sum((x >> place & 1) << j for place, j in enumerate(order)) for x in range(1 << len(nodes))]
     return tuple(nodes[j] for j in order), sum((table >> row & 1) << x for x, row in enumerate(rows))
 
 
 def _table_term(table: Sequence[str], inputs: Sequence[str]) -> str:
-    """The gate's output as a term: Shannon expansion of its truth table."""
+    """Return the gate's output as a term: Shannon expansion of its truth table."""
     for x in inputs:
         table = [smt.ite(x, high, low) for low, high in zip(table[::2], table[1::2], strict=True)]
     return table[0]

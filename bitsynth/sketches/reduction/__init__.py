@@ -1,1 +1,1 @@
-"""The way from narrow lanes to the int32 tile: moves, paths of widening, and the write-back."""
+"""Sketches of reductions: from narrow accumulators to the int32 tile, by moves, widening paths and a write-back."""

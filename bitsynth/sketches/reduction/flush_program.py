@@ -1,4 +1,4 @@
-"""The flush of a reduction plan as program lines, one write-back for each multiple of its sums."""
+"""Writes the flush of a reduction plan, with one write-back for each multiple of its sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bitsynth.sketches.reduction.writeback import WriteBack, bind_tile, cheapest
 
 
 def flush_trace(isa: Isa, plan: ReductionPlan, names: Sequence[str], constants: ConstantPool, first: int) -> Trace:
-    """A trace in which `names` hold what the plan's accumulators hold at a flush."""
+    """Return a trace in which `names` hold what the plan's accumulators hold at a flush."""
     trace, counted = start(isa, replace(plan.given, most=1, least=min(0, plan.given.least)))
     for level in plan.pre:
         counted = level.apply(trace, counted)
@@ -34,7 +34,7 @@ def flush_trace(isa: Isa, plan: ReductionPlan, names: Sequence[str], constants: 
 def flush_program(
     isa: Isa, plan: ReductionPlan, classes: Mapping[int, Sequence[str]], constants: ConstantPool, metric: Metric
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Program lines and final tile registers: per class of accumulators, coef * sum taken from the tile."""
+    """Return instructions and final tile registers: for each class of accumulators the tile minus coef * sum."""
     tile = [f"c{r}" for r in range(len(plan.slots) // isa.tile.lanes)]
     program: list[Step] = []
     for coef, names in classes.items():
@@ -51,7 +51,7 @@ def flush_program(
 
 @lru_cache
 def _best_write_back(isa: Isa, plan: ReductionPlan, coef: int, metric: Metric) -> WriteBack:
-    """The cheapest write-back of the plan's sums for `coef`."""
+    """Return the cheapest write-back of the plan's sums for `coef`."""
     trace = flush_trace(isa, plan, [f"acc{r}" for r in range(plan.accs)], {}, 0)
     sums: Sequence[str] = [f"acc{r}" for r in range(plan.accs)]
     for level in plan.post:

@@ -21,7 +21,7 @@ Flush = tuple[float, tuple[AnyMove, ...], tuple[int, ...], WriteBack]
 def cheapest_flush(
     trace: Trace, names: list[str], coef: int, metric: Metric, target: VecType, ceiling: float = float("inf")
 ) -> Flush | None:
-    """The cheapest way to take coef * sums from registers of type `target`: cost, levels, slot order, write-back.
+    """Find the cheapest way to take coef * sums from registers of type `target`: levels, order, write-back.
 
     None if none is cheaper than `ceiling`.
     """
@@ -73,7 +73,7 @@ def _progress(after: Signature, before: Signature) -> bool:
 
 
 def _held(sig: Signature) -> int:
-    """The number of lanes that hold something."""
+    """Return the number of lanes that hold something."""
     return sum(lane is not None for _, lanes in sig for lane in lanes)
 
 

@@ -48,7 +48,7 @@ class Move:
         return want == have or (self.kind == "pair" and want < have)
 
     def ops(self, registers: int) -> tuple[str, ...]:
-        """The instructions that the level takes for so many `registers`."""
+        """Return how many instructions the level takes for `registers` registers."""
         if self.kind == "split":
             return (self.op, self.high or self.op) * registers
         return (self.op,) * (registers // 2 if self.kind == "pair" else registers)
@@ -94,7 +94,7 @@ class Halves:
         return trace.registers[names[0]].type.bits == self.narrow.bits
 
     def ops(self, registers: int) -> tuple[str, ...]:
-        """The instructions that the level takes for so many `registers`."""
+        """Return how many instructions the level takes for `registers` registers."""
         return ((self.keep,) if self.keep else ()) * registers + (self.shift,) * registers
 
     def apply(self, trace: Trace, names: Sequence[str]) -> list[str]:
@@ -119,14 +119,14 @@ AnyMove = Move | Halves
 
 @lru_cache
 def all_moves(isa: Isa) -> tuple[AnyMove, ...]:
-    """Every move the instruction set offers, in the order of its tables, one of each meaning."""
+    """Return every move the instruction set offers, in the order of its tables, one of each meaning."""
     every = [move for instr in arithmetic(isa) if not instr.tied for move in _moves(isa, instr)]
     unique = {_meaning(isa, move): move for move in reversed(every)}
     return tuple(move for move in every if unique[_meaning(isa, move)] is move) + tuple(_halves(isa))
 
 
 def _halves(isa: Isa) -> Iterator[Halves]:
-    """The mask and the shifts that part lanes of 8 and of 16 bits, found by what they do."""
+    """Yield the mask and the shifts that part lanes of 8 and of 16 bits, found by what they do."""
     for bits in (8, 16):
         narrow = VecType("u", bits, isa.table.vector_bits // bits)
         lanes = tuple(variable(("x", i), 0, (1 << bits) - 1) for i in range(narrow.lanes))
@@ -151,14 +151,14 @@ def _parts(isa: Isa, move: Halves, given: Register) -> bool:
 
 
 def _meaning(isa: Isa, move: Move) -> Hashable:
-    """The meaning of a move: signed and unsigned forms of one lane expression have the same."""
+    """Return the meaning of a move: signed and unsigned forms of one lane expression have the same."""
     instr = isa[move.op]
     types = tuple((t.bits, t.lanes) for t in (*(o.type for o in instr.operands), instr.out))
     return move.kind, move.fill, move.imm, move.high is None, instr.lane, types
 
 
 def arithmetic(isa: Isa) -> Iterator[Instr]:
-    """Instructions from full registers to full registers that do more than gates."""
+    """Yield instructions from full registers to full registers that do more than gates."""
     for instr in isa.full_forms:
         full = all(o.type.total_bits == isa.table.vector_bits for o in instr.operands)
         if full and not is_bitwise(instr.tree):
@@ -184,7 +184,7 @@ def _fills(operands: int) -> list[tuple[Literal["map", "pair"], tuple[int | None
 
 
 def signature(trace: Trace, names: Sequence[str]) -> Signature:
-    """The content of each lane: nothing, or so many atoms of one column; Inexact for anything else."""
+    """Return the content of each lane: nothing, or some atoms of one column; Inexact for anything else."""
     out: list[tuple[str, tuple[tuple[int, int] | None, ...]]] = []
     for name in names:
         register = trace.registers[name]
@@ -206,5 +206,5 @@ def _lane(x: object) -> tuple[int, int] | None:
 
 
 def atoms(sig: Signature) -> int:
-    """The number of atoms a signature accounts for."""
+    """Return the number of atoms a signature accounts for."""
     return sum(lane[1] for _, lanes in sig for lane in lanes if lane)

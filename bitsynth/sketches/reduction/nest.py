@@ -1,4 +1,4 @@
-"""The loops of a widening path around a step, and its flush, as program lines."""
+"""Writes the loops of a widening path around a step, and its flush."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Nest = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
 
 
 def loop_nest(isa: Isa, path: WideningPath, step: Loop, constants: ConstantPool, number: int = 0) -> Nest:
-    """The loops around `step`, the flush and what it gives, of pass `number` of those that share accumulators."""
+    """Return the loops around `step`, the flush and its results, of pass `number` of a chain."""
     loops = [Loop(path.stages[0].trip_count, step.program, step.accs)]
     names = [acc.name for acc in step.accs]
     have = path.start
@@ -40,7 +40,7 @@ def loop_nest(isa: Isa, path: WideningPath, step: Loop, constants: ConstantPool,
 def _shifted(
     isa: Isa, path: WideningPath, names: Sequence[str], times: int, constants: ConstantPool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Program lines that double the shared accumulators `names`, `times` times each, and the names they end in."""
+    """Return instructions that double the shared accumulators `names` `times` times, and the final names."""
     kind = path.stages[0].kind
     trace = Trace(isa, LinearDomain(1), constants=constants)
     for name in names:
@@ -55,7 +55,7 @@ def _shifted(
 def _take(
     isa: Isa, stage: WideningStage, have: VecType, names: Sequence[str], into: Sequence[str], constants: ConstantPool
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Program lines of one stage for all accumulators `names`, and what the registers `into` become."""
+    """Return the instructions of one stage for all accumulators `names`, and the new names of `into`."""
     trace = Trace(isa, LinearDomain(1), constants=constants)
     for name in into:
         trace.bind(name, Register(stage.kind, tuple(variable((name, i), 0, 0) for i in range(stage.kind.lanes))))
@@ -73,7 +73,7 @@ def _take(
 
 
 def _unmixed(trace: Trace, stage: WideningStage, have: VecType, names: Sequence[str]) -> Sequence[str]:
-    """The accumulators, with every second one's lanes taken from those of the one before if the stage does that."""
+    """Return the accumulators; if the stage separates rows, each second one is subtracted from the one before."""
     if stage.unmix is None:
         return names
     high = names[1::2]

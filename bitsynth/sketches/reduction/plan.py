@@ -70,7 +70,7 @@ class ReductionInput:
 
 
 def start(isa: Isa, given: ReductionInput) -> tuple[Trace, list[str]]:
-    """Registers of counts: lane b of those in a column's slot is an atom."""
+    """Return registers of counts: lane b of those in a column's slot is an atom."""
     trace = Trace(isa, LinearDomain(1))
     kind = VecType("u", given.bits, isa.table.vector_bits // given.bits)
     each = 8 * given.slot_bytes // given.bits
@@ -84,7 +84,7 @@ def start(isa: Isa, given: ReductionInput) -> tuple[Trace, list[str]]:
 
 @lru_cache
 def plan(isa: Isa, given: ReductionInput, steps: int, metric: Metric) -> ReductionPlan:
-    """The cheapest plan for `steps` steps, each of which adds to an accumulator's lane within the range of `given`."""
+    """Return the cheapest plan for `steps` steps, each of which adds to a lane within the range of `given`."""
     if given.groups * isa.word.lanes // given.slot_bytes % isa.tile.lanes:
         raise NoKernel(f"{isa.name}: {given.groups} registers do not fill the int32 tile")
     best: ReductionPlan | None = None
@@ -105,7 +105,7 @@ def _key(p: ReductionPlan, steps: int) -> tuple[float, int]:
 
 
 def _pre_levels(isa: Isa, given: ReductionInput) -> Iterator[tuple[Move, ...]]:
-    """Legal in-loop sequences of pair levels, the same instruction names in the same order."""
+    """Yield legal in-loop sequences of pair levels, the same instruction names in the same order."""
     stack: list[tuple[Move, ...]] = [()]
     while stack:
         levels = stack.pop()
@@ -139,7 +139,7 @@ class _LoopPart(NamedTuple):
 
 
 def _loops(isa: Isa, given: ReductionInput, steps: int, metric: Metric) -> list[_LoopPart]:
-    """The parts in the loop, that of the lowest bound first."""
+    """Return the parts in the loop, that of the lowest bound first."""
     out: list[_LoopPart] = []
     for pre in _pre_levels(isa, given):
         trace, names = start(isa, given)
@@ -188,12 +188,12 @@ def _plans(
 
 
 def _flush_counts(steps: int) -> list[int]:
-    """The numbers of flushes 1, 2, 3, ... as far as they give different flush periods."""
+    """Return the numbers of flushes 1, 2, 3, ... as far as they give different flush periods."""
     return sorted({-(-steps // period) for period in range(1, steps + 1)})
 
 
 def accumulated(trace: Trace, names: Sequence[str], instr: Instr) -> list[Lanes] | None:
-    """The forms that one step adds to each accumulator lane; None if `instr` does not accumulate."""
+    """Return the forms that one step adds to each accumulator lane; None if `instr` does not accumulate."""
     out = []
     try:
         for r, name in enumerate(names):
@@ -220,12 +220,12 @@ def _without(x: object, key: tuple[str, int]) -> LinearForm | int:
 def _flush(
     isa: Isa, added: Sequence[Lanes], kind: VecType, period: int, metric: Metric, ceiling: float
 ) -> Flush | None:
-    """The cheapest flush of accumulators filled for `period` steps, if it is cheaper than `ceiling`."""
+    """Return the cheapest flush of accumulators filled for `period` steps, if it is cheaper than `ceiling`."""
     return cheapest_flush(*after_loop(isa, added, kind, period), _GENERAL_COEF, metric, isa.tile, ceiling)
 
 
 def after_loop(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int) -> tuple[Trace, list[str]]:
-    """Accumulators after `period` steps, one atom a lane."""
+    """Return accumulators after `period` steps, one atom a lane."""
     trace = Trace(isa, LinearDomain(1))
     names = []
     for r, lanes in enumerate(added):

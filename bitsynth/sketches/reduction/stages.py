@@ -33,7 +33,7 @@ from bitsynth.sketches.reduction.writeback import WriteBack, cheapest_write_back
 class LaneSums:
     """The content of accumulators of type `start`: `steps` steps, each of which adds up to `increment` to a lane.
 
-    The tile gets `coef` times that. With `shifts` passes share accumulators, which are shifted left by so many bits
+    The tile gets `coef` times that. With `shifts` passes share accumulators, which are shifted left by that many bits
     between one and the next, and the last of them adds to the tile.
     """
 
@@ -70,7 +70,7 @@ class WideningStage:
 class WideningPath:
     """Stages from accumulators of type `start` to the tile, how often each is run, and what all cost.
 
-    It serves one pass more than there are `shifts`: each shifts its sums left by so many bits for the next.
+    It serves one pass more than there are `shifts`: each shifts its sums left by that many bits for the next.
     """
 
     start: VecType
@@ -93,7 +93,7 @@ class WideningPath:
 
 @lru_cache(maxsize=4096)
 def cheapest(isa: Isa, sums: LaneSums, metric: Metric, moving: float) -> WideningPath:
-    """The cheapest path of `sums` to the tile, of which a register costs `moving` to load and store.
+    """Return the cheapest path of `sums` to the tile, of which a register costs `moving` to load and store.
 
     Raises NoKernel if there is none.
     """
@@ -106,13 +106,13 @@ def cheapest(isa: Isa, sums: LaneSums, metric: Metric, moving: float) -> Widenin
 
 
 def _kinds(isa: Isa, start: VecType) -> list[tuple[VecType, ...]]:
-    """The types sums pass through: the tile's at once, or one between."""
+    """Return the types sums pass through: the tile's at once, or one between."""
     between = [VecType("u", bits, isa.table.vector_bits // bits) for bits in (16,) if bits > start.bits]
     return [(isa.tile,), *((kind, isa.tile) for kind in between)]
 
 
 def _path(isa: Isa, sums: LaneSums, kinds: Sequence[VecType], metric: Metric, moving: float) -> WideningPath | None:
-    """The path through registers of `kinds`; None if there is none."""
+    """Return the path through registers of `kinds`; None if there is none."""
     shifts = sums.shifts
     if shifts and len(kinds) == 1:
         return None
@@ -137,7 +137,7 @@ def _path(isa: Isa, sums: LaneSums, kinds: Sequence[VecType], metric: Metric, mo
 
 
 def _held_after(shifts: Sequence[int]) -> int:
-    """The greatest multiple of one pass's sums that shared accumulators hold after the last pass."""
+    """Return the greatest multiple of one pass's sums that shared accumulators hold after the last pass."""
     held = 1
     for times in shifts:
         held = (held << times) + 1
@@ -145,7 +145,7 @@ def _held_after(shifts: Sequence[int]) -> int:
 
 
 def _with_shifts(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | None:
-    """The path with the write-back that doubles shared accumulators; None if there is none."""
+    """Return the path with the write-back that doubles shared accumulators; None if there is none."""
     kind = path.stages[0].kind
     found = _added(isa, kind, -1, metric)
     if found is None:
@@ -155,7 +155,7 @@ def _with_shifts(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath |
 
 
 def _added(isa: Isa, kind: VecType, coef: int, metric: Metric) -> tuple[float, WriteBack] | None:
-    """The write-back that takes `coef` times a register of `kind` from another, lane by lane, and its cost."""
+    """Return the write-back that takes `coef` times a register of `kind` from another, lane by lane, and its cost."""
     trace = Trace(isa, LinearDomain(1))
     trace.bind("acc", filled(kind, 1))
     found = cheapest_write_back(trace, ["acc"], coef, metric, kind)
@@ -163,7 +163,7 @@ def _added(isa: Isa, kind: VecType, coef: int, metric: Metric) -> tuple[float, W
 
 
 def _mixed(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | None:
-    """The path with low lanes unmasked in its first stage; None if that does not part lanes, or is the last."""
+    """Return the path with low lanes unmasked in its first stage; None if that does not part lanes, or is the last."""
     first, *rest = path.stages
     match first.moves:
         case (Halves(keep=str(keep)) as parted,) if rest:
@@ -178,7 +178,7 @@ def _mixed(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | None:
 
 
 def unmixed_first(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath:
-    """The path from accumulators whose lanes are mixed with those of the next one, shifted up by half a lane.
+    """Return the path from accumulators whose lanes are mixed with those of the next one, shifted up by half a lane.
 
     NoKernel if nothing takes those away.
     """
@@ -204,5 +204,5 @@ def _stage(
 
 
 def filled(kind: VecType, most: int) -> Register:
-    """An accumulator of type `kind`, every lane of which holds a sum in [0, most]."""
+    """Return an accumulator of type `kind`, every lane of which holds a sum in [0, most]."""
     return Register(kind, tuple(variable((i, 0, 0), 0, most) for i in range(kind.lanes)))

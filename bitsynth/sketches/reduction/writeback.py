@@ -17,7 +17,7 @@ from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.sketches.reduction.moves import ILLEGAL, arithmetic, signature
 
-_MOST_REGISTERS = 8
+_MAX_REGISTERS = 8
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class WriteBack:
 def cheapest_write_back(
     trace: Trace, names: Sequence[str], coef: int, metric: Metric, kind: VecType
 ) -> tuple[float, WriteBack, tuple[int, ...]] | None:
-    """The cheapest way to take coef * sum from registers of `kind`; None unless every lane is a whole column."""
+    """Return the cheapest way to take coef * sum from registers of `kind`; None unless every lane is a whole column."""
     held = [lane for _, lanes in signature(trace, names) for lane in lanes if lane]
     if len(held) != len({slot for slot, _ in held}):
         return None
@@ -61,22 +61,22 @@ def cheapest_write_back(
 
 
 def _cost(isa: Isa, option: WriteBack, registers: int, metric: Metric) -> float:
-    """The cost of the write-back of `registers` sums."""
+    """Return the cost of the write-back of `registers` sums."""
     ops = [op for op in (option.scale, option.op, option.high) if op]
     return registers * option.parts * sum(metric(isa[op]) for op in ops)
 
 
 def bind_tile(trace: Trace, kind: VecType) -> list[str]:
-    """Registers c0.. of `kind` to take sums from, more than are needed."""
+    """Return registers c0.. of `kind` to take sums from, more than are needed."""
     return [
         trace.bind(f"c{r}", Register(kind, tuple(variable(("c", r, i), 0, 0) for i in range(kind.lanes))))
-        for r in range(_MOST_REGISTERS)
+        for r in range(_MAX_REGISTERS)
     ]
 
 
 @lru_cache
 def write_backs(isa: Isa, coef: int, kind: VecType) -> tuple[WriteBack, ...]:
-    """Candidate write-backs for `coef`: fused multiplication, or scaling first."""
+    """Return candidate write-backs for `coef`: fused multiplication, or scaling first."""
     size = abs(coef)
     out: list[WriteBack] = []
     scales = [None] if size == 1 else [i.name for i in arithmetic(isa) if i.out == kind and _scales(i, size)]
@@ -120,7 +120,7 @@ def take_from_tile(trace: Trace, option: WriteBack, names: Sequence[str], coef: 
 
 
 def _factors(trace: Trace, option: WriteBack, op: str, part: int, coef: int) -> list[str]:
-    """The constant that a fused write-back multiplies by: the coefficient in the lanes of `part`."""
+    """Return the constant that a fused write-back multiplies by: the coefficient in the lanes of `part`."""
     if not option.fused:
         return []
     kind = trace.isa[op].operands[-1].type
@@ -135,7 +135,7 @@ def _scaled(trace: Trace, op: str, name: str, coef: int) -> str:
 
 
 def _columns(trace: Trace, tile: Sequence[str], coef: int) -> tuple[int, ...]:
-    """The column order: slots[s] is the column whose lane took -coef * all atoms of slot s."""
+    """Return the column order: slots[s] is the column whose lane took -coef * all atoms of slot s."""
     taken: dict[int, int] = {}
     for r, name in enumerate(tile):
         register = trace.registers[name]
