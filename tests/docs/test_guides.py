@@ -126,3 +126,11 @@ def test_guides_are_in_the_menu():
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     pages = [p.relative_to(DOCS).as_posix() for p in PAGES if p.is_relative_to(DOCS)]
     assert [page for page in pages if page not in menu] == []
+
+
+def test_the_changelog_is_short():
+    """At most 60 lines for the first version, and a line or two for a change: history is git's."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert len(text.partition("## 0.1.0")[2].splitlines()) <= 60
+    changes = re.split(r"^\* ", text, flags=re.MULTILINE)[1:]
+    assert [change for change in changes if len(change.partition("\n\n")[0]) > 320] == []
