@@ -2,7 +2,7 @@
 
     python benchmarks/redraw.py [RESULT ...]
 
-Without names it draws every result that it can: `resnet18_*`, `kernels_*`, `arm_cycles` and `arm_predictions`.
+Without names it draws every result that has a plot.
 """
 
 from __future__ import annotations
@@ -14,16 +14,30 @@ from typing import Any
 
 import arm_cycles
 import arm_cycles_plot
+import arm_layer_cycles
+import arm_layer_cycles_plot
+import arm_layers
+import arm_layers_plot
 import arm_predictions
 import arm_predictions_plot
+import depthwise
+import depthwise_plot
+import epilogues
+import epilogues_plot
+import figures_plot
 import msgspec
 import published
 import report
+import schedule_steps
+import schedule_steps_plot
+import width_grid
+import width_grid_plot
 
 from bitsynth.bench.kernels import KernelsReport
-from bitsynth.bench.layers import LayersReport
-from bitsynth.bench.plots import kernels, layers
+from bitsynth.bench.layers import SUM, LayersReport
+from bitsynth.bench.plots import kernels, layers, survey
 from bitsynth.errors import SpecError
+from bitsynth.synth.survey import Map
 
 
 def draw_layers(facts: Mapping[str, Any], stem: Path) -> None:
@@ -56,11 +70,47 @@ def draw_predictions(facts: Mapping[str, Any], stem: Path) -> None:
     arm_predictions_plot.draw(msgspec.convert(facts["rows"], list[arm_predictions.Row]), stem)
 
 
+def draw_layer_cycles(facts: Mapping[str, Any], stem: Path) -> None:
+    """Draw the result of `arm_layer_cycles.py`."""
+    rows = msgspec.convert(facts["rows"], list[arm_layer_cycles.Row])
+    arm_layer_cycles_plot.draw([row for row in rows if row.layer != SUM], stem)
+
+
+def draw_epilogues(facts: Mapping[str, Any], stem: Path) -> None:
+    """Draw a result of `epilogues.py`."""
+    epilogues_plot.draw(msgspec.convert(facts["rows"], list[epilogues.Row]), facts["isa"], stem)
+
+
+def draw_depthwise(facts: Mapping[str, Any], stem: Path) -> None:
+    """Draw a result of `depthwise.py`."""
+    depthwise_plot.draw(msgspec.convert(facts["rows"], list[depthwise.Row]), facts["isa"], stem)
+
+
+def draw_maps(facts: Mapping[str, Any], stem: Path) -> None:
+    """Draw a result of `explore.py`."""
+    unknown = {"seconds": 0.0, "why": ""}
+    maps = [
+        {**m, "cells": [{**c, "plans": [{**unknown, **c, **k} for k in c["kernels"]]} for c in m["cells"]]}
+        for m in facts["maps"]
+    ]
+    survey.draw(msgspec.convert(maps, list[Map]), stem)
+
+
 KINDS: Mapping[str, Callable[[Mapping[str, Any], Path], None]] = {
     "resnet18_": draw_layers,
     "kernels_": draw_kernels,
     "arm_cycles": draw_arm_cycles,
+    "arm_layer_cycles": draw_layer_cycles,
+    "arm_layers": lambda facts, stem: arm_layers_plot.draw(msgspec.convert(facts["rows"], list[arm_layers.Row]), stem),
     "arm_predictions": draw_predictions,
+    "depthwise_": draw_depthwise,
+    "epilogues_": draw_epilogues,
+    "explore_": draw_maps,
+    "figures": lambda facts, stem: figures_plot.draw(facts["ops"], stem),
+    "schedule_steps": lambda facts, stem: schedule_steps_plot.draw(
+        msgspec.convert(facts["rows"], list[schedule_steps.Row]), stem
+    ),
+    "width_grid": lambda facts, stem: width_grid_plot.draw(msgspec.convert(facts["rows"], list[width_grid.Row]), stem),
 }
 """What draws a result, by how its name begins."""
 
