@@ -47,27 +47,27 @@ def user_architectures() -> tuple[Path, ...]:
 
 
 def runtime() -> Path:
-    """The folder of C files that are copied beside emitted layers as they are."""
+    """Return the folder of C files that are copied beside emitted layers as they are."""
     return _PACKAGE / "runtime"
 
 
 def shipped_kernels() -> Path:
-    """The folder of solved kernels that came with the package."""
+    """Return the folder of solved kernels that came with the package."""
     return _data("kernels_cache")
 
 
 def shipped_schedules() -> Path:
-    """The folder of tuned schedules that came with the package."""
+    """Return the folder of tuned schedules that came with the package."""
     return _data("tuned")
 
 
 def user_kernels() -> Path:
-    """The user's folder of kernels: BITSYNTH_CACHE, else one in the user's cache folder."""
+    """Return the user's folder of kernels: BITSYNTH_CACHE, else one in the user's cache folder."""
     return _user_folder() or user_cache() / "kernels"
 
 
 def user_schedules() -> Path:
-    """The user's folder of tuned schedules: in BITSYNTH_CACHE, else in the user's cache folder."""
+    """Return the user's folder of tuned schedules: in BITSYNTH_CACHE, else in the user's cache folder."""
     return (_user_folder() or user_cache()) / "tuned"
 
 
@@ -77,11 +77,11 @@ def _user_folder() -> Path | None:
 
 
 def user_cache() -> Path:
-    """The user's cache folder for bitsynth."""
+    """Return the user's cache folder for bitsynth."""
     return _user_cache(os.environ.get("XDG_CACHE_HOME"), os.environ.get("HOME"))
 
 
 @cache
 def _user_cache(*_: str | None) -> Path:
-    """The same, asked for once while what it depends on stays."""
+    """Return the same, asked for once while what it depends on stays."""
     return platformdirs.user_cache_path("bitsynth")

@@ -99,11 +99,11 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     emulator: Emulator | None = None
 
     def probe_text(self) -> str:
-        """The C text that asks the processor which features it has."""
+        """Return the C text that asks the processor which features it has."""
         return _text(paths.architectures().parent / self.probe)
 
     def midr_text(self) -> str:
-        """The C text that asks which processor it is; SpecError if programs cannot."""
+        """Return the C text that asks which processor it is; SpecError if programs cannot."""
         if not self.midr_probe:
             raise SpecError("programs of this architecture cannot ask which processor it is")
         return _text(paths.architectures().parent / self.midr_probe)
@@ -132,7 +132,7 @@ def _known(shipped: Path, own: tuple[Path, ...]) -> Mapping[str, Architecture]:
 
 
 def named(name: str) -> Architecture:
-    """The architecture `name`; SpecError if there is none."""
+    """Return the architecture `name`; SpecError if there is none."""
     try:
         return known()[name]
     except KeyError:
@@ -140,13 +140,13 @@ def named(name: str) -> Architecture:
 
 
 def emulated_cpu(cpus: Mapping[str, str], flags: Iterable[str]) -> str:
-    """The processor to emulate for code compiled with `flags`; of flags of one name the last counts."""
+    """Return the processor to emulate for code compiled with `flags`; of flags of one name the last counts."""
     last = {f.partition("=")[0]: f for f in flags}
     return next((cpus[f] for f in last.values() if f in cpus), cpus[""])
 
 
 def read(path: Path) -> dict[str, Architecture]:
-    """The architectures in the file `path`; SpecError says what is wrong in it."""
+    """Return the architectures in the file `path`; SpecError says what is wrong in it."""
     tables = toml.decoded(path, dict[str, Architecture])
     for name, table in tables.items():
         _check(f"{path}: {name}", table)

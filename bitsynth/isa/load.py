@@ -72,7 +72,10 @@ class Isa:
         return next(i for i in self.full_forms if i.out == self.word and lane_text.is_bitwise(i.tree))
 
     def high_half(self, instr: Instr) -> str | None:
-        """The form that does to the high halves what `instr` does to the low ones; None if `instr` names none."""
+        """Return the form that does to the high halves what `instr` does to the low ones.
+
+        None if `instr` names none.
+        """
         name = f"{instr.high}.{instr.name.rpartition('.')[2]}"
         return name if name in self.instrs else None
 
@@ -83,13 +86,13 @@ class Isa:
         return _for_cpu(self, cpu)
 
     def rules(self, cpu: str) -> IssueTable:
-        """The issue rules of `cpu`; SpecError if it has none."""
+        """Return the issue rules of `cpu`; SpecError if it has none."""
         if cpu not in self.table.cpu or (rules := self.table.cpu[cpu].issue) is None:
             raise SpecError(f"{self.name} has no issue rules for {cpu}: nothing predicts its cycles")
         return rules
 
     def requirements(self, ops: Iterable[str] = ()) -> Requirements:
-        """The requirements of the forms named `ops`; those of the base alone if none is named."""
+        """Return the requirements of the forms named `ops`; those of the base alone if none is named."""
         used = {self[op].feature for op in ops}
         sets = [f for name, f in self.table.features.items() if name in used]
         return Requirements(
@@ -137,13 +140,13 @@ def _sets(home: Path) -> dict[str, Path]:
 
 
 def narrower(isa: IsaTable) -> list[str]:
-    """The instruction sets of shorter registers that some processor of `isa` runs too."""
+    """Return the instruction sets of shorter registers that some processor of `isa` runs too."""
     others = [load_table(name) for name in names()]
     return [t.name for t in others if t.vector_bits < isa.vector_bits and _shared(t, isa)]
 
 
 def run_by(isa: IsaTable) -> list[str]:
-    """The instruction sets that processors of `isa` run: its own, the one it extends, narrower ones."""
+    """Return the instruction sets that processors of `isa` run: its own, the one it extends, narrower ones."""
     return [isa.name, *([isa.extends] if isa.extends else []), *narrower(isa)]
 
 
@@ -152,7 +155,7 @@ def _shared(one: IsaTable, other: IsaTable) -> bool:
 
 
 def load(name: str) -> Isa:
-    """The instruction set `name`; SpecError names the file and what is wrong in it."""
+    """Return the instruction set `name`; SpecError names the file and what is wrong in it."""
     if not isinstance(name, str):
         raise _unknown(name)
     return _load(_folder(name))
@@ -164,7 +167,7 @@ def _load(folder: Path) -> Isa:
 
 
 def load_table(name: str) -> IsaTable:
-    """The facts of the instruction set `name` without its forms, most of what there is to read."""
+    """Return the facts of the instruction set `name` without its forms, most of what there is to read."""
     return _load_table(_folder(name))
 
 
@@ -184,7 +187,7 @@ def _unknown(name: object) -> SpecError:
 
 
 def load_folder(folder: Path) -> Isa:
-    """The instruction set declared in `folder`."""
+    """Return the instruction set declared in `folder`."""
     table, parent = _isa_table(folder)
     needed = settings(table)
     instrs = {} if parent is None else _inherited(load_folder(parent), table, needed)
@@ -209,7 +212,7 @@ def _for_cpu(isa: Isa, cpu: str) -> Isa:
 
 
 def _isa_table(folder: Path) -> tuple[IsaTable, Path | None]:
-    """The `[isa]` table, completed by that of the set it extends, and that set's folder."""
+    """Return the `[isa]` table, completed by that of the set it extends, and that set's folder."""
     path = folder / "isa.toml"
     raw = toml.read(path)
     parent = _parent(path, raw)
@@ -223,7 +226,7 @@ def _isa_table(folder: Path) -> tuple[IsaTable, Path | None]:
 
 
 def _parent(path: Path, raw: Mapping[str, Any]) -> Path | None:
-    """The folder of the set that the one in `path` extends, or None."""
+    """Return the folder of the set that the one in `path` extends, or None."""
     own = raw.get("isa")
     if not isinstance(own, dict) or not {"extends", "cpus"} & set(own):
         return None
@@ -248,7 +251,7 @@ def _merged(base: Any, over: Any) -> Any:
 
 
 def _inherited(parent: Isa, isa: IsaTable, needed: Mapping[str, str]) -> dict[str, Instr]:
-    """The forms of the set that `isa` extends, as its own, with its settings."""
+    """Return the forms of the set that `isa` extends, as its own, with its settings."""
     return {
         name: replace(
             instr,
