@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth.bench.plots.bars import grouped
-from bitsynth.bench.plots.panels import panels, plain, save
+from bitsynth.bench.plots.panels import explain, panels, plain, save
 
 PANELS = {
     "instructions": "Executed instructions",
@@ -23,6 +23,7 @@ def draw(rows: Sequence[Any], stem: Path) -> None:
         _panel(panel, rows, what)
         panel.set_title(f"{title}, bitsynth for one of the paper's form (NEON, emulated): lower is better", loc="left")
     axes[0, 0].legend(loc="upper left", bbox_to_anchor=(0, -0.04), ncols=4, frameon=False)
+    explain(figure, "Bars below the black line take less than half of the paper's form, bars below the grey line less.")
     save(figure, stem)
 
 

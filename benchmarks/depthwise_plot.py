@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth.bench.plots.bars import times_faster
-from bitsynth.bench.plots.panels import panels, plain, save
+from bitsynth.bench.plots.panels import explain, panels, plain, save
 
 
 def draw(rows: Sequence[Any], isa: str, stem: Path) -> None:
@@ -21,4 +21,5 @@ def draw(rows: Sequence[Any], isa: str, stem: Path) -> None:
     axes.set_title(f"{isa}, {config}: times as fast as ONNX Runtime's int8; higher is better", loc="left")
     axes.legend(loc="best", frameon=False, fontsize=8)
     plain(axes, axis="y")
+    explain(figure, "Bars above the line at 1 are faster than ONNX Runtime, bars below it slower.")
     save(figure, stem)

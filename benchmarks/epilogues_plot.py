@@ -11,7 +11,7 @@ import numpy as np
 
 from bitsynth.bench.layers import SUM
 from bitsynth.bench.plots.bars import grouped
-from bitsynth.bench.plots.panels import panels, plain, save
+from bitsynth.bench.plots.panels import explain, panels, plain, save
 
 _BETWEEN = re.compile(r"(,| to|signed|bipolar|ternary|[a-z]+\d+(?= residual)) ")
 """Where a form's name may be broken."""
@@ -34,4 +34,9 @@ def draw(rows: Sequence[Any], isa: str, stem: Path) -> None:
     axes.set_title(f"{isa}, sum of the layers: time, in times that of {forms[0]}; lower is better", loc="left")
     axes.legend(loc="upper right", frameon=False)
     plain(axes, axis="y")
+    explain(
+        figure,
+        "A bar at 1 is as fast as a layer that writes int32 without an epilogue; what rises above the line is the cost "
+        "of the input, epilogue or encoding named below it.",
+    )
     save(figure, stem)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.plots.panels import panels, plain, save
+from bitsynth.bench.plots.panels import explain, panels, plain, save
 
 BARS = {"neon": ("NEON", "#0072b2"), "avx2": ("AVX2", "#e69f00")}
 PAPER = "#8c8c8c"
@@ -28,6 +28,9 @@ def draw(rows: Sequence[dict[str, Any]], stem: Path) -> None:
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[1:] + handles[:1], labels[1:] + labels[:1], loc="upper left", frameon=False)
     axes.margins(y=0.1)
+    explain(
+        figure, "The distance from a bar to its black line is what flushes, zeroing and copies add to the inner loop."
+    )
     save(figure, stem)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitsynth.bench.plots.panels import COLORS, panels, plain, save
+from bitsynth.bench.plots.panels import COLORS, explain, panels, plain, save
 
 
 def draw(rows: Sequence[Any], stem: Path) -> None:
@@ -18,6 +18,7 @@ def draw(rows: Sequence[Any], stem: Path) -> None:
         panel.set_title(f"{config}, layer C6", loc="left")
     axes[0][0].invert_yaxis()
     figure.supxlabel("times faster than the paper's form")
+    explain(figure, "Each bar has the steps of all bars above it; the last bar is the layer as it runs on two threads.")
     save(figure, stem)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsynth.bench.plots.bars import grouped
-from bitsynth.bench.plots.panels import panels, plain, save
+from bitsynth.bench.plots.panels import explain, panels, plain, save
 
 
 def draw(rows: Sequence[Any], stem: Path) -> None:
@@ -18,6 +18,11 @@ def draw(rows: Sequence[Any], stem: Path) -> None:
     _bars(right, rows, "synthesis_seconds", "{:.1f}")
     right.set_title("Synthesis of its kernel, cold, all methods: seconds", loc="left")
     left.legend(title="weights", loc="upper right", frameon=False)
+    explain(
+        figure,
+        "Left, higher is better: bits of weights cost more speed than bits of activations. Right, lower is better: "
+        "more bits take longer to solve.",
+    )
     save(figure, stem)
 
 

@@ -18,13 +18,32 @@ def _data(name: str) -> Path:
 
 
 def isa_specs() -> Path:
-    """Return the folder of instruction sets."""
+    """Return the folder of the instruction sets that came with the package."""
     return _data("isa_specs")
 
 
+def user_isa_specs() -> tuple[Path, ...]:
+    """Return the folders of the user's instruction sets: BITSYNTH_ISA, a list of folders as PATH is."""
+    listed = os.environ.get("BITSYNTH_ISA", "").split(os.pathsep)
+    folders = (Path(folder).absolute() for folder in listed if folder)
+    return tuple(folder for folder in folders if folder != isa_specs())
+
+
+def isa_folder(name: str) -> Path:
+    """Return the folder of the instruction set `name`: one of the user's if it has the set, else the shipped place."""
+    folders = (home / name for home in user_isa_specs())
+    return next((folder for folder in folders if (folder / "isa.toml").is_file()), isa_specs() / name)
+
+
 def architectures() -> Path:
-    """Return the file of processor architectures."""
+    """Return the file of the processor architectures that came with the package."""
     return _data("isa_specs") / "architectures.toml"
+
+
+def user_architectures() -> tuple[Path, ...]:
+    """Return the files `architectures.toml` beside the user's instruction sets."""
+    files = (folder / "architectures.toml" for folder in user_isa_specs())
+    return tuple(file for file in files if file.is_file())
 
 
 def runtime() -> Path:

@@ -3,11 +3,11 @@
     python examples/train_fashion.py [--act-bits 2] [--w-bits 2] [--epochs 12] [--seed 0] [--data FOLDER] [--out FOLDER]
     python examples/train_fashion.py --evaluate MODEL.onnx [--data FOLDER]
 
-It needs `pip install 'bitsynth[train]'`: PyTorch and Brevitas. Written are NAME_qonnx.onnx, NAME_qcdq.onnx where both
-widths are more than one bit, NAME.npz with test pictures, labels and the trainer's logits, and NAME.json: how it was
-trained, its accuracy on all 10,000 test pictures, as PyTorch computes them and as the compiled C does, and the files'
-digests. An epoch takes about 80 s on a core. `--evaluate`, for which `bitsynth[network]` is enough, is the last step
-alone: the compiled C of a file on all test pictures, noted in NAME.json if that lies beside it.
+It needs `pip install 'bitsynth[train]'`: PyTorch and Brevitas. It writes NAME_qonnx.onnx; NAME_qcdq.onnx if both
+widths are more than one bit; NAME.npz with test images, labels and the trainer's logits; and NAME.json: how it was
+trained, its accuracy on all 10,000 test images in PyTorch and in the compiled C, and the files' digests. An epoch
+takes about 80 s on a core. `--evaluate`, for which `bitsynth[network]` is enough, only runs the last step: the
+compiled C of a file on all test images; the result is noted in NAME.json if that file lies in the same folder.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Options:
 
 
 def main() -> None:
-    """Train a network as the command line says."""
+    """Train or evaluate a network, as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=INSTALLED, metavar="FOLDER", help="the four files of the data")
     for name, what in (("--act-bits", "activations"), ("--w-bits", "weights")):
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def train(options: Options, out: Path) -> Path:
-    """The QONNX file of a network that is trained now; its files are written to the folder `out`."""
+    """Train a network, write its files to the folder `out`, and return its QONNX file."""
     (x, labels), (tests, wanted) = (pictures(options.data, part) for part in ("train", "t10k"))
     out.mkdir(parents=True, exist_ok=True)
     warnings.filterwarnings("ignore", "fast_hadamard_transform")  # of what Brevitas does not need here
@@ -85,31 +85,33 @@ def train(options: Options, out: Path) -> Path:
 
     import_module("onnxoptimizer")  # Brevitas looks for it when all is trained
     training.repeatable(options.seed, options.threads)
-    network, told = Network(options.act_bits, options.w_bits), []
+    network, history = Network(options.act_bits, options.w_bits), []
     with progress() as shown:
         task = shown.add_task(options.name, total=options.epochs * len(x))
         for loss, right in training.epochs(network, x, labels, options.epochs, partial(shown.advance, task)):
             logits = training.logits(network, scaled(tests))
-            told.append({"loss": loss, "train": right, "test": float((logits.argmax(1) == wanted).mean())})
-            shown.console.print(f"epoch {len(told)}: loss {loss:.3f}, {told[-1]['test']:.2%} of the test pictures")
+            history.append({"loss": loss, "train": right, "test": float((logits.argmax(1) == wanted).mean())})
+            shown.console.print(
+                f"epoch {len(history)}: loss {loss:.3f}, {history[-1]['test']:.2%} of test images correct"
+            )
     stem = out / options.name
     files = [*export(network, stem), stem.with_suffix(".npz")]
     shown_tests = scaled(tests[:SHOWN])
     logits = training.logits(network, shown_tests)
     np.savez_compressed(files[-1], picture=shown_tests, labels=wanted[:SHOWN], logits=logits)
     parameters = sum(p.numel() for p in network.parameters())
-    stem.with_suffix(".json").write_text(record(options, parameters, told, files), encoding="utf-8")
+    stem.with_suffix(".json").write_text(record(options, parameters, history, files), encoding="utf-8")
     return files[0]
 
 
 def evaluate(model: Path, data: Path) -> None:
-    """Print the share of test pictures that the compiled network tells right, and note it in NAME.json."""
+    """Print the share of test images that the compiled network classifies correctly, and note it in NAME.json."""
     x, wanted = pictures(data, "t10k")
     network = bitsynth.compile(model)
     with progress() as shown:
-        told = [network(one[None]).argmax() for one in shown.track(scaled(x), description=f"compiled {model.name}")]
-    share = float((np.array(told) == wanted).mean())
-    print(f"{model.name}: the compiled C tells {share:.2%} of {len(x):,} test pictures")
+        classes = [network(one[None]).argmax() for one in shown.track(scaled(x), description=f"compiled {model.name}")]
+    share = float((np.array(classes) == wanted).mean())
+    print(f"{model.name}: the compiled C classifies {share:.2%} of {len(x):,} test images correctly")
     notes = model.with_name(model.stem.rpartition("_")[0] + ".json")
     if notes.is_file():
         facts = json.loads(notes.read_text(encoding="utf-8"))
@@ -117,15 +119,15 @@ def evaluate(model: Path, data: Path) -> None:
         notes.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
-def record(options: Options, parameters: int, told: list[dict[str, float]], files: list[Path]) -> str:
-    """How a network was trained, what it reaches, and its files, as JSON."""
+def record(options: Options, parameters: int, history: list[dict[str, float]], files: list[Path]) -> str:
+    """Return how a network was trained, its accuracy, and its files, as JSON."""
     facts: dict[str, Any] = {
         "data": "Fashion-MNIST, 60,000 pictures to train with, 10,000 to test",
         **{name: value for name, value in asdict(options).items() if name != "data"},
         "parameters": parameters,
         "made_with": {name: version(name) for name in MADE_WITH},
-        "accuracy": {"trainer": told[-1]["test"]},
-        "after_epochs": told,
+        "accuracy": {"trainer": history[-1]["test"]},
+        "after_epochs": history,
         "sha256": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
     }
     return json.dumps(facts, indent=1) + "\n"

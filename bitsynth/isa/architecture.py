@@ -114,10 +114,21 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-@lru_cache
 def known() -> Mapping[str, Architecture]:
-    """Return the architectures by name, as the `arch` of an `isa.toml` spells it."""
-    return read(paths.architectures())
+    """Return the architectures by name, as the `arch` of an `isa.toml` spells it: those that ship and the user's."""
+    return _known(paths.architectures(), paths.user_architectures())
+
+
+@lru_cache
+def _known(shipped: Path, own: tuple[Path, ...]) -> Mapping[str, Architecture]:
+    found = read(shipped)
+    for path in own:
+        for name, table in read(path).items():
+            if name in found:
+                raise SpecError(f"{path}: {name}: another file declares an architecture of that name")
+            files = {key: str(path.parent / file) for key in ("probe", "midr_probe") if (file := getattr(table, key))}
+            found[name] = msgspec.structs.replace(table, **files)
+    return found
 
 
 def named(name: str) -> Architecture:

@@ -60,7 +60,7 @@ class BaselineLoop:
 def load(isa: Isa) -> list[BaselineLoop]:
     """Return the baselines of `isa`, or if it declares none of the set it extends; SpecError if a file is wrong."""
     names = [name for name in (isa.name, isa.table.extends) if name]
-    files = [paths.isa_specs() / name / "baselines" / "baselines.toml" for name in names]
+    files = [paths.isa_folder(name) / "baselines" / "baselines.toml" for name in names]
     file = next((f for f in files if f.is_file()), None)
     if file is None:
         return []

@@ -1,4 +1,4 @@
-"""Reads `isa_specs/<isa>/*.toml` into an `Isa`.
+"""Reading of `isa_specs/<isa>/*.toml`, or of a user's instruction set, into an `Isa`.
 
 A table `[instr.NAME]` declares one instruction and its forms (`expand`). Costs are per CPU
 of `isa.toml`. A set that `extends` another has that one's instructions too, and takes from its
@@ -111,13 +111,32 @@ class Isa:
 
 
 def names() -> list[str]:
-    """Return the names of the instruction sets: their folders."""
-    return [*_names(paths.isa_specs())]
+    """Return the names of the instruction sets: those that ship, then those of the folders in BITSYNTH_ISA.
+
+    SpecError if such a folder holds no instruction set, or a set of a name that another folder has.
+    """
+    return [*_folders(paths.isa_specs(), paths.user_isa_specs())]
 
 
 @lru_cache
-def _names(folder: Path) -> tuple[str, ...]:
-    return tuple(sorted(p.parent.name for p in folder.glob("*/isa.toml")))
+def _folders(shipped: Path, own: tuple[Path, ...]) -> Mapping[str, Path]:
+    """Return the folder of each instruction set, by name."""
+    found = _sets(shipped)
+    for home in own:
+        sets = _sets(home)
+        if not sets:
+            raise SpecError(
+                f"BITSYNTH_ISA: {home} holds no instruction set; "
+                f"want a folder in it for each set, with the set's name and an isa.toml"
+            )
+        for name, folder in sets.items():
+            if found.setdefault(name, folder) != folder:
+                raise SpecError(f"{folder}: {found[name]} is also called {name}; give one of them another name")
+    return found
+
+
+def _sets(home: Path) -> dict[str, Path]:
+    return {path.parent.name: path.parent for path in sorted(home.glob("*/isa.toml"))}
 
 
 def narrower(isa: IsaTable) -> list[str]:
@@ -139,24 +158,28 @@ def load(name: str) -> Isa:
     """Return the instruction set `name`; SpecError names the file and what is wrong in it."""
     if not isinstance(name, str):
         raise _unknown(name)
-    return _load(name)
+    return _load(_folder(name))
 
 
 @lru_cache
-def _load(name: str) -> Isa:
-    return load_folder(_folder(name))
+def _load(folder: Path) -> Isa:
+    return load_folder(folder)
 
 
-@lru_cache
 def load_table(name: str) -> IsaTable:
     """Return the facts of the instruction set `name` without its forms, most of what there is to read."""
-    return _isa_table(_folder(name))[0]
+    return _load_table(_folder(name))
+
+
+@lru_cache
+def _load_table(folder: Path) -> IsaTable:
+    return _isa_table(folder)[0]
 
 
 def _folder(name: str) -> Path:
     if name not in names():
         raise _unknown(name)
-    return paths.isa_specs() / name
+    return paths.isa_folder(name)
 
 
 def _unknown(name: object) -> SpecError:
@@ -208,15 +231,16 @@ def _parent(path: Path, raw: Mapping[str, Any]) -> Path | None:
     if not isinstance(own, dict) or not {"extends", "cpus"} & set(own):
         return None
     name, home = own.get("extends"), path.parent.parent
-    others = [p.parent.name for p in home.glob("*/isa.toml") if p != path]
+    others = _sets(paths.isa_specs()) if home in paths.user_isa_specs() else {}
+    others |= {n: folder for n, folder in _sets(home).items() if folder != path.parent}
     if not isinstance(name, str) or name not in others:
         raise SpecError(f"{path}: extends {name!r}, which is no other instruction set")
     if "cpu" in own:
         raise SpecError(f"{path}: its cpus are those of {name}; `cpus` names the ones it keeps")
-    parent = toml.read(home / name / "isa.toml").get("isa")
+    parent = toml.read(others[name] / "isa.toml").get("isa")
     if isinstance(parent, dict) and parent.get("extends"):
         raise SpecError(f"{path}: extends {name}, which itself extends another")
-    return home / name
+    return others[name]
 
 
 def _merged(base: Any, over: Any) -> Any:

@@ -18,7 +18,7 @@ from bitsynth.files import read_file, replace_file
 from bitsynth.isa.instr import Instr
 
 RECORD = "checked.json"
-ADVICE = "run it in a clone of the repository that can be written to"
+ADVICE = "run it in a clone that can be written to, or on an instruction set of your own in a folder of BITSYNTH_ISA"
 """What to do if the record cannot be written: it lies among the instruction sets."""
 
 
@@ -29,7 +29,7 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def record(isa: str, by: str, digests: Mapping[str, str]) -> Path:
     """Store that the forms with these digests passed, tested by the machine `by`; the path of the record."""
-    path = paths.isa_specs() / isa / RECORD
+    path = paths.isa_folder(isa) / RECORD
     text = msgspec.json.encode(_Record(by, dict(digests)))
     replace_file(path, msgspec.json.format(text, indent=1) + b"\n", ADVICE)
     _digests.cache_clear()
@@ -38,7 +38,7 @@ def record(isa: str, by: str, digests: Mapping[str, str]) -> Path:
 
 @lru_cache
 def _digests(isa: str) -> Mapping[str, str]:
-    path = paths.isa_specs() / isa / RECORD
+    path = paths.isa_folder(isa) / RECORD
     try:
         return msgspec.json.decode(read_file(path), type=_Record).digests
     except FileNotFoundError:

@@ -32,7 +32,7 @@ CHANNELS, CLASSES = 64, 10
 
 
 class Bipolar(SignedBinaryWeightPerTensorConst):
-    """Weights -1 and 1; their scale is what batch normalization makes of it."""
+    """Weights -1 and 1 with a fixed scale, which batch normalization corrects."""
 
     scaling_const = 0.1
 
@@ -66,7 +66,7 @@ def codes(bits: int) -> nn.Module:
 
 
 class Block(nn.Module):
-    """Two convolutions beside a shortcut; with a stride the shortcut is a convolution of one pixel."""
+    """Two convolutions and a shortcut; with a stride the shortcut is a convolution of one pixel."""
 
     def __init__(self, stride: int, act_bits: int, w_bits: int) -> None:
         super().__init__()

@@ -26,8 +26,8 @@ def epochs(
 ) -> Iterator[tuple[float, float]]:
     """Train `network` on pictures (N, 28, 28) and labels, half of the pictures mirrored.
 
-    Each of `count` epochs gives its mean loss and the share of pictures that were told right; `step` is told how many
-    pictures went by.
+    Each of `count` epochs yields its mean loss and the share of pictures classified correctly; `step` is called with
+    the number of pictures in each batch.
     """
     network.to(memory_format=torch.channels_last)
     x, wanted = torch.tensor(pictures)[:, None], torch.tensor(labels).long()

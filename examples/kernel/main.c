@@ -1,4 +1,4 @@
-/* A product of matrices by an emitted kernel, beside a plain loop. */
+/* Multiply matrices by an emitted kernel, and compare the product with a plain loop. */
 #include "bs_mm_a2u_w1b_s32_avx2_3x64x4.h"
 
 #include <stdio.h>

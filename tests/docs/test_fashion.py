@@ -86,6 +86,6 @@ def test_an_evaluation_is_noted(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(bitsynth, "compile", lambda model: lambda picture: next(told))
     (tmp_path / "net.json").write_text('{"accuracy": {"trainer": 0.5}}')
     script(["--data", tmp_path, "--evaluate", tmp_path / "net_qonnx.onnx"], monkeypatch)
-    assert "tells 66.67% of 3 test pictures" in capsys.readouterr().out
+    assert "classifies 66.67% of 3 test images correctly" in capsys.readouterr().out
     accuracy = json.loads((tmp_path / "net.json").read_text())["accuracy"]
     assert accuracy == {"trainer": 0.5, "compiled": pytest.approx(2 / 3)}

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import time
 from typing import Any
 
@@ -171,3 +172,15 @@ def test_plots(tmp_path, subjects):
     assert "<svg" in drawn
     layers.draw([report(subjects), report()], tmp_path / "again")
     assert (tmp_path / "again.svg").read_text() == drawn
+
+
+def test_a_plot_shows_five_series_at_most_and_says_what_to_see(tmp_path):
+    names = ["A1W1", "A1W1 signed", "A1W2", "A2W1", "A2W1 signed", "A2W2", "A2W2 ternary"]
+    subjects = [*SUBJECTS[:3], *(LocalSubject(name, "bitsynth", {}, 1) for name in names)]
+    times = np.array([[[t, t, 2 * t] for t in TIMES.get(c.name, TIMES["A1W1"])] for c in subjects], float)
+    layers.draw([LayersReport("avx2", 1, rows(subjects, ["C2", "C3"], times))], tmp_path / "many")
+    drawn = re.findall(r"<!-- (.*) -->", (tmp_path / "many.svg").read_text())
+    assert [text for text in drawn if text in names] == ["A1W1", "A1W2", "A2W1", "A2W2", "A2W2 ternary"]
+    said = " ".join(drawn)
+    assert "Higher is better, below 1 the baseline is faster; 4.7 to 4.7 times fp32 over all layers" in said
+    assert "Not shown: A1W1 signed, A2W1 signed." in said

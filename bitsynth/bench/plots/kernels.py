@@ -8,15 +8,20 @@ from typing import Any
 
 from bitsynth.bench.kernels import MACS, KernelRow, KernelsReport
 from bitsynth.bench.plots.bars import times_faster
-from bitsynth.bench.plots.panels import COLORS, panels, plain, save
+from bitsynth.bench.plots.panels import COLORS, explain, panels, plain, save
 
-MOST_LEVEL = 20
-"""Kernels whose names have room side by side."""
+MAX_NAMES = 20
+"""Kernels whose names have room below the bars; of more, each width's fastest kernel is shown."""
 
 
 def draw(reports: Sequence[KernelsReport], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    figure, axes = panels(len(reports), 2, 14, 4.6 * len(reports), width_ratios=(2.2, 1))
+    figure, axes = panels(len(reports), 2, 14, 4.9 * len(reports), width_ratios=(2.2, 1))
+    explain(
+        figure,
+        "Left: where bars rise above 1 the kernel is faster than the baseline loop; with fewer bits it gains more. "
+        "Right: points near a straight line mean that the model ranks kernels as the machine does.",
+    )
     for (left, right), report in zip(axes, reports, strict=True):
         _bars(left, report)
         _scatter(right, report)
@@ -25,17 +30,15 @@ def draw(reports: Sequence[KernelsReport], stem: Path) -> None:
 
 def _bars(axes: Any, report: KernelsReport) -> None:
     """Bars of how many times better than each baseline every kernel is: up from 1 if it is, down if it is not."""
-    rows = sorted(report.kernels, key=lambda r: r.per_128_mac.median)
+    rows = _shown(report)
     for n, baseline in enumerate(report.baselines):
         label = f"{baseline.name}: {baseline.what}, {_figure(baseline, report)}"
         times_faster(axes, [r.ratios[baseline.name] for r in rows], label, n, len(report.baselines))
-    if len(rows) > MOST_LEVEL:
-        axes.set_xticks(range(len(rows)), [_label(r, rows, ", ") for r in rows], rotation=90, fontsize=7)
-    else:
-        axes.set_xticks(range(len(rows)), [_label(r, rows, "\n") for r in rows])
+    axes.set_xticks(range(len(rows)), [_label(r, rows) for r in rows])
     axes.set_ylabel("times faster than" if report.clock_ghz else "times fewer instructions than")
-    axes.set_title(f"{report.isa}, one tile, packing excluded: higher is better", loc="left")
-    axes.legend(loc="upper right", frameon=False, fontsize=9)
+    which = "the fastest kernel of each width" if len(rows) < len(report.kernels) else "every kernel"
+    axes.set_title(f"{report.isa}, {which}, one tile, packing excluded: higher is better", loc="left")
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize=9)
     plain(axes)
 
 
@@ -54,8 +57,19 @@ def _scatter(axes: Any, report: KernelsReport) -> None:
     axes.set_xlabel(f"modelled, per {MACS} multiply-accumulates")
     axes.set_ylabel(f"{report.unit} {'measured' if report.clock_ghz else 'executed'}")
     axes.set_title(f"{report.isa}: model and machine", loc="left")
-    axes.legend(loc="upper left", frameon=False, fontsize=9)
+    axes.legend(loc="lower right", frameon=False, fontsize=9)
     plain(axes)
+
+
+def _shown(report: KernelsReport) -> list[KernelRow]:
+    """Return the kernels to show, the fastest first: all, or each width's fastest if those are more than MAX_NAMES."""
+    rows = sorted(report.kernels, key=lambda r: r.per_128_mac.median)
+    if len(rows) <= MAX_NAMES:
+        return rows
+    fastest: dict[tuple[int | None, int | None], KernelRow] = {}
+    for row in rows:
+        fastest.setdefault((row.act_bits, row.w_bits), row)
+    return [*fastest.values()]
 
 
 def _figure(row: KernelRow, report: KernelsReport) -> str:
@@ -64,8 +78,8 @@ def _figure(row: KernelRow, report: KernelsReport) -> str:
     return f"{row.per_128_mac.median:.0f} {report.unit}"
 
 
-def _label(row: KernelRow, rows: Sequence[KernelRow], between: str) -> str:
-    """The widths; with the tile if several kernels have them."""
+def _label(row: KernelRow, rows: Sequence[KernelRow]) -> str:
+    """Return the widths; with method and tile if several kernels have these widths."""
     widths = f"A{row.act_bits}W{row.w_bits}"
     alone = sum((r.act_bits, r.w_bits) == (row.act_bits, row.w_bits) for r in rows) == 1
-    return widths if alone else between.join((widths, row.what, row.tile))
+    return widths if alone else "\n".join((widths, row.what, row.tile))

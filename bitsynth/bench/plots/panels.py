@@ -1,7 +1,8 @@
-"""The parts that all plots share: how a plot is begun, looks and is saved."""
+"""The parts that all plots share: start a figure, explain it, give it a legend, and save it."""
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
+MAX_SERIES = 5
+"""Series that a figure shows at most: more cannot be told apart."""
+_LETTERS_AN_INCH = 13
+"""Letters of a sentence that fit on an inch of a figure's width."""
 
 
 def panels(rows: int, columns: int, width: float, height: float, **grid: Any) -> tuple[Any, Any]:
@@ -23,6 +28,22 @@ def plain(axes: Any, **grid: Any) -> None:
     """Give the axes a light grid and no frame."""
     axes.grid(color="#dddddd", linewidth=0.8, **grid)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def explain(figure: Any, text: str) -> None:
+    """Put `text`, a sentence that says what to see, above the panels."""
+    wide = int(figure.get_figwidth() * _LETTERS_AN_INCH)
+    figure.suptitle(textwrap.fill(text, wide), x=0.01, ha="left", fontsize=10)
+
+
+def legend(figure: Any, axes: Any, columns: int = MAX_SERIES) -> None:
+    """Put one legend below the panels: each label of any of `axes` once."""
+    found = (panel.get_legend_handles_labels() for panel in axes.flat)
+    handles = {label: handle for some, labels in found for handle, label in zip(some, labels, strict=True)}
+    if handles:
+        figure.legend(
+            [*handles.values()], [*handles], loc="outside lower left", ncols=min(len(handles), columns), frameon=False
+        )
 
 
 def save(figure: Any, stem: Path) -> None:

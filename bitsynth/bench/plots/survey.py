@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.patches import Patch, Rectangle
 
-from bitsynth.bench.plots.panels import panels, plain, save
+from bitsynth.bench.plots.panels import explain, panels, plain, save
 from bitsynth.synth.survey import INT8, MACS, Cell, Map
 
 _COLORS = {
@@ -26,6 +26,11 @@ _CURVES = ("#0072b2", "#009e73", "#e69f00", "#cc79a7", "#d55e00", "#56b4e9", "#8
 def draw(maps: Sequence[Map], stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
     figure, axes = panels(len(maps), 2, 14, 5.6 * len(maps), width_ratios=(1.35, 1))
+    explain(
+        figure,
+        "Left: the fastest method for each pair of widths and its cycles; hatched cells: an int8 loop is faster. "
+        "Right: a curve above 1 is faster than int8.",
+    )
     for (left, right), found in zip(axes, maps, strict=True):
         _map(left, found)
         _curves(right, found)
@@ -43,7 +48,7 @@ def _map(axes: Any, found: Map) -> None:
     axes.set_yticks(range(len(acts)), [f"A{a}" for a in acts])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    title = f"{found.isa} on {found.cpu}: fastest, cycles per {MACS} MAC; best kernel: times int8, times fp32"
+    title = f"{found.isa} on {found.cpu}: cycles per {MACS} MAC; below them: times faster than int8, than fp32"
     axes.set_title(title, loc="left")
     won = [best[0] for cell in found.cells if (best := found.winner(cell))]
     patches = [Patch(color=color, label=_label(name)) for name, color in _COLORS.items() if name in won]

@@ -52,7 +52,7 @@ def check(name: SetArgument, bless: Bless = False, as_json: Json = False) -> Non
     """Compare every form with the instruction itself, natively or under emulation."""
     isa = load.load(name)
     if bless:
-        require_writable(paths.isa_specs() / name, tested.ADVICE)
+        require_writable(paths.isa_folder(name), tested.ADVICE)
     with output.progress(f"check {name}") as say:
         say("compiling")
         report = isa_check.check_isa(isa, say)
