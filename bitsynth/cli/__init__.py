@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import warnings
@@ -103,12 +104,23 @@ def _failed(error: BaseException) -> int:
             return getattr(error, "exit_code", 1)
 
 
+_OF_PARSERS = (
+    (re.compile(r"Value error, "), ""),
+    (re.compile(r"Input should be a valid integer\b.*"), "want a whole number"),
+    (re.compile(r"Input should be a valid number\b.*"), "want a number"),
+    (re.compile(r"Input should be "), "must be "),
+)
+"""Words of the library that parses values for typer, and plain ones in their place."""
+
+
 def _usage(error: Exception) -> str:
-    """The fault in the arguments, and where to read what is right."""
+    """Return what is wrong with the arguments, and where to read what is right."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "bitsynth"
-    said: str = error.format_message() if hasattr(error, "format_message") else str(error)
-    return f"{said[:1].lower()}{said[1:].rstrip('.')}; see `{command} --help`"
+    message: str = error.format_message() if hasattr(error, "format_message") else str(error)
+    for theirs, ours in _OF_PARSERS:
+        message = theirs.sub(ours, message)
+    return f"{message[:1].lower()}{message[1:].rstrip('.')}; see `{command} --help`"
 
 
 def _never_fail_to_encode(stream: TextIO) -> None:

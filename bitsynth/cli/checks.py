@@ -117,10 +117,10 @@ def examine() -> DoctorReport:
 
 
 def _isas() -> Iterator[Isa | Verdict]:
-    """Every instruction set, or the reason why it cannot be read."""
+    """Yield every instruction set without its instructions, which take long to read, or why its table is wrong."""
     for name in load.names():
         try:
-            yield load.load(name)
+            yield Isa(load.load_table(name), {})
         except BitsynthError as error:
             yield Verdict(name, "cannot", str(error))
 
@@ -149,7 +149,7 @@ def concerns(verdict: Verdict) -> bool:
     if verdict.run != "cannot" or not _is_board():
         return True
     try:
-        return load.load(verdict.isa).table.arch == features.arch()
+        return load.load_table(verdict.isa).arch == features.arch()
     except BitsynthError:
         return True
 
@@ -165,7 +165,7 @@ def _processor() -> Iterator[Finding]:
 
 def _cpu(name: str) -> str:
     try:
-        return cpu_here(load.load(name).table)
+        return cpu_here(load.load_table(name))
     except BitsynthError:
         return ""
 

@@ -348,7 +348,7 @@ def test_doctor_names_a_broken_instruction_set(monkeypatch):
     def broken(name):
         raise ToolError(f"{name} is broken")
 
-    monkeypatch.setattr(load, "load", broken)
+    monkeypatch.setattr(load, "load_table", broken)
     report = checks.examine()
     assert [v.why for v in report.verdicts] == [f"{v.isa} is broken" for v in report.verdicts]
 

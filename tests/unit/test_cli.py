@@ -16,6 +16,7 @@ from suites import quick
 import bitsynth
 from bitsynth import paths
 from bitsynth.cli import checks, main
+from bitsynth.cli.app import COMMANDS, LazyCommand
 from bitsynth.conformance import check as isa_check
 from bitsynth.conformance.check import CheckReport, FormResult
 from bitsynth.conformance.harness import Failure
@@ -90,6 +91,44 @@ def test_starting_up_imports_no_solver_and_no_extra_package():
     assert "bitsynth.cli" in loaded
     extra = {"optuna", "matplotlib", "onnx", "onnxruntime", "torch", "unicorn", "elftools"}
     assert not loaded & {"z3", "cffi", *extra}
+
+
+def test_help_imports_no_command():
+    code = "import sys; sys.argv = ['bitsynth']; from bitsynth.cli import main; main(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert not loaded & {"numpy", "msgspec", "jinja2", "bitsynth.isa", "bitsynth.cli.commands"}
+
+
+def test_help_starts_with_networks(run):
+    out, _ = run("--help")
+    headings = [out.index(f" {heading} ") for heading in ("Networks", "Kernels", "Layers as C", "Machine")]
+    assert headings == sorted(headings)
+    first = [line.split()[1] for line in out[headings[0] :].splitlines()[1:3]]
+    assert first == ["inspect", "compile"]
+    bench = run("bench", "--help")[0]
+    assert bench.index("network ") < bench.index("resnet18 ") < bench.index("kernels ")
+
+
+def _entries(entries):
+    for entry in entries:
+        yield from _entries(entry.commands) if entry.commands else [entry]
+
+
+@pytest.mark.parametrize("entry", [*_entries(COMMANDS)], ids=lambda entry: entry.function)
+def test_summaries_are_first_paragraphs(entry):
+    """Help of all commands shows a text that help of one begins with."""
+    assert LazyCommand(entry).loaded.help.split("\n\n")[0] == entry.summary
+
+
+def test_a_fault_in_a_value_is_told_in_plain_words(run):
+    rest = "--w-bits", "1", "--isa", "neon"
+    for options, message in (
+        (("--act-bits", "x"), "invalid value for '--act-bits': want a whole number;"),
+        (("--act-bits", "1", "--act-encoding", "odd"), "invalid value for '--act-encoding': 'odd' is not one of"),
+        (("--act-bits", "1", "--k-step", "-1"), "invalid value for '--k-step': must be greater than or equal to 0;"),
+    ):
+        assert message in run("synth", *options, *rest, code=2)[1]
 
 
 def test_synth_from_cache(run, user):

@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-import typer
-
 from bitsynth.cli import figures, output
-from bitsynth.cli.commands.bench_network import network
 from bitsynth.cli.options.instruction_sets import ForCpu, Isas
 from bitsynth.cli.options.kernels import ManyActBits, ManyWBits, ManyWeightEncodings
 from bitsynth.cli.options.measuring import (
@@ -24,14 +21,11 @@ from bitsynth.cli.options.measuring import (
 )
 from bitsynth.cli.options.output import CsvFile, JsonFile, Plot
 from bitsynth.cli.parse import bits
-from bitsynth.cli.register import command
 from bitsynth.cli.reports import kernel_times
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
 from bitsynth.spec.matmul import Encoding
 from bitsynth.store.files import folders
-
-app = typer.Typer(invoke_without_command=True, help="Measure kernels and layers.")
 
 if TYPE_CHECKING:
     from bitsynth.bench.layers import LayersReport
@@ -42,14 +36,6 @@ _REPEATS = 5
 """Calls in a row, of which the fastest counts."""
 
 
-@app.callback()
-def start(ctx: typer.Context) -> None:
-    """Measure kernels and layers."""
-    if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
-
-
-@command(app, "kernels")
 def kernels(
     isa: Isas = "",
     act_bits: ManyActBits = "",
@@ -60,12 +46,13 @@ def kernels(
 ) -> None:
     """Measure every cached kernel beside hand-written fp32 and int8 loops.
 
-    One tile whose operands stay in L1, on one core, packing excluded, K = 576 if it fits. All are measured in
-    turn in one process: medians of CPU time; IQR is the distance of the quartiles. If this processor cannot run
-    a set it is emulated and its instructions are counted, which tells no time. Cycles and instructions are per 128
-    multiply-accumulates, beside what the cost model says and, on Arm, what a scoreboard predicts for each processor.
+    A kernel computes one tile whose operands stay in L1, on one core, without packing, with K = 576 if that fits. All
+    are measured by turns in one process: medians of CPU time; IQR is the interquartile range. If this processor cannot
+    run a set, the set is emulated and its instructions are counted, which tells no time. Cycles and instructions are
+    per 128 multiply-accumulates, beside those of the cost model and, on Arm, the cycles that a scoreboard model
+    predicts for each processor.
 
-    Without --isa all sets are measured that run here. Exit code 2 if a cached file is broken, 4 if a kernel
+    Without --isa every set that runs here is measured. Exit code 2 if a cached file is broken, 4 if a kernel
     cannot be compiled or run; the others are measured.
     """
     sets = _sets(isa)
@@ -91,10 +78,6 @@ def kernels(
         raise type(problems[0])(f"left out {output.count(len(problems), 'kernel')}: {problems[0]}")
 
 
-command(app, "network")(network)
-
-
-@command(app, "resnet18")
 def resnet18(
     isa: Isas = "",
     cpu: ForCpu = "",
@@ -112,17 +95,18 @@ def resnet18(
     device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Measure the convolutions of ResNet-18 beside fp32 and int8 of PyTorch, ONNX Runtime, OpenVINO and ncnn.
+    """Measure the convolutions of ResNet-18 beside fp32 and int8 of other packages.
 
-    The eleven layers of CGO 2020's Table 1, batch 1, seeded random weights, packing of activations included and
-    also shown by itself. All take turns, layer by layer and round by round, on as many threads each; a ratio is the
-    median of the rounds' ratios. int8 reads and writes codes, requantized; the form of bitsynth that does is packed,
+    The packages are PyTorch, ONNX Runtime, OpenVINO and ncnn. The layers are the eleven of CGO 2020's Table 1, at
+    batch 1 with seeded random weights; times include packing of activations, which also has a line of its own. All
+    are measured by turns, layer by layer and round by round, with the same number of threads. A ratio is the median of
+    the rounds' ratios. int8 baselines read and write requantized codes; bitsynth does so in the form `packed`, with
     codes in words from layer to layer. Pairs of bits and encodings that do not exist are left out. On avx2 the
-    baselines are kept from wider instructions, or left out if they cannot be.
+    baselines are kept from wider instructions, or left out if that is not possible.
 
-    Without --isa all sets are measured that run here, or a board's best. With --device the layers are compiled here,
-    checked and timed there, beside a float convolution of bitsynth's own and ONNX Runtime if it is installed; on Arm
-    that convolution is beside them here too.
+    Without --isa every set that runs here is measured, or a board's best. With --device the layers are compiled here,
+    and checked and timed there beside bitsynth's own float convolution and ONNX Runtime, if it is installed. On Arm
+    that float convolution is measured here too.
     """
     from bitsynth.bench.resnet18 import LAYERS, named
 

@@ -49,15 +49,16 @@ def network(
     device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Measure a network of an ONNX file, and each of its steps, beside ONNX Runtime and plain C.
+    """Measure a network, and each of its steps, beside ONNX Runtime.
 
-    ONNX Runtime runs the same file, if it can, its twin in floats, without quantizers, and that quantized to int8 by
-    ONNX Runtime itself; so does, on one thread, the C that emx-onnx-cgen makes of these. All take turns, round by
-    round, on random inputs and as many threads each; a ratio is the median of the rounds' ratios. What takes more than
-    a second a call is measured once. Steps are measured one by one. An emulated set is refused: it tells no time.
+    ONNX Runtime runs the same file, if it can; its twin in floats, without quantizers; and that twin quantized to int8
+    by ONNX Runtime itself. On one thread, C that emx-onnx-cgen makes of these files is measured too. All are measured
+    by turns, round by round, on random inputs and with the same number of threads. A ratio is the median of the
+    rounds' ratios. A contender that takes more than a second a call is measured once. Steps are measured one by one.
+    An emulated instruction set is refused, because an emulator tells no time.
 
-    With --device the network is compiled here, its self-test and times are a board's, and ONNX Runtime's, if that is
-    installed there.
+    With --device the network is compiled here, and its self-test and times are a board's, as are those of ONNX Runtime
+    if it is installed there.
     """
     figures.require(json_file, plot=plot)
     codes = input_codes(input_bits, input_scale, input_encoding)

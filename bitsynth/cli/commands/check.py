@@ -51,13 +51,14 @@ def check(
     device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Compile a network, run it, and count per edge the codes that differ: of its C, and of other runtimes.
+    """Compare a compiled network with its reference and other runtimes.
 
-    All are compared with the named reference; its C must be the same, else this ends with exit code 1. The others,
-    which are ONNX Runtime without optimization, onnx.reference and qonnx where installed, may sum in another order.
-    Inputs with numbers on ties of the first quantizer, which others may round to the other code, are counted apart.
+    The network is compiled and run, and the codes that differ are counted at every edge. The compiled C must equal the
+    named reference, else the exit code is 1. Other runtimes (ONNX Runtime without optimization, onnx.reference and
+    qonnx, where installed) may sum in another order and differ. Inputs with numbers halfway between two codes of the
+    first quantizer, which others may round to the other code, are counted apart.
 
-    With --device the network's self-test runs on a board too, for whose instruction set it is compiled.
+    With --device the network is compiled for the instruction set of a board, and its self-test runs there too.
     """
     from bitsynth.graph.read.file import load
     from bitsynth.network import check as checks

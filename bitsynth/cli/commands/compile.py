@@ -52,12 +52,15 @@ def compile_network(
     weights_file: WeightsFile = False,
     as_json: Json = False,
 ) -> None:
-    """Write the network of a quantized ONNX file as C11 that builds with any compiler and needs nothing else.
+    """Write a quantized ONNX file as a C library.
 
-    Header, steps, weights, kernels and runtime, a self-test against the reference, an example and CMakeLists.txt:
+    It is C11 that builds with any compiler and needs nothing else: header, steps, weights, kernels and runtime, a
+    self-test against the reference, an example and CMakeLists.txt. Build and test it with
     `cmake -B build && cmake --build build && ctest --test-dir build`. No compiler is needed here, and nothing in the
-    file is executed. For several processors, as in `--cpu a76,a72,a53`, it has the network of each in a folder, and
-    chooses where it runs.
+    file is executed.
+
+    With several processors, as in `--cpu a76,a72,a53`, the library holds a network for each, in a folder of its own,
+    and chooses when it runs.
     """
     from bitsynth.emit.layer import require_name
     from bitsynth.graph.read.file import named

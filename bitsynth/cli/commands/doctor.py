@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def doctor(as_json: Json = False) -> None:
-    """Say which tools were found, what is missing, and what can be run here."""
+    """Show which tools are found or missing, and what runs here."""
     from bitsynth.cli.checks import OTHER_PROCESSORS, concerns, examine
 
     with output.progress("doctor") as say:

@@ -23,13 +23,13 @@ def emit_glue(
     device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Write a layer of glue as C11 that builds with any compiler and needs nothing else.
+    """Write a pooling, elementwise or resizing layer as a C library.
 
-    The layer is written as in Python: 'MaxPool2d(64, 2, 2, layout="packed")'. Header, source, runtime, a self-test
-    against results of its meaning, and CMakeLists.txt: `cmake -B build && cmake --build build && ctest --test-dir
-    build`.
+    The layer is written as in Python: 'MaxPool2d(64, 2, 2, layout="packed")'. The library is C11 that builds with any
+    compiler and needs nothing else: header, source, runtime, a self-test against expected results, and CMakeLists.txt.
+    Build and test it with `cmake -B build && cmake --build build && ctest --test-dir build`.
 
-    With --device the self-test runs on a board first, for whose instruction set the layer is then.
+    With --device the layer is written for the instruction set of a board, and its self-test runs there first.
     """
     from bitsynth.cli.glue_text import glue_of
 

@@ -51,11 +51,13 @@ def emit_layer(
     solve: Solve = False,
     as_json: Json = False,
 ) -> None:
-    """Write a convolution or dense layer as C11 that builds with any compiler and needs nothing else.
+    """Write a convolution or dense layer as a C library.
 
-    Header, source with packed weights, kernel, runtime, a self-test against a plain convolution, an example and
-    CMakeLists.txt: `cmake -B build && cmake --build build && ctest --test-dir build`. For several processors, as in
-    `--cpu a76,a72,a53`, it has the layer of each, and chooses where it runs.
+    It is C11 that builds with any compiler and needs nothing else: header, source with packed weights, kernel,
+    runtime, a self-test against a plain convolution, an example and CMakeLists.txt. Build and test it with
+    `cmake -B build && cmake --build build && ctest --test-dir build`.
+
+    With several processors, as in `--cpu a76,a72,a53`, the library holds the layer for each, and chooses when it runs.
     """
     from bitsynth.cli import weights as weights_file
     from bitsynth.layers import Conv2d, Dense, processors

@@ -19,11 +19,11 @@ def explore(
     plot: Plot = None,
     jobs: Jobs = None,
 ) -> None:
-    """Map which method wins at which widths, and where int8 is faster.
+    """Map which method wins at which bit-widths.
 
-    For every pair of widths the cheapest kernel of every method, in cycles of the processor (the set's first if none
-    is named) as the cost model has them: planned, not proved, and not kept. It is compared with int8 and fp32 loops at
-    the processor's peak.
+    For every pair of widths each method's cheapest kernel is planned and priced in cycles of one processor by the cost
+    model (the first processor of the set, unless --cpu names one), and compared with int8 and fp32 loops at the
+    processor's peak. These kernels are neither proved nor kept.
     """
     load(isa)
     widths = bits("--act-bits", act_bits), bits("--w-bits", w_bits)

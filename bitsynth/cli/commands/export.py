@@ -36,11 +36,12 @@ def export(
     input_scale: InputScale = 1.0,
     input_encoding: InputEncoding = Encoding.UNSIGNED,
 ) -> None:
-    """Write the network of a quantized ONNX file as one of standard operators, which any runtime takes.
+    """Write a quantized network in standard ONNX operators.
 
-    --patterns: as pre-quantized networks are written, products of uint8 and int8 in int32, a factor of float32 and
-    QuantizeLinear; proved to have the same codes at every joint. Inputs are the codes of the first quantizers. A node
-    that has no such pattern is refused by name, and nothing is written.
+    With --patterns, the only form so far, each layer becomes a product of uint8 and int8 in int32, a float32 factor
+    and QuantizeLinear, as pre-quantized networks are written, so that any runtime can read it. It is proved to have
+    the same codes at every joint. Inputs are the codes of the first quantizers. If a node has no such pattern, it is
+    named and nothing is written.
     """
     from bitsynth.graph.read import read
     from bitsynth.network.patterns import exported

@@ -46,9 +46,11 @@ def inspect(
     html: HtmlFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a quantized ONNX file is: per node its integers, ranges, shape and weights, and why floats stay.
+    """Show a quantized ONNX file node by node.
 
-    With --isa also what computes each node there: a layer's schedule, glue or plain C. Nothing in the file is executed.
+    For each node: its result's integers or floats, range, shape and weights, and why a product stays in floats. With
+    --isa also what computes the node there: a layer with its schedule, glue or plain C. Nothing in the file is
+    executed.
     """
     from bitsynth.graph import inspect as facts_of
     from bitsynth.graph import read

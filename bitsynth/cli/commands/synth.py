@@ -68,9 +68,10 @@ def synth(
     to: OptionalFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Find the cheapest kernel, prove it for every input, write C and keep it in the cache.
+    """Find and prove the cheapest kernel for two bit-widths.
 
-    A configuration in the cache answers at once, its certificate checked again.
+    The kernel is proved for every input, written as C and kept in the cache. If the cache has it already, its
+    certificate is checked again instead.
     """
     options = _options(isa, method, sketch, model_of(load(isa), cpu, model), channels, k_step)
     spec = MatmulSpec(isa, MatmulOperand(act_bits, act_encoding), MatmulOperand(w_bits, weight_encoding))

@@ -51,17 +51,18 @@ def tune(
     device: Devices = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Find faster schedules of layers by measuring, for layers of ResNet-18 or one of your own.
+    """Find faster schedules of layers by measuring.
 
-    Every trial is compiled, checked against the default schedule's results to the bit, and measured beside it, in
-    a process of its own. Trials are kept in the study's file as they end: the same command goes on where an
-    earlier one stopped, and several at a time share the work. Results are taken by every layer of the same sizes,
-    widths, image and threads that is given no schedule.
+    The layers are those of ResNet-18, or one of your own. Every trial is compiled, compared with the default
+    schedule's results to the bit, and measured beside it in a process of its own. Trials are kept in the study's file
+    as they end: the same command continues where an earlier one stopped, and several at a time share the work. From
+    then on every layer with the same sizes, widths, image and threads that is given no schedule uses the result.
 
-    With --device trials are compiled here, checked and timed on boards of one kind. One that disappears loses its
-    trial and the others go on. Layers take the results if they run on that kind of processor, or not on this one.
+    With --device trials are compiled here, checked and timed on boards of one kind. If a board disappears, its trial
+    is lost and the others go on. Layers use the result if they run on that kind of processor, or are compiled for
+    another machine than this one.
 
-    Exit code 2 for bad input or a study that does not fit, 4 if a file cannot be written or nothing be measured.
+    Exit code 2 for bad input or a study that does not fit, 4 if a file cannot be written or nothing can be measured.
     """
     if importlib.util.find_spec("optuna") is None:
         raise ToolError("the package optuna is not installed: pip install 'bitsynth[tune]'")
