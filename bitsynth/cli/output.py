@@ -27,6 +27,12 @@ from bitsynth.progress import Progress, silent
 BROKEN_PIPE = 141
 _UNBOUNDED = 100_000
 _BAR = 24
+_GAPS = (2, 1)
+"""Blanks between the columns of a table."""
+_NAME = 24
+"""Columns of a name that is cut, at least, if another form of the table leaves as many."""
+_SHORTEST_NAME = 4
+"""Columns of a name in the narrowest table, as many as its heading has."""
 _LABEL = re.compile(r" *(?:\S+(?: \S+){0,2} {2,})?")
 """Blanks, and a word or a few that two blanks or more set apart from what follows."""
 
@@ -137,15 +143,53 @@ def table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), g
 
 
 def fitting(*makes: Callable[[int], Table]) -> Table:
-    """The first table that fits the terminal, two blanks between columns or one; else the last, narrow."""
-    target = console(sys.stdout)
+    """Return the first table that fits the terminal, with a gap of two blanks between columns or one; else the last."""
     for make in makes:
-        for gap in (2, 1):
-            made = make(gap)
-            needed = target.measure(made, options=target.options.update(max_width=_UNBOUNDED)).maximum
-            if needed - gap <= target.width:
-                return made
-    return made
+        for gap in _GAPS:
+            if _needed(table := make(gap)) <= width():
+                return table
+    return table
+
+
+def fitting_names(*makes: Callable[[int, int], Table]) -> Table:
+    """Return the first table that fits the terminal with whole names in its first column.
+
+    Else the first that fits with names cut to 24 columns or more, and else the last, its names cut to what is left.
+
+    Args:
+        makes: Functions of the gap between columns and of the most columns of a name, which `cut_name` cuts it to.
+    """
+    columns = width()
+    for make in makes:
+        for gap in _GAPS:
+            if _needed(table := make(gap, _UNBOUNDED)) <= columns:
+                return table
+    for make in makes:
+        for gap in _GAPS:
+            table = make(gap, _SHORTEST_NAME)
+            names = max(cell_len(str(cell)) for cell in table.columns[0].cells)
+            room = columns - (_needed(table) - names)
+            if room >= _NAME:
+                return make(gap, room)
+    return make(gap, max(room, _SHORTEST_NAME))
+
+
+def _needed(table: Table) -> int:
+    """Return the columns that a table takes if nothing is folded."""
+    target = console(sys.stdout)
+    return target.measure(table, options=target.options.update(max_width=_UNBOUNDED)).maximum
+
+
+def cut_name(name: str, room: int) -> str:
+    """Return a name in at most `room` columns, without its middle: `/large/codes/Quant` becomes `/large/../Quant`."""
+    if len(name) <= room:
+        return name
+    name = name.removesuffix("_output_0")
+    first, *parts = name.split("/")
+    shorter = [f"{'/'.join([first, *parts[:k]])}/../{parts[-1]}" for k in range(len(parts) - 2, 0, -1)]
+    tail = max(room - 2, 0) // 2
+    plain = f"{name[: max(room - 2 - tail, 1)]}..{name[len(name) - tail :]}"
+    return next((text for text in (name, *shorter) if len(text) <= room), plain)
 
 
 @contextmanager

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
+from bitsynth.bench.network_peers import INSTALL
 from bitsynth.bench.setting import Basis
 from bitsynth.cli import figures, output
+from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Peers, Rounds, Threads
 from bitsynth.cli.options.networks import Batch, InputBits, InputEncoding, InputScale, ModelArgument, Reference
 from bitsynth.cli.options.output import JsonFile, Plot
 from bitsynth.cli.parse import input_codes
-from bitsynth.cli.reports.network_cells import by_whom, called, shape_of, slow_products
+from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name
+from bitsynth.cli.weight_names import weight_names
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
     from bitsynth.bench.network import NetworkTimes, StepTime
 
+_WIDE = ("by", "shape", "as", "us", "share", "pack", "product", "epilogue", "GMAC/s")
+_BRIEF = ("by", "shape", "us", "share")
+"""Columns behind a step's name."""
 _PARTS = {
     "layer": "layers",
     "pack": "packing",
@@ -63,10 +71,11 @@ def network(
     figures.require(json_file, plot=plot)
     codes = input_codes(input_bits, input_scale, input_encoding)
     options = {"cpu": cpu, "threads": threads, "batch": batch, "reference": reference, "codes": codes}
-    if device:
-        found = _on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
-    else:
-        found = _here(model, isa, rounds, options, peers=peers)
+    with batch_explained(model, batch):
+        if device:
+            found = _on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
+        else:
+            found = _here(model, isa, rounds, options, peers=peers)
     if found and json_file:
         told = asdict(found) | {"shares": found.shares}
         figures.write(json_file, figures.as_json(Basis(), [found.network.isa], network=told))
@@ -76,6 +85,7 @@ def network(
 
 def _here(model: Path, isa: str, rounds: int, options: dict[str, Any], *, peers: bool) -> NetworkTimes:
     """Measure on this machine, and show it."""
+    from bitsynth.bench import network_peers
     from bitsynth.bench.network import measure
     from bitsynth.host.placement import require_native
     from bitsynth.isa.load import load
@@ -84,9 +94,21 @@ def _here(model: Path, isa: str, rounds: int, options: dict[str, Any], *, peers:
     with output.progress(f"bench {model.name}", bar=True) as say:
         net = compile(model, isa=isa, progress=say, **options)
         require_native(load(net.program.isa).table)
+        warn_of_fixed_batch(net.graph, options["batch"])
+        missing = network_peers.missing(net.program.threads) if peers else {}
+        _warn_of_missing(missing)
         found = measure(model, net, rounds, say, peers=peers)
-    _show(model.name, found)
+    _show(
+        model.name, found, weight_names(model, net.graph), warned={name for names in missing.values() for name in names}
+    )
     return found
+
+
+def _warn_of_missing(packages: Collection[str]) -> None:
+    """Say once, before measuring, which peers are not installed."""
+    if packages:
+        are, them = ("is", "it") if len(packages) == 1 else ("are", "them")
+        output.warning(f"{' and '.join(packages)} {are} not installed, so nothing is measured beside {them}: {INSTALL}")
 
 
 def _on_board(
@@ -101,20 +123,27 @@ def _on_board(
     with output.progress(f"bench {model.name}") as say, Device(host, emulator=emulator) as board:
         isa = board.best_isa() if isa == "auto" else isa
         net = compile(model, isa=isa, progress=say, **{**options, "cpu": options["cpu"] or board.cpu(isa)})
+        warn_of_fixed_batch(net.graph, options["batch"])
         say("compiling, copying, running")
         answer, found = measure(board, model, net, rounds, peers=peers)
     if found is None:
         output.write(f"{model.name}: right on {answer.before}; run by {answer.emulator}, so no times")
     else:
-        _show(f"{model.name} on {answer.before.title}", found, clock="wall time")
+        name = f"{model.name} on {answer.before.title}"
+        _show(name, found, weight_names(model, net.graph), clock="wall time")
     return found
 
 
-def _show(name: str, found: NetworkTimes, clock: str = "") -> None:
-    table = output.fitting(lambda gap: _steps(found, gap), lambda gap: _steps(found, gap, brief=True))
+def _show(
+    name: str, found: NetworkTimes, weights: Mapping[str, str], clock: str = "", warned: Collection[str] = ()
+) -> None:
+    """Print the times, and why other peers than those that were `warned` of did not run."""
+    forms = (_WIDE, False), (_BRIEF, False), (_BRIEF, True)
+    table = output.fitting_names(*(partial(_steps, found, weights, *form) for form in forms))
     output.write(_heading(name, found, clock), "", table, "", _peers(found), "", *_ends(found))
     for peer, why in found.left_out.items():
-        output.warning(f"no {peer}: {why}")
+        if peer not in warned:
+            output.warning(f"no {peer}: {why}")
 
 
 def _heading(name: str, found: NetworkTimes, clock: str) -> Text:
@@ -123,16 +152,27 @@ def _heading(name: str, found: NetworkTimes, clock: str) -> Text:
     return Text.assemble((name, "bold"), said)
 
 
-def _steps(found: NetworkTimes, gap: int, *, brief: bool = False) -> Table:
-    right = ("us", "share") if brief else ("us", "share", "pack", "product", "epilogue", "GMAC/s")
-    columns = ("by", "shape") if brief else ("by", "shape", "as")
-    table = output.table("step", *columns, *right, right=right, whole=columns[1:], gap=gap)
+def _steps(
+    found: NetworkTimes, weights: Mapping[str, str], columns: Sequence[str], brief: bool, gap: int, room: int
+) -> Table:
+    """Return a table with these columns behind names of at most `room` columns; if `brief`, `by` is short."""
+    right = [column for column in columns if column not in ("by", "shape", "as")]
+    table = output.table("step", *columns, right=right, whole=columns[1:], gap=gap)
     for timed in found.steps:
         step = timed.step
-        lies = [] if brief else [step.memory]
-        rate = [] if brief else [*_parts(timed), f"{step.macs / timed.nanoseconds:.0f}" if step.macs else ""]
-        took = f"{timed.nanoseconds / 1e3:.2f}", f"{timed.share:.1%}"
-        table.add_row(called(step), by_whom(step), shape_of(step), *lies, *took, *rate)
+        pack, product, epilogue = _parts(timed)
+        cells = {
+            "by": by_whom(step, brief=brief),
+            "shape": shape_of(step),
+            "as": step.memory,
+            "us": f"{timed.nanoseconds / 1e3:.2f}",
+            "share": f"{timed.share:.1%}",
+            "pack": pack,
+            "product": product,
+            "epilogue": epilogue,
+            "GMAC/s": f"{step.macs / timed.nanoseconds:.0f}" if step.macs else "",
+        }
+        table.add_row(step_name(step, weights, room), *(cells[column] for column in columns))
     return table
 
 

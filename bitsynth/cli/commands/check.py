@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
+from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
 from bitsynth.cli.boards import board_of
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Threads
@@ -65,11 +67,12 @@ def check(
     from bitsynth.network.compiling import compile
 
     codes = input_codes(input_bits, input_scale, input_encoding)
-    with output.progress("check") as say, board_of(device, device_runner) as board:
+    with batch_explained(model, batch), output.progress("check") as say, board_of(device, device_runner) as board:
         isa = board.best_isa() if board and isa == "auto" else isa
         cpu = board.cpu(isa) if board and not cpu else cpu
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes, "cpu": cpu}
         net = compile(model, isa=isa, threads=threads, progress=say, **options)
+        warn_of_fixed_batch(net.graph, batch)
         inputs = checks.given(net.graph, data) if data else checks.drawn(net.graph, count)
         found = checks.checked(net, load(model), inputs, say)
         answer = board.run_network(net) if board else None
@@ -87,7 +90,7 @@ def _show(found: NetworkCheck, *, as_json: bool) -> None:
     if as_json:
         output.write_json(found.as_json())
         return
-    table = output.fitting(lambda gap: _table(found, gap), lambda gap: _table(found, gap, brief=True))
+    table = output.fitting_names(*(partial(_table, found, brief) for brief in (False, True)))
     output.write(_heading(found), "", table, "", *_ends(found))
 
 
@@ -96,7 +99,7 @@ def _heading(found: NetworkCheck) -> Text:
     return Text.assemble((found.name, "bold"), said)
 
 
-def _table(found: NetworkCheck, gap: int, *, brief: bool = False) -> Table:
+def _table(found: NetworkCheck, brief: bool, gap: int, room: int) -> Table:
     """Return a table with a row for each edge: how many of its elements differ.
 
     Elements of other runtimes that differ on inputs with ties have columns of their own, which a brief table leaves
@@ -110,7 +113,7 @@ def _table(found: NetworkCheck, gap: int, *, brief: bool = False) -> Table:
         counted = [edge.differ if who == _OURS else edge.ordinary for who in found.peers]
         cells = [_count(counts, who) for counts, who in zip(counted, found.peers, strict=True)]
         ties = [_count(edge.on_ties, who) for who in apart]
-        table.add_row(shown(edge.edge), edge.op, edge.by, f"{edge.elements:,}", *cells, *ties)
+        table.add_row(output.cut_name(shown(edge.edge), room), edge.op, edge.by, f"{edge.elements:,}", *cells, *ties)
     return table
 
 

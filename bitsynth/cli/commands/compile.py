@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
+from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.instruction_sets import ForCpus, IsaOrAuto
 from bitsynth.cli.options.measuring import Threads
@@ -26,7 +28,8 @@ from bitsynth.cli.options.networks import (
 )
 from bitsynth.cli.options.output import Folder, Json
 from bitsynth.cli.parse import input_codes
-from bitsynth.cli.reports.network_cells import by_whom, called, shape_of, slow_products
+from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name
+from bitsynth.cli.weight_names import weight_names
 from bitsynth.files import write_texts
 from bitsynth.printable import shown
 from bitsynth.spec.matmul import Encoding
@@ -35,6 +38,13 @@ if TYPE_CHECKING:
     from bitsynth.network.report import NetworkReport
 
 _ADVICE = "choose another folder with -o"
+_WIDE = ("by", "shape", "as", "MAC", "cycles", "weights", "bytes")
+_BRIEF = ("by", "shape", "weights", "bytes")
+_NARROW = ("by", "shape", "bytes")
+"""Columns behind a step's name."""
+_NUMBERS = ("MAC", "cycles", "weights", "bytes")
+MAX_NAME = 64
+"""Letters of a library's name."""
 
 
 def compile_network(
@@ -70,7 +80,7 @@ def compile_network(
     codes = input_codes(input_bits, input_scale, input_encoding)
     library, cpus = name or _name(model), cpu.split(",")
     require_name(library)
-    with named(model), output.progress("compile") as say:
+    with named(model), batch_explained(model, batch), output.progress("compile") as say:
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes}
         options |= {"isa": isa, "threads": threads, "progress": say}
         several = len(cpus) > 1
@@ -78,6 +88,7 @@ def compile_network(
         say("writing C")
         write = partial(processors.files, made=nets) if several else nets[cpu].files
         files = write(library, weights_file=weights_file)
+        warn_of_fixed_batch(next(iter(nets.values())).graph, batch)
         reports = {each: net.report() for each, net in nets.items()}
     require_writable(to, _ADVICE)
     paths = write_texts(to, files)
@@ -86,19 +97,18 @@ def compile_network(
         said = {"processors": facts} if several else facts[cpu]
         output.write_json({**said, "library": library, "files": [str(p) for p in paths]})
         return
+    weights = weight_names(model, next(iter(nets.values())).graph)
     for found in reports.values():
-        output.write(_heading(found), "", _fitting(found), "", *_ends(found))
+        output.write(_heading(found), "", _table(found, weights), "", *_ends(found))
     output.write(f"wrote {output.count(len(paths), 'file')} in {to}: {library}.h, {library}.c and others")
 
 
-def _fitting(found: NetworkReport) -> Table:
-    return output.fitting(lambda gap: _table(found, gap), lambda gap: _table(found, gap, brief=True))
-
-
 def _name(model: Path) -> str:
-    """A name in C from that of the file."""
-    words = re.sub(r"\W", "_", model.stem, flags=re.ASCII)
-    return words if words[:1].isalpha() else f"network_{words}"
+    """Return a name in C that is made of the file's: `network_float` for float.onnx, since float.h is a C header."""
+    from bitsynth.emit.layer import can_name
+
+    words = re.sub(r"\W", "_", model.stem, flags=re.ASCII)[:MAX_NAME]
+    return words if can_name(words) else f"network_{words}"[:MAX_NAME]
 
 
 def _heading(found: NetworkReport) -> Text:
@@ -108,16 +118,29 @@ def _heading(found: NetworkReport) -> Text:
     return Text.assemble((shown(found.name), "bold"), said)
 
 
-def _table(found: NetworkReport, gap: int, *, brief: bool = False) -> Table:
-    """A row a step; a brief table leaves out how results lie, multiply-accumulates and cycles."""
-    right = ("weights", "bytes") if brief else ("MAC", "cycles", "weights", "bytes")
-    columns = ("by", "shape") if brief else ("by", "shape", "as")
-    table = output.table("step", *columns, *right, right=right, whole=columns[1:], gap=gap)
+def _table(found: NetworkReport, weights: Mapping[str, str]) -> Table:
+    """Return a table with a row for each step, as wide as the terminal."""
+    forms = (_WIDE, False), (_BRIEF, False), (_BRIEF, True), (_NARROW, True)
+    return output.fitting_names(*(partial(_steps, found, weights, *form) for form in forms))
+
+
+def _steps(
+    found: NetworkReport, weights: Mapping[str, str], columns: Sequence[str], brief: bool, gap: int, room: int
+) -> Table:
+    """Return a table with these columns behind names of at most `room` columns; if `brief`, `by` is short."""
+    right = [column for column in columns if column in _NUMBERS]
+    table = output.table("step", *columns, right=right, whole=columns[1:], gap=gap)
     for step in found.steps:
-        lies = [] if brief else [step.memory]
-        work = [] if brief else [_count(step.macs), _count(step.cycles)]
-        size = _count(step.weight_bytes), f"{step.out_bytes:,}"
-        table.add_row(called(step), by_whom(step), shape_of(step), *lies, *work, *size)
+        cells = {
+            "by": by_whom(step, brief=brief),
+            "shape": shape_of(step),
+            "as": step.memory,
+            "MAC": _count(step.macs),
+            "cycles": _count(step.cycles),
+            "weights": _count(step.weight_bytes),
+            "bytes": f"{step.out_bytes:,}",
+        }
+        table.add_row(step_name(step, weights, room), *(cells[column] for column in columns))
     return table
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from bitsynth.cli import figures, output
-from bitsynth.cli.options.instruction_sets import Cpu, IsaOption
+from bitsynth.cli.options.instruction_sets import Cpu, IsaOrAuto
 from bitsynth.cli.options.kernels import Jobs, ManyActBits, ManyWBits
 from bitsynth.cli.options.output import JsonFile, Plot
 from bitsynth.cli.parse import bits
+from bitsynth.cli.processors import set_and_processor
 from bitsynth.isa.load import load
 
 
 def explore(
-    isa: IsaOption,
+    isa: IsaOrAuto,
     cpu: Cpu = "",
     act_bits: ManyActBits = "1-8",
     w_bits: ManyWBits = "1-4",
@@ -22,9 +23,10 @@ def explore(
     """Map which method wins at which bit-widths.
 
     For every pair of widths each method's cheapest kernel is planned and priced in cycles of one processor by the cost
-    model (the first processor of the set, unless --cpu names one), and compared with int8 and fp32 loops at the
-    processor's peak. These kernels are neither proved nor kept.
+    model, and compared with int8 and fp32 loops at the processor's peak. These kernels are neither proved nor kept.
+    Without --cpu the processor is the first of the set, or with --isa auto this one.
     """
+    isa, cpu = set_and_processor(isa, cpu)
     load(isa)
     widths = bits("--act-bits", act_bits), bits("--w-bits", w_bits)
     figures.require(json_file, plot=plot)

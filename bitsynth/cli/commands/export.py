@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bitsynth.cli import output
+from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.networks import (
     AsPatterns,
@@ -49,9 +50,10 @@ def export(
     if not patterns:
         raise SpecError("export wants a form: --patterns is the one there is")
     codes = input_codes(input_bits, input_scale, input_encoding)
-    with output.progress("export") as say:
+    with batch_explained(model, batch), output.progress("export") as say:
         say("reading")
         graph = read(model, batch=batch, reference=reference, codes=codes)
+        warn_of_fixed_batch(graph, batch)
         say(f"proving {len(graph.nodes)} nodes")
         made = exported(graph, shifts=shifts)
     require_writable(to.parent, _ADVICE)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bitsynth import paths
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.options.instruction_sets import Cpu, IsaOption
+from bitsynth.cli.options.instruction_sets import Cpu, IsaOrAuto
 from bitsynth.cli.options.kernels import (
     ActBits,
     ActEncoding,
@@ -25,6 +25,7 @@ from bitsynth.cli.options.kernels import (
     WeightEncoding,
 )
 from bitsynth.cli.options.output import Json, OptionalFolder
+from bitsynth.cli.processors import set_and_processor
 from bitsynth.cli.report import ON_RECORD, ReportLine, claim_line, kernel_line, print_lines
 from bitsynth.files import ADVICE, write_texts
 from bitsynth.isa.load import load
@@ -52,7 +53,7 @@ class _Answer:
 
 
 def synth(
-    isa: IsaOption,
+    isa: IsaOrAuto,
     act_bits: ActBits,
     w_bits: WBits,
     act_encoding: ActEncoding = Encoding.UNSIGNED,
@@ -71,10 +72,14 @@ def synth(
     """Find and prove the cheapest kernel for two bit-widths.
 
     The kernel is proved for every input, written as C and kept in the cache. If the cache has it already, its
-    certificate is checked again instead.
+    certificate is checked again instead. With --isa auto it is the cached kernel for this processor, if there is one,
+    else the one of fewest operations.
     """
-    options = _options(isa, method, sketch, model_of(load(isa), cpu, model), channels, k_step)
+    isa, own = set_and_processor(isa, cpu)
     spec = MatmulSpec(isa, MatmulOperand(act_bits, act_encoding), MatmulOperand(w_bits, weight_encoding))
+    options = _options(isa, method, sketch, model_of(load(isa), cpu, model), channels, k_step)
+    if own and not (cpu or model) and kernels.find_for(spec, replace(options, model=own)):
+        cpu, options = own, replace(options, model=own)
     folder = to or paths.user_kernels() / isa / options.variant
     answer = None if fresh else _from_cache(spec, options)
     if answer is None:
