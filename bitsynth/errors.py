@@ -1,4 +1,4 @@
-"""The errors a user can meet, each with its exit code.
+"""Errors that a user can meet, each with its exit code.
 
 A message says where, what was wanted, what came and what to do next. The command
 line prints it and exits with `exit_code`; the Python API raises it.

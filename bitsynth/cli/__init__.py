@@ -1,4 +1,4 @@
-"""The command line: one module a group of commands, every failure one line and an exit code."""
+"""The command line: it runs a command, and prints each failure as one message with an exit code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `bitsynth` with `argv`, the process's own arguments by default; the exit code."""
+    """Run `bitsynth` with `argv`, by default the arguments of the process; return the exit code."""
     # As long as the process lives.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
@@ -60,7 +60,7 @@ def command() -> NoReturn:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    """Parse and dispatch; what typer would print and exit with comes back as an exception or a code."""
+    """Parse and dispatch; return the exit code, or raise what typer would print and exit with."""
     import typer
 
     from bitsynth.cli.app import Passing, group

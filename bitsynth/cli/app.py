@@ -100,7 +100,7 @@ class LazyCommand(TyperCommand):
 
     @cached_property
     def loaded(self) -> Any:
-        """The command with its options, or the group with its commands."""
+        """Import the command with its options, or make the group with its commands."""
         entry = self._entry
         if entry.commands:
             return typer.main.get_command(_group_app(entry))
@@ -112,7 +112,7 @@ class LazyCommand(TyperCommand):
 
     @property
     def commands(self) -> dict[str, Any]:
-        """The commands of a group; none of a command."""
+        """Return the commands of a group; none of a command."""
         return getattr(self.loaded, "commands", {})
 
     def make_context(self, *args: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Checks of the tools bitsynth can use: those that are here, and what to do about those that are not."""
+"""Checks of `bitsynth doctor`: which tools are installed, and what to do about missing ones."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        """Whether it was found."""
+        """Return whether the tool was found."""
         return bool(self.found)
 
 
@@ -94,7 +94,7 @@ class DoctorReport:
 
 
 def _brief(why: str) -> str:
-    """The fault, and the first error that a tool gave as the reason, without all else that tools say."""
+    """Return the fault and the first error line of the tool that failed, without the rest of its output."""
     first, *said = why.splitlines() or [""]
     return "; ".join([first, *[line.strip() for line in said if "error: " in line][:1]])
 
@@ -139,13 +139,13 @@ def _package(name: str, purpose: str, advice: str) -> Finding:
 
 
 def _is_board() -> bool:
-    """Whether this machine is of an architecture whose code others emulate: it runs its own, and no other's."""
+    """Return whether other machines emulate this one's architecture: such a machine runs its own code only."""
     table = architecture.known().get(features.arch())
     return bool(table and table.emulator)
 
 
 def concerns(verdict: Verdict) -> bool:
-    """Whether a verdict matters on this machine."""
+    """Return whether a verdict matters on this machine."""
     if verdict.run != "cannot" or not _is_board():
         return True
     try:
@@ -155,7 +155,7 @@ def concerns(verdict: Verdict) -> bool:
 
 
 def _processor() -> Iterator[Finding]:
-    """The processor, by whose cycles kernels are chosen if that is known, and an emulator that runs it all."""
+    """Yield the processor, with the cost model that is chosen for it, and the emulator if one runs the system."""
     known = {cpu: None for name in load.names() if (cpu := _cpu(name))}
     found = ", ".join([here().title, *(f"chosen for as {cpu}" for cpu in known)])
     yield Finding("processor", found, "decides which kernels are chosen", "", "processor")

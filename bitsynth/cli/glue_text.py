@@ -1,4 +1,4 @@
-"""Layers of glue as text: calls as in Python, with nothing but numbers, words and lists in them."""
+"""Layers of glue as text: Python calls that contain only numbers, words and lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONS = ("isa", "threads")
 
 
 def glue_of(text: str, isa: str) -> glue.Glue:
-    """The layer that `text` makes, such as 'Pad2d(64, 2, padding=1)'; SpecError for what makes none."""
+    """Return the layer that a text stands for, such as 'Pad2d(64, 2, padding=1)'; SpecError for other texts."""
     try:
         made = _called(ast.parse(text.strip(), mode="eval").body, _LAYERS, "a layer", isa=isa)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -32,7 +32,7 @@ def glue_of(text: str, isa: str) -> glue.Glue:
 
 
 def _called(call: ast.expr, known: dict[str, Callable[..., Any]], what: str, **more: Any) -> Any:
-    """What a call of one of these makes."""
+    """Return the value of a call of one of the `known` names."""
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in known:
         raise SpecError(f"{ast.unparse(call)[:60]!r} is not {what}; known: {', '.join(known)}")
     kind, name = known[call.func.id], call.func.id
@@ -50,7 +50,7 @@ def _called(call: ast.expr, known: dict[str, Callable[..., Any]], what: str, **m
 
 
 def _value(text: ast.expr) -> Any:
-    """A number, a word, lists of them, or a part of a layer."""
+    """Return a number, a word, a list of them, or a part of a layer."""
     if isinstance(text, ast.List | ast.Tuple):
         return [_value(x) for x in text.elts] if isinstance(text, ast.List) else tuple(_value(x) for x in text.elts)
     if isinstance(text, ast.Call):

@@ -1,4 +1,4 @@
-"""Signals that end a command: none gets lost, and each ends it in the same way.
+"""Signals that end a command: none is lost, and each ends the command in the same way.
 
 Python forgets a KeyboardInterrupt that is raised in a finalizer, and ctypes makes another exception of one that is
 raised as it converts an argument; solver terms do both without number. So the handler remembers the signal,

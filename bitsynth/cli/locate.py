@@ -11,13 +11,13 @@ from bitsynth.store.entry import ProvedEntry
 
 
 def located(name: str, variant: str | None) -> ProvedEntry:
-    """The cached kernel called `name`, checked, or its form for a processor; SpecError if there is none."""
+    """Load and check the cached kernel called `name`, or its form for a processor; SpecError if there is none."""
     found = kernels.load_entry(_file(name, variant))
     return found.form(KernelName.parse(name).form(found.entry.kernel))
 
 
 def _file(name: str, variant: str | None) -> Path:
-    """The cached file of the kernel called `name`; SpecError if there is none."""
+    """Return the cached file of the kernel called `name`; SpecError if there is none."""
     path = kernels.named(name)
     if variant is None:
         return path

@@ -45,23 +45,23 @@ class _Console(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """The text as it will be shown, so that cells of tables have room for it."""
+        """Return the text as it is shown, so that cells of tables have room for it."""
         return super().render_str(printable(text), **options)
 
 
 def console(stream: TextIO) -> Console:
-    """A console that adds nothing to what it is given, as wide as it takes if it is not a terminal."""
+    """Return a console that changes no text. Without a terminal its lines have any length."""
     width = None if stream.isatty() else _UNBOUNDED
     return _Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
 
 def on_terminal() -> bool:
-    """Whether somebody looks at what is printed."""
+    """Return whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def width() -> int:
-    """Columns a line may take."""
+    """Return the columns that a line may take."""
     return console(sys.stdout).width
 
 
@@ -82,7 +82,7 @@ def _print(stream: TextIO, *parts: RenderableType) -> None:
 
 
 def _wrapped(text: str, target: Console) -> str:
-    """The lines folded at words, what is folded below the first word behind a line's indent and label."""
+    """Fold lines at words, and indent what is folded to the column behind the line's label."""
     out: list[str] = []
     for line in text.split("\n"):
         indent = min(_LABEL.match(line).end(), target.width // 2)  # type: ignore[union-attr]
@@ -106,12 +106,12 @@ def error(message: str) -> None:
 
 
 def warning(message: str) -> None:
-    """Print on stderr what is wrong without being in the way."""
+    """Print a warning on stderr."""
     note(message, "warning: ", "yellow")
 
 
 def note(message: str, label: str = "", style: str = "") -> None:
-    """Print a line on stderr, above a live one, its label in `style`, or all of it if it has no label."""
+    """Print a line on stderr, above a live one. `style` is for the label, or without a label for the line."""
     try:
         _print(sys.stderr, Text.assemble((label, style), message) if label else Text(message, style))
     except OSError:
@@ -119,7 +119,7 @@ def note(message: str, label: str = "", style: str = "") -> None:
 
 
 def close_quietly() -> None:
-    """Send what is still buffered nowhere: its reader is gone, or its disk full."""
+    """Drop what is still buffered: its reader is gone, or its disk is full."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -130,7 +130,7 @@ def close_quietly() -> None:
 
 
 def table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), gap: int = 2) -> Table:
-    """A plain table; the columns in `right` are numbers, those in `whole` are never folded."""
+    """Return a plain table: the columns in `right` are numbers, those in `whole` are never folded."""
     made = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for column in columns:
         made.add_column(
@@ -194,7 +194,7 @@ def cut_name(name: str, room: int) -> str:
 
 @contextmanager
 def progress(title: str, *, bar: bool = False) -> Iterator[Progress]:
-    """A live line with `title`, the latest message and the seconds since; nothing if nobody looks.
+    """Show a live line with `title`, the latest message and the seconds; nothing if stderr is no terminal.
 
     A `bar` shows how much is done. Each message also raises an interrupt that got lost before.
     """
@@ -233,6 +233,6 @@ def _live(target: Console, title: str, bar: bool) -> Iterator[Progress]:
 
 
 def count(n: int, what: str) -> str:
-    """`n` things, in the singular if there is one."""
+    """Return a number and a noun, as in "1 query" or "3 queries"."""
     many = f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
     return f"{n:,} {what if n == 1 else many}"

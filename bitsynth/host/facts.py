@@ -1,4 +1,4 @@
-"""The facts that times depend on, of this machine or of a board."""
+"""Facts that times depend on, of this machine or of a board."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Facts:
 
     @classmethod
     def parse(cls, text: str) -> Facts:
-        """The facts in what `facts.sh` printed."""
+        """Return the facts that `facts.sh` printed."""
         found = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
         return cls(
             machine=found.get("machine", "").lower(),
@@ -87,23 +87,23 @@ class Facts:
         return next((name for name in names if name.strip("- ")), "unknown")
 
     def cpu(self, isa: IsaTable) -> str:
-        """The processor among those that `isa` names; "" if it is none of them, or not all cores are alike."""
+        """Return this machine's processor among those in `isa`; "" if it is none of them, or its cores differ."""
         known = architecture.named(isa.arch).processors
         names = {known.get(core, "") for core in self.midrs or [self.kind]}
         (name,) = names if len(names) == 1 else ("",)
         return name if name in isa.cpu else ""
 
     def runs(self, arch: str) -> bool:
-        """Whether programs for the architecture run there."""
+        """Return whether programs for the architecture run on the machine."""
         return self.machine in architecture.named(arch).machines
 
     @property
     def title(self) -> str:
-        """The kind, by which tuned schedules go too, and the processor's name."""
+        """Return the kind of processor, as tuned schedules use it, and the processor's name."""
         return self.kind if self.processor in ("", self.kind) else f"{self.kind} ({self.processor})"
 
     def lacking(self, arch: str, wanted: Iterable[str]) -> list[str]:
-        """The features of `wanted` that its processor lacks."""
+        """Return the features of `wanted` that the machine's processor lacks."""
         have = with_other_names(arch, self.features)
         return [f for f in wanted if f.lower() not in have]
 
@@ -119,7 +119,7 @@ class Facts:
 
 @cache
 def here() -> Facts:
-    """The facts that this machine tells of itself."""
+    """Return the facts of this machine."""
     try:
         with Child(["sh", "-c", SCRIPT]) as child:
             return Facts.parse(child.output(_SECONDS)[0].decode(errors="replace"))
@@ -132,7 +132,7 @@ def _number(text: str | None) -> int:
 
 
 def _midrs(text: str) -> frozenset[str]:
-    """Implementers and parts, of registers or of pairs of these fields."""
+    """Return implementer and part of each core, from whole MIDR registers or from pairs of their fields."""
     words = [word for word in text.split() if re.fullmatch("0x[0-9a-f]{1,16}", word)]
     registers = [int(word, 16) for word in words if len(word) > _MOST_OF_A_FIELD]
     if registers:
@@ -141,7 +141,7 @@ def _midrs(text: str) -> frozenset[str]:
 
 
 def _throttled(text: str) -> str:
-    """The word of `vcgencmd get_throttled` in words; empty if there is none."""
+    """Return the result of `vcgencmd get_throttled` in words; "" if there is none."""
     try:
         word = int(text, 16)
     except ValueError:

@@ -35,7 +35,7 @@ def numbered(tmp_path):
     one = np.array(1, np.float32)
     constants = [numpy_helper.from_array(x, n) for x, n in ((one, "scale"), (np.array(0, np.uint8), "zero"))]
     constants.append(numpy_helper.from_array(one, "factor"))
-    nodes = []
+    nodes: list[object] = []
     _quantized(nodes, "1", "x")
     for k, before in enumerate(("1", "5")):
         first, second, added, out = (f"{4 * k + n}" for n in range(2, 6))

@@ -1,4 +1,4 @@
-"""`bitsynth bench`: the speed of what was proved."""
+"""`bitsynth bench kernels` and `bench resnet18`: times of kernels and of layers."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class _Wanted:
 
     @property
     def widths(self) -> list[_Widths]:
-        """Bits of activations and of weights, each pair once."""
+        """Return the bits of activations and of weights, each pair once."""
         return list(dict.fromkeys((a, w) for a, w, _ in self.operands))
 
 
@@ -194,7 +194,7 @@ def _against_baselines(isa: str, wanted: _Wanted) -> LayersReport:
 
 
 def _form(name: str) -> str:
-    """The name of a form of layers; SpecError lists those there are."""
+    """Return the name of a form of layers; SpecError lists the known ones."""
     from bitsynth.bench.forms import FORMS
 
     if name not in FORMS:
@@ -228,7 +228,7 @@ def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersRepor
 
 
 def _sets(text: str) -> list[str]:
-    """The instruction sets named, or those with kernels that this processor runs; SpecError for others."""
+    """Return the named instruction sets, or those with kernels that this processor runs; SpecError for none."""
     if text:
         return [load.load(name).name for name in dict.fromkeys(text.split(","))]
     from bitsynth.host import features

@@ -1,4 +1,4 @@
-"""`bitsynth bench network`: a whole network of an ONNX file, step by step, and beside its peers."""
+"""`bitsynth bench network`: times of an ONNX network, of its steps, and of other runtimes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bitsynth check`: a compiled network against its reference and other runtimes."""
+"""`bitsynth check`: compare a compiled network with its reference and other runtimes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bitsynth compile`: a network of an ONNX file as a C library."""
+"""`bitsynth compile`: write a network of an ONNX file as a C library."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _count(number: int) -> str:
 
 
 def _ends(found: NetworkReport) -> list[str]:
-    """Totals."""
+    """Return the lines below the table: totals of steps, work and memory."""
     macs, cycles = (sum(getattr(s, k) for s in found.steps) for k in ("macs", "cycles"))
     by = {kind: sum(s.kind == kind for s in found.steps) for kind in ("layer", "glue", "plain")}
     return [

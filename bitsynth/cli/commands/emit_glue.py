@@ -1,4 +1,4 @@
-"""`bitsynth emit-glue`: a layer of glue as plain C."""
+"""`bitsynth emit-glue`: write a pooling, elementwise or resizing layer as plain C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bitsynth emit-layer`: a layer as plain C."""
+"""`bitsynth emit-layer`: write a convolution or dense layer as plain C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bitsynth explore`: a map of the method that wins at each pair of widths, and of where int8 does."""
+"""`bitsynth explore`: map the method with the fewest cycles for each pair of bit-widths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bitsynth export`: a quantized network as another ONNX file."""
+"""`bitsynth export`: write a quantized network as another ONNX file."""
 
 from __future__ import annotations
 

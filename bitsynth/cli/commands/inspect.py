@@ -1,4 +1,4 @@
-"""`bitsynth inspect`: what a network of an ONNX file is, node by node."""
+"""`bitsynth inspect`: show a network of an ONNX file node by node."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def inspect(
 
 
 def _lowered(graph: Graph, isa: str, say: Progress) -> NetworkReport:
-    """What the network becomes on an instruction set."""
+    """Compile the graph for an instruction set, and return a report of its steps."""
     from bitsynth.host.sets import widest
     from bitsynth.network.compiling import network_of
     from bitsynth.network.wiring import NetworkTarget
@@ -148,7 +148,7 @@ def _weights(node: NodeFacts, form: str) -> dict[str, str]:
 
 
 def _ends(facts: NetworkFacts) -> list[str]:
-    """Totals, and what stays in floats."""
+    """Return the lines below the table: totals, and the products that stay in floats."""
     packed, stored = (sum(getattr(w, k) for w in facts.weights) for k in ("packed_bytes", "file_bytes"))
     lines = [f"{facts.macs:,} MAC; weights {packed:,} bytes packed, {stored:,} in the types of the file"]
     lines += [_in_floats(facts, n) for n in facts.nodes if n.stays_float]
@@ -157,6 +157,6 @@ def _ends(facts: NetworkFacts) -> list[str]:
 
 
 def _in_floats(facts: NetworkFacts, node: NodeFacts) -> str:
-    """What a product in floats costs, why it is one, and what to change."""
+    """Return a line on a product in floats: its cost, why it is in floats, and what to change."""
     cost = f"{node.macs:,} MAC, {share(node.macs, facts.macs)} of all, computed in floats"
     return f"{node.node}: {cost}: {node.stays_float}; {node.change}"

@@ -1,4 +1,4 @@
-"""`bitsynth isa`: the instruction sets as declared, and whether they are the machine's."""
+"""`bitsynth isa`: list, show and check the declared instruction sets."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def show(name: SetOrMnemonic, instruction: InstructionArgument = None, as_json: 
 
 
 def _stem(instr: Instr) -> str:
-    """The name its forms share."""
+    """Return the name of the instruction, which its forms share."""
     return instr.name.rpartition(".")[0]
 
 
 def _named(isa: Isa, name: str) -> list[Instr]:
-    """The form, or all forms of the instruction; SpecError if there is none."""
+    """Return the form, or all forms of the instruction; SpecError if there is none."""
     return [i for i in isa.instrs.values() if name in (i.name, _stem(i))] or [isa[name]]
 
 
@@ -85,7 +85,7 @@ def _show_mnemonic(mnemonic: str, as_json: bool) -> None:
 
 
 def set_facts(isa: Isa) -> dict[str, Any]:
-    """An instruction set, for JSON."""
+    """Return facts of an instruction set, for JSON."""
     return {
         "name": isa.name,
         "doc": isa.table.doc,
@@ -99,7 +99,7 @@ def set_facts(isa: Isa) -> dict[str, Any]:
 
 
 def form_facts(instr: Instr) -> dict[str, Any]:
-    """One form, for JSON."""
+    """Return facts of an instruction form, for JSON."""
     return {
         "name": instr.name,
         "doc": instr.doc,
@@ -124,7 +124,7 @@ def _cpus(isa: Isa) -> list[str]:
 
 
 def _page(isa: Isa, forms: Sequence[Instr], whole: bool) -> Iterator[RenderableType]:
-    """An instruction and its forms, in columns that are the same for all of the set; C text too if `whole`."""
+    """Yield an instruction and its forms, in columns as wide as the whole set needs; if `whole`, C text too."""
     every, cpus = list(isa.instrs.values()), list(isa.table.cpu)
     table = output.table("  form", "types", *cpus, "tested", right=cpus, whole=["  form", "tested"])
     table.columns[0].min_width = 2 + max(len(i.name) for i in every)
@@ -142,7 +142,7 @@ def _page(isa: Isa, forms: Sequence[Instr], whole: bool) -> Iterator[RenderableT
 
 
 def _spelled(forms: Sequence[Instr]) -> Iterator[RenderableType]:
-    """The forms in C, and what that compiles to."""
+    """Yield the C text of the forms and the mnemonics that they compile to."""
     table = output.table("  form", "C", "compiles to", whole=["  form"])
     for i in forms:
         table.add_row(f"  {i.name}", i.text, " | ".join(i.mnemonics))
@@ -159,7 +159,7 @@ def _operand(operand: Operand) -> str:
 
 
 def signature(instr: Instr) -> str:
-    """Operand types and result, `acc u16x8, a u8x16 -> u16x8`."""
+    """Return operand types and result, as in `acc u16x8, a u8x16 -> u16x8`."""
     operands = [f"{o.name} {_operand(o)}" for o in instr.operands]
     immediate = [f"#{instr.imm[0]} {instr.imm[1]}..{instr.imm[2]}"] if instr.imm else []
     return f"{', '.join(operands + immediate)} -> {'memory' if instr.store else instr.out!s}"
@@ -207,7 +207,7 @@ def _print_report(report: isa_check.CheckReport) -> None:
 
 
 def _by_coverage(report: isa_check.CheckReport) -> dict[str, list[str]]:
-    """The forms of each coverage, in words; the exhaustive ones first."""
+    """Return the forms by how their inputs were covered, in words; exhaustive coverage comes first."""
     found: dict[str, list[str]] = {}
     for coverage, form in sorted((r.coverage, r.form) for r in report.results if r.coverage):
         found.setdefault(str(coverage), []).append(form)

@@ -1,4 +1,4 @@
-"""`bitsynth list`: the kernels in the cache."""
+"""`bitsynth list`: list the cached kernels."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class _Wanted:
 
     @classmethod
     def of(cls, isa: str, act_bits: str, w_bits: str, method: str | None, variant: str) -> _Wanted:
-        """The kernels that the options ask for; SpecError for what no kernel can be."""
+        """Return the kernels that the options ask for; SpecError if no kernel can be like that."""
         isas = (load(name).name for name in isa.split(",")) if isa else ()
         KernelOptions(method)
         act, wgt = (bits(o, x) if x else [] for o, x in (("--act-bits", act_bits), ("--w-bits", w_bits)))
@@ -95,11 +95,11 @@ class _Wanted:
 
     @property
     def has_programs(self) -> bool:
-        """Whether elementwise programs may be some: they have neither widths nor a method."""
+        """Return whether elementwise programs can match: they have neither widths nor a method."""
         return self.variant in ("", elementwise.FOLDER) and not (self.act_bits or self.w_bits or self.method)
 
     def has(self, path: Path) -> bool:
-        """Whether it may be one, by its place; a file whose name says no widths counts as one of any."""
+        """Return whether a file can match by its place. A file whose name has no widths matches any."""
         place = kernels.place(path)[1]
         if (self.isas and place.parts[0] not in self.isas) or self.variant not in ("", "/".join(place.parts[1:-1])):
             return False
@@ -108,7 +108,7 @@ class _Wanted:
         return all(not some or int(one) in some for some, one in asked)
 
     def takes(self, c: _Listed) -> bool:
-        """Whether it is one, by its content; a file that cannot be read is listed."""
+        """Return whether a kernel matches by its content. A file that cannot be read is listed."""
         return self.method is None or c.figures is None or c.figures.method == self.method
 
 
@@ -143,29 +143,29 @@ class _Listed:
 
     @property
     def isa(self) -> str:
-        """The instruction set that it is stored under."""
+        """Return the instruction set that the file is stored under."""
         return kernels.place(self.path)[1].parts[0]
 
 
 def _every_kernel() -> Iterator[Path]:
-    """All stored kernels, those of products first."""
+    """Yield the files of all stored kernels, matmul kernels first."""
     yield from kernels.every()
     yield from depthwise.every()
 
 
 def _origin(path: Path) -> str:
-    """Where a stored file is from: "user" or "shipped"."""
+    """Return whether a stored file is the "user"'s or "shipped"."""
     return "user" if kernels.place(path)[0] == paths.user_kernels() else "shipped"
 
 
 def _require_name(path: Path, name: str) -> None:
-    """SpecError unless the file is called by the `name` of what it holds."""
+    """Raise SpecError unless the file has the name of the kernel in it."""
     if name != path.stem:
         raise SpecError(f"{path} holds {name}; delete it or give it back its name")
 
 
 def _read_kernel(path: Path, check: bool) -> _Listed:
-    """The kernel in `path`; its figures are as the file says, or computed anew to `check` it."""
+    """Read the kernel in `path`. Its figures are the file's own, or with `check` computed again."""
     variant = "/".join(kernels.place(path)[1].parts[1:-1])
     try:
         figures = _depthwise_figures(path, check) if variant == depthwise.FOLDER else _matmul_figures(path, check)
@@ -222,7 +222,7 @@ def _write_all(found: list[_Listed]) -> None:
 
 
 def _summary(found: list[_Listed], programs: list[_ListedProgram]) -> Table:
-    """A row for each instruction set: how many kernels and programs, how many the user's, and of which variants."""
+    """Return a table with a row for each instruction set: counts of kernels and programs, and variants."""
     numbers = ("kernels", "programs", "yours")
     table = output.table("set", *numbers, "variants, beside the cheapest in operations", right=numbers, whole=["set"])
     for isa in sorted({c.isa for c in found}):
@@ -308,7 +308,7 @@ class _ListedProgram:
 
 
 def _programs(isas: Collection[str], check: bool) -> list[_ListedProgram]:
-    """The stored programs of `isas`, of all if there are none; to `check` them is to load them."""
+    """Read the stored programs of `isas`, or of all sets if that is empty; with `check` their proofs too."""
     places = ((path, kernels.place(path)[1].parts[0]) for path in elementwise.every())
     return [_read_program(path, isa, check) for path, isa in places if not isas or isa in isas]
 
@@ -349,13 +349,13 @@ def _program_table(found: list[_ListedProgram], cpus: list[str], gap: int) -> Ta
 
 
 def _instructions(entry: ProgramEntry) -> int:
-    """The steps of a unit, turns of its loop among them."""
+    """Return the number of instructions of a unit, with all iterations of its loop."""
     loop = entry.program.loop
     return len(entry.program.program) + (len(loop.program) * entry.program.spec.inputs[-1].count if loop else 0)
 
 
 def _program_facts(p: _ListedProgram) -> dict[str, Any]:
-    """What `list --json` says of a program."""
+    """Return the facts of a program, for JSON."""
     facts: dict[str, Any] = {
         "name": p.path.stem,
         "from": p.origin,

@@ -1,4 +1,4 @@
-"""`bitsynth show`: a kernel's program, instruction by instruction."""
+"""`bitsynth show`: show a kernel's program instruction by instruction."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _cost(entry: Entry) -> list[str]:
 
 
 def _predicted(entry: Entry) -> list[str]:
-    """What a scoreboard predicts for processors with issue rules, loads, flushes and spills in."""
+    """Return the cycles that a scoreboard model predicts, with loads, flushes and spills."""
     isa = load(entry.kernel.isa)
     able = [cpu for cpu in entry.cost.cycles if isa.table.cpu[cpu].issue is not None]
     cycles = [f"{cpu} {predicted.cycles_per_128_mac(isa, entry.kernel, cpu):.2f}" for cpu in able]
@@ -99,7 +99,7 @@ def _predicted(entry: Entry) -> list[str]:
 
 
 def _sides(kernel: Kernel) -> tuple[str, str]:
-    """The operands whose vectors are rows and columns."""
+    """Return the operands whose vectors are rows and columns."""
     return ("wgt", "act") if kernel.swapped else ("act", "wgt")
 
 
@@ -169,7 +169,7 @@ def _registers(given: int, count: int) -> str:
 
 
 def _programs(kernel: Kernel) -> list[Step]:
-    """The steps of every program."""
+    """Return the steps of every program."""
     build = kernel.build.steps if kernel.build else ()
     return [*build, *(s for p in kernel.every_pass for x in p.programs for s in x)]
 

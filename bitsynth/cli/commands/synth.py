@@ -1,4 +1,4 @@
-"""`bitsynth synth`: the main job, from widths to C."""
+"""`bitsynth synth`: find, prove and write the cheapest kernel for two bit-widths."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Answer:
 
     @property
     def entry(self) -> Entry:
-        """The text of the kernel."""
+        """Return the stored text of the kernel."""
         return self.proved_entry.entry
 
 
@@ -96,14 +96,14 @@ def synth(
 
 
 def _options(isa: str, method: str | None, sketch: str, model: str, channels: int, k_step: int) -> KernelOptions:
-    """The options of the kernel asked for; SpecError if they do not go together."""
+    """Return the options of the wanted kernel; SpecError if they do not go together."""
     options = KernelOptions(method, sketch, model, channels, k_step)
     options.isa(isa)
     return options
 
 
 def _from_cache(spec: MatmulSpec, options: KernelOptions) -> _Answer | None:
-    """The cached kernel, its certificate checked again; None if there is none."""
+    """Load the cached kernel and check its certificate again; None if there is none."""
     start = time.perf_counter()
     path = kernels.find_for(spec, options)
     if path is None:
@@ -122,7 +122,7 @@ def _from_cache(spec: MatmulSpec, options: KernelOptions) -> _Answer | None:
 
 
 def _runners_up(entry: Entry) -> list[ReportLine]:
-    """The costs of the other methods, or why they have no kernel."""
+    """Return lines with the costs of the other methods, or why they have no kernel."""
     unit = {"ops": "ops per 128 MAC", "length": "instructions"}.get(entry.model, f"cycles on {entry.model}")
     priced = [f"{x.method} {x.cost:.2f} {unit}" for x in entry.runners_up if x.cost is not None]
     lacking = [x.method for x in entry.runners_up if x.cost is None]
@@ -142,7 +142,7 @@ def _runners_up(entry: Entry) -> list[ReportLine]:
 
 
 def _solve(spec: MatmulSpec, options: KernelOptions, rlimit: int | None) -> _Answer:
-    """Synthesize, prove and cache; nothing is kept if any of that fails."""
+    """Synthesize, prove and cache a kernel; if a step fails, nothing is kept."""
     require_writable(paths.user_kernels() / spec.isa)
     title = f"{spec.isa} A{spec.act.bits}W{spec.wgt.bits}, {options.sketch} sketch"
     with output.progress(title) as say:

@@ -1,4 +1,4 @@
-"""`bitsynth tune`: better schedules by measuring."""
+"""`bitsynth tune`: find faster schedules of layers by measuring."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def tune(
 
 
 def _require(task: TuningTask) -> None:
-    """SpecError if the task makes no sense."""
+    """Raise SpecError if the task has no output or no tile to tune."""
     load.load(task.isa)
     task.geometry.output(*task.image)
     if task.geometry.groups > 1:
@@ -103,7 +103,7 @@ def _require(task: TuningTask) -> None:
 
 @contextmanager
 def _workplace(hosts: list[str], runner: str, tasks: list[TuningTask]) -> Iterator[Callable[..., TuningRun]]:
-    """A function that tunes a task, here or on boards; an error if one of `tasks` cannot be measured there."""
+    """Yield a function that tunes a task here or on boards; raise if a task cannot be measured there."""
     if hosts:
         from bitsynth.tune import boards, remote
 
@@ -127,7 +127,7 @@ def _lost(why: str) -> None:
 
 
 def _own(in_channels: int | None, out_channels: int | None, groups: int, window: Mapping[str, str]) -> Geometry | None:
-    """The layer whose channels are given, with the window as its options spell it; SpecError for half of them."""
+    """Return the layer whose channels are given; None without channels, SpecError for half of them."""
     from bitsynth.layers.geometry import Geometry, padding_of, pair
 
     if in_channels is None and out_channels is None:
@@ -143,7 +143,7 @@ def _own(in_channels: int | None, out_channels: int | None, groups: int, window:
 
 
 def _resnet18(names: str | None) -> dict[str, tuple[Geometry, Size]]:
-    """The layers named, all if none is."""
+    """Return the named layers of ResNet-18, or all of them."""
     from bitsynth.bench.resnet18 import LAYERS, named
 
     return {x.name: (x.geometry, x.image) for x in (LAYERS if names is None else named(names))}

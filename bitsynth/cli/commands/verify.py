@@ -1,4 +1,4 @@
-"""`bitsynth verify`: the certificate of a network or of a kernel, checked again."""
+"""`bitsynth verify`: check the certificate of a network or of a kernel again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bitsynth verify` of a folder that `bitsynth compile` wrote: its certificate, and those of the kernels in it."""
+"""`bitsynth verify` of a compiled network: its certificate, and those of the kernels in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENDS = ".certificate.json"
 
 
 def is_network(name: str) -> bool:
-    """Whether what is to be verified is a folder or a certificate, not a kernel's name."""
+    """Return whether a name stands for a folder or a certificate, and not for a kernel."""
     return name.endswith(_ENDS) or "/" in name or os.path.isdir(name)
 
 
@@ -161,7 +161,7 @@ def _certificates(path: Path) -> tuple[Path, list[Path]]:
 
 
 def _claims(found: NetworkCertificate, spent: float) -> list[ReportLine]:
-    """What the checker checked."""
+    """Return report lines on what the checker checked, and on steps without a claim."""
     memory = f"{output.count(len(found.buffers), 'buffer')} in {found.arena['bytes']:,} bytes"
     left = [step for step in found.steps if not step.claims]
     return [
@@ -174,7 +174,7 @@ def _claims(found: NetworkCertificate, spent: float) -> list[ReportLine]:
 
 
 def _called(step: StepClaims) -> str:
-    """The last node of a step, and how many there are before it."""
+    """Return the last node of a step, and how many there are before it."""
     before = len(step.nodes) - 1
     name = shown(step.nodes[-1][0]) if step.nodes else f"conversion of {shown(step.inputs[0])}"
     return f"{name} (+{before})" if before > 0 else name
@@ -183,7 +183,7 @@ def _called(step: StepClaims) -> str:
 def _tied(
     whole: Path, paths: list[Path], found: list[NetworkCertificate], model: Path, say: Progress
 ) -> list[list[ReportLine]]:
-    """Each certificate beside that of the file, compiled anew, and the choice of several processors too."""
+    """Return report lines on each certificate compared with the ONNX file, compiled again."""
     from bitsynth.network.tied import require_choice, require_of
 
     nets, lines = [], []
@@ -199,7 +199,7 @@ def _tied(
 
 
 def _kernel(record: KernelRecord, z3: bool, rlimit: int | None, say: Progress) -> ReportLine:
-    """A kernel that the library has, by the digest of its certificate."""
+    """Return a report line on a kernel of the library, found by the digest of its certificate."""
     say(record.name)
     start = time.perf_counter()
     proved = record.proved()
@@ -219,7 +219,7 @@ def _verdict(found: NetworkCertificate, z3: bool) -> str:
 
 
 def _facts(each: _Checked, z3: bool) -> dict[str, Any]:
-    """What JSON says."""
+    """Return the facts of a checked certificate, for JSON."""
     found = each.found
     return {
         "name": found.network,

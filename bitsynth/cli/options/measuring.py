@@ -1,4 +1,4 @@
-"""Options of what is measured: how often, on what host, beside what."""
+"""Options of measurements: how often, on which host, beside which packages."""
 
 from __future__ import annotations
 

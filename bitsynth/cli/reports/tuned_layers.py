@@ -1,4 +1,4 @@
-"""The report of `bitsynth tune`: a row a layer, and where it is stored."""
+"""The report of `bitsynth tune`: a row for each layer, and where its schedule is stored."""
 
 from __future__ import annotations
 
