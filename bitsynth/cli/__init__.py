@@ -25,16 +25,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         _never_fail_to_encode(stream)
     try:
-        with interrupts.handled(), _warnings_shown():
+        with interrupts.handle_signals(), _show_warnings():
             code = _run(argv)
             sys.stdout.flush()
             return code
     except (BitsynthError, OSError, MemoryError, KeyboardInterrupt) as error:
-        return _failed(error)
+        return _report_failure(error)
 
 
 @contextmanager
-def _warnings_shown() -> Iterator[None]:
+def _show_warnings() -> Iterator[None]:
     """Tell the library's warnings as commands do."""
     with warnings.catch_warnings():
         warnings.simplefilter("default", BitsynthWarning)
@@ -71,7 +71,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except Passing as passing:
         raise passing.error from None
     except usage_error as error:
-        raise SpecError(_usage(error)) from None
+        raise SpecError(_usage_message(error)) from None
     except SystemExit as gone:  # typer and rich end the process themselves if the reader of a help text has gone.
         if isinstance(gone.__context__, BrokenPipeError):
             raise gone.__context__ from None
@@ -79,7 +79,7 @@ def _run(argv: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _failed(error: BaseException) -> int:
+def _report_failure(error: BaseException) -> int:
     """Say what went wrong, in one message; the exit code."""
     from bitsynth.cli import output
 
@@ -113,7 +113,7 @@ _OF_PARSERS = (
 """Words of the library that parses values for typer, and plain ones in their place."""
 
 
-def _usage(error: Exception) -> str:
+def _usage_message(error: Exception) -> str:
     """Return what is wrong with the arguments, and where to read what is right."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "bitsynth"

@@ -143,16 +143,16 @@ def _group_class(entries: tuple[CommandEntry, ...]) -> type[TyperGroup]:
 
 def _group_app(entry: CommandEntry) -> typer.Typer:
     """Return the group of an entry; without a command it prints its help."""
-    made = typer.Typer(
+    group_app = typer.Typer(
         name=entry.name, cls=_group_class(entry.commands), add_completion=False, invoke_without_command=True
     )
 
-    @made.callback(help=entry.summary)
+    @group_app.callback(help=entry.summary)
     def start(ctx: typer.Context) -> None:
         if ctx.invoked_subcommand is None:
             typer.echo(ctx.get_help())
 
-    return made
+    return group_app
 
 
 app = typer.Typer(
@@ -180,5 +180,5 @@ def start(
 
 @cache
 def group() -> Any:
-    """Return the parser of arguments that runs the commands, made once."""
+    """Return the parser of arguments that runs the commands; it is built once."""
     return typer.main.get_command(app)

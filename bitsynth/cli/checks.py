@@ -95,8 +95,8 @@ class DoctorReport:
 
 def _brief(why: str) -> str:
     """Return the fault and the first error line of the tool that failed, without the rest of its output."""
-    first, *said = why.splitlines() or [""]
-    return "; ".join([first, *[line.strip() for line in said if "error: " in line][:1]])
+    first, *others = why.splitlines() or [""]
+    return "; ".join([first, *[line.strip() for line in others if "error: " in line][:1]])
 
 
 def examine() -> DoctorReport:
@@ -134,8 +134,8 @@ def _version(package: str) -> str:
 
 def _package(name: str, purpose: str, advice: str) -> Finding:
     found = _version(name)
-    beside = not found and name in _FOR_OTHERS and _is_board()
-    return Finding(name, found, purpose, advice, OTHER_PROCESSORS if beside else "packages")
+    is_unneeded = not found and name in _FOR_OTHERS and _is_board()
+    return Finding(name, found, purpose, advice, OTHER_PROCESSORS if is_unneeded else "packages")
 
 
 def _is_board() -> bool:

@@ -29,7 +29,7 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def handled() -> Iterator[None]:
+def handle_signals() -> Iterator[None]:
     """Raise Stopped in this block when a signal comes, and at its end if it was lost or became something else.
 
     Silent about finalizers that a signal cuts short. Signals that others handle or ignore stay theirs.

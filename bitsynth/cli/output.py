@@ -75,13 +75,13 @@ def _print(stream: TextIO, *parts: RenderableType) -> None:
     target = console(stream)
     with target.capture() as captured:
         for part in parts:
-            target.print(_wrapped(part, target) if isinstance(part, str) else part, soft_wrap=isinstance(part, Text))
+            target.print(_fold_lines(part, target) if isinstance(part, str) else part, soft_wrap=isinstance(part, Text))
     lines = captured.get().split("\n")
     stream.write("\n".join(line.rstrip(" ") for line in lines))
     stream.flush()
 
 
-def _wrapped(text: str, target: Console) -> str:
+def _fold_lines(text: str, target: Console) -> str:
     """Fold lines at words, and indent what is folded to the column behind the line's label."""
     out: list[str] = []
     for line in text.split("\n"):
@@ -131,18 +131,18 @@ def close_quietly() -> None:
 
 def table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), gap: int = 2) -> Table:
     """Return a plain table: the columns in `right` are numbers, those in `whole` are never folded."""
-    made = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for column in columns:
-        made.add_column(
+        table.add_column(
             column,
             justify="right" if column in right else "left",
             no_wrap=column in right or column in whole,
             overflow="fold",
         )
-    return made
+    return table
 
 
-def fitting(*makes: Callable[[int], Table]) -> Table:
+def fit_table(*makes: Callable[[int], Table]) -> Table:
     """Return the first table that fits the terminal, with a gap of two blanks between columns or one; else the last."""
     for make in makes:
         for gap in _GAPS:
@@ -151,7 +151,7 @@ def fitting(*makes: Callable[[int], Table]) -> Table:
     return table
 
 
-def fitting_names(*makes: Callable[[int, int], Table]) -> Table:
+def fit_named_table(*makes: Callable[[int, int], Table]) -> Table:
     """Return the first table that fits the terminal with whole names in its first column.
 
     Else the first that fits with names cut to 24 columns or more, and else the last, its names cut to what is left.

@@ -76,7 +76,7 @@ def print_lines(*lines: ReportLine) -> None:
     second = max((len(line.cells[1]) for line in inner), default=0)
     gap = 2 if _LABEL + first + 2 + second + 2 + 8 <= output.width() else 1
     for line in lines:
-        output.write(*(_free(line) if line.free else [_columns(line, first + gap, second + gap)]))
+        output.write(*(_free_lines(line) if line.free else [_columns(line, first + gap, second + gap)]))
 
 
 def _columns(line: ReportLine, first: int, second: int) -> Text:
@@ -89,7 +89,7 @@ def _columns(line: ReportLine, first: int, second: int) -> Text:
     )
 
 
-def _free(line: ReportLine) -> Sequence[Text]:
+def _free_lines(line: ReportLine) -> Sequence[Text]:
     """Return the cells on one line, or one below the other if they do not fit."""
     if _LABEL + len("   ".join(line.cells)) <= output.width():
         cells: Sequence[str] = ("   ".join(line.cells),)

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _SECONDS = 60
 SCRIPT = (Path(__file__).parent / "facts.sh").read_text(encoding="utf-8")
 _THROTTLED = ("under-voltage", "clock capped", "throttled", "at the soft temperature limit")
-_MOST_OF_A_FIELD = len("0xfff")
+MAX_FIELD_DIGITS = len("0xfff")
 _SINCE_BOOT = 16
-"""Bits of vcgencmd's word from here on say what happened since the board was started."""
+"""The first of the bits in vcgencmd's word that stand for events since the board was started."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a machine, each empty or 0 if the machine does not tell it.
+    """Facts of a machine, each empty or 0 if it is unknown.
 
     `midrs` are the kinds of Arm cores it has: implementer and part of their MIDR, as in "0x41 0xd08".
     """
@@ -77,9 +77,9 @@ class Facts:
 
     @property
     def kind(self) -> str:
-        """The name of its processor, or else of the board, or the machine: times of one kind are alike.
+        """Return the name of its processor, else of the board or the machine. Times of one kind are comparable.
 
-        If processors have families it is vendor, family and model: many are sold, or lent, under one name.
+        For a processor that has a family it is vendor, family and model: one name is sold or lent as many models.
         """
         if self.family.strip("- "):
             return f"{self.vendor} family {self.family} model {self.model}"
@@ -113,8 +113,8 @@ class Facts:
         state = f"throttling: {self.throttled}" if self.throttled else ""
         word = f"{self.bits}-bit {self.machine}" if self.bits else self.machine
         cores = f"{self.cores} cores" if self.cores else ""
-        said = (self.board, self.processor, cores, word, self.kernel, clock, governor, state, self.temperature)
-        return ", ".join(x for x in said if x)
+        parts = (self.board, self.processor, cores, word, self.kernel, clock, governor, state, self.temperature)
+        return ", ".join(x for x in parts if x)
 
 
 @cache
@@ -134,7 +134,7 @@ def _number(text: str | None) -> int:
 def _midrs(text: str) -> frozenset[str]:
     """Return implementer and part of each core, from whole MIDR registers or from pairs of their fields."""
     words = [word for word in text.split() if re.fullmatch("0x[0-9a-f]{1,16}", word)]
-    registers = [int(word, 16) for word in words if len(word) > _MOST_OF_A_FIELD]
+    registers = [int(word, 16) for word in words if len(word) > MAX_FIELD_DIGITS]
     if registers:
         return frozenset(f"{r >> 24 & 0xFF:#x} {r >> 4 & 0xFFF:#x}" for r in registers)
     return frozenset(f"{one} {other}" for one, other in zip(words[::2], words[1::2], strict=False))

@@ -66,10 +66,12 @@ def _linux_features() -> frozenset[str]:
     """Return the features in /proc/cpuinfo; those that AT_HWCAP has too are taken from there."""
     table = architecture.known().get(arch())
     hwcap = table.hwcap if table else {}
-    return _listed("Features") - hwcap.keys() | _told(hwcap) if hwcap else _listed("flags")
+    if not hwcap:
+        return _cpuinfo_features("flags")
+    return _cpuinfo_features("Features") - hwcap.keys() | _hwcap_features(hwcap)
 
 
-def _listed(key: str) -> frozenset[str]:
+def _cpuinfo_features(key: str) -> frozenset[str]:
     try:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -79,8 +81,11 @@ def _listed(key: str) -> frozenset[str]:
     return frozenset.intersection(*sets) if sets else frozenset()
 
 
-def _told(hwcap: Mapping[str, int]) -> frozenset[str]:
-    """The features whose bits AT_HWCAP has: under emulators of programs /proc/cpuinfo may be another processor's."""
+def _hwcap_features(hwcap: Mapping[str, int]) -> frozenset[str]:
+    """Return the features whose bits AT_HWCAP has.
+
+    Under an emulator of programs /proc/cpuinfo may describe another processor.
+    """
     import ctypes
 
     getauxval = ctypes.CDLL(None).getauxval
@@ -91,11 +96,11 @@ def _told(hwcap: Mapping[str, int]) -> frozenset[str]:
 
 def _darwin_features() -> frozenset[str]:
     keys = ["machdep.cpu.features", "machdep.cpu.leaf7_features", "hw.optional"]
-    with Child(["sysctl", *keys]) as child:  # It fails if one is unknown, and says the others.
-        said = child.output(_SECONDS)[0].decode()
+    with Child(["sysctl", *keys]) as child:  # It fails if a key is unknown, and prints the others.
+        text = child.output(_SECONDS)[0].decode()
     table = architecture.known().get(arch())
     found = set(table.darwin_features if table else [])
-    for line in said.lower().splitlines():
+    for line in text.lower().splitlines():
         key, _, value = line.partition(":")
         if key.startswith("machdep"):
             found |= set(value.replace(".", "_").split())

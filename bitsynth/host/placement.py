@@ -41,8 +41,8 @@ def has_times(isa: IsaTable) -> bool:
 
 def cpu_here(isa: IsaTable) -> str:
     """Return the processor, among those in `isa`, that runs code for `isa` here; "" if it is not known."""
-    asked = architecture.named(isa.arch).processors and runs_natively(isa)
-    return here().cpu(isa) if asked else ""
+    has_names = architecture.named(isa.arch).processors and runs_natively(isa)
+    return here().cpu(isa) if has_names else ""
 
 
 def require_native(isa: IsaTable, advice: str = "") -> None:

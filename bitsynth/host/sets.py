@@ -17,10 +17,7 @@ def sets_of(isa: str) -> list[str]:
 
 
 def widest(isa: str) -> str:
-    """The instruction set that kernels are solved for if layers want them on `isa`, which may be "auto".
-
-    NoKernel if this processor runs none.
-    """
+    """Return `isa`, or for "auto" the best instruction set that this processor runs; NoKernel if it runs none."""
     if isa != "auto":
         return isa
     if not (known := native_sets()):

@@ -297,7 +297,7 @@ def test_list_takes_what_fits_its_options(run):
     ]
     assert some == wanted != []
     assert {r["variant"] for r in run("list", "--variant", "a53", "--isa", "neon", "--json")[0]} == {"a53"}
-    assert run("list", *options, "--variant", "a99") == ("no kernel is like that\n", "")
+    assert run("list", *options, "--variant", "a99") == ("no kernel matches\n", "")
 
 
 @pytest.mark.parametrize("option", [["--isa", "z80"], ["--method", "magic"], ["--act-bits", "9"]])

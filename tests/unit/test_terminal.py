@@ -43,7 +43,7 @@ def test_a_label_stands_alone_where_its_line_is_folded():
     assert max(map(len, lines)) <= 80
     claims = next(k for k, line in enumerate(lines) if line.startswith("claims    "))
     assert re.match(r" {10}\S", lines[claims + 1])
-    assert output._wrapped("wide  " + "a " * 60, output.console(sys.stdout)).count("\n") == 0
+    assert output._fold_lines("wide  " + "a " * 60, output.console(sys.stdout)).count("\n") == 0
 
 
 def test_help_is_wrapped_to_the_terminal():

@@ -20,7 +20,7 @@ from bitsynth.cli.options.measuring import (
     Threads,
 )
 from bitsynth.cli.options.output import CsvFile, JsonFile, Plot
-from bitsynth.cli.parse import bits
+from bitsynth.cli.parse import parse_bits
 from bitsynth.cli.reports import kernel_times
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
@@ -55,8 +55,8 @@ def kernels(
     Without --isa every set that runs here is measured. Exit code 2 if a cached file is broken, 4 if a kernel
     cannot be compiled or run; the others are measured.
     """
-    sets = _sets(isa)
-    widths = [bits(name, text) if text else [] for name, text in (("--act-bits", act_bits), ("--w-bits", w_bits))]
+    sets = _choose_sets(isa)
+    widths = [parse_bits(name, text) if text else [] for name, text in (("--act-bits", act_bits), ("--w-bits", w_bits))]
     figures.require(json_file, plot=plot)
     from bitsynth.bench import cached
     from bitsynth.bench.kernels import measure
@@ -111,12 +111,12 @@ def resnet18(
     from bitsynth.bench.resnet18 import LAYERS, named
 
     names = [layer.name for layer in (LAYERS if layers is None else named(layers))]
-    widths = list(product(bits("--act-bits", act_bits), bits("--w-bits", w_bits)))
+    widths = list(product(parse_bits("--act-bits", act_bits), parse_bits("--w-bits", w_bits)))
     packages, encodings = (text.split(",") if text else [] for text in (baseline, weight_encoding))
     mine = [(a, w, e) for (a, w), e in product(widths, map(Encoding.parse, encodings)) if w in e.widths]
     if not mine:
         raise SpecError(f"no weights of {w_bits} bits are {weight_encoding}")
-    wanted = _Wanted(isa, mine, _form(form), threads, names, rounds, packages, cpu)
+    wanted = _Wanted(isa, mine, _require_form(form), threads, names, rounds, packages, cpu)
     if device and (form != "sums" or weight_encoding != "bipolar"):
         raise SpecError("with --device layers are measured in the form sums, with bipolar weights")
     figures.require(json_file, csv_file, plot=plot)
@@ -124,7 +124,7 @@ def resnet18(
     from bitsynth.cli.reports import layer_times
 
     require_known(wanted.packages)
-    reports, basis = _here(wanted) if device is None else _on_board(device, device_runner, wanted)
+    reports, basis = _measure_here(wanted) if device is None else _measure_on_board(device, device_runner, wanted)
     if json_file:
         figures.write(json_file, layer_times.as_json(reports, basis))
     if csv_file:
@@ -154,22 +154,22 @@ class _Wanted:
         return list(dict.fromkeys((a, w) for a, w, _ in self.operands))
 
 
-def _here(wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
+def _measure_here(wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
     """Measure against baselines on this machine, and show every report once it is there."""
     from bitsynth.cli.reports import layer_times
     from bitsynth.host.placement import require_native
 
-    sets = _sets(wanted.isa)
+    sets = _choose_sets(wanted.isa)
     for name in sets:
         require_native(load.load(name).table)
     basis, reports = layer_times.basis(sets, wanted.widths), []
     for name in sets:
-        reports.append(_against_baselines(name, wanted))
+        reports.append(_measure_set(name, wanted))
         layer_times.show(reports[-1])
     return reports, basis
 
 
-def _against_baselines(isa: str, wanted: _Wanted) -> LayersReport:
+def _measure_set(isa: str, wanted: _Wanted) -> LayersReport:
     from bitsynth.bench import low_bit
     from bitsynth.bench.forms import FORMS
     from bitsynth.bench.layers import against_baselines
@@ -193,7 +193,7 @@ def _against_baselines(isa: str, wanted: _Wanted) -> LayersReport:
         return replace(found, form=form.name)
 
 
-def _form(name: str) -> str:
+def _require_form(name: str) -> str:
     """Return the name of a form of layers; SpecError lists the known ones."""
     from bitsynth.bench.forms import FORMS
 
@@ -202,7 +202,7 @@ def _form(name: str) -> str:
     return name
 
 
-def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
+def _measure_on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
     """Measure on a board and show what it answers."""
     from bitsynth.bench import on_device
     from bitsynth.cli.reports import layer_times
@@ -227,7 +227,7 @@ def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersRepor
     return reports, basis
 
 
-def _sets(text: str) -> list[str]:
+def _choose_sets(text: str) -> list[str]:
     """Return the named instruction sets, or those with kernels that this processor runs; SpecError for none."""
     if text:
         return [load.load(name).name for name in dict.fromkeys(text.split(","))]

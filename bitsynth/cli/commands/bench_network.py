@@ -19,7 +19,7 @@ from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Peers, Rounds, Threads
 from bitsynth.cli.options.networks import Batch, InputBits, InputEncoding, InputScale, ModelArgument, Reference
 from bitsynth.cli.options.output import JsonFile, Plot
-from bitsynth.cli.parse import input_codes
+from bitsynth.cli.parse import parse_input_codes
 from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name
 from bitsynth.cli.weight_names import weight_names
 from bitsynth.spec.matmul import Encoding
@@ -69,21 +69,21 @@ def network(
     if it is installed there.
     """
     figures.require(json_file, plot=plot)
-    codes = input_codes(input_bits, input_scale, input_encoding)
+    codes = parse_input_codes(input_bits, input_scale, input_encoding)
     options = {"cpu": cpu, "threads": threads, "batch": batch, "reference": reference, "codes": codes}
     with batch_explained(model, batch):
         if device:
-            found = _on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
+            found = _measure_on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
         else:
-            found = _here(model, isa, rounds, options, peers=peers)
+            found = _measure_here(model, isa, rounds, options, peers=peers)
     if found and json_file:
-        told = asdict(found) | {"shares": found.shares}
-        figures.write(json_file, figures.as_json(Basis(), [found.network.isa], network=told))
+        facts = asdict(found) | {"shares": found.shares}
+        figures.write(json_file, figures.as_json(Basis(), [found.network.isa], network=facts))
     if found and plot:
         _draw(found, plot)
 
 
-def _here(model: Path, isa: str, rounds: int, options: dict[str, Any], *, peers: bool) -> NetworkTimes:
+def _measure_here(model: Path, isa: str, rounds: int, options: dict[str, Any], *, peers: bool) -> NetworkTimes:
     """Measure on this machine, and show it."""
     from bitsynth.bench import network_peers
     from bitsynth.bench.network import measure
@@ -111,7 +111,7 @@ def _warn_of_missing(packages: Collection[str]) -> None:
         output.warning(f"{' and '.join(packages)} {are} not installed, so nothing is measured beside {them}: {INSTALL}")
 
 
-def _on_board(
+def _measure_on_board(
     model: Path, isa: str, rounds: int, options: dict[str, Any], device: tuple[str, str], *, peers: bool
 ) -> NetworkTimes | None:
     """Measure on a board, and show what it answers; None if an emulator ran it."""
@@ -139,7 +139,7 @@ def _show(
 ) -> None:
     """Print the times, and why other peers than those that were `warned` of did not run."""
     forms = (_WIDE, False), (_BRIEF, False), (_BRIEF, True)
-    table = output.fitting_names(*(partial(_steps, found, weights, *form) for form in forms))
+    table = output.fit_named_table(*(partial(_steps, found, weights, *form) for form in forms))
     output.write(_heading(name, found, clock), "", table, "", _peers(found), "", *_ends(found))
     for peer, why in found.left_out.items():
         if peer not in warned:
@@ -148,8 +148,8 @@ def _show(
 
 def _heading(name: str, found: NetworkTimes, clock: str) -> Text:
     clock = clock or ("CPU time" if found.threads == 1 else "wall time")
-    said = f"   {found.network.isa}, {output.count(found.threads, 'thread')}, {clock}"
-    return Text.assemble((name, "bold"), said)
+    summary = f"   {found.network.isa}, {output.count(found.threads, 'thread')}, {clock}"
+    return Text.assemble((name, "bold"), summary)
 
 
 def _steps(
@@ -192,11 +192,11 @@ def _peers(found: NetworkTimes) -> Table:
 
 def _ends(found: NetworkTimes) -> list[str]:
     shares, memory = found.shares, found.network
-    told = {"glue", "plain", *(["layer"] if shares["layer"] else ["pack", "product", "epilogue"])}
-    said = ", ".join(f"{name} {shares[part]:.1%}" for part, name in _PARTS.items() if part in told or shares[part])
+    shown = {"glue", "plain", *(["layer"] if shares["layer"] else ["pack", "product", "epilogue"])}
+    parts = ", ".join(f"{name} {shares[part]:.1%}" for part, name in _PARTS.items() if part in shown or shares[part])
     around = "" if shares["layer"] else f"; all but products {1 - shares['product']:.1%}"
     return [
-        f"of the time: {said}{around}",
+        f"of the time: {parts}{around}",
         *slow_products(memory.products),
         f"weights {memory.weight_bytes:,} bytes, {found.float_bytes:,} in float32; arena {memory.arena_bytes:,} bytes",
     ]

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bitsynth.cli import output
 from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
-from bitsynth.cli.boards import board_of
+from bitsynth.cli.boards import open_board
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Threads
 from bitsynth.cli.options.networks import (
@@ -25,7 +25,7 @@ from bitsynth.cli.options.networks import (
     Reference,
 )
 from bitsynth.cli.options.output import Json
-from bitsynth.cli.parse import input_codes
+from bitsynth.cli.parse import parse_input_codes
 from bitsynth.errors import Refuted
 from bitsynth.printable import shown
 from bitsynth.spec.matmul import Encoding
@@ -66,8 +66,8 @@ def check(
     from bitsynth.network import check as checks
     from bitsynth.network.compiling import compile
 
-    codes = input_codes(input_bits, input_scale, input_encoding)
-    with batch_explained(model, batch), output.progress("check") as say, board_of(device, device_runner) as board:
+    codes = parse_input_codes(input_bits, input_scale, input_encoding)
+    with batch_explained(model, batch), output.progress("check") as say, open_board(device, device_runner) as board:
         isa = board.best_isa() if board and isa == "auto" else isa
         cpu = board.cpu(isa) if board and not cpu else cpu
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes, "cpu": cpu}
@@ -90,13 +90,13 @@ def _show(found: NetworkCheck, *, as_json: bool) -> None:
     if as_json:
         output.write_json(found.as_json())
         return
-    table = output.fitting_names(*(partial(_table, found, brief) for brief in (False, True)))
+    table = output.fit_named_table(*(partial(_table, found, brief) for brief in (False, True)))
     output.write(_heading(found), "", table, "", *_ends(found))
 
 
 def _heading(found: NetworkCheck) -> Text:
-    said = f"   {output.count(found.inputs, 'input')} on {found.isa}, against reference {found.reference}"
-    return Text.assemble((found.name, "bold"), said)
+    summary = f"   {output.count(found.inputs, 'input')} on {found.isa}, against reference {found.reference}"
+    return Text.assemble((found.name, "bold"), summary)
 
 
 def _table(found: NetworkCheck, brief: bool, gap: int, room: int) -> Table:

@@ -27,7 +27,7 @@ from bitsynth.cli.options.networks import (
     WeightsFile,
 )
 from bitsynth.cli.options.output import Folder, Json
-from bitsynth.cli.parse import input_codes
+from bitsynth.cli.parse import parse_input_codes
 from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name
 from bitsynth.cli.weight_names import weight_names
 from bitsynth.files import write_texts
@@ -77,7 +77,7 @@ def compile_network(
     from bitsynth.network import processors
     from bitsynth.network.compiling import compile
 
-    codes = input_codes(input_bits, input_scale, input_encoding)
+    codes = parse_input_codes(input_bits, input_scale, input_encoding)
     library, cpus = name or _name(model), cpu.split(",")
     require_name(library)
     with named(model), batch_explained(model, batch), output.progress("compile") as say:
@@ -94,8 +94,8 @@ def compile_network(
     paths = write_texts(to, files)
     if as_json:
         facts = {each: found.as_json() for each, found in reports.items()}
-        said = {"processors": facts} if several else facts[cpu]
-        output.write_json({**said, "library": library, "files": [str(p) for p in paths]})
+        content = {"processors": facts} if several else facts[cpu]
+        output.write_json({**content, "library": library, "files": [str(p) for p in paths]})
         return
     weights = weight_names(model, next(iter(nets.values())).graph)
     for found in reports.values():
@@ -104,7 +104,7 @@ def compile_network(
 
 
 def _name(model: Path) -> str:
-    """Return a name in C that is made of the file's: `network_float` for float.onnx, since float.h is a C header."""
+    """Return a name in C for the file: `network_float` for float.onnx, because float.h is a C header."""
     from bitsynth.emit.layer import can_name
 
     words = re.sub(r"\W", "_", model.stem, flags=re.ASCII)[:MAX_NAME]
@@ -114,14 +114,14 @@ def _name(model: Path) -> str:
 def _heading(found: NetworkReport) -> Text:
     threads = output.count(found.threads, "thread")
     on = f"{found.isa}, {found.cpu}" if found.cpu else found.isa
-    said = f"   {output.count(len(found.steps), 'step')} on {on}, {threads}, reference {found.reference}"
-    return Text.assemble((shown(found.name), "bold"), said)
+    summary = f"   {output.count(len(found.steps), 'step')} on {on}, {threads}, reference {found.reference}"
+    return Text.assemble((shown(found.name), "bold"), summary)
 
 
 def _table(found: NetworkReport, weights: Mapping[str, str]) -> Table:
     """Return a table with a row for each step, as wide as the terminal."""
     forms = (_WIDE, False), (_BRIEF, False), (_BRIEF, True), (_NARROW, True)
-    return output.fitting_names(*(partial(_steps, found, weights, *form) for form in forms))
+    return output.fit_named_table(*(partial(_steps, found, weights, *form) for form in forms))
 
 
 def _steps(

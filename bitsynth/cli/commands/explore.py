@@ -6,7 +6,7 @@ from bitsynth.cli import figures, output
 from bitsynth.cli.options.instruction_sets import Cpu, IsaOrAuto
 from bitsynth.cli.options.kernels import Jobs, ManyActBits, ManyWBits
 from bitsynth.cli.options.output import JsonFile, Plot
-from bitsynth.cli.parse import bits
+from bitsynth.cli.parse import parse_bits
 from bitsynth.cli.processors import set_and_processor
 from bitsynth.isa.load import load
 
@@ -28,7 +28,7 @@ def explore(
     """
     isa, cpu = set_and_processor(isa, cpu)
     load(isa)
-    widths = bits("--act-bits", act_bits), bits("--w-bits", w_bits)
+    widths = parse_bits("--act-bits", act_bits), parse_bits("--w-bits", w_bits)
     figures.require(json_file, plot=plot)
     with output.progress(f"explore {isa}", bar=True) as say:
         say("starting the solver")

@@ -18,7 +18,7 @@ from bitsynth.cli.options.networks import (
     Reference,
     WithShifts,
 )
-from bitsynth.cli.parse import input_codes
+from bitsynth.cli.parse import parse_input_codes
 from bitsynth.errors import SpecError
 from bitsynth.files import replace_file
 from bitsynth.spec.matmul import Encoding
@@ -49,17 +49,17 @@ def export(
 
     if not patterns:
         raise SpecError("export wants a form: --patterns is the one there is")
-    codes = input_codes(input_bits, input_scale, input_encoding)
+    codes = parse_input_codes(input_bits, input_scale, input_encoding)
     with batch_explained(model, batch), output.progress("export") as say:
         say("reading")
         graph = read(model, batch=batch, reference=reference, codes=codes)
         warn_of_fixed_batch(graph, batch)
         say(f"proving {len(graph.nodes)} nodes")
-        made = exported(graph, shifts=shifts)
+        exported_model = exported(graph, shifts=shifts)
     require_writable(to.parent, _ADVICE)
-    replace_file(to, made.SerializeToString(), _ADVICE)
-    output.write(f"wrote {to}: {_said(Counter(node.op_type for node in made.graph.node))}")
+    replace_file(to, exported_model.SerializeToString(), _ADVICE)
+    output.write(f"wrote {to}: {_count_operators(Counter(node.op_type for node in exported_model.graph.node))}")
 
 
-def _said(operators: Counter[str]) -> str:
+def _count_operators(operators: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in operators.most_common())

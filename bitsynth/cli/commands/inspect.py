@@ -22,7 +22,7 @@ from bitsynth.cli.options.networks import (
     Reference,
 )
 from bitsynth.cli.options.output import HtmlFile, Json
-from bitsynth.cli.parse import input_codes
+from bitsynth.cli.parse import parse_input_codes
 from bitsynth.cli.reports.network_cells import bits_of, by_whom, carries, range_of, shape_of, share
 from bitsynth.cli.weight_names import weight_names
 from bitsynth.files import replace_file
@@ -66,12 +66,12 @@ def inspect(
 
     if html:
         require_writable(html.parent, _ADVICE)
-    codes = input_codes(input_bits, input_scale, input_encoding)
+    codes = parse_input_codes(input_bits, input_scale, input_encoding)
     with batch_explained(model, batch), output.progress("inspect") as say:
         say("reading")
         graph = read(model, batch=batch, reference=reference, codes=codes)
         warn_of_fixed_batch(graph, batch)
-        facts, found = facts_of.inspected(graph), _lowered(graph, isa, say) if isa else None
+        facts, found = facts_of.inspected(graph), _compile_report(graph, isa, say) if isa else None
     became = {name: step for step in found.steps for name in step.nodes} if found else {}
     if html:
         from bitsynth.cli.reports.inspect_page import page
@@ -85,7 +85,7 @@ def inspect(
     output.write(_heading(facts), "", table, "", *_ends(facts))
 
 
-def _lowered(graph: Graph, isa: str, say: Progress) -> NetworkReport:
+def _compile_report(graph: Graph, isa: str, say: Progress) -> NetworkReport:
     """Compile the graph for an instruction set, and return a report of its steps."""
     from bitsynth.host.sets import widest
     from bitsynth.network.compiling import network_of
@@ -106,7 +106,7 @@ def _table(facts: NetworkFacts, became: Mapping[str, StepReport], weights: Mappi
     by = ["by"] if became else []
     forms = [("wide", _WIDE), ("brief", _BRIEF), ("narrow", _OF_STEPS if by else _NARROW)]
     makes = (partial(_edges, facts, became, weights, form, [*columns, *by]) for form, columns in forms)
-    return output.fitting_names(*makes)
+    return output.fit_named_table(*makes)
 
 
 def _edges(

@@ -47,23 +47,23 @@ def show(name: SetOrMnemonic, instruction: InstructionArgument = None, as_json: 
         _show_mnemonic(name, as_json)
         return
     isa = load.load(name)
-    chosen = _named(isa, instruction) if instruction else list(isa.instrs.values())
+    chosen = _find_forms(isa, instruction) if instruction else list(isa.instrs.values())
     if as_json:
         output.write_json({**set_facts(isa), "instructions": [form_facts(i) for i in chosen]})
         return
     output.write(f"{isa.name}: {isa.table.doc}", *_cpus(isa), "cpu columns below: cycles of throughput (latency)")
-    for _, forms in groupby(chosen, lambda i: (_stem(i), i.feature)):
+    for _, forms in groupby(chosen, lambda i: (_instruction_name(i), i.feature)):
         output.write("", *_page(isa, list(forms), whole=bool(instruction)))
 
 
-def _stem(instr: Instr) -> str:
+def _instruction_name(instr: Instr) -> str:
     """Return the name of the instruction, which its forms share."""
     return instr.name.rpartition(".")[0]
 
 
-def _named(isa: Isa, name: str) -> list[Instr]:
+def _find_forms(isa: Isa, name: str) -> list[Instr]:
     """Return the form, or all forms of the instruction; SpecError if there is none."""
-    return [i for i in isa.instrs.values() if name in (i.name, _stem(i))] or [isa[name]]
+    return [i for i in isa.instrs.values() if name in (i.name, _instruction_name(i))] or [isa[name]]
 
 
 def _show_mnemonic(mnemonic: str, as_json: bool) -> None:
@@ -134,14 +134,14 @@ def _page(isa: Isa, forms: Sequence[Instr], whole: bool) -> Iterator[RenderableT
         tested = Text("yes", "green") if is_tested(i) else Text("no", "red")
         table.add_row(f"  {i.name}", signature(i), *(_price(i, cpu) for cpu in cpus), tested)
     feature = f" [{forms[0].feature}]" if forms[0].feature else ""
-    yield Text.assemble((_stem(forms[0]), "bold"), f"{feature}  {forms[0].doc}")
+    yield Text.assemble((_instruction_name(forms[0]), "bold"), f"{feature}  {forms[0].doc}")
     yield f"  lane i is {forms[0].lane}"
     yield table
     if whole:
-        yield from _spelled(forms)
+        yield from _c_texts(forms)
 
 
-def _spelled(forms: Sequence[Instr]) -> Iterator[RenderableType]:
+def _c_texts(forms: Sequence[Instr]) -> Iterator[RenderableType]:
     """Yield the C text of the forms and the mnemonics that they compile to."""
     table = output.table("  form", "C", "compiles to", whole=["  form"])
     for i in forms:

@@ -17,7 +17,7 @@ from bitsynth.cli import output
 from bitsynth.cli.options.instruction_sets import Isas
 from bitsynth.cli.options.kernels import All, Check, ManyActBits, ManyWBits, Method, Variants
 from bitsynth.cli.options.output import Json
-from bitsynth.cli.parse import bits
+from bitsynth.cli.parse import parse_bits
 from bitsynth.errors import BitsynthError, SpecError
 from bitsynth.isa.load import load
 from bitsynth.printable import printable
@@ -60,8 +60,8 @@ def list_kernels(
     found = [c for p in _every_kernel() if wanted.has(p) and wanted.takes(c := _read_kernel(p, check))]
     found.sort(key=lambda c: c.variant)
     summary = not (as_json or every or check or wanted != _Wanted()) and output.on_terminal()
-    asked = wanted.has_programs and (every or check or summary or bool(wanted.variant))
-    programs = _programs(wanted.isas, check) if asked else []
+    are_wanted = wanted.has_programs and (every or check or summary or bool(wanted.variant))
+    programs = _programs(wanted.isas, check) if are_wanted else []
     if as_json:
         output.write_json([*map(_kernel_facts, found), *map(_program_facts, programs)])
     elif summary:
@@ -69,7 +69,7 @@ def list_kernels(
     else:
         _write_all(found)
         _write_programs(programs)
-        output.write(*([] if found or programs else ["no kernel is like that"]))
+        output.write(*([] if found or programs else ["no kernel matches"]))
     for problem in (*(c.problem for c in found), *(p.problem for p in programs)):
         if problem:
             output.warning(printable(problem, kept=""))
@@ -90,7 +90,7 @@ class _Wanted:
         """Return the kernels that the options ask for; SpecError if no kernel can be like that."""
         isas = (load(name).name for name in isa.split(",")) if isa else ()
         KernelOptions(method)
-        act, wgt = (bits(o, x) if x else [] for o, x in (("--act-bits", act_bits), ("--w-bits", w_bits)))
+        act, wgt = (parse_bits(o, x) if x else [] for o, x in (("--act-bits", act_bits), ("--w-bits", w_bits)))
         return cls(frozenset(isas), frozenset(act), frozenset(wgt), method, variant)
 
     @property
@@ -104,8 +104,8 @@ class _Wanted:
         if (self.isas and place.parts[0] not in self.isas) or self.variant not in ("", "/".join(place.parts[1:-1])):
             return False
         widths = _WIDTHS.match(path.stem)
-        asked = zip((self.act_bits, self.w_bits), widths.groups() if widths else (), strict=False)
-        return all(not some or int(one) in some for some, one in asked)
+        pairs = zip((self.act_bits, self.w_bits), widths.groups() if widths else (), strict=False)
+        return all(not some or int(one) in some for some, one in pairs)
 
     def takes(self, c: _Listed) -> bool:
         """Return whether a kernel matches by its content. A file that cannot be read is listed."""
@@ -216,7 +216,7 @@ def _write_all(found: list[_Listed]) -> None:
     for isa in sorted({c.isa for c in found}):
         rows = [c for c in found if c.isa == isa]
         cpus = list(dict.fromkeys(cpu for c in rows if c.figures for cpu in c.figures.cycles))
-        output.write(output.fitting(partial(_kernel_table, rows, cpus), partial(_kernel_table, rows, [])), "")
+        output.write(output.fit_table(partial(_kernel_table, rows, cpus), partial(_kernel_table, rows, [])), "")
     notes = [*_NOTES, *([_OF_DEPTHWISE] if any(c.variant == depthwise.FOLDER for c in found) else [])]
     output.write(*(Text(line, "dim") for line in notes if found))
 
@@ -224,7 +224,7 @@ def _write_all(found: list[_Listed]) -> None:
 def _summary(found: list[_Listed], programs: list[_ListedProgram]) -> Table:
     """Return a table with a row for each instruction set: counts of kernels and programs, and variants."""
     numbers = ("kernels", "programs", "yours")
-    table = output.table("set", *numbers, "variants, beside the cheapest in operations", right=numbers, whole=["set"])
+    table = output.table("set", *numbers, "variants, besides the cheapest in operations", right=numbers, whole=["set"])
     for isa in sorted({c.isa for c in found}):
         rows = [c for c in found if c.isa == isa]
         its = [p for p in programs if p.isa == isa]
@@ -329,7 +329,7 @@ def _write_programs(found: list[_ListedProgram]) -> None:
     for isa in sorted({p.isa for p in found}):
         rows = [p for p in found if p.isa == isa]
         cpus = list(dict.fromkeys(cpu for p in rows if p.entry for cpu in p.entry.cycles))
-        output.write(output.fitting(partial(_program_table, rows, cpus), partial(_program_table, rows, [])), "")
+        output.write(output.fit_table(partial(_program_table, rows, cpus), partial(_program_table, rows, [])), "")
     if found:
         output.write(Text(_OF_PROGRAMS, "dim"))
 

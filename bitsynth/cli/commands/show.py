@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.locate import located
+from bitsynth.cli.locate import load_named_kernel
 from bitsynth.cli.options.kernels import KernelArgument, Variant
 from bitsynth.cli.options.output import CSourceOption, Json
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
@@ -49,7 +49,7 @@ def show(name: KernelArgument, c: CSourceOption = False, variant: Variant = None
         show_elementwise(path, c=c, as_json=as_json)
         return
     parsed = KernelName.parse(name)
-    found = located(name, variant)
+    found = load_named_kernel(name, variant)
     entry = found.entry
     if c and as_json:
         output.write_json({"name": name, "source": MatmulKernel(found, parsed.spec).source})
@@ -77,12 +77,12 @@ def _cost(entry: Entry) -> list[str]:
     price, certificate = entry.cost, entry.certificate
     cycles = ", ".join(f"{cpu} {x:.2f}" for cpu, x in price.cycles.items())
     lemmas = len(certificate.lemmas) + len(certificate.instructions)
-    asked = "" if entry.asked else ", the cheapest of all methods, compared to a tenth"
+    how = "" if entry.asked else ", the cheapest of all methods, compared to a tenth"
     return [
         f"cost      {price_text(entry)}, {price.loads_per_128_mac:.2f} loads",
         *_predicted(entry),
         f"cycles    {cycles} per 128 MAC" if cycles else "cycles    no processor of the tables has all instructions",
-        f"method    {entry.method}{asked}",
+        f"method    {entry.method}{how}",
         f"claims    {', '.join(claim_line(price).cells)}",
         f"          {ON_RECORD}",
         f"proof     {lemmas} lemmas, K up to {certificate.k_max:,}",
@@ -277,8 +277,8 @@ def show_elementwise(path: Path, *, c: bool, as_json: bool) -> None:
 
 def _elementwise_description(program: ElementwiseProgram) -> str:
     out = program.spec.out
-    made = f"words of {output.count(program.spec.planes, 'plane')}" if out == "words" else out
-    return f"elementwise, {made}, {program.isa}: {program.unit} channels a unit"
+    results = f"words of {output.count(program.spec.planes, 'plane')}" if out == "words" else out
+    return f"elementwise, {results}, {program.isa}: {program.unit} channels a unit"
 
 
 def _elementwise_page(entry: ProgramEntry) -> list[RenderableType]:

@@ -39,7 +39,7 @@ from bitsynth.store.entry import Entry, ProvedEntry
 
 @dataclass(frozen=True)
 class _Answer:
-    """A kernel, where it is from, and what is to be said of that."""
+    """A kernel, and the report lines on how it was found."""
 
     proved_entry: ProvedEntry
     lines: tuple[ReportLine, ...]
@@ -48,7 +48,7 @@ class _Answer:
 
     @property
     def entry(self) -> Entry:
-        """Return the stored text of the kernel."""
+        """Return the entry as it is stored."""
         return self.proved_entry.entry
 
 
@@ -130,8 +130,8 @@ def _runners_up(entry: Entry) -> list[ReportLine]:
     own = round(figure(load(entry.kernel.isa), entry.kernel, entry.model), 4)
     lower = {x.method for x in entry.runners_up if x.cost is not None and x.cost < own}
     if slower := [method for method in PREDICTED if method in lower]:
-        said = f"by {' and '.join(slower)} more cycles are predicted, loads and flushes included"
-        out.append(ReportLine("", (said,), free=True))
+        text = f"by {' and '.join(slower)} more cycles are predicted, loads and flushes included"
+        out.append(ReportLine("", (text,), free=True))
     if lower - {*PREDICTED}:
         out.append(
             ReportLine("", ("methods are compared to a tenth; of equals, the one that reads fewer bytes",), free=True)

@@ -16,7 +16,7 @@ from bitsynth.cli.options.kernels import ActBits, WBits
 from bitsynth.cli.options.layers import Dilation, Groups, ImageOption, InChannels, OutChannels, Padding, Stride, Window
 from bitsynth.cli.options.measuring import DeviceRunner, Devices, Layers, StudyFile, Threads, Timeout, Trials
 from bitsynth.cli.options.output import Json, OptionalFolder
-from bitsynth.cli.parse import edges, numbers, size
+from bitsynth.cli.parse import parse_numbers, parse_padding, parse_size
 from bitsynth.cli.reports import tuned_layers
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa import load
@@ -69,26 +69,26 @@ def tune(
     if not 1 <= timeout_s < threading.TIMEOUT_MAX:
         raise SpecError(f"--timeout-s: want a number of seconds from 1 on, not {timeout_s}")
     window = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
-    own = _own(in_channels, out_channels, groups, window)
+    own = _own_layer(in_channels, out_channels, groups, window)
     if own and layers is not None:
         raise SpecError("give --layers or the channels of a layer of your own, not both")
-    chosen = {"own": (own, size("--image", image))} if own else _resnet18(layers)
+    chosen = {"own": (own, parse_size("--image", image))} if own else _resnet18_layers(layers)
     from bitsynth.layers.tuned.record import TuningTask
 
     if out:
         require_writable(out, "name another folder with -o")
     tasks = {n: TuningTask(isa, act_bits, w_bits, g, of, threads) for n, (g, of) in chosen.items()}
     for task in tasks.values():
-        _require(task)
+        _require_tunable(task)
     results = {}
-    with _workplace(device or [], device_runner, list(tasks.values())) as tuned:
+    with _open_workplace(device or [], device_runner, list(tasks.values())) as tuned:
         for name, task in tasks.items():
             with output.progress(f"tune {name}") as say:
                 results[name] = tuned(task, trials, timeout_s, study, out, say)
     tuned_layers.show(results, json)
 
 
-def _require(task: TuningTask) -> None:
+def _require_tunable(task: TuningTask) -> None:
     """Raise SpecError if the task has no output or no tile to tune."""
     load.load(task.isa)
     task.geometry.output(*task.image)
@@ -102,7 +102,7 @@ def _require(task: TuningTask) -> None:
 
 
 @contextmanager
-def _workplace(hosts: list[str], runner: str, tasks: list[TuningTask]) -> Iterator[Callable[..., TuningRun]]:
+def _open_workplace(hosts: list[str], runner: str, tasks: list[TuningTask]) -> Iterator[Callable[..., TuningRun]]:
     """Yield a function that tunes a task here or on boards; raise if a task cannot be measured there."""
     if hosts:
         from bitsynth.tune import boards, remote
@@ -110,7 +110,7 @@ def _workplace(hosts: list[str], runner: str, tasks: list[TuningTask]) -> Iterat
         with ExitStack() as stack:
             with output.progress("tune") as say:
                 say(f"connecting to {', '.join(hosts)}")
-                found = stack.enter_context(boards.opened(hosts, tasks[0].isa, _lost, runner))
+                found = stack.enter_context(boards.opened(hosts, tasks[0].isa, _warn_of_lost_board, runner))
             for task in tasks:
                 remote.require_measurable(found, task)
             yield partial(remote.tune_task, found)
@@ -122,11 +122,13 @@ def _workplace(hosts: list[str], runner: str, tasks: list[TuningTask]) -> Iterat
         yield local.tune_task
 
 
-def _lost(why: str) -> None:
+def _warn_of_lost_board(why: str) -> None:
     output.warning(f"a board was lost: {why}")
 
 
-def _own(in_channels: int | None, out_channels: int | None, groups: int, window: Mapping[str, str]) -> Geometry | None:
+def _own_layer(
+    in_channels: int | None, out_channels: int | None, groups: int, window: Mapping[str, str]
+) -> Geometry | None:
     """Return the layer whose channels are given; None without channels, SpecError for half of them."""
     from bitsynth.layers.geometry import Geometry, padding_of, pair
 
@@ -136,13 +138,13 @@ def _own(in_channels: int | None, out_channels: int | None, groups: int, window:
         raise SpecError("a layer of your own takes both --in-channels and --out-channels")
     if in_channels % groups:
         raise SpecError(f"{in_channels} input channels cannot be shared by {groups} groups")
-    given = {name: numbers(f"--{name}", text, 1, 2) for name, text in window.items() if name != "padding"}
+    given = {name: parse_numbers(f"--{name}", text, 1, 2) for name, text in window.items() if name != "padding"}
     kernel, stride, dilation = (pair(name, given[name], 1) for name in ("kernel", "stride", "dilation"))
-    around = padding_of(edges("--padding", window["padding"]), kernel, stride, dilation)
+    around = padding_of(parse_padding("--padding", window["padding"]), kernel, stride, dilation)
     return Geometry(in_channels, out_channels, groups, kernel, stride, around, dilation)
 
 
-def _resnet18(names: str | None) -> dict[str, tuple[Geometry, Size]]:
+def _resnet18_layers(names: str | None) -> dict[str, tuple[Geometry, Size]]:
     """Return the named layers of ResNet-18, or all of them."""
     from bitsynth.bench.resnet18 import LAYERS, named
 

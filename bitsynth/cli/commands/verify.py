@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bitsynth.cli import output
 from bitsynth.cli.commands.verify_network import is_network, verify_network
-from bitsynth.cli.locate import located
+from bitsynth.cli.locate import load_named_kernel
 from bitsynth.cli.options.kernels import NoMinimality, NoZ3, Rlimit, Variant, Verified
 from bitsynth.cli.options.networks import OfModel, Strict
 from bitsynth.cli.options.output import Json
@@ -138,7 +138,7 @@ class _Kernel(_Stored):
     undischarged = "on record, not discharged"
 
     def __init__(self, name: str, variant: str | None) -> None:
-        self.name, self._spec, self._found = name, KernelName.parse(name).spec, located(name, variant)
+        self.name, self._spec, self._found = name, KernelName.parse(name).spec, load_named_kernel(name, variant)
         self._claimed = (self._found.base or self._found).entry
         bound = f"bound {self._claimed.cost.lower_bound:g} ops"
         self.lemmas = output.count(len(self._found.proved.obligations), "instruction lemma")

@@ -32,8 +32,10 @@ def page(facts: NetworkFacts, became: Mapping[str, str], report: NetworkReport |
     memory = [(shown(n.node), n.weights.packed_bytes) for n in facts.nodes if n.weights]
     memory += [("arena", report.arena_bytes)] if report else []
     most = max((size for _, size in memory), default=0) or 1
-    made = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=_finalized)
-    template = made.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=_finalized
+    )
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     values = {"facts": facts, "titles": titles, "right": _RIGHT, "rows": rows, "memory": memory, "most": most}
     return template.render(values, arena=report is not None) + "\n"
 

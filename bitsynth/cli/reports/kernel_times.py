@@ -23,10 +23,10 @@ def show(report: KernelsReport) -> None:
     output.write(f"{report.isa}  {_setting(report)}", "")
     if report.baselines:
         columns = [("tile", _tile), ("K", _depth), *found, *peaks, ("what", _what)]
-        output.write(output.fitting(partial(_table, ("baseline", _name), report.baselines, columns)), "")
+        output.write(output.fit_table(partial(_table, ("baseline", _name), report.baselines, columns)), "")
     columns = [("tile", _tile), *found, *_ratios(report), *_models(report)]
     columns += [("what", _what)] if len({r.what for r in kernels}) > 1 else []
-    output.write(output.fitting(partial(_table, ("kernel", _widths), kernels, columns)), "")
+    output.write(output.fit_table(partial(_table, ("kernel", _widths), kernels, columns)), "")
     ranks = ", ".join(f"{model} {_coefficient(rho)}" for model, rho in report.rank_correlation.items())
     output.write(f"rank correlation (Spearman) of {report.unit} with the model: {ranks}", "")
     for name, why in report.left_out.items():

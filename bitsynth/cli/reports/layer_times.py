@@ -29,7 +29,7 @@ def show(report: LayersReport) -> None:
     output.write(head, "")
     for title, lines in (("microseconds", _times(report)), ("times faster", _ratios(report))):
         if lines:
-            output.write(output.fitting(partial(_table, title, report.layers, lines)), "")
+            output.write(output.fit_table(partial(_table, title, report.layers, lines)), "")
     for package, about in report.about.items():
         output.write(f"{package}  {', '.join(f'{key} {value}' for key, value in about.items())}")
     for name, why in report.left_out.items():

@@ -29,7 +29,7 @@ STYLES = {
 def show(found: Map) -> None:
     """Print the map and its legend. In a narrow terminal a cell has two lines, or three with predicted cycles."""
     separators = (" / ", "  "), (" / ", "\n"), ("\n/ ", "\n")
-    table = output.fitting(*(partial(_table, found, *pair) for pair in separators))
+    table = output.fit_table(*(partial(_table, found, *pair) for pair in separators))
     output.write(Text.assemble((found.isa, "bold"), " on ", (found.cpu, "bold")), "", table, "", *legend(found))
 
 
