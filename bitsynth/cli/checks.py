@@ -25,7 +25,7 @@ from bitsynth.toolchain.cache import trusted
 from bitsynth.toolchain.compiler import candidates, package, preferred, probe
 
 OTHER_PROCESSORS = "other processors"
-"""The group of what is not here and concerns code for other architectures: features, and on boards tools as well."""
+"""The group of missing features, and on boards missing tools, that only code for other architectures needs."""
 _EMULATOR = "pip install 'bitsynth[emulator]'"
 _BENCH = "pip install 'bitsynth[bench]'"
 _PACKAGES = (
@@ -43,13 +43,13 @@ _PACKAGES = (
     ("optuna", "finds faster schedules of layers", "pip install 'bitsynth[tune]'"),
 )
 _FOR_OTHERS = ("ziglang", "unicorn", "pyelftools")
-"""Packages that code of this processor does without, where a compiler is installed."""
+"""Packages that code of this processor does not need where a compiler is installed."""
 _SHIPPED = {
     "microkernels": "*/**/bs_mm_*.json",
     "elementwise programs": "*/elementwise/*.json",
     "depthwise kernels": "*/depthwise/*.json",
 }
-"""What ships, each kind by its files below the folder of kernels."""
+"""Kinds of files that ship, as patterns below the folder of kernels."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The output of commands: results on stdout, messages and progress on stderr.
 
-Tables are folded to the width of a terminal and left alone elsewhere; colour is for
-terminals that want it. A reader that goes away ends the command without a word.
+Tables are folded to the width of a terminal, and not at all elsewhere. Only terminals get colour. If the reader of
+stdout goes away, the command ends without a message.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _NAME = 24
 _SHORTEST_NAME = 4
 """Columns of a name in the narrowest table, as many as its heading has."""
 _LABEL = re.compile(r" *(?:\S+(?: \S+){0,2} {2,})?")
-"""Blanks, and a word or a few that two blanks or more set apart from what follows."""
+"""The label of a line: blanks, then up to three words with two blanks or more behind them."""
 
 
 class _Console(Console):
-    """A console that shows what boards, compilers and names of files say, and obeys none of it."""
+    """A console that escapes control characters in text of boards, compilers and file names."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):
@@ -82,7 +82,7 @@ def _print(stream: TextIO, *parts: RenderableType) -> None:
 
 
 def _fold_lines(text: str, target: Console) -> str:
-    """Fold lines at words, and indent what is folded to the column behind the line's label."""
+    """Fold lines at words, and indent the folded parts to the column behind the line's label."""
     out: list[str] = []
     for line in text.split("\n"):
         indent = min(_LABEL.match(line).end(), target.width // 2)  # type: ignore[union-attr]
@@ -196,7 +196,7 @@ def cut_name(name: str, room: int) -> str:
 def progress(title: str, *, bar: bool = False) -> Iterator[Progress]:
     """Show a live line with `title`, the latest message and the seconds; nothing if stderr is no terminal.
 
-    A `bar` shows how much is done. Each message also raises an interrupt that got lost before.
+    A `bar` shows how much is done. Each message also raises an interrupt that was lost before.
     """
     target = console(sys.stderr)
     seen = sys.stderr.isatty() and not target.is_dumb_terminal

@@ -72,13 +72,13 @@ def reshaped(tmp_path):
     return file
 
 
-def _seen(*argv):
-    """Return the lines that a terminal of 80 columns shows of a command, without its progress."""
+def _seen(*argv, after=""):
+    """Return the lines that a terminal of 80 columns shows of a command, from one with the text `after` on."""
     text, code = terminal(*map(str, argv), columns=80)
     assert code == 0, text
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r\n", "\n")
     lines = [line.rpartition("\r")[2].rstrip() for line in plain.split("\n")]
-    return lines[next(k for k, line in enumerate(lines) if "reference exact" in line) :]
+    return lines[next(k for k, line in enumerate(lines) if after in line) :]
 
 
 @pytest.mark.parametrize("command", ["inspect", "inspect --isa neon", "compile --isa neon --name n"])
@@ -87,11 +87,19 @@ def test_a_row_of_a_network_is_a_line_of_a_terminal(command, network, numbered, 
     """No cell is folded: behind the heading and a blank line, each line of the table has a shape."""
     name, *options = command.split()
     to = ["-o", tmp_path / "out"] if name == "compile" else []
-    lines = _seen(name, FASHION if network == "fashion" else numbered, *options, *to)
+    lines = _seen(name, FASHION if network == "fashion" else numbered, *options, *to, after="reference exact")
     assert max(map(len, lines)) <= 80
     table = lines[3 : lines.index("", 3)]
     assert len(table) >= 3
     assert [line for line in table if not re.search(r"\d+x\d+| one ", line)] == []
+
+
+@pytest.mark.parametrize("kind", ["bs_mm_a2u_w1b", "depthwise/bs_dw", "elementwise/rescale"])
+def test_a_page_of_a_kernel_fits_a_terminal(kind):
+    path = next(iter(sorted(paths.shipped_kernels().glob(f"neon/{kind}*.json"))))
+    lines = _seen("show", path.stem)
+    assert len(lines) > 20
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_step_has_the_name_of_its_weight_where_nodes_have_numbers(numbered, tmp_path, capsys):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _Widths = tuple[int, int]
 _REPEATS = 5
-"""Calls in a row, of which the fastest counts."""
+"""Calls in a row; a sample is the fastest of them."""
 
 
 def kernels(
@@ -137,7 +137,7 @@ def resnet18(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The layers to measure: sets, widths and encodings, the form, threads, rounds, baselines, the processor."""
+    """The layers to measure, and how."""
 
     isa: str
     operands: list[tuple[int, int, Encoding]]
@@ -155,7 +155,7 @@ class _Wanted:
 
 
 def _measure_here(wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
-    """Measure against baselines on this machine, and show every report once it is there."""
+    """Measure beside baselines on this machine, and show each report as soon as it is measured."""
     from bitsynth.cli.reports import layer_times
     from bitsynth.host.placement import require_native
 
@@ -203,7 +203,7 @@ def _require_form(name: str) -> str:
 
 
 def _measure_on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
-    """Measure on a board and show what it answers."""
+    """Measure on a board, and show its times."""
     from bitsynth.bench import on_device
     from bitsynth.cli.reports import layer_times
     from bitsynth.device import Device

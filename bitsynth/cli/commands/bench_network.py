@@ -114,7 +114,7 @@ def _warn_of_missing(packages: Collection[str]) -> None:
 def _measure_on_board(
     model: Path, isa: str, rounds: int, options: dict[str, Any], device: tuple[str, str], *, peers: bool
 ) -> NetworkTimes | None:
-    """Measure on a board, and show what it answers; None if an emulator ran it."""
+    """Measure on a board, and show its times; None if an emulator ran it."""
     from bitsynth.bench.network_on_device import measure
     from bitsynth.device import Device
     from bitsynth.network.compiling import compile
@@ -137,7 +137,7 @@ def _measure_on_board(
 def _show(
     name: str, found: NetworkTimes, weights: Mapping[str, str], clock: str = "", warned: Collection[str] = ()
 ) -> None:
-    """Print the times, and why other peers than those that were `warned` of did not run."""
+    """Print the times, and why peers did not run; those that were `warned` of before are left out."""
     forms = (_WIDE, False), (_BRIEF, False), (_BRIEF, True)
     table = output.fit_named_table(*(partial(_steps, found, weights, *form) for form in forms))
     output.write(_heading(name, found, clock), "", table, "", _peers(found), "", *_ends(found))

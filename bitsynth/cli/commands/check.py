@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bitsynth.network.check import NetworkCheck
 
 _OURS = "C"
-"""The name of the compiled C among those whose results are compared."""
+"""The compiled C in tables of what is compared."""
 
 
 def check(
@@ -126,7 +126,7 @@ def _count(counts: Mapping[str, int], who: str) -> str:
 
 
 def _ends(found: NetworkCheck) -> list[str]:
-    """Return lines that say what the counts mean, and who did not run."""
+    """Return lines that explain the counts, and name the runtimes that did not run."""
     compared = [e for e in found.edges if _OURS in e.differ]
     elements = sum(e.elements for e in compared)
     lines = [] if found.first else [f"C equals the reference: {elements:,} elements of {len(compared)} edges in memory"]
@@ -135,13 +135,13 @@ def _ends(found: NetworkCheck) -> list[str]:
     if any(edge.on_ties.get(who) for edge in found.edges for who in _other_runtimes(found)):
         lines.append(
             "a tie is a number halfway between two codes of an input's quantizer: runtimes that compute in float32 may "
-            "round it to the other code, and what follows differs too; that is a fault of neither"
+            "round it to the other code, and later edges differ too; neither is wrong"
         )
     return [*lines, *(f"{name} did not run: {why}" for name, why in found.left_out.items())]
 
 
 def _differences(found: NetworkCheck, who: str) -> list[str]:
-    """Return how many elements another runtime has otherwise, on ordinary inputs and on those with ties."""
+    """Return how many elements of another runtime differ, on ordinary inputs and on inputs with ties."""
     edges = [e for e in found.edges if who in e.differ]
     each = sum(e.elements for e in edges) // found.inputs
     ties, ordinary = found.inputs_on_ties, found.inputs - found.inputs_on_ties

@@ -199,7 +199,7 @@ def _print_report(report: isa_check.CheckReport) -> None:
         output.write(f"{covered}: {output.count(len(forms), 'form')}", f"  {', '.join(forms)}", "")
     output.write(
         "landmarks   powers of two, their neighbours, and the negations of all these; "
-        "a wrong value outside of what is sampled is not found",
+        "a wrong value at other inputs is not found",
         f"checked     {passed} of {output.count(len(report.results), 'form')} as declared, "
         f"{cases:,} immediates, {inputs:,} inputs",
         f"by          {report.by}",

@@ -29,17 +29,17 @@ from bitsynth.store.entry import Entry
 
 _WIDTHS = re.compile(r"bs_(?:mm|dw)_a(\d)[us]?_w(\d)", re.ASCII)
 _HINTS = (
-    "`bitsynth list --isa SET --act-bits 2` lists those of a set and of widths",
-    "`bitsynth list --all` lists every one",
-    "a53: fewest cycles there; c64: for 64 output channels; k128: of 128 positions",
+    "`bitsynth list --isa SET --act-bits 2` lists kernels of one set and width",
+    "`bitsynth list --all` lists every kernel",
+    "variants: a53, fewest cycles there; c64, for 64 output channels; k128, steps of 128 positions",
 )
 _NOTES = (
     "ops, bound and cycles are per 128 multiply-accumulates; loads are not in ops",
-    "figures are what files say; with --check they are computed anew",
-    "bound and min are claims, which `bitsynth verify` solves again",
+    "figures are those in the files; --check computes them again",
+    "bound and min are claims; `bitsynth verify` solves them again",
 )
-_OF_PROGRAMS = "cycles of a program are those of a unit of channels, in memory nearby"
-_OF_DEPTHWISE = "bs_dw, depthwise: operands of the widths named and narrower ones; of a 3 x 3 window"
+_OF_PROGRAMS = "cycles of a program are for one unit of channels, with data in L1"
+_OF_DEPTHWISE = "bs_dw, depthwise: for operands up to the widths in the name; figures are for a 3 x 3 window"
 
 
 def list_kernels(
@@ -114,9 +114,10 @@ class _Wanted:
 
 @dataclass(frozen=True)
 class _Figures:
-    """What a file says of its kernel; no `bound` or `k_max` if it claims none, `minimal` says of what it is the best.
+    """Figures of a kernel in its file.
 
-    A depthwise kernel takes operands of so many bits and fewer.
+    `bound` and `k_max` are None if the file claims none; `minimal` names the sketch in which the kernel is the best. A
+    depthwise kernel takes operands of `act_bits` and `w_bits` bits, or fewer.
     """
 
     name: str
@@ -133,7 +134,7 @@ class _Figures:
 
 @dataclass(frozen=True)
 class _Listed:
-    """A stored file: its figures, or what is wrong with it."""
+    """A stored kernel: its figures, or why the file cannot be read."""
 
     path: Path
     origin: str
@@ -298,7 +299,7 @@ def _kernel_facts(c: _Listed) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _ListedProgram:
-    """A stored file: its entry, or what is wrong with it."""
+    """A stored program: its entry, or why the file cannot be read."""
 
     path: Path
     isa: str

@@ -69,7 +69,7 @@ def _page(name: str, parsed: KernelName, entry: Entry) -> list[RenderableType]:
     for k, loop in enumerate(kernel.passes):
         parts += _pass_page(isa, kernel, loop, f"pass {k}, " if len(kernel.passes) > 1 else "")
     if kernel.beside:
-        parts += _pass_page(isa, kernel, kernel.beside, "last row, in the order of a processor, ")
+        parts += _pass_page(isa, kernel, kernel.beside, "last row, in a processor's order, ")
     return [*parts, "", heading("instructions"), legend(isa, _programs(kernel))]
 
 
@@ -77,7 +77,7 @@ def _cost(entry: Entry) -> list[str]:
     price, certificate = entry.cost, entry.certificate
     cycles = ", ".join(f"{cpu} {x:.2f}" for cpu, x in price.cycles.items())
     lemmas = len(certificate.lemmas) + len(certificate.instructions)
-    how = "" if entry.asked else ", the cheapest of all methods, compared to a tenth"
+    how = "" if entry.asked else ", the cheapest of all methods (costs within a tenth are equal)"
     return [
         f"cost      {price_text(entry)}, {price.loads_per_128_mac:.2f} loads",
         *_predicted(entry),

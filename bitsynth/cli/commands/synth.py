@@ -130,11 +130,15 @@ def _runners_up(entry: Entry) -> list[ReportLine]:
     own = round(figure(load(entry.kernel.isa), entry.kernel, entry.model), 4)
     lower = {x.method for x in entry.runners_up if x.cost is not None and x.cost < own}
     if slower := [method for method in PREDICTED if method in lower]:
-        text = f"by {' and '.join(slower)} more cycles are predicted, loads and flushes included"
+        text = f"more cycles are predicted for {' and '.join(slower)}, with loads and flushes"
         out.append(ReportLine("", (text,), free=True))
     if lower - {*PREDICTED}:
         out.append(
-            ReportLine("", ("methods are compared to a tenth; of equals, the one that reads fewer bytes",), free=True)
+            ReportLine(
+                "",
+                ("costs within a tenth are equal; of equal methods the one that reads fewer bytes is taken",),
+                free=True,
+            )
         )
     if lacking:
         out.append(ReportLine("", (f"no kernel by {', '.join(lacking)}",), free=True))

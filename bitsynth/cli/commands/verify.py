@@ -103,8 +103,8 @@ def _stored(name: str, variant: str | None) -> _Stored:
 class _Stored(ABC):
     """A stored artifact whose certificate is checked again.
 
-    `lemmas` and `claims` count what Z3 proves and what is claimed of cost; `scope` follows "for every input" in the
-    verdict, and `left_out` says what was not done without Z3.
+    `lemmas` counts the statements that Z3 proves, `claims` the claims of cost. `scope` follows "for every input" in the
+    verdict, and `left_out` replaces the statements of Z3 if they were not proved again.
     """
 
     name: str

@@ -65,7 +65,7 @@ def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rli
 
 @dataclass
 class _Checked:
-    """A certificate that holds: where it is, what was checked of it, a line each, and the library it describes."""
+    """A certificate whose claims hold: its path, report lines on each check, and the library that it describes."""
 
     path: Path
     found: NetworkCertificate
@@ -112,14 +112,14 @@ def _compare_c(each: _Checked, say: Progress) -> tuple[Library, ReportLine]:
 
 
 def _require_around(whole: Path, checked: list[_Checked]) -> None:
-    """Raise Refuted unless the C around the libraries of several processors is what is rendered from these."""
+    """Raise Refuted unless the C that chooses between several processors is the C rendered from their libraries."""
     from bitsynth.network.certificate.processors import require_around
 
     require_around(whole, {each.found.cpu: each.library.text for each in checked if each.library})
 
 
 def _count_checked(each: _Checked, model: Path | None) -> dict[str, Any]:
-    """Return how much was checked, and of which files, for scripts that compare it."""
+    """Return counts of checked things and the digests of the files, for scripts that compare them."""
     found = each.found
     counts = {
         "steps": len(found.steps),
@@ -136,7 +136,7 @@ def _count_checked(each: _Checked, model: Path | None) -> dict[str, Any]:
 
 
 def _summary(counts: dict[str, Any]) -> str:
-    """Return the line that says what was checked."""
+    """Return the last line of the report: counts and digests."""
     kernels, files = (output.count(counts[k], k.removesuffix("s")) for k in ("kernels", "files"))
     proved = f"{counts['steps_proved']} of {output.count(counts['steps'], 'step')}"
     of = f"of {counts['certificate']} with digest {counts['digest']}"
@@ -146,15 +146,15 @@ def _summary(counts: dict[str, Any]) -> str:
 
 
 def _few_names(names: list[str]) -> str:
-    """Return a few names, and how many there are besides."""
+    """Return the first names, and the number of the others."""
     most = 4
     return ", ".join(names[:most]) + (f" and {len(names) - most} others" if len(names) > most else "")
 
 
 def _find_certificates(path: Path) -> tuple[Path, list[Path]]:
-    """The certificate at a path, or the only one in that folder, and itself; of several processors those of each.
+    """Return the certificate at a path or in a folder, and those to check: itself, or one for each processor.
 
-    SpecError if there is none in a folder, or several.
+    SpecError if a folder has none, or several.
     """
     from bitsynth.network.certificate.processors import certificates_of
 

@@ -1,4 +1,4 @@
-"""Options of what is printed and written."""
+"""Options for output: JSON, files and folders."""
 
 from __future__ import annotations
 
