@@ -81,8 +81,17 @@ def _seen(*argv, after=""):
     return lines[next(k for k, line in enumerate(lines) if after in line) :]
 
 
-@pytest.mark.parametrize("command", ["inspect", "inspect --isa neon", "compile --isa neon --name n"])
-@pytest.mark.parametrize("network", ["fashion", "numbered"])
+@pytest.mark.parametrize(
+    ("command", "network"),
+    [
+        ("inspect", "fashion"),
+        ("inspect", "numbered"),
+        ("inspect --isa neon", "numbered"),
+        ("compile --isa neon --name n", "numbered"),
+        pytest.param("inspect --isa neon", "fashion", marks=pytest.mark.slow),
+        pytest.param("compile --isa neon --name n", "fashion", marks=pytest.mark.slow),
+    ],
+)
 def test_a_row_of_a_network_is_a_line_of_a_terminal(command, network, numbered, tmp_path):
     """No cell is folded: behind the heading and a blank line, each line of the table has a shape."""
     name, *options = command.split()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from bitsynth.cli.output import cut_name
 from bitsynth.cli.weight_names import is_number
-from bitsynth.graph.float_products import INPUT_OPTION
 from bitsynth.printable import one_line, shown
 
 if TYPE_CHECKING:
@@ -75,6 +74,8 @@ def slow_products(work: ProductWork) -> list[str]:
     line = f"slow, of {work.macs:,} MAC: {parts}"
     if not work.floats:
         return [line]
+    from bitsynth.graph.float_products import INPUT_OPTION
+
     most, helped = work.floats[0], [product for product in work.floats if product.input]
     line += f"; most in {most.source}, {share(most.macs, work.macs)}: {most.why}; {most.change}"
     if helped and not most.input:
