@@ -4,6 +4,7 @@ import re
 import sys
 
 import numpy as np
+import onnx
 import pytest
 from commands import terminal
 from onnx import TensorProto, helper, numpy_helper
@@ -35,7 +36,7 @@ def numbered(tmp_path):
     one = np.array(1, np.float32)
     constants = [numpy_helper.from_array(x, n) for x, n in ((one, "scale"), (np.array(0, np.uint8), "zero"))]
     constants.append(numpy_helper.from_array(one, "factor"))
-    nodes: list[object] = []
+    nodes: list[onnx.NodeProto] = []
     _quantized(nodes, "1", "x")
     for k, before in enumerate(("1", "5")):
         first, second, added, out = (f"{4 * k + n}" for n in range(2, 6))

@@ -73,14 +73,14 @@ def network(
     options = {"cpu": cpu, "threads": threads, "batch": batch, "reference": reference, "codes": codes}
     with batch_explained(model, batch):
         if device:
-            found = _measure_on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
+            result = _measure_on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
         else:
-            found = _measure_here(model, isa, rounds, options, peers=peers)
-    if found and json_file:
-        facts = asdict(found) | {"shares": found.shares}
-        figures.write(json_file, figures.as_json(Basis(), [found.network.isa], network=facts))
-    if found and plot:
-        _draw(found, plot)
+            result = _measure_here(model, isa, rounds, options, peers=peers)
+    if result and json_file:
+        facts = asdict(result) | {"shares": result.shares}
+        figures.write(json_file, figures.as_json(Basis(), [result.network.isa], network=facts))
+    if result and plot:
+        _draw(result, plot)
 
 
 def _measure_here(model: Path, isa: str, rounds: int, options: dict[str, Any], *, peers: bool) -> NetworkTimes:
@@ -97,11 +97,14 @@ def _measure_here(model: Path, isa: str, rounds: int, options: dict[str, Any], *
         warn_of_fixed_batch(net.graph, options["batch"])
         missing = network_peers.missing(net.program.threads) if peers else {}
         _warn_of_missing(missing)
-        found = measure(model, net, rounds, say, peers=peers)
+        result = measure(model, net, rounds, say, peers=peers)
     _show(
-        model.name, found, weight_names(model, net.graph), warned={name for names in missing.values() for name in names}
+        model.name,
+        result,
+        weight_names(model, net.graph),
+        warned={name for names in missing.values() for name in names},
     )
-    return found
+    return result
 
 
 def _warn_of_missing(packages: Collection[str]) -> None:
@@ -125,40 +128,40 @@ def _measure_on_board(
         net = compile(model, isa=isa, progress=say, **{**options, "cpu": options["cpu"] or board.cpu(isa)})
         warn_of_fixed_batch(net.graph, options["batch"])
         say("compiling, copying, running")
-        answer, found = measure(board, model, net, rounds, peers=peers)
-    if found is None:
+        answer, result = measure(board, model, net, rounds, peers=peers)
+    if result is None:
         output.write(f"{model.name}: right on {answer.before}; run by {answer.emulator}, so no times")
     else:
         name = f"{model.name} on {answer.before.title}"
-        _show(name, found, weight_names(model, net.graph), clock="wall time")
-    return found
+        _show(name, result, weight_names(model, net.graph), clock="wall time")
+    return result
 
 
 def _show(
-    name: str, found: NetworkTimes, weights: Mapping[str, str], clock: str = "", warned: Collection[str] = ()
+    name: str, result: NetworkTimes, weights: Mapping[str, str], clock: str = "", warned: Collection[str] = ()
 ) -> None:
     """Print the times, and why peers did not run; those that were `warned` of before are left out."""
     forms = (_WIDE, False), (_BRIEF, False), (_BRIEF, True)
-    table = output.fit_named_table(*(partial(_steps, found, weights, *form) for form in forms))
-    output.write(_heading(name, found, clock), "", table, "", _peers(found), "", *_ends(found))
-    for peer, why in found.left_out.items():
+    table = output.fit_named_table(*(partial(_steps, result, weights, *form) for form in forms))
+    output.write(_heading(name, result, clock), "", table, "", _peers(result), "", *_ends(result))
+    for peer, why in result.left_out.items():
         if peer not in warned:
             output.warning(f"no {peer}: {why}")
 
 
-def _heading(name: str, found: NetworkTimes, clock: str) -> Text:
-    clock = clock or ("CPU time" if found.threads == 1 else "wall time")
-    summary = f"   {found.network.isa}, {output.count(found.threads, 'thread')}, {clock}"
+def _heading(name: str, result: NetworkTimes, clock: str) -> Text:
+    clock = clock or ("CPU time" if result.threads == 1 else "wall time")
+    summary = f"   {result.network.isa}, {output.count(result.threads, 'thread')}, {clock}"
     return Text.assemble((name, "bold"), summary)
 
 
 def _steps(
-    found: NetworkTimes, weights: Mapping[str, str], columns: Sequence[str], brief: bool, gap: int, room: int
+    result: NetworkTimes, weights: Mapping[str, str], columns: Sequence[str], brief: bool, gap: int, room: int
 ) -> Table:
     """Return a table with these columns behind names of at most `room` columns; if `brief`, `by` is short."""
     right = [column for column in columns if column not in ("by", "shape", "as")]
     table = output.table("step", *columns, right=right, whole=columns[1:], gap=gap)
-    for timed in found.steps:
+    for timed in result.steps:
         step = timed.step
         pack, product, epilogue = _parts(timed)
         cells = {
@@ -181,28 +184,28 @@ def _parts(timed: StepTime) -> list[str]:
     return [f"{x:.0%}" for x in (parts.pack, parts.product, parts.epilogue)] if parts else [""] * 3
 
 
-def _peers(found: NetworkTimes) -> Table:
+def _peers(result: NetworkTimes) -> Table:
     right = ("us", "IQR", "times faster", "rounds")
     table = output.table("contender", *right, right=right)
-    for peer in found.peers:
+    for peer in result.peers:
         took, times = peer.nanoseconds, peer.times.median
         table.add_row(peer.name, f"{took.median / 1e3:.2f}", f"{took.spread:.1%}", f"{times:.2f}", str(peer.rounds))
     return table
 
 
-def _ends(found: NetworkTimes) -> list[str]:
-    shares, memory = found.shares, found.network
+def _ends(result: NetworkTimes) -> list[str]:
+    shares, memory = result.shares, result.network
     shown = {"glue", "plain", *(["layer"] if shares["layer"] else ["pack", "product", "epilogue"])}
     parts = ", ".join(f"{name} {shares[part]:.1%}" for part, name in _PARTS.items() if part in shown or shares[part])
     around = "" if shares["layer"] else f"; all but products {1 - shares['product']:.1%}"
     return [
         f"of the time: {parts}{around}",
         *slow_products(memory.products),
-        f"weights {memory.weight_bytes:,} bytes, {found.float_bytes:,} in float32; arena {memory.arena_bytes:,} bytes",
+        f"weights {memory.weight_bytes:,} bytes, {result.float_bytes:,} in float32; arena {memory.arena_bytes:,} bytes",
     ]
 
 
-def _draw(found: NetworkTimes, stem: Path) -> None:
+def _draw(result: NetworkTimes, stem: Path) -> None:
     from bitsynth.bench.plots import network as plotting
 
-    plotting.draw(found, stem)
+    plotting.draw(result, stem)

@@ -93,13 +93,13 @@ def compile_network(
     require_writable(to, _ADVICE)
     paths = write_texts(to, files)
     if as_json:
-        facts = {each: found.as_json() for each, found in reports.items()}
+        facts = {each: report.as_json() for each, report in reports.items()}
         content = {"processors": facts} if several else facts[cpu]
         output.write_json({**content, "library": library, "files": [str(p) for p in paths]})
         return
     weights = weight_names(model, next(iter(nets.values())).graph)
-    for found in reports.values():
-        output.write(_heading(found), "", _table(found, weights), "", *_ends(found))
+    for report in reports.values():
+        output.write(_heading(report), "", _table(report, weights), "", *_ends(report))
     output.write(f"wrote {output.count(len(paths), 'file')} in {to}: {library}.h, {library}.c and others")
 
 
@@ -111,26 +111,26 @@ def _name(model: Path) -> str:
     return words if can_name(words) else f"network_{words}"[:MAX_NAME]
 
 
-def _heading(found: NetworkReport) -> Text:
-    threads = output.count(found.threads, "thread")
-    on = f"{found.isa}, {found.cpu}" if found.cpu else found.isa
-    summary = f"   {output.count(len(found.steps), 'step')} on {on}, {threads}, reference {found.reference}"
-    return Text.assemble((shown(found.name), "bold"), summary)
+def _heading(report: NetworkReport) -> Text:
+    threads = output.count(report.threads, "thread")
+    on = f"{report.isa}, {report.cpu}" if report.cpu else report.isa
+    summary = f"   {output.count(len(report.steps), 'step')} on {on}, {threads}, reference {report.reference}"
+    return Text.assemble((shown(report.name), "bold"), summary)
 
 
-def _table(found: NetworkReport, weights: Mapping[str, str]) -> Table:
+def _table(report: NetworkReport, weights: Mapping[str, str]) -> Table:
     """Return a table with a row for each step, as wide as the terminal."""
     forms = (_WIDE, False), (_BRIEF, False), (_BRIEF, True), (_NARROW, True)
-    return output.fit_named_table(*(partial(_steps, found, weights, *form) for form in forms))
+    return output.fit_named_table(*(partial(_steps, report, weights, *form) for form in forms))
 
 
 def _steps(
-    found: NetworkReport, weights: Mapping[str, str], columns: Sequence[str], brief: bool, gap: int, room: int
+    report: NetworkReport, weights: Mapping[str, str], columns: Sequence[str], brief: bool, gap: int, room: int
 ) -> Table:
     """Return a table with these columns behind names of at most `room` columns; if `brief`, `by` is short."""
     right = [column for column in columns if column in _NUMBERS]
     table = output.table("step", *columns, right=right, whole=columns[1:], gap=gap)
-    for step in found.steps:
+    for step in report.steps:
         cells = {
             "by": by_whom(step, brief=brief),
             "shape": shape_of(step),
@@ -148,14 +148,14 @@ def _count(number: int) -> str:
     return f"{number:,}" if number else ""
 
 
-def _ends(found: NetworkReport) -> list[str]:
+def _ends(report: NetworkReport) -> list[str]:
     """Return the lines below the table: totals of steps, work and memory."""
-    macs, cycles = (sum(getattr(s, k) for s in found.steps) for k in ("macs", "cycles"))
-    by = {kind: sum(s.kind == kind for s in found.steps) for kind in ("layer", "glue", "plain")}
+    macs, cycles = (sum(getattr(s, k) for s in report.steps) for k in ("macs", "cycles"))
+    by = {kind: sum(s.kind == kind for s in report.steps) for kind in ("layer", "glue", "plain")}
     return [
         f"{by['layer']} by layers, {by['glue']} by glue, {by['plain']} by plain C; "
         f"{macs:,} MAC in layers, expected in {cycles:,} cycles",
-        *slow_products(found.products),
-        f"weights {found.weight_bytes:,} bytes; arena {found.arena_bytes:,} bytes, "
-        f"{found.arena_bound:,} by any plan at least",
+        *slow_products(report.products),
+        f"weights {report.weight_bytes:,} bytes; arena {report.arena_bytes:,} bytes, "
+        f"{report.arena_bound:,} by any plan at least",
     ]

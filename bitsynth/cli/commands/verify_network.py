@@ -42,9 +42,9 @@ def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rli
         further = _find_further_files(whole, checked)
         comparisons: list[list[ReportLine]] = [[] for _ in paths]
         if model:
-            comparisons = _compare_with_model(whole, paths, [each.found for each in checked], model, say)
+            comparisons = _compare_with_model(whole, paths, [each.certificate for each in checked], model, say)
         for each, more in zip(checked, comparisons, strict=True):
-            kernels = [_check_kernel(record, z3, rlimit, say) for record in each.found.kernels]
+            kernels = [_check_kernel(record, z3, rlimit, say) for record in each.certificate.kernels]
             each.library, line = _compare_c(each, say)
             each.lines += [line, *more, *kernels]
         if paths != [whole]:
@@ -58,7 +58,7 @@ def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rli
     for each in checked:
         heading = [ReportLine("network", (each.path.name.removesuffix(_ENDS),), free=True)] if len(paths) > 1 else []
         others = [ReportLine("further", (_few_names(further), "not of this library: not looked at"))] if further else []
-        end = ReportLine("proved" if z3 else "checked", (_verdict(each.found, z3),), free=True)
+        end = ReportLine("proved" if z3 else "checked", (_verdict(each.certificate, z3),), free=True)
         print_lines(*heading, *each.lines, *others, end)
         output.write(Text(_summary(_count_checked(each, model))))
 
@@ -68,7 +68,7 @@ class _Checked:
     """A certificate whose claims hold: its path, report lines on each check, and the library that it describes."""
 
     path: Path
-    found: NetworkCertificate
+    certificate: NetworkCertificate
     lines: list[ReportLine]
     library: Library | None = None
 
@@ -79,12 +79,12 @@ def _check(path: Path, say: Progress, *, strict: bool) -> _Checked:
 
     say("files, memory, chains")
     start = time.perf_counter()
-    found = read.checked(path)
-    if strict and (left := [(_step_name(step), step.unclaimed) for step in found.steps if not step.claims]):
+    certificate = read.checked(path)
+    if strict and (left := [(_step_name(step), step.unclaimed) for step in certificate.steps if not step.claims]):
         raise Refuted(f"{path}: nothing is claimed of {left[0][0]}: {left[0][1]}")
-    if strict and (unproved := found.unproved_aliases):
+    if strict and (unproved := certificate.unproved_aliases):
         raise Refuted(f"{path}: nothing is claimed of {unproved[0][0]}: {unproved[0][1]}")
-    return _Checked(path, found, _claim_lines(found, time.perf_counter() - start))
+    return _Checked(path, certificate, _claim_lines(certificate, time.perf_counter() - start))
 
 
 def _find_further_files(whole: Path, checked: list[_Checked]) -> list[str]:
@@ -93,7 +93,7 @@ def _find_further_files(whole: Path, checked: list[_Checked]) -> list[str]:
     from bitsynth.network.certificate.read import further_files
 
     folder = whole.parent
-    listed = {str((each.path.parent / name).relative_to(folder)) for each in checked for name in each.found.files}
+    listed = {str((each.path.parent / name).relative_to(folder)) for each in checked for name in each.certificate.files}
     return further_files(folder, listed | set(files_of(whole)))
 
 
@@ -103,7 +103,7 @@ def _compare_c(each: _Checked, say: Progress) -> tuple[Library, ReportLine]:
 
     say("C")
     start = time.perf_counter()
-    library = rendered(each.found, each.path)
+    library = rendered(each.certificate, each.path)
     verdict = "as rendered anew from claims and kernels"
     if library.plain:
         verdict += f"; text of {output.count(library.plain, 'step')} of plain C as it says"
@@ -115,20 +115,20 @@ def _require_around(whole: Path, checked: list[_Checked]) -> None:
     """Raise Refuted unless the C that chooses between several processors is the C rendered from their libraries."""
     from bitsynth.network.certificate.processors import require_around
 
-    require_around(whole, {each.found.cpu: each.library.text for each in checked if each.library})
+    require_around(whole, {each.certificate.cpu: each.library.text for each in checked if each.library})
 
 
 def _count_checked(each: _Checked, model: Path | None) -> dict[str, Any]:
     """Return counts of checked things and the digests of the files, for scripts that compare them."""
-    found = each.found
+    certificate = each.certificate
     counts = {
-        "steps": len(found.steps),
-        "steps_proved": len(found.proved),
+        "steps": len(certificate.steps),
+        "steps_proved": len(certificate.proved),
         "steps_of_plain_c": each.library.plain if each.library else 0,
-        "kernels": len(found.kernels),
-        "files": len(found.files),
+        "kernels": len(certificate.kernels),
+        "files": len(certificate.files),
         "certificate": each.path.name,
-        "digest": found.digest,
+        "digest": certificate.digest,
     }
     if model:
         counts |= {"model": model.name, "model_digest": hashlib.sha256(model.read_bytes()).hexdigest()}
@@ -158,23 +158,25 @@ def _find_certificates(path: Path) -> tuple[Path, list[Path]]:
     """
     from bitsynth.network.certificate.processors import certificates_of
 
-    found = sorted(path.glob(f"*{_ENDS}")) if os.path.isdir(path) else [path]
-    if len(found) != 1:
-        which = ", ".join(p.name for p in found) or "none"
+    places = sorted(path.glob(f"*{_ENDS}")) if os.path.isdir(path) else [path]
+    if len(places) != 1:
+        which = ", ".join(p.name for p in places) or "none"
         raise SpecError(f"want one certificate in {path}, NAME{_ENDS}, not {which}; give its path")
-    return found[0], certificates_of(found[0])
+    return places[0], certificates_of(places[0])
 
 
-def _claim_lines(found: NetworkCertificate, spent: float) -> list[ReportLine]:
+def _claim_lines(certificate: NetworkCertificate, spent: float) -> list[ReportLine]:
     """Return report lines on what the checker checked, and on steps without a claim."""
-    memory = f"{output.count(len(found.buffers), 'buffer')} in {found.arena['bytes']:,} bytes"
-    left = [step for step in found.steps if not step.claims]
+    memory = f"{output.count(len(certificate.buffers), 'buffer')} in {certificate.arena['bytes']:,} bytes"
+    left = [step for step in certificate.steps if not step.claims]
     return [
-        ReportLine("files", (output.count(len(found.files), "file"), "as they were written"), spent),
-        ReportLine("memory", (memory, f"none meet; no plan takes less than {found.arena['bound']:,}")),
-        ReportLine("chains", (output.count(len(found.proved), "step"), "as the network, on the whole range of sums")),
+        ReportLine("files", (output.count(len(certificate.files), "file"), "as they were written"), spent),
+        ReportLine("memory", (memory, f"none overlap; no plan takes less than {certificate.arena['bound']:,}")),
+        ReportLine(
+            "chains", (output.count(len(certificate.proved), "step"), "equal to the network for all accumulators")
+        ),
         *(ReportLine("others", (_step_name(step), f"nothing claimed: {step.unclaimed}")) for step in left),
-        *(ReportLine("others", (name, f"nothing claimed: {why}")) for name, why in found.unproved_aliases),
+        *(ReportLine("others", (name, f"nothing claimed: {why}")) for name, why in certificate.unproved_aliases),
     ]
 
 
@@ -186,25 +188,25 @@ def _step_name(step: StepClaims) -> str:
 
 
 def _compare_with_model(
-    whole: Path, paths: list[Path], found: list[NetworkCertificate], model: Path, say: Progress
+    whole: Path, paths: list[Path], certificates: list[NetworkCertificate], model: Path, say: Progress
 ) -> list[list[ReportLine]]:
     """Return report lines on each certificate compared with the ONNX file, compiled again."""
     from bitsynth.network.tied import require_choice, require_of
 
     nets, lines = [], []
-    for own, path in zip(found, paths, strict=True):
+    for own, path in zip(certificates, paths, strict=True):
         start = time.perf_counter()
         nets.append(require_of(own, path, model, say))
         verdict = "gives the same chains, ranges, weights and C"
         lines.append([ReportLine("model", (model.name, verdict), time.perf_counter() - start)])
     if paths != [whole]:
-        require_choice(whole, found, nets, model)
+        require_choice(whole, certificates, nets, model)
         lines[-1].append(ReportLine("choice", (whole.name, "is that among these networks")))
     return lines
 
 
 def _check_kernel(record: KernelRecord, z3: bool, rlimit: int | None, say: Progress) -> ReportLine:
-    """Return a report line on a kernel of the library, found by the digest of its certificate."""
+    """Return a report line on a kernel of the library, certificate by the digest of its certificate."""
     say(record.name)
     start = time.perf_counter()
     proved = record.proved()
@@ -218,19 +220,19 @@ def _check_kernel(record: KernelRecord, z3: bool, rlimit: int | None, say: Progr
     return ReportLine("kernel", (record.name, verdict), time.perf_counter() - start)
 
 
-def _verdict(found: NetworkCertificate, z3: bool) -> str:
-    verdict = f"{len(found.proved)} of {output.count(len(found.steps), 'step')}, for every input"
+def _verdict(certificate: NetworkCertificate, z3: bool) -> str:
+    verdict = f"{len(certificate.proved)} of {output.count(len(certificate.steps), 'step')}, for every input"
     return verdict + ("" if z3 else "; instruction lemmas were not discharged again")
 
 
 def _facts(each: _Checked, z3: bool) -> dict[str, Any]:
     """Return the facts of a checked certificate, for JSON."""
-    found = each.found
+    certificate = each.certificate
     return {
-        "name": found.network,
-        "reference": found.reference,
-        "isa": found.isa,
-        "cpu": found.cpu,
+        "name": certificate.network,
+        "reference": certificate.reference,
+        "isa": certificate.isa,
+        "cpu": certificate.cpu,
         "proved": z3,
         "instructions_discharged": z3,
         "checks": [
@@ -244,9 +246,9 @@ def _facts(each: _Checked, z3: bool) -> dict[str, Any]:
                 "by": [c.get("by") for c in s.claims],
                 "why": s.unclaimed,
             }
-            for s in found.steps
+            for s in certificate.steps
         ],
-        "steps_proved": len(found.proved),
-        "arena_bytes": found.arena["bytes"],
-        "arena_bound": found.arena["bound"],
+        "steps_proved": len(certificate.proved),
+        "arena_bytes": certificate.arena["bytes"],
+        "arena_bound": certificate.arena["bound"],
     }
