@@ -19,7 +19,7 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `bitsynth` with `argv`, by default the arguments of the process; return the exit code."""
-    # As long as the process lives.
+    # These stay open as long as the process.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _show_warnings() -> Iterator[None]:
-    """Tell the library's warnings as commands do."""
+    """Print warnings of the library as warnings of the command."""
     with warnings.catch_warnings():
         warnings.simplefilter("default", BitsynthWarning)
         others = warnings.showwarning
@@ -52,7 +52,7 @@ def _show_warnings() -> Iterator[None]:
 
 
 def command() -> NoReturn:
-    """Run `bitsynth` as a process, which a signal no longer disturbs when its work is done."""
+    """Run `bitsynth` as a process; once its work is done, signals no longer disturb it."""
     code = main()
     for number in interrupts.SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -80,7 +80,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _report_failure(error: BaseException) -> int:
-    """Say what went wrong, in one message; the exit code."""
+    """Print what went wrong as one message; return the exit code."""
     from bitsynth.cli import output
 
     match error:
@@ -110,7 +110,7 @@ _OF_PARSERS = (
     (re.compile(r"Input should be a valid number\b.*"), "want a number"),
     (re.compile(r"Input should be "), "must be "),
 )
-"""Words of the library that parses values for typer, and plain ones in their place."""
+"""Phrases of pydantic, which parses values for typer, and what replaces them in messages."""
 
 
 def _usage_message(error: Exception) -> str:

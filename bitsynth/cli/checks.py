@@ -54,7 +54,7 @@ _SHIPPED = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked for: its version or path, empty if missing, and what to do then."""
+    """A tool, package or feature that was looked for: its version or path, "" if missing, and what to do then."""
 
     name: str
     found: str
@@ -82,7 +82,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """All findings, and a verdict an instruction set."""
+    """All findings, and a verdict for each instruction set."""
 
     findings: tuple[Finding, ...]
     verdicts: tuple[Verdict, ...]
@@ -100,7 +100,7 @@ def _brief(why: str) -> str:
 
 
 def examine() -> DoctorReport:
-    """Look for everything. Each verdict comes from compiling and running a probe."""
+    """Look for every tool, and compile and run a probe for each instruction set."""
     sets = list(_isas())
     findings = [
         Finding("python", platform.python_version(), "runs bitsynth", "", "packages"),

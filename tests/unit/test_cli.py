@@ -9,13 +9,13 @@ import subprocess
 import sys
 
 import pytest
-from commands import SYNTH, shipped, terminal
+from commands import SYNTH, WIDTHS, shipped, terminal
 from solved import proved_entry
 from suites import quick
 
 import bitsynth
 from bitsynth import paths
-from bitsynth.cli import checks, main
+from bitsynth.cli import checks, main, processors
 from bitsynth.cli.app import COMMANDS, LazyCommand
 from bitsynth.conformance import check as isa_check
 from bitsynth.conformance.check import CheckReport, FormResult
@@ -150,6 +150,16 @@ def test_synth_from_cache(run, user):
     assert lines[6] == f"wrote    {user}/neon/{name}.c, .h, _features.c, _selftest.c   was cached"
     assert err == ""
     assert sorted(p.name for p in (user / "neon").iterdir()) == sorted(bitsynth.get_kernel("neon", 1, 1).files)
+
+
+@pytest.mark.parametrize("cpu", ["", "a72", "a53"])
+def test_synth_for_this_processor(run, tmp_path, monkeypatch, cpu):
+    """The cached kernel for the processor, if it is known and there is one; else the one of fewest operations."""
+    monkeypatch.setattr(processors, "widest", lambda isa: "neon")
+    monkeypatch.setattr(processors, "cpu_here", lambda table: cpu)
+    facts, err = run("synth", "--isa", "auto", *WIDTHS, "--json", "-o", str(tmp_path))
+    assert (facts["isa"], facts["cost_model"]) == ("neon", cpu or "ops")
+    assert ("has no cost model in neon: cycles are those of a53" in err) == (not cpu)
 
 
 def test_synth_json(run, tmp_path):
