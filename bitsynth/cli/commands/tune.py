@@ -6,8 +6,12 @@ import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from rich.text import Text
 
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
@@ -17,14 +21,13 @@ from bitsynth.cli.options.layers import Dilation, Groups, ImageOption, InChannel
 from bitsynth.cli.options.measuring import DeviceRunner, Devices, Layers, StudyFile, Threads, Timeout, Trials
 from bitsynth.cli.options.output import Json, OptionalFolder
 from bitsynth.cli.parse import parse_numbers, parse_padding, parse_size
-from bitsynth.cli.reports import tuned_layers
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa import load
 
 if TYPE_CHECKING:
     from bitsynth.layers.geometry import Geometry
     from bitsynth.layers.tuned.record import TuningTask
-    from bitsynth.tune.outcome import TuningRun
+    from bitsynth.tune.outcome import Share, TuningRun
 
 Size = tuple[int, int]
 
@@ -85,7 +88,7 @@ def tune(
         for name, task in tasks.items():
             with output.progress(f"tune {name}") as say:
                 results[name] = tuned(task, trials, timeout_s, study, out, say)
-    tuned_layers.show(results, json)
+    _show(results, json)
 
 
 def _require_tunable(task: TuningTask) -> None:
@@ -149,3 +152,48 @@ def _resnet18_layers(names: str | None) -> dict[str, tuple[Geometry, Size]]:
     from bitsynth.bench.resnet18 import LAYERS, named
 
     return {x.name: (x.geometry, x.image) for x in (LAYERS if names is None else named(names))}
+
+
+def _show(outcomes: Mapping[str, TuningRun], as_json: bool) -> None:
+    """Print a table, or (`as_json`) a list of objects."""
+    if as_json:
+        output.write_json([{"layer": name, **_facts(x)} for name, x in outcomes.items()])
+        return
+    # A row a layer.
+    numbers = ("default ms", "tuned ms", "ratio", "trials", "failed")
+    table = output.table("layer", *numbers, "schedule", right=numbers, whole=("layer",))
+    for name, x in outcomes.items():
+        t = x.result.timing
+        times = f"{t.default_nanoseconds / 1e6:.4f}", f"{t.nanoseconds / 1e6:.4f}", f"{t.ratio:.3f}"
+        table.add_row(name, *times, str(x.result.trials), str(len(x.result.failures)), str(x.result.schedule))
+    output.write(table, "")
+    # What failed, and what each board did.
+    for name, x in outcomes.items():
+        for why in dict.fromkeys(x.result.failures):
+            output.warning(f"{name}: a trial failed: {why}")
+        for share in x.shares:
+            _show_share(name, share)
+    # Where it is kept.
+    for path in sorted({x.stored for x in outcomes.values()}):
+        output.write(Text(f"wrote  {path}"))
+    for path in sorted({x.study for x in outcomes.values()}):
+        output.write(Text(f"study  {path}"))
+
+
+def _show_share(name: str, share: Share) -> None:
+    output.write(f"{name}  {share.host}, {output.count(share.trials, 'trial')}: {share.after}")
+    if share.after.throttled not in ("", "none"):
+        output.warning(f"{name}: {share.host} was held back: {share.after.throttled}")
+
+
+def _facts(x: TuningRun) -> dict[str, Any]:
+    built: dict[str, Any] = msgspec.to_builtins(x.tuned)
+    figures = {"ratio": x.result.timing.ratio, "trials": x.result.trials, "failures": x.result.failures}
+    boards = [{**asdict(s), "before": str(s.before), "after": str(s.after)} for s in x.shares]
+    return {
+        **built,
+        **figures,
+        "stored": str(x.stored),
+        "study": str(x.study),
+        **({"boards": boards} if boards else {}),
+    }
