@@ -1,7 +1,7 @@
-"""The errors a user can meet, each with its exit code.
+"""Errors that a user can meet, each with its exit code.
 
-A message says where, what was wanted, what came and what to do next. The command
-line prints it and exits with `exit_code`; the Python API raises it.
+A message says where it happened, what was wanted, what was given and what to do next. The command line prints it and
+exits with `exit_code`; the Python API raises it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ INSTALL_Z3 = "pip install --only-binary :all: 'z3-solver>=4.15.4,<6'"
 
 
 class BitsynthError(Exception):
-    """Base of all errors; `exit_code` is what the command line returns."""
+    """Base class of all errors; the command line returns `exit_code`."""
 
     exit_code = 1
 
 
 class BitsynthWarning(UserWarning):
-    """A fault that does not stop the work."""
+    """A fault that does not stop the command."""
 
 
 class SpecError(BitsynthError):
@@ -27,19 +27,19 @@ class SpecError(BitsynthError):
 
 
 class NoKernel(BitsynthError):
-    """A sketch proved empty: no program in it meets the specification."""
+    """A search proved that no program in a sketch meets the specification."""
 
     exit_code = 1
 
 
 class Refuted(BitsynthError):
-    """A wrong program; the message carries inputs, the result that came and the one wanted."""
+    """A program is wrong; the message has inputs, the result and the expected one."""
 
     exit_code = 1
 
 
 class Undecided(BitsynthError):
-    """A spent solver budget, or the solver's answer `unknown`: never a pass."""
+    """The solver's budget is spent, or it answered `unknown`; this never counts as proved."""
 
     exit_code = 3
 

@@ -37,4 +37,4 @@ def _load(runner: Runner, weights: bytes) -> None:
         file.write(weights)
         file.flush()
         if not runner.call(f"{_NAME}_load", np.frombuffer(os.fsencode(file.name) + b"\0", np.uint8), bits=32) & 1:
-            raise ToolError("emx-onnx-cgen's C does not take its weights")
+            raise ToolError("the C of emx-onnx-cgen does not load its weights")

@@ -66,7 +66,7 @@ class TimedLoop:
         """Instructions that one call executes, if an emulator counts them; ToolError elsewhere."""
         self.runner.call(self.symbol, *self.arguments)
         if self.runner.instructions is None:
-            raise ToolError(f"instructions are not counted {self.runner.description}; unset BITSYNTH_RUNNER")
+            raise ToolError(f"instructions cannot be counted {self.runner.description}; unset BITSYNTH_RUNNER")
         return self.runner.instructions
 
 

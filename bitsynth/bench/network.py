@@ -24,22 +24,22 @@ from bitsynth.progress import Progress
 
 MINE = "bitsynth"
 _SAMPLE_NS = 3_000_000
-"""Of a sample, so that the clock's steps do not count."""
+"""Nanoseconds of a sample, so long that the resolution of the clock does not matter."""
 _LONG_NS = 1_000_000_000
-"""Calls that take longer are measured once: they take no turns."""
+"""Calls that take longer are measured once."""
 _WARM = 3
 PARTS = ("layer", "pack", "product", "epilogue", "glue", "plain")
-"""Of a network's time: layers whose parts are not known, those of others, glue, and plain C without a product."""
+"""Parts of a network's time: layers whose own parts are unknown, the parts of others, glue, and plain C."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A contender: its time a call, and how many times as fast bitsynth is, by round.
+    """A contender, its time for a call, and that time relative to bitsynth's.
 
     Args:
-        name: bitsynth, or what ran.
-        nanoseconds: Of a call.
-        times: Its time over that of bitsynth; 1 for that itself.
+        name: bitsynth, or the runtime and its file.
+        nanoseconds: The time of a call.
+        times: The contender's time divided by bitsynth's, over the rounds; 1 for bitsynth.
         rounds: How often it was measured: once if a call takes longer than a second.
     """
 
@@ -51,13 +51,13 @@ class Peer:
 
 @dataclass(frozen=True)
 class StepTime:
-    """The time of a step alone, on what those before it left in memory.
+    """The time of one step, measured alone on the results of the steps before it.
 
     Args:
-        step: What it is.
-        nanoseconds: Of a run.
-        share: Of the time of all steps.
-        parts: Of a layer, if they could be told, what packing, products and epilogue take of that.
+        step: The step.
+        nanoseconds: The time of a run.
+        share: Its share of the time of all steps.
+        parts: The shares of packing, products and epilogue of a layer, if they could be measured.
     """
 
     step: StepReport
@@ -66,7 +66,7 @@ class StepTime:
     parts: LayerParts | None = None
 
     def spends(self, part: str) -> float:
-        """What of the time of all steps goes to a part of `PARTS`."""
+        """Return the share of the time of all steps that a part of `PARTS` takes in this step."""
         if self.step.kind == "layer" and self.parts:
             return self.share * getattr(self.parts, part, 0.0)
         products = self.step.kind == "plain" and not {*self.step.method.split(", ")}.isdisjoint(PRODUCTS)
@@ -97,15 +97,15 @@ class NetworkTimes:
 
     @property
     def shares(self) -> dict[str, float]:
-        """What of the time of all steps each of `PARTS` takes."""
+        """Return the share of the time of all steps that each of `PARTS` takes."""
         return {part: sum(s.spends(part) for s in self.steps) for part in PARTS}
 
 
 def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers: bool = True) -> NetworkTimes:
-    """Measure a compiled network beside its peers, all taking turns round by round.
+    """Measure a compiled network beside its peers, by turns, round by round.
 
-    One thread is timed by its CPU time, several by the clock on the wall. Inputs are random, of a seed. What takes more
-    than a second a call is measured once. SpecError for no rounds.
+    One thread is measured in CPU time, several in wall time. Inputs are random with a fixed seed. A contender whose
+    calls take more than a second is measured once. SpecError for no rounds.
     """
     if rounds < 1:
         raise SpecError(f"--rounds must be at least 1, not {rounds}")
@@ -130,7 +130,7 @@ def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers
 
 
 def float_bytes(net: Network) -> int:
-    """Bytes of the weights of products in float32."""
+    """Return the bytes that the weights of products would take in float32."""
     graph = net.graph
     names = {n for node in graph.nodes if node.op in PRODUCTS for n in node.inputs if n in graph.constants}
     return sum(4 * math.prod(graph.edges[n].shape) for n in names)
@@ -139,7 +139,7 @@ def float_bytes(net: Network) -> int:
 def _rounds(
     calls: Mapping[str, Callable[[], object]], rounds: int, threads: int, progress: Progress
 ) -> dict[str, list[float]]:
-    """Nanoseconds of a call of each, a round each; once of those whose calls take long."""
+    """Return nanoseconds of a call of each contender by round; long calls are measured once."""
     repeated: dict[str, tuple[Callable[[], object], int]] = {}
     times: dict[str, list[float]] = {name: [] for name in calls}
     for name, call in calls.items():
@@ -157,7 +157,7 @@ def _rounds(
 
 
 def _long(call: Callable[[], object], threads: int) -> tuple[Callable[[], object], int]:
-    """The call repeated until it takes long enough, and how often that is."""
+    """Return the call, repeated often enough for a sample, and how often that is."""
     count = _often(call, threads)
 
     def repeated() -> None:
@@ -168,12 +168,12 @@ def _long(call: Callable[[], object], threads: int) -> tuple[Callable[[], object
 
 
 def _often(call: Callable[[], object], threads: int) -> int:
-    """How many calls take as long as a sample should."""
+    """Return how many calls take as long as a sample should."""
     return max(1, int(_SAMPLE_NS // max(1, min(sample_calls(call, _WARM, threads)))))
 
 
 def peer(name: str, times: Mapping[str, Sequence[float]]) -> Peer:
-    """A contender of nanoseconds by name and round."""
+    """Return the contender `name` of nanoseconds by name and round."""
     mine, its = np.array(times[MINE]), np.array(times[name])
     beside = mine if len(mine) == len(its) else np.median(mine)
     return Peer(name, Summary.of(its), Summary.of(its / beside), len(its))
@@ -186,7 +186,7 @@ def _steps(
     threads: int,
     left_out: dict[str, str],
 ) -> tuple[StepTime, ...]:
-    """Each step by itself, as often in a row as it takes; why there are no parts of layers goes to `left_out`."""
+    """Measure each step alone; if parts of layers cannot be measured, `left_out` gets the reason."""
     net(dict(inputs))
     found = []
     for k in range(len(steps)):

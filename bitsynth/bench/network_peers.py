@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,38 @@ from bitsynth.network.run import Network
 from bitsynth.progress import Progress
 
 Bound = Callable[[Any], Callable[[], object]]
-"""What makes of a model a call of it."""
+"""A function that returns a call of a model."""
 ORT, EMX = "onnxruntime", "emx-onnx-cgen"
+INT8_TWIN = "int8 twin"
+INSTALL = "pip install 'bitsynth[peers]'"
+_MODULES = {ORT: "onnxruntime", EMX: "emx_onnx_cgen"}
+_NEEDS = {ORT: (ORT, INT8_TWIN), EMX: (EMX,)}
+"""The contenders that are left out without a package: ONNX Runtime quantizes the int8 twin too."""
+
+
+def missing(threads: int) -> dict[str, tuple[str, ...]]:
+    """Return the peers' packages that are not installed, with the contenders that are left out without each."""
+    wanted = (ORT, EMX) if threads == 1 else (ORT,)
+    return {package: _NEEDS[package] for package in wanted if not _is_installed(_MODULES[package])}
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ValueError:  # of a module that was made in this process
+        return False
 
 
 def bound(
     model: Path, net: Network, inputs: Mapping[str, Tensor], left_out: dict[str, str], progress: Progress
 ) -> Iterator[tuple[str, Callable[[], object]]]:
-    """The peers that run, by name; why others do not goes to `left_out`."""
+    """Yield name and call of each peer that runs; the reasons why others do not go to `left_out`."""
     packages: dict[str, Bound] = {}
     for package, load in {ORT: _onnxruntime, **({EMX: _emx} if net.program.threads == 1 else {})}.items():
         try:
             packages[package] = load(net, inputs)
         except ImportError as why:
-            left_out[package] = f"{why}; pip install 'bitsynth[peers]'"
+            left_out[package] = f"{why}; {INSTALL}"
     for what, file in models(model, inputs, left_out):
         for package, make in packages.items():
             progress(f"starting {package}, {what}")
@@ -52,7 +71,7 @@ def _emx(net: Network, inputs: Mapping[str, Tensor]) -> Bound:
 
 
 def models(model: Path, inputs: Mapping[str, Tensor], left_out: dict[str, str]) -> Iterator[tuple[str, Any]]:
-    """What peers are to run, by name: the file, shapes fixed, and the twins that it has."""
+    """Yield name and model of each file that peers run: the file with fixed shapes, and its twins."""
     import onnx
 
     from bitsynth.bench import twins
@@ -61,7 +80,7 @@ def models(model: Path, inputs: Mapping[str, Tensor], left_out: dict[str, str]) 
     makers: dict[str, Callable[[], Any]] = {
         "same file": lambda: file,
         "fp32 twin": lambda: twins.float_twin(file),
-        "int8 twin": lambda: twins.int8_twin(twins.float_twin(file), inputs),
+        INT8_TWIN: lambda: twins.int8_twin(twins.float_twin(file), inputs),
     }
     for what, make in makers.items():
         try:
@@ -71,5 +90,5 @@ def models(model: Path, inputs: Mapping[str, Tensor], left_out: dict[str, str]) 
 
 
 def _first_line(why: Exception) -> str:
-    """What an exception says, cut short."""
+    """Return the first line of an exception's message, at most 200 characters."""
     return str(why).strip().split("\n")[0][:200]

@@ -1,8 +1,9 @@
-"""The command line: one module a group of commands, every failure one line and an exit code."""
+"""The command line: it runs a command, and prints each failure as one message with an exit code."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import warnings
@@ -17,24 +18,24 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `bitsynth` with `argv`, the process's own arguments by default; the exit code."""
-    # As long as the process lives.
+    """Run `bitsynth` with `argv`, by default the arguments of the process; return the exit code."""
+    # These stay open as long as the process.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         _never_fail_to_encode(stream)
     try:
-        with interrupts.handled(), _warnings_shown():
+        with interrupts.handle_signals(), _show_warnings():
             code = _run(argv)
             sys.stdout.flush()
             return code
     except (BitsynthError, OSError, MemoryError, KeyboardInterrupt) as error:
-        return _failed(error)
+        return _report_failure(error)
 
 
 @contextmanager
-def _warnings_shown() -> Iterator[None]:
-    """Tell the library's warnings as commands do."""
+def _show_warnings() -> Iterator[None]:
+    """Print warnings of the library as warnings of the command."""
     with warnings.catch_warnings():
         warnings.simplefilter("default", BitsynthWarning)
         others = warnings.showwarning
@@ -51,7 +52,7 @@ def _warnings_shown() -> Iterator[None]:
 
 
 def command() -> NoReturn:
-    """Run `bitsynth` as a process, which a signal no longer disturbs when its work is done."""
+    """Run `bitsynth` as a process; once its work is done, signals no longer disturb it."""
     code = main()
     for number in interrupts.SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -59,7 +60,7 @@ def command() -> NoReturn:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    """Parse and dispatch; what typer would print and exit with comes back as an exception or a code."""
+    """Parse and dispatch; return the exit code, or raise what typer would print and exit with."""
     import typer
 
     from bitsynth.cli.app import Passing, group
@@ -70,7 +71,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except Passing as passing:
         raise passing.error from None
     except usage_error as error:
-        raise SpecError(_usage(error)) from None
+        raise SpecError(_usage_message(error)) from None
     except SystemExit as gone:  # typer and rich end the process themselves if the reader of a help text has gone.
         if isinstance(gone.__context__, BrokenPipeError):
             raise gone.__context__ from None
@@ -78,8 +79,8 @@ def _run(argv: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _failed(error: BaseException) -> int:
-    """Say what went wrong, in one message; the exit code."""
+def _report_failure(error: BaseException) -> int:
+    """Print what went wrong as one message; return the exit code."""
     from bitsynth.cli import output
 
     match error:
@@ -103,12 +104,23 @@ def _failed(error: BaseException) -> int:
             return getattr(error, "exit_code", 1)
 
 
-def _usage(error: Exception) -> str:
-    """The fault in the arguments, and where to read what is right."""
+_OF_PARSERS = (
+    (re.compile(r"Value error, "), ""),
+    (re.compile(r"Input should be a valid integer\b.*"), "want a whole number"),
+    (re.compile(r"Input should be a valid number\b.*"), "want a number"),
+    (re.compile(r"Input should be "), "must be "),
+)
+"""Phrases of pydantic, which parses values for typer, and what replaces them in messages."""
+
+
+def _usage_message(error: Exception) -> str:
+    """Return what is wrong with the arguments, and where to read what is right."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "bitsynth"
-    said: str = error.format_message() if hasattr(error, "format_message") else str(error)
-    return f"{said[:1].lower()}{said[1:].rstrip('.')}; see `{command} --help`"
+    message: str = error.format_message() if hasattr(error, "format_message") else str(error)
+    for theirs, ours in _OF_PARSERS:
+        message = theirs.sub(ours, message)
+    return f"{message[:1].lower()}{message[1:].rstrip('.')}; see `{command} --help`"
 
 
 def _never_fail_to_encode(stream: TextIO) -> None:

@@ -1,38 +1,86 @@
-"""The tree of commands."""
+"""The tree of commands: names, groups and summaries. The module of a command is imported when the command is used."""
 
 from __future__ import annotations
 
-from functools import cache
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from bitsynth.cli.commands import (
-    bench,
-    check,
-    compile,
-    doctor,
-    emit_glue,
-    emit_layer,
-    explore,
-    export,
-    inspect,
-    isa,
-    listing,
-    show,
-    synth,
-    tune,
-    verify,
-)
 from bitsynth.cli.options.output import Version
-from bitsynth.cli.register import command
 
 _EPILOG = (
     "Exit codes: 0 done; 1 no such kernel exists, or one was refuted; 2 bad input, usage or cache file; "
     "3 undecided: the solver's budget is spent; 4 a compiler, an emulator or the file system failed; "
     "130 interrupted, 143 terminated, 129 hung up."
     "\n\nBITSYNTH_CACHE is the folder of your own kernels, BITSYNTH_BUILD_CACHE that of compiled code."
+)
+
+
+@dataclass(frozen=True)
+class CommandEntry:
+    """A command in the tree.
+
+    `function` is MODULE:FUNCTION in `bitsynth.cli.commands`; a group has `commands` instead. `summary` is the first
+    paragraph of the function's docstring, here so that `--help` imports no command. `panel` is its heading in `--help`.
+    """
+
+    name: str
+    summary: str
+    function: str = ""
+    commands: tuple[CommandEntry, ...] = ()
+    panel: str | None = None
+
+
+_BENCH = (
+    CommandEntry("network", "Measure a network, and each of its steps, beside ONNX Runtime.", "bench_network:network"),
+    CommandEntry(
+        "resnet18", "Measure the convolutions of ResNet-18 beside fp32 and int8 of other packages.", "bench:resnet18"
+    ),
+    CommandEntry("kernels", "Measure every cached kernel beside hand-written fp32 and int8 loops.", "bench:kernels"),
+)
+_ISA = (
+    CommandEntry("list", "List the instruction sets.", "isa:list_sets"),
+    CommandEntry("show", "Show the instructions of a set, or where a mnemonic is declared.", "isa:show"),
+    CommandEntry("check", "Compare every declared instruction with the processor's own.", "isa:check"),
+)
+COMMANDS = (
+    CommandEntry("inspect", "Show a quantized ONNX file node by node.", "inspect:inspect", panel="Networks"),
+    CommandEntry("compile", "Write a quantized ONNX file as a C library.", "compile:compile_network", panel="Networks"),
+    CommandEntry(
+        "check", "Compare a compiled network with its reference and other runtimes.", "check:check", panel="Networks"
+    ),
+    CommandEntry("bench", "Measure networks, layers and kernels.", commands=_BENCH, panel="Networks"),
+    CommandEntry(
+        "verify", "Check the certificate of a network or of a kernel again.", "verify:verify", panel="Networks"
+    ),
+    CommandEntry("export", "Write a quantized network in standard ONNX operators.", "export:export", panel="Networks"),
+    CommandEntry("synth", "Find and prove the cheapest kernel for two bit-widths.", "synth:synth", panel="Kernels"),
+    CommandEntry("list", "List the cached kernels: yours and the shipped ones.", "list:list_kernels", panel="Kernels"),
+    CommandEntry("show", "Show a cached kernel: its program and cost, or its C.", "show:show", panel="Kernels"),
+    CommandEntry("explore", "Map which method wins at which bit-widths.", "explore:explore", panel="Kernels"),
+    CommandEntry(
+        "emit-layer",
+        "Write a convolution or dense layer as a C library.",
+        "emit_layer:emit_layer",
+        panel="Layers as C",
+    ),
+    CommandEntry(
+        "emit-glue",
+        "Write a pooling, elementwise or resizing layer as a C library.",
+        "emit_glue:emit_glue",
+        panel="Layers as C",
+    ),
+    CommandEntry("tune", "Find faster schedules of layers by measuring.", "tune:tune", panel="Layers as C"),
+    CommandEntry(
+        "doctor", "Show which tools are found or missing, and what runs here.", "doctor:doctor", panel="Machine"
+    ),
+    CommandEntry("isa", "List, show and check instruction sets.", commands=_ISA, panel="Machine"),
 )
 
 
@@ -43,16 +91,76 @@ class Passing(Exception):
         self.error = error
 
 
-class _Group(TyperGroup):
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (KeyboardInterrupt, OSError) as error:
-            raise Passing(error) from None
+class LazyCommand(TyperCommand):
+    """A command of which only name and summary are known until it is run, or its own help is asked for."""
+
+    def __init__(self, entry: CommandEntry) -> None:
+        super().__init__(entry.name, help=entry.summary, rich_help_panel=entry.panel)
+        self._entry = entry
+
+    @cached_property
+    def loaded(self) -> Any:
+        """Import the command with its options, or make the group with its commands."""
+        entry = self._entry
+        if entry.commands:
+            return typer.main.get_command(_group_app(entry))
+        module, _, name = entry.function.partition(":")
+        function = getattr(import_module(f"bitsynth.cli.commands.{module}"), name)
+        single = typer.Typer(add_completion=False)
+        single.command(entry.name, help=help_text(function))(function)
+        return typer.main.get_command(single)
+
+    @property
+    def commands(self) -> dict[str, Any]:
+        """Return the commands of a group; none of a command."""
+        return getattr(self.loaded, "commands", {})
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Parse arguments by the command itself, which also runs them."""
+        return self.loaded.make_context(*args, **options)
+
+
+def help_text(function: Callable[..., None]) -> str:
+    """Return the docstring with each paragraph on one line: typer keeps line ends of all but the first."""
+    paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+    return "\n\n".join(" ".join(p.split()) for p in paragraphs)
+
+
+def _group_class(entries: tuple[CommandEntry, ...]) -> type[TyperGroup]:
+    class Group(TyperGroup):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.commands = {entry.name: LazyCommand(entry) for entry in entries}
+
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except (KeyboardInterrupt, OSError) as error:
+                raise Passing(error) from None
+
+    return Group
+
+
+def _group_app(entry: CommandEntry) -> typer.Typer:
+    """Return the group of an entry; without a command it prints its help."""
+    group_app = typer.Typer(
+        name=entry.name, cls=_group_class(entry.commands), add_completion=False, invoke_without_command=True
+    )
+
+    @group_app.callback(help=entry.summary)
+    def start(ctx: typer.Context) -> None:
+        if ctx.invoked_subcommand is None:
+            typer.echo(ctx.get_help())
+
+    return group_app
 
 
 app = typer.Typer(
-    cls=_Group, add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True, epilog=_EPILOG
+    cls=_group_class(COMMANDS),
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    invoke_without_command=True,
+    epilog=_EPILOG,
 )
 
 
@@ -61,7 +169,7 @@ def start(
     ctx: typer.Context,
     version: Version = False,
 ) -> None:
-    """Synthesize, prove and emit 1- to 8-bit kernels and layers for NEON, AVX2 and AVX-512."""
+    """Compile low-bit quantized ONNX networks to C, with proved kernels for NEON, AVX2 and AVX-512."""
     if version:
         import bitsynth
 
@@ -70,24 +178,7 @@ def start(
         typer.echo(ctx.get_help())
 
 
-command(app, "synth")(synth.synth)
-command(app, "verify")(verify.verify)
-command(app, "show")(show.show)
-command(app, "list")(listing.list_kernels)
-command(app, "emit-layer")(emit_layer.emit_layer)
-command(app, "emit-glue")(emit_glue.emit_glue)
-command(app, "compile")(compile.compile_network)
-command(app, "inspect")(inspect.inspect)
-command(app, "check")(check.check)
-command(app, "export")(export.export)
-command(app, "explore")(explore.explore)
-app.add_typer(isa.app, name="isa")
-app.add_typer(bench.app, name="bench")
-command(app, "tune")(tune.tune)
-command(app, "doctor")(doctor.doctor)
-
-
 @cache
 def group() -> Any:
-    """What parses arguments and runs the commands, made once."""
+    """Return the parser of arguments that runs the commands; it is built once."""
     return typer.main.get_command(app)

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from bitsynth.device import Device
 
 
-def board_of(host: str | None, emulator: str) -> AbstractContextManager[Device | None]:
-    """The board of a name, to be opened; nothing of none."""
+def open_board(host: str | None, emulator: str) -> AbstractContextManager[Device | None]:
+    """Return a board to be opened as a context; None is opened if no host is named."""
     if not host:
         return nullcontext()
     from bitsynth.device import Device

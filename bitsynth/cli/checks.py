@@ -1,4 +1,4 @@
-"""Checks of the tools bitsynth can use: those that are here, and what to do about those that are not."""
+"""Checks of `bitsynth doctor`: which tools are installed, and what to do about missing ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bitsynth.toolchain.cache import trusted
 from bitsynth.toolchain.compiler import candidates, package, preferred, probe
 
 OTHER_PROCESSORS = "other processors"
-"""The group of what is not here and concerns code for other architectures: features, and on boards tools as well."""
+"""The group of missing features, and on boards missing tools, that only code for other architectures needs."""
 _EMULATOR = "pip install 'bitsynth[emulator]'"
 _BENCH = "pip install 'bitsynth[bench]'"
 _PACKAGES = (
@@ -43,18 +43,18 @@ _PACKAGES = (
     ("optuna", "finds faster schedules of layers", "pip install 'bitsynth[tune]'"),
 )
 _FOR_OTHERS = ("ziglang", "unicorn", "pyelftools")
-"""Packages that code of this processor does without, where a compiler is installed."""
+"""Packages that code of this processor does not need where a compiler is installed."""
 _SHIPPED = {
     "microkernels": "*/**/bs_mm_*.json",
     "elementwise programs": "*/elementwise/*.json",
     "depthwise kernels": "*/depthwise/*.json",
 }
-"""What ships, each kind by its files below the folder of kernels."""
+"""Kinds of files that ship, as patterns below the folder of kernels."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked for: its version or path, empty if missing, and what to do then."""
+    """A tool, package or feature that was looked for: its version or path, "" if missing, and what to do then."""
 
     name: str
     found: str
@@ -64,7 +64,7 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        """Whether it was found."""
+        """Return whether the tool was found."""
         return bool(self.found)
 
 
@@ -82,7 +82,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """All findings, and a verdict an instruction set."""
+    """All findings, and a verdict for each instruction set."""
 
     findings: tuple[Finding, ...]
     verdicts: tuple[Verdict, ...]
@@ -94,13 +94,13 @@ class DoctorReport:
 
 
 def _brief(why: str) -> str:
-    """The fault, and the first error that a tool gave as the reason, without all else that tools say."""
-    first, *said = why.splitlines() or [""]
-    return "; ".join([first, *[line.strip() for line in said if "error: " in line][:1]])
+    """Return the fault and the first error line of the tool that failed, without the rest of its output."""
+    first, *others = why.splitlines() or [""]
+    return "; ".join([first, *[line.strip() for line in others if "error: " in line][:1]])
 
 
 def examine() -> DoctorReport:
-    """Look for everything. Each verdict comes from compiling and running a probe."""
+    """Look for every tool, and compile and run a probe for each instruction set."""
     sets = list(_isas())
     findings = [
         Finding("python", platform.python_version(), "runs bitsynth", "", "packages"),
@@ -117,10 +117,10 @@ def examine() -> DoctorReport:
 
 
 def _isas() -> Iterator[Isa | Verdict]:
-    """Every instruction set, or the reason why it cannot be read."""
+    """Yield every instruction set without its instructions, which take long to read, or why its table is wrong."""
     for name in load.names():
         try:
-            yield load.load(name)
+            yield Isa(load.load_table(name), {})
         except BitsynthError as error:
             yield Verdict(name, "cannot", str(error))
 
@@ -134,28 +134,28 @@ def _version(package: str) -> str:
 
 def _package(name: str, purpose: str, advice: str) -> Finding:
     found = _version(name)
-    beside = not found and name in _FOR_OTHERS and _is_board()
-    return Finding(name, found, purpose, advice, OTHER_PROCESSORS if beside else "packages")
+    is_unneeded = not found and name in _FOR_OTHERS and _is_board()
+    return Finding(name, found, purpose, advice, OTHER_PROCESSORS if is_unneeded else "packages")
 
 
 def _is_board() -> bool:
-    """Whether this machine is of an architecture whose code others emulate: it runs its own, and no other's."""
+    """Return whether other machines emulate this one's architecture: such a machine runs its own code only."""
     table = architecture.known().get(features.arch())
     return bool(table and table.emulator)
 
 
 def concerns(verdict: Verdict) -> bool:
-    """Whether a verdict matters on this machine."""
+    """Return whether a verdict matters on this machine."""
     if verdict.run != "cannot" or not _is_board():
         return True
     try:
-        return load.load(verdict.isa).table.arch == features.arch()
+        return load.load_table(verdict.isa).arch == features.arch()
     except BitsynthError:
         return True
 
 
 def _processor() -> Iterator[Finding]:
-    """The processor, by whose cycles kernels are chosen if that is known, and an emulator that runs it all."""
+    """Yield the processor, with the cost model that is chosen for it, and the emulator if one runs the system."""
     known = {cpu: None for name in load.names() if (cpu := _cpu(name))}
     found = ", ".join([here().title, *(f"chosen for as {cpu}" for cpu in known)])
     yield Finding("processor", found, "decides which kernels are chosen", "", "processor")
@@ -165,7 +165,7 @@ def _processor() -> Iterator[Finding]:
 
 def _cpu(name: str) -> str:
     try:
-        return cpu_here(load.load(name).table)
+        return cpu_here(load.load_table(name))
     except BitsynthError:
         return ""
 

@@ -1,4 +1,4 @@
-"""Files of figures that long commands write: what they need beforehand, and what all of them say."""
+"""Result files of long commands: checks before the work, and the facts that all files have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ADVICE = "name another file"
 
 
 def require(*files: Path | None, plot: Path | None) -> None:
-    """ToolError now for what would be missing after the work."""
+    """Raise ToolError before the work for a package or a folder that is missing after it."""
     if plot and importlib.util.find_spec("matplotlib") is None:
         raise ToolError("the package matplotlib is not installed: pip install 'bitsynth[bench]'")
     for path in filter(None, (*files, plot)):
@@ -28,10 +28,10 @@ def require(*files: Path | None, plot: Path | None) -> None:
 
 
 def as_json(basis: Basis, isas: Iterable[str] = (), **figures: Any) -> bytes:
-    """The facts of a result (`setting.facts`) as text."""
+    """Return the facts of a result (`setting.facts`) as JSON text."""
     return json.dumps(facts(basis, isas, **figures), indent=1).encode() + b"\n"
 
 
 def write(file: Path, data: bytes) -> None:
-    """Make `file` hold `data`."""
+    """Write `data` to `file` at once."""
     replace_file(file, data, _ADVICE)

@@ -11,7 +11,7 @@ from bitsynth.files import ADVICE
 
 
 def require_writable(folder: Path, advice: str = ADVICE) -> None:
-    """ToolError now if `folder` could not be written to after long work."""
+    """Raise ToolError before long work if `folder` cannot be written to."""
     try:
         for part in (*reversed(folder.parents), folder):
             if os.path.lexists(part) and not part.is_dir():

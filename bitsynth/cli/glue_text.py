@@ -1,4 +1,4 @@
-"""Layers of glue as text: calls as in Python, with nothing but numbers, words and lists in them."""
+"""Layers of glue as text: Python calls that contain only numbers, words and lists."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ _LAYERS: dict[str, Callable[..., Any]] = {
 }
 _PARTS: dict[str, Callable[..., Any]] = {"Quantization": glue.Quantization, "Requantize": Requantize}
 _OPTIONS = ("isa", "threads")
-"""What a command says itself."""
+"""Arguments of layers that are options of the command."""
 
 
-def glue_of(text: str, isa: str) -> glue.Glue:
-    """The layer that `text` makes, such as 'Pad2d(64, 2, padding=1)'; SpecError for what makes none."""
+def parse_glue(text: str, isa: str) -> glue.Glue:
+    """Return the layer that a text stands for, such as 'Pad2d(64, 2, padding=1)'; SpecError for other texts."""
     try:
-        made = _called(ast.parse(text.strip(), mode="eval").body, _LAYERS, "a layer", isa=isa)
+        layer = _call_value(ast.parse(text.strip(), mode="eval").body, _LAYERS, "a layer", isa=isa)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         why = str(error) or "it is too deep"
         raise SpecError(f"want a layer such as 'MaxPool2d(64, 2, 2)', not {text[:60]!r}: {why}") from None
-    assert isinstance(made, glue.Glue)
-    return made
+    assert isinstance(layer, glue.Glue)
+    return layer
 
 
-def _called(call: ast.expr, known: dict[str, Callable[..., Any]], what: str, **more: Any) -> Any:
-    """What a call of one of these makes."""
+def _call_value(call: ast.expr, known: dict[str, Callable[..., Any]], what: str, **more: Any) -> Any:
+    """Return the value of a call of one of the `known` names."""
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in known:
         raise SpecError(f"{ast.unparse(call)[:60]!r} is not {what}; known: {', '.join(known)}")
     kind, name = known[call.func.id], call.func.id
-    named = {x.arg: _value(x.value) for x in call.keywords if x.arg}
+    named = {x.arg: _argument_value(x.value) for x in call.keywords if x.arg}
     if len(named) < len(call.keywords) or any(isinstance(x, ast.Starred) for x in call.args):
-        raise SpecError(f"{name}: say each argument by itself, without *")
+        raise SpecError(f"{name}: write each argument by itself, without *")
     if unfit := [option for option in _OPTIONS if option in named]:
-        raise SpecError(f"{name}: {unfit[0]} is no part of the layer's text; --isa says the instruction set")
-    given = [_value(x) for x in call.args]
+        raise SpecError(f"{name}: {unfit[0]} is not an argument of the text; give the instruction set with --isa")
+    given = [_argument_value(x) for x in call.args]
     try:
         inspect.signature(kind).bind(*given, **named)
         return kind(*given, **named, **more)
@@ -49,12 +49,13 @@ def _called(call: ast.expr, known: dict[str, Callable[..., Any]], what: str, **m
         raise SpecError(f"{name}: {error}") from None
 
 
-def _value(text: ast.expr) -> Any:
-    """A number, a word, lists of them, or a part of a layer."""
+def _argument_value(text: ast.expr) -> Any:
+    """Return a number, a word, a list of them, or a part of a layer."""
     if isinstance(text, ast.List | ast.Tuple):
-        return [_value(x) for x in text.elts] if isinstance(text, ast.List) else tuple(_value(x) for x in text.elts)
+        values = [_argument_value(x) for x in text.elts]
+        return values if isinstance(text, ast.List) else tuple(values)
     if isinstance(text, ast.Call):
-        return _called(text, _PARTS, "a part of a layer")
+        return _call_value(text, _PARTS, "a part of a layer")
     try:
         return ast.literal_eval(text)
     except (ValueError, TypeError):

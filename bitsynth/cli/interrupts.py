@@ -1,4 +1,4 @@
-"""Signals that end a command: none gets lost, and each ends it in the same way.
+"""Signals that end a command: none is lost, and each ends the command in the same way.
 
 Python forgets a KeyboardInterrupt that is raised in a finalizer, and ctypes makes another exception of one that is
 raised as it converts an argument; solver terms do both without number. So the handler remembers the signal,
@@ -21,7 +21,7 @@ _seen: list[signal.Signals] = []
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal that ends the command; its exit code is that of shells."""
+    """A signal that ends the command, with the exit code 128 + number as shells have it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(_MEANINGS[signal.Signals(number)])
@@ -29,10 +29,10 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def handled() -> Iterator[None]:
-    """Raise Stopped in this block when a signal comes, and at its end if it was lost or became something else.
+def handle_signals() -> Iterator[None]:
+    """Raise Stopped in this block when a signal arrives, or at its end if the exception was lost or replaced.
 
-    Silent about finalizers that a signal cuts short. Signals that others handle or ignore stay theirs.
+    Finalizers that a signal interrupts print nothing. Signals that are handled or ignored already stay so.
     """
     _seen.clear()
     if threading.current_thread() is not threading.main_thread():
@@ -57,7 +57,7 @@ def handled() -> Iterator[None]:
 
 
 def _remember(number: int, frame: FrameType | None) -> None:
-    """Remember the first signal and ignore others that follow, as what it ends is being cleaned up."""
+    """Remember the first signal, and ignore others while the command cleans up."""
     if not _seen:
         _seen.append(signal.Signals(number))
         raise_pending()

@@ -1,4 +1,4 @@
-"""The cached kernel that a command is asked about."""
+"""Cached kernels, found by the names that users give."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bitsynth.store import kernels
 from bitsynth.store.entry import ProvedEntry
 
 
-def located(name: str, variant: str | None) -> ProvedEntry:
-    """The cached kernel called `name`, checked, or its form for a processor; SpecError if there is none."""
+def load_named_kernel(name: str, variant: str | None) -> ProvedEntry:
+    """Load and check the cached kernel called `name`, or its form for a processor; SpecError if there is none."""
     found = kernels.load_entry(_file(name, variant))
     return found.form(KernelName.parse(name).form(found.entry.kernel))
 
 
 def _file(name: str, variant: str | None) -> Path:
-    """The cached file of the kernel called `name`; SpecError if there is none."""
+    """Return the cached file of the kernel called `name`; SpecError if there is none."""
     path = kernels.named(name)
     if variant is None:
         return path

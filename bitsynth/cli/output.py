@@ -1,7 +1,7 @@
 """The output of commands: results on stdout, messages and progress on stderr.
 
-Tables are folded to the width of a terminal and left alone elsewhere; colour is for
-terminals that want it. A reader that goes away ends the command without a word.
+Tables are folded to the width of a terminal, and not at all elsewhere. Only terminals get colour. If the reader of
+stdout goes away, the command ends without a message.
 """
 
 from __future__ import annotations
@@ -27,35 +27,41 @@ from bitsynth.progress import Progress, silent
 BROKEN_PIPE = 141
 _UNBOUNDED = 100_000
 _BAR = 24
+_GAPS = (2, 1)
+"""Blanks between the columns of a table."""
+_NAME = 24
+"""Columns of a name that is cut, at least, if another form of the table leaves as many."""
+_SHORTEST_NAME = 4
+"""Columns of a name in the narrowest table, as many as its heading has."""
 _LABEL = re.compile(r" *(?:\S+(?: \S+){0,2} {2,})?")
-"""Blanks, and a word or a few that two blanks or more set apart from what follows."""
+"""The label of a line: blanks, then up to three words with two blanks or more behind them."""
 
 
 class _Console(Console):
-    """A console that shows what boards, compilers and names of files say, and obeys none of it."""
+    """A console that escapes control characters in text of boards, compilers and file names."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """The text as it will be shown, so that cells of tables have room for it."""
+        """Return the text as it is shown, so that cells of tables have room for it."""
         return super().render_str(printable(text), **options)
 
 
 def console(stream: TextIO) -> Console:
-    """A console that adds nothing to what it is given, as wide as it takes if it is not a terminal."""
+    """Return a console that changes no text. Without a terminal its lines have any length."""
     width = None if stream.isatty() else _UNBOUNDED
     return _Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
 
 def on_terminal() -> bool:
-    """Whether somebody looks at what is printed."""
+    """Return whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def width() -> int:
-    """Columns a line may take."""
+    """Return the columns that a line may take."""
     return console(sys.stdout).width
 
 
@@ -69,14 +75,14 @@ def _print(stream: TextIO, *parts: RenderableType) -> None:
     target = console(stream)
     with target.capture() as captured:
         for part in parts:
-            target.print(_wrapped(part, target) if isinstance(part, str) else part, soft_wrap=isinstance(part, Text))
+            target.print(_fold_lines(part, target) if isinstance(part, str) else part, soft_wrap=isinstance(part, Text))
     lines = captured.get().split("\n")
     stream.write("\n".join(line.rstrip(" ") for line in lines))
     stream.flush()
 
 
-def _wrapped(text: str, target: Console) -> str:
-    """The lines folded at words, what is folded below the first word behind a line's indent and label."""
+def _fold_lines(text: str, target: Console) -> str:
+    """Fold lines at words, and indent the folded parts to the column behind the line's label."""
     out: list[str] = []
     for line in text.split("\n"):
         indent = min(_LABEL.match(line).end(), target.width // 2)  # type: ignore[union-attr]
@@ -100,12 +106,12 @@ def error(message: str) -> None:
 
 
 def warning(message: str) -> None:
-    """Print on stderr what is wrong without being in the way."""
+    """Print a warning on stderr."""
     note(message, "warning: ", "yellow")
 
 
 def note(message: str, label: str = "", style: str = "") -> None:
-    """Print a line on stderr, above a live one, its label in `style`, or all of it if it has no label."""
+    """Print a line on stderr, above a live one. `style` is for the label, or without a label for the line."""
     try:
         _print(sys.stderr, Text.assemble((label, style), message) if label else Text(message, style))
     except OSError:
@@ -113,7 +119,7 @@ def note(message: str, label: str = "", style: str = "") -> None:
 
 
 def close_quietly() -> None:
-    """Send what is still buffered nowhere: its reader is gone, or its disk full."""
+    """Drop what is still buffered: its reader is gone, or its disk is full."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -124,35 +130,73 @@ def close_quietly() -> None:
 
 
 def table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), gap: int = 2) -> Table:
-    """A plain table; the columns in `right` are numbers, those in `whole` are never folded."""
-    made = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    """Return a plain table: the columns in `right` are numbers, those in `whole` are never folded."""
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for column in columns:
-        made.add_column(
+        table.add_column(
             column,
             justify="right" if column in right else "left",
             no_wrap=column in right or column in whole,
             overflow="fold",
         )
-    return made
+    return table
 
 
-def fitting(*makes: Callable[[int], Table]) -> Table:
-    """The first table that fits the terminal, two blanks between columns or one; else the last, narrow."""
-    target = console(sys.stdout)
+def fit_table(*makes: Callable[[int], Table]) -> Table:
+    """Return the first table that fits the terminal, with a gap of two blanks between columns or one; else the last."""
     for make in makes:
-        for gap in (2, 1):
-            made = make(gap)
-            needed = target.measure(made, options=target.options.update(max_width=_UNBOUNDED)).maximum
-            if needed - gap <= target.width:
-                return made
-    return made
+        for gap in _GAPS:
+            if _needed(table := make(gap)) <= width():
+                return table
+    return table
+
+
+def fit_named_table(*makes: Callable[[int, int], Table]) -> Table:
+    """Return the first table that fits the terminal with whole names in its first column.
+
+    Else the first that fits with names cut to 24 columns or more, and else the last, its names cut to what is left.
+
+    Args:
+        makes: Functions of the gap between columns and of the most columns of a name, which `cut_name` cuts it to.
+    """
+    columns = width()
+    for make in makes:
+        for gap in _GAPS:
+            if _needed(table := make(gap, _UNBOUNDED)) <= columns:
+                return table
+    for make in makes:
+        for gap in _GAPS:
+            table = make(gap, _SHORTEST_NAME)
+            names = max(cell_len(str(cell)) for cell in table.columns[0].cells)
+            room = columns - (_needed(table) - names)
+            if room >= _NAME:
+                return make(gap, room)
+    return make(gap, max(room, _SHORTEST_NAME))
+
+
+def _needed(table: Table) -> int:
+    """Return the columns that a table takes if nothing is folded."""
+    target = console(sys.stdout)
+    return target.measure(table, options=target.options.update(max_width=_UNBOUNDED)).maximum
+
+
+def cut_name(name: str, room: int) -> str:
+    """Return a name in at most `room` columns, without its middle: `/large/codes/Quant` becomes `/large/../Quant`."""
+    if len(name) <= room:
+        return name
+    name = name.removesuffix("_output_0")
+    first, *parts = name.split("/")
+    shorter = [f"{'/'.join([first, *parts[:k]])}/../{parts[-1]}" for k in range(len(parts) - 2, 0, -1)]
+    tail = max(room - 2, 0) // 2
+    plain = f"{name[: max(room - 2 - tail, 1)]}..{name[len(name) - tail :]}"
+    return next((text for text in (name, *shorter) if len(text) <= room), plain)
 
 
 @contextmanager
 def progress(title: str, *, bar: bool = False) -> Iterator[Progress]:
-    """A live line with `title`, the latest message and the seconds since; nothing if nobody looks.
+    """Show a live line with `title`, the latest message and the seconds; nothing if stderr is no terminal.
 
-    A `bar` shows how much is done. Each message also raises an interrupt that got lost before.
+    A `bar` shows how much is done. Each message also raises an interrupt that was lost before.
     """
     target = console(sys.stderr)
     seen = sys.stderr.isatty() and not target.is_dumb_terminal
@@ -189,6 +233,6 @@ def _live(target: Console, title: str, bar: bool) -> Iterator[Progress]:
 
 
 def count(n: int, what: str) -> str:
-    """`n` things, in the singular if there is one."""
+    """Return a number and a noun, as in "1 query" or "3 queries"."""
     many = f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
     return f"{n:,} {what if n == 1 else many}"

@@ -1,4 +1,4 @@
-"""Lists and sizes, as options spell them."""
+"""Values of options: lists of bits, sizes and paddings."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bitsynth.spec.matmul import Encoding
 if TYPE_CHECKING:
     from bitsynth.graph import InputCodes
 
-_MOST_PIXELS = (1 << 15) - 1
+MAX_PIXELS = (1 << 15) - 1
 
 
-def bits(option: str, text: str) -> list[int]:
-    """The numbers in `1-4` or `1,2`, each once; SpecError for anything but 1 to 8."""
+def parse_bits(option: str, text: str) -> list[int]:
+    """Return the numbers in `1-4` or `1,2`, each once; SpecError for anything but 1 to 8."""
     out: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"([1-8])(?:-([1-8]))?", part, re.ASCII)
@@ -25,34 +25,34 @@ def bits(option: str, text: str) -> list[int]:
     return sorted(out)
 
 
-def numbers(option: str, text: str, *counts: int) -> int | tuple[int, ...]:
-    """The number in `2`, or the numbers in `2,1`; SpecError unless there are as many as one of `counts`."""
+def parse_numbers(option: str, text: str, *counts: int) -> int | tuple[int, ...]:
+    """Return the number in `2`, or the numbers in `2,1`; SpecError unless their count is one of `counts`."""
     parts = text.split(",")
     if len(parts) not in counts or not all(map(_is_number, parts)):
         raise SpecError(f"{option}: want {' or '.join(map(str, counts))} whole numbers with commas, not {text!r}")
     return int(text) if len(parts) == 1 else tuple(map(int, parts))
 
 
-def edges(option: str, text: str) -> int | tuple[int, ...] | str:
-    """Padding in `1`, `1,2` or `0,1,2,3`, or the word same; SpecError for anything else."""
-    return text if text == "same" else numbers(option, text, 1, 2, 4)
+def parse_padding(option: str, text: str) -> int | tuple[int, ...] | str:
+    """Return padding in `1`, `1,2` or `0,1,2,3`, or the word same; SpecError for anything else."""
+    return text if text == "same" else parse_numbers(option, text, 1, 2, 4)
 
 
 def _is_number(text: str) -> bool:
-    """Whether it is a whole number that an option may have."""
+    """Return whether the text is a whole number of at most nine digits."""
     return re.fullmatch(r"\d{1,9}", text, re.ASCII) is not None
 
 
-def size(option: str, text: str) -> tuple[int, int]:
-    """Height and width of `28x28`, `28,28` or `28`."""
+def parse_size(option: str, text: str) -> tuple[int, int]:
+    """Return height and width of `28x28`, `28,28` or `28`."""
     parts = re.split("[x,]", text) if re.search("[x,]", text) else [text, text]
-    if len(parts) != 2 or not all(_is_number(p) and 0 < int(p) <= _MOST_PIXELS for p in parts):
+    if len(parts) != 2 or not all(_is_number(p) and 0 < int(p) <= MAX_PIXELS for p in parts):
         raise SpecError(f"{option}: want height and width, such as 28x28, not {text!r}")
     return int(parts[0]), int(parts[1])
 
 
-def input_codes(bits: int | None, scale: float, encoding: Encoding) -> InputCodes | None:
-    """What inputs without a quantizer hold; None if nothing was said, SpecError if only half of it was."""
+def parse_input_codes(bits: int | None, scale: float, encoding: Encoding) -> InputCodes | None:
+    """Return what inputs without a quantizer hold; None by default, SpecError for a scale without bits."""
     from bitsynth.graph import InputCodes
 
     if bits is None and (scale != 1.0 or encoding is not Encoding.UNSIGNED):

@@ -1,4 +1,4 @@
-"""Labelled lines: the work, its result, the time it took."""
+"""Reports as labelled lines: what was done, its result, the time it took."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LABEL = 9
 
 @dataclass(frozen=True)
 class ReportLine:
-    """A label and cells: in the columns of the lines around it, or if `free` on its own."""
+    """A label and cells. The cells are aligned with those of other lines, unless the line is `free`."""
 
     label: str
     cells: tuple[str, ...]
@@ -29,7 +29,7 @@ class ReportLine:
 
 
 def kernel_line(entry: Entry, spec: MatmulSpec) -> ReportLine:
-    """The kernel's name and price."""
+    """Return a line with the kernel's name and cost."""
     price = entry.cost
     cycles = ", ".join(f"{cpu} {x:.2f}" for cpu, x in price.cycles.items())
     return ReportLine(
@@ -38,7 +38,7 @@ def kernel_line(entry: Entry, spec: MatmulSpec) -> ReportLine:
 
 
 def price_text(entry: Entry) -> str:
-    """Operations, beside the paper's if it has such a kernel."""
+    """Return the operations, with the paper's figure if the paper has such a kernel."""
     kernel = entry.kernel
     paper = load(kernel.isa).table.paper
     operations = paper.operations.get(f"a{kernel.act_bits}w{kernel.w_bits}") if paper else None
@@ -49,13 +49,13 @@ ON_RECORD = "claims are on record; `bitsynth verify` solves them again"
 
 
 def claim_line(price: KernelCost) -> ReportLine:
-    """The claim of a file on the steady loop: the sketch in which it takes the least, and how much any one takes."""
+    """Return a line with the claims on the steady loop: in which sketch it is minimal, and a lower bound for all."""
     claim = price.minimal or "best found"
     return ReportLine("claims", (claim, f"no steady loop takes less than {price.lower_bound:g} ops"), free=True)
 
 
 def verdict_facts(name: str, lines: Sequence[ReportLine], *, discharged: bool, solved_again: bool) -> dict[str, Any]:
-    """What a verification of any kind says: the steps that were taken, and each check's verdict and time."""
+    """Return the facts of a verification, for JSON: which parts were done, and each check's verdict and time."""
     return {
         "name": name,
         "proved": discharged,
@@ -70,13 +70,13 @@ def verdict_facts(name: str, lines: Sequence[ReportLine], *, discharged: bool, s
 
 
 def print_lines(*lines: ReportLine) -> None:
-    """Print `lines`, those that are not free in columns."""
+    """Print report lines; those that are not free are aligned in columns."""
     inner = [line for line in lines if not line.free]
     first = max((len(line.cells[0]) for line in inner), default=0)
     second = max((len(line.cells[1]) for line in inner), default=0)
     gap = 2 if _LABEL + first + 2 + second + 2 + 8 <= output.width() else 1
     for line in lines:
-        output.write(*(_free(line) if line.free else [_columns(line, first + gap, second + gap)]))
+        output.write(*(_free_lines(line) if line.free else [_columns(line, first + gap, second + gap)]))
 
 
 def _columns(line: ReportLine, first: int, second: int) -> Text:
@@ -89,8 +89,8 @@ def _columns(line: ReportLine, first: int, second: int) -> Text:
     )
 
 
-def _free(line: ReportLine) -> Sequence[Text]:
-    """The cells on one line, or one below the other if they do not fit."""
+def _free_lines(line: ReportLine) -> Sequence[Text]:
+    """Return the cells on one line, or one below the other if they do not fit."""
     if _LABEL + len("   ".join(line.cells)) <= output.width():
         cells: Sequence[str] = ("   ".join(line.cells),)
     else:

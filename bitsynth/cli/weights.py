@@ -1,4 +1,4 @@
-"""A layer's weight and epilogue from a file of numpy arrays."""
+"""Weight and epilogue of a layer, read from a file of numpy arrays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read(path: Path) -> tuple[NDArray[Any], Epilogue | None]:
 
 
 def _epilogue(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Epilogue | None:
-    """The epilogue that the arrays beside the weight make; None if there are none."""
+    """Return the epilogue that the arrays beside the weight describe; None if there are none."""
     if not arrays:
         return None
     if set(arrays) - set(_RESIDUAL) not in _EPILOGUES:
@@ -44,7 +44,7 @@ def _epilogue(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Epilogue | None
 
 
 def _residual(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Residual | None:
-    """The residual that arrays describe; None if there are none."""
+    """Return the residual that the arrays describe; None if there are none."""
     scale, kind, zero = _RESIDUAL
     if scale not in arrays:
         if unfit := [name for name in (kind, zero) if name in arrays]:

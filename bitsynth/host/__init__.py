@@ -1,1 +1,1 @@
-"""The machine this is: its processor's features, and where code for an instruction set runs."""
+"""This machine: its processor's features, and where code for an instruction set runs."""

@@ -1,4 +1,4 @@
-"""The facts that times depend on, of this machine or of a board."""
+"""Facts that times depend on, of this machine or of a board."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _SECONDS = 60
 SCRIPT = (Path(__file__).parent / "facts.sh").read_text(encoding="utf-8")
 _THROTTLED = ("under-voltage", "clock capped", "throttled", "at the soft temperature limit")
-_MOST_OF_A_FIELD = len("0xfff")
+MAX_FIELD_DIGITS = len("0xfff")
 _SINCE_BOOT = 16
-"""Bits of vcgencmd's word from here on say what happened since the board was started."""
+"""The first of the bits in vcgencmd's word that stand for events since the board was started."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a machine, each empty or 0 if the machine does not tell it.
+    """Facts of a machine, each empty or 0 if it is unknown.
 
     `midrs` are the kinds of Arm cores it has: implementer and part of their MIDR, as in "0x41 0xd08".
     """
@@ -52,7 +52,7 @@ class Facts:
 
     @classmethod
     def parse(cls, text: str) -> Facts:
-        """The facts in what `facts.sh` printed."""
+        """Return the facts that `facts.sh` printed."""
         found = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
         return cls(
             machine=found.get("machine", "").lower(),
@@ -77,9 +77,9 @@ class Facts:
 
     @property
     def kind(self) -> str:
-        """The name of its processor, or else of the board, or the machine: times of one kind are alike.
+        """Return the name of its processor, else of the board or the machine. Times of one kind are comparable.
 
-        If processors have families it is vendor, family and model: many are sold, or lent, under one name.
+        For a processor that has a family it is vendor, family and model: one name is sold or lent as many models.
         """
         if self.family.strip("- "):
             return f"{self.vendor} family {self.family} model {self.model}"
@@ -87,23 +87,23 @@ class Facts:
         return next((name for name in names if name.strip("- ")), "unknown")
 
     def cpu(self, isa: IsaTable) -> str:
-        """The processor among those that `isa` names; "" if it is none of them, or not all cores are alike."""
+        """Return this machine's processor among those in `isa`; "" if it is none of them, or its cores differ."""
         known = architecture.named(isa.arch).processors
         names = {known.get(core, "") for core in self.midrs or [self.kind]}
         (name,) = names if len(names) == 1 else ("",)
         return name if name in isa.cpu else ""
 
     def runs(self, arch: str) -> bool:
-        """Whether programs for the architecture run there."""
+        """Return whether programs for the architecture run on the machine."""
         return self.machine in architecture.named(arch).machines
 
     @property
     def title(self) -> str:
-        """The kind, by which tuned schedules go too, and the processor's name."""
+        """Return the kind of processor, as tuned schedules use it, and the processor's name."""
         return self.kind if self.processor in ("", self.kind) else f"{self.kind} ({self.processor})"
 
     def lacking(self, arch: str, wanted: Iterable[str]) -> list[str]:
-        """The features of `wanted` that its processor lacks."""
+        """Return the features of `wanted` that the machine's processor lacks."""
         have = with_other_names(arch, self.features)
         return [f for f in wanted if f.lower() not in have]
 
@@ -113,13 +113,13 @@ class Facts:
         state = f"throttling: {self.throttled}" if self.throttled else ""
         word = f"{self.bits}-bit {self.machine}" if self.bits else self.machine
         cores = f"{self.cores} cores" if self.cores else ""
-        facts = (self.board, self.processor, cores, word, self.kernel, clock, governor, state, self.temperature)
-        return ", ".join(x for x in facts if x)
+        parts = (self.board, self.processor, cores, word, self.kernel, clock, governor, state, self.temperature)
+        return ", ".join(x for x in parts if x)
 
 
 @cache
 def here() -> Facts:
-    """The facts that this machine tells of itself."""
+    """Return the facts of this machine."""
     try:
         with Child(["sh", "-c", SCRIPT]) as child:
             return Facts.parse(child.output(_SECONDS)[0].decode(errors="replace"))
@@ -132,16 +132,16 @@ def _number(text: str | None) -> int:
 
 
 def _midrs(text: str) -> frozenset[str]:
-    """Implementers and parts, of registers or of pairs of these fields."""
+    """Return implementer and part of each core, from whole MIDR registers or from pairs of their fields."""
     words = [word for word in text.split() if re.fullmatch("0x[0-9a-f]{1,16}", word)]
-    registers = [int(word, 16) for word in words if len(word) > _MOST_OF_A_FIELD]
+    registers = [int(word, 16) for word in words if len(word) > MAX_FIELD_DIGITS]
     if registers:
         return frozenset(f"{r >> 24 & 0xFF:#x} {r >> 4 & 0xFFF:#x}" for r in registers)
     return frozenset(f"{one} {other}" for one, other in zip(words[::2], words[1::2], strict=False))
 
 
 def _throttled(text: str) -> str:
-    """The word of `vcgencmd get_throttled` in words; empty if there is none."""
+    """Return the result of `vcgencmd get_throttled` in words; "" if there is none."""
     try:
         word = int(text, 16)
     except ValueError:

@@ -1,4 +1,4 @@
-# Prints what a board is, "name value" a line; what it cannot tell is left out.
+# Prints facts of a board, one "name value" a line; unknown ones are left out.
 say() { [ -z "$2" ] || printf '%s %s\n' "$1" "$2"; }
 first() { head -n 1 "$1" 2>/dev/null | tr -d '\000'; }
 cpu=/sys/devices/system/cpu/cpu0/cpufreq

@@ -1,4 +1,4 @@
-"""The processor of this machine: its architecture and its features."""
+"""The processor of this machine: architecture and features."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 @lru_cache
 def arch() -> str:
-    """The architecture of this process, as `isa.toml` spells it; the system's own word if it is not one we know."""
+    """Return the architecture of this process as `isa.toml` spells it; the system's own word if it is unknown."""
     machine, bits = platform.machine().lower(), sys.maxsize.bit_length() + 1
     tables = architecture.known().items()
     return next((name for name, a in tables if machine in a.machines and a.bits == bits), machine)
@@ -31,45 +31,47 @@ def arch() -> str:
 
 @lru_cache
 def features() -> frozenset[str]:
-    """The processor's features under the names of Linux's /proc/cpuinfo."""
+    """Return the processor's features under their names in Linux's /proc/cpuinfo."""
     return with_other_names(arch(), _darwin_features() if sys.platform == "darwin" else _linux_features())
 
 
 def cores() -> int:
-    """How many cores this process may run on."""
+    """Return how many cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def with_other_names(arch: str, found: frozenset[str]) -> frozenset[str]:
-    """Features of a processor of the architecture, under every name that they have."""
+    """Return features of a processor of the architecture under every name that they have."""
     table = architecture.known().get(arch)
     names = table.feature_names if table else {}
     return found | {names[f] for f in found if f in names}
 
 
 def lacking(wanted: Iterable[str]) -> list[str]:
-    """The features of `wanted` that this processor lacks."""
+    """Return the features of `wanted` that this processor lacks."""
     return [f for f in wanted if f.lower() not in features()]
 
 
 def missing(isa: IsaTable) -> list[str]:
-    """The features the base of `isa` needs and this processor lacks."""
+    """Return the features that the base of `isa` needs and this processor lacks."""
     return lacking(isa.host_features)
 
 
 def matches(isa: IsaTable) -> bool:
-    """Whether code for `isa` runs here without an emulator."""
+    """Return whether code for `isa` runs on this processor without an emulator."""
     return isa.arch == arch() and not missing(isa)
 
 
 def _linux_features() -> frozenset[str]:
-    """The features the kernel lists for every core, but of those it also tells a process itself what it tells."""
+    """Return the features in /proc/cpuinfo; those that AT_HWCAP has too are taken from there."""
     table = architecture.known().get(arch())
     hwcap = table.hwcap if table else {}
-    return _listed("Features") - hwcap.keys() | _of_aux_vector(hwcap) if hwcap else _listed("flags")
+    if not hwcap:
+        return _cpuinfo_features("flags")
+    return _cpuinfo_features("Features") - hwcap.keys() | _hwcap_features(hwcap)
 
 
-def _listed(key: str) -> frozenset[str]:
+def _cpuinfo_features(key: str) -> frozenset[str]:
     try:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -79,8 +81,11 @@ def _listed(key: str) -> frozenset[str]:
     return frozenset.intersection(*sets) if sets else frozenset()
 
 
-def _of_aux_vector(hwcap: Mapping[str, int]) -> frozenset[str]:
-    """The features whose bits AT_HWCAP has: under emulators of programs /proc/cpuinfo may be another processor's."""
+def _hwcap_features(hwcap: Mapping[str, int]) -> frozenset[str]:
+    """Return the features whose bits AT_HWCAP has.
+
+    Under an emulator of programs /proc/cpuinfo may describe another processor.
+    """
     import ctypes
 
     getauxval = ctypes.CDLL(None).getauxval
@@ -91,11 +96,11 @@ def _of_aux_vector(hwcap: Mapping[str, int]) -> frozenset[str]:
 
 def _darwin_features() -> frozenset[str]:
     keys = ["machdep.cpu.features", "machdep.cpu.leaf7_features", "hw.optional"]
-    with Child(["sysctl", *keys]) as child:  # It fails if one is unknown, and says the others.
-        output = child.output(_SECONDS)[0].decode()
+    with Child(["sysctl", *keys]) as child:  # It fails if a key is unknown, and prints the others.
+        text = child.output(_SECONDS)[0].decode()
     table = architecture.known().get(arch())
     found = set(table.darwin_features if table else [])
-    for line in output.lower().splitlines():
+    for line in text.lower().splitlines():
         key, _, value = line.partition(":")
         if key.startswith("machdep"):
             found |= set(value.replace(".", "_").split())

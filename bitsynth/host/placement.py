@@ -1,4 +1,4 @@
-"""The place where code for an instruction set runs: this processor itself, or an emulator."""
+"""Where code for an instruction set runs: on this processor, or under an emulator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = ("native", "qemu", "unicorn")
 
 
 def forced() -> str:
-    """The runner BITSYNTH_RUNNER asks for, empty if it asks for none."""
+    """Return the runner that BITSYNTH_RUNNER asks for; "" if it asks for none."""
     kind = os.environ.get("BITSYNTH_RUNNER", "")
     if kind and kind not in KINDS:
         raise ToolError(f"BITSYNTH_RUNNER is {kind!r}; it can be {', '.join(KINDS)}")
@@ -22,7 +22,7 @@ def forced() -> str:
 
 
 def runs_natively(isa: IsaTable) -> bool:
-    """Whether code for `isa` will run on this processor itself."""
+    """Return whether code for `isa` runs on this processor itself."""
     if not architecture.named(isa.arch).emulator:
         return isa.arch == features.arch()
     kind = forced()
@@ -30,23 +30,23 @@ def runs_natively(isa: IsaTable) -> bool:
 
 
 def is_emulated(isa: IsaTable) -> bool:
-    """Whether code for `isa` will run under an emulator; code of an architecture without one never does."""
+    """Return whether code for `isa` runs under an emulator; never for an architecture without one."""
     return architecture.named(isa.arch).emulator is not None and not runs_natively(isa)
 
 
 def has_times(isa: IsaTable) -> bool:
-    """Whether calls of code for `isa` take a processor's time here: no emulator runs it, nor all of this system."""
+    """Return whether calls of code for `isa` can be timed: no emulator runs them, nor this whole system."""
     return runs_natively(isa) and not here().emulator
 
 
 def cpu_here(isa: IsaTable) -> str:
-    """The processor that will run code for `isa` here, among those that it names; "" if that is not known."""
-    asked = architecture.named(isa.arch).processors and runs_natively(isa)
-    return here().cpu(isa) if asked else ""
+    """Return the processor, among those in `isa`, that runs code for `isa` here; "" if it is not known."""
+    has_names = architecture.named(isa.arch).processors and runs_natively(isa)
+    return here().cpu(isa) if has_names else ""
 
 
 def require_native(isa: IsaTable, advice: str = "") -> None:
-    """SpecError if this processor does not run code for `isa` itself, so that there are no times."""
+    """Raise SpecError if this processor does not run code for `isa` itself, so that there are no times."""
     if not runs_natively(isa):
         raise no_times(f"this processor ({features.arch()}) does not run {isa.name}", advice)
     if by := here().emulator:
@@ -54,5 +54,5 @@ def require_native(isa: IsaTable, advice: str = "") -> None:
 
 
 def no_times(why: str, advice: str = "") -> SpecError:
-    """The error to raise if only an emulator would run what is to be timed."""
+    """Return the error for something to be timed that only an emulator would run."""
     return SpecError(f"{why}, and an emulator tells no time{advice and ': '}{advice}")

@@ -1,4 +1,4 @@
-"""The instruction sets of this machine, and those whose kernels may stand in for another's."""
+"""Instruction sets of this machine, and sets whose kernels can replace another set's."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from bitsynth.isa.load import load_table, names, narrower
 
 
 def sets_of(isa: str) -> list[str]:
-    """The instruction sets whose kernels layers on `isa` may have: its own and narrower ones."""
+    """Return the instruction sets whose kernels layers on `isa` may use: its own and narrower ones."""
     return [isa, *narrower(load_table(isa))]
 
 
 def widest(isa: str) -> str:
-    """The instruction set that kernels are solved for if layers want them on `isa`, which may be "auto".
-
-    NoKernel if this processor runs none.
-    """
+    """Return `isa`, or for "auto" the best instruction set that this processor runs; NoKernel if it runs none."""
     if isa != "auto":
         return isa
     if not (known := native_sets()):
@@ -29,7 +26,7 @@ def widest(isa: str) -> str:
 
 
 def best(known: Iterable[str]) -> str:
-    """The instruction set of most, among those of one processor: the widest words and registers, then what extends."""
+    """Return the best of several sets that one processor runs: the widest words and registers, then extensions."""
     return max(known, key=_extent)
 
 
@@ -39,6 +36,6 @@ def _extent(name: str) -> tuple[int, int, int, bool]:
 
 
 def native_sets() -> list[str]:
-    """The instruction sets this processor runs."""
+    """Return the instruction sets that this processor runs."""
     known = {name: load_table(name) for name in names()}
     return [name for name, table in known.items() if table.arch == features.arch() and runs_natively(table)]

@@ -75,7 +75,7 @@ def test_a_network_is_cross_compiled_and_run_under_qemu(tmp_path, monkeypatch, c
 def test_code_of_the_page_on_operators_is_the_code_that_reads_and_means_them():
     code = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "bitsynth" / "graph").rglob("*.py"))
     reader, row = (block.text for block in blocks(OPERATOR, "py"))
-    (entry,) = re.findall(r"it is `(elementwise\(.*?\))`", OPERATOR.read_text(encoding="utf-8"))
+    (entry,) = re.findall(r"it is `(elementwise_operator\(.*?\))`", OPERATOR.read_text(encoding="utf-8"))
     for line in [reader.splitlines()[-1], *row.splitlines()[1:], entry]:
         assert line.strip() in code
 

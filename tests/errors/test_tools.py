@@ -348,9 +348,16 @@ def test_doctor_names_a_broken_instruction_set(monkeypatch):
     def broken(name):
         raise ToolError(f"{name} is broken")
 
-    monkeypatch.setattr(load, "load", broken)
+    monkeypatch.setattr(load, "load_table", broken)
     report = checks.examine()
     assert [v.why for v in report.verdicts] == [f"{v.isa} is broken" for v in report.verdicts]
+
+
+def test_doctor_reads_no_instructions(monkeypatch):
+    """Tables of instruction sets say all that it needs; their instructions take half a second to read."""
+    monkeypatch.setattr(load, "load_folder", lambda folder: pytest.fail(f"{folder} was read"))
+    load._load.cache_clear()
+    assert {v.isa for v in checks.examine().verdicts} == set(load.names())
 
 
 def test_doctor_on_a_board_lists_what_its_own_code_needs(monkeypatch, capsys):

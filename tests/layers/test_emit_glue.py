@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from bitsynth import SpecError, runtime, toolchain
 from bitsynth.cli import main
-from bitsynth.cli.glue_text import glue_of
+from bitsynth.cli.glue_text import parse_glue
 from bitsynth.emit.glue import glue_program_source
 from bitsynth.emit.glue_abi import ARRAYS, ENUMS, INPUTS, NUMBERS
 from bitsynth.emit.lines import WIDTH
@@ -60,7 +60,7 @@ def test_the_header_names_the_command():
         said = " ".join(files["made.h"].replace("\n *", " ").split())
         found = re.search(r'command bitsynth emit-glue "(.*)" --isa (\w+) --name made -o made', said)
         assert found is not None
-        assert glue_of(found[1], found[2]).files("made") == files
+        assert parse_glue(found[1], found[2]).files("made") == files
 
 
 @pytest.mark.parametrize("case", LAYERS)
@@ -231,9 +231,9 @@ def test_the_command_writes_what_python_gives(text, layer, tmp_path, capsys):
         ("MaxPool2d(64, 2, x)", [], "'x' is no number, word or list of them"),
         ("MaxPool2d(64, 2)", [], "MaxPool2d: missing a required argument: 'window'"),
         ("MaxPool2d(64, 2, 2, size=3)", [], "unexpected keyword argument 'size'"),
-        ("MaxPool2d(*[64, 2, 2])", [], "say each argument by itself"),
-        ("MaxPool2d(64, 2, 2, **{})", [], "say each argument by itself"),
-        ("MaxPool2d(64, 2, 2, isa='neon')", [], "isa is no part of the layer's text"),
+        ("MaxPool2d(*[64, 2, 2])", [], "write each argument by itself"),
+        ("MaxPool2d(64, 2, 2, **{})", [], "write each argument by itself"),
+        ("MaxPool2d(64, 2, 2, isa='neon')", [], "isa is not an argument of the text"),
         ("MaxPool2d(64, 9, 2)", [], "bits must be a whole number from 1 to 8, not 9"),
         ("Lookup(4, [1, 2, 3], 2)", [], "table must be integers of shape (4,)"),
         ("Add(4, Quantization(2, 0.0), 2, 2)", [], "scale must be above 0"),
@@ -248,7 +248,7 @@ def test_bad_input_writes_nothing(text, more, said, tmp_path, fails):
 @pytest.mark.parametrize("text", ["Pad2d(16777216, 8, 1)", "MaxPool2d(1, 8, 32767)", "Resize(3, 8, 32767)"])
 def test_a_selftest_beyond_all_memory_is_refused(text):
     with pytest.raises(SpecError, match=r"its self-test would have [\d,]+ numbers; the most is 4,194,304"):
-        glue_of(text, "avx2").files("made")
+        parse_glue(text, "avx2").files("made")
 
 
 def test_names_and_folders_of_the_command(tmp_path, capsys):
@@ -260,6 +260,6 @@ def test_names_and_folders_of_the_command(tmp_path, capsys):
 
 
 def test_text_has_parts_of_layers():
-    made = glue_of("AvgPool2d(8, 4, (2, 3), Requantize(7, 9, 4, rounding='even'))", "avx2")
+    made = parse_glue("AvgPool2d(8, 4, (2, 3), Requantize(7, 9, 4, rounding='even'))", "avx2")
     want = AvgPool2d(8, 4, (2, 3), Requantize(7, 9, 4, rounding="even"), isa="avx2")
     assert made.files("made") == want.files("made")

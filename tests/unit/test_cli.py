@@ -9,13 +9,14 @@ import subprocess
 import sys
 
 import pytest
-from commands import SYNTH, shipped, terminal
+from commands import SYNTH, WIDTHS, shipped, terminal
 from solved import proved_entry
 from suites import quick
 
 import bitsynth
 from bitsynth import paths
-from bitsynth.cli import checks, main
+from bitsynth.cli import checks, main, processors
+from bitsynth.cli.app import COMMANDS, LazyCommand
 from bitsynth.conformance import check as isa_check
 from bitsynth.conformance.check import CheckReport, FormResult
 from bitsynth.conformance.harness import Failure
@@ -92,6 +93,44 @@ def test_starting_up_imports_no_solver_and_no_extra_package():
     assert not loaded & {"z3", "cffi", *extra}
 
 
+def test_help_imports_no_command():
+    code = "import sys; sys.argv = ['bitsynth']; from bitsynth.cli import main; main(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert not loaded & {"numpy", "msgspec", "jinja2", "bitsynth.isa", "bitsynth.cli.commands"}
+
+
+def test_help_starts_with_networks(run):
+    out, _ = run("--help")
+    headings = [out.index(f" {heading} ") for heading in ("Networks", "Kernels", "Layers as C", "Machine")]
+    assert headings == sorted(headings)
+    first = [line.split()[1] for line in out[headings[0] :].splitlines()[1:3]]
+    assert first == ["inspect", "compile"]
+    bench = run("bench", "--help")[0]
+    assert bench.index("network ") < bench.index("resnet18 ") < bench.index("kernels ")
+
+
+def _entries(entries):
+    for entry in entries:
+        yield from _entries(entry.commands) if entry.commands else [entry]
+
+
+@pytest.mark.parametrize("entry", [*_entries(COMMANDS)], ids=lambda entry: entry.function)
+def test_summaries_are_first_paragraphs(entry):
+    """Help of all commands shows a text that help of one begins with."""
+    assert LazyCommand(entry).loaded.help.split("\n\n")[0] == entry.summary
+
+
+def test_a_fault_in_a_value_is_told_in_plain_words(run):
+    rest = "--w-bits", "1", "--isa", "neon"
+    for options, message in (
+        (("--act-bits", "x"), "invalid value for '--act-bits': want a whole number;"),
+        (("--act-bits", "1", "--act-encoding", "odd"), "invalid value for '--act-encoding': 'odd' is not one of"),
+        (("--act-bits", "1", "--k-step", "-1"), "invalid value for '--k-step': must be greater than or equal to 0;"),
+    ):
+        assert message in run("synth", *options, *rest, code=2)[1]
+
+
 def test_synth_from_cache(run, user):
     out, err = run(*SYNTH)
     name = shipped(widths="a1u_w1b")
@@ -111,6 +150,16 @@ def test_synth_from_cache(run, user):
     assert lines[6] == f"wrote    {user}/neon/{name}.c, .h, _features.c, _selftest.c   was cached"
     assert err == ""
     assert sorted(p.name for p in (user / "neon").iterdir()) == sorted(bitsynth.get_kernel("neon", 1, 1).files)
+
+
+@pytest.mark.parametrize("cpu", ["", "a72", "a53"])
+def test_synth_for_this_processor(run, tmp_path, monkeypatch, cpu):
+    """The cached kernel for the processor, if it is known and there is one; else the one of fewest operations."""
+    monkeypatch.setattr(processors, "widest", lambda isa: "neon")
+    monkeypatch.setattr(processors, "cpu_here", lambda table: cpu)
+    facts, err = run("synth", "--isa", "auto", *WIDTHS, "--json", "-o", str(tmp_path))
+    assert (facts["isa"], facts["cost_model"]) == ("neon", cpu or "ops")
+    assert ("has no cost model in neon: cycles are those of a53" in err) == (not cpu)
 
 
 def test_synth_json(run, tmp_path):
@@ -258,7 +307,7 @@ def test_list_takes_what_fits_its_options(run):
     ]
     assert some == wanted != []
     assert {r["variant"] for r in run("list", "--variant", "a53", "--isa", "neon", "--json")[0]} == {"a53"}
-    assert run("list", *options, "--variant", "a99") == ("no kernel is like that\n", "")
+    assert run("list", *options, "--variant", "a99") == ("no kernel matches\n", "")
 
 
 @pytest.mark.parametrize("option", [["--isa", "z80"], ["--method", "magic"], ["--act-bits", "9"]])

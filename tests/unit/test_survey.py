@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bitsynth.cli import main
+from bitsynth.cli import main, output
 from bitsynth.cli.reports import winners
 from bitsynth.errors import SpecError
 from bitsynth.spec.options import METHODS
@@ -54,7 +54,7 @@ def test_a_cell_without_kernels():
 def test_what_a_scoreboard_predicts_is_behind_a_slash():
     cell = Cell(1, 1, (replace(plan("lookup", 4.0), scoreboard=4.58),))
     assert winners.winner(made(cell), cell) == "lookup 4.00 / 4.58"
-    assert "Behind a slash: cycles that a scoreboard predicts for a72" in " ".join(winners.legend(made(cell)))
+    assert "After a slash: cycles that a scoreboard model predicts for a72" in " ".join(winners.legend(made(cell)))
     assert winners.winner(made(cell, int8=baseline(64)), cell) == "int8 2.00 *"
 
 
@@ -81,9 +81,28 @@ def test_the_map_marks_where_int8_is_faster(capsys):
     cells = Cell(1, 1, (plan("lookup", 4.0),)), Cell(2, 1, (plan("lookup", 10.0, bits=(2, 1)),))
     winners.show(made(*cells, int8=baseline(16), fp32=baseline(4)))
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[:5] == ["neon on a72", "", "W1", "A1 lookup 4.00 2.00x 8.00x", "A2 int8 8.00 * 0.80x 3.20x"]
+    assert lines[:6] == [
+        "neon on a72",
+        "",
+        "W1",
+        "bits winner, cycles x int8, x fp32",
+        "A1 lookup 4.00 2.00x 8.00x",
+        "A2 int8 8.00 * 0.80x 3.20x",
+    ]
     assert "* int8 is faster than every kernel here." in "\n".join(lines)
     assert lines[-1].endswith("not proved; `bitsynth synth` proves them.")
+
+
+def test_the_map_fits_a_terminal(capsys, monkeypatch):
+    """Its cells have a line each where that fits, else up to three."""
+    kernels = [replace(plan("multiply", 14.0, bits=(a, w)), scoreboard=18.5) for a in (1, 2) for w in range(1, 5)]
+    plans = [Cell(k.act_bits, k.w_bits, (k,)) for k in kernels]
+    for columns, lines in ((200, 1), (110, 2), (80, 3)):
+        monkeypatch.setattr(output, "width", lambda columns=columns: columns)
+        winners.show(made(*plans, int8=baseline(4), fp32=baseline(4)))
+        table = capsys.readouterr().out.split("\n\n")[1].splitlines()
+        assert max(map(len, table)) <= columns
+        assert len(table) == {1: 4, 2: 7, 3: 9}[lines]
 
 
 @pytest.mark.slow

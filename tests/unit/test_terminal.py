@@ -43,13 +43,13 @@ def test_a_label_stands_alone_where_its_line_is_folded():
     assert max(map(len, lines)) <= 80
     claims = next(k for k, line in enumerate(lines) if line.startswith("claims    "))
     assert re.match(r" {10}\S", lines[claims + 1])
-    assert output._wrapped("wide  " + "a " * 60, output.console(sys.stdout)).count("\n") == 0
+    assert output._fold_lines("wide  " + "a " * 60, output.console(sys.stdout)).count("\n") == 0
 
 
 def test_help_is_wrapped_to_the_terminal():
     """Every line of a paragraph but the last is full: the next word does not fit."""
     lines = [line.strip() for line in uncoloured(terminal("tune", "--help", columns=100)[0]).splitlines()]
-    start = next(k for k, line in enumerate(lines) if line.startswith("Every trial"))
+    start = next(k for k, line in enumerate(lines) if line.startswith("The layers are"))
     said = list(itertools.takewhile(bool, lines[start:]))
     assert len(said) > 2
     for line, after in itertools.pairwise(said):

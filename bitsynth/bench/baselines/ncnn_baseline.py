@@ -58,7 +58,7 @@ def _net(variant: str, operands: ConvOperands, threads: int) -> Any:
         graph.write_text(_graph(variant, operands), encoding="utf-8")
         weights.write_bytes(_weights(variant, operands))
         if net.load_param(str(graph)) or net.load_model(str(weights)):
-            raise ToolError("it does not load the model")
+            raise ToolError("it cannot load the model")
     return net
 
 

@@ -51,7 +51,7 @@ def _fp32_blocked(operands: ConvOperands, threads: int) -> Prepared:
         with suppress(Refuted):
             prepared.check(operands)
             return prepared
-    raise ToolError(f"its blocks of channels are of none of the sizes {_BLOCKS}")
+    raise ToolError(f"it blocks channels by none of the sizes {_BLOCKS}")
 
 
 def _blocked_by(operands: ConvOperands, threads: int, block: int) -> Prepared:

@@ -1,1 +1,1 @@
-"""The commands, a file each; what they say of other kinds of kernels stands beside them."""
+"""The commands, a file each."""

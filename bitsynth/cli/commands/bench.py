@@ -1,4 +1,4 @@
-"""`bitsynth bench`: the speed of what was proved."""
+"""`bitsynth bench kernels` and `bench resnet18`: times of kernels and of layers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-import typer
-
 from bitsynth.cli import figures, output
-from bitsynth.cli.commands.bench_network import network
 from bitsynth.cli.options.instruction_sets import ForCpu, Isas
 from bitsynth.cli.options.kernels import ManyActBits, ManyWBits, ManyWeightEncodings
 from bitsynth.cli.options.measuring import (
@@ -23,15 +20,12 @@ from bitsynth.cli.options.measuring import (
     Threads,
 )
 from bitsynth.cli.options.output import CsvFile, JsonFile, Plot
-from bitsynth.cli.parse import bits
-from bitsynth.cli.register import command
+from bitsynth.cli.parse import parse_bits
 from bitsynth.cli.reports import kernel_times
 from bitsynth.errors import SpecError
 from bitsynth.isa import load
 from bitsynth.spec.matmul import Encoding
 from bitsynth.store.files import folders
-
-app = typer.Typer(invoke_without_command=True, help="Measure kernels and layers.")
 
 if TYPE_CHECKING:
     from bitsynth.bench.layers import LayersReport
@@ -39,17 +33,9 @@ if TYPE_CHECKING:
 
 _Widths = tuple[int, int]
 _REPEATS = 5
-"""Calls in a row, of which the fastest counts."""
+"""Calls in a row; a sample is the fastest of them."""
 
 
-@app.callback()
-def start(ctx: typer.Context) -> None:
-    """Measure kernels and layers."""
-    if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
-
-
-@command(app, "kernels")
 def kernels(
     isa: Isas = "",
     act_bits: ManyActBits = "",
@@ -60,16 +46,17 @@ def kernels(
 ) -> None:
     """Measure every cached kernel beside hand-written fp32 and int8 loops.
 
-    One tile whose operands stay in L1, on one core, packing excluded, K = 576 if it fits. All are measured in
-    turn in one process: medians of CPU time; IQR is the distance of the quartiles. If this processor cannot run
-    a set it is emulated and its instructions are counted, which tells no time. Cycles and instructions are per 128
-    multiply-accumulates, beside what the cost model says and, on Arm, what a scoreboard predicts for each processor.
+    A kernel computes one tile whose operands stay in L1, on one core, without packing, with K = 576 if that fits. All
+    are measured by turns in one process: medians of CPU time; IQR is the interquartile range. If this processor cannot
+    run a set, the set is emulated and its instructions are counted, which tells no time. Cycles and instructions are
+    per 128 multiply-accumulates, beside those of the cost model and, on Arm, the cycles that a scoreboard model
+    predicts for each processor.
 
-    Without --isa all sets are measured that run here. Exit code 2 if a cached file is broken, 4 if a kernel
+    Without --isa every set that runs here is measured. Exit code 2 if a cached file is broken, 4 if a kernel
     cannot be compiled or run; the others are measured.
     """
-    sets = _sets(isa)
-    widths = [bits(name, text) if text else [] for name, text in (("--act-bits", act_bits), ("--w-bits", w_bits))]
+    sets = _choose_sets(isa)
+    widths = [parse_bits(name, text) if text else [] for name, text in (("--act-bits", act_bits), ("--w-bits", w_bits))]
     figures.require(json_file, plot=plot)
     from bitsynth.bench import cached
     from bitsynth.bench.kernels import measure
@@ -91,10 +78,6 @@ def kernels(
         raise type(problems[0])(f"left out {output.count(len(problems), 'kernel')}: {problems[0]}")
 
 
-command(app, "network")(network)
-
-
-@command(app, "resnet18")
 def resnet18(
     isa: Isas = "",
     cpu: ForCpu = "",
@@ -112,27 +95,28 @@ def resnet18(
     device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Measure the convolutions of ResNet-18 beside fp32 and int8 of PyTorch, ONNX Runtime, OpenVINO and ncnn.
+    """Measure the convolutions of ResNet-18 beside fp32 and int8 of other packages.
 
-    The eleven layers of CGO 2020's Table 1, batch 1, seeded random weights, packing of activations included and
-    also shown by itself. All take turns, layer by layer and round by round, on as many threads each; a ratio is the
-    median of the rounds' ratios. int8 reads and writes codes, requantized; the form of bitsynth that does is packed,
+    The packages are PyTorch, ONNX Runtime, OpenVINO and ncnn. The layers are the eleven of CGO 2020's Table 1, at
+    batch 1 with seeded random weights; times include packing of activations, which also has a line of its own. All
+    are measured by turns, layer by layer and round by round, with the same number of threads. A ratio is the median of
+    the rounds' ratios. int8 baselines read and write requantized codes; bitsynth does so in the form `packed`, with
     codes in words from layer to layer. Pairs of bits and encodings that do not exist are left out. On avx2 the
-    baselines are kept from wider instructions, or left out if they cannot be.
+    baselines are kept from wider instructions, or left out if that is not possible.
 
-    Without --isa all sets are measured that run here, or a board's best. With --device the layers are compiled here,
-    checked and timed there, beside a float convolution of bitsynth's own and ONNX Runtime if it is installed; on Arm
-    that convolution is beside them here too.
+    Without --isa every set that runs here is measured, or a board's best. With --device the layers are compiled here,
+    and checked and timed there beside bitsynth's own float convolution and ONNX Runtime, if it is installed. On Arm
+    that float convolution is measured here too.
     """
     from bitsynth.bench.resnet18 import LAYERS, named
 
     names = [layer.name for layer in (LAYERS if layers is None else named(layers))]
-    widths = list(product(bits("--act-bits", act_bits), bits("--w-bits", w_bits)))
+    widths = list(product(parse_bits("--act-bits", act_bits), parse_bits("--w-bits", w_bits)))
     packages, encodings = (text.split(",") if text else [] for text in (baseline, weight_encoding))
     mine = [(a, w, e) for (a, w), e in product(widths, map(Encoding.parse, encodings)) if w in e.widths]
     if not mine:
         raise SpecError(f"no weights of {w_bits} bits are {weight_encoding}")
-    wanted = _Wanted(isa, mine, _form(form), threads, names, rounds, packages, cpu)
+    wanted = _Wanted(isa, mine, _require_form(form), threads, names, rounds, packages, cpu)
     if device and (form != "sums" or weight_encoding != "bipolar"):
         raise SpecError("with --device layers are measured in the form sums, with bipolar weights")
     figures.require(json_file, csv_file, plot=plot)
@@ -140,7 +124,7 @@ def resnet18(
     from bitsynth.cli.reports import layer_times
 
     require_known(wanted.packages)
-    reports, basis = _here(wanted) if device is None else _on_board(device, device_runner, wanted)
+    reports, basis = _measure_here(wanted) if device is None else _measure_on_board(device, device_runner, wanted)
     if json_file:
         figures.write(json_file, layer_times.as_json(reports, basis))
     if csv_file:
@@ -153,7 +137,7 @@ def resnet18(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The layers to measure: sets, widths and encodings, the form, threads, rounds, baselines, the processor."""
+    """The layers to measure, and how."""
 
     isa: str
     operands: list[tuple[int, int, Encoding]]
@@ -166,26 +150,26 @@ class _Wanted:
 
     @property
     def widths(self) -> list[_Widths]:
-        """Bits of activations and of weights, each pair once."""
+        """Return the bits of activations and of weights, each pair once."""
         return list(dict.fromkeys((a, w) for a, w, _ in self.operands))
 
 
-def _here(wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
-    """Measure against baselines on this machine, and show every report once it is there."""
+def _measure_here(wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
+    """Measure beside baselines on this machine, and show each report as soon as it is measured."""
     from bitsynth.cli.reports import layer_times
     from bitsynth.host.placement import require_native
 
-    sets = _sets(wanted.isa)
+    sets = _choose_sets(wanted.isa)
     for name in sets:
         require_native(load.load(name).table)
     basis, reports = layer_times.basis(sets, wanted.widths), []
     for name in sets:
-        reports.append(_against_baselines(name, wanted))
+        reports.append(_measure_set(name, wanted))
         layer_times.show(reports[-1])
     return reports, basis
 
 
-def _against_baselines(isa: str, wanted: _Wanted) -> LayersReport:
+def _measure_set(isa: str, wanted: _Wanted) -> LayersReport:
     from bitsynth.bench import low_bit
     from bitsynth.bench.forms import FORMS
     from bitsynth.bench.layers import against_baselines
@@ -209,8 +193,8 @@ def _against_baselines(isa: str, wanted: _Wanted) -> LayersReport:
         return replace(found, form=form.name)
 
 
-def _form(name: str) -> str:
-    """The name of a form of layers; SpecError lists those there are."""
+def _require_form(name: str) -> str:
+    """Return the name of a form of layers; SpecError lists the known ones."""
     from bitsynth.bench.forms import FORMS
 
     if name not in FORMS:
@@ -218,8 +202,8 @@ def _form(name: str) -> str:
     return name
 
 
-def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
-    """Measure on a board and show what it answers."""
+def _measure_on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
+    """Measure on a board, and show its times."""
     from bitsynth.bench import on_device
     from bitsynth.cli.reports import layer_times
     from bitsynth.device import Device
@@ -243,8 +227,8 @@ def _on_board(host: str, runner: str, wanted: _Wanted) -> tuple[list[LayersRepor
     return reports, basis
 
 
-def _sets(text: str) -> list[str]:
-    """The instruction sets named, or those with kernels that this processor runs; SpecError for others."""
+def _choose_sets(text: str) -> list[str]:
+    """Return the named instruction sets, or those with kernels that this processor runs; SpecError for none."""
     if text:
         return [load.load(name).name for name in dict.fromkeys(text.split(","))]
     from bitsynth.host import features

@@ -1,27 +1,35 @@
-"""`bitsynth bench network`: a whole network of an ONNX file, step by step, and beside its peers."""
+"""`bitsynth bench network`: times of an ONNX network, of its steps, and of other runtimes."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
+from bitsynth.bench.network_peers import INSTALL
 from bitsynth.bench.setting import Basis
 from bitsynth.cli import figures, output
+from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Peers, Rounds, Threads
 from bitsynth.cli.options.networks import Batch, InputBits, InputEncoding, InputScale, ModelArgument, Reference
 from bitsynth.cli.options.output import JsonFile, Plot
-from bitsynth.cli.parse import input_codes
-from bitsynth.cli.reports.network_cells import by_whom, called, shape_of, slow_products
+from bitsynth.cli.parse import parse_input_codes
+from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name
+from bitsynth.cli.weight_names import weight_names
 from bitsynth.spec.matmul import Encoding
 
 if TYPE_CHECKING:
     from bitsynth.bench.network import NetworkTimes, StepTime
 
+_WIDE = ("by", "shape", "as", "us", "share", "pack", "product", "epilogue", "GMAC/s")
+_BRIEF = ("by", "shape", "us", "share")
+"""Columns behind a step's name."""
 _PARTS = {
     "layer": "layers",
     "pack": "packing",
@@ -49,32 +57,35 @@ def network(
     device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Measure a network of an ONNX file, and each of its steps, beside ONNX Runtime and plain C.
+    """Measure a network, and each of its steps, beside ONNX Runtime.
 
-    ONNX Runtime runs the same file, if it can, its twin in floats, without quantizers, and that quantized to int8 by
-    ONNX Runtime itself; so does, on one thread, the C that emx-onnx-cgen makes of these. All take turns, round by
-    round, on random inputs and as many threads each; a ratio is the median of the rounds' ratios. What takes more than
-    a second a call is measured once. Steps are measured one by one. An emulated set is refused: it tells no time.
+    ONNX Runtime runs the same file, if it can; its twin in floats, without quantizers; and that twin quantized to int8
+    by ONNX Runtime itself. On one thread, C that emx-onnx-cgen makes of these files is measured too. All are measured
+    by turns, round by round, on random inputs and with the same number of threads. A ratio is the median of the
+    rounds' ratios. A contender that takes more than a second a call is measured once. Steps are measured one by one.
+    An emulated instruction set is refused, because an emulator tells no time.
 
-    With --device the network is compiled here, its self-test and times are a board's, and ONNX Runtime's, if that is
-    installed there.
+    With --device the network is compiled here, and its self-test and times are a board's, as are those of ONNX Runtime
+    if it is installed there.
     """
     figures.require(json_file, plot=plot)
-    codes = input_codes(input_bits, input_scale, input_encoding)
+    codes = parse_input_codes(input_bits, input_scale, input_encoding)
     options = {"cpu": cpu, "threads": threads, "batch": batch, "reference": reference, "codes": codes}
-    if device:
-        found = _on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
-    else:
-        found = _here(model, isa, rounds, options, peers=peers)
-    if found and json_file:
-        told = asdict(found) | {"shares": found.shares}
-        figures.write(json_file, figures.as_json(Basis(), [found.network.isa], network=told))
-    if found and plot:
-        _draw(found, plot)
+    with batch_explained(model, batch):
+        if device:
+            result = _measure_on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
+        else:
+            result = _measure_here(model, isa, rounds, options, peers=peers)
+    if result and json_file:
+        facts = asdict(result) | {"shares": result.shares}
+        figures.write(json_file, figures.as_json(Basis(), [result.network.isa], network=facts))
+    if result and plot:
+        _draw(result, plot)
 
 
-def _here(model: Path, isa: str, rounds: int, options: dict[str, Any], *, peers: bool) -> NetworkTimes:
+def _measure_here(model: Path, isa: str, rounds: int, options: dict[str, Any], *, peers: bool) -> NetworkTimes:
     """Measure on this machine, and show it."""
+    from bitsynth.bench import network_peers
     from bitsynth.bench.network import measure
     from bitsynth.host.placement import require_native
     from bitsynth.isa.load import load
@@ -83,15 +94,30 @@ def _here(model: Path, isa: str, rounds: int, options: dict[str, Any], *, peers:
     with output.progress(f"bench {model.name}", bar=True) as say:
         net = compile(model, isa=isa, progress=say, **options)
         require_native(load(net.program.isa).table)
-        found = measure(model, net, rounds, say, peers=peers)
-    _show(model.name, found)
-    return found
+        warn_of_fixed_batch(net.graph, options["batch"])
+        missing = network_peers.missing(net.program.threads) if peers else {}
+        _warn_of_missing(missing)
+        result = measure(model, net, rounds, say, peers=peers)
+    _show(
+        model.name,
+        result,
+        weight_names(model, net.graph),
+        warned={name for names in missing.values() for name in names},
+    )
+    return result
 
 
-def _on_board(
+def _warn_of_missing(packages: Collection[str]) -> None:
+    """Say once, before measuring, which peers are not installed."""
+    if packages:
+        are, them = ("is", "it") if len(packages) == 1 else ("are", "them")
+        output.warning(f"{' and '.join(packages)} {are} not installed, so nothing is measured beside {them}: {INSTALL}")
+
+
+def _measure_on_board(
     model: Path, isa: str, rounds: int, options: dict[str, Any], device: tuple[str, str], *, peers: bool
 ) -> NetworkTimes | None:
-    """Measure on a board, and show what it answers; None if an emulator ran it."""
+    """Measure on a board, and show its times; None if an emulator ran it."""
     from bitsynth.bench.network_on_device import measure
     from bitsynth.device import Device
     from bitsynth.network.compiling import compile
@@ -100,38 +126,56 @@ def _on_board(
     with output.progress(f"bench {model.name}") as say, Device(host, emulator=emulator) as board:
         isa = board.best_isa() if isa == "auto" else isa
         net = compile(model, isa=isa, progress=say, **{**options, "cpu": options["cpu"] or board.cpu(isa)})
+        warn_of_fixed_batch(net.graph, options["batch"])
         say("compiling, copying, running")
-        answer, found = measure(board, model, net, rounds, peers=peers)
-    if found is None:
+        answer, result = measure(board, model, net, rounds, peers=peers)
+    if result is None:
         output.write(f"{model.name}: right on {answer.before}; run by {answer.emulator}, so no times")
     else:
-        _show(f"{model.name} on {answer.before.title}", found, clock="wall time")
-    return found
+        name = f"{model.name} on {answer.before.title}"
+        _show(name, result, weight_names(model, net.graph), clock="wall time")
+    return result
 
 
-def _show(name: str, found: NetworkTimes, clock: str = "") -> None:
-    table = output.fitting(lambda gap: _steps(found, gap), lambda gap: _steps(found, gap, brief=True))
-    output.write(_heading(name, found, clock), "", table, "", _peers(found), "", *_ends(found))
-    for peer, why in found.left_out.items():
-        output.warning(f"no {peer}: {why}")
+def _show(
+    name: str, result: NetworkTimes, weights: Mapping[str, str], clock: str = "", warned: Collection[str] = ()
+) -> None:
+    """Print the times, and why peers did not run; those that were `warned` of before are left out."""
+    forms = (_WIDE, False), (_BRIEF, False), (_BRIEF, True)
+    table = output.fit_named_table(*(partial(_steps, result, weights, *form) for form in forms))
+    output.write(_heading(name, result, clock), "", table, "", _peers(result), "", *_ends(result))
+    for peer, why in result.left_out.items():
+        if peer not in warned:
+            output.warning(f"no {peer}: {why}")
 
 
-def _heading(name: str, found: NetworkTimes, clock: str) -> Text:
-    clock = clock or ("CPU time" if found.threads == 1 else "wall time")
-    said = f"   {found.network.isa}, {output.count(found.threads, 'thread')}, {clock}"
-    return Text.assemble((name, "bold"), said)
+def _heading(name: str, result: NetworkTimes, clock: str) -> Text:
+    clock = clock or ("CPU time" if result.threads == 1 else "wall time")
+    summary = f"   {result.network.isa}, {output.count(result.threads, 'thread')}, {clock}"
+    return Text.assemble((name, "bold"), summary)
 
 
-def _steps(found: NetworkTimes, gap: int, *, brief: bool = False) -> Table:
-    right = ("us", "share") if brief else ("us", "share", "pack", "product", "epilogue", "GMAC/s")
-    columns = ("by", "shape") if brief else ("by", "shape", "as")
-    table = output.table("step", *columns, *right, right=right, whole=columns[1:], gap=gap)
-    for timed in found.steps:
+def _steps(
+    result: NetworkTimes, weights: Mapping[str, str], columns: Sequence[str], brief: bool, gap: int, room: int
+) -> Table:
+    """Return a table with these columns behind names of at most `room` columns; if `brief`, `by` is short."""
+    right = [column for column in columns if column not in ("by", "shape", "as")]
+    table = output.table("step", *columns, right=right, whole=columns[1:], gap=gap)
+    for timed in result.steps:
         step = timed.step
-        lies = [] if brief else [step.memory]
-        rate = [] if brief else [*_parts(timed), f"{step.macs / timed.nanoseconds:.0f}" if step.macs else ""]
-        took = f"{timed.nanoseconds / 1e3:.2f}", f"{timed.share:.1%}"
-        table.add_row(called(step), by_whom(step), shape_of(step), *lies, *took, *rate)
+        pack, product, epilogue = _parts(timed)
+        cells = {
+            "by": by_whom(step, brief=brief),
+            "shape": shape_of(step),
+            "as": step.memory,
+            "us": f"{timed.nanoseconds / 1e3:.2f}",
+            "share": f"{timed.share:.1%}",
+            "pack": pack,
+            "product": product,
+            "epilogue": epilogue,
+            "GMAC/s": f"{step.macs / timed.nanoseconds:.0f}" if step.macs else "",
+        }
+        table.add_row(step_name(step, weights, room), *(cells[column] for column in columns))
     return table
 
 
@@ -140,28 +184,28 @@ def _parts(timed: StepTime) -> list[str]:
     return [f"{x:.0%}" for x in (parts.pack, parts.product, parts.epilogue)] if parts else [""] * 3
 
 
-def _peers(found: NetworkTimes) -> Table:
+def _peers(result: NetworkTimes) -> Table:
     right = ("us", "IQR", "times faster", "rounds")
     table = output.table("contender", *right, right=right)
-    for peer in found.peers:
+    for peer in result.peers:
         took, times = peer.nanoseconds, peer.times.median
         table.add_row(peer.name, f"{took.median / 1e3:.2f}", f"{took.spread:.1%}", f"{times:.2f}", str(peer.rounds))
     return table
 
 
-def _ends(found: NetworkTimes) -> list[str]:
-    shares, memory = found.shares, found.network
-    told = {"glue", "plain", *(["layer"] if shares["layer"] else ["pack", "product", "epilogue"])}
-    said = ", ".join(f"{name} {shares[part]:.1%}" for part, name in _PARTS.items() if part in told or shares[part])
+def _ends(result: NetworkTimes) -> list[str]:
+    shares, memory = result.shares, result.network
+    shown = {"glue", "plain", *(["layer"] if shares["layer"] else ["pack", "product", "epilogue"])}
+    parts = ", ".join(f"{name} {shares[part]:.1%}" for part, name in _PARTS.items() if part in shown or shares[part])
     around = "" if shares["layer"] else f"; all but products {1 - shares['product']:.1%}"
     return [
-        f"of the time: {said}{around}",
+        f"of the time: {parts}{around}",
         *slow_products(memory.products),
-        f"weights {memory.weight_bytes:,} bytes, {found.float_bytes:,} in float32; arena {memory.arena_bytes:,} bytes",
+        f"weights {memory.weight_bytes:,} bytes, {result.float_bytes:,} in float32; arena {memory.arena_bytes:,} bytes",
     ]
 
 
-def _draw(found: NetworkTimes, stem: Path) -> None:
+def _draw(result: NetworkTimes, stem: Path) -> None:
     from bitsynth.bench.plots import network as plotting
 
-    plotting.draw(found, stem)
+    plotting.draw(result, stem)

@@ -1,15 +1,17 @@
-"""`bitsynth check`: a compiled network against its reference and other runtimes."""
+"""`bitsynth check`: compare a compiled network with its reference and other runtimes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.boards import board_of
+from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
+from bitsynth.cli.boards import open_board
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Threads
 from bitsynth.cli.options.networks import (
@@ -23,7 +25,7 @@ from bitsynth.cli.options.networks import (
     Reference,
 )
 from bitsynth.cli.options.output import Json
-from bitsynth.cli.parse import input_codes
+from bitsynth.cli.parse import parse_input_codes
 from bitsynth.errors import Refuted
 from bitsynth.printable import shown
 from bitsynth.spec.matmul import Encoding
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from bitsynth.network.check import NetworkCheck
 
 _OURS = "C"
-"""The name of the compiled C among those whose results are compared."""
+"""The compiled C in tables of what is compared."""
 
 
 def check(
@@ -51,96 +53,100 @@ def check(
     device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Compile a network, run it, and count per edge the codes that differ: of its C, and of other runtimes.
+    """Compare a compiled network with its reference and other runtimes.
 
-    All are compared with the named reference; its C must be the same, else this ends with exit code 1. The others,
-    which are ONNX Runtime without optimization, onnx.reference and qonnx where installed, may sum in another order.
-    Inputs with numbers on ties of the first quantizer, which others may round to the other code, are counted apart.
+    The network is compiled and run, and the codes that differ are counted at every edge. The compiled C must equal the
+    named reference, else the exit code is 1. Other runtimes (ONNX Runtime without optimization, onnx.reference and
+    qonnx, where installed) may sum in another order and differ. Inputs with numbers halfway between two codes of the
+    first quantizer, which others may round to the other code, are counted apart.
 
-    With --device the network's self-test runs on a board too, for whose instruction set it is compiled.
+    With --device the network is compiled for the instruction set of a board, and its self-test runs there too.
     """
     from bitsynth.graph.read.file import load
     from bitsynth.network import check as checks
     from bitsynth.network.compiling import compile
 
-    codes = input_codes(input_bits, input_scale, input_encoding)
-    with output.progress("check") as say, board_of(device, device_runner) as board:
+    codes = parse_input_codes(input_bits, input_scale, input_encoding)
+    with batch_explained(model, batch), output.progress("check") as say, open_board(device, device_runner) as board:
         isa = board.best_isa() if board and isa == "auto" else isa
         cpu = board.cpu(isa) if board and not cpu else cpu
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes, "cpu": cpu}
         net = compile(model, isa=isa, threads=threads, progress=say, **options)
+        warn_of_fixed_batch(net.graph, batch)
         inputs = checks.given(net.graph, data) if data else checks.drawn(net.graph, count)
-        found = checks.checked(net, load(model), inputs, say)
+        result = checks.checked(net, load(model), inputs, say)
         answer = board.run_network(net) if board else None
-    _show(found, as_json=as_json)
+    _show(result, as_json=as_json)
     if answer and not as_json:
         output.write(f"the self-test is right on {answer.emulator or answer.before.title}")
-    if wrong := found.first:
+    if wrong := result.first:
         raise Refuted(
             f"{wrong.edge}: {wrong.differ[_OURS]:,} of {wrong.elements:,} {wrong.carries} are not those of the "
-            f"reference {found.reference}; this is a fault of bitsynth: report it with the file"
+            f"reference {result.reference}; this is a fault of bitsynth: report it with the file"
         )
 
 
-def _show(found: NetworkCheck, *, as_json: bool) -> None:
+def _show(result: NetworkCheck, *, as_json: bool) -> None:
     if as_json:
-        output.write_json(found.as_json())
+        output.write_json(result.as_json())
         return
-    table = output.fitting(lambda gap: _table(found, gap), lambda gap: _table(found, gap, brief=True))
-    output.write(_heading(found), "", table, "", *_ends(found))
+    table = output.fit_named_table(*(partial(_table, result, brief) for brief in (False, True)))
+    output.write(_heading(result), "", table, "", *_ends(result))
 
 
-def _heading(found: NetworkCheck) -> Text:
-    said = f"   {output.count(found.inputs, 'input')} on {found.isa}, against reference {found.reference}"
-    return Text.assemble((found.name, "bold"), said)
+def _heading(result: NetworkCheck) -> Text:
+    summary = f"   {output.count(result.inputs, 'input')} on {result.isa}, against reference {result.reference}"
+    return Text.assemble((result.name, "bold"), summary)
 
 
-def _table(found: NetworkCheck, gap: int, *, brief: bool = False) -> Table:
+def _table(result: NetworkCheck, brief: bool, gap: int, room: int) -> Table:
     """Return a table with a row for each edge: how many of its elements differ.
 
     Elements of other runtimes that differ on inputs with ties have columns of their own, which a brief table leaves
     out. A cell is empty where nothing was computed, or lies in no memory.
     """
-    apart = [] if brief else _other_runtimes(found) if found.inputs_on_ties else []
-    counts = [*found.peers, *(f"{who} on ties" for who in apart)]
+    apart = [] if brief else _other_runtimes(result) if result.inputs_on_ties else []
+    counts = [*result.peers, *(f"{who} on ties" for who in apart)]
     columns = ("operator", "by", "elements", *counts)
     table = output.table("edge", *columns, right=("elements", *counts), whole=columns, gap=gap)
-    for edge in found.edges:
-        counted = [edge.differ if who == _OURS else edge.ordinary for who in found.peers]
-        cells = [_count(counts, who) for counts, who in zip(counted, found.peers, strict=True)]
+    for edge in result.edges:
+        counted = [edge.differ if who == _OURS else edge.ordinary for who in result.peers]
+        cells = [_count(counts, who) for counts, who in zip(counted, result.peers, strict=True)]
         ties = [_count(edge.on_ties, who) for who in apart]
-        table.add_row(shown(edge.edge), edge.op, edge.by, f"{edge.elements:,}", *cells, *ties)
+        table.add_row(output.cut_name(shown(edge.edge), room), edge.op, edge.by, f"{edge.elements:,}", *cells, *ties)
     return table
 
 
-def _other_runtimes(found: NetworkCheck) -> list[str]:
-    return [who for who in found.peers if who != _OURS]
+def _other_runtimes(result: NetworkCheck) -> list[str]:
+    return [who for who in result.peers if who != _OURS]
 
 
 def _count(counts: Mapping[str, int], who: str) -> str:
     return f"{counts[who]:,}" if who in counts else ""
 
 
-def _ends(found: NetworkCheck) -> list[str]:
-    """Return lines that say what the counts mean, and who did not run."""
-    compared = [e for e in found.edges if _OURS in e.differ]
+def _ends(result: NetworkCheck) -> list[str]:
+    """Return lines that explain the counts, and name the runtimes that did not run."""
+    compared = [e for e in result.edges if _OURS in e.differ]
     elements = sum(e.elements for e in compared)
-    lines = [] if found.first else [f"C equals the reference: {elements:,} elements of {len(compared)} edges in memory"]
-    for who in _other_runtimes(found):
-        lines += _differences(found, who)
-    if any(edge.on_ties.get(who) for edge in found.edges for who in _other_runtimes(found)):
+    lines = (
+        [] if result.first else [f"C equals the reference: {elements:,} elements of {len(compared)} edges in memory"]
+    )
+    for who in _other_runtimes(result):
+        lines += _differences(result, who)
+    if any(edge.on_ties.get(who) for edge in result.edges for who in _other_runtimes(result)):
         lines.append(
             "a tie is a number halfway between two codes of an input's quantizer: runtimes that compute in float32 may "
-            "round it to the other code, and what follows differs too; that is a fault of neither"
+            "round it to the other code, and later edges differ too; neither is wrong"
         )
-    return [*lines, *(f"{name} did not run: {why}" for name, why in found.left_out.items())]
+    return [*lines, *(f"{name} did not run: {why}" for name, why in result.left_out.items())]
 
 
-def _differences(found: NetworkCheck, who: str) -> list[str]:
-    """Return how many elements another runtime has otherwise, on ordinary inputs and on those with ties."""
-    edges = [e for e in found.edges if who in e.differ]
-    each = sum(e.elements for e in edges) // found.inputs
-    ties, ordinary = found.inputs_on_ties, found.inputs - found.inputs_on_ties
+def _differences(result: NetworkCheck, who: str) -> list[str]:
+    """Return how many elements of another runtime differ, on ordinary inputs and on inputs with ties."""
+    edges = [e for e in result.edges if who in e.differ]
+    each = sum(e.elements for e in edges) // result.inputs
+    ties, ordinary = result.inputs_on_ties, result.inputs - result.inputs_on_ties
     lines = []
     if ordinary:
         differ = sum(e.ordinary[who] for e in edges)

@@ -1,8 +1,9 @@
-"""`bitsynth compile`: a network of an ONNX file as a C library."""
+"""`bitsynth compile`: write a network of an ONNX file as a C library."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
+from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.instruction_sets import ForCpus, IsaOrAuto
 from bitsynth.cli.options.measuring import Threads
@@ -25,9 +27,10 @@ from bitsynth.cli.options.networks import (
     WeightsFile,
 )
 from bitsynth.cli.options.output import Folder, Json
-from bitsynth.cli.parse import input_codes
-from bitsynth.cli.reports.network_cells import by_whom, called, shape_of, slow_products
+from bitsynth.cli.parse import parse_input_codes
+from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name
 from bitsynth.cli.reports.plain_reasons import plain_reasons
+from bitsynth.cli.weight_names import weight_names
 from bitsynth.files import write_texts
 from bitsynth.printable import shown
 from bitsynth.spec.matmul import Encoding
@@ -36,6 +39,13 @@ if TYPE_CHECKING:
     from bitsynth.network.report import NetworkReport
 
 _ADVICE = "choose another folder with -o"
+_WIDE = ("by", "shape", "as", "MAC", "cycles", "weights", "bytes")
+_BRIEF = ("by", "shape", "weights", "bytes")
+_NARROW = ("by", "shape", "bytes")
+"""Columns behind a step's name."""
+_NUMBERS = ("MAC", "cycles", "weights", "bytes")
+MAX_NAME = 64
+"""Letters of a library's name."""
 
 
 def compile_network(
@@ -53,22 +63,25 @@ def compile_network(
     weights_file: WeightsFile = False,
     as_json: Json = False,
 ) -> None:
-    """Write the network of a quantized ONNX file as C11 that builds with any compiler and needs nothing else.
+    """Write a quantized ONNX file as a C library.
 
-    Header, steps, weights, kernels and runtime, a self-test against the reference, an example and CMakeLists.txt:
+    It is C11 that builds with any compiler and needs nothing else: header, steps, weights, kernels and runtime, a
+    self-test against the reference, an example and CMakeLists.txt. Build and test it with
     `cmake -B build && cmake --build build && ctest --test-dir build`. No compiler is needed here, and nothing in the
-    file is executed. For several processors, as in `--cpu a76,a72,a53`, it has the network of each in a folder, and
-    chooses where it runs.
+    file is executed.
+
+    With several processors, as in `--cpu a76,a72,a53`, the library holds a network for each, in a folder of its own,
+    and chooses when it runs.
     """
     from bitsynth.emit.layer import require_name
     from bitsynth.graph.read.file import named
     from bitsynth.network import processors
     from bitsynth.network.compiling import compile
 
-    codes = input_codes(input_bits, input_scale, input_encoding)
+    codes = parse_input_codes(input_bits, input_scale, input_encoding)
     library, cpus = name or _name(model), cpu.split(",")
     require_name(library)
-    with named(model), output.progress("compile") as say:
+    with named(model), batch_explained(model, batch), output.progress("compile") as say:
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes}
         options |= {"isa": isa, "threads": threads, "progress": say}
         several = len(cpus) > 1
@@ -76,46 +89,59 @@ def compile_network(
         say("writing C")
         write = partial(processors.files, made=nets) if several else nets[cpu].files
         files = write(library, weights_file=weights_file)
+        warn_of_fixed_batch(next(iter(nets.values())).graph, batch)
         reports = {each: net.report() for each, net in nets.items()}
     require_writable(to, _ADVICE)
     paths = write_texts(to, files)
     if as_json:
-        facts = {each: found.as_json() for each, found in reports.items()}
-        said = {"processors": facts} if several else facts[cpu]
-        output.write_json({**said, "library": library, "files": [str(p) for p in paths]})
+        facts = {each: report.as_json() for each, report in reports.items()}
+        content = {"processors": facts} if several else facts[cpu]
+        output.write_json({**content, "library": library, "files": [str(p) for p in paths]})
         return
-    for found in reports.values():
-        output.write(_heading(found), "", _fitting(found), "", *_ends(found))
+    weights = weight_names(model, next(iter(nets.values())).graph)
+    for report in reports.values():
+        output.write(_heading(report), "", _table(report, weights), "", *_ends(report))
     output.write(f"wrote {output.count(len(paths), 'file')} in {to}: {library}.h, {library}.c and others")
 
 
-def _fitting(found: NetworkReport) -> Table:
-    return output.fitting(lambda gap: _table(found, gap), lambda gap: _table(found, gap, brief=True))
-
-
 def _name(model: Path) -> str:
-    """A name in C from that of the file."""
-    words = re.sub(r"\W", "_", model.stem, flags=re.ASCII)
-    return words if words[:1].isalpha() else f"network_{words}"
+    """Return a name in C for the file: `network_float` for float.onnx, because float.h is a C header."""
+    from bitsynth.emit.layer import can_name
+
+    words = re.sub(r"\W", "_", model.stem, flags=re.ASCII)[:MAX_NAME]
+    return words if can_name(words) else f"network_{words}"[:MAX_NAME]
 
 
-def _heading(found: NetworkReport) -> Text:
-    threads = output.count(found.threads, "thread")
-    on = f"{found.isa}, {found.cpu}" if found.cpu else found.isa
-    said = f"   {output.count(len(found.steps), 'step')} on {on}, {threads}, reference {found.reference}"
-    return Text.assemble((shown(found.name), "bold"), said)
+def _heading(report: NetworkReport) -> Text:
+    threads = output.count(report.threads, "thread")
+    on = f"{report.isa}, {report.cpu}" if report.cpu else report.isa
+    summary = f"   {output.count(len(report.steps), 'step')} on {on}, {threads}, reference {report.reference}"
+    return Text.assemble((shown(report.name), "bold"), summary)
 
 
-def _table(found: NetworkReport, gap: int, *, brief: bool = False) -> Table:
-    """A row a step; a brief table leaves out how results lie, multiply-accumulates and cycles."""
-    right = ("weights", "bytes") if brief else ("MAC", "cycles", "weights", "bytes")
-    columns = ("by", "shape") if brief else ("by", "shape", "as")
-    table = output.table("step", *columns, *right, right=right, whole=columns[1:], gap=gap)
-    for step in found.steps:
-        lies = [] if brief else [step.memory]
-        work = [] if brief else [_count(step.macs), _count(step.cycles)]
-        size = _count(step.weight_bytes), f"{step.out_bytes:,}"
-        table.add_row(called(step), by_whom(step), shape_of(step), *lies, *work, *size)
+def _table(report: NetworkReport, weights: Mapping[str, str]) -> Table:
+    """Return a table with a row for each step, as wide as the terminal."""
+    forms = (_WIDE, False), (_BRIEF, False), (_BRIEF, True), (_NARROW, True)
+    return output.fit_named_table(*(partial(_steps, report, weights, *form) for form in forms))
+
+
+def _steps(
+    report: NetworkReport, weights: Mapping[str, str], columns: Sequence[str], brief: bool, gap: int, room: int
+) -> Table:
+    """Return a table with these columns behind names of at most `room` columns; if `brief`, `by` is short."""
+    right = [column for column in columns if column in _NUMBERS]
+    table = output.table("step", *columns, right=right, whole=columns[1:], gap=gap)
+    for step in report.steps:
+        cells = {
+            "by": by_whom(step, brief=brief),
+            "shape": shape_of(step),
+            "as": step.memory,
+            "MAC": _count(step.macs),
+            "cycles": _count(step.cycles),
+            "weights": _count(step.weight_bytes),
+            "bytes": f"{step.out_bytes:,}",
+        }
+        table.add_row(step_name(step, weights, room), *(cells[column] for column in columns))
     return table
 
 
@@ -123,15 +149,15 @@ def _count(number: int) -> str:
     return f"{number:,}" if number else ""
 
 
-def _ends(found: NetworkReport) -> list[str]:
-    """Totals."""
-    macs, cycles = (sum(getattr(s, k) for s in found.steps) for k in ("macs", "cycles"))
-    by = {kind: sum(s.kind == kind for s in found.steps) for kind in ("layer", "glue", "plain")}
+def _ends(report: NetworkReport) -> list[str]:
+    """Return the lines below the table: totals of steps, work and memory."""
+    macs, cycles = (sum(getattr(s, k) for s in report.steps) for k in ("macs", "cycles"))
+    by = {kind: sum(s.kind == kind for s in report.steps) for kind in ("layer", "glue", "plain")}
     return [
-        *plain_reasons(found),
+        *plain_reasons(report),
         f"{by['layer']} by layers, {by['glue']} by glue, {by['plain']} by plain C; "
         f"{macs:,} MAC in layers, expected in {cycles:,} cycles",
-        *slow_products(found.products),
-        f"weights {found.weight_bytes:,} bytes; arena {found.arena_bytes:,} bytes, "
-        f"{found.arena_bound:,} by any plan at least",
+        *slow_products(report.products),
+        f"weights {report.weight_bytes:,} bytes; arena {report.arena_bytes:,} bytes, "
+        f"{report.arena_bound:,} by any plan at least",
     ]

@@ -1,4 +1,4 @@
-"""`bitsynth doctor`: the tools that are here and those that are missing."""
+"""`bitsynth doctor`: list the tools that were found and those that are missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def doctor(as_json: Json = False) -> None:
-    """Say which tools were found, what is missing, and what can be run here."""
+    """Show which tools are found or missing, and what runs here."""
     from bitsynth.cli.checks import OTHER_PROCESSORS, concerns, examine
 
     with output.progress("doctor") as say:
@@ -39,7 +39,7 @@ def doctor(as_json: Json = False) -> None:
 
 
 def _table(findings: list[Finding]) -> Table:
-    """A row for each that was looked for, and one for each of several that were found."""
+    """Return a table with a row for each finding, and a line for each of several versions."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

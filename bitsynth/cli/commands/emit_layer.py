@@ -1,4 +1,4 @@
-"""`bitsynth emit-layer`: a layer as plain C."""
+"""`bitsynth emit-layer`: write a convolution or dense layer as plain C."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bitsynth.cli.options.layers import (
     ZeroPoint,
 )
 from bitsynth.cli.options.output import Folder, Json
-from bitsynth.cli.parse import edges, numbers, size
+from bitsynth.cli.parse import parse_numbers, parse_padding, parse_size
 from bitsynth.files import write_texts
 from bitsynth.spec.matmul import Encoding
 
@@ -51,20 +51,22 @@ def emit_layer(
     solve: Solve = False,
     as_json: Json = False,
 ) -> None:
-    """Write a convolution or dense layer as C11 that builds with any compiler and needs nothing else.
+    """Write a convolution or dense layer as a C library.
 
-    Header, source with packed weights, kernel, runtime, a self-test against a plain convolution, an example and
-    CMakeLists.txt: `cmake -B build && cmake --build build && ctest --test-dir build`. For several processors, as in
-    `--cpu a76,a72,a53`, it has the layer of each, and chooses where it runs.
+    It is C11 that builds with any compiler and needs nothing else: header, source with packed weights, kernel,
+    runtime, a self-test against a plain convolution, an example and CMakeLists.txt. Build and test it with
+    `cmake -B build && cmake --build build && ctest --test-dir build`.
+
+    With several processors, as in `--cpu a76,a72,a53`, the library holds the layer for each, and chooses when it runs.
     """
     from bitsynth.cli import weights as weights_file
     from bitsynth.layers import Conv2d, Dense, processors
 
     weight, epilogue = weights_file.read(weights)
     window = {
-        "stride": (numbers("--stride", stride, 1, 2), 1),
-        "padding": (edges("--padding", padding), 0),
-        "dilation": (numbers("--dilation", dilation, 1, 2), 1),
+        "stride": (parse_numbers("--stride", stride, 1, 2), 1),
+        "padding": (parse_padding("--padding", padding), 0),
+        "dilation": (parse_numbers("--dilation", dilation, 1, 2), 1),
         "groups": (groups, 1),
     }
     options: dict[str, Any] = {
@@ -76,7 +78,7 @@ def emit_layer(
         "layout": layout,
         "out_layout": out_layout or None,
         "epilogue": epilogue,
-        **({"image": size("--image", image)} if image else {}),
+        **({"image": parse_size("--image", image)} if image else {}),
     }
     kind = Dense if weight.ndim == 2 else Conv2d
     with output.progress("emit-layer") as say:
@@ -86,14 +88,14 @@ def emit_layer(
             return kind(weight, act_bits, w_bits, isa=isa, cpu=cpu, **options)
 
         cpus = cpu.split(",")
-        made = processors.layers(make, isa, cpus) if len(cpus) > 1 else {cpu: make(isa, cpu)}
-    files = processors.files(name, made) if len(made) > 1 else made[cpu].files(name)
+        layers = processors.layers(make, isa, cpus) if len(cpus) > 1 else {cpu: make(isa, cpu)}
+    files = processors.files(name, layers) if len(layers) > 1 else layers[cpu].files(name)
     require_writable(to, _ADVICE)
     paths = write_texts(to, files)
     if as_json:
-        kernels = {each: layer.kernel.name for each, layer in made.items()}
-        facts = {"kernels": kernels} if len(made) > 1 else {"kernel": kernels[cpu]}
+        kernels = {each: layer.kernel.name for each, layer in layers.items()}
+        facts = {"kernels": kernels} if len(layers) > 1 else {"kernel": kernels[cpu]}
         output.write_json({"name": name, **facts, "files": [str(p) for p in paths]})
         return
     wrote = f"wrote     {output.count(len(paths), 'file')} in {to}: {name}.h, {name}.c and others"
-    output.write(*(layer.explain() for layer in made.values()), wrote)
+    output.write(*(layer.explain() for layer in layers.values()), wrote)

@@ -1,17 +1,18 @@
-"""`bitsynth explore`: a map of the method that wins at each pair of widths, and of where int8 does."""
+"""`bitsynth explore`: map the method with the fewest cycles for each pair of bit-widths."""
 
 from __future__ import annotations
 
 from bitsynth.cli import figures, output
-from bitsynth.cli.options.instruction_sets import Cpu, IsaOption
+from bitsynth.cli.options.instruction_sets import Cpu, IsaOrAuto
 from bitsynth.cli.options.kernels import Jobs, ManyActBits, ManyWBits
 from bitsynth.cli.options.output import JsonFile, Plot
-from bitsynth.cli.parse import bits
+from bitsynth.cli.parse import parse_bits
+from bitsynth.cli.processors import set_and_processor
 from bitsynth.isa.load import load
 
 
 def explore(
-    isa: IsaOption,
+    isa: IsaOrAuto,
     cpu: Cpu = "",
     act_bits: ManyActBits = "1-8",
     w_bits: ManyWBits = "1-4",
@@ -19,14 +20,15 @@ def explore(
     plot: Plot = None,
     jobs: Jobs = None,
 ) -> None:
-    """Map which method wins at which widths, and where int8 is faster.
+    """Map which method wins at which bit-widths.
 
-    For every pair of widths the cheapest kernel of every method, in cycles of the processor (the set's first if none
-    is named) as the cost model has them: planned, not proved, and not kept. It is compared with int8 and fp32 loops at
-    the processor's peak.
+    For every pair of widths each method's cheapest kernel is planned and priced in cycles of one processor by the cost
+    model, and compared with int8 and fp32 loops at the processor's peak. These kernels are neither proved nor kept.
+    Without --cpu the processor is the first of the set, or with --isa auto this one.
     """
+    isa, cpu = set_and_processor(isa, cpu)
     load(isa)
-    widths = bits("--act-bits", act_bits), bits("--w-bits", w_bits)
+    widths = parse_bits("--act-bits", act_bits), parse_bits("--w-bits", w_bits)
     figures.require(json_file, plot=plot)
     with output.progress(f"explore {isa}", bar=True) as say:
         say("starting the solver")

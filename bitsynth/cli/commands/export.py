@@ -1,10 +1,11 @@
-"""`bitsynth export`: a quantized network as another ONNX file."""
+"""`bitsynth export`: write a quantized network as another ONNX file."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from bitsynth.cli import output
+from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.networks import (
     AsPatterns,
@@ -17,7 +18,7 @@ from bitsynth.cli.options.networks import (
     Reference,
     WithShifts,
 )
-from bitsynth.cli.parse import input_codes
+from bitsynth.cli.parse import parse_input_codes
 from bitsynth.errors import SpecError
 from bitsynth.files import replace_file
 from bitsynth.spec.matmul import Encoding
@@ -36,27 +37,29 @@ def export(
     input_scale: InputScale = 1.0,
     input_encoding: InputEncoding = Encoding.UNSIGNED,
 ) -> None:
-    """Write the network of a quantized ONNX file as one of standard operators, which any runtime takes.
+    """Write a quantized network in standard ONNX operators.
 
-    --patterns: as pre-quantized networks are written, products of uint8 and int8 in int32, a factor of float32 and
-    QuantizeLinear; proved to have the same codes at every joint. Inputs are the codes of the first quantizers. A node
-    that has no such pattern is refused by name, and nothing is written.
+    With --patterns, the only form so far, each layer becomes a product of uint8 and int8 in int32, a float32 factor
+    and QuantizeLinear, as pre-quantized networks are written, so that any runtime can read it. It is proved to have
+    the same codes at every joint. Inputs are the codes of the first quantizers. If a node has no such pattern, it is
+    named and nothing is written.
     """
     from bitsynth.graph.read import read
     from bitsynth.network.patterns import exported
 
     if not patterns:
         raise SpecError("export wants a form: --patterns is the one there is")
-    codes = input_codes(input_bits, input_scale, input_encoding)
-    with output.progress("export") as say:
+    codes = parse_input_codes(input_bits, input_scale, input_encoding)
+    with batch_explained(model, batch), output.progress("export") as say:
         say("reading")
         graph = read(model, batch=batch, reference=reference, codes=codes)
+        warn_of_fixed_batch(graph, batch)
         say(f"proving {len(graph.nodes)} nodes")
-        made = exported(graph, shifts=shifts)
+        exported_model = exported(graph, shifts=shifts)
     require_writable(to.parent, _ADVICE)
-    replace_file(to, made.SerializeToString(), _ADVICE)
-    output.write(f"wrote {to}: {_said(Counter(node.op_type for node in made.graph.node))}")
+    replace_file(to, exported_model.SerializeToString(), _ADVICE)
+    output.write(f"wrote {to}: {_count_operators(Counter(node.op_type for node in exported_model.graph.node))}")
 
 
-def _said(operators: Counter[str]) -> str:
+def _count_operators(operators: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in operators.most_common())

@@ -1,14 +1,16 @@
-"""`bitsynth inspect`: what a network of an ONNX file is, node by node."""
+"""`bitsynth inspect`: show a network of an ONNX file node by node."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
+from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.networks import (
     Batch,
@@ -20,9 +22,10 @@ from bitsynth.cli.options.networks import (
     Reference,
 )
 from bitsynth.cli.options.output import HtmlFile, Json
-from bitsynth.cli.parse import input_codes
+from bitsynth.cli.parse import parse_input_codes
 from bitsynth.cli.reports.network_cells import bits_of, by_whom, carries, range_of, shape_of, share
 from bitsynth.cli.reports.plain_reasons import plain_reasons
+from bitsynth.cli.weight_names import weight_names
 from bitsynth.files import replace_file
 from bitsynth.printable import one_line, shown
 from bitsynth.spec.matmul import Encoding
@@ -30,10 +33,16 @@ from bitsynth.spec.matmul import Encoding
 if TYPE_CHECKING:
     from bitsynth.graph.inspect import EdgeFacts, NetworkFacts, NodeFacts
     from bitsynth.graph.ir import Graph
-    from bitsynth.network.report import NetworkReport
+    from bitsynth.network.report import NetworkReport, StepReport
     from bitsynth.progress import Progress
 
 _ADVICE = "name another file"
+_WIDE = ("operator", "shape", "carries", "range", "MAC", "weights", "bytes")
+_BRIEF = ("operator", "shape", "carries", "range", "weights", "bytes")
+_NARROW = ("operator", "shape", "carries", "weights")
+_OF_STEPS = ("operator", "shape", "carries")
+"""Columns behind a node's name; the last is for narrow tables with a column `by`."""
+_NUMBERS = ("range", "MAC", "weights", "bytes")
 
 
 def inspect(
@@ -47,36 +56,40 @@ def inspect(
     html: HtmlFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a quantized ONNX file is: per node its integers, ranges, shape and weights, and why floats stay.
+    """Show a quantized ONNX file node by node.
 
-    With --isa also what computes each node there: a layer's schedule, glue or plain C. Nothing in the file is executed.
+    For each node: its result's integers or floats, range, shape and weights, and why a product stays in floats. With
+    --isa also what computes the node there: a layer with its schedule, glue or plain C. Nothing in the file is
+    executed.
     """
     from bitsynth.graph import inspect as facts_of
     from bitsynth.graph import read
 
     if html:
         require_writable(html.parent, _ADVICE)
-    codes = input_codes(input_bits, input_scale, input_encoding)
-    with output.progress("inspect") as say:
+    codes = parse_input_codes(input_bits, input_scale, input_encoding)
+    with batch_explained(model, batch), output.progress("inspect") as say:
         say("reading")
         graph = read(model, batch=batch, reference=reference, codes=codes)
-        facts, found = facts_of.inspect_graph(graph), _lowered(graph, isa, say) if isa else None
-    became = _became(found) if found else {}
+        warn_of_fixed_batch(graph, batch)
+        facts, found = facts_of.inspect_graph(graph), _compile_report(graph, isa, say) if isa else None
+    became = {name: step for step in found.steps for name in step.nodes} if found else {}
     if html:
         from bitsynth.cli.reports.inspect_page import page
 
-        replace_file(html, page(facts, became, found).encode(), _ADVICE)
+        by = {name: by_whom(step) for name, step in became.items()}
+        replace_file(html, page(facts, by, found).encode(), _ADVICE)
     if as_json:
         output.write_json({**facts_of.as_json(facts), **({"compiled": found.as_json()} if found else {})})
         return
-    table = output.fitting(lambda gap: _table(facts, became, gap), lambda gap: _table(facts, became, gap, brief=True))
+    table = _table(facts, became, weight_names(model, graph))
     output.write(_heading(facts), "", table, "", *_ends(facts))
     if found:
         output.write(*plain_reasons(found))
 
 
-def _lowered(graph: Graph, isa: str, say: Progress) -> NetworkReport:
-    """What the network becomes on an instruction set."""
+def _compile_report(graph: Graph, isa: str, say: Progress) -> NetworkReport:
+    """Compile the graph for an instruction set, and return a report of its steps."""
     from bitsynth.host.sets import widest
     from bitsynth.network.compiling import network_of
     from bitsynth.network.def_use import NetworkTarget
@@ -85,52 +98,60 @@ def _lowered(graph: Graph, isa: str, say: Progress) -> NetworkReport:
     return network_of(graph, target, target.threads, say, {}).report()
 
 
-def _became(found: NetworkReport) -> dict[str, str]:
-    """What computes each node, by the node's name."""
-    return {name: by_whom(step) for step in found.steps for name in step.nodes}
-
-
 def _heading(facts: NetworkFacts) -> Text:
     return Text.assemble(
         (shown(facts.name), "bold"), f"   {output.count(len(facts.nodes), 'node')}, reference {facts.reference}"
     )
 
 
-def _table(facts: NetworkFacts, became: Mapping[str, str], gap: int, *, brief: bool = False) -> Table:
-    """A row an edge; a brief table leaves out scales and multiply-accumulates, and folds names alone."""
-    right = ("range", "weights", "bytes") if brief else ("range", "MAC", "weights", "bytes")
+def _table(facts: NetworkFacts, became: Mapping[str, StepReport], weights: Mapping[str, str]) -> Table:
+    """Return a table with a row for each edge, as wide as the terminal."""
     by = ["by"] if became else []
-    columns = ("operator", "shape", "carries", *right, *by)
+    forms = [("wide", _WIDE), ("brief", _BRIEF), ("narrow", _OF_STEPS if by else _NARROW)]
+    makes = (partial(_edges, facts, became, weights, form, [*columns, *by]) for form, columns in forms)
+    return output.fit_named_table(*makes)
+
+
+def _edges(
+    facts: NetworkFacts,
+    became: Mapping[str, StepReport],
+    weights: Mapping[str, str],
+    form: str,
+    columns: Sequence[str],
+    gap: int,
+    room: int,
+) -> Table:
+    right = [column for column in columns if column in _NUMBERS]
     table = output.table("node", *columns, right=right, whole=columns, gap=gap)
     for edge in facts.inputs:
-        table.add_row(shown(edge.name), *_cells(edge, "input", brief), *[""] * (len(right) - 1 + len(by)))
+        cells = _cells(edge, "input", form)
+        table.add_row(output.cut_name(shown(edge.name), room), *(cells.get(column, "") for column in columns))
     for node in facts.nodes:
+        name = f" ({weights[node.node]})" if node.node in weights else ""
         for edge in node.outputs:
-            macs = [] if brief else [f"{node.macs:,}" if node.macs else ""]
-            table.add_row(
-                shown(edge.name),
-                *_cells(edge, node.op, brief),
-                *macs,
-                *_weights(node, brief),
-                *[became.get(node.node, "") for _ in by],
-            )
+            cells = {**_cells(edge, node.op, form), **_weights(node, form)}
+            cells["MAC"] = f"{node.macs:,}" if node.macs else ""
+            cells["by"] = by_whom(became[node.node], brief=form == "narrow") if node.node in became else ""
+            named = output.cut_name(f"{shown(edge.name)}{name}", room)
+            table.add_row(named, *(cells.get(column, "") for column in columns))
     return table
 
 
-def _cells(edge: EdgeFacts, op: str, brief: bool) -> tuple[str, str, str, str]:
-    return op, shape_of(edge), bits_of(edge) if brief else carries(edge), range_of(edge)
+def _cells(edge: EdgeFacts, op: str, form: str) -> dict[str, str]:
+    carried = carries(edge) if form == "wide" else bits_of(edge)
+    return {"operator": op, "shape": shape_of(edge), "carries": carried, "range": range_of(edge)}
 
 
-def _weights(node: NodeFacts, brief: bool) -> tuple[str, str]:
+def _weights(node: NodeFacts, form: str) -> dict[str, str]:
     if node.weights is None:
-        return "", ""
+        return {}
     edge = node.weights.edge
-    text = edge.dtype if edge.carries == "reals" else f"{edge.bits}-bit" if brief else bits_of(edge)
-    return text, f"{node.weights.packed_bytes:,}"
+    text = edge.dtype if edge.carries == "reals" else bits_of(edge) if form == "wide" else f"{edge.bits}-bit"
+    return {"weights": text, "bytes": f"{node.weights.packed_bytes:,}"}
 
 
 def _ends(facts: NetworkFacts) -> list[str]:
-    """Totals, and what stays in floats."""
+    """Return the lines below the table: totals, and the products that stay in floats."""
     packed, stored = (sum(getattr(w, k) for w in facts.weights) for k in ("packed_bytes", "file_bytes"))
     lines = [f"{facts.macs:,} MAC; weights {packed:,} bytes packed, {stored:,} in the types of the file"]
     lines += [_in_floats(facts, n) for n in facts.nodes if n.stays_float]
@@ -139,6 +160,6 @@ def _ends(facts: NetworkFacts) -> list[str]:
 
 
 def _in_floats(facts: NetworkFacts, node: NodeFacts) -> str:
-    """What a product in floats costs, why it is one, and what to change."""
+    """Return a line on a product in floats: its cost, why it is in floats, and what to change."""
     cost = f"{node.macs:,} MAC, {share(node.macs, facts.macs)} of all, computed in floats"
     return f"{node.node}: {cost}: {node.stays_float}; {node.change}"

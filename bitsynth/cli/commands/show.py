@@ -1,9 +1,10 @@
-"""`bitsynth show`: a kernel's program, instruction by instruction."""
+"""`bitsynth show`: show a kernel's program instruction by instruction."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,29 +12,36 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.commands.show_depthwise import show_depthwise
-from bitsynth.cli.commands.show_elementwise import show_elementwise
-from bitsynth.cli.locate import located
+from bitsynth.cli.locate import load_named_kernel
 from bitsynth.cli.options.kernels import KernelArgument, Variant
 from bitsynth.cli.options.output import CSourceOption, Json
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
-from bitsynth.cli.reports.program_page import constant_text, heading, legend, program, step_facts, steps_page
+from bitsynth.cli.reports.program_page import constant_text, heading, legend, program, runs_text, step_facts, steps_page
+from bitsynth.emit.depthwise import DepthwiseSource
+from bitsynth.emit.elementwise import source as elementwise_source
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
-from bitsynth.kernel.depthwise import PREFIX
+from bitsynth.kernel.depthwise import PREFIX, DepthwiseProgram
 from bitsynth.kernel.describe import flush_title, input_text, loop_title, plane_text, step_title
+from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names
 from bitsynth.kernel.inputs import Build, Planes
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel, Loop, Pass
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule import predicted
 from bitsynth.schedule.cost import AMORTISED_K
-from bitsynth.store import elementwise
+from bitsynth.spec.elementwise import ElementInput
+from bitsynth.store import depthwise, elementwise
+from bitsynth.store.depthwise import DepthwiseEntry
+from bitsynth.store.elementwise import ProgramEntry
 from bitsynth.store.entry import Entry
 
 
 def show(name: KernelArgument, c: CSourceOption = False, variant: Variant = None, as_json: Json = False) -> None:
-    """Show a cached kernel: inputs, programs, lane meanings, cost, or its C."""
+    """Show a cached kernel: its program and cost, or its C.
+
+    The page has the kernel's inputs, its programs with the meaning of each instruction, its cost and its claims.
+    """
     if name.startswith(PREFIX):
         show_depthwise(name, c=c, as_json=as_json)
         return
@@ -41,7 +49,7 @@ def show(name: KernelArgument, c: CSourceOption = False, variant: Variant = None
         show_elementwise(path, c=c, as_json=as_json)
         return
     parsed = KernelName.parse(name)
-    found = located(name, variant)
+    found = load_named_kernel(name, variant)
     entry = found.entry
     if c and as_json:
         output.write_json({"name": name, "source": MatmulKernel(found, parsed.spec).source})
@@ -61,7 +69,7 @@ def _page(name: str, parsed: KernelName, entry: Entry) -> list[RenderableType]:
     for k, loop in enumerate(kernel.passes):
         parts += _pass_page(isa, kernel, loop, f"pass {k}, " if len(kernel.passes) > 1 else "")
     if kernel.scalar_pass:
-        parts += _pass_page(isa, kernel, kernel.scalar_pass, "last row, in the order of a processor, ")
+        parts += _pass_page(isa, kernel, kernel.scalar_pass, "last row, in a processor's order, ")
     return [*parts, "", heading("instructions"), legend(isa, _programs(kernel))]
 
 
@@ -69,12 +77,12 @@ def _cost(entry: Entry) -> list[str]:
     price, certificate = entry.cost, entry.certificate
     cycles = ", ".join(f"{cpu} {x:.2f}" for cpu, x in price.cycles.items())
     lemmas = len(certificate.lemmas) + len(certificate.instructions)
-    asked = "" if entry.asked else ", the cheapest of all methods, compared to a tenth"
+    how = "" if entry.asked else ", the cheapest of all methods (costs within a tenth are equal)"
     return [
         f"cost      {price_text(entry)}, {price.loads_per_128_mac:.2f} loads",
         *_predicted(entry),
         f"cycles    {cycles} per 128 MAC" if cycles else "cycles    no processor of the tables has all instructions",
-        f"method    {entry.method}{asked}",
+        f"method    {entry.method}{how}",
         f"claims    {', '.join(claim_line(price).cells)}",
         f"          {ON_RECORD}",
         f"proof     {lemmas} lemmas, K up to {certificate.k_max:,}",
@@ -82,7 +90,7 @@ def _cost(entry: Entry) -> list[str]:
 
 
 def _predicted(entry: Entry) -> list[str]:
-    """What a scoreboard predicts for processors with issue rules, loads, flushes and spills in."""
+    """Return the cycles that a scoreboard model predicts, with loads, flushes and spills."""
     isa = load(entry.kernel.isa)
     able = [cpu for cpu in entry.cost.cycles if isa.table.cpu[cpu].issue is not None]
     cycles = [f"{cpu} {predicted.cycles_per_128_mac(isa, entry.kernel, cpu):.2f}" for cpu in able]
@@ -91,7 +99,7 @@ def _predicted(entry: Entry) -> list[str]:
 
 
 def _sides(kernel: Kernel) -> tuple[str, str]:
-    """The operands whose vectors are rows and columns."""
+    """Return the operands whose vectors are rows and columns."""
     return ("wgt", "act") if kernel.swapped else ("act", "wgt")
 
 
@@ -161,7 +169,7 @@ def _registers(given: int, count: int) -> str:
 
 
 def _programs(kernel: Kernel) -> list[Step]:
-    """The steps of every program."""
+    """Return the steps of every program."""
     build = kernel.build.steps if kernel.build else ()
     return [*build, *(s for p in kernel.every_pass for x in p.programs for s in x)]
 
@@ -196,3 +204,127 @@ def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
 
 def _plane_facts(table: int, bits: int) -> dict[str, Any]:
     return {"text": plane_text(table, bits), "codes": [c for c in range(1 << bits) if table >> c & 1]}
+
+
+def show_depthwise(name: str, *, c: bool, as_json: bool) -> None:
+    """Show the stored kernel `name`: its page, or its `c`, or the facts."""
+    proved, entry = depthwise.load_proved(depthwise.named(name)), depthwise.read_entry(depthwise.named(name))
+    if c and as_json:
+        output.write_json({"name": name, "source": DepthwiseSource(proved).source})
+    elif c:
+        sys.stdout.write(DepthwiseSource(proved).source)
+    elif as_json:
+        output.write_json(_depthwise_facts(entry))
+    else:
+        output.write(*_depthwise_page(entry))
+
+
+def _depthwise_description(program: DepthwiseProgram) -> str:
+    return (
+        f"depthwise, activations up to {program.act_bits} and weights up to {program.w_bits} bits to int32 sums, "
+        f"{program.isa}: {program.unit} channels, {output.count(program.taps, 'tap')} a step"
+    )
+
+
+def _depthwise_page(entry: DepthwiseEntry) -> list[RenderableType]:
+    program, isa = entry.program, load(entry.program.isa)
+    cycles = ", ".join(f"{cpu} {x:.2f}" for cpu, x in entry.cost.cycles.items())
+    becoming = ", ".join(f"{a.name} {a.type} becomes {a.next}" for a in program.accs)
+    parts: list[RenderableType] = [
+        Text(entry.name, "bold"),
+        _depthwise_description(program),
+        "",
+        f"cost      {entry.cost.ops_per_128_mac:.2f} ops per 128 MAC of a 3 x 3 window",
+        f"cycles    {cycles} per 128 MAC",
+        f"claims    {entry.minimality}",
+        f"proof     {len(entry.lemmas) + len(entry.instructions)} lemmas, any number of steps",
+        f"operands  activations {_range_text(program.act)}, weights {_range_text(program.wgt)}",
+        f"pixels    {program.pixels} at once",
+        *steps_page(isa, "step", program.steps, becoming, "pixel"),
+    ]
+    for flush in program.flushes:
+        parts += ["", f"sums of channels {runs_text(flush.order)}", *map(constant_text, flush.constants)]
+        title = f"flush after at most {output.count(program.flush_every, 'step')}"
+        parts += steps_page(isa, title, flush.steps, f"sums become {', '.join(flush.tile)}", "pixel")[1:]
+    every = [*program.steps, *(s for flush in program.flushes for s in flush.steps)]
+    return [*parts, "", heading("instructions"), legend(isa, every)]
+
+
+def _range_text(ends: tuple[int, int]) -> str:
+    return f"{ends[0]} to {ends[1]}"
+
+
+def _depthwise_facts(entry: DepthwiseEntry) -> dict[str, Any]:
+    isa, facts = load(entry.program.isa), msgspec.to_builtins(entry)
+    facts["program"]["program"] = [step_facts(isa, s) for s in entry.program.steps]
+    for flush, of_flush in zip(entry.program.flushes, facts["program"]["flushes"], strict=True):
+        of_flush["program"] = [step_facts(isa, s) for s in flush.steps]
+    return {**facts, "description": _depthwise_description(entry.program)}
+
+
+def show_elementwise(path: Path, *, c: bool, as_json: bool) -> None:
+    """Show the program stored in `path`: its page, or its `c`, or the facts."""
+    program, entry = elementwise.load_program(path).program, elementwise.read_entry(path)
+    if c and as_json:
+        output.write_json({"name": entry.name, "source": elementwise_source([program])})
+    elif c:
+        sys.stdout.write(elementwise_source([program]))
+    elif as_json:
+        output.write_json(_elementwise_facts(entry))
+    else:
+        output.write(*_elementwise_page(entry))
+
+
+def _elementwise_description(program: ElementwiseProgram) -> str:
+    out = program.spec.out
+    results = f"words of {output.count(program.spec.planes, 'plane')}" if out == "words" else out
+    return f"elementwise, {results}, {program.isa}: {program.unit} channels a unit"
+
+
+def _elementwise_page(entry: ProgramEntry) -> list[RenderableType]:
+    program, isa = entry.program, load(entry.program.isa)
+    cycles = ", ".join(f"{cpu} {x:.2f}" for cpu, x in entry.cycles.items())
+    parts: list[RenderableType] = [
+        Text(entry.name, "bold"),
+        _elementwise_description(program),
+        "",
+        f"meaning   {program.spec.meaning}",
+        *(f"given     {text}" for text in program.spec.assumes),
+        f"cycles    {cycles} a unit" if cycles else "cycles    no processor of the tables has all instructions",
+        f"proof     {output.count(len(entry.statements), 'statement')}, of every value of the inputs",
+        "",
+        heading("inputs"),
+        *(_elementwise_input(program, x, order) for x, order in zip(program.spec.inputs, program.orders, strict=True)),
+        *map(constant_text, program.constants),
+    ]
+    if program.loop:
+        parts += _loop_page(program, program.loop)
+    results = f"results are {', '.join(program.results)}"
+    parts += steps_page(isa, "last" if program.loop else "program", program.steps, results, "unit")
+    return [*parts, "", heading("instructions"), legend(isa, [*program.steps, *_loop_steps(program)])]
+
+
+def _elementwise_input(program: ElementwiseProgram, one: ElementInput, order: tuple[int, ...]) -> str:
+    registers = names(program, one)
+    span = registers[0][0] if registers[0][0] == registers[-1][-1] else f"{registers[0][0]}..{registers[-1][-1]}"
+    kind = f"{one.type}[{one.count}]" if one.count else one.type
+    channels = f", channels {runs_text(order)}" if order else ""
+    return f"  {one.name} {kind} of {'each ' if one.per != 'all' else ''}{one.per}: {span}{channels}"
+
+
+def _loop_page(program: ElementwiseProgram, loop: ElementLoop) -> list[RenderableType]:
+    over = program.spec.inputs[-1]
+    becoming = f"x0 starts as {loop.start} and becomes {', '.join(loop.next)}, of channels {runs_text(loop.order)}"
+    return steps_page(load(program.isa), "loop", _loop_steps(program), becoming, f"value of {over.name}")
+
+
+def _loop_steps(program: ElementwiseProgram) -> list[Step]:
+    return [Step.parse(line) for line in program.loop.program] if program.loop else []
+
+
+def _elementwise_facts(entry: ProgramEntry) -> dict[str, Any]:
+    isa, facts = load(entry.program.isa), msgspec.to_builtins(entry)
+    facts["program"]["program"] = [step_facts(isa, s) for s in entry.program.steps]
+    if entry.program.loop:
+        facts["program"]["loop"]["program"] = [step_facts(isa, s) for s in _loop_steps(entry.program)]
+    return {**facts, "description": _elementwise_description(entry.program)}

@@ -1,16 +1,16 @@
-"""`bitsynth synth`: the main job, from widths to C."""
+"""`bitsynth synth`: find, prove and write the cheapest kernel for two bit-widths."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bitsynth import paths
 from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
-from bitsynth.cli.options.instruction_sets import Cpu, IsaOption
+from bitsynth.cli.options.instruction_sets import Cpu, IsaOrAuto
 from bitsynth.cli.options.kernels import (
     ActBits,
     ActEncoding,
@@ -25,6 +25,7 @@ from bitsynth.cli.options.kernels import (
     WeightEncoding,
 )
 from bitsynth.cli.options.output import Json, OptionalFolder
+from bitsynth.cli.processors import set_and_processor
 from bitsynth.cli.report import ON_RECORD, ReportLine, claim_line, kernel_line, print_lines
 from bitsynth.files import ADVICE, write_texts
 from bitsynth.isa.load import load
@@ -38,7 +39,7 @@ from bitsynth.store.entry import Entry, ProvedEntry
 
 @dataclass(frozen=True)
 class _Answer:
-    """A kernel, where it is from, and what is to be said of that."""
+    """A kernel, and the report lines on how it was found."""
 
     proved_entry: ProvedEntry
     lines: tuple[ReportLine, ...]
@@ -47,12 +48,12 @@ class _Answer:
 
     @property
     def entry(self) -> Entry:
-        """The text of the kernel."""
+        """Return the entry as it is stored."""
         return self.proved_entry.entry
 
 
 def synth(
-    isa: IsaOption,
+    isa: IsaOrAuto,
     act_bits: ActBits,
     w_bits: WBits,
     act_encoding: ActEncoding = Encoding.UNSIGNED,
@@ -68,12 +69,17 @@ def synth(
     to: OptionalFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Find the cheapest kernel, prove it for every input, write C and keep it in the cache.
+    """Find and prove the cheapest kernel for two bit-widths.
 
-    A configuration in the cache answers at once, its certificate checked again.
+    The kernel is proved for every input, written as C and kept in the cache. If the cache has it already, its
+    certificate is checked again instead. With --isa auto it is the cached kernel for this processor, if there is one,
+    else the one of fewest operations.
     """
-    options = _options(isa, method, sketch, model_of(load(isa), cpu, model), channels, k_step)
+    isa, own = set_and_processor(isa, cpu)
     spec = MatmulSpec(isa, MatmulOperand(act_bits, act_encoding), MatmulOperand(w_bits, weight_encoding))
+    options = _options(isa, method, sketch, model_of(load(isa), cpu, model), channels, k_step)
+    if own and not (cpu or model) and kernels.find_for(spec, replace(options, model=own)):
+        cpu, options = own, replace(options, model=own)
     folder = to or paths.user_kernels() / isa / options.variant
     answer = None if fresh else _from_cache(spec, options)
     if answer is None:
@@ -90,14 +96,14 @@ def synth(
 
 
 def _options(isa: str, method: str | None, sketch: str, model: str, channels: int, k_step: int) -> KernelOptions:
-    """The options of the kernel asked for; SpecError if they do not go together."""
+    """Return the options of the wanted kernel; SpecError if they do not go together."""
     options = KernelOptions(method, sketch, model, channels, k_step)
     options.isa(isa)
     return options
 
 
 def _from_cache(spec: MatmulSpec, options: KernelOptions) -> _Answer | None:
-    """The cached kernel, its certificate checked again; None if there is none."""
+    """Load the cached kernel and check its certificate again; None if there is none."""
     start = time.perf_counter()
     path = kernels.find_for(spec, options)
     if path is None:
@@ -116,7 +122,7 @@ def _from_cache(spec: MatmulSpec, options: KernelOptions) -> _Answer | None:
 
 
 def _runners_up(entry: Entry) -> list[ReportLine]:
-    """The costs of the other methods, or why they have no kernel."""
+    """Return lines with the costs of the other methods, or why they have no kernel."""
     unit = {"ops": "ops per 128 MAC", "length": "instructions"}.get(entry.model, f"cycles on {entry.model}")
     priced = [f"{x.method} {x.cost:.2f} {unit}" for x in entry.runners_up if x.cost is not None]
     lacking = [x.method for x in entry.runners_up if x.cost is None]
@@ -124,11 +130,15 @@ def _runners_up(entry: Entry) -> list[ReportLine]:
     own = round(figure(load(entry.kernel.isa), entry.kernel, entry.model), 4)
     lower = {x.method for x in entry.runners_up if x.cost is not None and x.cost < own}
     if slower := [method for method in PREDICTED if method in lower]:
-        said = f"by {' and '.join(slower)} more cycles are predicted, loads and flushes included"
-        out.append(ReportLine("", (said,), free=True))
+        text = f"more cycles are predicted for {' and '.join(slower)}, with loads and flushes"
+        out.append(ReportLine("", (text,), free=True))
     if lower - {*PREDICTED}:
         out.append(
-            ReportLine("", ("methods are compared to a tenth; of equals, the one that reads fewer bytes",), free=True)
+            ReportLine(
+                "",
+                ("costs within a tenth are equal; of equal methods the one that reads fewer bytes is taken",),
+                free=True,
+            )
         )
     if lacking:
         out.append(ReportLine("", (f"no kernel by {', '.join(lacking)}",), free=True))
@@ -136,7 +146,7 @@ def _runners_up(entry: Entry) -> list[ReportLine]:
 
 
 def _solve(spec: MatmulSpec, options: KernelOptions, rlimit: int | None) -> _Answer:
-    """Synthesize, prove and cache; nothing is kept if any of that fails."""
+    """Synthesize, prove and cache a kernel; if a step fails, nothing is kept."""
     require_writable(paths.user_kernels() / spec.isa)
     title = f"{spec.isa} A{spec.act.bits}W{spec.wgt.bits}, {options.sketch} sketch"
     with output.progress(title) as say:

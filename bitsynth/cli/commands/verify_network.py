@@ -1,4 +1,4 @@
-"""`bitsynth verify` of a folder that `bitsynth compile` wrote: its certificate, and those of the kernels in it."""
+"""`bitsynth verify` of a compiled network: its certificate, and those of the kernels in it."""
 
 from __future__ import annotations
 
@@ -26,79 +26,84 @@ _ENDS = ".certificate.json"
 
 
 def is_network(name: str) -> bool:
-    """Whether what is to be verified is a folder or a certificate, not a kernel's name."""
+    """Return whether a name stands for a folder or a certificate, and not for a kernel."""
     return name.endswith(_ENDS) or "/" in name or os.path.isdir(name)
 
 
 def verify_network(name: str, model: Path | None, *, strict: bool, z3: bool, rlimit: int | None, as_json: bool) -> None:
-    """Check the certificate at a path, or in a folder, or those of each processor there; `z3`: instruction lemmas too.
+    """Check the certificate at a path or in a folder; of a library for several processors the certificate of each.
 
-    If a `model` is given, that they are of this ONNX file. If `strict`, Refuted if nothing is claimed of a step.
+    With `z3` the instruction lemmas of kernels are proved again. With a `model` the certificates must be of this ONNX
+    file. If `strict`, a step without a claim raises Refuted.
     """
-    whole, paths = _certificates(Path(name))
+    whole, paths = _find_certificates(Path(name))
     with output.progress("verify") as say:
-        checked = [_checked(path, say, strict=strict) for path in paths]
-        further = _further_files(whole, checked)
-        tied = _tied(whole, paths, [each.found for each in checked], model, say) if model else [[] for _ in paths]
-        for each, more in zip(checked, tied, strict=True):
-            kernels = [_kernel(record, z3, rlimit, say) for record in each.found.kernels]
-            each.library, line = _rendered(each, say)
+        checked = [_check(path, say, strict=strict) for path in paths]
+        further = _find_further_files(whole, checked)
+        comparisons: list[list[ReportLine]] = [[] for _ in paths]
+        if model:
+            comparisons = _compare_with_model(whole, paths, [each.certificate for each in checked], model, say)
+        for each, more in zip(checked, comparisons, strict=True):
+            kernels = [_check_kernel(record, z3, rlimit, say) for record in each.certificate.kernels]
+            each.library, line = _compare_c(each, say)
             each.lines += [line, *more, *kernels]
         if paths != [whole]:
             _require_around(whole, checked)
     if as_json:
-        facts = [{**_facts(each, z3), "verified": _verified(each, model), "further_files": further} for each in checked]
+        facts = [
+            {**_facts(each, z3), "verified": _count_checked(each, model), "further_files": further} for each in checked
+        ]
         output.write_json({"networks": facts} if len(facts) > 1 else facts[0])
         return
     for each in checked:
         heading = [ReportLine("network", (each.path.name.removesuffix(_ENDS),), free=True)] if len(paths) > 1 else []
-        others = [ReportLine("further", (_listed(further), "not of this library: not looked at"))] if further else []
-        end = ReportLine("proved" if z3 else "checked", (_verdict(each.found, z3),), free=True)
+        others = [ReportLine("further", (_few_names(further), "not of this library: not looked at"))] if further else []
+        end = ReportLine("proved" if z3 else "checked", (_verdict(each.certificate, z3),), free=True)
         print_lines(*heading, *each.lines, *others, end)
-        output.write(Text(_summary(_verified(each, model))))
+        output.write(Text(_summary(_count_checked(each, model))))
 
 
 @dataclass
 class _Checked:
-    """A certificate that holds: where it is, what was checked of it, a line each, and the library it describes."""
+    """A certificate whose claims hold: its path, report lines on each check, and the library that it describes."""
 
     path: Path
-    found: NetworkCertificate
+    certificate: NetworkCertificate
     lines: list[ReportLine]
     library: Library | None = None
 
 
-def _checked(path: Path, say: Progress, *, strict: bool) -> _Checked:
+def _check(path: Path, say: Progress, *, strict: bool) -> _Checked:
     """Return a certificate whose claims hold; Refuted if they do not, or, if `strict`, if a step has none."""
     from bitsynth.network.certificate import read
 
     say("files, memory, chains")
     start = time.perf_counter()
-    found = read.check_certificate(path)
-    if strict and (left := [(_called(step), step.unclaimed) for step in found.steps if not step.claims]):
+    certificate = read.check_certificate(path)
+    if strict and (left := [(_step_name(step), step.unclaimed) for step in certificate.steps if not step.claims]):
         raise Refuted(f"{path}: nothing is claimed of {left[0][0]}: {left[0][1]}")
-    if strict and (unproved := found.unproved_aliases):
+    if strict and (unproved := certificate.unproved_aliases):
         raise Refuted(f"{path}: nothing is claimed of {unproved[0][0]}: {unproved[0][1]}")
-    return _Checked(path, found, _claims(found, time.perf_counter() - start))
+    return _Checked(path, certificate, _claim_lines(certificate, time.perf_counter() - start))
 
 
-def _further_files(whole: Path, checked: list[_Checked]) -> list[str]:
+def _find_further_files(whole: Path, checked: list[_Checked]) -> list[str]:
     """Return the files in the folder of the certificate `whole` that are of no certificate checked."""
     from bitsynth.network.certificate.processors import files_of
     from bitsynth.network.certificate.read import further_files
 
     folder = whole.parent
-    listed = {str((each.path.parent / name).relative_to(folder)) for each in checked for name in each.found.files}
+    listed = {str((each.path.parent / name).relative_to(folder)) for each in checked for name in each.certificate.files}
     return further_files(folder, listed | set(files_of(whole)))
 
 
-def _rendered(each: _Checked, say: Progress) -> tuple[Library, ReportLine]:
+def _compare_c(each: _Checked, say: Progress) -> tuple[Library, ReportLine]:
     """Compare the files with the library that a certificate describes; return that library and a line of the report."""
     from bitsynth.network.certificate.read import render_library
 
     say("C")
     start = time.perf_counter()
-    library = render_library(each.found, each.path)
+    library = render_library(each.certificate, each.path)
     verdict = "as rendered anew from claims and kernels"
     if library.plain:
         verdict += f"; text of {output.count(library.plain, 'step')} of plain C as it says"
@@ -107,125 +112,127 @@ def _rendered(each: _Checked, say: Progress) -> tuple[Library, ReportLine]:
 
 
 def _require_around(whole: Path, checked: list[_Checked]) -> None:
-    """Raise Refuted unless the C around the libraries of several processors is what is rendered from these."""
+    """Raise Refuted unless the C that chooses between several processors is the C rendered from their libraries."""
     from bitsynth.network.certificate.processors import require_around
 
-    require_around(whole, {each.found.cpu: each.library.text for each in checked if each.library})
+    require_around(whole, {each.certificate.cpu: each.library.text for each in checked if each.library})
 
 
-def _verified(each: _Checked, model: Path | None) -> dict[str, Any]:
-    """Return how much was checked, and of which files, for scripts that compare it."""
-    found = each.found
-    made = {
-        "steps": len(found.steps),
-        "steps_proved": len(found.proved),
+def _count_checked(each: _Checked, model: Path | None) -> dict[str, Any]:
+    """Return counts of checked things and the digests of the files, for scripts that compare them."""
+    certificate = each.certificate
+    counts = {
+        "steps": len(certificate.steps),
+        "steps_proved": len(certificate.proved),
         "steps_of_plain_c": each.library.plain if each.library else 0,
-        "kernels": len(found.kernels),
-        "files": len(found.files),
+        "kernels": len(certificate.kernels),
+        "files": len(certificate.files),
         "certificate": each.path.name,
-        "digest": found.digest,
+        "digest": certificate.digest,
     }
     if model:
-        made |= {"model": model.name, "model_digest": hashlib.sha256(model.read_bytes()).hexdigest()}
-    return made
+        counts |= {"model": model.name, "model_digest": hashlib.sha256(model.read_bytes()).hexdigest()}
+    return counts
 
 
-def _summary(made: dict[str, Any]) -> str:
-    """Return the line that says what was checked."""
-    kernels, files = (output.count(made[k], k.removesuffix("s")) for k in ("kernels", "files"))
-    proved = f"{made['steps_proved']} of {output.count(made['steps'], 'step')}"
-    of = f"of {made['certificate']} with digest {made['digest']}"
-    if "model" in made:
-        of += f", of {made['model']} with digest {made['model_digest']}"
+def _summary(counts: dict[str, Any]) -> str:
+    """Return the last line of the report: counts and digests."""
+    kernels, files = (output.count(counts[k], k.removesuffix("s")) for k in ("kernels", "files"))
+    proved = f"{counts['steps_proved']} of {output.count(counts['steps'], 'step')}"
+    of = f"of {counts['certificate']} with digest {counts['digest']}"
+    if "model" in counts:
+        of += f", of {counts['model']} with digest {counts['model_digest']}"
     return f"verified  {proved}, {kernels}, {files}, {of}"
 
 
-def _listed(names: list[str]) -> str:
-    """Return a few names, and how many there are besides."""
+def _few_names(names: list[str]) -> str:
+    """Return the first names, and the number of the others."""
     most = 4
     return ", ".join(names[:most]) + (f" and {len(names) - most} others" if len(names) > most else "")
 
 
-def _certificates(path: Path) -> tuple[Path, list[Path]]:
-    """The certificate at a path, or the only one in that folder, and itself; of several processors those of each.
+def _find_certificates(path: Path) -> tuple[Path, list[Path]]:
+    """Return the certificate at a path or in a folder, and those to check: itself, or one for each processor.
 
-    SpecError if there is none in a folder, or several.
+    SpecError if a folder has none, or several.
     """
     from bitsynth.network.certificate.processors import certificates_of
 
-    found = sorted(path.glob(f"*{_ENDS}")) if os.path.isdir(path) else [path]
-    if len(found) != 1:
-        which = ", ".join(p.name for p in found) or "none"
+    places = sorted(path.glob(f"*{_ENDS}")) if os.path.isdir(path) else [path]
+    if len(places) != 1:
+        which = ", ".join(p.name for p in places) or "none"
         raise SpecError(f"want one certificate in {path}, NAME{_ENDS}, not {which}; give its path")
-    return found[0], certificates_of(found[0])
+    return places[0], certificates_of(places[0])
 
 
-def _claims(found: NetworkCertificate, spent: float) -> list[ReportLine]:
-    """What the checker checked."""
-    memory = f"{output.count(len(found.buffers), 'buffer')} in {found.arena['bytes']:,} bytes"
-    left = [step for step in found.steps if not step.claims]
+def _claim_lines(certificate: NetworkCertificate, spent: float) -> list[ReportLine]:
+    """Return report lines on what the checker checked, and on steps without a claim."""
+    memory = f"{output.count(len(certificate.buffers), 'buffer')} in {certificate.arena['bytes']:,} bytes"
+    left = [step for step in certificate.steps if not step.claims]
     return [
-        ReportLine("files", (output.count(len(found.files), "file"), "as they were written"), spent),
-        ReportLine("memory", (memory, f"none meet; no plan takes less than {found.arena['bound']:,}")),
-        ReportLine("chains", (output.count(len(found.proved), "step"), "as the network, on the whole range of sums")),
-        *(ReportLine("others", (_called(step), f"nothing claimed: {step.unclaimed}")) for step in left),
-        *(ReportLine("others", (name, f"nothing claimed: {why}")) for name, why in found.unproved_aliases),
+        ReportLine("files", (output.count(len(certificate.files), "file"), "as they were written"), spent),
+        ReportLine("memory", (memory, f"none overlap; no plan takes less than {certificate.arena['bound']:,}")),
+        ReportLine(
+            "chains", (output.count(len(certificate.proved), "step"), "equal to the network for all accumulators")
+        ),
+        *(ReportLine("others", (_step_name(step), f"nothing claimed: {step.unclaimed}")) for step in left),
+        *(ReportLine("others", (name, f"nothing claimed: {why}")) for name, why in certificate.unproved_aliases),
     ]
 
 
-def _called(step: StepClaims) -> str:
-    """The last node of a step, and how many there are before it."""
+def _step_name(step: StepClaims) -> str:
+    """Return the last node of a step, and how many there are before it."""
     before = len(step.nodes) - 1
     name = shown(step.nodes[-1][0]) if step.nodes else f"conversion of {shown(step.inputs[0])}"
     return f"{name} (+{before})" if before > 0 else name
 
 
-def _tied(
-    whole: Path, paths: list[Path], found: list[NetworkCertificate], model: Path, say: Progress
+def _compare_with_model(
+    whole: Path, paths: list[Path], certificates: list[NetworkCertificate], model: Path, say: Progress
 ) -> list[list[ReportLine]]:
-    """Each certificate beside that of the file, compiled anew, and the choice of several processors too."""
+    """Return report lines on each certificate compared with the ONNX file, compiled again."""
     from bitsynth.network.tied import require_choice, require_of
 
     nets, lines = [], []
-    for own, path in zip(found, paths, strict=True):
+    for own, path in zip(certificates, paths, strict=True):
         start = time.perf_counter()
         nets.append(require_of(own, path, model, say))
         verdict = "gives the same chains, ranges, weights and C"
         lines.append([ReportLine("model", (model.name, verdict), time.perf_counter() - start)])
     if paths != [whole]:
-        require_choice(whole, found, nets, model)
+        require_choice(whole, certificates, nets, model)
         lines[-1].append(ReportLine("choice", (whole.name, "is that among these networks")))
     return lines
 
 
-def _kernel(record: KernelRecord, z3: bool, rlimit: int | None, say: Progress) -> ReportLine:
-    """A kernel that the library has, by the digest of its certificate."""
+def _check_kernel(record: KernelRecord, z3: bool, rlimit: int | None, say: Progress) -> ReportLine:
+    """Return a report line on a kernel of the library, certificate by the digest of its certificate."""
     say(record.name)
     start = time.perf_counter()
     proved = record.proved()
-    said = f"checked, {output.count(len(proved.statements), 'lemma')} on record"
+    verdict = f"checked, {output.count(len(proved.statements), 'lemma')} on record"
     if z3:
         from bitsynth.network.certificate.kernels import discharge_obligations
         from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 
-        asked = discharge_obligations(proved, Budget(rlimit or DEFAULT_RLIMIT))
-        said = f"discharged by Z3, {output.count(asked, 'query')}"
-    return ReportLine("kernel", (record.name, said), time.perf_counter() - start)
+        queries = discharge_obligations(proved, Budget(rlimit or DEFAULT_RLIMIT))
+        verdict = f"discharged by Z3, {output.count(queries, 'query')}"
+    return ReportLine("kernel", (record.name, verdict), time.perf_counter() - start)
 
 
-def _verdict(found: NetworkCertificate, z3: bool) -> str:
-    said = f"{len(found.proved)} of {output.count(len(found.steps), 'step')}, for every input"
-    return said + ("" if z3 else "; instruction lemmas were not discharged again")
+def _verdict(certificate: NetworkCertificate, z3: bool) -> str:
+    verdict = f"{len(certificate.proved)} of {output.count(len(certificate.steps), 'step')}, for every input"
+    return verdict + ("" if z3 else "; instruction lemmas were not discharged again")
 
 
 def _facts(each: _Checked, z3: bool) -> dict[str, Any]:
-    """What JSON says."""
-    found = each.found
+    """Return the facts of a checked certificate, for JSON."""
+    certificate = each.certificate
     return {
-        "name": found.network,
-        "reference": found.reference,
-        "isa": found.isa,
-        "cpu": found.cpu,
+        "name": certificate.network,
+        "reference": certificate.reference,
+        "isa": certificate.isa,
+        "cpu": certificate.cpu,
         "proved": z3,
         "instructions_discharged": z3,
         "checks": [
@@ -239,9 +246,9 @@ def _facts(each: _Checked, z3: bool) -> dict[str, Any]:
                 "by": [c.get("by") for c in s.claims],
                 "why": s.unclaimed,
             }
-            for s in found.steps
+            for s in certificate.steps
         ],
-        "steps_proved": len(found.proved),
-        "arena_bytes": found.arena["bytes"],
-        "arena_bound": found.arena["bound"],
+        "steps_proved": len(certificate.proved),
+        "arena_bytes": certificate.arena["bytes"],
+        "arena_bound": certificate.arena["bound"],
     }

@@ -1,1 +1,1 @@
-"""Every argument and option of the commands, once: its name, its values, its help."""
+"""Every argument and option of the commands, declared once: name, values and help."""

@@ -8,7 +8,8 @@ import typer
 
 SetArgument = Annotated[str, typer.Argument(metavar="SET", help="An instruction set.", show_default=False)]
 SetOrMnemonic = Annotated[
-    str, typer.Argument(metavar="SET|MNEMONIC", help="An instruction set, or a mnemonic of any.", show_default=False)
+    str,
+    typer.Argument(metavar="SET|MNEMONIC", help="An instruction set, or an assembler mnemonic.", show_default=False),
 ]
 InstructionArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", help="Only this instruction or form of the set.", show_default=False)
@@ -17,13 +18,16 @@ IsaOption = Annotated[
     str, typer.Option("--isa", metavar="SET", help="Instruction set; `bitsynth isa list` shows them.")
 ]
 IsaOrAuto = Annotated[
-    str, typer.Option("--isa", metavar="SET", help="Instruction set; auto is the best this processor has.")
+    str, typer.Option("--isa", metavar="SET", help="Instruction set; auto is the best that this processor runs.")
 ]
 Isas = Annotated[str, typer.Option("--isa", metavar="SETS", help="Only these instruction sets, such as avx2,neon.")]
 Cpu = Annotated[
     str,
     typer.Option(
-        "--cpu", metavar="NAME", help="In cycles of this processor, with the instructions it has.", show_default=False
+        "--cpu",
+        metavar="NAME",
+        help="Minimize cycles of this processor, with the instructions it has.",
+        show_default=False,
     ),
 ]
 ForCpus = Annotated[
@@ -31,7 +35,7 @@ ForCpus = Annotated[
     typer.Option(
         "--cpu",
         metavar="NAMES",
-        help="The processor of the set to be fast on, such as a72, or several, the first preferred elsewhere.",
+        help="The processor to optimize for, such as a72; or several, of which the first serves all others too.",
         show_default="this one, or the first of the set",
     ),
 ]
@@ -40,8 +44,8 @@ ForCpu = Annotated[
     typer.Option(
         "--cpu",
         metavar="NAME",
-        help="The processor of the set to be fast on, such as a72.",
+        help="The processor to optimize for, such as a72.",
         show_default="this one, or the first of the set",
     ),
 ]
-Bless = Annotated[bool, typer.Option("--bless", help="Record that every form passed, so that synthesis may use it.")]
+Bless = Annotated[bool, typer.Option("--bless", help="Record that every form passed, so that synthesis may use them.")]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 _LAYER = "The layer"
-_MOST_CHANNELS = 1 << 16
+MAX_CHANNELS = 1 << 16
 
 GlueArgument = Annotated[
     str,
@@ -28,15 +28,15 @@ WeightsArgument = Annotated[
         show_default=False,
     ),
 ]
-LayerName = Annotated[str, typer.Option("--name", metavar="NAME", help="What the layer is called in C.")]
+LayerName = Annotated[str, typer.Option("--name", metavar="NAME", help="The name of the layer in C.")]
 InChannels = Annotated[
     int | None,
     typer.Option(
         "--in-channels",
         metavar="N",
-        help="Channels of its input, of all groups.",
+        help="Channels of the input, in all groups.",
         min=1,
-        max=_MOST_CHANNELS,
+        max=MAX_CHANNELS,
         rich_help_panel=_LAYER,
     ),
 ]
@@ -45,9 +45,9 @@ OutChannels = Annotated[
     typer.Option(
         "--out-channels",
         metavar="N",
-        help="Channels of its output, of all groups.",
+        help="Channels of the output, in all groups.",
         min=1,
-        max=_MOST_CHANNELS,
+        max=MAX_CHANNELS,
         rich_help_panel=_LAYER,
     ),
 ]
@@ -70,11 +70,14 @@ Dilation = Annotated[
     str, typer.Option("--dilation", metavar="N[,N]", help="Pixels, or down,right.", rich_help_panel=_LAYER)
 ]
 ZeroPoint = Annotated[
-    int, typer.Option("--zero-point", metavar="N", help="The value of activations that stands for 0; padding has it.")
+    int,
+    typer.Option(
+        "--zero-point", metavar="N", help="The value of activations that represents 0; padding is filled with it."
+    ),
 ]
 WeightZeroPoint = Annotated[
     int,
-    typer.Option("--weight-zero-point", metavar="N", help="The value of unsigned weights that stands for 0."),
+    typer.Option("--weight-zero-point", metavar="N", help="The value of unsigned weights that represents 0."),
 ]
 Groups = Annotated[
     int, typer.Option("--groups", metavar="N", min=1, help="Groups of channels.", rich_help_panel=_LAYER)
@@ -84,7 +87,7 @@ ImageOption = Annotated[
     typer.Option(
         "--image",
         metavar="HxW",
-        help="Height and width of the input that the schedule is chosen for.",
+        help="Height and width of the input that the schedule is optimized for.",
         show_default="28x28",
         rich_help_panel=_LAYER,
     ),
@@ -92,7 +95,7 @@ ImageOption = Annotated[
 Layout = Annotated[
     str,
     typer.Option(
-        "--layout", metavar="LAYOUT", help="How activations lie: NHWC, NCHW or packed.", rich_help_panel=_LAYER
+        "--layout", metavar="LAYOUT", help="Memory layout of activations: NHWC, NCHW or packed.", rich_help_panel=_LAYER
     ),
 ]
 OutLayout = Annotated[
@@ -100,8 +103,8 @@ OutLayout = Annotated[
     typer.Option(
         "--out-layout",
         metavar="LAYOUT",
-        help="How results lie: NHWC, NCHW or packed.",
-        show_default="as activations",
+        help="Memory layout of results: NHWC, NCHW or packed.",
+        show_default="that of activations",
         rich_help_panel=_LAYER,
     ),
 ]

@@ -1,4 +1,4 @@
-"""Options of what is measured: how often, on what host, beside what."""
+"""Options of measurements: how often, on which host, beside which packages."""
 
 from __future__ import annotations
 
@@ -16,31 +16,35 @@ Layers = Annotated[
 FormOption = Annotated[
     str,
     typer.Option(
-        "--form", metavar="FORM", help="sums: codes to int32; packed: words of codes to words, by thresholds."
+        "--form",
+        metavar="FORM",
+        help="sums: codes to int32 accumulators; packed: bit-packed codes to bit-packed codes, by thresholds.",
     ),
 ]
 Peers = Annotated[
-    bool, typer.Option("--peers/--no-peers", help="Whether ONNX Runtime and emx-onnx-cgen take turns, if installed.")
+    bool,
+    typer.Option("--peers/--no-peers", help="Whether to measure ONNX Runtime and emx-onnx-cgen too, if installed."),
 ]
 Threads = Annotated[
-    int, typer.Option("--threads", metavar="N", min=1, max=MOST_THREADS, help="Threads of a layer or network.")
+    int,
+    typer.Option("--threads", metavar="N", min=1, max=MOST_THREADS, help="Threads that a layer or network runs on."),
 ]
 Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=1, help="Samples of every kernel and baseline.")]
-Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, help="Samples of every layer.")]
-Baselines = Annotated[str, typer.Option("--baseline", metavar="PACKAGES", help="Packages to measure against.")]
+Rounds = Annotated[
+    int, typer.Option("--rounds", metavar="N", min=1, help="Rounds, in each of which everything is measured once.")
+]
+Baselines = Annotated[str, typer.Option("--baseline", metavar="PACKAGES", help="Packages to compare with.")]
 Trials = Annotated[
-    int, typer.Option("--trials", metavar="N", min=1, help="Trials of a layer's study, earlier ones included.")
+    int, typer.Option("--trials", metavar="N", min=1, help="Trials for each layer, earlier ones included.")
 ]
 Timeout = Annotated[
     float,
-    typer.Option(
-        "--timeout-s", metavar="SECONDS", help="Seconds a trial may take, compiling included; then it failed."
-    ),
+    typer.Option("--timeout-s", metavar="SECONDS", help="Seconds after which a trial has failed, compiling included."),
 ]
 StudyFile = Annotated[
     Path | None,
     typer.Option(
-        "--study", metavar="FILE", help="Where trials are kept, of all layers.", show_default="in the user's cache"
+        "--study", metavar="FILE", help="The file that keeps trials of all layers.", show_default="in the user's cache"
     ),
 ]
 DeviceOption = Annotated[
@@ -54,8 +58,10 @@ Devices = Annotated[
     typer.Option(
         "--device",
         metavar="HOST",
-        help="Measure on this host, by ssh, such as pi@board; once for each that shares the work.",
+        help="Measure on this host, by ssh, such as pi@board; repeat the option to share the work between boards.",
         show_default=False,
     ),
 ]
-DeviceRunner = Annotated[str, typer.Option("--device-runner", hidden=True, help="What runs programs there.")]
+DeviceRunner = Annotated[
+    str, typer.Option("--device-runner", hidden=True, help="The emulator that runs programs there.")
+]

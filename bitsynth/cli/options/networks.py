@@ -15,14 +15,20 @@ OnnxFile = Annotated[
     Path, typer.Option("-o", "--output", metavar="FILE", help="The ONNX file to write.", show_default=False)
 ]
 WeightsFile = Annotated[
-    bool, typer.Option("--weights-file", help="Weights as one binary file that the build takes in, not as C.")
+    bool, typer.Option("--weights-file", help="Write weights as one binary file that the build includes, instead of C.")
 ]
-AsPatterns = Annotated[bool, typer.Option("--patterns", help="As pre-quantized patterns of standard operators.")]
-WithShifts = Annotated[bool, typer.Option("--shifts", help="Each factor as two Mul, by an integer and a power of two.")]
+AsPatterns = Annotated[bool, typer.Option("--patterns", help="Write pre-quantized patterns of standard operators.")]
+WithShifts = Annotated[
+    bool, typer.Option("--shifts", help="Write each factor as two Mul, by an integer and a power of two.")
+]
 Batch = Annotated[
     int | None,
     typer.Option(
-        "--batch", metavar="N", min=1, help="The first axis of inputs that leave it open.", show_default=False
+        "--batch",
+        metavar="N",
+        min=1,
+        help="The batch, for inputs whose first axis the file leaves open.",
+        show_default=False,
     ),
 ]
 Reference = Annotated[
@@ -30,48 +36,51 @@ Reference = Annotated[
     typer.Option(
         "--reference",
         metavar="NAME",
-        help="What results are defined by: exact, onnxruntime or onnx.",
-        show_default="by the operators of the file",
+        help="The reference that defines results: exact, onnxruntime or onnx.",
+        show_default="chosen by the operators of the file",
     ),
 ]
 InputBits = Annotated[
     int | None,
     typer.Option(
-        "--input-bits", metavar="N", help="Inputs without a quantizer are codes of so many bits.", show_default=False
+        "--input-bits",
+        metavar="N",
+        help="Inputs without a quantizer are codes with this many bits.",
+        show_default=False,
     ),
 ]
-InputScale = Annotated[float, typer.Option("--input-scale", metavar="X", help="What a step of those codes stands for.")]
+InputScale = Annotated[float, typer.Option("--input-scale", metavar="X", help="The scale of those codes.")]
 InputEncoding = Annotated[
-    Encoding, typer.Option("--input-encoding", metavar="ENCODING", help=f"What those codes are: {ENCODINGS}.")
+    Encoding, typer.Option("--input-encoding", metavar="ENCODING", help=f"The encoding of those codes: {ENCODINGS}.")
 ]
 InputFile = Annotated[
     Path | None,
     typer.Option(
         "--data",
         metavar="FILE",
-        help="A .npz file with an array for each input, of one input or of several along the first axis; for a network "
-        "of one input a .npy file too.",
-        show_default="inputs at random",
+        help="A .npz file with an array for each input, with one sample or several along the first axis; or a .npy "
+        "file, if the network has one input.",
+        show_default="random inputs",
     ),
 ]
-InputCount = Annotated[int, typer.Option("--count", metavar="N", min=1, help="Inputs at random, without --data.")]
+InputCount = Annotated[
+    int, typer.Option("--count", metavar="N", min=1, help="Number of random inputs, without --data.")
+]
 NetworkName = Annotated[
     str,
-    typer.Option(
-        "--name", metavar="NAME", help="What the network is called in C.", show_default="as the file is called"
-    ),
+    typer.Option("--name", metavar="NAME", help="The name of the network in C.", show_default="that of the file"),
 ]
 BecomesOn = Annotated[
     str,
     typer.Option(
         "--isa",
         metavar="SET",
-        help="Also say what each node becomes on this instruction set; auto is the best this processor has.",
+        help="Also show what computes each node on this instruction set; auto is the best that this processor runs.",
         show_default=False,
     ),
 ]
 OfModel = Annotated[
     Path | None,
-    typer.Option("--model", metavar="ONNX", help="The file that a network must be compiled from.", show_default=False),
+    typer.Option("--model", metavar="ONNX", help="The ONNX file that the network must come from.", show_default=False),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse a network with a step of which nothing is claimed.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Fail if nothing is claimed of a step.")]

@@ -1,4 +1,4 @@
-"""Options of what is printed and written."""
+"""Options for output: JSON, files and folders."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write every figure to FILE.", show_default=False)
 ]
 CsvFile = Annotated[
-    Path | None, typer.Option("--csv", metavar="FILE", help="Write a line a figure to FILE.", show_default=False)
+    Path | None,
+    typer.Option("--csv", metavar="FILE", help="Write one line for each figure to FILE.", show_default=False),
 ]
 HtmlFile = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write a page of it all to FILE.", show_default=False)
+    Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE.", show_default=False)
 ]
 Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="PREFIX", help="Write PREFIX.png and PREFIX.svg.", show_default=False)
 ]
 CSourceOption = Annotated[bool, typer.Option("--c", help="Print the C source instead.")]
-Folder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where the files go.")]
+Folder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="The folder to write to.")]
 OptionalFolder = Annotated[
     Path | None,
-    typer.Option("-o", "--output", metavar="DIR", help="Where the files go.", show_default="the user's cache"),
+    typer.Option("-o", "--output", metavar="DIR", help="The folder to write to.", show_default="the user's cache"),
 ]
 Version = Annotated[bool, typer.Option("--version", help="Print the version and exit.")]

@@ -1,4 +1,4 @@
-"""The page that `bitsynth inspect --html` writes: nodes, what each became, memory by part."""
+"""The HTML page of `bitsynth inspect --html`: nodes, what computes each, memory by part."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ class _Row(NamedTuple):
 
 
 def page(facts: NetworkFacts, became: Mapping[str, str], report: NetworkReport | None) -> str:
-    """The HTML of a network, whose names are text whatever they hold; `became` says what has computed each node."""
+    """Return the HTML page of a network; `became` has what computes each node. Names are escaped."""
     titles = ["node", "operator", "shape", "carries", "range", "MAC", "weights", "bytes", *(["by"] if became else [])]
     rows = [_Row(_cells(edge, "input", became)) for edge in facts.inputs]
     rows += [_row(node, edge, became) for node in facts.nodes for edge in node.outputs]
     memory = [(shown(n.node), n.weights.packed_bytes) for n in facts.nodes if n.weights]
     memory += [("arena", report.arena_bytes)] if report else []
     most = max((size for _, size in memory), default=0) or 1
-    made = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=_finalized)
-    template = made.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=_finalized
+    )
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     values = {"facts": facts, "titles": titles, "right": _RIGHT, "rows": rows, "memory": memory, "most": most}
     return template.render(values, arena=report is not None) + "\n"
 
 
 def _finalized(value: Any) -> Any:
-    """A value of the template as the page has it: names may hold anything, and be of any length."""
+    """Return a value of the template for the page: text is one line of limited length."""
     return one_line(value) if isinstance(value, str) else value
 
 

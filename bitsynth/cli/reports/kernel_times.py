@@ -23,10 +23,10 @@ def show(report: KernelsReport) -> None:
     output.write(f"{report.isa}  {_setting(report)}", "")
     if report.baselines:
         columns = [("tile", _tile), ("K", _depth), *found, *peaks, ("what", _what)]
-        output.write(output.fitting(partial(_table, ("baseline", _name), report.baselines, columns)), "")
+        output.write(output.fit_table(partial(_table, ("baseline", _name), report.baselines, columns)), "")
     columns = [("tile", _tile), *found, *_ratios(report), *_models(report)]
     columns += [("what", _what)] if len({r.what for r in kernels}) > 1 else []
-    output.write(output.fitting(partial(_table, ("kernel", _widths), kernels, columns)), "")
+    output.write(output.fit_table(partial(_table, ("kernel", _widths), kernels, columns)), "")
     ranks = ", ".join(f"{model} {_coefficient(rho)}" for model, rho in report.rank_correlation.items())
     output.write(f"rank correlation (Spearman) of {report.unit} with the model: {ranks}", "")
     for name, why in report.left_out.items():
@@ -36,13 +36,13 @@ def show(report: KernelsReport) -> None:
 
 
 def basis(chosen: Sequence[CachedKernels]) -> Basis:
-    """The basis of figures of these kernels."""
+    """Return the basis of figures: digests of these kernels."""
     specs = [kernel.spec for found in chosen for kernel, _ in found.kernels]
     return Basis(digests([found.isa for found in chosen], {(spec.act.bits, spec.wgt.bits) for spec in specs}))
 
 
 def as_json(reports: Sequence[KernelsReport], basis: Basis) -> bytes:
-    """The setting, the kernels, and every figure of `reports`."""
+    """Return the setting, the kernels and every figure of `reports` as JSON text."""
     sets = [{**asdict(r), "problems": [str(p) for p in r.problems]} for r in reports]
     return figures.as_json(basis, [r.isa for r in reports], sets=sets)
 
@@ -77,7 +77,7 @@ def _counts() -> list[_Column]:
 
 
 def _peaks(rows: Sequence[KernelRow]) -> list[_Column]:
-    """Multiply-accumulates a cycle; of every CPU the peak, and the share of it that was reached."""
+    """Return multiply-accumulates a cycle, and for each CPU the peak and the share of it that was reached."""
 
     def peak(cpu: str, row: KernelRow) -> str:
         if cpu not in row.peak:
@@ -97,7 +97,7 @@ def _ratios(report: KernelsReport) -> list[_Column]:
 
 
 def _models(report: KernelsReport) -> list[_Column]:
-    """The figures of 128 multiply-accumulates, and those of the models."""
+    """Return the measured figures per 128 multiply-accumulates, and those of the models."""
     names = dict.fromkeys([*report.rank_correlation, *report.kernels[0].model])
     shown = [n for n in names if n != COUNT_MODEL or n in report.rank_correlation]
     measured: _Column = ("cycles" if report.clock_ghz else "executed", lambda r: f"{r.per_128_mac.median:.2f}")

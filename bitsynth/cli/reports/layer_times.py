@@ -1,4 +1,4 @@
-"""The report of `bitsynth bench` on layers: tables, all of it as JSON, or a line a figure as CSV."""
+"""The report of `bitsynth bench` on layers: tables, JSON, or CSV with one line a figure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def show(report: LayersReport) -> None:
     output.write(head, "")
     for title, lines in (("microseconds", _times(report)), ("times faster", _ratios(report))):
         if lines:
-            output.write(output.fitting(partial(_table, title, report.layers, lines)), "")
+            output.write(output.fit_table(partial(_table, title, report.layers, lines)), "")
     for package, about in report.about.items():
         output.write(f"{package}  {', '.join(f'{key} {value}' for key, value in about.items())}")
     for name, why in report.left_out.items():
@@ -37,12 +37,12 @@ def show(report: LayersReport) -> None:
 
 
 def basis(isas: Iterable[str], widths: Collection[tuple[int, int]]) -> Basis:
-    """The basis of figures: the kernels that layers of these widths choose from."""
+    """Return the basis of figures: digests of the kernels that layers of these widths choose from."""
     return Basis(digests({x for isa in isas for x in sets_of(isa)}, widths, layers=True))
 
 
 def as_json(reports: Sequence[LayersReport], basis: Basis) -> bytes:
-    """The setting, the kernels, and every figure of `reports`."""
+    """Return the setting, the kernels and every figure of `reports` as JSON text."""
     return figures.as_json(basis, [r.isa for r in reports], reports=[asdict(r, dict_factory=_by_key) for r in reports])
 
 
@@ -51,7 +51,7 @@ def _by_key(fields: Iterable[tuple[str, object]]) -> dict[str, object]:
 
 
 def as_csv(reports: Sequence[LayersReport]) -> bytes:
-    """A line a subject and layer."""
+    """Return a line for each subject and layer as CSV text."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow([*_COLUMNS, *(title for k in BASELINE_KINDS for title in (f"{k}_peer", f"times_{k}"))])

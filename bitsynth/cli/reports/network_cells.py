@@ -1,66 +1,81 @@
-"""What tables of a network say: of an edge its shape, what it carries and its range; of a step its name and maker."""
+"""Cells in tables of networks: shape, type and range of an edge; name and method of a step."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from bitsynth.graph.float_products import INPUT_OPTION
+from bitsynth.cli.output import cut_name
+from bitsynth.cli.weight_names import is_number
 from bitsynth.printable import one_line, shown
 
 if TYPE_CHECKING:
     from bitsynth.graph.inspect import EdgeFacts
     from bitsynth.network.report import ProductWork, StepReport
 
-_NO_MATTER = 0.001
-"""Of all multiply-accumulates the part below which slow ones are not worth a line."""
+MIN_SLOW_SHARE = 0.001
+"""Share of all multiply-accumulates below which slow ones are not reported."""
 
 
-def called(step: StepReport) -> str:
-    """The last node of a step, and how many there are before it; of a conversion the edge."""
+def step_name(step: StepReport, weights: Mapping[str, str], room: int) -> str:
+    """Return the last node of a step and how many there are before it, in at most `room` columns.
+
+    If that node has a number from the exporter, the name of the step's weight stands for it: `weights` has it for
+    products. A conversion has the name of its edge.
+    """
     before = len(step.nodes) - 1
-    name = shown(step.nodes[-1] if step.nodes else step.edge)
-    return f"{name} (+{before})" if before > 0 else name
+    count = f" (+{before})" if before > 0 else ""
+    name = step.nodes[-1] if step.nodes else step.edge
+    if is_number(name):
+        name = next((weights[node] for node in step.nodes if node in weights), name)
+    return f"{cut_name(shown(name), room - len(count))}{count}"
 
 
-def by_whom(step: StepReport) -> str:
-    """What computes a step: a layer's schedule, glue or plain C."""
-    return step.method if step.kind == "layer" else f"{step.kind}: {step.method}"
+def by_whom(step: StepReport, *, brief: bool = False) -> str:
+    """Return what computes a step: a layer's schedule, glue or plain C with its operators.
+
+    If `brief`, the method of a schedule alone, or the first of several operators.
+    """
+    first, *others = step.method.split(", ") if brief else [step.method]
+    return first if step.kind == "layer" else f"{step.kind}: {first}{', ..' if others else ''}"
 
 
 def shape_of(given: EdgeFacts | StepReport) -> str:
-    """The axes of an edge, or of a step's result."""
+    """Return the axes of an edge, or of a step's result, such as 1x64x14x14."""
     return "x".join(map(str, given.shape)) or "one"
 
 
 def bits_of(edge: EdgeFacts) -> str:
-    """Bits and encoding of its integers, or the type of its floats."""
+    """Return bits and encoding of an edge's integers, or the type of its floats."""
     return edge.dtype if edge.carries == "reals" else f"{edge.bits}-bit {edge.encoding}"
 
 
 def carries(edge: EdgeFacts) -> str:
-    """What it carries, with the scale."""
+    """Return what an edge carries: bits and encoding with the scale, or the type of its floats."""
     return edge.dtype if edge.carries == "reals" else f"{bits_of(edge)} {edge.carries}{_scale(edge)}"
 
 
 def range_of(edge: EdgeFacts) -> str:
-    """The least and the greatest of its integers."""
+    """Return the least and the greatest of an edge's integers; "" if it carries floats."""
     return "" if edge.least is None else f"{edge.least:,} to {edge.most:,}"
 
 
 def share(part: int, whole: int) -> str:
-    """A part of a whole in percent, with one digit behind the point."""
+    """Return a part of a whole in percent, with one decimal."""
     return f"{100 * part / whole if whole else 0:.1f} %"
 
 
 def slow_products(work: ProductWork) -> list[str]:
     """Return a line that says which part of the products is slow, and what helps; no line below 0.1 % of all."""
     slow = {"in floats": work.float_macs, "in plain C of integers": work.plain_macs}
-    if sum(slow.values()) < work.macs * _NO_MATTER:
+    if sum(slow.values()) < work.macs * MIN_SLOW_SHARE:
         return []
     parts = ", ".join(f"{share(macs, work.macs)} {how}" for how, macs in slow.items() if macs)
     line = f"slow, of {work.macs:,} MAC: {parts}"
     if not work.floats:
         return [line]
+    from bitsynth.graph.float_products import INPUT_OPTION
+
     most, helped = work.floats[0], [product for product in work.floats if product.input]
     line += f"; most in {most.source}, {share(most.macs, work.macs)}: {most.why}; {most.change}"
     if helped and not most.input:

@@ -1,4 +1,4 @@
-"""Programs on a page of `bitsynth show`: instruction by instruction, lanes and costs beside them."""
+"""Programs on the page of `bitsynth show`: instructions with the meaning of a lane and costs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bitsynth.kernel.describe import lane_text
 
 
 def heading(text: str) -> Text:
-    """The heading of a part of the page."""
+    """Return the heading of a part of the page."""
     return Text(text, "bold")
 
 
 def constant_text(k: Constant) -> str:
-    """The lanes of a constant, or those that come over and over."""
+    """Return the lanes of a constant; a repeating pattern of lanes is written once."""
     size = len(k.lanes)
     part = next(n for n in range(1, size + 1) if size % n == 0 and k.lanes == k.lanes[:n] * (size // n))
     lanes = " ".join(map(str, k.lanes[:part]))
@@ -30,13 +30,13 @@ def constant_text(k: Constant) -> str:
 
 
 def steps_page(isa: Isa, title: str, steps: Sequence[Step], result: str, per: str = "row") -> list[RenderableType]:
-    """A program under its heading, and its result; it runs once `per` row or pixel."""
+    """Return a program under its heading, and its result; it runs once `per` row or pixel."""
     above = heading(f"{title}, {output.count(len(steps), 'instruction')} a {per}")
     return ["", above, *([program(isa, steps)] if steps else []), f"  {result}"]
 
 
 def program(isa: Isa, steps: Sequence[Step]) -> Table:
-    """The table of a program: a line a step."""
+    """Return the table of a program with a row for each instruction."""
     cpus = list(isa.table.cpu)
     table = output.table("  instruction", "lane i", *cpus, right=cpus, whole=["  instruction"])
     for step in steps:
@@ -47,7 +47,7 @@ def program(isa: Isa, steps: Sequence[Step]) -> Table:
 
 
 def legend(isa: Isa, programs: Iterable[Step]) -> Table:
-    """Each form the programs use, once: its effect and its cost."""
+    """Return a table with each instruction form of the programs once: its effect and its cost."""
     used = {s.op for s in programs}
     cpus = list(isa.table.cpu)
     table = output.table("  form", "result", "does", *cpus, right=cpus)
@@ -62,7 +62,7 @@ def legend(isa: Isa, programs: Iterable[Step]) -> Table:
 
 
 def runs_text(numbers: Iterable[int]) -> str:
-    """Numbers such as channels, runs of them by their ends."""
+    """Return numbers such as channels as ranges: 0-3 16-19."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][-1] == number - 1:
@@ -73,7 +73,7 @@ def runs_text(numbers: Iterable[int]) -> str:
 
 
 def step_facts(isa: Isa, step: Step) -> dict[str, Any]:
-    """The facts of a step: its text, its lane, what it does and costs."""
+    """Return the facts of an instruction, for JSON: its text, the meaning of a lane, its effect and cost."""
     instr = isa[step.op]
     cycles = {cpu: round(1 / cost.per_cycle, 4) for cpu, cost in instr.cost.items()}
     return {"text": str(step), "lane": lane_text(instr, step), "does": instr.doc, "cycles": cycles}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
+from rich.table import Table
 from rich.text import Text
 
 from bitsynth.bench.setting import Basis, digests
@@ -22,77 +24,81 @@ STYLES = {
     "dot": "magenta",
     INT8: "reverse",
 }
-ONE_LINE = 120
-"""Columns from which a cell is one line."""
 
 
 def show(found: Map) -> None:
-    """Print the map and its legend."""
-    separator = "  " if output.width() >= ONE_LINE else "\n"
-    columns = [f"W{w}" for w in sorted({c.w_bits for c in found.cells})]
-    table = output.table("", *columns, gap=3)
-    for act_bits in sorted({c.act_bits for c in found.cells}):
-        row = [c for c in found.cells if c.act_bits == act_bits]
-        table.add_row(f"A{act_bits}", *(_cell(found, c, separator) for c in row))
+    """Print the map and its legend. In a narrow terminal a cell has two lines, or three with predicted cycles."""
+    separators = (" / ", "  "), (" / ", "\n"), ("\n/ ", "\n")
+    table = output.fit_table(*(partial(_table, found, *pair) for pair in separators))
     output.write(Text.assemble((found.isa, "bold"), " on ", (found.cpu, "bold")), "", table, "", *legend(found))
 
 
+def _table(found: Map, slash: str, separator: str, gap: int) -> Table:
+    """Return a row for each width of activations, with `slash` before predicted cycles, `separator` before ratios."""
+    title = f"winner, cycles{separator}x int8, x fp32"
+    columns = [f"W{w}\n{title}" for w in sorted({c.w_bits for c in found.cells})]
+    table = output.table("bits", *columns, gap=gap + 1)
+    for act_bits in sorted({c.act_bits for c in found.cells}):
+        row = [c for c in found.cells if c.act_bits == act_bits]
+        table.add_row(f"A{act_bits}", *(_cell(found, c, slash, separator) for c in row))
+    return table
+
+
 def legend(found: Map) -> list[str]:
-    """The meaning of a cell, what it is compared with, and how much of it is proved."""
+    """Return lines that explain a cell, what it is compared with, and that nothing is proved."""
     baselines = [r for r in (found.int8, found.fp32) if r]
     compared = ", ".join(f"{r.name} ({r.what}) at {r.peak:g}" for r in baselines) or "nothing: no peak is known here"
     return [
-        "A: bits of unsigned activations; W: bits of bipolar weights, signed beside 8 bits. "
-        f"Winner, its cycles per {MACS}"
-        " multiply-accumulates, and how many times faster the best kernel is than int8 and than fp32.",
+        f"A: bits of unsigned activations. W: bits of bipolar weights (signed with 8 bits). Cycles are per {MACS} "
+        "multiply-accumulates. x int8, x fp32: how many times faster the best kernel is than an int8 and an fp32 loop.",
         *_slash(found),
         f"* int8 is faster than every kernel here. Compared with, in multiply-accumulates a cycle: {compared}.",
-        "Other encodings of both run the same kernels; what their sums take besides is timed by"
-        " `bitsynth bench resnet18 --weight-encoding bipolar,signed,ternary`.",
+        "Other encodings run the same kernels; `bitsynth bench resnet18 --weight-encoding bipolar,signed,ternary` "
+        "measures what their accumulators cost in addition.",
         "Kernels are planned and priced by the cost model, not proved; `bitsynth synth` proves them.",
     ]
 
 
 def _slash(found: Map) -> list[str]:
-    """The meaning of what is behind a slash, if anything is."""
+    """Return a line that explains cycles after a slash, if there are any."""
     if not any(p.scoreboard for c in found.cells for p in c.plans):
         return []
-    return [f"Behind a slash: cycles that a scoreboard predicts for {found.cpu}, with loads, flushes and spills."]
+    return [f"After a slash: cycles that a scoreboard model predicts for {found.cpu}, with loads, flushes and spills."]
 
 
-def winner(found: Map, cell: Cell) -> str:
-    """Method and cycles, those by the scoreboard behind a slash, with a star if int8 is faster."""
+def winner(found: Map, cell: Cell, slash: str = " / ") -> str:
+    """Return method and cycles, after a slash those predicted by the scoreboard; with a star if int8 is faster."""
     if (best := found.winner(cell)) is None:
         return "-"
     if best[0] == INT8:
         return f"{INT8} {best[1]:.2f} *"
     predicted = cell.best.scoreboard if cell.best else None
-    return f"{best[0]} {best[1]:.2f}" + ("" if predicted is None else f" / {predicted:.2f}")
+    return f"{best[0]} {best[1]:.2f}" + ("" if predicted is None else f"{slash}{predicted:.2f}")
 
 
 def ratios(found: Map, cell: Cell) -> str:
-    """The speed of the best kernel relative to int8 and to fp32."""
+    """Return the speed of the best kernel relative to int8 and to fp32."""
     return " ".join(_times(cell.times(baseline)) for baseline in (found.int8, found.fp32))
 
 
 def basis(isas: Iterable[str]) -> Basis:
-    """The basis of figures: the kernels that the same planner made."""
+    """Return the basis of figures: digests of the kernels that the same planner made."""
     return Basis(digests(set(isas), layers=False))
 
 
 def as_json(maps: Sequence[Map], basis: Basis) -> bytes:
-    """The setting, the kernels, and the maps."""
+    """Return the setting, the kernels and the maps as JSON text."""
     return figures.as_json(basis, proved=False, maps=facts(maps))
 
 
 def facts(maps: Sequence[Map]) -> list[dict[str, Any]]:
-    """Every plan of `maps` in plain words."""
+    """Return every plan of `maps`, for JSON."""
     return [_facts(m) for m in maps]
 
 
-def _cell(found: Map, cell: Cell, separator: str) -> Text:
+def _cell(found: Map, cell: Cell, slash: str, separator: str) -> Text:
     best = found.winner(cell)
-    text = (winner(found, cell), STYLES[best[0]] if best else "dim")
+    text = (winner(found, cell, slash), STYLES[best[0]] if best else "dim")
     return Text.assemble(text, separator, (ratios(found, cell), "dim"))
 
 
