@@ -25,7 +25,7 @@ from bitsynth.kernel.in_order.halves import in_word, inserts
 from bitsynth.kernel.in_order.loop_control import has_address, pointer_of
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
-PlacedLine = tuple[Step | None, str | None]
+PlacedInstruction = tuple[Step | None, str | None]
 """An instruction, and the address it reads if it is a load."""
 
 
@@ -75,11 +75,11 @@ class OrderedSteps:
         found, outer = self._found, scope.inner()
         step = InputPlaces(self.isa, self.kernel, self.loop)
         carried = list(self._declared(found, outer))
-        before = self._lines(found.flat, found.prologue, outer, found.carried, step.of_copies(found.copies))
-        after = self._lines(found.flat, found.tail, outer, found.carried, step.of_copies(found.copies))
+        before = self._instructions(found.flat, found.prologue, outer, found.carried, step.of_copies(found.copies))
+        after = self._instructions(found.flat, found.tail, outer, found.carried, step.of_copies(found.copies))
         after = [*scope.settle("offset"), *after]
         high, advance = self._high((line for line, _ in found.body), outer), step.advance(found.copies)
-        turn = block("for (; turns > 0;)", self._turn(found, outer, advance, next_segment))
+        turn = block("for (; turns > 0;)", self._iteration(found, outer, advance, next_segment))
         start = self._start(outer, advance, next_segment) if self.begins else []
         body = [*carried, *high, *block("", before), "--turns;", *start, *turn, *block("", after)]
         return [*body, advance["offset"], advance["column"]]
@@ -89,7 +89,7 @@ class OrderedSteps:
         accs = ((acc.name, VecType.parse(acc.type)) for acc in self._found.flat.accs)
         zeros = [f"{name} = {scope.zero(self.kernel.memory.load, kind)};" for name, kind in accs]
         assert self._beginning is not None
-        first = self._turn(self._beginning, scope, advance, next_segment)
+        first = self._iteration(self._beginning, scope, advance, next_segment)
         return [*block("if (turns > 0)", first), *block("else", zeros)]
 
     def alone(self, step: Loop, scope: Scope) -> list[str]:
@@ -97,7 +97,7 @@ class OrderedSteps:
         flat = pipelining.write_step(self.isa, self.kernel, self.loop, step)
         lines = pipelining.list_schedule(self.isa, self.kernel, flat)
         places = InputPlaces(self.isa, self.kernel, self.loop).of_copies(1)
-        return [*self._high(lines, scope), *self._lines(flat, lines, scope, (), places)]
+        return [*self._high(lines, scope), *self._instructions(flat, lines, scope, (), places)]
 
     def _high(self, lines: Iterable[Step], scope: Scope) -> list[str]:
         """Return the declaration of `high`, if instructions address by it."""
@@ -109,7 +109,7 @@ class OrderedSteps:
     def _set_high(self) -> str:
         return f"high = offset + {self.isa.word.lanes // 2};"
 
-    def _turn(
+    def _iteration(
         self,
         turn: pipelining.PipelinedLoop | FirstIteration,
         scope: Scope,
@@ -120,7 +120,7 @@ class OrderedSteps:
         found, inputs = self._found, InputPlaces(self.isa, self.kernel, self.loop)
         counted = loop_control.place_counters(self.kernel, found)
         here, following = (inputs.of_copies(found.copies, turn) for turn in (0, 1))
-        where = list[PlacedLine]()
+        where = list[PlacedInstruction]()
         for k, (line, later) in enumerate(turn.body):
             moved = line and not line.args and k > counted.pointers[pointer_of(line)]
             where.append((line, _place(line, following if later and not moved else here)))
@@ -142,7 +142,11 @@ class OrderedSteps:
         return [*first, *self._statements(turn.flat, own, where, inside, found.carried, counts)]
 
     def _point(
-        self, where: list[PlacedLine], counted: loop_control.CounterPlaces, counts: dict[int, list[str]], scope: Scope
+        self,
+        where: list[PlacedInstruction],
+        counted: loop_control.CounterPlaces,
+        counts: dict[int, list[str]],
+        scope: Scope,
     ) -> list[str]:
         """Place the computation of row addresses after an earlier broadcast, noted in `counts`; return the first's.
 
@@ -170,7 +174,7 @@ class OrderedSteps:
         for number, place in enumerate(places):
             yield left[number * len(left) // len(places)], scope.prefetch(place)
 
-    def _lines(
+    def _instructions(
         self, flat: Loop, lines: Iterable[Step], scope: Scope, carried: Iterable[str], places: Mapping[str, str]
     ) -> list[str]:
         lines = list(lines)
@@ -181,7 +185,7 @@ class OrderedSteps:
         self,
         flat: Loop,
         own: Iterable[Step],
-        lines: Iterable[PlacedLine],
+        lines: Iterable[PlacedInstruction],
         scope: Scope,
         carried: Iterable[str],
         behind: Mapping[int, Sequence[str]] = MappingProxyType({}),

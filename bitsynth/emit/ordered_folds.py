@@ -14,7 +14,7 @@ from bitsynth.kernel.in_order.halves import HALVES, half_of, inserts
 from bitsynth.kernel.order import of_row
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
-LinePlaces = dict[str, tuple[str, int]]
+Addresses = dict[str, tuple[str, int]]
 """Addresses of loads and stores: a pointer to 32-bit elements, and an offset in elements."""
 
 Shift = Callable[[Sequence[str], Scope], list[str]]
@@ -56,7 +56,7 @@ class OrderedFolds:
         """Return statements that add the sums of a loop to those of the loop around it."""
         scope = scope.inner()
         lines = pipelining.order_fold(self.isa, self.kernel, folds.fold(self.kernel, outer))
-        return block("", [_SUMS, *scope.settle("sum"), *self._lines(lines, self._sums(), scope)])
+        return block("", [_SUMS, *scope.settle("sum"), *self._instructions(lines, self._sums(), scope)])
 
     def flush(self, loop: Pass, scope: Scope, shift: Shift | None = None) -> list[str]:
         """Return statements that add every row's sums to its tile, and `shift` them before they are stored."""
@@ -71,7 +71,7 @@ class OrderedFolds:
             self.isa, self.kernel, loop, row_terms=self.row_terms, doublings=self.doublings, shared=shared
         )
         sums = [_SUMS, *scope.settle("sum")] if folds.outer_accs(loop) and self._in_memory else []
-        lines = self._lines(
+        lines = self._instructions(
             pipelining.order_fold(self.isa, self.kernel, flat), self._sums() | self._tiles(), scope, shift
         )
         return [*sums, *lines]
@@ -80,13 +80,13 @@ class OrderedFolds:
     def _tile(self) -> int:
         return self.kernel.tile_registers(self.isa.table.vector_bits)
 
-    def _sums(self) -> LinePlaces:
+    def _sums(self) -> Addresses:
         accs = dict.fromkeys(acc.name for p in self.kernel.passes for acc in folds.outer_accs(p))
         names = [of_row(name, group) for group in range(self.kernel.groups) for name in accs]
         return {name: ("sum", k * self.isa.tile.lanes) for k, name in enumerate(names)}
 
-    def _tiles(self) -> LinePlaces:
-        out: LinePlaces = {}
+    def _tiles(self) -> Addresses:
+        out: Addresses = {}
         for row in range(self.kernel.rows):
             out[of_row("more", row)] = of_row("terms", row), 0
             group, member = divmod(row, self.kernel.together)
@@ -96,8 +96,8 @@ class OrderedFolds:
                 out[folds.STORED + name] = of_row("to", row), r * self.isa.tile.lanes
         return out
 
-    def _lines(
-        self, lines: Iterable[Step], places: LinePlaces, scope: Scope, shift: Shift | None = None
+    def _instructions(
+        self, lines: Iterable[Step], places: Addresses, scope: Scope, shift: Shift | None = None
     ) -> Iterator[str]:
         """Yield the lines; pointers to a row's tile come from those to the row before, where they are first wanted."""
         known = {"sum": -1}

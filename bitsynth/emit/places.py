@@ -42,12 +42,12 @@ class InputPlaces:
         rows = {of_row(name, group): p for group in range(self.kernel.groups) for name, p in self.group(group, offset)}
         return dict(self.columns()) | rows
 
-    def of_copies(self, copies: int, turn: int = 0) -> dict[str, str]:
-        """Return the addresses of inputs of `copies` successive steps, `turn` iterations of so many steps later."""
+    def of_copies(self, copies: int, iteration: int = 0) -> dict[str, str]:
+        """Return the addresses of inputs of `copies` successive steps, `iteration` iterations of the loop later."""
         out, half = dict[str, str](), self.isa.word.lanes // 2
         highs = self.all("high") | {name: _plus(place, half) for name, place in self.columns()}
         for copy in range(copies):
-            steps = copy + turn * copies
+            steps = copy + iteration * copies
             for name, place in self.all().items():
                 here, high = (_plus(x, self._size(name) * steps) for x in (place, highs[name]))
                 names = (name + part for part in ("", *PARTS))
