@@ -14,8 +14,7 @@ from bitsynth.kernel.inputs import Planes
 from bitsynth.kernel.program import Acc, Loop, Pass
 from bitsynth.sketches.popcount.counts import Count
 from bitsynth.sketches.popcount.cover import PlacedBlock
-from bitsynth.sketches.reduction.flush_program import flush_program
-from bitsynth.sketches.reduction.plan import ReductionPlan
+from bitsynth.sketches.reduction.plan import ReductionPlan, flush_program
 
 
 @dataclass(frozen=True)

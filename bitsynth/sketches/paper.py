@@ -26,8 +26,7 @@ from bitsynth.progress import Progress, silent
 from bitsynth.sketches import cegis
 from bitsynth.sketches.cegis import ProgramLine
 from bitsynth.sketches.reduction import plan as reduction
-from bitsynth.sketches.reduction.flush_program import flush_program
-from bitsynth.sketches.reduction.plan import ReductionPlan
+from bitsynth.sketches.reduction.plan import ReductionPlan, flush_program
 from bitsynth.solver.budget import Budget
 from bitsynth.solver.z3 import z3
 from bitsynth.spec.matmul import MatmulSpec
