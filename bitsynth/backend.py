@@ -41,8 +41,8 @@ class CompiledModel(base.BackendRep):
         """Return the outputs, for inputs in the model's order or by name; SpecError for those that do not fit."""
         given = self._by_name(inputs)
         net = self._network or self._compiled(given)
-        made = net({name: given[name] for name in net.graph.inputs})
-        return made if isinstance(made, tuple) else (made,)
+        outputs = net({name: given[name] for name in net.graph.inputs})
+        return outputs if isinstance(outputs, tuple) else (outputs,)
 
     def _by_name(self, inputs: Any) -> dict[str, Tensor]:
         if not isinstance(inputs, Mapping):

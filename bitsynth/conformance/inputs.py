@@ -100,8 +100,8 @@ class FormTrial:
         if first := list(self._few(rng)):
             yield _joined(first)
         waiting: list[list[U64]] = []
-        for made in self._families(rng):
-            waiting.append(made)
+        for family in self._families(rng):
+            waiting.append(family)
             if sum(parts[0].shape[1] for parts in waiting) >= _BATCH:
                 yield _joined(waiting)
                 waiting = []

@@ -66,9 +66,11 @@ class Work:
     @classmethod
     def of(cls, name: str, layer: Conv2d, codes: NDArray[Any], residual: NDArray[Any] | None = None) -> Work:
         """Return the work of `layer` on operands as `Conv2d.run` takes them; run here, under an emulator if need be."""
-        made = layer.run(codes, residual=residual)
+        results = layer.run(codes, residual=residual)
         more = None if residual is None else np.ascontiguousarray(residual)
-        return cls(name, layer, np.ascontiguousarray(codes), made[0] if isinstance(made, tuple) else made, more)
+        return cls(
+            name, layer, np.ascontiguousarray(codes), results[0] if isinstance(results, tuple) else results, more
+        )
 
     @property
     def blobs(self) -> tuple[NDArray[Any], ...]:

@@ -63,8 +63,8 @@ class Isa:
     @cached_property
     def full_forms(self) -> tuple[Instr, ...]:
         """The forms that make a full register of registers."""
-        made = (i for i in self.instrs.values() if i.out.total_bits == self.table.vector_bits)
-        return tuple(i for i in made if i.on_registers)
+        whole_registers = (i for i in self.instrs.values() if i.out.total_bits == self.table.vector_bits)
+        return tuple(i for i in whole_registers if i.on_registers)
 
     @cached_property
     def gate(self) -> Instr:

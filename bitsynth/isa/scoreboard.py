@@ -100,7 +100,7 @@ class InOrder:
         self.now = self.started = 0
         self.ready: dict[str, int] = {}
         self.early: dict[str, int] = {}
-        self.made: dict[str, int] = {}
+        self.issued_at: dict[str, int] = {}
         self.free: dict[str, int] = defaultdict(int)
 
     @property
@@ -125,7 +125,7 @@ class InOrder:
             if register == x.forwarded:
                 there = self.early.get(register, there)
             if register == x.merged:
-                there = self.made.get(register, -1) + 1
+                there = self.issued_at.get(register, -1) + 1
             at = max(at, there)
         for port, count in x.takes:
             idle = [free[pipe] for pipe in ports[port]]
@@ -145,7 +145,7 @@ class InOrder:
         if x.alone:
             self.now, self.started = at + _lasts(self.rules, x) - 1, self.rules.width
         for r in x.writes:
-            self.made[r], self.ready[r] = at, max(at + x.latency, self.ready.get(x.merged, 0))
+            self.issued_at[r], self.ready[r] = at, max(at + x.latency, self.ready.get(x.merged, 0))
             if x.forwarded:
                 self.early[r] = at + _lasts(self.rules, x)
             else:
@@ -159,9 +159,9 @@ class InOrder:
         now, self.now = self.now, 0
         self.ready = _later(self.ready, now)
         self.early = {r: max(0, at - now) for r, at in self.early.items() if at > now or r in self.ready}
-        self.made = {r: at - now for r, at in self.made.items() if at >= now}
+        self.issued_at = {r: at - now for r, at in self.issued_at.items() if at >= now}
         self.free = defaultdict(int, _later(self.free, now))
-        return now, (self.started, *map(_sorted, (self.ready, self.early, self.made, self.free)))
+        return now, (self.started, *map(_sorted, (self.ready, self.early, self.issued_at, self.free)))
 
 
 class OutOfOrder:

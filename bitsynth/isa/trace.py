@@ -111,7 +111,7 @@ class Trace:
             return self.memo[key][0]
         operands = zip(given, instr.operands, strict=True)
         lanes = [register.viewed_as(self.domain, operand.type).lanes for register, operand in operands]
-        made = self.register(instr.out, self.lanes_of(instr, lanes, step.imm))
+        result = self.register(instr.out, self.lanes_of(instr, lanes, step.imm))
         if self.memo is not None:
-            self.memo[key] = made, given
-        return made
+            self.memo[key] = result, given
+        return result

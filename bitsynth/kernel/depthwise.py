@@ -183,9 +183,9 @@ def _check_names(program: DepthwiseProgram) -> None:
 def _check_values(
     where: str, inputs: Sequence[str], constants: Sequence[str], steps: Sequence[Step], results: Sequence[str]
 ) -> None:
-    made = [s.dst for s in steps]
+    defined = [s.dst for s in steps]
     check_names("constant", "k", constants)
-    check_names("value", "t", made)
+    check_names("value", "t", defined)
     used = {x for s in steps for x in s.args} | set(results)
-    if not {*inputs, *constants, *made} <= used:
+    if not {*inputs, *constants, *defined} <= used:
         raise SpecError(f"malformed depthwise kernel: a {where} lacks uses of every value")

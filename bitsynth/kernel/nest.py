@@ -82,8 +82,8 @@ class LoopNest:
         trace = self.machine.run(loop.first_steps, self.inputs.registers(runs, range(1)))
         shape, out = (len(runs.starts), *self.shape), {}
         for acc in loop.accs:
-            made = self.machine.accumulator(acc, acc.start, trace)
-            out[acc.name] = Register(made.type, tuple(np.broadcast_to(_at(x, 0), shape) for x in made.lanes))
+            value = self.machine.accumulator(acc, acc.start, trace)
+            out[acc.name] = Register(value.type, tuple(np.broadcast_to(_at(x, 0), shape) for x in value.lanes))
         return out
 
     def _one_step(self, loop: Loop, done: Trace, after: Sequence[Step], accs: Registers, t: int) -> Registers:

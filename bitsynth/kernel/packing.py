@@ -51,8 +51,8 @@ def tiles(kernel: Kernel, codes: Codes) -> Codes:
     blocks = []
     for inputs in dict.fromkeys(p.columns for p in kernel.passes):
         sizes = kernel.column_bits, kernel.slot_bytes, kernel.code_bytes
-        made = np.stack([packed(x, codes, *sizes) for x in inputs], axis=1)
-        made = made.reshape(count, kernel.columns, len(inputs), steps, kernel.slot_bytes)[:, list(kernel.slots)]
+        stacked = np.stack([packed(x, codes, *sizes) for x in inputs], axis=1)
+        stacked = stacked.reshape(count, kernel.columns, len(inputs), steps, kernel.slot_bytes)[:, list(kernel.slots)]
         inputs_and_steps = (2, 3) if kernel.bit_axis == "outer" else (3, 2)
-        blocks.append(made.transpose(0, *inputs_and_steps, 1, 4).reshape(count, -1))
+        blocks.append(stacked.transpose(0, *inputs_and_steps, 1, 4).reshape(count, -1))
     return np.ascontiguousarray(np.concatenate(blocks, axis=1))

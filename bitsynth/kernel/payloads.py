@@ -63,8 +63,8 @@ class _Operand:
 
     def __getitem__(self, table: int) -> int:
         if table not in self.expanded:
-            made = self._expand(table)
-            self.expanded[table] = WideTable(made) if made.bit_length() > WIDE else made
+            functions = self._expand(table)
+            self.expanded[table] = WideTable(functions) if functions.bit_length() > WIDE else functions
         return self.expanded[table]
 
     def _expand(self, table: int) -> int:

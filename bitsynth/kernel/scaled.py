@@ -31,10 +31,10 @@ def scaled(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
     if not doublings:
         return kernel
     scaling = _Scaling(isa, kernel, doublings)
-    made = kernel.with_passes(lambda p: p if p.carries else scaling.flushed(p))
-    read = {a for p in made.every_pass for program in p.programs for s in program for a in s.args}
+    changed = kernel.with_passes(lambda p: p if p.carries else scaling.flushed(p))
+    read = {a for p in changed.every_pass for program in p.programs for s in program for a in s.args}
     constants = tuple(c for c in (*kernel.constants, *scaling.more.values()) if c.name in read)
-    return replace(made, constants=constants)
+    return replace(changed, constants=constants)
 
 
 @dataclass

@@ -22,20 +22,20 @@ def proved_multiple(kernel: Kernel, doublings: int) -> Kernel:
     if not doublings:
         return kernel
     isa = load(kernel.isa)
-    made = scaled(isa, kernel, doublings)
-    for each, other in zip(kernel.alone, made.alone, strict=True):
+    multiplied = scaled(isa, kernel, doublings)
+    for each, other in zip(kernel.alone, multiplied.alone, strict=True):
         _check(isa, each, other, doublings)
-    check_folds(made, doublings)
-    return made
+    check_folds(multiplied, doublings)
+    return multiplied
 
 
-def _check(isa: Isa, kernel: Kernel, made: Kernel, doublings: int) -> None:
+def _check(isa: Isa, kernel: Kernel, multiplied: Kernel, doublings: int) -> None:
     """Raise Refuted unless the flushes of `made` add 2^doublings times what those of `kernel` do."""
     carried: LoopSummary | None = None
-    for index, (loop, other) in enumerate(zip(kernel.passes, made.passes, strict=True)):
+    for index, (loop, other) in enumerate(zip(kernel.passes, multiplied.passes, strict=True)):
         sums, _ = separate_rows(kernel, step_summary(isa, kernel, loop), index)
         summary = pass_summary(isa, kernel, loop, sums, carried)
-        multiple = pass_summary(isa, made, other, sums, carried)
+        multiple = pass_summary(isa, multiplied, other, sums, carried)
         if _taken(multiple) != _taken(summary, 1 << doublings):
             raise Refuted(f"doubled {doublings} times, the flush of pass {index} does not add that multiple")
         carried = summary.carried

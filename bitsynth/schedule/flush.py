@@ -30,16 +30,16 @@ def maximize_flush_period(isa: Isa, kernel: Kernel) -> Kernel:
 
 def max_trip_counts(isa: Isa, kernel: Kernel, chain: Sequence[Pass]) -> list[Pass]:
     """Return the passes between two flushes, every loop as long as the proof allows, innermost first."""
-    made = [_maximize_inner(isa, kernel, loop, number) for number, loop in enumerate(chain)]
-    inside = max(prod(nested.trip_count for nested in loop.loops[:-1]) for loop, _ in made)
+    inner = [_maximize_inner(isa, kernel, loop, number) for number, loop in enumerate(chain)]
+    inside = max(prod(nested.trip_count for nested in loop.loops[:-1]) for loop, _ in inner)
 
     def holds(trip_count: int) -> bool:
         return _succeeds(
-            lambda: _check_flush(isa, kernel, [(_outermost(loop, trip_count), sums) for loop, sums in made])
+            lambda: _check_flush(isa, kernel, [(_outermost(loop, trip_count), sums) for loop, sums in inner])
         )
 
     trip_count = _greatest(holds, MAX_TRIP_COUNT // inside)
-    return [_outermost(loop, trip_count) for loop, _ in made]
+    return [_outermost(loop, trip_count) for loop, _ in inner]
 
 
 def _maximize_inner(isa: Isa, kernel: Kernel, loop: Pass, number: int) -> tuple[Pass, LoopSummary]:

@@ -66,11 +66,13 @@ def _memory(isa: Isa, cpu: str, op: str, rest: str, registers: list[str]) -> tup
         kind = "load_integer" if moved[0][0] != "v" else "load" if whole else "load_half"
     else:
         kind = "store" if _VECTOR.search(values) else "store_integer"
-    made = [of_kind(rules, kind, base, [r]) if op.startswith("ld") else of_kind(rules, kind, [r, *base]) for r in moved]
+    transfers = [
+        of_kind(rules, kind, base, [r]) if op.startswith("ld") else of_kind(rules, kind, [r, *base]) for r in moved
+    ]
     if kind == "store_integer":
-        made = made[:1]
+        transfers = transfers[:1]
     back = "!" in address or "]," in address
-    return (*made, *([of_kind(rules, "integer", base[:1], base[:1])] if back else []))
+    return (*transfers, *([of_kind(rules, "integer", base[:1], base[:1])] if back else []))
 
 
 def _arithmetic(isa: Isa, cpu: str, op: str, rest: str, registers: list[str]) -> Issued:

@@ -14,8 +14,7 @@ from bitsynth.kernel.inputs import Planes
 from bitsynth.kernel.program import Acc, Loop, Pass
 from bitsynth.sketches.popcount.counts import Count
 from bitsynth.sketches.popcount.cover import PlacedBlock
-from bitsynth.sketches.reduction.flush_program import flush_program
-from bitsynth.sketches.reduction.plan import ReductionPlan
+from bitsynth.sketches.reduction.plan import ReductionPlan, flush_program
 
 
 @dataclass(frozen=True)
@@ -90,12 +89,12 @@ class PassBuilder:
         # The flush.
         kind = str(self.plan.acc_type)
         flush, tile = flush_program(self.isa, self.plan, accs, self.constants, metric)
-        made = tuple(Acc(name, kind, current[name]) for names in accs.values() for name in names)
+        step_accs = tuple(Acc(name, kind, current[name]) for names in accs.values() for name in names)
         bits = self.count.bits_per_byte
         return Pass(
             rows=tuple(Planes((t,), 0, bits, bits) for t in self.act_planes),
             columns=tuple(Planes((t,), 0, bits, bits) for t in self.wgt_planes),
-            loops=(Loop(1, tuple(map(str, step.steps)), made),),
+            loops=(Loop(1, tuple(map(str, step.steps)), step_accs),),
             flush=flush,
             tile=tile,
         )

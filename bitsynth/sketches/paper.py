@@ -26,8 +26,7 @@ from bitsynth.progress import Progress, silent
 from bitsynth.sketches import cegis
 from bitsynth.sketches.cegis import ProgramLine
 from bitsynth.sketches.reduction import plan as reduction
-from bitsynth.sketches.reduction.flush_program import flush_program
-from bitsynth.sketches.reduction.plan import ReductionPlan
+from bitsynth.sketches.reduction.plan import ReductionPlan, flush_program
 from bitsynth.solver.budget import Budget
 from bitsynth.solver.z3 import z3
 from bitsynth.spec.matmul import MatmulSpec
@@ -93,11 +92,11 @@ def build(isa: Isa, spec: MatmulSpec, found: PaperProgram, metric: Metric) -> tu
         sums = level.apply(step, sums)
     after = [step.apply(plan.accumulate, [acc, s]) for acc, s in zip(accs, sums, strict=True)]
     flush, tile = flush_program(isa, plan, {1: accs}, constants, metric)
-    made = tuple(Acc(a, str(plan.acc_type), n) for a, n in zip(accs, after, strict=True))
+    step_accs = tuple(Acc(a, str(plan.acc_type), n) for a, n in zip(accs, after, strict=True))
     built = Pass(
         rows=tuple(Planes((t,), 0, 8, 8) for t in bit_tables(spec.act.bits)),
         columns=tuple(Planes((t,), 0, 8, 8) for t in bit_tables(spec.wgt.bits)),
-        loops=(Loop(1, tuple(map(str, step.steps)), made),),
+        loops=(Loop(1, tuple(map(str, step.steps)), step_accs),),
         flush=flush,
         tile=tile,
     )

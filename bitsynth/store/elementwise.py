@@ -93,7 +93,7 @@ def _on_record(found: ProgramEntry) -> ProvedProgram:
 
 def store(proved: ProvedProgram, folder: Path | None = None) -> Path:
     """Write the program to the user's folder, or another of kernels, in one step."""
-    made = entry(proved)
-    path = files.store(Path(made.program.isa) / FOLDER / f"{made.name}.json", made, folder)
+    record = entry(proved)
+    path = files.store(Path(record.program.isa) / FOLDER / f"{record.name}.json", record, folder)
     load_program.cache_clear()
     return path

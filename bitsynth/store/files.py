@@ -117,12 +117,12 @@ def _read(path: Path, kind: type[_R], what: str, version: int, remedy: str) -> _
 def accepted(path: Path, found: _R, proved: Callable[[_R], _P], text: Callable[[_P], _R], remedy: str) -> _P:
     """What is `proved` on the record in `path`; SpecError unless its `text` is the record, named as the file is."""
     try:
-        made = proved(found)
-        if found != text(made) or path.stem != found.name:
+        accepted_value = proved(found)
+        if found != text(accepted_value) or path.stem != found.name:
             raise SpecError("its name, its cost or what follows from it differ")
     except BitsynthError as why:
         raise SpecError(f"{path}: the certificate does not check: {why}; {remedy}") from None
-    return made
+    return accepted_value
 
 
 def store(place: Path, record: Record, folder: Path | None) -> Path:

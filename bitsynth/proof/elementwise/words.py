@@ -18,12 +18,12 @@ _DOMAIN = SymbolicDomain()
 def discharge(spec: WordsSpec, budget: Budget) -> None:
     """Have Z3 prove every place of the words of `spec`; Refuted has words for which one is wrong."""
     a, b = ([z3.BitVec(f"{name}{k}", WORD_BITS) for k in range(spec.planes)] for name in "ab")
-    made = [x.v for x in spec.values(*([Bits(_DOMAIN, WORD_BITS, x) for x in words] for words in (a, b)))]
+    outputs = [x.v for x in spec.values(*([Bits(_DOMAIN, WORD_BITS, x) for x in words] for words in (a, b)))]
     first, second = (x.name for x in spec.of_codes.inputs)
     wrong = []
     for place in range(WORD_BITS):
         given = {first: [_code(a, place)], second: [_code(b, place)]}
-        wrong.append(_code(made, place) != spec.of_codes.value(_DOMAIN, given))
+        wrong.append(_code(outputs, place) != spec.of_codes.value(_DOMAIN, given))
     model = budget.check(f"{spec.name}: every place", [z3.Or(wrong)])
     if model is not None:
         values = ", ".join(f"{name} = {value:#x}" for name, value in sorted(model.values.items()))

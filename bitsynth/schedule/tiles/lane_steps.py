@@ -32,7 +32,7 @@ from bitsynth.kernel.program import Acc, Loop
 from bitsynth.schedule.tiles.shapes import NEIGHBOURS, TileShape, gathered_lookups
 from bitsynth.sketches.lanes import pairs
 from bitsynth.sketches.lanes.unpack import Unpack
-from bitsynth.sketches.reduction.nest import Nest
+from bitsynth.sketches.reduction.stages import Nest
 
 
 def write_step(isa: Isa, shape: TileShape, parts: Sequence[Unpack], constants: ConstantPool) -> Loop:

@@ -41,8 +41,7 @@ from bitsynth.schedule.tiles.shapes import Digit, TileShape, chain_digits, tile_
 from bitsynth.sketches.lanes import tables, terms, unpack
 from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.sketches.reduction import stages
-from bitsynth.sketches.reduction.nest import Nest, loop_nest
-from bitsynth.sketches.reduction.stages import LaneSums, WideningPath
+from bitsynth.sketches.reduction.stages import LaneSums, Nest, WideningPath, loop_nest
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import MAX_BITS, Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import PREDICTED

@@ -1,20 +1,289 @@
-"""Flushes of depthwise kernels: accumulators of any width and order, widened and added to int32 sums in order."""
+"""Flushes of depthwise kernels: accumulators of any width and order, widened and added to int32 sums in order.
+
+Forms that widen lanes, add them widened, or move them are found by what they do to unknowns. For 16-bit accumulators of
+16 channels and int32 sums:
+
+    acc0 (channels 0..7), acc1 (8..15)     widen low and high lanes      4 registers of 32-bit lanes
+    move, if widening leaves another order                               channels 0..3, 4..7, 8..11, 12..15
+    add to the sums c0 .. c3
+
+Sums may also be finished in another order of a unit's channels: that which narrowing to bytes brings back, or that of
+programs which make 64 bits of a sum, with the even channels of every four before the odd ones. Each has its own flush.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import permutations
+
+import numpy as np
 
 from bitsynth.errors import NoKernel
+from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, variable
+from bitsynth.isa.domains.linear import LinearDomain
+from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.depthwise import DepthwiseFlush
-from bitsynth.sketches.depthwise.orders import ChannelOrder, orders
-from bitsynth.sketches.depthwise.reordering import ordered, ordered_at_last, parts_of
 from bitsynth.sketches.depthwise.steps import DepthwiseStep
-from bitsynth.sketches.depthwise.widenings import widening_adds, widenings
-from bitsynth.sketches.depthwise.writer import FlushWriter, SumRegister
+from bitsynth.sketches.elementwise.roles import narrowing, ran
 from bitsynth.sketches.lanes.terms import adder
+
+ChannelOrder = tuple[int, ...]
+
+
+@lru_cache
+def orders(isa: Isa) -> tuple[ChannelOrder, ...]:
+    """Return every order, the unit's own first."""
+    own = tuple(range(isa.word.lanes))
+    narrowed = [order for order in _narrowed(isa) if order != own]
+    swapped = [tuple(order[k - k % 4 + (0, 2, 1, 3)[k % 4]] for k in range(len(order))) for order in narrowed]
+    return (own, *narrowed, *swapped)
+
+
+def _narrowed(isa: Isa) -> Iterator[ChannelOrder]:
+    """Yield the channel of each int32 lane if narrower ones, of 16 bits, of 8, have the unit's own order."""
+    kind = replace(isa.tile, sign="s")
+    registers = list(np.arange(isa.word.lanes).reshape(-1, kind.lanes, 1).astype(np.uint64))
+    while len(registers) > 1 and len(registers) % 2 == 0:
+        try:
+            narrow = isa[narrowing(isa, kind, fits=True).op]
+        except NoKernel:
+            return
+        registers = [ran(narrow, kind, pair) for pair in zip(registers[::2], registers[1::2], strict=True)]
+        kind = replace(kind, bits=kind.bits // 2, lanes=kind.lanes * 2)
+        yield tuple(np.argsort(np.concatenate(registers)[:, 0]).tolist())
+
+
+@dataclass(frozen=True)
+class SumRegister:
+    """A register of sums and the channels of its lanes."""
+
+    name: str
+    kind: VecType
+    channels: ChannelOrder
+
+
+@dataclass
+class FlushWriter:
+    """The program that is being made."""
+
+    program: list[Step] = field(default_factory=list)
+    constants: list[Constant] = field(default_factory=list)
+
+    def __call__(self, op: str, args: tuple[str, ...], imm: int = 0) -> str:
+        """Return the register that a step makes; equal steps share one."""
+        step = next((s for s in self.program if (s.op, s.args, s.imm) == (op, args, imm)), None)
+        if step is None:
+            self.program.append(step := Step(f"t{len(self.program)}", op, args, imm))
+        return step.dst
+
+    def flush(self, order: ChannelOrder, tile: Mapping[int, str]) -> DepthwiseFlush:
+        """Return the flush to `order` whose sums are `tile`."""
+        named = tuple(tile[r] for r in range(len(tile)))
+        return DepthwiseFlush(order, tuple(self.constants), tuple(map(str, self.program)), named)
+
+    def constant(self, kind: VecType, lanes: tuple[int, ...]) -> str:
+        """Return the constant register that holds `lanes`; equal constants share one."""
+        made = next((c for c in self.constants if (c.type, c.lanes) == (str(kind), lanes)), None)
+        if made is None:
+            self.constants.append(made := Constant(f"k{len(self.constants)}", str(kind), lanes))
+        return made.name
+
+
+def unknowns(kind: VecType, what: str = "x") -> list[LinearForm]:
+    """Return a register of `kind`, each of its lanes an unknown of its own."""
+    return [variable((what, i), -1, 0) for i in range(kind.lanes)]
+
+
+def gives(instr: Instr, args: Sequence[Sequence[object]], imm: int, want: Sequence[LinearForm]) -> bool:
+    """Whether the instruction makes the lanes `want` of its operands, whatever these hold."""
+    try:
+        got = [as_form(x) for x in instr(LinearDomain(1), args, imm)]
+    except Inexact:
+        return False
+    return [(x.const, x.atoms) for x in got] == [(x.const, x.atoms) for x in want]
+
+
+@lru_cache
+def widening_adds(isa: Isa, kind: VecType) -> tuple[str, str] | None:
+    """Return the instructions that add the low and the high lanes of a `kind` to lanes twice as wide.
+
+    None without such.
+    """
+    wide = VecType("s", 2 * kind.bits, kind.lanes // 2)
+    sums, x = unknowns(wide, "c"), unknowns(kind)
+    halves = x[: wide.lanes], x[wide.lanes :]
+    found = []
+    for half in halves:
+        want = [add_forms(c, y) for c, y in zip(sums, half, strict=True)]
+        fit = (i for i in isa.full_forms if [o.type.bits for o in i.operands] == [wide.bits, kind.bits] and not i.imm)
+        found.append(next((i.name for i in fit if i.operands[1].type == kind and gives(i, [sums, x], 0, want)), None))
+    low, high = found
+    return (low, high) if low and high else None
+
+
+@lru_cache
+def widenings(isa: Isa, kind: VecType) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """Return the instructions, with immediates, that widen the low and the high lanes of a register of `kind`."""
+    half = kind.lanes // 2
+    x = unknowns(kind)
+    out = [_widening(isa, kind, x, x[h * half : (h + 1) * half]) for h in range(2)]
+    return tuple(out)
+
+
+def _widening(
+    isa: Isa, kind: VecType, x: Sequence[LinearForm], want: Sequence[LinearForm]
+) -> tuple[tuple[str, int], ...]:
+    """One instruction on the whole register, or one that takes a half of it and one on that."""
+    part = VecType("s", kind.bits, kind.lanes // 2)
+    unary = [i for i in isa.full_forms if len(i.operands) == 1 and not i.imm and i.out.bits == 2 * kind.bits]
+    for instr in unary:
+        if instr.operands[0].type == kind and gives(instr, [x], 0, want):
+            return ((instr.name, 0),)
+    for instr in unary:
+        if instr.operands[0].type == part and gives(instr, [unknowns(part)], 0, unknowns(part)):
+            for cut, imm in _halvings(isa, kind, part):
+                if list(want) == list(x[imm * part.lanes : (imm + 1) * part.lanes]):
+                    return ((cut, imm), (instr.name, 0))
+    raise NoKernel(f"{isa.name} has no instruction that widens signed lanes of {kind}")
+
+
+@lru_cache
+def _halvings(isa: Isa, kind: VecType, part: VecType) -> tuple[tuple[str, int], ...]:
+    """Return instructions with immediates that take the low and the high half of a register of `kind`."""
+    x = unknowns(kind)
+    return tuple(
+        (i.name, h)
+        for i in isa.instrs.values()
+        if i.imm and [o.type for o in i.operands] == [kind] and i.out == part
+        for h in range(2)
+        if h in i.imms and gives(i, [x], h, x[h * part.lanes : (h + 1) * part.lanes])
+    )
+
+
+def parts_of(x: SumRegister, lanes: int) -> list[ChannelOrder]:
+    """Return the channels of the registers of int32 that are made of it."""
+    return [x.channels[k : k + lanes] for k in range(0, len(x.channels), lanes)]
+
+
+def ordered_at_last(
+    isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter
+) -> list[SumRegister]:
+    """Return the same with channels in `order`, or so but for those of a four, which wider lanes take any way."""
+    fours = tuple(ch for k in range(0, len(order), 4) for ch in sorted(order[k : k + 4]))
+    for wanted in dict.fromkeys((order, fours)):
+        if mixed := _mixed(isa, held, wanted, write):
+            return mixed
+        with suppress(NoKernel):
+            return ordered(isa, held, wanted, write)
+    raise NoKernel(f"{isa.name} cannot bring the channels of {len(held)} registers into order")
+
+
+def ordered(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
+    """Return the same sums with channels in `order`, each register of one or two; NoKernel if that is not to be had.
+
+    Where registers are of more, pairs of them come into order first.
+    """
+    if any(len(sources) > 2 for _, sources in _wanted(held, order)) and len(held) % 2 == 0:
+        place = {channel: k for k, channel in enumerate(order)}
+        pairs = zip(held[::2], held[1::2], strict=True)
+        held = [
+            x for pair in pairs for x in _moved_all(isa, pair, sorted(_channels(pair), key=place.__getitem__), write)
+        ]
+    return _moved_all(isa, held, order, write)
+
+
+def _channels(held: Sequence[SumRegister]) -> ChannelOrder:
+    return tuple(channel for x in held for channel in x.channels)
+
+
+def _wanted(held: Sequence[SumRegister], order: Sequence[int]) -> Iterator[tuple[ChannelOrder, list[SumRegister]]]:
+    """Yield the channels of each register in `order`, and the registers that hold them."""
+    lanes = held[0].kind.lanes
+    for k in range(0, len(order), lanes):
+        wanted = tuple(order[k : k + lanes])
+        yield wanted, [x for x in held if not set(wanted).isdisjoint(x.channels)]
+
+
+def _moved_all(isa: Isa, held: Sequence[SumRegister], order: Sequence[int], write: FlushWriter) -> list[SumRegister]:
+    """Return the same sums with channels in `order`, an instruction each."""
+    kind = held[0].kind
+    return [SumRegister(_moved(isa, sources, wanted, write), kind, wanted) for wanted, sources in _wanted(held, order)]
+
+
+def _mixed(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
+    """Return the same of instructions without index, which take lanes of two registers; none if they do not do."""
+    lanes, found = isa.tile.lanes, list[tuple[SumRegister, tuple[str, str]]]()
+    wanted = {order[k : k + lanes] for k in range(0, len(order), lanes)}
+    for x, y in zip(held[::2], held[1::2], strict=len(held) > 1):
+        for op, channels in _mixes(isa, x, y):
+            mixed = SumRegister(op, x.kind, channels)
+            if wanted.issuperset(parts := parts_of(mixed, lanes)):
+                found.append((mixed, (x.name, y.name)))
+                wanted.difference_update(parts)
+    return [replace(mixed, name=write(mixed.name, args)) for mixed, args in found] if not wanted else []
+
+
+def _mixes(isa: Isa, x: SumRegister, y: SumRegister) -> Iterator[tuple[str, ChannelOrder]]:
+    """Yield instructions that take lanes of two registers, and the channels of those."""
+    for instr in isa.full_forms:
+        if [o.type for o in instr.operands] == [instr.out] * 2 and not instr.imm and instr.out.bits >= x.kind.bits:
+            each = instr.out.bits // x.kind.bits
+            both = [*x.channels, *y.channels]
+            names = [variable((k, i), -1, 0) for k in range(2) for i in range(instr.out.lanes)]
+            with suppress(Inexact):
+                got = instr(LinearDomain(1), [names[: instr.out.lanes], names[instr.out.lanes :]])
+                if all(lane in names for lane in got):
+                    places = [names.index(lane) * each for lane in got]
+                    yield instr.name, tuple(ch for p in places for ch in both[p : p + each])
+
+
+def _moved(isa: Isa, sources: Sequence[SumRegister], wanted: ChannelOrder, write: FlushWriter) -> str:
+    """Return a register of the channels `wanted`, by one instruction; NoKernel if there is none."""
+    both = _channels(sources)
+    index = [both.index(ch) for ch in wanted]
+    for instr in isa.full_forms:
+        if len(instr.operands) != len(sources) + 1 or {o.type for o in instr.operands} != {instr.out} or instr.imm:
+            continue
+        lanes = _in_lanes(index, sources[0].kind.bits, instr.out.bits)
+        if lanes and (places := _index_place(instr, lanes)):
+            names = [*(x.name for x in sources), write.constant(instr.out, lanes)]
+            given = dict(zip(places, names, strict=True))
+            return write(instr.name, tuple(given[k] for k in range(len(given))))
+    raise NoKernel(f"{isa.name} cannot bring the channels of {len(sources)} registers into order")
+
+
+def _in_lanes(index: Sequence[int], have: int, bits: int) -> tuple[int, ...]:
+    """Return the index of lanes of `have` bits as one of lanes of `bits`, no fewer; () if it is none."""
+    each = bits // have
+    runs = [list(index[k : k + each]) for k in range(0, len(index), each)] if each else []
+    whole = all(run[0] % each == 0 and run == _run(run[0], each) for run in runs)
+    return tuple(run[0] // each for run in runs) if whole else ()
+
+
+def _run(first: int, count: int) -> list[int]:
+    return list(range(first, first + count))
+
+
+def _index_place(instr: Instr, wanted: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the operands that are registers, and last that of the index, if it takes the lanes `wanted` of them."""
+    count = len(instr.operands) - 1
+    given = [[LinearForm(0, f.atoms, 0, 1) for f in unknowns(instr.out, str(k))] for k in range(count)]
+    every = [x for register in given for x in register]
+    for places in permutations(range(count + 1)):
+        args: dict[int, Sequence[object]] = dict(zip(places, [*given, list(wanted)], strict=True))
+        try:
+            if gives(instr, [args[k] for k in range(count + 1)], 0, [every[k] for k in wanted]):
+                return places
+        except (TypeError, AttributeError):
+            continue
+    return None
+
 
 _SUM_BITS = 32
 

@@ -130,14 +130,14 @@ def _halves(isa: Isa) -> Iterator[Halves]:
     for bits in (8, 16):
         narrow = VecType("u", bits, isa.table.vector_bits // bits)
         lanes = tuple(variable(("x", i), 0, (1 << bits) - 1) for i in range(narrow.lanes))
-        made = [
+        moves = [
             Halves(keep.name, shift.name, narrow)
             for keep in isa.full_forms
             if len(keep.operands) == 2 and not keep.imm and is_bitwise(keep.tree)
             for shift in isa.full_forms
             if len(shift.operands) == 1 and shift.imm and bits in shift.imms and shift.operands[0].type.bits == 2 * bits
         ]
-        yield from [move for move in made if _parts(isa, move, Register(narrow, lanes))][:1]
+        yield from [move for move in moves if _parts(isa, move, Register(narrow, lanes))][:1]
 
 
 def _parts(isa: Isa, move: Halves, given: Register) -> bool:
