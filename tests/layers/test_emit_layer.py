@@ -165,7 +165,7 @@ def test_its_programs_say_what_a_processor_lacks(isa, tmp_path, skip_lesser):
         pytest.skip("qemu is not on PATH")
     Dense(RNG.choice([-1, 1], (9, 33)), 2, 1, isa=isa).emit(tmp_path / "c", "layer")
     compiler, native = lacking.linker(isa), load.load(isa).table.arch == arch()
-    with_cmake(tmp_path / "built", tmp_path / "c", compiler, list(compiler.command), [] if native else [qemu])
+    with_cmake(tmp_path / "built", tmp_path / "c", compiler, list(compiler.command), [] if native else [qemu], "Debug")
     for name in ("layer_selftest", "layer_example"):
         lacking.check(isa, tmp_path / "built" / name, "layer")
 
