@@ -69,6 +69,7 @@ def here():
     return layers(HERE)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("case", quick(["packed", "dense", "depthwise"], of=CASES))
 def test_an_emitted_layer_is_right(here, case):
     assert selftest(here[case], here[case].files("layer")) == 0
