@@ -28,6 +28,8 @@ def _feed(made: Any, value: Any) -> None:
         _feed(made, {f.name: getattr(value, f.name) for f in fields(value)})
     elif isinstance(value, Mapping):
         _feed(made, [(key, value[key]) for key in sorted(value)])
+    elif isinstance(value, frozenset):  # Strings in it are in another order in every process.
+        _feed(made, sorted(value))
     elif isinstance(value, list | tuple):
         made.update(f"({len(value)}".encode())
         for part in value:
