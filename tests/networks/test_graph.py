@@ -70,7 +70,8 @@ def test_a_graph_cannot_be_changed(graph):
 def test_the_digest_is_the_same_in_every_process():
     """The order of a set of strings depends on the process: here on which of 0 and 8, which collide, came first."""
     graph = read(small())
-    one, other = frozenset([0, 8]), frozenset([8, 0])
+    one: Any = frozenset([0, 8])
+    other: Any = frozenset([8, 0])
     assert list(one) != list(other)
     assert digest(replace(graph, file_names=one)) == digest(replace(graph, file_names=other)) != digest(graph)
 
