@@ -12,7 +12,13 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("README.md")])
+PAGES = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").rglob("README.md"),
+    ]
+)
 _SLOW = "<!-- test: slow -->"
 """In front of a block that takes more than a second."""
 

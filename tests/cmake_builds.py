@@ -30,10 +30,16 @@ def commands(name: str) -> Iterator[tuple[Compiler, list[str], list[str | None]]
 
 
 def with_cmake(
-    folder: Path, source: Path, compiler: Compiler, command: Sequence[str], emulator: Sequence[str | None]
+    folder: Path,
+    source: Path,
+    compiler: Compiler,
+    command: Sequence[str],
+    emulator: Sequence[str | None],
+    build_type: str = "Release",
 ) -> None:
     """Build with cmake alone."""
-    options = [f"-DCMAKE_C_COMPILER={';'.join(command)}", f"-DCMAKE_C_FLAGS={STRICT}", "-DCMAKE_BUILD_TYPE=Release"]
+    options = [f"-DCMAKE_C_COMPILER={';'.join(command)}", f"-DCMAKE_C_FLAGS={STRICT}"]
+    options.append(f"-DCMAKE_BUILD_TYPE={build_type}")
     if emulator:
         linked = "-DCMAKE_EXE_LINKER_FLAGS=-static"
         options += ["-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_CROSSCOMPILING_EMULATOR={emulator[0]}", linked]

@@ -7,6 +7,7 @@ them, whose tests must run.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -31,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Refuse names that are no instruction sets; make the folder of solved kernels; have compilers find `include`."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell: children would ignore it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.disable()  # Nothing of the thousands of cases that are collected is garbage: looking for some takes seconds.
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="bitsynth-solved-")
         config.add_cleanup(folder.cleanup)
@@ -44,6 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("any machine")
     if unknown := sorted(set(REQUIRED) - set(load.names())):
         raise pytest.UsageError(f"BITSYNTH_REQUIRE_ISA: unknown {unknown}; known: {', '.join(load.names())}")
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, but not among what was collected."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

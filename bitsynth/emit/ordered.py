@@ -190,7 +190,7 @@ class OrderedSteps:
         carried: Iterable[str],
         behind: Mapping[int, Sequence[str]] = MappingProxyType({}),
     ) -> Iterator[str]:
-        """Yield a statement for each instruction, and what pins it to its place; `own` are those that set accumulators.
+        """Yield a statement for each instruction, and what pins it to its place; `own` set accumulators.
 
         Statements in `behind` follow the instruction of that number; None among the instructions gives no statement.
         """

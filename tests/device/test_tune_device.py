@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import optuna
 import pytest
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 from suites import quick
 
@@ -153,7 +154,7 @@ def test_a_board_that_disappears_loses_its_trial(boards, before_run, command, st
 
 def states(study):
     """Of all trials, those that were queued included."""
-    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(study)))
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(study)))
     (found,) = storage.get_all_studies()
     return [t.state for t in storage.get_all_trials(found._study_id)]
 

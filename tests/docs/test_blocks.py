@@ -111,6 +111,6 @@ def test_what_is_shown_is_compared():
 
 
 def test_every_page_is_looked_at():
-    assert PAGES[0].name == "README.md"
+    assert {"README.md", "CONTRIBUTING.md"} <= {page.name for page in PAGES if page.parent == ROOT}
     assert len(PAGES) > 20
     assert os.path.commonpath([*PAGES, ROOT]) == str(ROOT)

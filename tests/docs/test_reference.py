@@ -21,10 +21,13 @@ from bitsynth.graph.read.readers import custom_operators
 from bitsynth.isa import architecture, baseline_loops, step, tables
 from bitsynth.isa.functions import FUNCTIONS
 from bitsynth.kernel import inputs, program
+from bitsynth.layers import tuned
 from bitsynth.network.arena import plan_arena
+from bitsynth.network.certificate import checker
 from bitsynth.network.library import NetworkText
 from bitsynth.schedule.cost import KernelCost
 from bitsynth.store import entry
+from bitsynth.tune import study
 
 DOCS = ROOT / "docs"
 ISA_SPEC = {
@@ -159,6 +162,12 @@ def test_every_table_of_a_kernel_file_is_looked_at():
     found = sections("reference/kernel-file.md")
     assert {heading for heading, rows in found.items() if rows[0][0] == "key"} == set(KERNEL_FILE)
     assert f"the version of this format: {entry.FORMAT}" in [row[1] for row in found["The file"]]
+
+
+def test_every_format_of_a_file():
+    rows = sections("develop/stability.md")["Files"][1:]
+    formats = [int(row[1]) for row in rows if row[1].isdigit()]
+    assert formats == [entry.FORMAT, checker.FORMAT, tuned.FORMAT, study.FORMAT]
 
 
 def test_every_variable_of_the_environment():

@@ -67,6 +67,7 @@ def test_core_product(isa, widths):
         check(k, shape.rows + 1, length, shape.columns + 3, ("random", "max", "alternating"))
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("config", quick(EACH_METHOD, of=RUNNABLE), ids=name)
 def test_core_product_of_every_method(config):
     """Tails on every side, the ends of the inner loops."""

@@ -111,6 +111,7 @@ def test_bless_needs_a_folder_that_can_be_written(fails, tmp_path, monkeypatch):
     assert "cannot write to" in fails(4, "isa", "check", "neon", "--bless")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("raised", "code"),
     [

@@ -70,6 +70,7 @@ def here():
     return layers(HERE)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("case", quick(["packed", "dense", "depthwise"], of=CASES))
 def test_an_emitted_layer_is_right(here, case):
     assert selftest(here[case], here[case].files("layer")) == 0
@@ -165,7 +166,7 @@ def test_its_programs_say_what_a_processor_lacks(isa, tmp_path, skip_lesser):
         pytest.skip("qemu is not on PATH")
     Dense(RNG.choice([-1, 1], (9, 33)), 2, 1, isa=isa).emit(tmp_path / "c", "layer")
     compiler, native = lacking.linker(isa), load.load(isa).table.arch == arch()
-    with_cmake(tmp_path / "built", tmp_path / "c", compiler, list(compiler.command), [] if native else [qemu])
+    with_cmake(tmp_path / "built", tmp_path / "c", compiler, list(compiler.command), [] if native else [qemu], "Debug")
     for name in ("layer_selftest", "layer_example"):
         lacking.check(isa, tmp_path / "built" / name, "layer")
 

@@ -26,6 +26,7 @@ def path(tmp_path):
     return made
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("isa", ["avx2", pytest.param("neon", marks=SLOW), pytest.param("armv7_neon", marks=SLOW)])
 def test_every_edge_equals_the_reference(rng, path, isa, skip_isa):
     if not compilers(load(isa)) or (load(isa).table.arch == arch() and not placement.runs_natively(load(isa).table)):
@@ -49,6 +50,7 @@ def test_threads_give_the_same(rng, path):
     assert all(np.array_equal(a, b) for other in others for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.smoke
 def test_the_command_writes_a_library(ended, path, tmp_path):
     out, err = ended(0, "compile", str(path), "--isa", "neon", "-o", str(tmp_path / "out"))
     lines = out.splitlines()

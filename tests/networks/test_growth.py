@@ -9,15 +9,16 @@ import onnx
 import pytest
 from growing_graphs import FAMILIES
 from onnx_files import QONNX, model, node
+from suites import quick
 
 from bitsynth.errors import SpecError
-from bitsynth.graph import inspect, read, run
+from bitsynth.graph import inspect, read, reference, run
 from bitsynth.network import lower
 from bitsynth.network.compiling import compile, network_of
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.progress import silent
 
-SMALL, LARGE = 40, 160
+SIZES = [(40, 100), pytest.param((40, 160), marks=pytest.mark.slow)]
 FULL = 2000
 _SECONDS, _BYTES = 60, 2 << 30
 GREW = (
@@ -49,15 +50,14 @@ def calls(made):
     return counted
 
 
-@pytest.mark.parametrize(
-    "family", [family if family in GREW else pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES]
-)
-def test_work_grows_as_the_file_does(family):
-    """Four times the nodes are at most six times the calls, less those that any network takes."""
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("family", quick(GREW, of=FAMILIES))
+def test_work_grows_as_the_file_does(family, sizes):
+    """Four times the nodes are at most six times the calls, and so on, less those that any network takes."""
     fixed = calls(FAMILIES[family](2))  # And what is loaded once.
     fixed = calls(FAMILIES[family](2))
-    small, large = (calls(FAMILIES[family](size)) - fixed for size in (SMALL, LARGE))
-    assert large < 6 * max(small, 10_000)
+    small, large = (calls(FAMILIES[family](size)) - fixed for size in sizes)
+    assert large < 1.5 * (sizes[1] / sizes[0]) * max(small, 10_000)
 
 
 _COMMANDS = """
@@ -83,19 +83,40 @@ def test_files_of_thousands_of_nodes_take_a_minute_and_two_gigabytes_at_most(tmp
     assert done.returncode == 0 or done.stderr.startswith(f"error: {path}: ")
 
 
-@pytest.mark.parametrize(("elements", "says"), [(1 << 24, ""), (1 << 26, "input x: the reference's values of shape")])
-def test_large_activations_are_compiled_or_their_node_is_named(tmp_path, elements, says):
-    """Memory is that of the edges alive at once, however many nodes there are; with less the node is named."""
+@pytest.mark.parametrize(
+    ("elements", "length", "says"),
+    [
+        (1 << 22, 48, ""),
+        pytest.param(1 << 24, 4, "", marks=pytest.mark.slow),
+        pytest.param(1 << 26, 4, "input x: the reference's values of shape", marks=pytest.mark.slow),
+    ],
+)
+def test_large_activations_are_compiled_or_their_node_is_named(tmp_path, elements, length, says):
+    """Memory is that of the edges alive at once, however many nodes there are; with less the node is named.
+
+    The int64 values of all edges of the first case would take 1.5 GiB.
+    """
     nodes = [node("Quant", "x s z b", "q", domain=QONNX, signed=1, narrow=0), node("Relu", "q", "v0")]
-    nodes += [node("Neg", f"v{k}", f"v{k + 1}", name=f"n{k}") for k in range(4)]
+    nodes += [node("Neg", f"v{k}", f"v{k + 1}", name=f"n{k}") for k in range(length)]
     grid = {"s": np.float32(1), "z": np.float32(0), "b": np.float32(2)}
     path = tmp_path / "net.onnx"
-    onnx.save(model([*nodes, node("Relu", "v4")], {"x": (1, elements >> 10, 1, 1 << 10)}, grid), path)
+    onnx.save(model([*nodes, node("Relu", f"v{length}")], {"x": (1, elements >> 10, 1, 1 << 10)}, grid), path)
     argv = ["compile", str(path), "--isa", "avx2", "-o", str(tmp_path / "out")]
     code = textwrap.dedent(_COMMANDS).format(seconds=_SECONDS, bytes=5 * (1 << 28), argv=argv)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == (4 if says else 0), done.stderr[-400:]
     assert says in done.stderr
+
+
+def test_values_that_do_not_fit_in_memory_name_their_node(monkeypatch):
+    graph = read(FAMILIES["relus"](2))
+
+    def evaluate(node, *_):
+        raise MemoryError
+
+    monkeypatch.setattr(reference, "evaluate", evaluate)
+    with pytest.raises(MemoryError, match=rf"^{graph.nodes[0]}: the reference's values of shape \(.*\) do not fit"):
+        run(graph, {name: np.zeros(graph.edges[name].shape, np.float32) for name in graph.inputs})
 
 
 def test_networks_of_too_many_products_are_refused(monkeypatch):

@@ -42,6 +42,7 @@ def edited(folder):
     return edit
 
 
+@pytest.mark.smoke
 def test_a_folder_is_checked(folder, ended):
     out, _ = ended(0, "verify", str(folder), "--no-z3")
     assert "1 of 1 step, for every input; instruction lemmas were not discharged again" in out

@@ -240,6 +240,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("made", WRONG)
 def test_it_is_refused_and_wrong(made):
     built = made()

@@ -73,6 +73,7 @@ def test_no_arguments_show_help(run):
         assert command in out
 
 
+@pytest.mark.smoke
 def test_help_documents_exit_codes(run):
     out, _ = run("--help")
     said = " ".join(out.split())
@@ -80,6 +81,7 @@ def test_help_documents_exit_codes(run):
     assert "130 interrupted" in said
 
 
+@pytest.mark.smoke
 def test_version(run):
     assert run("--version") == (f"bitsynth {bitsynth.__version__}\n", "")
 
@@ -131,6 +133,7 @@ def test_a_fault_in_a_value_is_told_in_plain_words(run):
         assert message in run("synth", *options, *rest, code=2)[1]
 
 
+@pytest.mark.smoke
 def test_synth_from_cache(run, user):
     out, err = run(*SYNTH)
     name = shipped(widths="a1u_w1b")
@@ -184,6 +187,7 @@ def test_synth_other_encodings(run, act, wgt):
     assert facts["k_max"] == bitsynth.get_kernel("avx2", 2, 2, act, wgt).k_max
 
 
+@pytest.mark.smoke
 def test_synth_fresh_is_cached_then(run, user):
     facts, err = run(*SYNTH, "--fresh", "--json")
     assert err == ""
@@ -323,6 +327,7 @@ def test_list_check(run, monkeypatch):
     assert shipped() in out
 
 
+@pytest.mark.smoke
 def test_verify(run):
     out, _ = run("verify", shipped())
     lines = out.splitlines()
@@ -587,6 +592,7 @@ def test_isa_check_for_real(run):
     assert facts["forms"] == len(load.load("neon").instrs)
 
 
+@pytest.mark.smoke
 def test_doctor(run):
     out, err = run("doctor")
     assert err == ""

@@ -50,6 +50,7 @@ CASES: dict[str, Callable[[], Mapping[str, str]]] = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("case", CASES)
 def test_emitted_c_is_as_it_was(case):
     files = CASES[case]()
