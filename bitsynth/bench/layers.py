@@ -80,7 +80,7 @@ def against_baselines(
 ) -> LayersReport:
     """Measure `mine` against what `packages` have for `isa`; SpecError for a package that is not a baseline."""
     with ExitStack() as stack:
-        found = start(stack, packages, isa, threads, layers, lambda said: progress(said, 0, rounds))
+        found = start(stack, packages, isa, threads, layers, lambda text: progress(text, 0, rounds))
         shown = measure([*found.baselines, *mine], layers, rounds, repeats, progress)
     return LayersReport(isa, threads, shown, found.about, found.left_out)
 

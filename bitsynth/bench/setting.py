@@ -28,7 +28,7 @@ CHANGED = "+changes"
 _GENERATED = ("benchmarks/results", "docs", "README.md", "CHANGELOG.md")
 """Files that no figure depends on."""
 _UNKNOWN = "unknown"
-_SAID = ("BITSYNTH_CC", "BITSYNTH_RUNNER")
+_COMMAND_VARIABLES = ("BITSYNTH_CC", "BITSYNTH_RUNNER")
 """Beginnings of variables that are part of a command."""
 
 
@@ -103,8 +103,8 @@ def command() -> str:
     """The command that runs, from the checkout's folder, with the variables that it reads."""
     script = Path(sys.argv[0])
     called = ["python", f"benchmarks/{script.name}"] if script.parent.name == "benchmarks" else ["bitsynth"]
-    said = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_SAID)]
-    return shlex.join([*said, *called, *sys.argv[1:]])
+    variables = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_COMMAND_VARIABLES)]
+    return shlex.join([*variables, *called, *sys.argv[1:]])
 
 
 def _scheduling() -> str:

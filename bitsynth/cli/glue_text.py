@@ -31,11 +31,11 @@ def parse_glue(text: str, isa: str) -> glue.Glue:
     return layer
 
 
-def _call_value(call: ast.expr, known: dict[str, Callable[..., Any]], what: str, **more: Any) -> Any:
-    """Return the value of a call of one of the `known` names."""
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in known:
-        raise SpecError(f"{ast.unparse(call)[:60]!r} is not {what}; known: {', '.join(known)}")
-    kind, name = known[call.func.id], call.func.id
+def _call_value(call: ast.expr, functions: dict[str, Callable[..., Any]], what: str, **more: Any) -> Any:
+    """Return the value of a call of one of the `functions`, by name."""
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in functions:
+        raise SpecError(f"{ast.unparse(call)[:60]!r} is not {what}; known: {', '.join(functions)}")
+    kind, name = functions[call.func.id], call.func.id
     named = {x.arg: _argument_value(x.value) for x in call.keywords if x.arg}
     if len(named) < len(call.keywords) or any(isinstance(x, ast.Starred) for x in call.args):
         raise SpecError(f"{name}: write each argument by itself, without *")

@@ -104,7 +104,7 @@ class _Text:
             lines += self._elements(scope)
         lines += self._loads("row", "(const uint8_t *)(row + i)", scope)
         if self.program.loop:
-            lines += self._turns(self.program.loop, scope)
+            lines += self._iterations(self.program.loop, scope)
         lines += self._steps(scope)
         size = self.isa[self.program.store].out.total_bits // 8
         for n, name in enumerate(self.program.results):
@@ -129,7 +129,7 @@ class _Text:
                 lines.append(f"ROUNDED({step.dst});")
         return lines
 
-    def _turns(self, loop: ElementLoop, scope: Scope) -> list[str]:
+    def _iterations(self, loop: ElementLoop, scope: Scope) -> list[str]:
         """Return the loop over the values of the last input."""
         kind = self.isa.word
         counts = [f"x0_{n}" for n in range(len(loop.next))]

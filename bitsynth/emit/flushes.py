@@ -58,7 +58,7 @@ class Flushes:
                 return block("", plain)
             shifted = self.folds.flush(loop, scope, self._shifted)
             return block("if (steps_left == block)", shifted) + block("if (steps_left != block)", plain)
-        out, store, known = list[str](), self.kernel.memory.store_tile, dict[str, int]()
+        out, store, declared = list[str](), self.kernel.memory.store_tile, dict[str, int]()
         for group in range(self.kernel.groups):
             inner, rows = scope.inner(), self.kernel.rows_of(group)
             places = [self._place("to", row, r) for row in rows for r in range(self._tile_registers)]
@@ -71,17 +71,17 @@ class Flushes:
                     lines += block("if (steps_left == block)", self._shifted(loop.tile, inner))
                 lines.append("/* Write back. */")
                 lines += [inner.store(store, name, place) for name, place in stores.items()]
-            out += [line for row in rows for line in self._pointers(row, known, inner)]
+            out += [line for row in rows for line in self._pointers(row, declared, inner)]
             out += braced(self.kernel, group, lines)
-        return block("", out) if known else out
+        return block("", out) if declared else out
 
-    def _pointers(self, row: int, known: dict[str, int], scope: Scope) -> list[str]:
+    def _pointers(self, row: int, declared: dict[str, int], scope: Scope) -> list[str]:
         """Return pointers to the row's tile, if the instruction set wants them computed where they are used.
 
         Otherwise compilers compute the pointers of all rows before the loops, and spill them.
         """
         bases = ["from", "to", *(["terms"] if self.row_terms else [])] if self.isa.table.address else []
-        return [line for base in bases for line in pointed(of_row(base, row), known, scope)]
+        return [line for base in bases for line in pointed(of_row(base, row), declared, scope)]
 
     def _place(self, base: str, row: int, register: int = 0) -> str:
         """Return the address where a tile register of the row is loaded "from", or stored "to", or of the "terms"."""

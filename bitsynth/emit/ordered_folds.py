@@ -100,7 +100,7 @@ class OrderedFolds:
         self, lines: Iterable[Step], places: Addresses, scope: Scope, shift: Shift | None = None
     ) -> Iterator[str]:
         """Yield the lines; pointers to a row's tile come from those to the row before, where they are first wanted."""
-        known = {"sum": -1}
+        declared = {"sum": -1}
         for step in lines:
             name = step.dst
             if step.args and not self.isa[step.op].store:
@@ -110,7 +110,7 @@ class OrderedFolds:
                 continue
             whole, half = half_of(name)
             base, behind = places.get(whole) or places[whole.removeprefix(folds.STORED)]
-            yield from pointed(base, known, scope)
+            yield from pointed(base, declared, scope)
             place = _at((base, behind + (half == HALVES[1]) * self.isa.tile.lanes // 2))
             if step.args:
                 yield from shift(step.args, scope) if shift else ()
@@ -126,15 +126,15 @@ STARTS = {"from": ("start", "start_ld"), "to": ("c", "ldc"), "terms": ("row_star
 """Pointers to the tile, by role: the pointer of the first row, and the distance of rows."""
 
 
-def pointed(base: str, known: dict[str, int], scope: Scope) -> Iterator[str]:
-    """Yield declarations of the pointer `base`, and of those it comes from, unless they are `known`."""
+def pointed(base: str, declared: dict[str, int], scope: Scope) -> Iterator[str]:
+    """Yield declarations of the pointer `base`, and of those it comes from, unless they are `declared`."""
     name, _, row = base.partition("_")
-    for k in range(known.get(name, -1) + 1, int(row or 0) + 1 if name in STARTS else 0):
+    for k in range(declared.get(name, -1) + 1, int(row or 0) + 1 if name in STARTS else 0):
         first, distance = STARTS[name]
         kind = "int32_t *" if name == "to" else "const int32_t *"
         yield f"{kind}{of_row(name, k)} = {f'{of_row(name, k - 1)} + {distance}' if k else first};"
         yield from scope.settle(of_row(name, k))
-        known[name] = k
+        declared[name] = k
 
 
 def _at(place: tuple[str, int]) -> str:

@@ -49,7 +49,7 @@ class InputValues:
 def functions(domain: CDomain) -> dict[str, Any]:
     """Return the functions of lane expressions in `domain`: those that C has in other words, or in a loop, in those."""
     return {**FUNCTIONS, **{name: _shift(domain, name) for name in ("asr", "lsr", "lsl")}} | {
-        "range": lambda *ends: _turns(domain, range(*ends)),
+        "range": lambda *ends: _iterate(domain, range(*ends)),
         "sum": lambda xs: _added_up(domain, xs),
         "lookup": _looked_up,
     }
@@ -65,7 +65,7 @@ def _shift(domain: CDomain, name: str) -> Any:
     return shift
 
 
-def _turns(domain: CDomain, numbers: range) -> Iterator[Any]:
+def _iterate(domain: CDomain, numbers: range) -> Iterator[Any]:
     """Yield the numbers; of many from 0 on, the variable that counts them, alone."""
     if len(numbers) <= MAX_UNROLLED_LEVELS or numbers.start or numbers.step != 1:
         yield from numbers

@@ -17,7 +17,7 @@ from bitsynth.emit import lines
 FOLDER = Path(__file__).parent / "templates"
 
 
-class _BesideTemplates(jinja2.FileSystemBytecodeCache):
+class _TemplateCache(jinja2.FileSystemBytecodeCache):
     """Cache of compiled templates next to them, as Python caches modules: skipped where writing is not allowed."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
-        bytecode_cache=_BesideTemplates(),
+        bytecode_cache=_TemplateCache(),
     )
     made.filters["comment"] = lambda text: lines.comment(text) + "\n"
     made.globals["array"] = lines.array

@@ -114,12 +114,14 @@ class Estimate:
         tiles = self._row_tiles * self.column_tiles
         rows, weights = self._far_bytes
         waited = self._waited(rows, weights) if self.loads_block else 0.0
-        beside, apart = rows + weights - waited, waited + self._written_bytes
+        hidden_bytes, stalling_bytes = rows + weights - waited, waited + self._written_bytes
         sums = tiles * self._sums
-        reading = max(sums, beside / self._cpu.far_bytes_per_cycle) + apart / self._cpu.far_bytes_per_cycle
+        reading = (
+            max(sums, hidden_bytes / self._cpu.far_bytes_per_cycle) + stalling_bytes / self._cpu.far_bytes_per_cycle
+        )
         grouped = GROUP_PIXEL_CYCLES * self._output_pixels if self._geometry.groups > 1 else 0.0
         wider = WIDER if self.candidate.operands else 1.0
-        every = reading + tiles * self._beside + self._slower * (self._packing + grouped)
+        every = reading + tiles * self._tile_overhead + self._slower * (self._packing + grouped)
         return self._geometry.groups * every * wider
 
     @property
@@ -162,7 +164,7 @@ class Estimate:
         return self.rows * kernel.columns * depth * self.sums_model(self._isa, kernel, cpu, depth) / 128
 
     @property
-    def _beside(self) -> float:
+    def _tile_overhead(self) -> float:
         """Cycles of one tile without accumulation."""
         results = self.rows * self._kernel.columns / 16
         shared = self.column_tiles if self.counted and not self.columns_first else 1
@@ -213,13 +215,13 @@ class Estimate:
             shares.append(max(0, run - (bool(step.first) and kernel.nests) - 1) / run)
         return min(shares)
 
-    def _image_bytes(self, beside: float) -> float:
+    def _image_bytes(self, other_bytes: float) -> float:
         """Return the bytes of packed lines read beyond the nearest cache while all pixels are computed.
 
-        Lines are read once if the lines of a window and `beside` other bytes fit, else once for every line of a window.
+        Lines are read once if the lines of a window and `other_bytes` fit, else once for every line of a window.
         """
         lines, stride = self._geometry.kernel[0], self._geometry.stride[0]
-        if self.conv_algorithm == "im2col" or lines * self._line_bytes + beside <= self._cpu.near_bytes:
+        if self.conv_algorithm == "im2col" or lines * self._line_bytes + other_bytes <= self._cpu.near_bytes:
             return float(self._packed_bytes)
         return self._packed_bytes * max(1, lines / stride)
 

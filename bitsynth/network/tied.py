@@ -17,7 +17,7 @@ from bitsynth.progress import Progress, silent
 
 _FIRST = ("reference", "inputs", "outputs", "graph", "edges", "steps", "buffers", "arena", "kernels", "files")
 """The parts that are compared, the most telling ones first."""
-_APART = {"version", "digest"}
+_INDEPENDENT_KEYS = {"version", "digest"}
 
 
 def require_of(found: NetworkCertificate, path: Path, model: Path, progress: Progress = silent) -> Network:
@@ -54,7 +54,7 @@ def _has_weights_file(found: NetworkCertificate, stem: str) -> bool:
 
 def _require_same(path: Path, given: dict[str, Any], made: dict[str, Any], model: Path) -> None:
     for name in dict.fromkeys((*_FIRST, *sorted(made.keys() | given.keys()))):
-        if name not in _APART and (place := _difference(made.get(name), given.get(name), name)):
+        if name not in _INDEPENDENT_KEYS and (place := _difference(made.get(name), given.get(name), name)):
             raise Refuted(f"{path}: {place} is not what {model} gives; compile it again{_by_other(made, given)}")
 
 

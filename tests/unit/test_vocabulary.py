@@ -18,10 +18,8 @@ BANNED = {"told", "said", "unsaid", "stairs", "staircase", "turns", "wiring", "c
 """Words of a private language: no name has one of them."""
 BARE = {"most", "few", "near", "far", "apart", "around", "ample"}
 """Constants are not called so alone: a name says what it bounds."""
-KEYS_OF_FILES = {"prefetch_turns"}
-"""Fields that are keys of files."""
-NOT_YET_CLEAN = {"bench", "cli", "emit", "graph", "layers", "network"}
-"""Folders where banned words still name something."""
+KEYS_OF_FILES = {"prefetch_turns", "come"}
+"""Fields and arguments that are keys of files."""
 
 
 def names(text):
@@ -111,14 +109,9 @@ def hits(path):
 
 
 def test_private_words_name_nothing():
-    paths = [p for p in sorted(PACKAGE.rglob("*.py")) if p.relative_to(PACKAGE).parts[0] not in NOT_YET_CLEAN]
+    paths = sorted(PACKAGE.rglob("*.py"))
     assert len(paths) > 100
     assert [hit for path in paths for hit in hits(path)] == []
-
-
-@pytest.mark.parametrize("folder", sorted(NOT_YET_CLEAN))
-def test_a_folder_that_became_clean_is_no_exception(folder):
-    assert [hit for path in sorted((PACKAGE / folder).rglob("*.py")) for hit in hits(path)]
 
 
 @pytest.mark.parametrize(

@@ -223,16 +223,16 @@ def _coordinates(node: FileNode, axis: _Axis) -> list[Coordinate]:
     ]
     half, by, out, size = real(0.5), real(axis.scale), axis.out, axis.size
     length = axis.scale * size if node.graph.reference == "onnx" else out
-    known: dict[str, Callable[[Coordinate], Coordinate]] = {
+    formulas: dict[str, Callable[[Coordinate], Coordinate]] = {
         "asymmetric": lambda x: x / by,
         "half_pixel": lambda x: (x + half) / by - half,
         "pytorch_half_pixel": lambda x: (x + half) / by - half if length != 1 else real(0),
         "align_corners": lambda x: x * real(size - 1) / real(length - 1) if length != 1 else real(0),
         "half_pixel_symmetric": lambda x: _symmetric(real, x, axis),
     }
-    if mode not in known:
-        raise node.fail(f"{mode} is not compiled; known: {', '.join(known)}")
-    return [known[mode](real(k)) for k in range(out)]
+    if mode not in formulas:
+        raise node.fail(f"{mode} is not compiled; known: {', '.join(formulas)}")
+    return [formulas[mode](real(k)) for k in range(out)]
 
 
 def _symmetric(real: Callable[[Any], Coordinate], x: Coordinate, axis: _Axis) -> Coordinate:

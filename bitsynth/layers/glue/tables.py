@@ -275,7 +275,7 @@ def _lowered(
     second: Quantization,
     out: Quantization,
     pairs: NDArray[np.uint8],
-    come: tuple[int, int] | None,
+    reachable: tuple[int, int] | None,
     isa: str,
 ) -> tuple[Lowered, NDArray[np.uint8]]:
     """Return the numbers and arrays of a program for `pairs`: a proved table, else a weighted sum, else a table.
@@ -285,7 +285,7 @@ def _lowered(
     bits = max(_FEW_BITS, first.bits, second.bits)
     if bits <= _MOST_BITS and specs.pairs(bits) in (p.spec for p in programs(isa)):
         return _tabled(pairs, bits), pairs
-    some = pairs[: come[0], : come[1]] if come else pairs
+    some = pairs[: reachable[0], : reachable[1]] if reachable else pairs
     for wanted in [pairs] if some.shape == pairs.shape else [pairs, some]:
         if found := next(find_weighted_sums(first, second, out, wanted), None):
             return found

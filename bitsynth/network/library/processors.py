@@ -12,7 +12,7 @@ from bitsynth.files import marked
 from bitsynth.network.library.command import compile_command
 from bitsynth.network.library.text import NetworkText
 
-_AROUND = {
+_SHARED_TEMPLATES = {
     "{}.h": "network.h.j2",
     "{}.c": "network_processors.c.j2",
     "{}_selftest.c": "network_processors_selftest.c.j2",
@@ -41,4 +41,4 @@ def processors_files(name: str, arch: str, texts: Mapping[str, NetworkText]) -> 
         "plain": [f"{name}.c", *plain, f"{every[0]['name']}/{POOL}"],
         "parts": [{**part, "of": f"_{part['name']}", "folder": f"{part['name']}/"} for part in parts],
     }
-    return marked({file.format(name): render(template, values) for file, template in _AROUND.items()})
+    return marked({file.format(name): render(template, values) for file, template in _SHARED_TEMPLATES.items()})

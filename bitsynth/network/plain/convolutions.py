@@ -12,7 +12,7 @@ from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.loops import dense_steps
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.plain.products import (
-    FEW,
+    MIN_ROW_PIXELS,
     ProductSums,
     block_rows,
     blocks,
@@ -30,7 +30,7 @@ def conv(body: NodeBody) -> None:
     groups, planes = body.node.attributes["groups"], ImagePlanes(body.node.attributes["window"], x.shape[2:])
     image = body.array(sums_type(body), math.prod(x.shape[:2]) * planes.size)
     planes.fill(body, x, image, "0", centred=True)
-    if math.prod(planes.out) < FEW <= w.shape[0] // groups:
+    if math.prod(planes.out) < MIN_ROW_PIXELS <= w.shape[0] // groups:
         _few_pixels(body, image, planes, groups)
     else:
         _many_pixels(body, image, planes, groups)

@@ -47,7 +47,7 @@ class Loops:
     order: Sequence[AxisStep] = ()
     """The steps by which axes are ordered, the longest outside: those of what is written."""
     _statements: list[tuple[str, str]] = field(default_factory=list)
-    _known: dict[str, str] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
 
     def at(self, name: str, steps: Sequence[AxisStep], offset: int = 0) -> str:
         """Return C for the element of an array with strides `steps`, from `offset` on."""
@@ -61,10 +61,10 @@ class Loops:
     def value(self, c_type: str, code: str) -> str:
         """Return the name of a value; the same code has the same name."""
         key = f"{c_type} {code}"
-        if key not in self._known:
-            self._known[key] = f"t{len(self._statements)}"
-            self._statements.append((self._known[key], f"const {c_type} {self._known[key]} = {code};"))
-        return self._known[key]
+        if key not in self._names:
+            self._names[key] = f"t{len(self._statements)}"
+            self._statements.append((self._names[key], f"const {c_type} {self._names[key]} = {code};"))
+        return self._names[key]
 
     def named(self, code: str) -> str:
         """Return the name of a value that statements compute, `{0}` in them."""

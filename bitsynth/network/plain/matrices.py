@@ -11,7 +11,7 @@ from bitsynth.graph.types import Edge, Shape
 from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.loops import dense_steps
 from bitsynth.network.plain.products import (
-    FEW,
+    MIN_ROW_PIXELS,
     ProductSums,
     block_rows,
     constant_array,
@@ -59,7 +59,7 @@ def matmul(body: NodeBody) -> None:
     a, b = body.edges
     first = _Factor(a, len(a.shape) - 2 if len(a.shape) > 1 else None, len(a.shape) - 1)
     second = _Factor(b, *((len(b.shape) - 1, len(b.shape) - 2) if len(b.shape) > 1 else (None, 0)))
-    turned = second.count < FEW and second.count < first.count
+    turned = second.count < MIN_ROW_PIXELS and second.count < first.count
     rows, columns = (second, first) if turned else (first, second)
     depth = a.shape[-1]
     sums = ProductSums(body, rows.count, depth, columns.count, [0], columns.count)

@@ -16,7 +16,7 @@ from bitsynth.network.plain.maths import within
 
 LANES = 64
 """The most elements that are computed at once, and so behind the last."""
-FEW = 8
+MIN_ROW_PIXELS = 8
 """Pixels of a row of sums that are fewer than these had better be rows."""
 
 
