@@ -44,4 +44,4 @@ def test_pointers_of_rows_serve_all_tiles_of_columns():
     each = estimate("lookup", 4, isa="neon")
     once = replace(each, counted=True)
     assert once.column_tiles == 2
-    assert once._beside < each._beside - COUNTED_SHARE * once._cpu.call_cycles
+    assert once._tile_overhead < each._tile_overhead - COUNTED_SHARE * once._cpu.call_cycles
