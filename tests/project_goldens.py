@@ -1,4 +1,4 @@
-"""Run the cases of `tests/project_cases.py` with the code of the projects that define their operators.
+"""Run the cases of `tests/support/project_cases.py` with the code of the projects that define their operators.
 
 Each project's results become a file of `tests/golden/operators`, with the name and version of what gave them. A project
 needs its own packages, best in a virtual environment of its own:
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from project_cases import Case, of_project
+from support.project_cases import Case, of_project
 
 GOLDENS = Path(__file__).parent / "golden" / "operators"
 Runner = Callable[[Case], Any]

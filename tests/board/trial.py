@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from board import emulated
-from ssh_server import SSHD, Server
+from support.ssh_server import SSHD, Server
 
 MODEL = "examples/fashion/fashion_a2w2_qonnx.onnx"
 NEEDED = [

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-import ssh_server
+from support import ssh_server
 
 
 @pytest.fixture(scope="session")

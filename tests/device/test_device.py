@@ -13,8 +13,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-import ssh_server
-from suites import quick
+from support import ssh_server
+from support.case_selection import quick
 
 from bitsynth.cli import main
 from bitsynth.device import Device, Facts, job, program

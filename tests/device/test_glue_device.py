@@ -1,7 +1,7 @@
 """Glue on a board behind a real ssh server: its self-test is right there, or the command says that it is wrong."""
 
 import pytest
-import ssh_server
+from support import ssh_server
 
 from bitsynth.cli import main
 from bitsynth.device import Device

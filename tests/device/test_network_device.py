@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-import ssh_server
-from region_cases import Small
+from support import ssh_server
+from support.fusion_cases import Small
 
 from bitsynth.cli import main
 from bitsynth.device import Device

@@ -14,7 +14,7 @@ import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
-from suites import quick
+from support.case_selection import quick
 
 from bitsynth.cli import main
 from bitsynth.host import features

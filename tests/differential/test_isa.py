@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
-from mutants import EQUIVALENT, OUTSIDE, RULES, VALUES, mutants, representatives, wrong_at
-from suites import quick
+from support.case_selection import quick
+from support.instruction_mutants import EQUIVALENT, OUTSIDE, RULES, VALUES, mutants, representatives, wrong_at
 
 from bitsynth.conformance import check, harness
 from bitsynth.conformance.inputs import FormTrial

@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 import pytest
-from disassembly import GENERAL, VECTOR, mnemonics
+from support.disassembly import GENERAL, VECTOR, mnemonics
 
 from bitsynth.conformance import harness
 from bitsynth.isa import load

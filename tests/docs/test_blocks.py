@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import typer
-from blocks import PAGES, ROOT, all_blocks, bitsynth_commands, blocks, console, matches
+from support.markdown_blocks import PAGES, ROOT, all_blocks, bitsynth_commands, blocks, console, matches
 
 from bitsynth import toolchain
 from bitsynth.cli import main

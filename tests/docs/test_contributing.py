@@ -6,7 +6,7 @@ import subprocess
 import tomllib
 
 import pytest
-from blocks import ROOT
+from support.markdown_blocks import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))

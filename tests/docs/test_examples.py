@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from blocks import ROOT, blocks
+from support.markdown_blocks import ROOT, blocks
 
 from bitsynth import toolchain
 from bitsynth.host import features

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from blocks import ROOT
+from support.markdown_blocks import ROOT
 
 import bitsynth
 

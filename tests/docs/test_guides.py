@@ -7,8 +7,8 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from blocks import PAGES, ROOT, bitsynth_commands, blocks
 from onnx import TensorProto, helper, numpy_helper, save
+from support.markdown_blocks import PAGES, ROOT, bitsynth_commands, blocks
 
 from bitsynth.cli import main
 from bitsynth.graph.read import readers

@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from blocks import ROOT, bitsynth_commands, blocks
+from support.markdown_blocks import ROOT, bitsynth_commands, blocks
 
 from bitsynth import paths
 from bitsynth.cli import main

@@ -7,10 +7,10 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pytest
-from blocks import PAGES, ROOT
 from markdown_it import MarkdownIt
-from network_programs import by_hand
-from project_cases import CASES
+from support.markdown_blocks import PAGES, ROOT
+from support.network_programs import by_hand
+from support.project_cases import CASES
 
 import bitsynth
 from bitsynth import device, errors, layers

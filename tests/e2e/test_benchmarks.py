@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from suites import quick
+from support.case_selection import quick
 
 import bitsynth
 from bitsynth.host import features

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from reference import ISAS, WIDTHS, encodings, kernel, of_method
-from solved import REPRESENTATIVE, entry, name, on_record
-from suites import quick
+from support.case_selection import quick
+from support.kernel_checks import ISAS, WIDTHS, encodings, kernel, of_method
+from support.solved_kernels import REPRESENTATIVE, entry, name, on_record
 
 from bitsynth import matmul, toolchain
 from bitsynth.emit.kernel import CSource
@@ -121,7 +121,7 @@ def test_constants_of_64_bits_are_numbers_of_their_type(monkeypatch):
 RENDER = """
 import hashlib, sys
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
-from reference import ISAS, WIDTHS, encodings, kernel
+from support.kernel_checks import ISAS, WIDTHS, encodings, kernel
 for isa in ISAS:
     for case in [*WIDTHS, *((2, 2, *pair) for pair in encodings(2, 2))][:: int(sys.argv[2])]:
         for name, text in kernel(isa, *case).files.items():

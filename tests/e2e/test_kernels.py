@@ -6,10 +6,10 @@ from itertools import product
 import msgspec
 import numpy as np
 import pytest
-import reference
-from reference import CORE, ISAS, PATTERNS, check, encodings, kernel, operand, periods
-from solved import RUNNABLE, name
-from suites import HERE, pairs, quick
+from support import kernel_checks
+from support.case_selection import HERE, pairs, quick
+from support.kernel_checks import CORE, ISAS, PATTERNS, check, encodings, kernel, operand, periods
+from support.solved_kernels import RUNNABLE, name
 
 import bitsynth
 from bitsynth import matmul
@@ -53,7 +53,7 @@ IN_TURN = [(isa, widths) for k, isa in enumerate(ISAS) for widths in pairs(BITS,
 @cache
 def of_method(*config):
     """The kernel of one method, compiled once, together with a function that runs tiles."""
-    k = reference.of_method(*config)
+    k = kernel_checks.of_method(*config)
     k.runner = k.compile({"some_tiles.c": TILES.replace("NAME", k.name)})
     return k
 

@@ -4,8 +4,8 @@ import os
 import re
 import subprocess
 
-import lacking
 import pytest
+from support import lacking_processors
 
 from bitsynth import matmul, toolchain
 from bitsynth.host import features, placement
@@ -19,7 +19,7 @@ STRICT = ("-O2", "-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wconversion", "-
 HERE = [name for name in names() if load(name).table.arch == features.arch()]
 CASES = [
     pytest.param(isa, c, marks=pytest.mark.slow if n or isa not in ("avx2", "armv7_neon") else ())
-    for isa in lacking.LACKING
+    for isa in lacking_processors.LACKING
     for n, c in enumerate(c for c in toolchain.compilers(load(isa)) if c.family != "zig")
 ]
 """Zig would build a libc first; that its code asks rightly is seen in a library."""
@@ -53,21 +53,23 @@ def run(command, compiler, folder):
 
 @pytest.mark.parametrize(("isa", "compiler"), CASES, ids=lambda x: getattr(x, "name", x))
 def test_a_selftest_says_what_a_processor_lacks(isa, compiler, tmp_path):
-    if not lacking.emulator(isa):
+    if not lacking_processors.emulator(isa):
         pytest.skip("qemu is not on PATH")
     k = kernel(isa)
-    lacking.check(isa, program(isa, compiler, tmp_path, k.files), k.name)
+    lacking_processors.check(isa, program(isa, compiler, tmp_path, k.files), k.name)
 
 
-@pytest.mark.parametrize("isa", lacking.SETS)
+@pytest.mark.parametrize("isa", lacking_processors.SETS)
 def test_without_asking_it_dies(isa, tmp_path):
     """So that the lesser processors are lesser ones."""
-    if not lacking.emulator(isa):
+    if not lacking_processors.emulator(isa):
         pytest.skip("qemu is not on PATH")
     k = kernel(isa)
     blind = f'#include "{k.name}.h"\nconst char *{k.name}_missing_feature(void)\n{{\n    return NULL;\n}}\n'
     files = {**k.files, f"{k.name}_features.c": blind}
-    done = lacking.run_on(isa, lacking.LACKING[isa][1], program(isa, lacking.linker(isa), tmp_path, files))
+    done = lacking_processors.run_on(
+        isa, lacking_processors.LACKING[isa][1], program(isa, lacking_processors.linker(isa), tmp_path, files)
+    )
     assert done.returncode in (-4, 132)
 
 

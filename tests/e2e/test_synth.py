@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from suites import quick
+from support.case_selection import quick
 
 from bitsynth import paths
 from bitsynth.errors import SpecError

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from commands import shipped_file
+from support.run_commands import shipped_file
 
 from bitsynth.cli import main
 from bitsynth.store import kernels

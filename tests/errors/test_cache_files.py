@@ -5,8 +5,8 @@ import os
 
 import msgspec
 import pytest
-from commands import SYNTH, shipped_file
-from suites import quick
+from support.case_selection import quick
+from support.run_commands import SYNTH, shipped_file
 
 from bitsynth import paths
 from bitsynth.cli import main, output

@@ -5,7 +5,7 @@ import sys
 import tempfile
 
 import pytest
-from commands import SYNTH, WIDTHS, shipped_file
+from support.run_commands import SYNTH, WIDTHS, shipped_file
 
 from bitsynth import errors, paths
 from bitsynth.isa import load

@@ -11,8 +11,8 @@ import time
 from typing import Any
 
 import pytest
-from commands import COMMAND, SYNTH, files
-from suites import quick
+from support.case_selection import quick
+from support.run_commands import COMMAND, SYNTH, files
 
 from bitsynth.cli import main
 from bitsynth.proof import checker

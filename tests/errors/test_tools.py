@@ -11,7 +11,7 @@ import time
 from importlib import metadata
 
 import pytest
-from processes import gone
+from support.running_processes import gone
 
 from bitsynth import paths, toolchain
 from bitsynth.cli import checks, main

@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 import pytest
-from commands import COMMAND, ONE_METHOD, SYNTH, files, shipped_file, strays
+from support.run_commands import COMMAND, ONE_METHOD, SYNTH, files, shipped_file, strays
 
 from bitsynth.cli import main
 

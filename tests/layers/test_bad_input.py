@@ -9,9 +9,9 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 import pytest
-from cases import Case, machine, usable, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.layer_cases import Case, machine, usable, words
 
 from bitsynth import compile_all
 from bitsynth.errors import NoKernel, SpecError

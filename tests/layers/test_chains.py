@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from chains import STEPS, Chain
+from support.layer_chains import STEPS, Chain
 
 from bitsynth.errors import ToolError
 from bitsynth.layers import library

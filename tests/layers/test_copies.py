@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from cases import machine, usable
+from support.layer_cases import machine, usable
 
 from bitsynth.errors import SpecError
 from bitsynth.layers import Conv2d, Dense, Pool, Requantize, Scale, Thresholds

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import machine, usable, words
+from support.layer_cases import machine, usable, words
 
 from bitsynth.errors import SpecError
 from bitsynth.layers import Conv2d, Dense, Thresholds, compile_all

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from suites import pairs
+from support.case_selection import pairs
 
 import bitsynth
 from bitsynth.errors import SpecError

@@ -3,8 +3,8 @@
 from itertools import product
 
 import pytest
-from cases import QUIET, Case, cases, check, few_cases, machine, usable
 from hypothesis import given, settings
+from support.layer_cases import QUIET, Case, cases, check, few_cases, machine, usable
 
 from bitsynth.layers.constants import has_joined_taps
 from bitsynth.layers.geometry import Geometry

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import QUIET
-from glue_cases import cases, layers
 from hypothesis import given, settings
+from support.glue_cases import cases, layers
+from support.layer_cases import QUIET
 
 from bitsynth import SpecError, runtime, toolchain
 from bitsynth.cli import main

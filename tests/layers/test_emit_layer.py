@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import zipfile
 
-import lacking
 import numpy as np
 import pytest
-from cmake_builds import commands, with_cmake
-from suites import HERE, quick
+from support import lacking_processors
+from support.case_selection import HERE, quick
+from support.cmake_builds import commands, with_cmake
 
 from bitsynth import toolchain
 from bitsynth.cli import main
@@ -159,16 +159,16 @@ def test_cmake_builds_and_tests_it_with_every_compiler(isa, tmp_path, skip_isa):
 
 
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
-@pytest.mark.parametrize("isa", lacking.SETS)
+@pytest.mark.parametrize("isa", lacking_processors.SETS)
 def test_its_programs_say_what_a_processor_lacks(isa, tmp_path, skip_lesser):
     skip_lesser(isa)
-    if not (qemu := lacking.emulator(isa)):
+    if not (qemu := lacking_processors.emulator(isa)):
         pytest.skip("qemu is not on PATH")
     Dense(RNG.choice([-1, 1], (9, 33)), 2, 1, isa=isa).emit(tmp_path / "c", "layer")
-    compiler, native = lacking.linker(isa), load.load(isa).table.arch == arch()
+    compiler, native = lacking_processors.linker(isa), load.load(isa).table.arch == arch()
     with_cmake(tmp_path / "built", tmp_path / "c", compiler, list(compiler.command), [] if native else [qemu], "Debug")
     for name in ("layer_selftest", "layer_example"):
-        lacking.check(isa, tmp_path / "built" / name, "layer")
+        lacking_processors.check(isa, tmp_path / "built" / name, "layer")
 
 
 @pytest.fixture

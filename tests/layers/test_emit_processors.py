@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cmake_builds import CHOICES, choosing
+from support.cmake_builds import CHOICES, choosing
 
 from bitsynth.cli import main
 from bitsynth.errors import SpecError

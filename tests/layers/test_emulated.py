@@ -4,8 +4,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from cases import QUIET, Case, cases, check, machine, usable
 from hypothesis import given, settings
+from support.layer_cases import QUIET, Case, cases, check, machine, usable
 
 import bitsynth.layers.library
 from bitsynth import Pool

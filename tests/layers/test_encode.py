@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from suites import HERE
+from support.case_selection import HERE
 
 from bitsynth.errors import SpecError
 from bitsynth.layers import Conv2d

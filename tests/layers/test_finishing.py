@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from suites import HERE, quick
+from support.case_selection import HERE, quick
 
 from bitsynth.errors import ToolError
 from bitsynth.kernel.elementwise.plain import PlainProgram

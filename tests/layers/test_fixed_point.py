@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from suites import quick
+from support.case_selection import quick
 
 import bitsynth
 from bitsynth.errors import SpecError

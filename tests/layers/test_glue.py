@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from cases import QUIET
-from glue_cases import SCALES, GlueCase, cases, check
 from hypothesis import given, settings
+from support.glue_cases import SCALES, GlueCase, cases, check
+from support.layer_cases import QUIET
 
 import bitsynth
 from bitsynth import Packed, Pool, SpecError, pack, unpack

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from glue_cases import SCALES
+from support.glue_cases import SCALES
 
 from bitsynth.layers.glue import Add, AvgPool2d, Dequantize, Lookup, MaxPool2d, Quantization, Quantize
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from suites import quick
+from support.case_selection import quick
 
 from bitsynth.errors import ToolError
 from bitsynth.layers import Conv2d, Requantize, Residual, Thresholds

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import QUIET, Case, cases, machine
 from hypothesis import given, settings
-from suites import quick
+from support.case_selection import quick
+from support.layer_cases import QUIET, Case, cases, machine
 
 from bitsynth import toolchain
 from bitsynth.emit.layer_program import NO_PROGRAMS

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import INT32, QUIET, Case, cases, check, encodings, few_cases, machine, usable
 from hypothesis import given, settings
-from suites import quick
+from support.case_selection import quick
+from support.layer_cases import INT32, QUIET, Case, cases, check, encodings, few_cases, machine, usable
 
 from bitsynth.errors import SpecError
 from bitsynth.layers import Conv2d

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import convolution
+from support.layer_cases import convolution
 
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.tuned import TuningTask

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from cases import words
+from support.layer_cases import words
 
 import bitsynth
 from bitsynth import Packed, SpecError, Thresholds, pack, unpack

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from cases import laid
+from support.layer_cases import laid
 
 from bitsynth import toolchain
 from bitsynth.isa import load

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from suites import quick
+from support.case_selection import quick
 
 from bitsynth.errors import SpecError
 from bitsynth.layers import Conv2d, Dense, Requantize, Rescale, Residual, Scale, Thresholds

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import QUIET, Case, check, few_cases, machine, usable
 from hypothesis import given, settings
+from support.layer_cases import QUIET, Case, check, few_cases, machine, usable
 
 from bitsynth import Pool
 from bitsynth.errors import SpecError

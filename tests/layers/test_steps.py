@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 import pytest
-from cases import convolution, machine, usable
+from support.layer_cases import convolution, machine, usable
 
 from bitsynth import toolchain
 from bitsynth.errors import NoKernel, SpecError

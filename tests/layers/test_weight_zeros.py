@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import QUIET, Case, cases, check, few_cases, machine, usable
 from hypothesis import given, settings
-from suites import quick
+from support.case_selection import quick
+from support.layer_cases import QUIET, Case, cases, check, few_cases, machine, usable
 
 import bitsynth
 from bitsynth.errors import Refuted, SpecError

@@ -5,9 +5,9 @@ from functools import cache
 import msgspec
 import numpy as np
 import pytest
-from reference import check
-from solved import on_record, spec_of
-from suites import quick
+from support.case_selection import quick
+from support.kernel_checks import check
+from support.solved_kernels import on_record, spec_of
 
 from bitsynth.emit.packing import packing
 from bitsynth.errors import NoKernel, SpecError, ToolError

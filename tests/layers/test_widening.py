@@ -3,8 +3,8 @@
 import msgspec
 import numpy as np
 import pytest
-from cases import QUIET, cases, check, few_cases, machine, usable
 from hypothesis import given, settings
+from support.layer_cases import QUIET, cases, check, few_cases, machine, usable
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.layers import Conv2d, pack_words

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_files import QONNX, model, node
+from support.onnx_files import QONNX, model, node
 
 import bitsynth
 from bitsynth.errors import SpecError

@@ -4,7 +4,7 @@ from itertools import combinations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from network_programs import by_hand
+from support.network_programs import by_hand
 
 from bitsynth.network.arena import ALIGN, Lifetime, by_size, lifetimes, lower_bound, plan_arena
 

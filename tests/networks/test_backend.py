@@ -8,9 +8,9 @@ import warnings
 import numpy as np
 import onnx.backend.test
 import pytest
-from node_cases import QUANTIZED, REFUSED, SMALL_FLOATS
 from onnx.backend.test.case.node import collect_testcases
-from onnx_files import model, node
+from support.node_cases import QUANTIZED, REFUSED, SMALL_FLOATS
+from support.onnx_files import model, node
 
 from bitsynth.backend import Backend
 from bitsynth.errors import SpecError

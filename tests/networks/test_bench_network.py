@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnx import TensorProto, checker, helper, numpy_helper
-from region_cases import Small
+from support.fusion_cases import Small
 from typer.testing import CliRunner
 
 from bitsynth.bench import network, network_peers

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from blocks import ROOT
-from certificate_mutants import is_harmless, mutants
-from certified import certified, failure, reading_of, written
-from certified_networks import changed, layer, quantized, sliced, tail, zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx_files import QONNX, model, node
+from support.certificate_mutants import is_harmless, mutants
+from support.certificate_networks import changed, layer, quantized, sliced, tail, zoo
+from support.certificates import certified, failure, reading_of, written
+from support.markdown_blocks import ROOT
+from support.onnx_files import QONNX, model, node
 
 from bitsynth import compile
 from bitsynth.graph import InputCodes

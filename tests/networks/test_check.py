@@ -5,7 +5,7 @@ import json
 import numpy as np
 import onnx
 import pytest
-from onnx_files import QONNX, model, node
+from support.onnx_files import QONNX, model, node
 
 import bitsynth
 from bitsynth.errors import SpecError

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
-from onnx_files import model, node
+from support.onnx_files import model, node
 
 import bitsynth
 from bitsynth.errors import SpecError

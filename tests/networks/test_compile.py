@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from onnx_files import small
+from support.onnx_files import small
 
 import bitsynth
 from bitsynth.graph import run

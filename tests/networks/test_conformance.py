@@ -5,9 +5,9 @@ import warnings
 
 import numpy as np
 import pytest
-from node_cases import QUANTIZED, REFUSED, SMALL_FLOATS
 from onnx import TensorProto, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
+from support.node_cases import QUANTIZED, REFUSED, SMALL_FLOATS
 
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run

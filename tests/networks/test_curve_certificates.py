@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from certified import certified, failure
-from certified_networks import changed, layer
 from hypothesis import given
 from hypothesis import strategies as st
+from support.certificate_networks import changed, layer
+from support.certificates import certified, failure
 
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.write import undecided_less

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from float_files import File
 from onnx.reference import ReferenceEvaluator
+from support.float_files import File
 
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx.external_data_helper import set_external_data
-from onnx_files import QONNX, model, node, parsed, quant, tensor
+from support.onnx_files import QONNX, model, node, parsed, quant, tensor
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph import InputCodes, read, run

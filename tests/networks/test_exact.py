@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx_files import QONNX, model, node
+from support.onnx_files import QONNX, model, node
 
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from blocks import ROOT
+from support.markdown_blocks import ROOT
 
 import bitsynth
 from bitsynth.graph import read, run

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from onnx import TensorProto, checker, helper
-from onnx_files import QONNX, model, node
-from prequantized import prequantized
+from support.onnx_files import QONNX, model, node
+from support.prequantized_networks import prequantized
 
 from bitsynth.cli import main
 from bitsynth.errors import SpecError

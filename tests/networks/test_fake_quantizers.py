@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from float_files import File
+from support.float_files import File
 
 from bitsynth.graph import read, run
 from bitsynth.graph.types import Integers

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from onnx_files import QONNX, model, node
+from support.onnx_files import QONNX, model, node
 
 import bitsynth
 from bitsynth.bench.network import NetworkTimes

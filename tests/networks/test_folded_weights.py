@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx_files import model, node
+from support.onnx_files import model, node
 
 from bitsynth.graph import read, run
 from bitsynth.graph.types import Integers

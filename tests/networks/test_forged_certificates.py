@@ -4,8 +4,8 @@ import copy
 
 import numpy as np
 import pytest
-from certified import certified, failure
-from certified_networks import changed, sliced, zoo
+from support.certificate_networks import changed, sliced, zoo
+from support.certificates import certified, failure
 
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.types import Integers

@@ -7,10 +7,10 @@ import re
 
 import numpy as np
 import pytest
-from certificate_mutants import mutants
-from certified import reading_of
-from certified_networks import tail, zoo
-from forgeries import FORGERIES, Library
+from support.certificate_mutants import mutants
+from support.certificate_networks import tail, zoo
+from support.certificates import reading_of
+from support.forged_libraries import FORGERIES, Library
 
 from bitsynth.cli import main
 from bitsynth.errors import BitsynthError

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from network_batches import compiled_together, numbers, same
-from network_forms import FORMS
-from prequantized import PATTERNS
-from quantized_forms import FORMS as QUANTIZED
+from support.network_batches import compiled_together, numbers, same
+from support.network_forms import FORMS
+from support.prequantized_networks import PATTERNS
+from support.quantized_forms import FORMS as QUANTIZED
 
 import bitsynth
 from bitsynth.graph import run

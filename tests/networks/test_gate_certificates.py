@@ -4,8 +4,8 @@ import copy
 
 import numpy as np
 import pytest
-from certified import certified, failure
-from certified_networks import changed, layer
+from support.certificate_networks import changed, layer
+from support.certificates import certified, failure
 
 from bitsynth.network.certificate import checker
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx_files import model, node
+from support.onnx_files import model, node
 
 from bitsynth.graph import read, run
 from bitsynth.graph.builder import GraphBuilder

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from random_graphs import RandomGraph
+from support.random_graphs import RandomGraph
 
 import bitsynth
 from bitsynth.errors import SpecError

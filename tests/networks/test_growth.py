@@ -7,9 +7,9 @@ import textwrap
 import numpy as np
 import onnx
 import pytest
-from growing_graphs import FAMILIES
-from onnx_files import QONNX, model, node
-from suites import quick
+from support.case_selection import quick
+from support.growing_graphs import FAMILIES
+from support.onnx_files import QONNX, model, node
 
 from bitsynth.errors import SpecError
 from bitsynth.graph import inspect, read, reference, run

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from onnx_files import QONNX, model, node
+from support.onnx_files import QONNX, model, node
 
 from bitsynth.graph import read
 from bitsynth.graph.inspect import inspect_graph

@@ -4,10 +4,10 @@ import copy
 
 import numpy as np
 import pytest
-from certified import certified, failure
-from certified_networks import changed
-from integerized import residual
-from network_batches import compiled_together, numbers, same
+from support.certificate_networks import changed
+from support.certificates import certified, failure
+from support.integerized_networks import residual
+from support.network_batches import compiled_together, numbers, same
 
 import bitsynth
 from bitsynth.graph import read, run

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cmake_builds import commands, with_cmake
-from network_programs import by_hand, golden_of
+from support.cmake_builds import commands, with_cmake
+from support.network_programs import by_hand, golden_of
 
 from bitsynth import SpecError, Thresholds, toolchain
 from bitsynth.emit.lines import WIDTH

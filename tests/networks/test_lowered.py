@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from network_batches import same
-from onnx_files import QONNX, model, node
+from support.network_batches import same
+from support.onnx_files import QONNX, model, node
 
 import bitsynth
 from bitsynth.errors import SpecError

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_files import MICROSOFT, model, node
+from support.onnx_files import MICROSOFT, model, node
 
 from bitsynth.graph import read, run
 from bitsynth.graph.read import microsoft_nodes

@@ -4,10 +4,10 @@ import os
 
 import numpy as np
 import pytest
-from edge_names import ODD, adversarial, edges_of, renamed
-from network_batches import QUICK, compiled_together, same
-from onnx_files import QONNX, model, node
-from random_graphs import RandomGraph
+from support.edge_names import ODD, adversarial, edges_of, renamed
+from support.network_batches import QUICK, compiled_together, same
+from support.onnx_files import QONNX, model, node
+from support.random_graphs import RandomGraph
 
 import bitsynth
 from bitsynth.errors import SpecError

@@ -4,8 +4,8 @@ import hashlib
 import json
 
 import pytest
-from cmake_builds import CHOICES, choosing
-from onnx_files import small
+from support.cmake_builds import CHOICES, choosing
+from support.onnx_files import small
 
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.files import MARK, write_texts

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx.external_data_helper import set_external_data
-from onnx_files import QONNX, model, node
+from support.onnx_files import QONNX, model, node
 
 from bitsynth.cli import main
 from bitsynth.errors import SpecError

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx_files import QONNX, model, node
+from support.onnx_files import QONNX, model, node
 
 import bitsynth
 from bitsynth.errors import SpecError

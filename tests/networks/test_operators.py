@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
-from onnx_files import MICROSOFT, QONNX, model, node
-from prequantized import PATTERNS
+from support.onnx_files import MICROSOFT, QONNX, model, node
+from support.prequantized_networks import PATTERNS
 
 from bitsynth.graph import read, run
 from bitsynth.graph.types import Integers

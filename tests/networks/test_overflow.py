@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from onnx_files import model, node
+from support.onnx_files import model, node
 
 from bitsynth.cli import main
 from bitsynth.errors import BitsynthWarning

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from network_batches import same
-from onnx_files import model, node
+from support.network_batches import same
+from support.onnx_files import model, node
 
 import bitsynth
 from bitsynth.graph import read, run

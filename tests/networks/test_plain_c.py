@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from onnx_files import model, node, quant
-from plain_cases import CASES, graph_of
+from support.onnx_files import model, node, quant
+from support.plain_cases import CASES, graph_of
 
 import bitsynth.network.lower as lowering
 from bitsynth.emit.runtime_files import glue_files, network_files, runtime_files

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from onnx_files import QONNX, model, node
-from region_cases import Small
+from support.fusion_cases import Small
+from support.onnx_files import QONNX, model, node
 
 from bitsynth.cli.reports.plain_reasons import plain_reasons
 from bitsynth.network.compiling import network_of

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_files import model, node
-from project_cases import CASES
+from support.onnx_files import model, node
+from support.project_cases import CASES
 
 import bitsynth
 from bitsynth.errors import SpecError

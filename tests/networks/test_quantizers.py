@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
-from onnx_files import MICROSOFT, QONNX, model, node, quant, tensor
+from support.onnx_files import MICROSOFT, QONNX, model, node, quant, tensor
 
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run

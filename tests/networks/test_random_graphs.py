@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 from onnx.shape_inference import infer_shapes
-from random_graphs import DIALECTS, RandomGraph
+from support.random_graphs import DIALECTS, RandomGraph
 
 from bitsynth.graph import read, run
 from bitsynth.graph.types import Integers

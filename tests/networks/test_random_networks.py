@@ -4,9 +4,9 @@ import os
 
 import numpy as np
 import pytest
-from network_batches import QUICK, compiled_together, same
-from onnx_files import QONNX, model, node
-from random_graphs import RandomGraph
+from support.network_batches import QUICK, compiled_together, same
+from support.onnx_files import QONNX, model, node
+from support.random_graphs import RandomGraph
 
 import bitsynth
 from bitsynth.errors import SpecError, ToolError

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from network_programs import CHANNELS, SIDE, by_hand
-from onnx_files import model, node
+from support.network_programs import CHANNELS, SIDE, by_hand
+from support.onnx_files import model, node
 
 from bitsynth import Pool, SpecError, compile
 from bitsynth.graph import InputCodes, run

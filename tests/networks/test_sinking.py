@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from region_cases import Small, values_of
+from support.fusion_cases import Small, values_of
 
 from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow

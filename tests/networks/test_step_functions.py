@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from random_graphs import RandomGraph
+from support.random_graphs import RandomGraph
 
 from bitsynth.graph import read
 from bitsynth.graph.builder import GraphBuilder

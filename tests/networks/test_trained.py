@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from network_batches import compiled_together, numbers, same
+from support.network_batches import compiled_together, numbers, same
 
 import bitsynth
 from bitsynth.graph import read, run

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from network_batches import same
-from region_cases import Small, values_of
+from support.fusion_cases import Small, values_of
+from support.network_batches import same
 
 from bitsynth.graph import run
 from bitsynth.graph.operators.windows import SlidingWindow

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from certified import certified, failure
-from certified_networks import zoo
-from onnx_files import QONNX, model, node
+from support.certificate_networks import zoo
+from support.certificates import certified, failure
+from support.onnx_files import QONNX, model, node
 
 from bitsynth.graph import read
 from bitsynth.network.certificate import checker

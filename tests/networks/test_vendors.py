@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_files import model, node
+from support.onnx_files import model, node
 
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from certified import program_of, reading_of, written
+from support.certificates import program_of, reading_of, written
 
 from bitsynth.files import write_texts
 from bitsynth.graph.builder import GraphBuilder

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from network_batches import compiled_together, same
 from onnx import TensorProto
-from onnx_files import model, node
+from support.network_batches import compiled_together, same
+from support.onnx_files import model, node
 
 import bitsynth
 from bitsynth.graph import run

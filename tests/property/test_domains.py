@@ -5,10 +5,10 @@ import random
 import numpy as np
 import pytest
 import z3
-from bit_operations import BINARY, CONDITIONS, UNARY, WIDTHS, words
 from hypothesis import given
 from hypothesis import strategies as st
-from suites import quick
+from support.bit_operations import BINARY, CONDITIONS, UNARY, WIDTHS, words
+from support.case_selection import quick
 
 from bitsynth.conformance import inputs, lanes
 from bitsynth.conformance.values import float_landmarks

@@ -6,8 +6,8 @@ import jinja2
 import msgspec
 import numpy as np
 import pytest
-from solved import REPRESENTATIVE, kernel, name, on_record
-from suites import quick
+from support.case_selection import quick
+from support.solved_kernels import REPRESENTATIVE, kernel, name, on_record
 
 from bitsynth import toolchain
 from bitsynth.emit import packing, render

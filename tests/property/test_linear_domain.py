@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bit_operations import BINARY, UNARY, WIDTHS, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from suites import quick
+from support.bit_operations import BINARY, UNARY, WIDTHS, words
+from support.case_selection import quick
 
 from bitsynth.isa import bits
 from bitsynth.isa.bits import Bits

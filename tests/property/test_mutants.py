@@ -4,12 +4,12 @@ import re
 from collections import Counter
 from functools import partial
 
-import kernel_mutants
 import msgspec
 import numpy as np
 import pytest
-from solved import REPRESENTATIVE, kernel, name
-from suites import quick
+from support import kernel_mutants
+from support.case_selection import quick
+from support.solved_kernels import REPRESENTATIVE, kernel, name
 
 from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from solved import RUNNABLE, name, proved_entry, spec_of
+from support.solved_kernels import RUNNABLE, name, proved_entry, spec_of
 
 from bitsynth import paths
 from bitsynth.emit.packing import packing

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from solved import kernel
+from support.solved_kernels import kernel
 
 from bitsynth.errors import Refuted
 from bitsynth.isa.step import Constant, Step

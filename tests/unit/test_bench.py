@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from suites import quick
+from support.case_selection import quick
 
 from bitsynth import paths
 from bitsynth.bench import cached, loops, timing

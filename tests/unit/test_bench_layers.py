@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import machine, usable
-from suites import quick
+from support.case_selection import quick
+from support.layer_cases import machine, usable
 
 from bitsynth.bench.forms import FORMS, LayerForm
 from bitsynth.bench.layers import SUM, LayersReport, measure, rows

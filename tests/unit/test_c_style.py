@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from onnx_files import small
-from solved import REPRESENTATIVE, kernel, name, on_record, spec_of
+from support.onnx_files import small
+from support.solved_kernels import REPRESENTATIVE, kernel, name, on_record, spec_of
 
 from bitsynth import paths
 from bitsynth.emit.kernel import CSource

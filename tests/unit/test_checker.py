@@ -5,8 +5,8 @@ import sys
 
 import msgspec
 import pytest
-from solved import REPRESENTATIVE, kernel, name
-from suites import quick
+from support.case_selection import quick
+from support.solved_kernels import REPRESENTATIVE, kernel, name
 
 from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError

@@ -9,9 +9,9 @@ import subprocess
 import sys
 
 import pytest
-from commands import SYNTH, WIDTHS, shipped, terminal
-from solved import proved_entry
-from suites import quick
+from support.case_selection import quick
+from support.run_commands import SYNTH, WIDTHS, shipped, terminal
+from support.solved_kernels import proved_entry
 
 import bitsynth
 from bitsynth import paths

@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from commands import terminal
 from onnx import TensorProto, helper, numpy_helper
+from support.run_commands import terminal
 
 from bitsynth import paths
 from bitsynth.bench import network_peers

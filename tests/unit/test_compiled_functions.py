@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from suites import quick
+from support.case_selection import quick
 
 from bitsynth import toolchain
 from bitsynth.errors import SpecError, ToolError

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from solved import REPRESENTATIVE, kernel, name
-from suites import quick
+from support.case_selection import quick
+from support.solved_kernels import REPRESENTATIVE, kernel, name
 
 from bitsynth import paths
 from bitsynth.errors import Refuted, Undecided

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from suites import pairs, quick
+from support.case_selection import pairs, quick
 
 import bitsynth
 from bitsynth.emit.packing import packed_rows, packing

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from element_mutants import mutants
+from support.element_mutants import mutants
 
 from bitsynth.errors import Refuted, SpecError, Undecided
 from bitsynth.kernel.elementwise.program import ElementwiseProgram

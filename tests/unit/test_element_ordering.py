@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from element_mutants import mutants
+from support.element_mutants import mutants
 
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.proof.elementwise.checker import check

@@ -5,7 +5,7 @@ import json
 import msgspec
 import numpy as np
 import pytest
-from suites import quick
+from support.case_selection import quick
 
 from bitsynth.cli import main
 from bitsynth.emit.elementwise import source

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from solved import entry
-from suites import quick
+from support.case_selection import quick
+from support.solved_kernels import entry
 
 from bitsynth import get_kernel
 from bitsynth.emit.packing import packing

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from filelock import FileLock
-from suites import quick
+from support.case_selection import quick
 
 import bitsynth
 from bitsynth import paths

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from suites import quick
+from support.case_selection import quick
 
 from bitsynth.errors import SpecError
 from bitsynth.isa import lane, load

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
-from suites import quick
+from support.case_selection import quick
 
 from bitsynth import toolchain
 from bitsynth.errors import SpecError, ToolError

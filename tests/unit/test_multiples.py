@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from solved import REPRESENTATIVE, kernel, name
+from support.solved_kernels import REPRESENTATIVE, kernel, name
 
 from bitsynth import paths
 from bitsynth.errors import BitsynthError, Refuted

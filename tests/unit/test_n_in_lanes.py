@@ -8,8 +8,8 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from solved import REPRESENTATIVE, kernel, name
-from suites import quick
+from support.case_selection import quick
+from support.solved_kernels import REPRESENTATIVE, kernel, name
 
 from bitsynth.emit.packing import packing
 from bitsynth.errors import NoKernel, Refuted, SpecError

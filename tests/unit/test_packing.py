@@ -5,8 +5,8 @@ from itertools import product
 import msgspec
 import numpy as np
 import pytest
-from solved import REPRESENTATIVE, kernel, name, on_record, spec_of
-from suites import quick
+from support.case_selection import quick
+from support.solved_kernels import REPRESENTATIVE, kernel, name, on_record, spec_of
 
 from bitsynth import toolchain
 from bitsynth.emit import packing, terms

@@ -10,8 +10,8 @@ import re
 from collections import Counter
 
 import pytest
-from solved import REPRESENTATIVE, name, proved_entry, spec_of
-from suites import quick
+from support.case_selection import quick
+from support.solved_kernels import REPRESENTATIVE, name, proved_entry, spec_of
 
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Step

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from processes import alive, gone, running_in
+from support.running_processes import alive, gone, running_in
 
 import bitsynth
 from bitsynth.errors import ToolError

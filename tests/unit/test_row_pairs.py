@@ -5,7 +5,7 @@ import re
 import msgspec
 import numpy as np
 import pytest
-from solved import entry
+from support.solved_kernels import entry
 
 from bitsynth.errors import NoKernel, Refuted, SpecError
 from bitsynth.isa.load import load

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from solved import kernel
+from support.solved_kernels import kernel
 
 import bitsynth
 from bitsynth.errors import Refuted, SpecError

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 import typer
-from commands import SYNTH, shipped, started, terminal
 from rich.text import Text
-from suites import quick
+from support.case_selection import quick
+from support.run_commands import SYNTH, shipped, started, terminal
 
 from bitsynth.cli import main, output
 from bitsynth.cli.app import app

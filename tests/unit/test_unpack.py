@@ -7,8 +7,8 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from solved import kernel
-from suites import quick
+from support.case_selection import quick
+from support.solved_kernels import kernel
 
 from bitsynth.errors import NoKernel, Refuted
 from bitsynth.isa import cost_models, load

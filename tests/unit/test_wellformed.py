@@ -9,8 +9,8 @@ import re
 import msgspec
 import numpy as np
 import pytest
-from solved import kernel
-from suites import quick
+from support.case_selection import quick
+from support.solved_kernels import kernel
 
 from bitsynth.errors import BitsynthError, Refuted, SpecError
 from bitsynth.isa import load

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from region_cases import Small, values_of
+from support.fusion_cases import Small, values_of
 
 from bitsynth.graph import run
 from bitsynth.network.def_use import DefUse, NetworkTarget

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from region_cases import Small, agree, matched, whole
+from support.fusion_cases import Small, agree, matched, whole
 
 from bitsynth.network.fusion import lookup
 from bitsynth.network.fusion.lookup import match_cone

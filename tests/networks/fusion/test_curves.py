@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx_files import model, node
-from region_cases import Small
+from support.fusion_cases import Small
+from support.onnx_files import model, node
 
 import bitsynth
 from bitsynth.errors import ToolError

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from region_cases import Small, matched, run_plain
+from support.fusion_cases import Small, matched, run_plain
 
 from bitsynth.graph import run
 from bitsynth.graph.types import Reals

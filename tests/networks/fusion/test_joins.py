@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from region_cases import Small, matched, whole
+from support.fusion_cases import Small, matched, whole
 
 from bitsynth.layers.glue import PairLookup
 from bitsynth.layers.glue.programs import list_called

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from region_cases import Small, agree, matched, whole
+from support.fusion_cases import Small, agree, matched, whole
 
 from bitsynth.network.fusion.lookup import match_lookup
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from region_cases import Small, agree, matched
+from support.fusion_cases import Small, agree, matched
 
 from bitsynth.network.fusion.glue import match_move
 

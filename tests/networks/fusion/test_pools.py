@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from region_cases import Small, agree, matched
+from support.fusion_cases import Small, agree, matched
 
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.network.fusion.glue import match_pool

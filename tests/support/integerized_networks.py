@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from onnx_files import QONNX, model, node
+
+from support.onnx_files import QONNX, model, node
 
 SHIFT = 19
 """Of multipliers: what they are divided by is a power of 2."""

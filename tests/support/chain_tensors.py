@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from cases import encodings
 from numpy.random import Generator
 from numpy.typing import NDArray
-from random_drawing import one_of
 
 from bitsynth import Packed, pack, unpack
 from bitsynth.spec.matmul import Encoding, MatmulOperand
+from support.layer_cases import encodings
+from support.random_drawing import one_of
 
 Values = NDArray[Any]
 ANY = {b: [e for e in encodings(b) if Encoding(e) not in (Encoding.TERNARY, Encoding.NARROW)] for b in (1, 2, 3)}

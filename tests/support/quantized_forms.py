@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from network_forms import FORMS as PLAIN
 from onnx import TensorProto, helper
-from onnx_files import MICROSOFT, QONNX, model, node
+
+from support.network_forms import FORMS as PLAIN
+from support.onnx_files import MICROSOFT, QONNX, model, node
 
 FORMS: dict[str, Callable[[], Any]] = {}
 _V = np.random.default_rng(16).integers(-3, 4, (8, 5)).astype(np.float32)

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 from onnx import numpy_helper
-from onnx_files import QONNX, model, node
+
+from support.onnx_files import QONNX, model, node
 
 CHANNELS_LAST = "qonnx.custom_op.channels_last"
 OPENVINO = "org.openvinotoolkit"

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx_files import QONNX
-from random_drawing import CHANNELS, Drawing, Step, Value, Window
-from random_moves import MOVES
-from random_quantizers import quantize, weights
+
+from support.onnx_files import QONNX
+from support.random_drawing import CHANNELS, Drawing, Step, Value, Window
+from support.random_moves import MOVES
+from support.random_quantizers import quantize, weights
 
 _SMOOTH = ("LeakyRelu", "HardSwish", "HardSigmoid", "Sigmoid", "Tanh")
 

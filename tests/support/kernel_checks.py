@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from solved import proved_entry
 
 from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
+from support.solved_kernels import proved_entry
 
 ISAS = ("avx2", "neon")
 WIDTHS = [(a, w) for a in (1, 2, 3, 4) for w in (1, 2, 3, 4)]

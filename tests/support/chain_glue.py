@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from chain_deck import Deck
-from chain_tensors import Tensor, Values, tensor
 from numpy.random import Generator
 
 from bitsynth import Add, Concatenate, GlobalAvgPool2d, Lookup, MaxPool2d, Pad2d, Quantization, Resize, pack
+from support.chain_deck import Deck
+from support.chain_tensors import Tensor, Values, tensor
 
 
 def same(layer: Any, x: Tensor, want: Values) -> Tensor:

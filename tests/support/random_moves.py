@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from random_drawing import CHANNELS, MOST_ELEMENTS, Drawing, Step, Value, Window
+
+from support.random_drawing import CHANNELS, MOST_ELEMENTS, Drawing, Step, Value, Window
 
 
 def pad(d: Drawing, x: Value) -> Value | None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from onnx_files import model, node
+
+from support.onnx_files import model, node
 
 
 def prequantized(

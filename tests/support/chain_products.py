@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from cases import operand
-from chain_deck import Deck, Kind
-from chain_tensors import Tensor, Values, tensor
 from numpy.random import Generator
-from random_drawing import one_of
 
 from bitsynth import Conv2d, Requantize, Residual, Thresholds
 from bitsynth.layers.geometry import Geometry, geometry_of
 from bitsynth.layers.schedule import LayerSchedule, gathers
+from support.chain_deck import Deck, Kind
+from support.chain_tensors import Tensor, Values, tensor
+from support.layer_cases import operand
+from support.random_drawing import one_of
 
 FORMS = 3
 """Layers of one kind, layout, number of channels and greatest window."""

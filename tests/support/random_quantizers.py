@@ -8,8 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
-from onnx_files import QONNX
-from random_drawing import Drawing, Value
+
+from support.onnx_files import QONNX
+from support.random_drawing import Drawing, Value
 
 _ROUNDINGS = ("ROUND", "ROUND", "ROUND", "ROUND", "CEIL", "FLOOR", "UP", "DOWN", "HALF_UP", "HALF_DOWN")
 _WIDTHS = (1, 2, 2, 3, 4, 4, 5, 6, 7, 8, 8)

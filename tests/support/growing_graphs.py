@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from onnx_files import QONNX, model, node
+
+from support.onnx_files import QONNX, model, node
 
 _GRID = MappingProxyType({"s": np.float32(0.25), "z": np.float32(0), "b": np.float32(2)})
 

@@ -1,6 +1,6 @@
 """Forged libraries of one network: its certificate, or its C, says something else, and all digests are made anew.
 
-The network is `certified_networks.zoo`, lowered: step 0 makes codes of the caller's floats, steps 1 and 2 are layers
+The network is `certificate_networks.zoo`, lowered: step 0 makes codes of the caller's floats, steps 1 and 2 are layers
 with thresholds, 3 a table of two tensors, 4 a table of sums, 5 a last layer, 6 gives its sums as floats.
 """
 

@@ -8,7 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from onnx import TensorProto
-from onnx_files import QONNX, model, node
+
+from support.onnx_files import QONNX, model, node
 
 IMAGE = (1, 4, 6, 6)
 FORMS: dict[str, Callable[[], Any]] = {}

@@ -9,12 +9,12 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from cases import encodings
 from numpy.random import Generator
-from random_drawing import one_of
 
 from bitsynth import paths
 from bitsynth.spec.matmul import Encoding, MatmulOperand
+from support.layer_cases import encodings
+from support.random_drawing import one_of
 
 W_BITS = {1: (1,), 2: (1, 2), 3: (2,)}
 """Bits of weights for bits of activations: few, as each has a kernel that is compiled."""

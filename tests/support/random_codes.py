@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
-from onnx_files import MICROSOFT
-from random_drawing import CHANNELS, Drawing, Step, Value, Window
-from random_moves import MOVES
+
+from support.onnx_files import MICROSOFT
+from support.random_drawing import CHANNELS, Drawing, Step, Value, Window
+from support.random_moves import MOVES
 
 _INT32 = (1 << 31) - 1
 

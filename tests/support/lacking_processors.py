@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from suites import quick
 
 from bitsynth import toolchain
 from bitsynth.isa import load
+from support.case_selection import quick
 
 LACKING = {
     "avx2": ("qemu-x86_64", "Nehalem", "avx2"),

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from chain_deck import Deck, deck
-from chain_glue import add, average, concatenate, lookup, max_pool, pad, resize
-from chain_products import block, conv
-from chain_tensors import Tensor, tensor
 from numpy.random import Generator
-from random_drawing import one_of
+
+from support.chain_deck import Deck, deck
+from support.chain_glue import add, average, concatenate, lookup, max_pool, pad, resize
+from support.chain_products import block, conv
+from support.chain_tensors import Tensor, tensor
+from support.random_drawing import one_of
 
 Layer = Callable[[Generator, Tensor, Deck], Tensor]
 STEPS: tuple[Layer, ...] = (conv, block, max_pool, pad, resize, lookup, add, average, concatenate)

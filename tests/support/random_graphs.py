@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import random_codes
-import random_floats
 from numpy.random import Generator
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
-from onnx_files import MICROSOFT, QONNX, tensor
-from random_drawing import Drawing, Value
+
+from support import random_codes, random_floats
+from support.onnx_files import MICROSOFT, QONNX, tensor
+from support.random_drawing import Drawing, Value
 
 DIALECTS = ("qonnx", "qcdq", "qdq", "qlinear", "integer")
 _TYPES = {
