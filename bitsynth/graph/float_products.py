@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,12 +61,12 @@ def find_float_products(graph: Graph) -> tuple[FloatProduct, ...]:
     nodes = [node for node in graph.nodes if is_float_product(graph, node)]
     if not nodes:
         return ()
-    makers = graph.makers()
+    makers = graph.makers
     with_codes = {*_find_products_of_codes(graph)}
     return tuple(_describe(graph, node, makers, of_codes=node.name in with_codes) for node in nodes)
 
 
-def _describe(graph: Graph, node: Node, makers: dict[str, Node], *, of_codes: bool) -> FloatProduct:
+def _describe(graph: Graph, node: Node, makers: Mapping[str, Node], *, of_codes: bool) -> FloatProduct:
     """Return a float product with the reason, and the change to the file that avoids it."""
     constants = tuple(graph.constants.get(name) for name in node.inputs)
     factor, why = find_real_factor(Site(node, graph.edges_of(node.inputs), constants, graph.reference))
@@ -85,14 +85,14 @@ def _describe(graph: Graph, node: Node, makers: dict[str, Node], *, of_codes: bo
     return FloatProduct(node.name, str(node), multiply_accumulates(graph, node), why, change, source)
 
 
-def _find_origin(graph: Graph, edge: str, makers: dict[str, Node]) -> str:
+def _find_origin(graph: Graph, edge: str, makers: Mapping[str, Node]) -> str:
     """Return what computes an edge's numbers: an input, or the last node before that does more than move elements."""
     while (maker := makers.get(edge)) is not None and TABLE[maker.op].kind == "move":
         edge = maker.inputs[0]
     return str(maker) if maker is not None else f"input {edge}"
 
 
-def _find_real_inputs(graph: Graph, edge: str, makers: dict[str, Node]) -> Iterator[str]:
+def _find_real_inputs(graph: Graph, edge: str, makers: Mapping[str, Node]) -> Iterator[str]:
     """Find the network's inputs of real numbers that an edge of real numbers is computed from, the nearest first."""
     left, seen = [edge], {edge}
     while left:
@@ -107,7 +107,7 @@ def _find_real_inputs(graph: Graph, edge: str, makers: dict[str, Node]) -> Itera
 
 def _find_products_of_codes(graph: Graph) -> Iterator[str]:
     """Find products that would be of integers if inputs of real numbers held codes, by name."""
-    readers = graph.readers()
+    readers = graph.readers
     edges = dict(graph.edges)
     for name in graph.inputs:
         if isinstance(edges[name].type, Reals) and any(node.op != "quantize" for node in readers[name]):

@@ -166,7 +166,7 @@ def _bits(dtype: str) -> int:
 
 def _note(graph: Graph, node: Node) -> str:
     """Return a warning of a likely mistake in the file; "" if there is none."""
-    if node.attributes.get("rounding") == "BIPOLAR" and (graph.makers().get(node.inputs[0]) or node).op == "relu":
+    if node.attributes.get("rounding") == "BIPOLAR" and (graph.makers.get(node.inputs[0]) or node).op == "relu":
         return "gives 1 for every input: after Relu all are 0 or more; export it as a Quant of 1 bit, unsigned"
     kind = graph.edges[node.outputs[0]].type
     if isinstance(kind, Integers) and kind.least == kind.most:

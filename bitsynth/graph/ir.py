@@ -79,16 +79,18 @@ class Graph:
         """Return the edges of these names."""
         return tuple(self.edges[name] for name in names)
 
-    def readers(self) -> dict[str, list[Node]]:
-        """Return the nodes that read each edge, in order; a node that reads an edge twice is there once."""
+    @cached_property
+    def readers(self) -> Mapping[str, list[Node]]:
+        """The nodes that read each edge, in order; a node that reads an edge twice is there once."""
         readers: dict[str, list[Node]] = {name: [] for name in self.edges}
         for node in self.nodes:
             for name in dict.fromkeys(node.inputs):
                 readers[name].append(node)
         return readers
 
-    def makers(self) -> dict[str, Node]:
-        """Return the node that makes each edge."""
+    @cached_property
+    def makers(self) -> Mapping[str, Node]:
+        """The node that makes each edge."""
         return {name: node for node in self.nodes for name in node.outputs}
 
     def check(self) -> None:

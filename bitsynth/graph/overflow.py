@@ -27,7 +27,7 @@ def find_overflows(graph: Graph) -> tuple[str, ...]:
 
     A node whose operands may be any integer of their type is left out: nothing is known of its sums.
     """
-    makers = graph.makers()
+    makers = graph.makers
     warnings: dict[str, str] = {}
     for node in graph.nodes:
         warning = _describe_wrap(graph, node) or _describe_cut_bias(graph, node, makers)

@@ -73,7 +73,7 @@ def stream(graph: Graph, inputs: Mapping[str, Tensor]) -> Iterator[tuple[str, An
         with _naming_too_large(f"input {name}", graph, [name]):
             values[name] = _check_input(graph, name, np.asarray(inputs[name]))
         yield name, values[name]
-    exact = ExactNumbers(graph, values, graph.makers())
+    exact = ExactNumbers(graph, values, graph.makers)
     unread = _find_last_reads(graph)
     for place, node in enumerate(graph.nodes):
         with _naming_too_large(str(node), graph, node.outputs):
@@ -134,7 +134,7 @@ def enclose(graph: Graph, inputs: Mapping[str, Interval], end: str) -> Interval:
     if graph.reference != "exact":
         raise SpecError("intervals are of real arithmetic alone")
     values: dict[str, Any] = {**graph.constants, **inputs}
-    exact = ExactNumbers(graph, values, graph.makers())
+    exact = ExactNumbers(graph, values, graph.makers)
     for node in graph.nodes:
         wide = [name for name in node.inputs if isinstance(values[name], Interval)]
         output = graph.edges[node.outputs[0]]

@@ -80,12 +80,12 @@ class DefUse:
     @cached_property
     def readers(self) -> Mapping[str, list[Node]]:
         """The nodes that read each edge."""
-        return self.graph.readers()
+        return self.graph.readers
 
     @cached_property
     def makers(self) -> Mapping[str, Node]:
         """The node that makes each edge."""
-        return self.graph.makers()
+        return self.graph.makers
 
     @cached_property
     def order(self) -> Mapping[str, int]:

@@ -119,7 +119,7 @@ class _Assembly:
             made = Buffer(edge, self._edge(edge), self._chosen(group, edge))
             source = buffers[group.inputs[0]] if group.inputs else made
             if group.is_alias and source.format == made.format and _is_one_memory(source, made):
-                self._buffer(Buffer(edge, made.edge, made.format, alias=source.name))
+                self._buffer(Buffer(edge, made.edge, made.format, alias=source.alias or source.name))
                 return
             buffers[edge] = self.buffers[self._buffer(made)]
         try:

@@ -75,7 +75,7 @@ def has_ties(graph: Graph, edge: str, numbers: Tensor) -> bool:
 
 def _quantizer(graph: Graph, edge: str) -> Node | None:
     """Return the first quantizer that reads an edge, or None."""
-    return next((n for n in graph.readers()[edge] if n.op == "quantize"), None)
+    return next((n for n in graph.readers[edge] if n.op == "quantize"), None)
 
 
 def _is_sign(quantizer: Node) -> bool:
@@ -90,7 +90,7 @@ def _tie(quantizer: Node) -> float:
 
 def _reach(graph: Graph, edge: str) -> tuple[float, float]:
     """Return the range of the first quantizer after an edge of real numbers; nodes in between are ignored."""
-    readers = graph.readers()
+    readers = graph.readers
     left, seen = [edge], {edge}
     while left:
         kind = graph.edges[name := left.pop(0)].type

@@ -51,4 +51,4 @@ def test_floats_are_ranked_as_they_are():
     least = node("ArgMin", "f", "y", axis=1)
     graph = read(model([*QDQ, *FUNCTIONS["sigmoid"], least], {"x": X.shape}, CODES), reference="onnxruntime")
     (ranked,) = (n for n in graph.nodes if n.op == "rank")
-    assert graph.makers()[ranked.inputs[0]].op == "sigmoid"
+    assert graph.makers[ranked.inputs[0]].op == "sigmoid"

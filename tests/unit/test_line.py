@@ -9,6 +9,9 @@ import pytest
 
 import bitsynth
 
+pytestmark = pytest.mark.slow
+"""It needs the extra `lint`."""
+
 PACKAGE = Path(bitsynth.__file__).parent
 CONTRACT = PACKAGE.parent / "pyproject.toml"
 

@@ -20,7 +20,7 @@ def fuse_hard_swish(graph: Graph) -> Graph:
     Result:
         %y = hard_swish(%x, alpha=1/6)
     """
-    readers, makers = graph.readers(), graph.makers()
+    readers, makers = graph.readers, graph.makers
     nodes = {node.name: node for node in graph.nodes}
     for node in graph.nodes:
         gate = _find_gate(node, makers.get(node.inputs[0]), node.inputs[-1]) or _find_gate(

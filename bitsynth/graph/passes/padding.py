@@ -27,7 +27,7 @@ def fuse_padding(graph: Graph) -> Graph:
     Result:
         %y = conv(%x, %w, window=3x3 with padding 1)
     """
-    makers = graph.makers()
+    makers = graph.makers
     fused = {node.name: conv for node in graph.nodes if (conv := _fused_conv(graph, makers, node))}
     if not fused:
         return graph

@@ -30,7 +30,7 @@ def fuse_quantizers(graph: Graph) -> Graph:
     Result:
         %y = quantize(%x, low=0, high=15, out_scale=0.1)
     """
-    readers, makers = graph.readers(), graph.makers()
+    readers, makers = graph.readers, dict(graph.makers)
     nodes = {node.name: node for node in graph.nodes}
     edges = dict(graph.edges)
     for node in graph.nodes:

@@ -28,7 +28,7 @@ def rank_before_monotone(graph: Graph) -> Graph:
         %values, %unused = rank(%s, k=1)
         %unused, %places = rank(%x, k=1)
     """
-    makers = graph.makers() if graph.reference == "exact" else {}
+    makers = graph.makers if graph.reference == "exact" else {}
     ranks = (node for node in graph.nodes if node.op == "rank")
     starts = {node.name: start for node in ranks if (start := _find_start(node, makers)) != node.inputs[0]}
     if not starts:

@@ -28,7 +28,7 @@ def merge_shuffles(graph: Graph) -> Graph:
         %s = gather(%x, channels 0 3 1 4 2 5)    # unless nothing but convolutions reads it
         %y = conv(%x, %w with its input channels in the order of %x)
     """
-    makers = graph.makers()
+    makers = graph.makers
     shuffles = {node.name: shuffle for node in graph.nodes if (shuffle := _find_shuffle(graph, makers, node))}
     if not shuffles:
         return graph

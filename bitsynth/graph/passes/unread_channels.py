@@ -55,11 +55,11 @@ class _Uses:
 
     @cached_property
     def makers(self) -> Mapping[str, Node]:
-        return self.graph.makers()
+        return self.graph.makers
 
     @cached_property
     def readers(self) -> Mapping[str, list[Node]]:
-        return self.graph.readers()
+        return self.graph.readers
 
     def is_read_once(self, edge: str) -> bool:
         """Return whether one node reads an edge, and the edge is not an output of the network."""

@@ -30,7 +30,7 @@ def distribute_zero_points(graph: Graph) -> Graph:
         %t = mul(%zero, sums of the columns of %w)
         %y = sub(%p, %t)                  # the same integers
     """
-    makers = graph.makers()
+    makers = graph.makers
     differences = {node.name: maker for node in graph.nodes if (maker := _find_difference(graph, makers, node))}
     if not differences:
         return graph

@@ -6,8 +6,9 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -28,16 +29,10 @@ from bitsynth.graph.read.readers import default_reference, reader_of, require_kn
 from bitsynth.graph.types import EdgeType, Integers, Reals, Shape, full_range, is_float
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
-_INPUT_QUANTIZERS = (
+_INPUT_QUANTIZERS = {
     *("Quant", "IntQuant", "BipolarQuant", "QuantizeLinear", "DynamicQuantizeLinear"),
     *("FakeQuantize", "VitisQuantizeLinear", "ExtendedQuantizeLinear"),
-)
-
-
-def _is_quantized(nodes: Iterable[Any], name: str) -> bool:
-    """Return whether nothing but quantizers reads an input of a file: they say then what codes it holds."""
-    readers = [node.op_type for node in nodes if name in node.input]
-    return bool(readers) and all(op in _INPUT_QUANTIZERS for op in readers)
+}
 
 
 @dataclass(frozen=True)
@@ -131,9 +126,23 @@ class _Import:
         except SpecError as error:
             raise SpecError(f"input {name}: {error}") from None
         kind: EdgeType = Reals() if is_float(dtype) else full_range(dtype)
-        if is_float(dtype) and not _is_quantized(self.model.graph.node, name):
+        if is_float(dtype) and not self._is_quantized(name):
             self.has_open, kind = True, self.codes.type if self.codes else kind
         self.edges[name] = self.graph.input(name, shape, dtype, kind)
+
+    def _is_quantized(self, name: str) -> bool:
+        """Return whether quantizers alone read an input of the file: they say then what codes it holds."""
+        operators = self._reading_operators.get(name)
+        return operators is not None and operators <= _INPUT_QUANTIZERS
+
+    @cached_property
+    def _reading_operators(self) -> dict[str, set[str]]:
+        """The operators that read each edge of the file."""
+        operators: dict[str, set[str]] = {}
+        for node in self.model.graph.node:
+            for name in node.input:
+                operators.setdefault(name, set()).add(node.op_type)
+        return operators
 
     def _shape(self, name: str, shape: Any) -> Shape:
         """Return the shape of an input; SpecError unless all its sizes are known."""
@@ -289,7 +298,7 @@ def _require_elements(graph: Graph) -> Graph:
 
     C has no arrays without elements. The message names the node that makes the tensor, else the one that reads it.
     """
-    makers = graph.makers()
+    makers = graph.makers
     for node in graph.nodes:
         for name in node.inputs:
             if not math.prod(graph.edges[name].shape):

@@ -166,7 +166,7 @@ def regridded(program: NetworkProgram, buffer: Buffer) -> JsonValue:
     root = program.buffers[alias_root(program.buffers, buffer.name)]
     if not isinstance(buffer.edge.type, Integers) or _is_on_grid_of(buffer, root):
         return {}
-    makers, nodes, at = program.graph.makers(), list[Node](), buffer.edge.name
+    makers, nodes, at = program.graph.makers, list[Node](), buffer.edge.name
     while at != root.edge.name:
         nodes.insert(0, makers[at])
         at = nodes[0].inputs[0]
