@@ -25,7 +25,7 @@ ADVICE = "choose another folder with BITSYNTH_CACHE or -o"
 MARK = "Written by bitsynth, which replaces it: not to be edited."
 """A part of the first line of every text that is emitted."""
 _LICENSE = "SPDX-License-Identifier:"
-"""The second line of every text that is emitted: its licence follows."""
+"""A line near the top of every text that is emitted: its licence follows."""
 MOST_BYTES = 1 << 26
 """The limit of a file of text that is read whole."""
 _CMAKE, _MAX_CMAKE = "CMakeLists.txt", 1 << 16

@@ -30,7 +30,7 @@ def user_isa_specs() -> tuple[Path, ...]:
 
 
 def isa_folder(name: str) -> Path:
-    """Return the folder of the instruction set `name`: one of the user's if it has the set, else the shipped place."""
+    """Return the folder of the instruction set `name`: one of the user's if it has the set, else the shipped folder."""
     folders = (home / name for home in user_isa_specs())
     return next((folder for folder in folders if (folder / "isa.toml").is_file()), isa_specs() / name)
 
@@ -83,5 +83,5 @@ def user_cache() -> Path:
 
 @cache
 def _user_cache(*_: str | None) -> Path:
-    """Return the same, asked for once while what it depends on stays."""
+    """Cache `user_cache` by the two variables it depends on."""
     return platformdirs.user_cache_path("bitsynth")

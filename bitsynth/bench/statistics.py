@@ -38,7 +38,7 @@ def rank_correlation(model: Sequence[float], measured: Sequence[float]) -> float
 
 
 def _ranks(figures: Sequence[float]) -> NDArray[np.float64]:
-    """The rank of each figure; equal ones share the mean of theirs."""
+    """The rank of each figure; equal figures share the mean of their ranks."""
     _, place, count = np.unique(figures, return_inverse=True, return_counts=True)
     ranks: NDArray[np.float64] = (np.cumsum(count) - (count - 1) / 2)[place]
     return ranks

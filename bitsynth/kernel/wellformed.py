@@ -25,7 +25,7 @@ _INT32 = range(-(1 << 31), 1 << 31)
 
 
 def check_shape(isa: Isa, kernel: Kernel) -> None:
-    """Raise SpecError names what is off; no program is run for it."""
+    """Raise SpecError that names the conditions that fail; run no program."""
     _require(_sizes(isa, kernel))
     _require(_tables(isa, kernel))
     check_constants(isa, kernel.constants)
@@ -95,7 +95,7 @@ def _sizes(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
         f"1 to {MAX_COLUMNS} columns": 1 <= kernel.columns <= MAX_COLUMNS,
         f"1 to {MAX_STEP} positions of K a step": 1 <= kernel.k_step <= MAX_STEP,
         "1, 2, 4, 8 or 16 bytes a column": kernel.slot_bytes in (1, 2, 4, 8, 16),
-        "codes of 1 byte, or of 2 if a column has as many": kernel.code_bytes in (1, min(2, kernel.slot_bytes)),
+        "codes of 1 byte, or of 2 if a column has at least 2": kernel.code_bytes in (1, min(2, kernel.slot_bytes)),
         f"an innermost loop unrolled at most {MAX_UNROLL} times": 0 <= kernel.unroll <= MAX_UNROLL,
         "at least one pass": bool(kernel.passes),
         f"1 to {MAX_LOOPS} loops a pass": all(1 <= len(p.loops) <= MAX_LOOPS for p in kernel.passes),
@@ -158,7 +158,7 @@ def _tables(isa: Isa, kernel: Kernel) -> Iterator[Conditions]:
 
 
 def _chains(kernel: Kernel) -> Iterator[Conditions]:
-    """Facts of passes that carry, about those they carry to."""
+    """Yield the conditions of chains: passes that hand their accumulators to the next pass."""
     yield {"a last pass that flushes to the tile": not kernel.passes[-1].carries}
     chains = [chain for chain in kernel.chains if len(chain) > 1]
     outermost = [[[(acc.name, acc.type) for acc in p.loops[-1].accs] for p in chain] for chain in chains]
@@ -196,7 +196,7 @@ def _inside(kernel: Kernel, x: Input) -> bool:
 
 
 def _inputs(isa: Isa, kernel: Kernel, loop: Pass) -> list[str]:
-    """Return the names a step finds its inputs under."""
+    """Return the names of a step's inputs: a0, a1 .. of rows, w{register}_{input} of columns."""
     registers = kernel.column_registers(isa.table.vector_bits)
     rows = [f"a{i}" for i in range(len(loop.rows))]
     return rows + [f"w{g}_{i}" for i in range(len(loop.columns)) for g in range(registers)]

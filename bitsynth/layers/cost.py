@@ -71,7 +71,7 @@ Cortex-A53, A2W1 by popcount, with a tile a call: 61 and 57 of 150 cycles.
 """
 
 SumsModel = Callable[[Isa, Kernel, str, int], float]
-"""A function to cycles per 128 multiply-accumulates on a processor for a depth K, inputs in the nearest cache."""
+"""Maps (set, kernel, processor, depth K) to cycles per 128 multiply-accumulates, inputs in the nearest cache."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,9 @@ class Estimate:
     With `columns_first`, all pixels are computed for one tile of columns before the next.
 
     The cost is in cycles of `cpu`, or if it is "" of the set's first processor that runs the kernel. `sums_model` gives
-    the cycles of accumulation. Other cycles are measured on Zen 5, or `counted` in instructions of layers on Arm:
-    pointers once for all tiles of columns unless `columns_first`, and planes of words copied as they are.
+    the cycles of accumulation. Other cycles were measured on Zen 5. With `counted` they come from instruction counts on
+    Arm: pointers are then set once for all column tiles (unless `columns_first`), and packed words are copied, not
+    repacked.
     """
 
     candidate: Candidate

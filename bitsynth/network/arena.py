@@ -15,7 +15,7 @@ from bitsynth.network.program import NetworkProgram, alias_root
 
 ALIGN = 64
 _MAX_EXCHANGES, _MAX_STEPS = 300, 1 << 21
-"""Orders that are tried, and about how many pairs of buffers may be looked at for it."""
+"""The most orders tried, and roughly the most pairs of buffers compared in all."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ def lower_bound(lives: Iterable[Lifetime]) -> int:
 
 
 def _lowest(size: np.int64, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> np.int64:
-    """The lowest place with room for `size` bytes between what is taken, in any order, from where to where."""
+    """Return the lowest offset with `size` free bytes; `starts` and `ends` of the blocks taken come in any order."""
     order = np.argsort(starts)
-    # Where the room before each of them begins, and that behind the last.
+    # The start of the gap before each block, and of the free memory after the last.
     places = np.maximum.accumulate(np.concatenate([np.zeros(1, np.int64), ends[order]]))
     fits = places[:-1] + size <= starts[order]
     found: np.int64 = places[fits.argmax() if fits.any() else -1]

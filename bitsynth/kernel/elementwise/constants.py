@@ -23,7 +23,7 @@ class UnitConstants:
 
     @property
     def orders(self) -> tuple[tuple[int, ...], ...]:
-        """The channels of the unit in the order that each input has: theirs, if a program has no other."""
+        """For each input the channel at each position of the unit; channel order unless a program overrides it."""
         return unmoved(self.spec, self.unit)
 
     @property
@@ -33,7 +33,7 @@ class UnitConstants:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether that is the order of channels."""
+        """Whether elements lie in channel order."""
         return self.order == tuple(range(self.unit))
 
     @property
@@ -60,7 +60,7 @@ class UnitConstants:
     def pack(self, channels: int, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
         """The constants of `channels` channels, whole units of bytes: arrays (values, channels) by name of input.
 
-        What is behind the last channel repeats it.
+        Positions after the last channel repeat its values.
         """
         units = -(-channels // self.unit)
         out = np.zeros((units, self.constant_bytes), np.uint8)
