@@ -12,7 +12,7 @@ from bitsynth.graph.types import Integers
 from bitsynth.layers.layer import compile as compile_layer
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.fusion.affine import GuardedAffineGroup
-from bitsynth.network.fusion.products import ProductGroup
+from bitsynth.network.fusion.layers import ProductGroup
 from bitsynth.network.lower import cover, lower
 from bitsynth.network.program import Buffer, Format, LayerStep
 from bitsynth.network.run import Network

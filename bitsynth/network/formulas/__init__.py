@@ -9,7 +9,7 @@ accumulator s, 2-bit codes and quantize(relu(0.31 * s + 1.2)), these are equal:
 
 How one is found: `chain.py` takes the nodes; `oracle.py` evaluates them with the reference interpreter;
 `step_functions.py` finds the thresholds; `fitting.py` fits affine functions to them; `epilogues.py` and
-`fixed_points.py` choose what a layer computes; `pairs.py` does so for a chain with a residual; `affine.py` and
+`fixed_points.py` choose what a layer computes; `residuals.py` does so for a chain with a residual; `affine.py` and
 `curves.py` give steps of their own after a layer. Each formula is proved on the whole range of accumulators before it
 is used.
 """
@@ -19,7 +19,7 @@ from bitsynth.network.formulas.chain import Chain, find_chain, find_joined_chain
 from bitsynth.network.formulas.epilogues import EpilogueForm, find_cheapest_form
 from bitsynth.network.formulas.fixed_points import find_fixed_point
 from bitsynth.network.formulas.oracle import Oracle, prove_equal
-from bitsynth.network.formulas.pairs import Paired, find_paired_form
+from bitsynth.network.formulas.residuals import Paired, find_paired_form
 from bitsynth.network.formulas.step_functions import StepFunction, find_step_function, step_function_of
 
 __all__ = [

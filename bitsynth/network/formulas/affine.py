@@ -31,7 +31,7 @@ from bitsynth.layers.epilogues.kinds import GateLine, gated, gated_bounds
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.epilogues import Wanted, wanted_codes, zero_code
 from bitsynth.network.formulas.oracle import IntegerBounds, Oracle, prove_equal
-from bitsynth.network.formulas.pairs import Paired, PairProof
+from bitsynth.network.formulas.residuals import Paired, PairProof
 from bitsynth.network.formulas.step_functions import StepFunction, ranges
 from bitsynth.spec.matmul import MatmulOperand
 

@@ -5,7 +5,7 @@ A matcher takes a node and returns the group that begins with it, or None and re
 
 | pattern | file |
 |---|---|
-| product, with the chain to codes after it, a gate or a residual: a layer | `products.py`, `product.py` |
+| product, with the chain to codes after it, a gate or a residual: a layer | `layers.py`, `layer_maker.py` |
 | chain from accumulators to codes: plain C by an affine formula, or by breakpoints | `affine.py`, `curves.py` |
 | the caller's numbers, or other real numbers, to codes: plain C of thresholds | `inputs.py`, `real_levels.py` |
 | convolutions of the caller's numbers, to codes: plain C in float32 | `real_convolutions.py`, `real_sums.py` |
@@ -24,14 +24,14 @@ from bitsynth.network.fusion.curves import match_curve
 from bitsynth.network.fusion.glue import match_move, match_pool
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.fusion.inputs import match_input
-from bitsynth.network.fusion.lookup import match_cone, match_lookup
-from bitsynth.network.fusion.pair_tables import match_join, match_near_join
-from bitsynth.network.fusion.products import (
+from bitsynth.network.fusion.layers import (
     match_product,
     match_product_to_codes,
     match_product_with_gate,
     match_product_with_residual,
 )
+from bitsynth.network.fusion.lookup import match_forks, match_lookup
+from bitsynth.network.fusion.pair_tables import match_pair_chains, match_pair_node
 from bitsynth.network.fusion.real_convolutions import match_real_convolution
 from bitsynth.network.fusion.real_levels import match_reals
 
@@ -50,8 +50,8 @@ MATCHERS: tuple[Matcher, ...] = (
     match_reals,
     match_pool,
     match_move,
-    match_cone,
-    match_join,
-    match_near_join,
+    match_forks,
+    match_pair_chains,
+    match_pair_node,
     match_lookup,
 )

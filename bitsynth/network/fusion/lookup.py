@@ -90,7 +90,7 @@ _MAX_READERS = 4 * _MAX_NODES
 """Nodes that are looked at for one function: an edge may have thousands of readers."""
 
 
-def match_cone(def_use: DefUse, node: Node) -> FusionGroup | None:
+def match_forks(def_use: DefUse, node: Node) -> FusionGroup | None:
     """Match the longest function of one edge of codes whose paths fork and rejoin.
 
     Given:   %r = mul(%codes, scale); %out = quantize(mul(%r, sigmoid(%r)))

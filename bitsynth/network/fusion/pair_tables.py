@@ -40,7 +40,7 @@ class Join:
     end: str
 
 
-def match_join(def_use: DefUse, node: Node) -> FusionGroup | None:
+def match_pair_chains(def_use: DefUse, node: Node) -> FusionGroup | None:
     """Match the widest join that begins with a node: chains from two edges of codes, where they meet, a chain to codes.
 
     Given:   %sum = add(mul(%a, s), mul(%b, t)); %codes = quantize(relu(%sum))    %a, %b of codes
@@ -50,7 +50,7 @@ def match_join(def_use: DefUse, node: Node) -> FusionGroup | None:
     return next((group for join in joins if (group := _make_group(def_use, join))), None)
 
 
-def match_near_join(def_use: DefUse, node: Node) -> FusionGroup | None:
+def match_pair_node(def_use: DefUse, node: Node) -> FusionGroup | None:
     """Match a node that reads two edges of codes, with the chain to codes after it.
 
     Given:   %codes = quantize(mul(%a, %b))    %a, %b of codes

@@ -32,7 +32,7 @@ from bitsynth.network.formulas import (
 from bitsynth.network.formulas.epilogues import find_integer_rescaling, find_rescaling, wanted_codes
 from bitsynth.network.fusion.affine import residual_operand
 from bitsynth.network.fusion.codes import operand_of
-from bitsynth.network.fusion.product import Product, find_product
+from bitsynth.network.fusion.layer_maker import Product, find_product
 from bitsynth.network.patterns import floats, layers, others
 from bitsynth.network.patterns.layers import PatternForm
 from bitsynth.network.patterns.writer import PatternWriter, refusal

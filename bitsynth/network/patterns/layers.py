@@ -12,7 +12,7 @@ from bitsynth.graph.types import INT32, Edge, Tensor
 from bitsynth.layers.epilogues import Rescale
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import EpilogueForm
-from bitsynth.network.fusion.product import Product
+from bitsynth.network.fusion.layer_maker import Product
 from bitsynth.network.patterns.writer import PatternWriter, refusal
 from bitsynth.spec.matmul import MatmulOperand
 

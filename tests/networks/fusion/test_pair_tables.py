@@ -11,7 +11,7 @@ from support.fusion_cases import Small, matched, whole
 from bitsynth.layers.glue import PairLookup
 from bitsynth.layers.glue.programs import list_called
 from bitsynth.network.fusion.glue import GlueGroup
-from bitsynth.network.fusion.pair_tables import match_join, match_near_join
+from bitsynth.network.fusion.pair_tables import match_pair_chains, match_pair_node
 
 GRIDS = [(0, 3, 1), (-128, 127, 1), (-7, 7, 1), (-1, 1, 2), (0, 200, 1), (-1, 1, 1)]
 
@@ -33,7 +33,7 @@ def test_any_function_of_two(reference, function, first, second, shape):
     small = Small(reference)
     made = small.add(function, of(small, "x", first, shape), of(small, "y", second, shape))
     graph = small.build((small.quantized(small.add("relu", made), 0.3, 2.0, 0, 63),))
-    whole(graph, match_near_join, np.random.default_rng(0))
+    whole(graph, match_pair_node, np.random.default_rng(0))
 
 
 def scaled(small, edge, factor):
@@ -48,9 +48,9 @@ def test_with_chains_before_it(rng):
     x, y = (small.codes(n, (1, 3, 4, 4), 0, 255) for n in "xy")
     added = small.add("add", scaled(small, x, 0.4), scaled(small, y, 0.57))
     graph = small.build((small.quantized(added, 2.0, 0.0, 0, 127),))
-    group = whole(graph, match_join, rng)
+    group = whole(graph, match_pair_chains, rng)
     assert group.inputs == ("x", "y")
-    near = matched(graph, match_near_join, 6)
+    near = matched(graph, match_pair_node, 6)
     assert near
     assert len(near.nodes) == 2
 
@@ -60,7 +60,7 @@ def test_a_sum_of_codes_of_which_not_all_come_is_no_table(rng):
     small = Small()
     x, y = (small.codes(n, (1, 3, 4, 4), 0, most) for n, most in (("x", 129), ("y", 119)))
     graph = small.build((small.add("add", x, y),))
-    group = whole(graph, match_near_join, rng)
+    group = whole(graph, match_pair_node, rng)
     assert isinstance(group, GlueGroup)
     glue = group.make("NHWC", "NHWC")
     assert [p.spec.name for p in list_called("avx2", glue.constants)] == ["weighted16"]
@@ -87,5 +87,5 @@ REFUSED: dict[str, Any] = {
 def test_refused(name):
     small = Small()
     graph = small.build((REFUSED[name](small),))
-    assert matched(graph, match_near_join) is None
-    assert matched(graph, match_join) is None
+    assert matched(graph, match_pair_node) is None
+    assert matched(graph, match_pair_chains) is None

@@ -28,7 +28,7 @@ from bitsynth.network.formulas.epilogues import is_long
 from bitsynth.network.fusion.affine import residual_operand
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.fusion.product import LayerMaker, Product, find_layer_maker, find_product
+from bitsynth.network.fusion.layer_maker import LayerMaker, Product, find_layer_maker, find_product
 from bitsynth.network.program import (
     CHANNELS_LAST,
     PACKED,

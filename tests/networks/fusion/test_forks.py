@@ -8,7 +8,7 @@ import pytest
 from support.fusion_cases import Small, agree, matched, whole
 
 from bitsynth.network.fusion import lookup
-from bitsynth.network.fusion.lookup import match_cone
+from bitsynth.network.fusion.lookup import match_forks
 
 REFERENCES = ["exact", "onnxruntime", "onnx"]
 
@@ -69,7 +69,7 @@ FUNCTIONS = [silu, quantized_silu, hard_swish, gelu, gelu_by_tanh, square, behin
 def test_a_table(rng, reference, function):
     small = Small(reference)
     graph = small.build((small.quantized(function(small, x_of(small)), 0.021, 7.0),))
-    group = whole(graph, match_cone, rng)
+    group = whole(graph, match_forks, rng)
     assert group.inputs == ("x",)
 
 
@@ -80,14 +80,14 @@ def test_a_function_a_channel(rng):
     graph = small.build(
         (small.quantized(small.add("mul", x, small.add("tanh", small.add("mul", x, gain))), 0.01, 9.0),)
     )
-    whole(graph, match_cone, rng)
+    whole(graph, match_forks, rng)
 
 
 def test_what_moves_behind_it(rng):
     small = Small()
     flat = small.add("reshape", silu(small, x_of(small, (1, 6, 1, 1))), sizes=(1, 6))
     graph = small.build((small.quantized(flat, 0.05, 3.0),))
-    whole(graph, match_cone, rng)
+    whole(graph, match_forks, rng)
 
 
 def test_the_longest_that_others_do_not_read(rng):
@@ -97,7 +97,7 @@ def test_the_longest_that_others_do_not_read(rng):
     codes = small.quantized(silu(small, x), 0.03, 9.0)
     again = small.quantized(silu(small, codes), 0.02, 11.0)
     graph = small.build((again, small.add("add", codes, again), small.add("exp", x)))
-    group = matched(graph, match_cone)
+    group = matched(graph, match_forks)
     agree(graph, group, rng)
     assert group
     assert group.outputs == (codes,)
@@ -121,7 +121,7 @@ def test_scales_of_several_places(rng, places, moves):
     made = square(small, small.codes("x", (1, 3, 4, 4), -4, 3, 2.0 ** np.arange(math.prod(places)).reshape(places)))
     made = small.add("reshape", made, sizes=(1, 48)) if moves else made
     graph = small.build((small.quantized(made, 2.1),))
-    group = matched(graph, match_cone)
+    group = matched(graph, match_forks)
     assert (group is not None) == (places[1] > 1 and not moves)
     if group:
         agree(graph, group, rng)
@@ -131,7 +131,7 @@ def test_scales_of_several_places(rng, places, moves):
 def test_refused(name):
     small = Small()
     graph = small.build((REFUSED[name](small, x_of(small, (1, 3, 4, 4))),))
-    assert all(matched(graph, match_cone, k) is None for k in range(len(graph.nodes)))
+    assert all(matched(graph, match_forks, k) is None for k in range(len(graph.nodes)))
 
 
 def test_a_way_out_is_refused():
@@ -140,11 +140,11 @@ def test_a_way_out_is_refused():
     x = x_of(small)
     gate = small.add("sigmoid", x)
     graph = small.build((small.quantized(small.add("mul", x, gate), 0.03), small.add("exp", gate)))
-    assert matched(graph, match_cone) is None
+    assert matched(graph, match_forks) is None
 
 
 def test_a_great_many_nodes(monkeypatch):
     monkeypatch.setattr(lookup, "_MAX_NODES", 3)
     small = Small()
     graph = small.build((small.quantized(gelu(small, x_of(small)), 0.03),))
-    assert matched(graph, match_cone) is None
+    assert matched(graph, match_forks) is None
