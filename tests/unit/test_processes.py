@@ -124,12 +124,14 @@ def test_it_outlives_the_thread_that_started_it():
 FORKED = """
 import os, sys, time
 from bitsynth.processes.child import PIPE, Child
+def say(pid):
+    os.write(1, b"%d\\n" % pid)  # A whole line: both processes write here.
 first = Child(["sleep", "60"])
-print(first.pid, flush=True)
+say(first.pid)
 if os.fork() == 0:
-    print(Child(["sleep", "60"]).pid, flush=True)
+    say(Child(["sleep", "60"]).pid)
     time.sleep(60)
-print(os.getpid(), flush=True)
+say(os.getpid())
 time.sleep(60)
 """
 
