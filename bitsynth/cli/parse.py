@@ -51,7 +51,7 @@ def parse_size(option: str, text: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
-def parse_input_codes(bits: int | None, scale: float, encoding: Encoding) -> InputCodes | None:
+def input_codes(bits: int | None, scale: float, encoding: Encoding) -> InputCodes | None:
     """Return what inputs without a quantizer hold; None by default, SpecError for a scale without bits."""
     from bitsynth.graph import InputCodes
 

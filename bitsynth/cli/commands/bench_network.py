@@ -19,7 +19,7 @@ from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Peers, Rounds, Threads
 from bitsynth.cli.options.networks import Batch, InputBits, InputEncoding, InputScale, ModelArgument, Reference
 from bitsynth.cli.options.output import JsonFile, Plot
-from bitsynth.cli.parse import parse_input_codes
+from bitsynth.cli.parse import input_codes
 from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name
 from bitsynth.cli.weight_names import weight_names
 from bitsynth.spec.matmul import Encoding
@@ -69,7 +69,7 @@ def network(
     if it is installed there.
     """
     figures.require(json_file, plot=plot)
-    codes = parse_input_codes(input_bits, input_scale, input_encoding)
+    codes = input_codes(input_bits, input_scale, input_encoding)
     options = {"cpu": cpu, "threads": threads, "batch": batch, "reference": reference, "codes": codes}
     with batch_explained(model, batch):
         if device:

@@ -25,7 +25,7 @@ from bitsynth.cli.options.networks import (
     Reference,
 )
 from bitsynth.cli.options.output import Json
-from bitsynth.cli.parse import parse_input_codes
+from bitsynth.cli.parse import input_codes
 from bitsynth.errors import Refuted
 from bitsynth.printable import shown
 from bitsynth.spec.matmul import Encoding
@@ -66,7 +66,7 @@ def check(
     from bitsynth.network import check as checks
     from bitsynth.network.compiling import compile
 
-    codes = parse_input_codes(input_bits, input_scale, input_encoding)
+    codes = input_codes(input_bits, input_scale, input_encoding)
     with batch_explained(model, batch), output.progress("check") as say, open_board(device, device_runner) as board:
         isa = board.best_isa() if board and isa == "auto" else isa
         cpu = board.cpu(isa) if board and not cpu else cpu

@@ -27,7 +27,7 @@ from bitsynth.cli.options.networks import (
     WeightsFile,
 )
 from bitsynth.cli.options.output import Folder, Json
-from bitsynth.cli.parse import parse_input_codes
+from bitsynth.cli.parse import input_codes
 from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name
 from bitsynth.cli.reports.plain_reasons import plain_reasons
 from bitsynth.cli.weight_names import weight_names
@@ -78,7 +78,7 @@ def compile_network(
     from bitsynth.network import processors
     from bitsynth.network.compiling import compile
 
-    codes = parse_input_codes(input_bits, input_scale, input_encoding)
+    codes = input_codes(input_bits, input_scale, input_encoding)
     library, cpus = name or _name(model), cpu.split(",")
     require_name(library)
     with named(model), batch_explained(model, batch), output.progress("compile") as say:

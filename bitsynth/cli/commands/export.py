@@ -18,7 +18,7 @@ from bitsynth.cli.options.networks import (
     Reference,
     WithShifts,
 )
-from bitsynth.cli.parse import parse_input_codes
+from bitsynth.cli.parse import input_codes
 from bitsynth.errors import SpecError
 from bitsynth.files import replace_file
 from bitsynth.spec.matmul import Encoding
@@ -49,7 +49,7 @@ def export(
 
     if not patterns:
         raise SpecError("export wants a form: --patterns is the one there is")
-    codes = parse_input_codes(input_bits, input_scale, input_encoding)
+    codes = input_codes(input_bits, input_scale, input_encoding)
     with batch_explained(model, batch), output.progress("export") as say:
         say("reading")
         graph = read(model, batch=batch, reference=reference, codes=codes)

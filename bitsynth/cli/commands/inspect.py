@@ -22,7 +22,7 @@ from bitsynth.cli.options.networks import (
     Reference,
 )
 from bitsynth.cli.options.output import HtmlFile, Json
-from bitsynth.cli.parse import parse_input_codes
+from bitsynth.cli.parse import input_codes
 from bitsynth.cli.reports.network_cells import bits_of, by_whom, carries, range_of, shape_of, share
 from bitsynth.cli.reports.plain_reasons import plain_reasons
 from bitsynth.cli.weight_names import weight_names
@@ -67,7 +67,7 @@ def inspect(
 
     if html:
         require_writable(html.parent, _ADVICE)
-    codes = parse_input_codes(input_bits, input_scale, input_encoding)
+    codes = input_codes(input_bits, input_scale, input_encoding)
     with batch_explained(model, batch), output.progress("inspect") as say:
         say("reading")
         graph = read(model, batch=batch, reference=reference, codes=codes)
