@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-APP = ROOT / "bitsynth" / "cli" / "app.py"
+COMMAND_LINE = ROOT / "docs" / "command_line.py"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -31,20 +31,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def command_line() -> str:
-    """Every command with its arguments and options, as typer documents the application."""
-    command = [
-        sys.executable,
-        "-m",
-        "typer",
-        str(APP),
-        "utils",
-        "docs",
-        "--name",
-        "bitsynth",
-        "--title",
-        "Command line",
-    ]
+    """Return every command with its arguments and options, as typer documents them."""
     plain = {**os.environ, "NO_COLOR": "1", "TERM": "dumb"}
+    command = [sys.executable, str(COMMAND_LINE)]
     return _linked(html.unescape(subprocess.run(command, capture_output=True, text=True, check=True, env=plain).stdout))
 
 

@@ -8,6 +8,7 @@ from numpy.random import Generator
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import EPSILON, Edge, Integers, Tensor, cast, numpy_type
 
+_MAX_EDGES = 256
 _WIDEST = 1 << 32
 """Integers up to which a quantizer tells numbers apart: those of other steps are as wide as numbers are."""
 _MARGIN = 1 / 16
@@ -89,10 +90,13 @@ def _tie(quantizer: Node) -> float:
 
 
 def _reach(graph: Graph, edge: str) -> tuple[float, float]:
-    """Return the range of the first quantizer after an edge of real numbers; nodes in between are ignored."""
+    """Return the range of the first quantizer after an edge of real numbers; nodes in between are ignored.
+
+    At most `_MAX_EDGES` edges are looked at, so that time does not grow with the number of inputs times nodes.
+    """
     readers = graph.readers
     left, seen = [edge], {edge}
-    while left:
+    while left and len(seen) < _MAX_EDGES:
         kind = graph.edges[name := left.pop(0)].type
         if isinstance(kind, Integers) and name != edge and kind.most < _WIDEST:
             ends = [kind.scale * (n - kind.zero) for n in (kind.low, kind.high)]
