@@ -39,9 +39,11 @@ A processor that issues fewer instructions a cycle takes proportionally longer.
 MEASURED_WIDTH = 4.0
 """Vector instructions that Zen 5 issues in a cycle."""
 COPIED_PER_CYCLE = 8
+"""Codes that are copied to patches in a cycle."""
 RUN_CYCLES = 12.0
 """Cycles of a row of taps that is copied to a patch."""
 MASKING_CYCLES = 3.0
+"""Cycles that masking adds to the program that makes tables of a row."""
 GROUP_PIXEL_CYCLES = 40.0
 """Cycles of a pixel of one of several groups: its few channels are packed and finished apart."""
 PLAIN_CODES_PER_CYCLE = 10
@@ -54,7 +56,7 @@ TAKEN_CYCLES = 0.35
 """Cycles of a code from a word that selects a table: by instructions of ResNet-18's C2, 0.25 on the Cortex-A76."""
 PAIRED_CYCLES = 0.3
 """Cycles of a code whose table is paired with another pixel's; by instructions of C2 on the Cortex-A53."""
-WIDER = 1.1
+WIDER_OPERANDS_PENALTY = 1.1
 """Penalty of a kernel of wider operands over its estimate; measured penalties are up to a fifth."""
 SUMMED_PIXEL_CYCLES = 18.0
 """Cycles of a pixel whose codes are summed, on a line that is otherwise copied whole."""
@@ -114,15 +116,15 @@ class Estimate:
         """Cycles of a call: packing, tiles with memory traffic that accumulation hides, and traffic that stalls."""
         tiles = self._row_tiles * self.column_tiles
         rows, weights = self._far_bytes
-        waited = self._waited(rows, weights) if self.loads_block else 0.0
+        waited = self._stall_bytes(rows, weights) if self.loads_block else 0.0
         hidden_bytes, stalling_bytes = rows + weights - waited, waited + self._written_bytes
         sums = tiles * self._sums
         reading = (
             max(sums, hidden_bytes / self._cpu.far_bytes_per_cycle) + stalling_bytes / self._cpu.far_bytes_per_cycle
         )
         grouped = GROUP_PIXEL_CYCLES * self._output_pixels if self._geometry.groups > 1 else 0.0
-        wider = WIDER if self.candidate.operands else 1.0
-        every = reading + tiles * self._tile_overhead + self._slower * (self._packing + grouped)
+        wider = WIDER_OPERANDS_PENALTY if self.candidate.operands else 1.0
+        every = reading + tiles * self._tile_overhead + self._cycle_scale * (self._packing + grouped)
         return self._geometry.groups * every * wider
 
     @property
@@ -154,7 +156,7 @@ class Estimate:
         return load(self._kernel.isa)
 
     @property
-    def _slower(self) -> float:
+    def _cycle_scale(self) -> float:
         return self._cpu.slower or MEASURED_WIDTH / self._cpu.vector_per_cycle
 
     @property
@@ -171,7 +173,7 @@ class Estimate:
         shared = self.column_tiles if self.counted and not self.columns_first else 1
         pointers = POINTER_CYCLES * self.rows * self._segments / shared
         share = COUNTED_SHARE / shared if self.counted else 1.0
-        return share * self._cpu.call_cycles + self._slower * (pointers + results)
+        return share * self._cpu.call_cycles + self._cycle_scale * (pointers + results)
 
     @property
     def _far_bytes(self) -> tuple[float, float]:
@@ -192,19 +194,19 @@ class Estimate:
             return self._image_bytes(weights), weights
         return self._image_bytes(weights), self._row_tiles * weights
 
-    def _waited(self, rows: float, weights: float) -> float:
+    def _stall_bytes(self, rows: float, weights: float) -> float:
         """Return the bytes beyond the nearest cache that no step prefetched.
 
         Prologues and last iterations prefetch nothing, and no step the first cache lines of a segment.
         """
         kernel, size = self._kernel, self._kernel.row_bytes
         ahead, segment = prefetch_distance(self._cpu, kernel, size), self.steps // self._segments
-        late_rows = 1 - self._asking * (1 - min(1.0, ahead / (segment * size))) if ahead else 1.0
+        late_rows = 1 - self._prefetching_share * (1 - min(1.0, ahead / (segment * size))) if ahead else 1.0
         asks = prefetch_distance(self._cpu, kernel, kernel.columns * kernel.column_bytes) > 0
-        return rows * late_rows + weights * (1 - self._asking * asks)
+        return rows * late_rows + weights * (1 - self._prefetching_share * asks)
 
     @property
-    def _asking(self) -> float:
+    def _prefetching_share(self) -> float:
         """The share of steps that prefetch for later ones, in the pass with the smallest share.
 
         Loops end with each segment, except loops of long steps, which continue in the next.

@@ -63,7 +63,7 @@ def lifetimes(program: NetworkProgram) -> dict[str, Lifetime]:
     """Return the live ranges of buffers in the arena; an alias extends that of the buffer whose memory it shares."""
     used = uses(program)
     roots = {name: program.buffers[name] for name in used if program.buffers[name].role == "arena"}
-    return {name: Lifetime(used[name][0], used[name][-1], whole(b.bytes)) for name, b in roots.items()}
+    return {name: Lifetime(used[name][0], used[name][-1], align_up(b.bytes)) for name, b in roots.items()}
 
 
 def uses(program: NetworkProgram) -> dict[str, list[int]]:
@@ -126,6 +126,6 @@ def _lowest(size: np.int64, starts: NDArray[np.int64], ends: NDArray[np.int64]) 
     return found
 
 
-def whole(size: int) -> int:
+def align_up(size: int) -> int:
     """Return `size` rounded up to a multiple of `ALIGN`."""
     return -(-size // ALIGN) * ALIGN

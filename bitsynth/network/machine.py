@@ -19,7 +19,7 @@ from bitsynth.isa.load import load
 from bitsynth.layers.layer import Scratch
 from bitsynth.layers.library import FLAGS
 from bitsynth.layers.pool import Pool
-from bitsynth.network.arena import ArenaPlan, whole
+from bitsynth.network.arena import ArenaPlan, align_up
 from bitsynth.network.library import STATUSES, NetworkText
 from bitsynth.network.program import Buffer, NetworkProgram
 from bitsynth.run.memory import aligned
@@ -71,7 +71,7 @@ class NetworkMachine:
         places, end = {}, 0
         for buffer in self._given:
             places[buffer.name] = end
-            end += whole(buffer.bytes)
+            end += align_up(buffer.bytes)
         return places
 
     @property
@@ -80,7 +80,7 @@ class NetworkMachine:
 
     def tensors(self) -> tuple[NDArray[np.uint8], dict[str, NDArray[Any]]]:
         """Return a block of memory for inputs and outputs, and the array of each in it, by its buffer's name."""
-        block = aligned(sum(whole(b.bytes) for b in self._given), np.uint8)
+        block = aligned(sum(align_up(b.bytes) for b in self._given), np.uint8)
         return block, {b.name: _view(block[self.places[b.name] :][: b.bytes], b) for b in self._given}
 
     def run(self, block: NDArray[np.uint8]) -> None:

@@ -60,7 +60,7 @@ def test_what_no_step_asks_for_is_waited_for():
     found = estimate((28, 28))
     rows, weights = found._far_bytes
     asked, start = 19 / 21, 64 / (3 * 128 * 4)
-    assert found._waited(rows, weights) == pytest.approx(rows * (1 - asked * (1 - start)) + weights * (1 - asked))
+    assert found._stall_bytes(rows, weights) == pytest.approx(rows * (1 - asked * (1 - start)) + weights * (1 - asked))
 
 
 @pytest.mark.parametrize(("k_step", "asked"), [(0, 17 / 18), (128, 8 / 9)])
@@ -74,7 +74,7 @@ def test_loops_that_go_on_from_segment_to_segment_end_once(k_step, asked):
         for x in candidates(*operands, "neon", methods=["popcount"])
         if (x.channels, x.kernel_options.k_step, x.model) == (64, k_step, "ops")
     )
-    assert Estimate(found, made, "direct", 12, "a53")._asking == pytest.approx(asked)
+    assert Estimate(found, made, "direct", 12, "a53")._prefetching_share == pytest.approx(asked)
 
 
 def test_loops_of_two_steps_ask_for_nothing():
@@ -84,6 +84,6 @@ def test_loops_of_two_steps_ask_for_nothing():
     made = LayerSpec(*operands, geometry, image=(56, 56))
     (found,) = (x for x in candidates(*operands, "neon") if (x.method, x.channels) == ("multiply", 32))
     first = Estimate(found, made, "direct", 4, "a53")
-    assert first._waited(0.0, 1000.0) == 1000.0
+    assert first._stall_bytes(0.0, 1000.0) == 1000.0
     products = [x for x in ranked(made, "neon", cpu="a53") if x.candidate.method == "multiply"]
     assert planning.choose_by_prediction(products).schedule.columns_first

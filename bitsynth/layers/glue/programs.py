@@ -28,8 +28,10 @@ from bitsynth.store import elementwise as store
 
 COMMON_UNIT = 64
 """A number of elements that is a multiple of every program's unit."""
-FEWEST, ENTRIES = 16, 256
-"""Entries of the smallest tables of programs, and bytes of any table in memory."""
+MIN_TABLE_ENTRIES = 16
+"""Entries of the smallest tables of programs."""
+TABLE_BYTES = 256
+"""Bytes of any table in memory."""
 
 
 @cache
@@ -61,7 +63,7 @@ def _list_called_specs(constants: GlueConstants) -> list[ElementwiseSpec]:
             return [*own, *([glue.lookup_sums()] if has_tables else [])]
         case "lookup" | "concat" if not own:
             inputs = range(int(numbers["inputs"]) if has_tables else 0)
-            return [glue.lookup(max(FEWEST, 1 << int(numbers[f"bits[{i}]"]))) for i in inputs]
+            return [glue.lookup(max(MIN_TABLE_ENTRIES, 1 << int(numbers[f"bits[{i}]"]))) for i in inputs]
     return own
 
 
@@ -71,11 +73,11 @@ def requirements(isa: str) -> Requirements:
 
 
 def repeat_table(tables: NDArray[Any], bits: int) -> NDArray[np.uint8]:
-    """Return tables (..., codes) for indices of `bits` bits, repeated to the ENTRIES that programs read."""
-    entries = max(FEWEST, 1 << bits)
+    """Return tables (..., codes) for indices of `bits` bits, repeated to the TABLE_BYTES that programs read."""
+    entries = max(MIN_TABLE_ENTRIES, 1 << bits)
     made = np.zeros((*tables.shape[:-1], entries), np.uint8)
     made[..., : tables.shape[-1]] = tables
-    return np.tile(made, ENTRIES // entries)
+    return np.tile(made, TABLE_BYTES // entries)
 
 
 def instruction_set(isa: str) -> str:

@@ -14,7 +14,7 @@ from bitsynth.layers.geometry import Pair
 from bitsynth.layers.glue.base import Activations, Glue, Numbers, codes_of, first_given
 from bitsynth.layers.glue.floats import to_codes
 from bitsynth.layers.glue.pools import WindowGlue, window_of
-from bitsynth.layers.glue.programs import ENTRIES, instruction_set, programs, repeat_table
+from bitsynth.layers.glue.programs import TABLE_BYTES, instruction_set, programs, repeat_table
 from bitsynth.layers.glue.quantization import (
     Quantization,
     as_codes,
@@ -130,7 +130,7 @@ class FloatLookup(Glue):
     ) -> None:
         source, output = codes_of(channels, bits, encoding, layout), Activations(channels, None)
         self.table = floats_table(table, _shapes(source)).reshape(-1, source.last + 1)
-        tables = np.zeros((len(self.table), ENTRIES), np.float32)
+        tables = np.zeros((len(self.table), TABLE_BYTES), np.float32)
         tables[:, : source.last + 1] = self.table
         numbers: dict[str, Number] = {"op": "lookup", "table_count": len(tables), "program": _OF_FLOATS.name}
         super().__init__([source], output, numbers, {"tables": tables.view(np.uint8)}, **options)
@@ -186,7 +186,7 @@ class QuantizeImage(Lookup):
             raise SpecError(f"want a mean and a std a channel, not {means.shape} and {stds.shape}")
         if (stds <= 0).any() or whole <= 0:
             raise SpecError("std and unit must be above 0")
-        x = (np.arange(ENTRIES, dtype=np.float32) / whole - means[:, None]) / stds[:, None]
+        x = (np.arange(TABLE_BYTES, dtype=np.float32) / whole - means[:, None]) / stds[:, None]
         super().__init__(
             means.size,
             to_codes(x, np.float32(out.scale), out),
@@ -302,7 +302,7 @@ def _tabled(pairs: NDArray[np.uint8], bits: int) -> Lowered:
 
 def _of_all(pairs: NDArray[np.uint8]) -> Lowered:
     """Return a table of all pairs, with the pairs of each first code together."""
-    table = np.zeros((len(pairs), ENTRIES), np.uint8)
+    table = np.zeros((len(pairs), TABLE_BYTES), np.uint8)
     table[:, : pairs.shape[1]] = pairs
     return {"program": specs.pairs(MAX_BITS).name}, {"tables": table}
 

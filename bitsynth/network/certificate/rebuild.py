@@ -26,7 +26,7 @@ from bitsynth.layers.epilogues import kept_type
 from bitsynth.layers.glue import DepthToSpace, Lookup, MaxPool2d, PairLookup, Resize, SumLookup
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.layers.planning import LayerPlan
-from bitsynth.network.arena import ArenaPlan, Lifetime, whole
+from bitsynth.network.arena import ArenaPlan, Lifetime, align_up
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue
 from bitsynth.network.certificate.claims import layer_formulas, layer_sums, operand_of, table_formula
@@ -180,7 +180,7 @@ def require_files(library: Library, listed: Mapping[str, str]) -> None:
 def _plan(given: JsonValue) -> ArenaPlan:
     """Return where a certificate says that buffers lie."""
     placed = {name: b for name, b in given["buffers"].items() if "offset" in b and not b["alias"]}
-    lives = {name: Lifetime(b["life"][0], b["life"][1], whole(b["bytes"])) for name, b in placed.items()}
+    lives = {name: Lifetime(b["life"][0], b["life"][1], align_up(b["bytes"])) for name, b in placed.items()}
     return ArenaPlan({name: b["offset"] for name, b in placed.items()}, lives, given["arena"]["bytes"])
 
 
