@@ -23,22 +23,28 @@ def batch_explained(model: Path, batch: int | None) -> Iterator[None]:
     try:
         yield
     except SpecError as error:
-        if batch in (None, 1) or not (name := _first_input(model)):
+        is_of_batch = batch not in (None, 1) and str(error) == _reading_error(model, batch)
+        if not is_of_batch or _reading_error(model, 1) or not (inputs := _read(model, 1).inputs):
             raise
         raise SpecError(
             f"{error}; with --batch 1 the file can be read: a shape in it holds the batch that it was exported with. "
-            f"Export it with an open batch, {_EXPORT.format(name=name)}, and without sizes of the batch in reshapes"
+            f"Export it with an open batch, {_EXPORT.format(name=inputs[0])}, and without its size in reshapes"
         ) from None
 
 
-def _first_input(model: Path) -> str:
-    """Return the name of the first input of a file that can be read with a batch of 1, else ""."""
+def _reading_error(model: Path, batch: int | None) -> str:
+    """Return what is wrong with the file, read with `batch`; "" if nothing is."""
+    try:
+        _read(model, batch)
+    except (BitsynthError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def _read(model: Path, batch: int | None) -> Graph:
     from bitsynth.graph import read
 
-    try:
-        return next(iter(read(model, batch=1).inputs), "")
-    except (BitsynthError, OSError):
-        return ""
+    return read(model, batch=batch)
 
 
 def warn_of_fixed_batch(graph: Graph, batch: int | None) -> None:

@@ -50,9 +50,16 @@ class _Console(Console):
 
 
 def console(stream: TextIO) -> Console:
-    """Return a console that changes no text. Without a terminal its lines have any length."""
-    width = None if stream.isatty() else _UNBOUNDED
-    return _Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    """Return a console that changes no text. Without a terminal its lines have any length.
+
+    A terminal of no width, as COLUMNS=0 declares one, has 80 columns.
+    """
+    target = _Console(
+        file=stream, width=None if stream.isatty() else _UNBOUNDED, markup=False, highlight=False, emoji=False
+    )
+    if target.width < 1:
+        target.width = 80
+    return target
 
 
 def on_terminal() -> bool:

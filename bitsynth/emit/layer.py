@@ -26,11 +26,11 @@ from bitsynth.spec.matmul import MatmulSpec
 _WORD_BITS = 64
 POOL = "bs_pool.c"
 _HEADERS = {
-    "alloca", "assert", "complex", "ctype", "endian", "errno", "features", "fenv", "float", "immintrin",
-    "inttypes", "iso646", "libintl", "limits", "locale", "malloc", "math", "memory", "pthread", "sched",
-    "setjmp", "signal", "stdalign", "stdarg", "stdatomic", "stdbool", "stddef", "stdint", "stdio", "stdlib",
-    "stdnoreturn", "string", "strings", "tgmath", "threads", "time", "uchar", "unistd", "wchar", "wctype",
-    "x86intrin",
+    "alloca", "arm_neon", "assert", "complex", "cpuid", "ctype", "endian", "errno", "features", "fenv", "float",
+    "immintrin", "inttypes", "iso646", "libintl", "limits", "locale", "malloc", "math", "memory", "pthread",
+    "sched", "setjmp", "signal", "stdalign", "stdarg", "stdatomic", "stdbool", "stddef", "stdint", "stdio",
+    "stdlib", "stdnoreturn", "string", "strings", "tgmath", "threads", "time", "uchar", "unistd", "wchar",
+    "wctype", "x86intrin",
 }  # fmt: skip
 """System headers that a layer's header of the same name would hide."""
 

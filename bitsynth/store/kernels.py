@@ -16,6 +16,7 @@ from pathlib import Path
 from bitsynth import paths
 from bitsynth.errors import BitsynthError, Refuted, SpecError, ToolError
 from bitsynth.files import ADVICE
+from bitsynth.isa.load import names as isa_names
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
 from bitsynth.spec.matmul import MatmulSpec
@@ -131,6 +132,7 @@ _REMEDY = "delete it, or run `bitsynth synth --fresh` for its configuration"
 def load_entry(path: Path) -> ProvedEntry:
     """Return the entry in `path`, accepted; SpecError says what of it does not check."""
     entry = read_entry(path)
+    isa_names()  # A faulty BITSYNTH_ISA is no fault of the kernel.
     try:
         found = accept(entry)
         if path.stem != entry.name or path.parent.name != (entry.options.variant or entry.kernel.isa):

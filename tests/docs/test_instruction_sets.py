@@ -107,3 +107,13 @@ def test_the_commands_of_the_page_work(sets, capsys):
     out = capsys.readouterr().out
     assert "checked     316 of 316 forms as declared" in out
     assert "bs_mm_a1u_w1b_s32_neonplus_" in out
+
+
+@pytest.mark.parametrize("command", [["list", "--json"], ["verify", "bs_mm_a2u_w1b_s32_avx2_4x8x32"]])
+def test_a_folder_without_sets_is_one_message_and_no_fault_of_kernels(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BITSYNTH_ISA", str(tmp_path))
+    assert main(command) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith(f"error: BITSYNTH_ISA: {tmp_path} holds no instruction set")
+    assert err.count("BITSYNTH_ISA") == 1

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from support import lacking_processors
 from support.case_selection import HERE, quick
 from support.cmake_builds import commands, with_cmake
 
-from bitsynth import toolchain
+import bitsynth
+from bitsynth import paths, toolchain
 from bitsynth.cli import main
+from bitsynth.emit.layer import require_name
 from bitsynth.errors import SpecError
 from bitsynth.files import MARK
 from bitsynth.host import placement
@@ -367,3 +370,15 @@ def test_no_file_and_no_folder(weights, tmp_path, capsys):
 def test_a_name_is_checked_from_python_too():
     with pytest.raises(SpecError, match="cannot be named 'main'"):
         Conv2d(WEIGHT, 2, 1).files("main")
+
+
+def test_no_name_of_a_library_hides_a_header_that_its_c_includes():
+    package = Path(bitsynth.__file__).parent
+    folders = (package / "runtime", package / "emit" / "templates", paths.isa_specs())
+    files = [file for folder in folders for file in folder.rglob("*") if file.suffix in (".c", ".h", ".j2", ".toml")]
+    included = {name for file in files for name in re.findall(r"#include <(\w+)\.h>", file.read_text(encoding="utf-8"))}
+    included |= {Path(load.load(isa).table.header).stem for isa in load.names()}
+    assert {"arm_neon", "cpuid", "string"} <= included
+    for name in sorted(included):
+        with pytest.raises(SpecError):
+            require_name(name)

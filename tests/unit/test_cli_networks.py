@@ -152,6 +152,11 @@ def test_a_batch_that_does_not_fit_says_how_to_export_one(reshaped, numbered, tm
     err = capsys.readouterr().err
     assert "cannot be reshaped to [1, 16]; with --batch 1 the file can be read" in err
     assert "torch.onnx.export(..., dynamic_axes={'x': {0: 'N'}})" in err
+    assert main(["inspect", str(reshaped), "--batch", "2", "--reference", "other"]) == 2
+    assert main(["compile", str(reshaped), "--batch", str(1 << 21), *argv]) == 2
+    err = capsys.readouterr().err
+    assert "with --batch 1" not in err
+    assert "invalid value for '--batch': must be less than or equal to 1048576" in err
     assert main(["inspect", str(numbered), "--batch", "2"]) == 0
     assert "--batch 2 changes nothing: input x has a batch of 1 in the file" in capsys.readouterr().err
     assert main(["inspect", str(numbered), "--batch", "1"]) == 0

@@ -20,6 +20,7 @@ from bitsynth.cli.options.output import Json
 from bitsynth.cli.parse import parse_bits
 from bitsynth.errors import BitsynthError, SpecError
 from bitsynth.isa.load import load
+from bitsynth.isa.load import names as isa_names
 from bitsynth.printable import printable
 from bitsynth.spec.options import KernelOptions, scope
 from bitsynth.store import depthwise, elementwise, kernels
@@ -57,6 +58,7 @@ def list_kernels(
     Every kernel that fits the options has a line. Without options, a terminal gets one line for each instruction set.
     """
     wanted = _Wanted.of(isa, act_bits, w_bits, method, variant)
+    isa_names()  # SpecError for a faulty BITSYNTH_ISA, and not once for each kernel.
     found = [c for p in _every_kernel() if wanted.has(p) and wanted.takes(c := _read_kernel(p, check))]
     found.sort(key=lambda c: c.variant)
     summary = not (as_json or every or check or wanted != _Wanted()) and output.on_terminal()

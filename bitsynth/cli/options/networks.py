@@ -27,6 +27,7 @@ Batch = Annotated[
         "--batch",
         metavar="N",
         min=1,
+        max=1 << 20,
         help="The batch, for inputs whose first axis the file leaves open.",
         show_default=False,
     ),

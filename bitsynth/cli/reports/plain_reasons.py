@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bitsynth.cli import output
 from bitsynth.printable import one_line
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ def plain_reasons(found: NetworkReport) -> list[str]:
 
 
 def _line(name: str, text: str) -> str:
-    """Return `name: text` within the width: first the name is cut, at its beginning, then the text, at its end."""
+    """Return `name: text`; on a terminal within the width: the name is cut first, at its beginning, then the text."""
     name, text = one_line(name), one_line(text)
+    if not output.on_terminal():
+        return f"{name}: {text}"
     room = max(_WIDTH - len(text) - 2, 16)
     name = name if len(name) <= room else f"..{name[2 - room :]}"
     line = f"{name}: {text}"

@@ -59,6 +59,8 @@ class InputCodes:
         return Integers.between(low, high, np.float32(self.scale), 0.0, operand.scale)
 
 
+MAX_BATCH = 1 << 20
+"""The largest batch that a file is read with."""
 _NEWEST_OPSET = 28
 """The newest version of the standard operators whose definitions readers follow."""
 
@@ -271,8 +273,8 @@ def read(
     """
     if reference is not None and reference not in REFERENCES:
         raise SpecError(f"unknown reference {reference!r}; known: {', '.join(REFERENCES)}")
-    if batch is not None and (type(batch) is not int or not 1 <= batch <= 1 << 20):
-        raise SpecError(f"batch is {batch!r}; it must be a whole number of 1 or more")
+    if batch is not None and (type(batch) is not int or not 1 <= batch <= MAX_BATCH):
+        raise SpecError(f"batch is {batch!r}; it must be a whole number from 1 to {MAX_BATCH:,}")
     if not isinstance(source, str | os.PathLike):
         return _import(file.prepare(source, None), batch, reference, codes, fixed or {})
     path = Path(source)
