@@ -77,7 +77,8 @@ class Call:
         library = toolchain.compile_for(isa, text, needs=needs, flags=flags, kept=text)
         self.runner = runner_for(isa, library, needs=needs)
         self.inputs, self.outputs = inputs, outputs
-        self.statuses = set(re.findall(r"BS_[A-Z]+", re.search(r"Returns (.*?)\*/", files["made.h"], re.DOTALL)[1]))
+        (returned,) = re.findall(r"Returns (BS_OK.*?)\*/", files["made.h"], re.DOTALL)
+        self.statuses = set(re.findall(r"BS_[A-Z]+", returned))
         self.seen = set()
 
     def gives(self, status, *, height=5, arena=WANTED, without=(), **changed):

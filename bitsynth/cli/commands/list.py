@@ -32,7 +32,7 @@ _WIDTHS = re.compile(r"bs_(?:mm|dw)_a(\d)[us]?_w(\d)", re.ASCII)
 _HINTS = (
     "`bitsynth list --isa SET --act-bits 2` lists kernels of one set and width",
     "`bitsynth list --all` lists every kernel",
-    "variants: a53, fewest cycles there; c64, for 64 output channels; k128, steps of 128 positions",
+    "variants: a53, fastest there; c64, for 64 output channels; k128, steps of 128",
 )
 _NOTES = (
     "ops, bound and cycles are per 128 multiply-accumulates; loads are not in ops",
