@@ -14,7 +14,7 @@ from rich.text import Text
 from bitsynth.bench.network_peers import INSTALL
 from bitsynth.bench.setting import Basis
 from bitsynth.cli import figures, output
-from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
+from bitsynth.cli.batches import warn_of_fixed_batch
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Peers, Rounds, Threads
 from bitsynth.cli.options.networks import Batch, InputBits, InputEncoding, InputScale, ModelArgument, Reference
@@ -71,11 +71,10 @@ def network(
     figures.require(json_file, plot=plot)
     codes = input_codes(input_bits, input_scale, input_encoding)
     options = {"cpu": cpu, "threads": threads, "batch": batch, "reference": reference, "codes": codes}
-    with batch_explained(model, batch):
-        if device:
-            result = _measure_on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
-        else:
-            result = _measure_here(model, isa, rounds, options, peers=peers)
+    if device:
+        result = _measure_on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
+    else:
+        result = _measure_here(model, isa, rounds, options, peers=peers)
     if result and json_file:
         facts = asdict(result) | {"shares": result.shares}
         figures.write(json_file, figures.as_json(Basis(), [result.network.isa], network=facts))

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
+from bitsynth.cli.batches import warn_of_fixed_batch
 from bitsynth.cli.boards import open_board
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Threads
@@ -67,7 +67,7 @@ def check(
     from bitsynth.network.compiling import compile
 
     codes = input_codes(input_bits, input_scale, input_encoding)
-    with batch_explained(model, batch), output.progress("check") as say, open_board(device, device_runner) as board:
+    with output.progress("check") as say, open_board(device, device_runner) as board:
         isa = board.best_isa() if board and isa == "auto" else isa
         cpu = board.cpu(isa) if board and not cpu else cpu
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes, "cpu": cpu}

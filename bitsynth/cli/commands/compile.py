@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
+from bitsynth.cli.batches import warn_of_fixed_batch
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.instruction_sets import ForCpus, IsaOrAuto
 from bitsynth.cli.options.measuring import Threads
@@ -81,7 +81,7 @@ def compile_network(
     codes = input_codes(input_bits, input_scale, input_encoding)
     library, cpus = name or _name(model), cpu.split(",")
     require_name(library)
-    with named(model), batch_explained(model, batch), output.progress("compile") as say:
+    with named(model), output.progress("compile") as say:
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes}
         options |= {"isa": isa, "threads": threads, "progress": say}
         several = len(cpus) > 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bitsynth.cli import output
-from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
+from bitsynth.cli.batches import warn_of_fixed_batch
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.networks import (
     AsPatterns,
@@ -50,7 +50,7 @@ def export(
     if not patterns:
         raise SpecError("export wants a form: --patterns is the one there is")
     codes = input_codes(input_bits, input_scale, input_encoding)
-    with batch_explained(model, batch), output.progress("export") as say:
+    with output.progress("export") as say:
         say("reading")
         graph = read(model, batch=batch, reference=reference, codes=codes)
         warn_of_fixed_batch(graph, batch)

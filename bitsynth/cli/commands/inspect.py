@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.batches import batch_explained, warn_of_fixed_batch
+from bitsynth.cli.batches import warn_of_fixed_batch
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.networks import (
     Batch,
@@ -68,7 +68,7 @@ def inspect(
     if html:
         require_writable(html.parent, _ADVICE)
     codes = input_codes(input_bits, input_scale, input_encoding)
-    with batch_explained(model, batch), output.progress("inspect") as say:
+    with output.progress("inspect") as say:
         say("reading")
         graph = read(model, batch=batch, reference=reference, codes=codes)
         warn_of_fixed_batch(graph, batch)

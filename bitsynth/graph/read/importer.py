@@ -7,6 +7,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -286,13 +287,37 @@ def read(
 def _import(
     model: Any, batch: int | None, reference: str | None, codes: InputCodes | None, fixed: Mapping[str, Any]
 ) -> Graph:
-    """Import a checked model, run the passes, and warn of sums that may wrap."""
-    name = model.graph.name or "network"
-    builder = GraphBuilder(name, reference or default_reference(model), file.edge_names(model.graph))
-    graph = run_passes(_Import(model, builder, batch, codes, fixed).run(), IMPORT_PASSES)
+    """Import a checked model, run the passes, and warn of sums that may wrap.
+
+    SpecError also says how to export the file if it can be imported with a batch of 1, but not with this `batch`.
+    """
+
+    def import_with(batch: int | None) -> Graph:
+        name = model.graph.name or "network"
+        builder = GraphBuilder(name, reference or default_reference(model), file.edge_names(model.graph))
+        return _Import(model, builder, batch, codes, fixed).run()
+
+    try:
+        graph = run_passes(import_with(batch), IMPORT_PASSES)
+    except SpecError as error:
+        inputs: tuple[str, ...] = ()
+        if batch not in (None, 1):
+            with suppress(SpecError):
+                inputs = import_with(1).inputs
+        if not inputs:
+            raise
+        raise SpecError(
+            f"{error}; with --batch 1 the file can be read: a shape in it holds the batch that it was exported with. "
+            f"Export it with an open batch, {open_batch_export(inputs[0])}, and without its size in reshapes"
+        ) from None
     for line in find_overflows(graph):
         warnings.warn(line, BitsynthWarning, stacklevel=3)
     return graph
+
+
+def open_batch_export(name: str) -> str:
+    """Return the call that exports a network whose input `name` has an open batch."""
+    return f"torch.onnx.export(..., dynamic_axes={{{name!r}: {{0: 'N'}}}})"
 
 
 def _require_elements(graph: Graph) -> Graph:
