@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,19 +44,12 @@ def _weight(node: Node, graph: Graph, origins: dict[str, tuple[int, str]]) -> st
 
 def _origins(graph: Any) -> dict[str, tuple[int, str]]:
     """Return size and name of the largest initializer that each constant edge of a file is computed from."""
-    sizes = {tensor.name: (_count(tensor.dims), tensor.name) for tensor in graph.initializer}
+    sizes = {tensor.name: (math.prod(tensor.dims), tensor.name) for tensor in graph.initializer}
     for node in graph.node:
         given = [name for name in node.input if name]
         if all(name in sizes for name in given):
             sizes |= dict.fromkeys(node.output, max((sizes[name] for name in given), default=(0, "")))
     return sizes
-
-
-def _count(axes: Any) -> int:
-    count = 1
-    for size in axes:
-        count *= size
-    return count
 
 
 def _origin(edge: str, origins: dict[str, tuple[int, str]]) -> str:

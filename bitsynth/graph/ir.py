@@ -88,6 +88,11 @@ class Graph:
                 readers[name].append(node)
         return readers
 
+    def only_reader(self, edge: str) -> Node | None:
+        """Return the only reader of an edge; None if there are others, an output of the network included."""
+        readers = self.readers[edge]
+        return readers[0] if len(readers) == 1 and edge not in self.output_set else None
+
     @cached_property
     def makers(self) -> Mapping[str, Node]:
         """The node that makes each edge."""

@@ -70,19 +70,19 @@ class AnalysisMemo:
 
 @dataclass(frozen=True, eq=False)
 class DefUse:
-    """A graph, its target, and the maker and the readers of each edge, computed once."""
+    """A graph, its target, and what matchers ask of both, computed once."""
 
     graph: Graph
     target: NetworkTarget
     memo: AnalysisMemo = field(default_factory=AnalysisMemo, repr=False)
     declines: Declines = field(default_factory=Declines, repr=False)
 
-    @cached_property
+    @property
     def readers(self) -> Mapping[str, list[Node]]:
         """The nodes that read each edge."""
         return self.graph.readers
 
-    @cached_property
+    @property
     def makers(self) -> Mapping[str, Node]:
         """The node that makes each edge."""
         return self.graph.makers
@@ -103,8 +103,7 @@ class DefUse:
 
     def only_reader(self, edge: str) -> Node | None:
         """Return the only reader of an edge that is no output of the network; None if there are others."""
-        found = self.readers[edge]
-        return found[0] if len(found) == 1 and edge not in self.graph.output_set else None
+        return self.graph.only_reader(edge)
 
     def only_source(self, node: Node) -> str | None:
         """Return the only input of a node that is not constant; None if there are none or several."""

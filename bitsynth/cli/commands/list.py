@@ -275,14 +275,20 @@ def _rounded(n: int) -> str:
     return str(n)
 
 
-def _kernel_facts(c: _Listed) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "name": c.path.stem,
-        "from": c.origin,
-        "variant": c.variant,
-        "path": str(c.path),
-        "problem": c.problem or None,
+def _file_facts(listed: _Listed | _ListedProgram, variant: str) -> dict[str, Any]:
+    """Return the facts that every stored file has, for JSON."""
+    return {
+        "name": listed.path.stem,
+        "from": listed.origin,
+        "variant": variant,
+        "path": str(listed.path),
+        "problem": listed.problem or None,
     }
+
+
+def _kernel_facts(c: _Listed) -> dict[str, Any]:
+    """Return the facts of a kernel, for JSON."""
+    facts = _file_facts(c, c.variant)
     if c.figures:
         f = c.figures
         facts |= {
@@ -359,13 +365,7 @@ def _instructions(entry: ProgramEntry) -> int:
 
 def _program_facts(p: _ListedProgram) -> dict[str, Any]:
     """Return the facts of a program, for JSON."""
-    facts: dict[str, Any] = {
-        "name": p.path.stem,
-        "from": p.origin,
-        "variant": elementwise.FOLDER,
-        "path": str(p.path),
-        "problem": p.problem or None,
-    }
+    facts = _file_facts(p, elementwise.FOLDER)
     if p.entry:
         facts |= {
             "isa": p.entry.program.isa,

@@ -20,13 +20,13 @@ def fuse_hard_swish(graph: Graph) -> Graph:
     Result:
         %y = hard_swish(%x, alpha=1/6)
     """
-    readers, makers = graph.readers, graph.makers
+    makers = graph.makers
     nodes = {node.name: node for node in graph.nodes}
     for node in graph.nodes:
         gate = _find_gate(node, makers.get(node.inputs[0]), node.inputs[-1]) or _find_gate(
             node, makers.get(node.inputs[-1]), node.inputs[0]
         )
-        if gate is None or len(readers[gate.outputs[0]]) > 1 or gate.outputs[0] in graph.output_set:
+        if gate is None or graph.only_reader(gate.outputs[0]) is None:
             continue
         attributes = MappingProxyType({"alpha": gate.attributes["alpha"]})
         nodes[node.name] = Node(node.name, "hard_swish", gate.inputs, node.outputs, attributes, node.source)

@@ -30,14 +30,14 @@ def fuse_quantizers(graph: Graph) -> Graph:
     Result:
         %y = quantize(%x, low=0, high=15, out_scale=0.1)
     """
-    readers, makers = graph.readers, dict(graph.makers)
+    makers = dict(graph.makers)
     nodes = {node.name: node for node in graph.nodes}
     edges = dict(graph.edges)
     for node in graph.nodes:
         if not _cuts_or_views(graph, node) or node.inputs[0] not in makers:
             continue
         maker = nodes[makers[node.inputs[0]].name]
-        if maker.op in _QUANTIZERS and len(readers[node.inputs[0]]) == 1 and node.inputs[0] not in graph.output_set:
+        if maker.op in _QUANTIZERS and graph.only_reader(node.inputs[0]):
             fused = _fused_quantizer(maker, node, edges)
             if fused is not None:
                 nodes[maker.name] = fused

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,28 +46,6 @@ class _Run:
         return (self.maker, *self.links, self.reader)
 
 
-@dataclass(frozen=True, eq=False)
-class _Uses:
-    """A graph, and the nodes that make and read each of its edges."""
-
-    graph: Graph
-
-    @cached_property
-    def makers(self) -> Mapping[str, Node]:
-        return self.graph.makers
-
-    @cached_property
-    def readers(self) -> Mapping[str, list[Node]]:
-        return self.graph.readers
-
-    def is_read_once(self, edge: str) -> bool:
-        """Return whether one node reads an edge, and the edge is not an output of the network."""
-        return len(self.readers[edge]) == 1 and edge not in self.graph.output_set
-
-    def is_constant(self, edge: str) -> bool:
-        return edge in self.graph.constants
-
-
 def drop_unread_channels(graph: Graph) -> Graph:
     """Drop channels of codes whose weights in the next product are 0, down to a multiple of 16 channels.
 
@@ -83,30 +60,30 @@ def drop_unread_channels(graph: Graph) -> Graph:
         %q.read = quantize(%p.read)
         %y = conv(%q.read, %v for these 32 input channels)
     """
-    while run := _find_run(_Uses(graph)):
+    while run := _find_run(graph):
         graph = _shorten(graph, run)
     return graph
 
 
-def _find_run(uses: _Uses) -> _Run | None:
+def _find_run(graph: Graph) -> _Run | None:
     """Find the last run with channels that are not read: once they are dropped, runs before it may read fewer."""
-    runs = (_run_before(uses, node) for node in reversed(uses.graph.nodes))
+    runs = (_run_before(graph, node) for node in reversed(graph.nodes))
     return next((run for run in runs if run), None)
 
 
-def _run_before(uses: _Uses, reader: Node) -> _Run | None:
+def _run_before(graph: Graph, reader: Node) -> _Run | None:
     """Return the run that ends with a product; None if the product reads all channels, or there is no run."""
-    if not _is_dense(uses, reader) or not isinstance(uses.graph.edges[reader.inputs[0]].type, Integers):
+    if not _is_dense(graph, reader) or not isinstance(graph.edges[reader.inputs[0]].type, Integers):
         return None
-    read = _channels_kept(uses.graph, reader)
-    if len(read) == uses.graph.edges[reader.inputs[0]].shape[1]:
+    read = _channels_kept(graph, reader)
+    if len(read) == graph.edges[reader.inputs[0]].shape[1]:
         return None
     links: list[Node] = []
     edge = reader.inputs[0]
-    while (node := uses.makers.get(edge)) and uses.is_read_once(edge):
-        if _is_dense(uses, node):
+    while (node := graph.makers.get(edge)) and graph.only_reader(edge):
+        if _is_dense(graph, node):
             return _Run(node, tuple(reversed(links)), reader, read)
-        if not _keeps_channels_apart(uses.graph, node) or not all(map(uses.is_constant, node.inputs[1:])):
+        if not _keeps_channels_apart(graph, node) or not all(edge in graph.constants for edge in node.inputs[1:]):
             return None
         links.append(node)
         edge = node.inputs[0]
@@ -119,10 +96,10 @@ def _keeps_channels_apart(graph: Graph, node: Node) -> bool:
     return TABLE[node.op].kind in _KINDS_BY_CHANNEL and node.attributes.get("axis", 1) == 1 and before == after
 
 
-def _is_dense(uses: _Uses, node: Node) -> bool:
+def _is_dense(graph: Graph, node: Node) -> bool:
     """Return whether a node is a convolution of all channels with constant weights."""
     is_dense = node.op == "conv" and node.attributes["groups"] == 1
-    return is_dense and uses.is_constant(node.inputs[1]) and not uses.is_constant(node.inputs[0])
+    return is_dense and node.inputs[1] in graph.constants and node.inputs[0] not in graph.constants
 
 
 def _channels_kept(graph: Graph, node: Node) -> Tensor:

@@ -60,9 +60,9 @@ class Golden:
         for name, value in stream(graph, self.inputs) if self.edges is None else self.edges.items():
             for buffer in tested.get(name, ()):
                 digests[buffer.name] = digest(buffer.format.write(value).view(np.uint8))
-            if name in graph.outputs:
-                made = to_floats(graph, name, value) if self.edges is None else value
-                outputs[name] = made.reshape(-1)[:MAX_SHOWN].copy()
+            if name in graph.output_set:
+                numbers = to_floats(graph, name, value) if self.edges is None else value
+                outputs[name] = numbers.reshape(-1)[:MAX_SHOWN].copy()
         return digests, outputs
 
     def _tested(self) -> Iterator[tuple[int, Buffer]]:
@@ -85,12 +85,12 @@ class Golden:
         return [outputs[name] for name in self.program.graph.outputs]
 
 
-def choices(count: int, stream: int) -> NDArray[np.uint8]:
-    """Return pseudorandom indices below `NUMBERS`, equal to those that the C computes for a stream's elements."""
+def choices(count: int, sequence: int) -> NDArray[np.uint8]:
+    """Return pseudorandom indices below `NUMBERS`, those that the C computes for the elements of a `sequence`."""
     made = np.empty(count, np.uint8)
     for first in range(0, count, _BLOCK):
         part = made[first : first + _BLOCK]
-        part[...] = _mixed(_counted(part.size, (stream << 32) + first)) & np.uint64(NUMBERS - 1)
+        part[...] = _mixed(_counted(part.size, (sequence << 32) + first)) & np.uint64(NUMBERS - 1)
     return made
 
 
