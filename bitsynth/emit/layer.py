@@ -21,18 +21,20 @@ from bitsynth.emit.runtime_abi import ARRAYS, Number, c_value, with_defaults
 from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.files import marked
+from bitsynth.isa.load import load_table
+from bitsynth.isa.load import names as isa_names
 from bitsynth.spec.matmul import MatmulSpec
 
 _WORD_BITS = 64
 POOL = "bs_pool.c"
 _HEADERS = {
-    "alloca", "arm_neon", "assert", "complex", "cpuid", "ctype", "endian", "errno", "features", "fenv", "float",
+    "alloca", "assert", "complex", "cpuid", "ctype", "endian", "errno", "features", "fenv", "float",
     "immintrin", "inttypes", "iso646", "libintl", "limits", "locale", "malloc", "math", "memory", "pthread",
     "sched", "setjmp", "signal", "stdalign", "stdarg", "stdatomic", "stdbool", "stddef", "stdint", "stdio",
     "stdlib", "stdnoreturn", "string", "strings", "tgmath", "threads", "time", "uchar", "unistd", "wchar",
     "wctype", "x86intrin",
 }  # fmt: skip
-"""System headers that a layer's header of the same name would hide."""
+"""System headers, besides those of instruction sets, that a layer's header of the same name would hide."""
 
 _TARGETS = [
     "all",
@@ -219,6 +221,8 @@ def require_name(name: Any) -> None:
 def can_name(name: Any) -> bool:
     """Return whether a layer or network can have this name: an identifier that clashes with no other name."""
     if not isinstance(name, str) or name in ("main", "bs", *_HEADERS, *_TARGETS) or name.startswith("bs_"):
+        return False
+    if f"{name}.h" in {load_table(isa).header for isa in isa_names()}:
         return False
     return re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name) is not None
 
