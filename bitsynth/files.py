@@ -198,7 +198,7 @@ def write_texts(folder: Path, files: Mapping[str, str | bytes], *, ours: bool = 
 
     Of several processes that write into it one writes after the other. SpecError, and nothing is written, if a file
     without MARK lies in the place of one, unless the folder is `ours`, and if the folder has another library: each has
-    kernels and runtime under names of its own. ToolError, likewise, if what lies in the place of a folder is none, or
+    kernels and runtime under names of its own. ToolError also if what lies in the place of a folder is none, or
     the files cannot be written, as on a full disk.
     """
     with _alone(folder, {(folder / name).parent for name in files}):

@@ -264,7 +264,7 @@ def get_kernel(
         act_bits: Bits of activations, 1 to 8.
         w_bits: Bits of weights, 1 to 8.
         act_encoding: The values of activations: "unsigned", "signed", "bipolar", "ternary" or "narrow".
-        weight_encoding: The values of weights, likewise.
+        weight_encoding: The values that the codes of weights stand for.
         method: The cheapest kernel of "popcount", "lookup", "pairs", "multiply", "fip" or "dot"; of all methods
             if None.
         cpu: A processor, such as "a72": the kernel of fewest cycles on it; for an in-order one, such as "a53", with

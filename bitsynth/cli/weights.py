@@ -28,7 +28,7 @@ def read(path: Path) -> tuple[NDArray[Any], Epilogue | None]:
 
 
 def _epilogue(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Epilogue | None:
-    """Return the epilogue that the arrays beside the weight describe; None if there are none."""
+    """Return the epilogue that the arrays other than the weight describe; None if there are none."""
     if not arrays:
         return None
     if set(arrays) - set(_RESIDUAL) not in _EPILOGUES:

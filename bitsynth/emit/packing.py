@@ -147,7 +147,7 @@ def packs_words(kernel: Kernel) -> bool:
 
 
 def ones(kernel: Kernel, made: Packing, terms: Sequence[int]) -> list[tuple[int, Polynomial]]:
-    """Return words whose set bits, each so many times, add up to the `terms` of a row's codes, packed as words.
+    """Return words with counts: set bits of the words times the counts add up to the `terms` of a row's packed codes.
 
     Words of bits and of planes suffice for every kernel that ships; products of bits do for all terms.
     """

@@ -43,15 +43,15 @@ class Conv2d:
         dilation: Pixels between taps, one number or (height, width).
         groups: Groups of channels, each convolved by itself.
         act_encoding: The values of activations: "unsigned", "signed", "bipolar", "ternary" or "narrow".
-        weight_encoding: The values of weights, likewise.
+        weight_encoding: The values that the codes of weights stand for.
         zero_point: The value of activations that stands for 0: products are of (activation - zero point) and weight.
             Padding has it.
         weight_zero_point: The value of weights that stands for 0, of unsigned ones: products are of (weight - this).
         bias: Integers that are added to the sums, one a channel, or one for all.
         layout: Activations in memory: "NHWC", "NCHW" or "packed", words of 64 channels (`packed_words`).
-        out_layout: Results in memory, likewise; if None as `layout`, but "NHWC" if that is "packed" and results are no
+        out_layout: The layout of results; if None as `layout`, but "NHWC" if that is "packed" and results are no
             codes. Those of layout "packed" are `Packed`.
-        out_encoding: The values that packed results stand for, likewise: only a layer of this `act_encoding` takes
+        out_encoding: The values that packed results stand for; only a layer of this `act_encoding` takes
             them. None for any.
         isa: An instruction set, or "auto" for the best this processor has.
         cpu: The processor of the set that the layer is to be fast on, such as "a72"; "" for this one, or if it is not
@@ -220,7 +220,7 @@ class Conv2d:
 
         Args:
             codes: Codes as `run` takes them; they are read at each call.
-            residual: What the epilogue adds, likewise; it is left out to pack alone.
+            residual: The tensor that the epilogue adds; it is left out to pack alone.
             part: "run" for the whole layer, "pack" to pack the activations alone.
             times: Runs a call.
         """

@@ -137,7 +137,7 @@ class _Shared(Pool):
     """A pool that all layers of one number of threads share, those made later included."""
 
     def __reduce__(self) -> Any:
-        """Pickle the number of threads: every process has a pool of so many."""
+        """Pickle the number of threads: every process has a pool of its own."""
         return pool_of, (self.threads,)
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ def pool_of(threads: Any) -> Pool:
 
 
 def check_threads(threads: Any) -> int:
-    """Return `threads`; raise SpecError unless there can be so many."""
+    """Return `threads`; raise SpecError unless a pool can have that number."""
     if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
         raise SpecError(f"threads must be a whole number from 1 to {MOST_THREADS}, or a layer's Pool, not {threads!r}")
     return threads

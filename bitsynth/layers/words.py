@@ -28,7 +28,7 @@ class Packed(np.ndarray[Any, np.dtype[np.uint64]]):
         channels: Channels of a pixel.
 
     Raises:
-        SpecError: The words are not so many, or not uint64.
+        SpecError: The number of words is another one, or they are not uint64.
     """
 
     bits: int
@@ -63,7 +63,7 @@ class Packed(np.ndarray[Any, np.dtype[np.uint64]]):
         return self.view(np.ndarray)
 
     def require(self, operand: MatmulOperand, channels: int) -> NDArray[np.uint64]:
-        """Return the words; raise SpecError unless they are codes of `operand` and of so many `channels`."""
+        """Return the words; raise SpecError unless they are codes of `operand` with this number of `channels`."""
         same = self.encoding in (None, operand.encoding) and (self.bits, self.channels) == (operand.bits, channels)
         if not same:
             held = f"{self.bits}-bit {self.encoding or 'codes'}"
@@ -73,7 +73,7 @@ class Packed(np.ndarray[Any, np.dtype[np.uint64]]):
 
 
 def _require_words(words: Any, bits: int, channels: int) -> None:
-    """Raise SpecError for what are not words of so many bits and channels."""
+    """Raise SpecError unless these are words of this number of bits and channels."""
     count, shape = packed_words(bits, channels), getattr(words, "shape", ())
     dtype = getattr(words, "dtype", type(words).__name__)
     if not isinstance(words, np.ndarray) or dtype != np.uint64 or shape[-1:] != (count,):

@@ -207,7 +207,7 @@ def external(w, location, **info):
         ("../w.bin", "w: external data '../w.bin' lie outside the model's folder; save the model in one file"),
         ("/etc/passwd", "w: external data '/etc/passwd' lie outside the model's folder"),
         ("link", "w: external data 'link' lie outside the model's folder"),
-        ("none.bin", "w: external data 'none.bin' do not exist; put the file beside the model"),
+        ("none.bin", "w: external data 'none.bin' do not exist; put the file into the folder of the model"),
         ("a\0b", "w: external data 'a\\x00b' lie outside"),
         ("", "w: external data '' lie outside the model's folder"),
         ("short.bin", "w: its data do not fit its type and shape"),

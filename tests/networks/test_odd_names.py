@@ -223,7 +223,9 @@ def test_external_data_of_a_name_that_no_file_has(tmp_path):
     made = onnx.load_model(path, load_external_data=False)
     made.graph.initializer[0].external_data[0].value = "n" * 3000
     path.write_bytes(made.SerializeToString())
-    with pytest.raises(SpecError, match=r"w: external data 'n+.*do not exist; put the file beside the model"):
+    with pytest.raises(
+        SpecError, match=r"w: external data 'n+.*do not exist; put the file into the folder of the model"
+    ):
         read(path)
 
 

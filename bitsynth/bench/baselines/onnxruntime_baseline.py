@@ -98,7 +98,7 @@ def _bound(node: Any, constants: Mapping[str, Any], x: NDArray[Any], y: NDArray[
 
 
 def session(model: Any, threads: int) -> Any:
-    """A session of a model on so many threads."""
+    """Return a session of a model on `threads` threads."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
 MAX_SERIES = 5
-"""Series that a figure shows at most: more cannot be told apart."""
+"""The most series in a figure: readers cannot distinguish more colours."""
 _LETTERS_AN_INCH = 13
 """Letters of a sentence that fit on an inch of a figure's width."""
 

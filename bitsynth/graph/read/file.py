@@ -187,7 +187,7 @@ def _external_path(folder: Path | None, location: str, name: str) -> Path:
             f"{name}: external data {location!r} lie outside the model's folder; save the model in one file"
         )
     if not os.path.isfile(path):  # Of a name that no file system takes pathlib raises OSError.
-        raise SpecError(f"{name}: external data {location!r} do not exist; put the file beside the model")
+        raise SpecError(f"{name}: external data {location!r} do not exist; put the file into the folder of the model")
     return path
 
 

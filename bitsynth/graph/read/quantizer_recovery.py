@@ -310,8 +310,8 @@ def _find_scale(weights: Tensor, axis: int) -> Tensor | None:
 def _find_row_scales(rows: Tensor) -> Tensor | None:
     """Return the greatest scale of each row of which all its numbers are multiples; None unless each row has one.
 
-    Numbers that are small beside the greatest of the row are no zeros: other channels' weights may be as small, and an
-    exporter's zeros are exact.
+    Numbers that are small compared with the greatest of the row are not zero: other channels' weights may be as small,
+    and an exporter's zeros are exact.
     """
     most = np.abs(rows).max(1)
     scales = np.where(most > 0, 0.0, 1.0)

@@ -100,8 +100,8 @@ class Requantize(CodesEpilogue):
         bits: Bits of a code, 1 to 8, or to 16 if codes are signed.
         rounding: "up" or "even".
         zero_point: The code that stands for 0.
-        low: The least code; the least of so many bits if None.
-        high: The greatest code; the greatest of so many bits if None.
+        low: The least code; None for the least that the bits hold.
+        high: The greatest code; None for the greatest that the bits hold.
         signed: Whether codes are int8, or int16 above 8 bits; uint8 otherwise.
         residual: A second tensor that is added to the sum, or None.
     """
@@ -172,7 +172,7 @@ class FixedPoint(BaseEpilogue):
 
     Args:
         least: The lower clamp of accumulators, int32: one a channel, or one for all.
-        most: The upper clamp, likewise.
+        most: The upper clamp, as `least`.
         line: The affine function of accumulators.
         bits: Bits of a code, 1 to 8.
         then: The affine function of its results, the same for all channels, or None.
@@ -305,8 +305,8 @@ class Rescale(CodesEpilogue):
         bits: Bits of a code, 1 to 8, or to 16 if codes are signed.
         zero_point: The code that stands for 0.
         signed: Whether codes are int8, or int16 above 8 bits; uint8 otherwise.
-        low: The least code; the least of so many bits if None.
-        high: The greatest code; the greatest of so many bits if None.
+        low: The least code; None for the least that the bits hold.
+        high: The greatest code; None for the greatest that the bits hold.
         bias: One float32 a channel, or one for all, that is added to the product; nothing is if None.
         residual: A second tensor that is added before the value is clamped, or None.
         gate: Factor and summand, or None. The value v, of a scale and a bias, is then multiplied by v * factor +

@@ -70,7 +70,7 @@ class Resize(Glue):
     """Each pixel of the output shows the nearest one of the input, on codes or packed words.
 
     Of H lines for OH the line y shows floor(y * H / OH), or by centers floor((2 * y + 1) * H / (2 * OH)), in exact
-    numbers; columns likewise. (ONNX: asymmetric and half_pixel; torch: nearest and nearest-exact.)
+    numbers; columns in the same way. (ONNX: asymmetric and half_pixel; torch: nearest and nearest-exact.)
 
     Args:
         channels: Channels of a pixel.
@@ -190,7 +190,7 @@ class Concatenate(Glue):
 
     Args:
         inputs: Channels and quantization of each input, or the bits of codes whose scale is 1.
-        out: The codes that are given, likewise.
+        out: The codes of results: a quantization or bits.
         layout: "NHWC" or "packed".
         out_layout: Likewise, of results; as `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.

@@ -70,7 +70,7 @@ class MaxPool2d(WindowGlue):
         channels: Channels of a pixel.
         bits: Bits of a code, 1 to 8, or a quantization.
         window: Pixels of the window, one number or (height, width).
-        stride: Pixels between windows, likewise; the window's if None.
+        stride: Pixels between windows: one number, or (height, width); the window's if None.
         padding: Pixels of padding: one number, (height, width) or (top, left, bottom, right); fewer than a window
             reaches over.
         dilation: Pixels between taps, one number or (height, width).
@@ -133,7 +133,7 @@ class AvgPool2d(WindowGlue):
         window: Pixels of the window, one number or (height, width).
         out: The codes that are given, as `quantization` if None; or a `Requantize` of sums, with one multiplier, whose
             signed codes are of that encoding; or "int32" for sums.
-        stride: Pixels between windows, likewise; the window's if None.
+        stride: Pixels between windows: one number, or (height, width); the window's if None.
         padding: Pixels of padding, as of `MaxPool2d`.
         rounding: "even", "up" or "down": how halves are rounded, or that everything is rounded down. A `Requantize` has
             one of its own.
@@ -315,7 +315,7 @@ def _shared(n: Numbers) -> int:
 
 
 def _codes(n: Numbers, sums: NDArray[Any], pixels: Any) -> NDArray[np.uint8]:
-    """Return the codes of sums of so many pixels, Python's integers."""
+    """Return the codes of sums over the pixels, as Python's integers."""
     divisors = 1 if n.get("whole_sums") else pixels
     top, bottom = sums * int(n["factor"]) + pixels * int(n["summand"]), divisors * int(n["divisor"])
     made = _quotient(str(n["rounding"]), top, bottom) + int(n["zero_point"])

@@ -226,8 +226,8 @@ class PairLookup(Glue):
         table: Codes that are given, integers (codes of the first, codes of the second): 3 for a ternary input, one less
             than 2**bits for a narrow one.
         first: The codes of the first input: a quantization, or bits of codes whose scale is 1.
-        second: The codes of the second, likewise.
-        out: The codes that are given, likewise.
+        second: The codes of the second input: a quantization or bits.
+        out: The codes of results: a quantization or bits.
         come: The number of distinct codes that each input can take, codes 0 .. n - 1; None for all. Entries of other
             codes may get any value.
         layout: "NHWC" or "packed".
@@ -316,10 +316,10 @@ class SumLookup(WindowGlue):
         channels: Channels of a pixel.
         table: Codes that are given, integers (sums,): an entry for each sum from 0 to that of the greatest codes.
         first: The codes that are read: a quantization, or bits of codes whose scale is 1.
-        out: The codes that are given, likewise.
+        out: The codes of results: a quantization or bits.
         window: Pixels of the window, one number or (height, width).
-        stride: Pixels between windows, likewise; the window's if None.
-        dilation: Pixels between taps, likewise.
+        stride: Pixels between windows: one number, or (height, width); the window's if None.
+        dilation: Pixels between taps: one number, or (height, width).
         layout: "NHWC" or "packed".
         out_layout: Likewise, of results; as `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
@@ -368,8 +368,8 @@ class Add(PairLookup):
     Args:
         channels: Channels of a pixel.
         first: The codes of the first input: a quantization, or bits of codes whose scale is 1.
-        second: The codes of the second, likewise.
-        out: The codes that are given, likewise.
+        second: The codes of the second input: a quantization or bits.
+        out: The codes of results: a quantization or bits.
         layout: "NHWC" or "packed".
         out_layout: Likewise, of results; as `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.

@@ -297,9 +297,10 @@ def _copy_channels(kept: Rescaling, tried: Rescaling, where: Tensor) -> None:
 
 
 MAX_CHEAP_THRESHOLDS = 3
-"""Up to so many thresholds are as fast as a float32 rescale. 7 are so if all channels rise, and cost twice if not."""
+"""The number of thresholds up to which they are as fast as a float32 rescale. 7 are, too, if all channels rise; if not
+they take twice the time."""
 _MAX_SHORT_THRESHOLDS = 15
-"""Up to so many thresholds are as fast as an affine step in float64 after the layer."""
+"""The number of thresholds up to which they are as fast as an affine step in float64 after the layer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,7 +323,7 @@ def find_cheapest_form(step_function: StepFunction, operand: MatmulOperand, kind
 
 
 def is_long(form: EpilogueForm) -> bool:
-    """Return whether the form counts so many thresholds that an affine step in float64 after the layer is faster."""
+    """Return whether the form has more thresholds than are as fast as an affine step in float64 after the layer."""
     return isinstance(form.epilogue, Thresholds) and form.epilogue.codes[1] > _MAX_SHORT_THRESHOLDS
 
 

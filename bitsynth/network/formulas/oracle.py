@@ -123,7 +123,7 @@ def over_channels(bound: Tensor, edge: Edge, axis: int, least: bool) -> Tensor:
 IntegerBounds = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Return bounds of the integers (points, channels) for all elements from the first to the second argument."""
 _SPLIT_PARTS, _SHORT_INTERVAL = 8, 4
-"""The parts that an interval is split into; intervals of at most so many elements are evaluated one by one."""
+"""The parts that an interval is split into; intervals of at most this number of elements are evaluated one by one."""
 _MAX_INTERVALS = 1 << 21
 """Intervals that are examined at once."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Levels = Callable[[Tensor], Tensor]
 """Return the levels (points, channels) of integer elements (points, channels)."""
 _MAX_UNGUESSED_LEVELS = 3
-"""Up to so many levels are searched without a guess."""
+"""The number of levels up to which they are searched without a guess."""
 _MAX_GUESS = float(1 << 62)
 """Guesses are clipped to this size."""
 _PROBES_AROUND_GUESS = ((-1, 0), (-2, 1))

@@ -262,7 +262,7 @@ def _make_sum_pool(def_use: DefUse, node: Node, window: SlidingWindow, chain: Ch
 
 
 def _window_sums(def_use: DefUse, node: Node, pixels: int) -> Tensor:
-    """Return the sum of integers for each sum of codes of so many pixels."""
+    """Return the sum of integers for each sum of codes over the pixels."""
     kind, values = def_use.graph.edges[node.inputs[0]].integers, code_values(def_use.graph, node.inputs[0])
     least, apart = int(values[0]) - int(kind.zero.reshape(())), int(values[1]) - int(values[0])
     made: Tensor = pixels * least + apart * np.arange(pixels * (len(values) - 1) + 1)

@@ -166,7 +166,7 @@ def _reciprocal(scale: float, ctype: str) -> float:
 
 
 _MAX_COUNTED, _MAX_COUNTED_ALONE = 3, 16
-"""Up to so many thresholds are all compared: always, and where no formula is known."""
+"""The numbers of thresholds up to which all are compared: always, and where no formula is known."""
 _BLOCK_BYTES = 2048
 """Bytes of planes that are interleaved at a time."""
 
