@@ -27,6 +27,9 @@ ALLOWED = [Path(name).absolute() for name in os.environ.get("BITSYNTH_ALLOWED_SK
 FOREIGN = re.compile(r"code needs an? \w+ processor; this one is")
 REQUIRED = [name.strip() for name in os.environ.get("BITSYNTH_REQUIRE_ISA", "").split(",") if name.strip()]
 
+WHOLE_SUITE, MOST_CASES = 5000, 8
+"""Tests from which on a run is one of the whole suite, and the cases of a test that its fast half has."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse names that are no instruction sets; make the folder of solved kernels; have compilers find `include`."""
@@ -46,6 +49,26 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("any machine")
     if unknown := sorted(set(REQUIRED) - set(load.names())):
         raise pytest.UsageError(f"BITSYNTH_REQUIRE_ISA: unknown {unknown}; known: {', '.join(load.names())}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave `MOST_CASES` of a test with more cases in the fast run of the whole suite; mark the others slow.
+
+    They are spread over all cases, the first and the last among them: 8 of 50 are 0, 7, 14, 21, 28, 35, 42 and 49. A
+    choice of files or tests runs all of its cases.
+    """
+    if len(items) < WHOLE_SUITE:
+        return
+    cases: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if not (item.get_closest_marker("slow") or item.get_closest_marker("smoke")):
+            cases.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+    for every in cases.values():
+        kept = {round(k * (len(every) - 1) / (MOST_CASES - 1)) for k in range(MOST_CASES)}
+        for k, item in enumerate(every):
+            if len(every) > MOST_CASES and k not in kept:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:
