@@ -1,7 +1,8 @@
-"""bitsynth: proven low-bit matrix-multiply microkernels, synthesized.
+"""bitsynth: compiles quantized neural networks to C with proved kernels.
 
-Kernels are imported with the package, the rest when it is first asked for. A command imports all of it later, so that
-it can be interrupted while it starts.
+`import bitsynth` imports what a kernel needs; layers, glue and networks are imported when one of their names is first
+used. Each public name is written three times here: for type checkers (the imports under TYPE_CHECKING), for
+`from bitsynth import *` (`__all__`), and for the import at first use (`_DEFINED_IN`). A test compares them.
 """
 
 import sys
@@ -82,34 +83,17 @@ __all__ = [
 ]
 
 
-_KEPT_IN = {
-    "bitsynth.matmul": ("MatmulKernel", "get_kernel"),
-    "bitsynth.layers": (
-        *("Conv2d", "Dense", "Pool", "Requantize", "Rescale", "Residual", "Scale", "Thresholds", "compile_all"),
-    ),
-    "bitsynth.layers.glue": (
-        "Add",
-        "AvgPool2d",
-        "Concatenate",
-        "DepthToSpace",
-        "Dequantize",
-        "FloatLookup",
-        "GlobalAvgPool2d",
-        "Lookup",
-        "MaxPool2d",
-        "Pad2d",
-        "PairLookup",
-        "Quantization",
-        "Quantize",
-        "QuantizeImage",
-        "Resize",
-        "SumLookup",
-    ),
-    "bitsynth.network.compiling": ("compile",),
-    "bitsynth.network.run": ("Network",),
-    "bitsynth.layers.schedule": ("LayerSchedule",),
-    "bitsynth.layers.words": ("Packed", "pack", "unpack"),
+_DEFINED_IN = {
+    "bitsynth.layers": "Conv2d Dense Pool Requantize Rescale Residual Scale Thresholds compile_all",
+    "bitsynth.layers.glue": "Add AvgPool2d Concatenate DepthToSpace Dequantize FloatLookup GlobalAvgPool2d Lookup"
+    " MaxPool2d Pad2d PairLookup Quantization Quantize QuantizeImage Resize SumLookup",
+    "bitsynth.layers.schedule": "LayerSchedule",
+    "bitsynth.layers.words": "Packed pack unpack",
+    "bitsynth.matmul": "MatmulKernel get_kernel",
+    "bitsynth.network.compiling": "compile",
+    "bitsynth.network.run": "Network",
 }
+"""The modules that are imported at first use, and the public names that each defines."""
 
 
 def __dir__() -> list[str]:
@@ -117,14 +101,17 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _KEPT_IN.items():
-        if name in names:
+    for module, names in _DEFINED_IN.items():
+        if name in names.split():
             return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _runs_a_command() -> bool:
-    """Whether this process was started as `bitsynth`, or as a module, which Python is looking for now."""
+    """Return whether this process is the command `bitsynth`, or `python -m`, which imports its module after this one.
+
+    A command imports nothing yet, so that an interrupt while it starts is handled.
+    """
     return sys.argv[:1] == ["-m"] or PurePath(*sys.argv[:1]).stem == "bitsynth"
 
 

@@ -38,41 +38,44 @@ A processor that issues fewer instructions a cycle takes proportionally longer.
 """
 MEASURED_WIDTH = 4.0
 """Vector instructions that Zen 5 issues in a cycle."""
-COPIED_PER_CYCLE = 8
+COPIED_CODES_PER_CYCLE = 8
 """Codes that are copied to patches in a cycle."""
-RUN_CYCLES = 12.0
+COPIED_RUN_CYCLES = 12.0
 """Cycles of a row of taps that is copied to a patch."""
 MASKING_CYCLES = 3.0
 """Cycles that masking adds to the program that makes tables of a row."""
 GROUP_PIXEL_CYCLES = 40.0
-"""Cycles of a pixel of one of several groups: its few channels are packed and finished apart."""
+"""Cycles of a pixel of one of several groups: each group's few channels are packed and finished by themselves."""
 PLAIN_CODES_PER_CYCLE = 10
 """Codes that are packed as bits or bytes in a cycle."""
 WORD_CODES_PER_CYCLE = 64
-"""Codes of packed words whose bits are copied, or nearly, in a cycle; by instructions of ResNet-18's C3 on Arm."""
-DIGIT_CYCLES = 6.0
+"""Codes in packed words that are copied in a cycle, as bits; from instruction counts of ResNet-18's C3 on Arm."""
+DIGIT_CODE_CYCLES = 6.0
 """Cycles of a code that is packed in digits."""
-TAKEN_CYCLES = 0.35
-"""Cycles of a code from a word that selects a table: by instructions of ResNet-18's C2, 0.25 on the Cortex-A76."""
-PAIRED_CYCLES = 0.3
-"""Cycles of a code whose table is paired with another pixel's; by instructions of C2 on the Cortex-A53."""
+TABLE_CODE_CYCLES = 0.35
+"""Cycles of a code in a packed word that becomes tables; from instruction counts of ResNet-18's C2 on Arm.
+
+The Cortex-A76 takes 0.25.
+"""
+PAIRED_CODE_CYCLES = 0.3
+"""Cycles of a code whose table is paired with another pixel's; from instruction counts of C2 on the Cortex-A53."""
 WIDER_OPERANDS_PENALTY = 1.1
 """Penalty of a kernel of wider operands over its estimate; measured penalties are up to a fifth."""
 SUMMED_PIXEL_CYCLES = 18.0
-"""Cycles of a pixel whose codes are summed, on a line that is otherwise copied whole."""
+"""Cycles of a pixel whose codes are summed, where lines are otherwise copied as a whole."""
 SUMMED_CODE_CYCLES = 0.25
 """Cycles of a code that is summed while it is packed."""
 CROSSED_CODE_CYCLES = 1.5 * SUMMED_CODE_CYCLES
 """Cycles of a code that is multiplied by its neighbour too; the ratio is measured on Zen 4."""
 
-COUNTED_SHARE = 0.4
+COUNTED_CALL_SHARE = 0.4
 """Share of the cycles of a tile's call that predictions do not include: the runtime, and saved registers.
 
 Tiles of the same rows are one call, and have that share once. Measured in instructions of C3 and C5 of ResNet-18 on the
 Cortex-A53, A2W1 by popcount, with a tile a call: 61 and 57 of 150 cycles.
 """
 
-SumsModel = Callable[[Isa, Kernel, str, int], float]
+AccumulationModel = Callable[[Isa, Kernel, str, int], float]
 """Maps (set, kernel, processor, depth K) to cycles per 128 multiply-accumulates, inputs in the nearest cache."""
 
 
@@ -82,10 +85,10 @@ class Estimate:
 
     With `columns_first`, all pixels are computed for one tile of columns before the next.
 
-    The cost is in cycles of `cpu`, or if it is "" of the set's first processor that runs the kernel. `sums_model` gives
-    the cycles of accumulation. Other cycles were measured on Zen 5. With `counted` they come from instruction counts on
-    Arm: pointers are then set once for all column tiles (unless `columns_first`), and packed words are copied, not
-    repacked.
+    The cost is in cycles of `cpu`, or if it is "" of the set's first processor that runs the kernel.
+    `accumulation_model` gives the cycles of accumulation. Other cycles were measured on Zen 5. With `counted` they come
+    from instruction counts on Arm: pointers are then set once for all column tiles (unless `columns_first`), and packed
+    words are copied, not repacked.
     """
 
     candidate: Candidate
@@ -94,21 +97,24 @@ class Estimate:
     rows: int
     cpu: str = ""
     columns_first: bool = False
-    sums_model: SumsModel = sustained_per_128_mac
+    accumulation_model: AccumulationModel = sustained_per_128_mac
     counted: bool = False
 
     @property
     def schedule(self) -> LayerSchedule:
         """The schedule of this way."""
-        found, rows = self.candidate, self.rows if self.rows < self._kernel.rows else 0
-        named = found.isa, found.method, found.channels, self.conv_algorithm, rows
+        candidate = self.candidate
         return LayerSchedule(
-            *named,
+            candidate.isa,
+            candidate.method,
+            candidate.channels,
+            self.conv_algorithm,
+            self.rows if self.rows < self._kernel.rows else 0,
             columns_first=self.columns_first,
             band_rows=self._band_rows,
-            operands=found.operands,
-            k_step=found.kernel_options.k_step,
-            model=found.model,
+            operands=candidate.operands,
+            k_step=candidate.kernel_options.k_step,
+            model=candidate.model,
         )
 
     @property
@@ -116,16 +122,14 @@ class Estimate:
         """Cycles of a call: packing, tiles with memory traffic that accumulation hides, and traffic that stalls."""
         tiles = self._row_tiles * self.column_tiles
         rows, weights = self._far_bytes
-        waited = self._stall_bytes(rows, weights) if self.loads_block else 0.0
-        hidden_bytes, stalling_bytes = rows + weights - waited, waited + self._written_bytes
-        sums = tiles * self._sums
-        reading = (
-            max(sums, hidden_bytes / self._cpu.far_bytes_per_cycle) + stalling_bytes / self._cpu.far_bytes_per_cycle
-        )
-        grouped = GROUP_PIXEL_CYCLES * self._output_pixels if self._geometry.groups > 1 else 0.0
-        wider = WIDER_OPERANDS_PENALTY if self.candidate.operands else 1.0
-        every = reading + tiles * self._tile_overhead + self._cycle_scale * (self._packing + grouped)
-        return self._geometry.groups * every * wider
+        unfetched_bytes = self._stall_bytes(rows, weights) if self.loads_block else 0.0
+        hidden_bytes, stalling_bytes = rows + weights - unfetched_bytes, unfetched_bytes + self._written_bytes
+        bandwidth = self._cpu.far_bytes_per_cycle
+        accumulation = max(tiles * self._accumulation_cycles, hidden_bytes / bandwidth) + stalling_bytes / bandwidth
+        grouping = GROUP_PIXEL_CYCLES * self._output_pixels if self._geometry.groups > 1 else 0.0
+        packing_and_grouping = self._cycle_scale * (self._packing_cycles + grouping)
+        penalty = WIDER_OPERANDS_PENALTY if self.candidate.operands else 1.0
+        return self._geometry.groups * (accumulation + tiles * self._tile_overhead + packing_and_grouping) * penalty
 
     @property
     def _kernel(self) -> Kernel:
@@ -148,8 +152,8 @@ class Estimate:
     @property
     def cpu_name(self) -> str:
         """The name of the processor that the estimate is for."""
-        known = self.candidate.entry.cost.cycles
-        return self.cpu if self.cpu in known else next(iter(known))
+        cycles_by_cpu = self.candidate.entry.cost.cycles
+        return self.cpu if self.cpu in cycles_by_cpu else next(iter(cycles_by_cpu))
 
     @property
     def _isa(self) -> Isa:
@@ -157,14 +161,15 @@ class Estimate:
 
     @property
     def _cycle_scale(self) -> float:
+        """Cycles of the processor for each cycle of Zen 5 that was measured."""
         return self._cpu.slower or MEASURED_WIDTH / self._cpu.vector_per_cycle
 
     @property
-    def _sums(self) -> float:
+    def _accumulation_cycles(self) -> float:
         """Cycles to accumulate one tile whose inputs are in the nearest cache, flushes included."""
         kernel, cpu = msgspec.structs.replace(self._kernel, rows=self.rows), self.cpu_name
         depth = self.steps * kernel.k_step
-        return self.rows * kernel.columns * depth * self.sums_model(self._isa, kernel, cpu, depth) / 128
+        return self.rows * kernel.columns * depth * self.accumulation_model(self._isa, kernel, cpu, depth) / 128
 
     @property
     def _tile_overhead(self) -> float:
@@ -172,7 +177,7 @@ class Estimate:
         results = self.rows * self._kernel.columns / 16
         shared = self.column_tiles if self.counted and not self.columns_first else 1
         pointers = POINTER_CYCLES * self.rows * self._segments / shared
-        share = COUNTED_SHARE / shared if self.counted else 1.0
+        share = COUNTED_CALL_SHARE / shared if self.counted else 1.0
         return share * self._cpu.call_cycles + self._cycle_scale * (pointers + results)
 
     @property
@@ -202,8 +207,8 @@ class Estimate:
         kernel, size = self._kernel, self._kernel.row_bytes
         ahead, segment = prefetch_distance(self._cpu, kernel, size), self.steps // self._segments
         late_rows = 1 - self._prefetching_share * (1 - min(1.0, ahead / (segment * size))) if ahead else 1.0
-        asks = prefetch_distance(self._cpu, kernel, kernel.columns * kernel.column_bytes) > 0
-        return rows * late_rows + weights * (1 - self._prefetching_share * asks)
+        prefetches_weights = prefetch_distance(self._cpu, kernel, kernel.columns * kernel.column_bytes) > 0
+        return rows * late_rows + weights * (1 - self._prefetching_share * prefetches_weights)
 
     @property
     def _prefetching_share(self) -> float:
@@ -243,7 +248,7 @@ class Estimate:
         return 1 if self.conv_algorithm == "im2col" else self._geometry.kernel[0]
 
     @property
-    def _joined(self) -> bool:
+    def _has_joined_taps(self) -> bool:
         return has_joined_taps(self._kernel, self._geometry, self.conv_algorithm)
 
     @property
@@ -258,7 +263,7 @@ class Estimate:
     @property
     def steps(self) -> int:
         """Steps of K of an accumulator; unless rows are copied, each tap has steps of its own."""
-        if self._joined:
+        if self._has_joined_taps:
             high, wide = self._geometry.kernel
             return high * -(-wide * self._pixel_codes // self._kernel.k_step)
         return self._pixel_steps * (1 if self.conv_algorithm == "im2col" else self._taps)
@@ -303,7 +308,7 @@ class Estimate:
     @property
     def _line_bytes(self) -> int:
         kernel = self._kernel
-        pixel = self._pixel_codes * kernel.code_bytes if self._joined else self._pixel_steps * kernel.row_bytes
+        pixel = self._pixel_codes * kernel.code_bytes if self._has_joined_taps else self._pixel_steps * kernel.row_bytes
         return self._lines[1] * pixel
 
     @property
@@ -317,21 +322,22 @@ class Estimate:
         return max(1, outer // 4 // self._line_bytes) if self._packed_bytes > outer else 0
 
     @property
-    def _packing(self) -> float:
+    def _packing_cycles(self) -> float:
+        """Cycles to pack the activations of a group on Zen 5, copies to patches and sums of codes included."""
         lines, pixels = self._lines
         codes = lines * pixels * self._pixel_codes
         runs = lines * pixels * self._geometry.kernel[0] if self.conv_algorithm == "im2col" and self._taps > 1 else 0
-        copied = runs * RUN_CYCLES + codes / COPIED_PER_CYCLE if runs else 0.0
-        summing = lines * pixels * SUMMED_PIXEL_CYCLES if self._joined else codes * SUMMED_CODE_CYCLES
+        copied = runs * COPIED_RUN_CYCLES + codes / COPIED_CODES_PER_CYCLE if runs else 0.0
+        summing = lines * pixels * SUMMED_PIXEL_CYCLES if self._has_joined_taps else codes * SUMMED_CODE_CYCLES
         crossing = codes * CROSSED_CODE_CYCLES if self._kernel.cross_terms else 0.0
-        pairing = codes * PAIRED_CYCLES if self._kernel.together > 1 else 0.0
-        return codes * self._cycles_per_code + copied + summing * self._sums_rows + crossing + pairing
+        pairing = codes * PAIRED_CODE_CYCLES if self._kernel.together > 1 else 0.0
+        return codes * self._cycles_per_code + copied + summing * self._sums_packed_codes + crossing + pairing
 
     @property
-    def _sums_rows(self) -> bool:
-        """Whether codes packed as bytes or wider are summed too; for other rows the cost includes sums."""
+    def _sums_packed_codes(self) -> bool:
+        """Whether codes packed as bytes or wider are summed too; for other rows the cycles per code include sums."""
         computed = widen_operands(self.layer, self.candidate.operands)
-        return _sums_codes(self._kernel, computed.product(self._kernel.isa))
+        return _needs_code_sums(self._kernel, computed.product(self._kernel.isa))
 
     @property
     def _cycles_per_code(self) -> float:
@@ -339,17 +345,17 @@ class Estimate:
         kernel = self._kernel
         if self.layer.layout == "packed" and not self.candidate.operands:
             if takes_tables(kernel):
-                return TAKEN_CYCLES
+                return TABLE_CODE_CYCLES
             if self.counted and packing(kernel).rows == "words":
                 return 1 / WORD_CODES_PER_CYCLE
         if kernel.build is None:
-            return DIGIT_CYCLES if kernel.has_digits else 1 / PLAIN_CODES_PER_CYCLE
+            return DIGIT_CODE_CYCLES if kernel.has_digits else 1 / PLAIN_CODES_PER_CYCLE
         bits = next(x.bits for x in kernel.passes[0].rows if isinstance(x, Table))
         masking = MASKING_CYCLES if -1 in kernel.build.stage else 0.0
         return (len(kernel.build.program) / 2 + 1 + masking) / (bits * kernel.build.tables)
 
 
 @lru_cache(maxsize=1 << 12)
-def _sums_codes(kernel: Kernel, spec: MatmulSpec) -> bool:
-    """Return whether rows are codes that are summed as they are packed."""
+def _needs_code_sums(kernel: Kernel, spec: MatmulSpec) -> bool:
+    """Return whether rows are codes whose sums the kernel's terms or affines need."""
     return packing(kernel).is_of_codes and (has_row_terms(kernel, spec) or row_affines(kernel, spec) != 0)

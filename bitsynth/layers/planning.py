@@ -78,7 +78,7 @@ def has_rules(estimate: Estimate) -> bool:
 def predict(estimate: Estimate) -> Estimate:
     """Return the estimate with its sums on the scoreboard, and as many of its rows as are quickest there."""
     kernel = msgspec.structs.replace(estimate.candidate.entry.kernel, rows=estimate.rows)
-    return replace(estimate, rows=quickest(kernel, estimate.cpu_name).rows, sums_model=_predicted, counted=True)
+    return replace(estimate, rows=quickest(kernel, estimate.cpu_name).rows, accumulation_model=_predicted, counted=True)
 
 
 def _predicted(isa: Isa, kernel: Kernel, cpu: str, depth: int) -> float:

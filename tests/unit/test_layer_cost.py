@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bitsynth.layers.candidates import candidates
-from bitsynth.layers.cost import COUNTED_SHARE, Estimate
+from bitsynth.layers.cost import COUNTED_CALL_SHARE, Estimate
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand
@@ -22,12 +22,14 @@ def estimate(method, rows, channels=64, isa="avx2"):
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_a_tile_of_fewer_rows_loads_columns_more_often(rows):
-    assert estimate("lookup", rows)._sums / rows > estimate("lookup", rows + 1)._sums / (rows + 1)
+    assert estimate("lookup", rows)._accumulation_cycles / rows > estimate("lookup", rows + 1)._accumulation_cycles / (
+        rows + 1
+    )
 
 
 @pytest.mark.parametrize("isa", ["avx2", "neon"])
 def test_a_short_sum_pays_its_flush(isa):
-    short, long = (estimate("lookup", 1, channels, isa)._sums for channels in (64, 64 * 16))
+    short, long = (estimate("lookup", 1, channels, isa)._accumulation_cycles for channels in (64, 64 * 16))
     assert long < 0.9 * 16 * short
 
 
@@ -36,7 +38,7 @@ def test_words_are_packed_in_less_than_codes(method, share):
     """Of popcount if instructions of layers were counted: bits lie as they are."""
     of = replace(estimate(method, 1, isa="neon"), counted=True)
     words = replace(of, layer=replace(of.layer, layout="packed"))
-    assert words._packing < share * of._packing
+    assert words._packing_cycles < share * of._packing_cycles
 
 
 def test_pointers_of_rows_serve_all_tiles_of_columns():
@@ -44,4 +46,4 @@ def test_pointers_of_rows_serve_all_tiles_of_columns():
     each = estimate("lookup", 4, isa="neon")
     once = replace(each, counted=True)
     assert once.column_tiles == 2
-    assert once._tile_overhead < each._tile_overhead - COUNTED_SHARE * once._cpu.call_cycles
+    assert once._tile_overhead < each._tile_overhead - COUNTED_CALL_SHARE * once._cpu.call_cycles
