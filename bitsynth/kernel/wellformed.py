@@ -172,14 +172,14 @@ def _scalar_pass_rules(kernel: Kernel, own: Pass) -> Iterator[Conditions]:
     """Yield the conditions of a scalar pass: it has the inputs and the trip counts of the other rows' pass."""
     others = kernel.passes[0]
     yield {
-        "one pass of one loop, if the last row has a program of its own": len(kernel.passes) == 1
+        "one pass of one loop, if the last row has a scalar pass": len(kernel.passes) == 1
         and len(others.loops) == len(own.loops) == 1,
     }
     trip_counts = [(p.step.trip_count, bool(p.step.first)) for p in (others, own)]
     yield {
-        "single rows, if the last has a program of its own": kernel.together == 1,
-        "the inputs of other rows in a last one of its own": (own.rows, own.columns) == (others.rows, others.columns),
-        "the turns of other rows in a last one of its own": trip_counts[0] == trip_counts[1] and not own.carries,
+        "rows computed one by one, if the last row has a scalar pass": kernel.together == 1,
+        "a scalar pass with the inputs of the other rows": (own.rows, own.columns) == (others.rows, others.columns),
+        "a scalar pass with the trip counts of the other rows": trip_counts[0] == trip_counts[1] and not own.carries,
     }
 
 

@@ -80,13 +80,13 @@ def test_sums_that_leave_their_bytes_are_refuted():
 
 
 @pytest.mark.parametrize(
-    "field", ["trip_count", "first"], ids=["other turns than the others", "no first run where others have one"]
+    "field", ["trip_count", "first"], ids=["another trip count than the others", "no first run where others have one"]
 )
-def test_turns_are_those_of_the_others(field):
+def test_a_scalar_pass_with_other_trip_counts_is_refused(field):
     step = KERNEL.scalar_pass.step
     bare = tuple(change(acc, start="") for acc in step.accs)
     other = _with(trip_count=14) if field == "trip_count" else _with(first=(), accs=bare)
-    with pytest.raises(SpecError, match="turns of other rows"):
+    with pytest.raises(SpecError, match="trip counts of the other rows"):
         checker.check(other)
 
 
@@ -220,8 +220,8 @@ OUTER = change(STEP, trip_count=2, program=("t0 = add_x.x64x1 acc4 acc0",), accs
     [
         ("one pass of one loop", {"loops": ()}),
         ("one pass of one loop", {"loops": (STEP, OUTER)}),
-        ("inputs of other rows", {"rows": KERNEL.scalar_pass.rows * 2}),
-        ("turns of other rows", {"carries": True}),
+        ("inputs of the other rows", {"rows": KERNEL.scalar_pass.rows * 2}),
+        ("trip counts of the other rows", {"carries": True}),
         ("last row: t0 = add.u8x16", {"flush": ("t0 = add.u8x16 acc0 acc0",)}),
         (
             "general-purpose register",
