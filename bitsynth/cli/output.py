@@ -10,8 +10,10 @@ import json
 import os
 import re
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import accumulate
 from typing import Any, TextIO
 
 from rich.cells import cell_len
@@ -189,14 +191,24 @@ def _needed(table: Table) -> int:
 
 def cut_name(name: str, room: int) -> str:
     """Return a name in at most `room` columns, without its middle: `/large/codes/Quant` becomes `/large/../Quant`."""
-    if len(name) <= room:
+    if cell_len(name) <= room:
         return name
     name = name.removesuffix("_output_0")
     first, *parts = name.split("/")
     shorter = [f"{'/'.join([first, *parts[:k]])}/../{parts[-1]}" for k in range(len(parts) - 2, 0, -1)]
     tail = max(room - 2, 0) // 2
-    plain = f"{name[: max(room - 2 - tail, 1)]}..{name[len(name) - tail :]}"
-    return next((text for text in (name, *shorter) if len(text) <= room), plain)
+    plain = f"{keep_start(name, max(room - 2 - tail, 1))}..{keep_end(name, tail)}"
+    return next((text for text in (name, *shorter) if cell_len(text) <= room), plain)
+
+
+def keep_start(text: str, room: int) -> str:
+    """Return the first letters of a text, as many as `room` columns hold; a wide letter (CJK) takes two."""
+    return text[: bisect_right(list(accumulate(map(cell_len, text))), room)]
+
+
+def keep_end(text: str, room: int) -> str:
+    """Return the last letters of a text, as many as `room` columns hold; a wide letter (CJK) takes two."""
+    return keep_start(text[::-1], room)[::-1]
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import Any
 
 from bitsynth.errors import SpecError
 
-_MAX_PIXELS = (1 << 15) - 1
-"""The limit of a window, its strides and its padding, in pixels."""
+MAX_PIXELS = (1 << 15) - 1
+"""The limit of an image, a window, its strides and its padding, in pixels along an axis."""
 Pair = int | tuple[int, int]
 
 
@@ -110,9 +110,9 @@ def padding_of(
 def pair(name: str, value: Any, least: int) -> tuple[int, int]:
     """Return `value` for height and width; raise SpecError unless whole numbers of at least `least`."""
     both = tuple(value) if isinstance(value, tuple | list) else (value, value)
-    if len(both) != 2 or not all(type(x) is int and least <= x <= _MAX_PIXELS for x in both):
+    if len(both) != 2 or not all(type(x) is int and least <= x <= MAX_PIXELS for x in both):
         same = ", or 'same'" if name == "padding" else ""
-        raise SpecError(f"{name} must be a whole number from {least} to {_MAX_PIXELS:,}, or two{same}, not {value!r}")
+        raise SpecError(f"{name} must be a whole number from {least} to {MAX_PIXELS:,}, or two{same}, not {value!r}")
     return both[0], both[1]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
 from bitsynth.errors import SpecError
@@ -21,7 +21,7 @@ from bitsynth.network.fusion.codes import kept_layouts
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.passes import lowering_passes
 from bitsynth.network.plain import make_conversion, make_filling, plain_groups
-from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, caller_format
+from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, alias_root, caller_format
 
 _MAX_PRODUCTS = 4096
 """A layer, or one of glue, takes about 13 ms to be chosen, proved and written: this many about a minute."""
@@ -164,9 +164,13 @@ class _Assembly:
         )
         name = self._buffer(made)
         graph, to = self.def_use.graph, self.buffers[name]
-        self.steps.append(
-            make_filling(graph, to) if edge in graph.constants else make_conversion(graph, self.buffers[edge], to)
-        )
+        if edge in graph.constants:
+            self.steps.append(make_filling(graph, to))
+            return name
+        source = self.buffers[edge]
+        step = make_conversion(graph, source, to)
+        is_given = self.buffers[alias_root(self.buffers, source.name)].role == "input"
+        self.steps.append(replace(step, reason="it passes on the caller's numbers") if is_given else step)
         return name
 
     def _edge(self, name: str) -> Edge:

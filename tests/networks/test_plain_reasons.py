@@ -1,11 +1,16 @@
 """Why nodes became plain C: the reason of the matcher that came nearest, and the lines that the commands show."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from rich.cells import cell_len
 from support.fusion_cases import Small
 from support.onnx_files import QONNX, model, node
 
+from bitsynth.cli import output
 from bitsynth.cli.reports.plain_reasons import plain_reasons
+from bitsynth.graph.types import Integers, Reals
 from bitsynth.network.compiling import network_of
 from bitsynth.network.declines import Declines, Stage
 from bitsynth.network.def_use import NetworkTarget
@@ -98,3 +103,37 @@ def test_the_commands_say_it(ended, tmp_path):
     assert line in out.splitlines()
     out, _ = ended(0, "compile", str(path), "--isa", "avx2", "-o", str(tmp_path / "out"))
     assert line in out.splitlines()
+
+
+def rows(small, count):
+    """A product of more rows than an image of a layer has pixels along an axis, if `count` says so."""
+    weights = small.constant(np.ones((4, 3)), Integers.between(0, 3, 1.0, 0.0))
+    return (small.quantized(small.add("matmul", small.codes("x", (count, 4), 0, 3, 0.5), weights), 0.5),)
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"), [(32767, ""), (32768, "32,768 rows; a layer takes at most 32,767")], ids=str
+)
+def test_a_batch_beyond_the_limit_of_a_layer_is_the_reason(count, reason):
+    small = Small()
+    found = report_of(small.build(rows(small, count)))
+    assert [step.kind for step in found.steps if "matmul" in step.nodes[0:1] or step.macs] == ["layer"] * (not reason)
+    assert [step.reason for step in found.steps if step.reason] == [reason] * bool(reason)
+
+
+def test_the_callers_numbers_that_are_passed_on_are_a_reason():
+    small = Small("onnxruntime")
+    given = small.input("x", (2, 6), "float32", Reals())
+    found = report_of(small.build((given, small.add("reshape", given, sizes=(2, 2, 3)))))
+    assert {(step.kind, step.reason) for step in found.steps} == {("plain", "it passes on the caller's numbers")}
+
+
+def test_wide_letters_take_two_columns(monkeypatch):
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    small = Small()
+    made = report_of(small.build((small.add("tanh", small.codes("量" * 90, (1, 4), 0, 3, 0.5)),)))
+    named = replace(made, steps=tuple(replace(step, edge="量" * 90) for step in made.steps))
+    lines = plain_reasons(named)
+    assert lines
+    assert max(map(cell_len, lines)) <= 80
+    assert all(cell_len(output.cut_name("层" * 30 + "/x/量", room)) <= room for room in range(4, 60))

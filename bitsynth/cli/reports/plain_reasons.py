@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
+
 from bitsynth.cli import output
 from bitsynth.printable import one_line
 
@@ -27,7 +29,7 @@ def _line(name: str, text: str) -> str:
     name, text = one_line(name), one_line(text)
     if not output.on_terminal():
         return f"{name}: {text}"
-    room = max(_WIDTH - len(text) - 2, 16)
-    name = name if len(name) <= room else f"..{name[2 - room :]}"
+    room = max(_WIDTH - cell_len(text) - 2, 16)
+    name = name if cell_len(name) <= room else f"..{output.keep_end(name, room - 2)}"
     line = f"{name}: {text}"
-    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 2]}.."
+    return line if cell_len(line) <= _WIDTH else f"{output.keep_start(line, _WIDTH - 2)}.."

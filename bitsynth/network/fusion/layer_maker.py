@@ -17,6 +17,7 @@ from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.dense import Dense
 from bitsynth.layers.epilogues import Epilogue, gives_codes
 from bitsynth.layers.flatten import FlatImage
+from bitsynth.layers.geometry import MAX_PIXELS
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse, NetworkTarget
@@ -272,6 +273,10 @@ def find_layer_maker(def_use: DefUse, product: Product, epilogue: Epilogue | Non
 
 def _explain_no_layer(given: Edge, product: Product) -> str:
     """Say in a few words why no layer computes a product."""
+    high, wide = product.image[1:]
+    if max(high, wide) > MAX_PIXELS:
+        what = f"{wide:,} rows" if product.weight.ndim == 2 else f"an image of {high:,} x {wide:,} pixels"
+        return f"{what}; a layer takes at most {MAX_PIXELS:,}{'' if product.weight.ndim == 2 else ' along an axis'}"
     act, wgt = next(activations(given.integers), None), next(weights(product.weight), None)
     if act is None or wgt is None:
         return f"{'activations' if act is None else 'weights'} of more than 8 bits"
