@@ -30,7 +30,8 @@ from bitsynth.isa.scoreboard import cycles
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule import listing
 from bitsynth.schedule.predicted import cycles_per_128_mac, tiles_of_call
-from bitsynth.store import kernels
+from bitsynth.store import files
+from bitsynth.store.matmul import MATMUL
 
 STEM = "arm_predictions"
 SETS = {"a53": ("neon",), "a72": ("neon",), "a76": ("neon", "neon_dotprod")}
@@ -66,11 +67,11 @@ class Row:
 def shipped(digests: Mapping[str, str]) -> Iterator[tuple[str, MatmulKernel]]:
     """The kernels of these digests by place, each once."""
     known = set[str]()
-    for path in sorted(kernels.every()):
-        place = kernels.place(path)[1].as_posix()
+    for path in sorted(MATMUL.every()):
+        place = files.place(path)[1].as_posix()
         if place in digests and digests[place] not in known:
             known.add(digests[place])
-            found = kernels.load_entry(path)
+            found = MATMUL.load(path)
             yield place, MatmulKernel(found, found.entry.kernel.core)
 
 

@@ -30,7 +30,7 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.host.placement import require_native
 from bitsynth.isa.load import load
 from bitsynth.layers.words import pack_words
-from bitsynth.store import depthwise as store
+from bitsynth.store.depthwise import DEPTHWISE
 
 WIDTHS = (4, 4)
 MACS = 2e7
@@ -200,7 +200,7 @@ def parsed() -> argparse.Namespace:
 
 def basis(isa: str) -> Basis:
     """The basis of the figures: the depthwise kernels that layers choose from."""
-    return Basis({f"{isa}/{store.FOLDER}/{p.stem}": store.read_entry(p).program.digest for p in store.every(isa)})
+    return Basis({f"{isa}/{DEPTHWISE.name}/{p.stem}": DEPTHWISE.read(p).program.digest for p in DEPTHWISE.every(isa)})
 
 
 def main() -> int:

@@ -32,8 +32,8 @@ from bitsynth.kernel.inputs import Table
 from bitsynth.kernel.program import row_program
 from bitsynth.sketches.popcount import counts
 from bitsynth.sketches.popcount.counts import Count
-from bitsynth.store import kernels
 from bitsynth.store.entry import Entry
+from bitsynth.store.matmul import MATMUL
 
 RESULTS = Path(__file__).parent / "results"
 UNITS = "Operations are per 128 multiply-accumulates, loads apart; bounds are of the steady loop."
@@ -151,9 +151,9 @@ def _findings() -> list[Finding]:
     Those for layers, which are what the same sketches give for tiles of fewer columns, are left out.
     """
     found: dict[str, Finding] = {}
-    for path in kernels.every():
+    for path in MATMUL.every():
         try:
-            entry = kernels.load_entry(path).entry
+            entry = MATMUL.load(path).entry
         except BitsynthError as why:
             print(f"left out: {why}", file=sys.stderr)
             continue

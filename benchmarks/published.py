@@ -17,8 +17,8 @@ from typing import Any
 import report
 
 from bitsynth import paths
-from bitsynth.store import depthwise
-from bitsynth.store import kernels as store
+from bitsynth.store.depthwise import DEPTHWISE
+from bitsynth.store.matmul import MATMUL
 
 FOLDER = Path(__file__).parent / "results"
 INDEX = "README.md"
@@ -125,11 +125,11 @@ def _digest(place: str) -> str:
     path = paths.shipped_kernels() / f"{place}.json"
     if not path.is_file():
         return ""
-    return depthwise.read_entry(path).program.digest if path.parent.name == depthwise.FOLDER else _of_kernel(path)
+    return DEPTHWISE.read(path).program.digest if path.parent.name == DEPTHWISE.name else _of_kernel(path)
 
 
 def _of_kernel(path: Path) -> str:
-    return store.read_entry(path).kernel.digest
+    return MATMUL.read(path).kernel.digest
 
 
 def _page(stem: str) -> str:

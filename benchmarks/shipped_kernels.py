@@ -25,7 +25,8 @@ from bitsynth.isa.tables import IsaTable
 from bitsynth.schedule.depthwise import WIDTHS
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import METHODS, KernelOptions
-from bitsynth.store import depthwise, kernels
+from bitsynth.store.depthwise import DEPTHWISE
+from bitsynth.store.matmul import MATMUL
 from bitsynth.synth import depthwise as synth_depthwise
 from bitsynth.synth import synthesize
 
@@ -153,7 +154,7 @@ def store_depthwise() -> None:
                 found = synth_depthwise.solve(name, act_bits, w_bits, method)
             except NoKernel:
                 continue
-            depthwise.store(found)
+            DEPTHWISE.store(found)
             print(f"{found.program.name} {time.perf_counter() - start:.1f} s", flush=True)
 
 
@@ -170,7 +171,7 @@ def main() -> int:
         except NoKernel:
             print(f"{name} A{act_bits}W{w_bits} {options.variant}: no kernel", flush=True)
             continue
-        kernels.store(found.proved_entry)
+        MATMUL.store(found.proved_entry)
         took = time.perf_counter() - start
         print(f"{found.entry.name} {options.variant} {found.entry.method} {took:.1f} s", flush=True)
     return 0

@@ -21,7 +21,7 @@ from bitsynth.layers.spec import LayerSpec
 from bitsynth.sketches.reduction import plan
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import KernelOptions
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 from bitsynth.synth.synthesize import Synthesis, forget, synthesize
 
 PAPER = {
@@ -60,7 +60,7 @@ def cold(spec: MatmulSpec, options: KernelOptions) -> Synthesis:
 
 def schedule_seconds(spec: MatmulSpec, layer: ResNetLayer) -> float:
     """Seconds of choosing the layer's default schedule, certificates of its kernels checked again."""
-    kernels.load_entry.cache_clear()
+    MATMUL.forget()
     start = time.perf_counter()
     default_schedule(LayerSpec(spec.act, spec.wgt, layer.geometry, image=layer.image), spec.isa)
     return time.perf_counter() - start

@@ -30,8 +30,8 @@ from bitsynth.schedule.flush import with_flush_period
 from bitsynth.schedule.quickest import quickest
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, plain_array, whole_array
 from bitsynth.spec.options import KernelOptions, model_of, synth_command
-from bitsynth.store import kernels
 from bitsynth.store.entry import Certificate, Entry, ProvedEntry, require_proved
+from bitsynth.store.matmul import MATMUL
 
 if TYPE_CHECKING:
     from bitsynth.run.runner import Runner
@@ -282,7 +282,7 @@ def get_kernel(
     if isa == "auto":
         isa = widest(isa)
         own = cpu_here(load(isa).table) if sketch == "exact" else ""
-        known = kernels.find_for(MatmulSpec(isa, act, wgt), KernelOptions(method, sketch, own, channels, k_step))
+        known = MATMUL.find_for(MatmulSpec(isa, act, wgt), KernelOptions(method, sketch, own, channels, k_step))
         cpu = cpu or (own if known else "")
     options = KernelOptions(method, sketch, model_of(load(isa), cpu), channels, k_step)
     return cached_kernel(MatmulSpec(isa, act, wgt), options).on(cpu)
@@ -291,11 +291,11 @@ def get_kernel(
 def cached_kernel(spec: MatmulSpec, options: KernelOptions) -> MatmulKernel:
     """Return the cached kernel that `options` ask for, its certificate checked again; SpecError if there is none."""
     options.isa(spec.isa)
-    path = kernels.find_for(spec, options)
+    path = MATMUL.find_for(spec, options)
     if path is None:
         variant = f", {options.variant}" if options.variant else ""
         raise SpecError(
             f"A{spec.act.bits}W{spec.wgt.bits} on {spec.isa}{variant} is not cached; "
             f"run `{synth_command(spec, options)}`"
         )
-    return MatmulKernel(kernels.load_entry(path), spec)
+    return MatmulKernel(MATMUL.load(path), spec)

@@ -11,8 +11,8 @@ from bitsynth.host.placement import cpu_here
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.matmul import MatmulKernel
-from bitsynth.store import kernels as store
 from bitsynth.store.files import folders
+from bitsynth.store.matmul import MATMUL
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,9 @@ def kernels(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = 
     Each certificate is checked again. SpecError if there is not one file.
     """
     homes = [folder / isa for folder in folders()]
-    files = [p for p in store.every() if any(p.is_relative_to(home) for home in homes) and _wanted(p, act_bits, w_bits)]
+    files = [
+        p for p in MATMUL.every() if any(p.is_relative_to(home) for home in homes) and _wanted(p, act_bits, w_bits)
+    ]
     if not files:
         widths = f" A{_either(act_bits)}W{_either(w_bits)}" if act_bits or w_bits else ""
         example = f"--act-bits {min(act_bits, default=2)} --w-bits {min(w_bits, default=1)}"
@@ -41,7 +43,7 @@ def kernels(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = 
     cpu = cpu_here(load(isa).table)
     for path in files:
         try:
-            kernel = MatmulKernel(store.load_entry(path), KernelName.parse(path.stem).spec).on(cpu)
+            kernel = MatmulKernel(MATMUL.load(path), KernelName.parse(path.stem).spec).on(cpu)
         except BitsynthError as why:
             problems.append(why)
             continue

@@ -19,8 +19,9 @@ from bitsynth.host.facts import here
 from bitsynth.isa.load import load
 from bitsynth.kernel.names import KernelName
 from bitsynth.processes import tool
-from bitsynth.store import kernels as store
+from bitsynth.store import files
 from bitsynth.store.entry import Entry
+from bitsynth.store.matmul import MATMUL
 
 PACKAGES = ("bitsynth", "numpy")
 CHANGED = "+changes"
@@ -65,11 +66,11 @@ def digests(
 
 
 def _entries(isas: Collection[str], widths: Collection[tuple[int, int]]) -> Iterator[tuple[str, Entry]]:
-    for path in store.every():
-        _, place = store.place(path)
+    for path in MATMUL.every():
+        _, place = files.place(path)
         try:
             if place.parts[0] in isas and _is_of(path, widths):
-                yield place.as_posix(), store.read_entry(path)
+                yield place.as_posix(), MATMUL.read(path)
         except BitsynthError as why:
             warnings.warn(f"left out: {why}", BitsynthWarning, stacklevel=3)
 

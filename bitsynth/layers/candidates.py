@@ -16,8 +16,8 @@ from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.weight_zeros import plain_product
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
 from bitsynth.spec.options import METHODS, KernelOptions
-from bitsynth.store import kernels
 from bitsynth.store.entry import Entry
+from bitsynth.store.matmul import MATMUL
 
 Fits = Callable[[Entry], bool]
 """Whether a processor has what a kernel needs."""
@@ -73,8 +73,8 @@ def candidates(
     for name in sets_for(isa):
         spec = MatmulSpec(name, act, wgt)
         for options in (x for method in methods for x in _tiles(method, load_table(name).in_order)):
-            path = kernels.find_for(spec, options)
-            if path is None or not (fits or runs_here)(entry := kernels.read_entry(path)):
+            path = MATMUL.find_for(spec, options)
+            if path is None or not (fits or runs_here)(entry := MATMUL.read(path)):
                 continue
             if plain_product(entry.kernel, spec):
                 yield Candidate(entry, options)
@@ -94,8 +94,8 @@ def _tiles(method: str, in_order: Sequence[str]) -> Iterator[KernelOptions]:
 
 def cached_entry(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOperand) -> Entry | None:
     """Return the cached kernel that `schedule` names; None if there is none."""
-    path = kernels.find_for(MatmulSpec(schedule.isa, act, wgt), schedule.kernel_options)
-    return None if path is None else kernels.read_entry(path)
+    path = MATMUL.find_for(MatmulSpec(schedule.isa, act, wgt), schedule.kernel_options)
+    return None if path is None else MATMUL.read(path)
 
 
 def sets_for(isa: str) -> list[str]:

@@ -39,7 +39,8 @@ from bitsynth.layers.spec import LayerSpec
 from bitsynth.proof.depthwise import ProvedDepthwise
 from bitsynth.schedule.depthwise import METHODS, WIDTHS, able, unit_cycles
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
-from bitsynth.store.depthwise import DepthwiseEntry, entry_of, find, load_proved, named
+from bitsynth.store.depthwise import DEPTHWISE as KIND
+from bitsynth.store.depthwise import DepthwiseEntry
 
 MOST_GROUP_CHANNELS = 16
 """Input channels of a group beyond which kernels of tiles are always faster."""
@@ -81,7 +82,7 @@ class DepthwiseKernel:
     @cached_property
     def entry(self) -> DepthwiseEntry:
         """The text of the kernel: program, certificate, cost."""
-        return entry_of(self.proved)
+        return KIND.record_of(self.proved)
 
     @property
     def cost(self) -> Any:
@@ -120,7 +121,9 @@ class DepthwiseKernel:
 
 
 def _named(name: str, spec: MatmulSpec) -> DepthwiseKernel:
-    return DepthwiseKernel(load_proved(named(name)), spec)
+    proved = KIND.load_named(name)
+    assert proved is not None, "a pickled kernel has a name of its kind"
+    return DepthwiseKernel(proved, spec)
 
 
 def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand, cpu: str = "") -> DepthwiseKernel:
@@ -143,8 +146,8 @@ def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand, cpu: str = "") 
 
 def _stored(isa: str, act: MatmulOperand) -> Iterator[ProvedDepthwise]:
     for act_bits, w_bits, method in product((n for n in WIDTHS if n >= act.bits), WIDTHS, METHODS):
-        if path := find(isa, act_bits, w_bits, method):
-            yield load_proved(path)
+        if path := KIND.find(isa, act_bits, w_bits, method):
+            yield KIND.load(path)
 
 
 def _runs_here(isa: str, program: DepthwiseProgram) -> bool:

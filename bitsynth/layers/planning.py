@@ -41,7 +41,7 @@ from bitsynth.schedule import predicted
 from bitsynth.schedule.quickest import ordered, quickest
 from bitsynth.spec.matmul import INT32_MAX, MatmulSpec, affine
 from bitsynth.spec.options import KernelOptions, synth_command
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 
 _PREDICTED_WITHIN = 1.5
 """Cycles are predicted for methods within this factor of the best estimate; shipped kernels are 0.8 to 1.25."""
@@ -114,7 +114,7 @@ def solve_missing(spec: LayerSpec, isa: str, schedule: LayerSchedule | None, pro
     from bitsynth.synth.synthesize import synthesize
 
     found = synthesize(spec.product(wanted[0]), wanted[1], progress=progress)
-    kernels.store(found.proved_entry)
+    MATMUL.store(found.proved_entry)
 
 
 GIVEN = "as given"

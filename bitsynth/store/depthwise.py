@@ -1,24 +1,20 @@
-"""Depthwise kernels as text: a JSON file each, checked again when it is read, as kernels of products are."""
+"""Depthwise kernels as text: the record of one, and their kind of artifact."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
-from bitsynth.kernel.depthwise import DepthwiseProgram, isa_of
+from bitsynth.kernel.depthwise import PREFIX, DepthwiseProgram, isa_of
 from bitsynth.proof.depthwise import ProvedDepthwise
 from bitsynth.schedule.depthwise import DepthwiseCost, cost_of
 from bitsynth.spec.options import DOT_POSITIONS
 from bitsynth.store import files
-from bitsynth.store.files import Record, folders
+from bitsynth.store.artifacts import ArtifactKind
+from bitsynth.store.files import Record
 
-FORMAT = 2
-FOLDER = "depthwise"
 CLAIM = "fewest instructions for a 3 x 3 window among all steps and flushes of the sketch, by enumeration"
-_REMEDY = "delete it: what ships is used then"
 
 
 class DepthwiseEntry(Record, frozen=True, forbid_unknown_fields=True):
@@ -34,55 +30,46 @@ class DepthwiseEntry(Record, frozen=True, forbid_unknown_fields=True):
     digest: str
 
 
-def entry_of(proved: ProvedDepthwise) -> DepthwiseEntry:
-    """Return the text of a proved kernel."""
-    program = proved.program
-    cost = cost_of(load(program.isa), program)
-    return DepthwiseEntry(
-        FORMAT, program.name, program, cost, proved.lemmas, proved.statements, CLAIM, ""
-    ).with_digest()
+class DepthwiseKind(ArtifactKind[DepthwiseEntry, ProvedDepthwise]):
+    """Depthwise kernels, in the folder `depthwise` of an instruction set."""
+
+    name = "depthwise"
+    noun = "a depthwise kernel"
+    record = DepthwiseEntry
+    format = 2
+    pattern = "depthwise/*.json"
+    remedy = "delete it: what ships is used then"
+
+    def accept(self, record: DepthwiseEntry) -> ProvedDepthwise:
+        """Return the kernel of a record, proved on record."""
+        return ProvedDepthwise.on_record(record.program, record.instructions)
+
+    def record_of(self, proved: ProvedDepthwise) -> DepthwiseEntry:
+        """Return the text of a proved kernel."""
+        program = proved.program
+        cost = cost_of(load(program.isa), program)
+        return DepthwiseEntry(
+            self.format, program.name, program, cost, proved.lemmas, proved.statements, CLAIM, ""
+        ).with_digest()
+
+    def place_of(self, record: DepthwiseEntry) -> Path:
+        """Return the place of a record's file in a folder of kernels."""
+        return Path(record.program.isa) / self.name / f"{record.name}.json"
+
+    def named(self, name: str, variant: str | None = None) -> Path | None:
+        """Return the file of the kernel called `name`, None if it is no name of a depthwise kernel."""
+        if not name.startswith(PREFIX):
+            return None
+        if path := files.first(Path(isa_of(name)) / self.name / f"{name}.json"):
+            return path
+        raise SpecError(f"no depthwise kernel {name} is stored")
+
+    def find(self, isa: str, act_bits: int, w_bits: int, method: str = "multiply") -> Path | None:
+        """Return the file of the kernel by `method` for operands of these widths at most, None if it is not stored."""
+        taps = str(DOT_POSITIONS) if method == "dot" else f"[!{DOT_POSITIONS}]"
+        pattern = f"{PREFIX}a{act_bits}_w{w_bits}_s32_{isa}_*x{taps}.json"
+        places = (folder / isa / self.name for folder in files.folders())
+        return next((path for place in places for path in sorted(place.glob(pattern))), None)
 
 
-def find(isa: str, act_bits: int, w_bits: int, method: str = "multiply") -> Path | None:
-    """Return the file of the kernel by `method` for operands of these widths at most, None if it is not stored."""
-    taps = str(DOT_POSITIONS) if method == "dot" else f"[!{DOT_POSITIONS}]"
-    pattern = f"bs_dw_a{act_bits}_w{w_bits}_s32_{isa}_*x{taps}.json"
-    return next((p for folder in folders() for p in sorted((folder / isa / FOLDER).glob(pattern))), None)
-
-
-def named(name: str) -> Path:
-    """Return the file of the kernel called `name`; SpecError if there is none."""
-    if found := files.first(Path(isa_of(name)) / FOLDER / f"{name}.json"):
-        return found
-    raise SpecError(f"no depthwise kernel {name} is stored")
-
-
-def every(isa: str = "*") -> Iterator[Path]:
-    """All stored files, or those of an instruction set, the user's over the shipped ones of the same place."""
-    return files.every(f"{isa}/{FOLDER}/*.json")
-
-
-def read_entry(path: Path) -> DepthwiseEntry:
-    """Return the entry in the file `path`, its digest checked; SpecError says what is wrong and what to do."""
-    return files.read(path, DepthwiseEntry, "a depthwise kernel", FORMAT, _REMEDY)
-
-
-@cache
-def load_proved(path: Path) -> ProvedDepthwise:
-    """Return the kernel in `path`, checked again but for what Z3 discharged.
-
-    SpecError says what of it does not check.
-    """
-    return files.accepted(path, read_entry(path), _on_record, entry_of, _REMEDY)
-
-
-def _on_record(entry: DepthwiseEntry) -> ProvedDepthwise:
-    return ProvedDepthwise.on_record(entry.program, entry.instructions)
-
-
-def store(proved: ProvedDepthwise, folder: Path | None = None) -> Path:
-    """Write the kernel's file into `folder` of kernels, the user's if None."""
-    entry = entry_of(proved)
-    path = files.store(Path(entry.program.isa) / FOLDER / f"{entry.name}.json", entry, folder)
-    load_proved.cache_clear()
-    return path
+DEPTHWISE = DepthwiseKind()

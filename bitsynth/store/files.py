@@ -8,17 +8,16 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from functools import lru_cache, partial
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
 import msgspec
 
 from bitsynth import paths
-from bitsynth.errors import BitsynthError, SpecError, ToolError
-from bitsynth.files import locked, read_file, replace_file, unwritable
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.files import read_file, replace_file
 
 _SETTLED_NS = 1_000_000_000
 """The age of a time that no later change can have again."""
@@ -37,21 +36,27 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, digest=self.expected_digest)
 
 
-class _Kind(Protocol):
+class StoredRecord(Protocol):
     """What every kind of `Record` has."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of what is stored, and of its file."""
+
     @property
-    def format(self) -> int: ...
+    def format(self) -> int:
+        """The version of the format."""
+
     @property
-    def digest(self) -> str: ...
+    def digest(self) -> str:
+        """The digest in the file."""
+
     @property
-    def expected_digest(self) -> str: ...
+    def expected_digest(self) -> str:
+        """The digest that the other fields call for."""
 
 
-_R = TypeVar("_R", bound=_Kind)
-_P = TypeVar("_P")
+_R = TypeVar("_R", bound=StoredRecord)
 
 
 def folders() -> list[Path]:
@@ -114,30 +119,12 @@ def _read(path: Path, kind: type[_R], what: str, version: int, remedy: str) -> _
     return found
 
 
-def accepted(path: Path, found: _R, proved: Callable[[_R], _P], text: Callable[[_P], _R], remedy: str) -> _P:
-    """What is `proved` on the record in `path`; SpecError unless its `text` is the record, named as the file is."""
-    try:
-        accepted_value = proved(found)
-        if found != text(accepted_value) or path.stem != found.name:
-            raise SpecError("its name, its cost or what follows from it differ")
-    except BitsynthError as why:
-        raise SpecError(f"{path}: the certificate does not check: {why}; {remedy}") from None
-    return accepted_value
+def place(path: Path) -> tuple[Path, Path]:
+    """Return the folder of kernels that a stored file is in, and its place there, without its ending."""
+    folder = next(folder for folder in folders() if path.is_relative_to(folder))
+    return folder, path.relative_to(folder).with_suffix("")
 
 
-def store(place: Path, record: Record, folder: Path | None) -> Path:
-    """Write a record to its `place` in a folder of kernels, the user's if None."""
-    path = (folder or paths.user_kernels()) / place
-    with changing(path, place.parts[0]):
-        write(path, record)
-    return path
-
-
-def changing(path: Path, isa: str) -> AbstractContextManager[object]:
-    """One process at a time changes files of an instruction set; `path` is one that it wants to write."""
-    return locked(paths.user_kernels() / "locks" / f"{isa}.lock", partial(unwritable, path))
-
-
-def write(path: Path, record: Record) -> None:
+def write(path: Path, record: StoredRecord) -> None:
     """Write a record in one step: readers see the old file or the new one."""
     replace_file(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")

@@ -19,7 +19,7 @@ from bitsynth.sketches.elementwise import (
 )
 from bitsynth.sketches.elementwise.builder import ordered
 from bitsynth.spec.elementwise import ElementwiseSpec, SpecKind
-from bitsynth.store import elementwise as store
+from bitsynth.store.elementwise import ELEMENTWISE
 
 Alternatives = Callable[[Isa, ElementwiseSpec], Iterator[ElementwiseProgram]]
 
@@ -49,10 +49,10 @@ def get_program(isa: str, spec: ElementwiseSpec) -> ProvedProgram:
 
     A set that extends another takes the program of that set.
     """
-    program = store.find(isa, spec)
+    program = ELEMENTWISE.find(isa, spec)
     if program is None:
         program = solve(load(isa).table.extends or isa, spec)
-        store.store(program)
+        ELEMENTWISE.store(program)
     return program
 
 

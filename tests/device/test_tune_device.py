@@ -21,7 +21,7 @@ from bitsynth.host import features
 from bitsynth.host.facts import here
 from bitsynth.isa import load
 from bitsynth.layers import Conv2d
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 from bitsynth.tune.operands import TaskOperands
 
 HERE = [name for name in load.names() if features.matches(load.load(name).table)]
@@ -51,7 +51,7 @@ CUT_OFF = """\
 @pytest.fixture(autouse=True)
 def user(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    kernels.load_entry.cache_clear()
+    MATMUL.forget()
 
 
 @pytest.fixture

@@ -26,7 +26,9 @@ from bitsynth.network.arena import plan_arena
 from bitsynth.network.certificate import checker
 from bitsynth.network.library import NetworkText
 from bitsynth.schedule.cost import KernelCost
-from bitsynth.store import depthwise, elementwise, entry
+from bitsynth.store import entry
+from bitsynth.store.depthwise import DEPTHWISE
+from bitsynth.store.elementwise import ELEMENTWISE
 from bitsynth.tune import study
 
 DOCS = ROOT / "docs"
@@ -167,7 +169,7 @@ def test_every_table_of_a_kernel_file_is_looked_at():
 def test_every_format_of_a_file():
     rows = sections("develop/stability.md")["Files"][1:]
     formats = [int(row[1]) for row in rows if row[1].isdigit()]
-    assert formats == [entry.FORMAT, depthwise.FORMAT, elementwise.FORMAT, checker.FORMAT, tuned.FORMAT, study.FORMAT]
+    assert formats == [entry.FORMAT, DEPTHWISE.format, ELEMENTWISE.format, checker.FORMAT, tuned.FORMAT, study.FORMAT]
 
 
 def test_every_variable_of_the_environment():

@@ -9,7 +9,7 @@ from bitsynth import paths
 from bitsynth.bench import loops
 from bitsynth.cli import main
 from bitsynth.host import features
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 
 pytestmark = pytest.mark.slow
 TIMED = pytest.mark.skipif(not {"avx2", "fma"} <= features.features(), reason="this processor lacks AVX2 or FMA")
@@ -19,7 +19,7 @@ BITS = ["--act-bits", "1,2", "--w-bits", "1"]
 @pytest.fixture(autouse=True)
 def user(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    kernels.load_entry.cache_clear()
+    MATMUL.forget()
     return tmp_path / "cache"
 
 

@@ -16,7 +16,7 @@ from bitsynth.isa.load import names
 from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import METHODS, PREDICTED, KernelOptions
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 from bitsynth.synth.synthesize import forget, solved_again, synthesize
 
 SHIPPED = sorted(paths.shipped_kernels().rglob("bs_mm_*.json"))
@@ -72,7 +72,7 @@ def test_configurations_are_solved_as_well_as_the_shipped_ones(isa):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED[::47], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_claims_of_shipped_kernels_are_what_solving_again_gives(path):
-    entry = kernels.load_entry(path).entry
+    entry = MATMUL.load(path).entry
     assert solved_again(entry).entry.kernel == entry.kernel
 
 
@@ -100,7 +100,7 @@ def test_a_method_asked_for(method, tmp_path, monkeypatch):
     found = synthesize(spec("avx2", 2, 3), KernelOptions(method))
     entry = found.entry
     assert (entry.method, entry.asked, entry.runners_up) == (method, method, ())
-    assert kernels.load_entry(kernels.store(found.proved_entry)).entry == entry
+    assert MATMUL.load(MATMUL.store(found.proved_entry)).entry == entry
     kernel = get_kernel("avx2", 2, 3, method=method)
     assert kernel.entry == entry
     act, wgt = np.full((3, 1000), 3), np.full((1000, 11), -7)
@@ -127,7 +127,7 @@ def test_the_papers_sketch_gives_right_kernels(bits, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     act_bits, w_bits = bits
     found = synthesize(spec("neon", *bits), KernelOptions(sketch="paper"))
-    assert kernels.load_entry(kernels.store(found.proved_entry)).entry == found.entry
+    assert MATMUL.load(MATMUL.store(found.proved_entry)).entry == found.entry
     kernel = MatmulKernel(found.proved_entry, spec("neon", *bits))
     act = np.full((2, 4608), (1 << act_bits) - 1)
     wgt = np.full((4608, 9), (1 << w_bits) - 1)

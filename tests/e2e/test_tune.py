@@ -21,7 +21,7 @@ from bitsynth.layers import Conv2d
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import default_of
 from bitsynth.layers.tuned import TuningTask
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 from bitsynth.toolchain.compiler import preferred
 from bitsynth.tune.layer_timer import LayerTimer
 
@@ -36,7 +36,7 @@ SIZES = ["--in-channels", "5", "--out-channels", "70", "--image", "6x7", "--padd
 @pytest.fixture(autouse=True)
 def user(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    kernels.load_entry.cache_clear()
+    MATMUL.forget()
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ import pytest
 from support.run_commands import shipped_file
 
 from bitsynth.cli import main
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 
 
 @pytest.fixture
 def user(tmp_path, monkeypatch):
     """An empty user cache."""
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    kernels.load_entry.cache_clear()
+    MATMUL.forget()
     return tmp_path / "cache"
 
 
@@ -39,5 +39,5 @@ def stored(user):
 @pytest.fixture
 def few(user, monkeypatch):
     """`bitsynth list` lists the user's kernels and one that is shipped."""
-    every = kernels.every
-    monkeypatch.setattr(kernels, "every", lambda: (p for p in every() if p.is_relative_to(user) or p == shipped_file()))
+    every = MATMUL.every
+    monkeypatch.setattr(MATMUL, "every", lambda: (p for p in every() if p.is_relative_to(user) or p == shipped_file()))

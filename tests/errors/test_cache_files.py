@@ -12,7 +12,7 @@ from bitsynth import paths
 from bitsynth.cli import main, output
 from bitsynth.errors import SpecError
 from bitsynth.store.entry import FORMAT, Entry
-from bitsynth.store.kernels import read_entry
+from bitsynth.store.matmul import MATMUL
 
 LOOKUP = "neon/bs_mm_a2u_w1b_s32_neon_6x64x4"
 
@@ -201,7 +201,7 @@ def test_a_table_of_too_many_codes_is_refused_before_it_is_made(tmp_path, bits):
     file.parent.mkdir()
     file.write_text(json.dumps(facts))
     with pytest.raises(SpecError, match=r"Expected `int` [<>]= \d - at `\$.kernel.passes\[0\].rows\[0\].bits`"):
-        read_entry(file)
+        MATMUL.read(file)
 
 
 def truncated(data):

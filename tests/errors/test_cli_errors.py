@@ -10,7 +10,7 @@ from support.run_commands import SYNTH, WIDTHS, shipped_file
 from bitsynth import errors, paths
 from bitsynth.isa import load
 from bitsynth.sketches.popcount import compute
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 
 KNOWN = ", ".join(load.names())
 pytestmark = pytest.mark.usefixtures("user")
@@ -127,6 +127,6 @@ def test_every_error_has_its_code(fails, monkeypatch, raised, code):
     def raising(*args, **more):
         raise raised
 
-    monkeypatch.setattr(kernels, "find", raising)
+    monkeypatch.setattr(MATMUL, "find", raising)
     said = fails(code, *SYNTH)
     assert "somewhere: Input/output error" in said if code == 4 and isinstance(raised, OSError) else str(raised) in said

@@ -8,7 +8,7 @@ import pytest
 from bitsynth import paths
 from bitsynth.cli import main
 from bitsynth.proof.elementwise.proved import statements
-from bitsynth.store import elementwise
+from bitsynth.store.elementwise import ELEMENTWISE
 
 NAME = "greatest_avx2"
 LIST = ["list", "--isa", "avx2", "--variant", "elementwise", "--json"]
@@ -17,10 +17,10 @@ LIST = ["list", "--isa", "avx2", "--variant", "elementwise", "--json"]
 @pytest.fixture
 def stored(user, monkeypatch):
     """The shipped program in the user's folder, to be broken, and alone in lists."""
-    path = user / "avx2" / elementwise.FOLDER / f"{NAME}.json"
+    path = user / "avx2" / ELEMENTWISE.name / f"{NAME}.json"
     path.parent.mkdir(parents=True)
-    path.write_bytes((paths.shipped_kernels() / "avx2" / elementwise.FOLDER / path.name).read_bytes())
-    monkeypatch.setattr(elementwise, "every", lambda: iter([path]))
+    path.write_bytes((paths.shipped_kernels() / "avx2" / ELEMENTWISE.name / path.name).read_bytes())
+    monkeypatch.setattr(ELEMENTWISE, "every", lambda: iter([path]))
     return path
 
 
@@ -34,7 +34,7 @@ def listed(capsys, *more):
 
 def forge(path):
     """Make it a program of the lesser of two bytes, whose record and digest fit."""
-    entry = elementwise.read_entry(path)
+    entry = ELEMENTWISE.read(path)
     lines = tuple(line.replace("max.", "min.") for line in entry.program.program)
     program = msgspec.structs.replace(entry.program, program=lines)
     made = msgspec.structs.replace(entry, program=program, statements=statements(program))

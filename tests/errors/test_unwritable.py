@@ -111,11 +111,11 @@ def test_two_processes_write_the_same_kernel(user, works):
 def test_processes_that_store_other_tiles_leave_one(user):
     """Each waits between writing its own file and removing what it saw of the others."""
     code = (
-        "import sys, time; from pathlib import Path; from bitsynth.store import kernels\n"
-        "seen = kernels._files\n"
-        "kernels._files = lambda *a: (time.sleep(0.5), found := seen(*a), time.sleep(0.5))[1]\n"
+        "import sys, time; from pathlib import Path; from bitsynth.store.matmul import MATMUL\n"
+        "seen = MATMUL.superseded\n"
+        "MATMUL.superseded = lambda *a: (time.sleep(0.5), found := seen(*a), time.sleep(0.5))[1]\n"
         "from bitsynth.spec.options import KernelOptions; from bitsynth.store.entry import ProvedEntry\n"
-        "kernels.store(ProvedEntry(kernels.load_entry(Path(sys.argv[1])).proved, KernelOptions(), (), 0.0))"
+        "MATMUL.store(ProvedEntry(MATMUL.load(Path(sys.argv[1])).proved, KernelOptions(), (), 0.0))"
     )
     other = next((shipped_file().parent / "popcount-c64").glob(f"{shipped_file().stem.rsplit('_', 1)[0]}_*.json"))
     both = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for path in (shipped_file(), other)]

@@ -13,7 +13,7 @@ from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d, Scale
 from bitsynth.run.runner import runner_for
 from bitsynth.spec.rescaling import Sum, scale
-from bitsynth.store.elementwise import find
+from bitsynth.store.elementwise import ELEMENTWISE
 
 pytestmark = pytest.mark.toolchains
 
@@ -33,7 +33,7 @@ COLUMNS = 4096
 
 
 def program(isa):
-    return find(isa, SPEC).program
+    return ELEMENTWISE.find(isa, SPEC).program
 
 
 def text(isa):

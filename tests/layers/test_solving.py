@@ -17,8 +17,8 @@ from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.matmul import get_kernel
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions
-from bitsynth.store import kernels
 from bitsynth.store.entry import ProvedEntry
+from bitsynth.store.matmul import MATMUL
 from bitsynth.synth import synthesize as line
 
 GEOMETRY = geometry_of((6, 4, 3, 3), stride=1, padding=1, dilation=1, groups=1)
@@ -28,8 +28,8 @@ SPEC = LayerSpec(MatmulOperand(2, Encoding.UNSIGNED), MatmulOperand(1, Encoding.
 @pytest.fixture
 def solved(monkeypatch, tmp_path):
     """No kernel ships; solving gives the one of lookup that did; the list has what was solved."""
-    path = kernels.find_for(on("avx2"), KernelOptions("lookup", channels=64))
-    entry = kernels.load_entry(path)
+    path = MATMUL.find_for(on("avx2"), KernelOptions("lookup", channels=64))
+    entry = MATMUL.load(path)
     monkeypatch.setattr(paths, "shipped_kernels", lambda: tmp_path / "none")
     monkeypatch.setattr(paths, "user_kernels", lambda: tmp_path / "mine")
     asked: list[Any] = []
@@ -78,8 +78,8 @@ def test_the_kernel_of_a_schedule_is_solved(solved, capsys):
 
 def test_the_cheapest_kernel_is_that_of_its_method_alone(solved):
     plan(SPEC, isa="avx2", solve=lambda *_, **__: None)
-    assert kernels.find_for(on("avx2"), KernelOptions("lookup", channels=64)).parent.name == "c64"
-    assert kernels.find_for(on("avx2"), KernelOptions("popcount", channels=64)) is None
+    assert MATMUL.find_for(on("avx2"), KernelOptions("lookup", channels=64)).parent.name == "c64"
+    assert MATMUL.find_for(on("avx2"), KernelOptions("popcount", channels=64)) is None
     assert get_kernel("avx2", 2, 1, method="lookup", channels=64).entry.method == "lookup"
 
 

@@ -16,7 +16,7 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.kernel import interpreter
 from bitsynth.proof import checker, counterexample
 from bitsynth.schedule.flush import with_trip_count
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 
 SHIPPED = sorted(paths.shipped_kernels().glob("*/*.json"))
 SEED = 2020
@@ -163,13 +163,13 @@ def test_no_mutant_of_many_survives(config, totals):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED[::16], ids=lambda p: p.stem)
 def test_no_mutant_of_a_shipped_kernel_survives(path, totals):
-    found = kernels.read_entry(path).kernel
+    found = MATMUL.read(path).kernel
     judge(found, kernel_mutants.sample(found, 1, SEED + 2), totals, thorough=False)
 
 
 def test_no_mutant_of_a_last_row_survives(totals):
     (path,) = (paths.shipped_kernels() / "neon" / "a53").glob("bs_mm_a1u_w1b_*.json")
-    found = kernels.read_entry(path).kernel
+    found = MATMUL.read(path).kernel
     judge(found, list(kernel_mutants.of_last_row(found))[::1499], totals, thorough=False)
 
 
@@ -211,7 +211,7 @@ def test_kernels_are_right_in_the_whole_search(config):
 
 @pytest.mark.parametrize("path", quick(SHIPPED[::24], of=SHIPPED[::4]), ids=lambda p: p.stem)
 def test_shipped_kernels_are_right_when_interpreted(path):
-    assert counterexample.counterexample(kernels.read_entry(path).kernel, thorough=False) is None
+    assert counterexample.counterexample(MATMUL.read(path).kernel, thorough=False) is None
 
 
 @pytest.mark.parametrize("config", quick([LOOKUP], of=[("neon", "popcount", 2, 2), LOOKUP]), ids=name)

@@ -20,8 +20,8 @@ from bitsynth.kernel.packing import crossed
 from bitsynth.kernel.program import BIT_AXES
 from bitsynth.matmul import MatmulKernel
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
-from bitsynth.store import kernels
 from bitsynth.store.entry import Entry
+from bitsynth.store.matmul import MATMUL
 
 OPERANDS = [MatmulOperand(b, e) for b in range(1, 9) for e in Encoding if b in e.widths]
 IDENTIFIER = st.from_regex(r"[a-z]{1,3}[0-9]{1,4}(_[0-9]{1,2})?", fullmatch=True)
@@ -192,7 +192,7 @@ def test_sizes_in_names_are_plain_numbers(tile):
 
 def test_shipped_programs_are_text_that_round_trips():
     for path in SHIPPED:
-        kernel = kernels.read_entry(path).kernel
+        kernel = MATMUL.read(path).kernel
         build = kernel.build.program if kernel.build else ()
         loops = [loop for p in kernel.passes for loop in p.loops]
         lines = [*build, *(x for p in kernel.passes for x in p.flush), *(x for n in loops for x in n.program + n.first)]
@@ -201,7 +201,7 @@ def test_shipped_programs_are_text_that_round_trips():
 
 def test_cache_files_round_trip():
     for path in SHIPPED:
-        found = kernels.read_entry(path)
+        found = MATMUL.read(path)
         assert msgspec.json.decode(msgspec.json.encode(found), type=Entry) == found
         assert found.expected_digest == found.digest
         assert msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n" == path.read_bytes()
@@ -211,17 +211,17 @@ def test_cache_files_round_trip():
 def test_entries_of_every_method_round_trip(config, tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     made = proved_entry(*config)
-    stored = kernels.store(made)
+    stored = MATMUL.store(made)
     assert stored.parent.name == config[1]
-    assert kernels.load_entry(stored).entry == made.entry
+    assert MATMUL.load(stored).entry == made.entry
 
 
 def test_a_stored_kernel_is_the_same_file(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     path = next(paths.shipped_kernels().glob("neon/*a2u_w1b*.json"))
-    stored = kernels.store(kernels.load_entry(path))
+    stored = MATMUL.store(MATMUL.load(path))
     assert stored.read_bytes() == path.read_bytes()
-    assert kernels.load_entry(stored).entry == kernels.read_entry(path)
+    assert MATMUL.load(stored).entry == MATMUL.read(path)
 
 
 @given(data=st.data())
@@ -243,7 +243,7 @@ def test_any_edit_of_a_cache_file_is_noticed(data, tmp_path_factory):
     edited = tmp_path_factory.mktemp("edited") / path.name
     edited.write_text(json.dumps(tree))
     with pytest.raises(SpecError, match=r"not a kernel of this version|edited or damaged|has format"):
-        kernels.read_entry(edited)
+        MATMUL.read(edited)
 
 
 @pytest.mark.parametrize("operand", OPERANDS, ids=str)

@@ -15,9 +15,9 @@ from bitsynth.proof.proved import Proved, examine, statements
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions
-from bitsynth.store import kernels
 from bitsynth.store.accept import accept
 from bitsynth.store.entry import Entry, ProvedEntry
+from bitsynth.store.matmul import MATMUL
 from bitsynth.synth import synthesize
 
 Config = tuple[str, str, int, int]
@@ -74,9 +74,9 @@ def proved_entry(isa: str, method: str, act_bits: int, w_bits: int) -> ProvedEnt
 
 def _solved(isa: str, method: str, act_bits: int, w_bits: int) -> Entry:
     spec, options = spec_of(isa, act_bits, w_bits), KernelOptions(method)
-    path = kernels.find_for(spec, options)
+    path = MATMUL.find_for(spec, options)
     if path and path.is_relative_to(paths.shipped_kernels()):
-        found = kernels.read_entry(path)
+        found = MATMUL.read(path)
         minimal, bound = found.certificate.minimality, found.cost.lower_bound
         return ProvedEntry(on_record(found.kernel), options, minimal, bound, found.runners_up).entry
     (best,), others = synthesize.candidates(options.isa(isa), spec, options, Budget())

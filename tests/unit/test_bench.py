@@ -18,7 +18,7 @@ from bitsynth.cli.reports import kernel_times
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.host import features
 from bitsynth.isa import baseline_loops, load
-from bitsynth.store import kernels as store
+from bitsynth.store.matmul import MATMUL
 
 NATIVE = pytest.mark.skipif(not {"avx2", "fma"} <= features.features(), reason="this processor lacks AVX2 or FMA")
 
@@ -27,7 +27,7 @@ NATIVE = pytest.mark.skipif(not {"avx2", "fma"} <= features.features(), reason="
 def user(tmp_path, monkeypatch):
     """An empty user cache."""
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    store.load_entry.cache_clear()
+    MATMUL.forget()
     return tmp_path / "cache"
 
 

@@ -15,7 +15,7 @@ from bitsynth.kernel.forms_used import forms_used
 from bitsynth.kernel.inputs import Build, Table
 from bitsynth.proof import checker, proved
 from bitsynth.schedule.flush import max_trip_counts, with_trip_count
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 
 change = msgspec.structs.replace
 KERNELS = sorted(paths.shipped_kernels().glob("*/*.json"))
@@ -29,7 +29,7 @@ def with_pass(found, index=0, **fields):
 
 @pytest.mark.parametrize("path", quick(KERNELS[::5], of=KERNELS), ids=lambda p: p.stem)
 def test_the_lemmas_compose_end_to_end(path):
-    entry = kernels.read_entry(path)
+    entry = MATMUL.read(path)
     assert_composed(entry.kernel, entry.certificate.lemmas)
 
 
@@ -268,7 +268,7 @@ def test_forms_used_are_all_that_c_will_contain(config):
 
 def test_the_checker_and_the_search_import_neither_solver_nor_synthesizer():
     text = (
-        "import sys; import bitsynth, bitsynth.proof.checker, bitsynth.proof.counterexample, bitsynth.store.kernels\n"
+        "import sys; import bitsynth, bitsynth.proof.checker, bitsynth.proof.counterexample, bitsynth.store.matmul\n"
         "bitsynth.get_kernel('neon', 2, 2).source; "
         "print([m for m in sys.modules if m == 'z3' or m in ('bitsynth.synth', 'bitsynth.sketches')])"
     )

@@ -26,7 +26,8 @@ from bitsynth.isa.step import Step
 from bitsynth.kernel import describe
 from bitsynth.kernel.inputs import Planes, Table
 from bitsynth.spec.options import METHODS
-from bitsynth.store import depthwise, kernels
+from bitsynth.store.depthwise import DEPTHWISE
+from bitsynth.store.matmul import MATMUL
 
 CONTRACT = {"name", "isa", "act_bits", "w_bits", "method", "ops_per_128_mac", "instructions", "lower_bound"} | {
     "minimal", "proved", "seconds", "files", "act_encoding", "weight_encoding", "sketch", "cost_model", "k_max"
@@ -37,7 +38,7 @@ CONTRACT = {"name", "isa", "act_bits", "w_bits", "method", "ops_per_128_mac", "i
 def user(tmp_path, monkeypatch):
     """An empty user cache."""
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    kernels.load_entry.cache_clear()
+    MATMUL.forget()
     return tmp_path / "cache"
 
 
@@ -58,8 +59,8 @@ def listed(run, user, monkeypatch):
 
     def call(*argv):
         with monkeypatch.context() as patch:
-            patch.setattr(kernels, "every", lambda: iter(sorted(user.rglob("*.json"))))
-            patch.setattr(depthwise, "every", lambda: iter(()))
+            patch.setattr(MATMUL, "every", lambda: iter(sorted(user.rglob("*.json"))))
+            patch.setattr(DEPTHWISE, "every", lambda: iter(()))
             return run("list", *argv)[0]
 
     return call
@@ -320,8 +321,8 @@ def test_list_of_what_cannot_be(fails, option):
 
 
 def test_list_check(run, monkeypatch):
-    some = [p for p in kernels.every() if p.stem in (shipped(), shipped("avx2"))]
-    monkeypatch.setattr(kernels, "every", lambda: iter(some))
+    some = [p for p in MATMUL.every() if p.stem in (shipped(), shipped("avx2"))]
+    monkeypatch.setattr(MATMUL, "every", lambda: iter(some))
     out, err = run("list", "--check", "--act-bits", "2", "--w-bits", "1")
     assert err == ""
     assert shipped() in out
@@ -379,7 +380,7 @@ SHOWN = {
 def kept(request, user):
     """A kernel of each method in the user's cache."""
     made = proved_entry(*request.param)
-    kernels.store(made)
+    MATMUL.store(made)
     return request.param, made.entry
 
 

@@ -12,8 +12,8 @@ from bitsynth.schedule.depthwise import WIDTHS, cheapest, method_of, ops
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.elementwise import thresholds
 from bitsynth.spec.rescaling import CodeForm, requantize
-from bitsynth.store import depthwise as store
-from bitsynth.store import elementwise as elements
+from bitsynth.store.depthwise import DEPTHWISE, DepthwiseEntry
+from bitsynth.store.elementwise import ELEMENTWISE
 
 SHIPPED = sorted(paths.shipped_kernels().rglob("bs_dw_*.json"))
 SETS = ("armv7_neon", "avx2", "avx512", "neon")
@@ -24,13 +24,13 @@ change = msgspec.structs.replace
 
 
 def program_of(isa, act_bits=4, w_bits=4, method="multiply"):
-    return store.load_proved(store.find(isa, act_bits, w_bits, method)).program
+    return DEPTHWISE.load(DEPTHWISE.find(isa, act_bits, w_bits, method)).program
 
 
 def test_every_set_has_kernels_of_all_widths():
     assert len(SHIPPED) == len(SETS) * len(WIDTHS) ** 2 + len(DOT)
     for path in SHIPPED:
-        store.load_proved(path)
+        DEPTHWISE.load(path)
 
 
 @pytest.mark.parametrize(("isa", "method"), KERNELS)
@@ -44,9 +44,9 @@ def test_shipped_kernels_are_what_the_sketch_gives(isa, method):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
 def test_solver_discharges_what_is_on_record(path):
-    on_record = store.load_proved(path)
+    on_record = DEPTHWISE.load(path)
     proved = proof.ProvedDepthwise.by_solver(on_record.program, Budget())
-    assert store.entry_of(proved) == store.entry_of(on_record)
+    assert DEPTHWISE.record_of(proved) == DEPTHWISE.record_of(on_record)
 
 
 def programs_changed(program):
@@ -130,22 +130,22 @@ def test_sums_come_in_the_orders_of_programs_that_make_bytes(isa):
     orders = program_of(isa).orders
     specs = [requantize(CodeForm(out), row=False, wide=wide) for out in ("u8", "s16") for wide in (False, True)]
     specs += [thresholds(3, words=False, narrow=narrow) for narrow in (False, True)]
-    found = [one.program.order for spec in specs if (one := elements.find(isa, spec))]
+    found = [one.program.order for spec in specs if (one := ELEMENTWISE.find(isa, spec))]
     assert len(found) > 4
     assert set(found) <= set(orders)
 
 
 def test_a_damaged_file_is_refused(tmp_path):
-    path = store.find("avx2", 4, 4)
-    entry = msgspec.json.decode(path.read_bytes(), type=store.DepthwiseEntry)
+    path = DEPTHWISE.find("avx2", 4, 4)
+    entry = msgspec.json.decode(path.read_bytes(), type=DepthwiseEntry)
     damaged = tmp_path / path.name
     damaged.write_bytes(msgspec.json.encode(change(entry, program=change(entry.program, flush_every=1))))
     with pytest.raises(SpecError, match="edited or damaged"):
-        store.load_proved(damaged)
+        DEPTHWISE.load(damaged)
     false = change(entry, program=change(entry.program, flush_every=73))
     damaged.write_bytes(msgspec.json.encode(change(false, digest=false.expected_digest)))
     with pytest.raises(SpecError, match="after 73 steps"):
-        store.load_proved(damaged)
+        DEPTHWISE.load(damaged)
 
 
 @pytest.mark.parametrize("changed", [{"act_bits": -1}, {"act_bits": 1 << 62}, {"taps": 1 << 40}, {"wgt": (0, 1)}])

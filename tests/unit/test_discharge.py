@@ -14,7 +14,7 @@ from bitsynth.isa.domains.forms import BitField, Concat, LinearForm, TableEntry
 from bitsynth.proof import discharge, proved
 from bitsynth.proof.obligations import Lane, Obligation, shape
 from bitsynth.solver.budget import Budget
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 
 QUICK = [
     ("avx2", "popcount", 2, 1),
@@ -69,7 +69,7 @@ def test_lemmas_of_all_representatives_hold(config):
 
 @pytest.mark.parametrize("path", quick(SHIPPED[::5], of=SHIPPED), ids=lambda p: p.stem)
 def test_shipped_kernels_list_their_lemmas(path):
-    entry = kernels.read_entry(path)
+    entry = MATMUL.read(path)
     obligations = proved.examine(entry.kernel)[1]
     assert tuple(sorted(u.statement for u in obligations)) == entry.certificate.instructions
 
@@ -77,7 +77,7 @@ def test_shipped_kernels_list_their_lemmas(path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED[::5], ids=lambda p: p.stem)
 def test_lemmas_of_shipped_kernels_hold(path):
-    obligations = proved.examine(kernels.read_entry(path).kernel)[1]
+    obligations = proved.examine(MATMUL.read(path).kernel)[1]
     assert discharge.discharge(load.load(path.parent.name), obligations, Budget()) > 0
 
 

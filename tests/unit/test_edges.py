@@ -20,7 +20,7 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.kernel.truth_tables import bit_tables, byte_tables, number
 from bitsynth.proof.checker import check
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 
 EDGES = ((8, 1), (8, 2), (8, 4), (8, 8), (4, 8), (2, 8))
 WIDE = {"avx2", "avxvnni", "avx512"}
@@ -34,7 +34,7 @@ ENCODINGS = [e.value for e in Encoding if {2, 4, 8} <= set(e.widths)]
 @pytest.mark.parametrize("variant", ["", "multiply-c64", "dot-c64"])
 def test_every_instruction_set_has_them(isa, act_bits, w_bits, variant):
     dots = isa not in ("avx2", "neon", "armv7_neon")
-    found = kernels.find(MatmulSpec.plain(isa, act_bits, w_bits), variant)
+    found = MATMUL.find(MatmulSpec.plain(isa, act_bits, w_bits), variant)
     assert (found is not None) == (dots or variant != "dot-c64")
 
 

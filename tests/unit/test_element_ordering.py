@@ -8,7 +8,7 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.proof.elementwise.checker import check
 from bitsynth.proof.elementwise.discharge import discharge
 from bitsynth.solver.budget import Budget
-from bitsynth.store import elementwise as store
+from bitsynth.store.elementwise import ELEMENTWISE, in_order
 
 MANY = 256
 FAMILIES = [
@@ -20,12 +20,12 @@ FAMILIES = [
 
 
 def stored(name):
-    return store.load_program(store.named(name))
+    return ELEMENTWISE.load(ELEMENTWISE.named(name))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_results_are_moved(name):
-    base, moved = stored(name), store.in_order(stored(name))
+    base, moved = stored(name), in_order(stored(name))
     assert not base.program.is_ordered
     assert moved.program.is_ordered
     assert moved.program.name != base.program.name
@@ -36,14 +36,14 @@ def test_results_are_moved(name):
 @pytest.mark.parametrize("name", FAMILIES[:2])
 def test_the_solver_agrees(name):
     """It asks about the whole program, where the proof of the moves knows nothing of what is moved."""
-    discharge(store.in_order(stored(name)).program, Budget())
+    discharge(in_order(stored(name)).program, Budget())
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_mutants_are_refused(name):
     """But for those that choose the same lane by another number."""
     base, left, seen = stored(name), [], 0
-    for what, mutant in mutants(store.in_order(base).program):
+    for what, mutant in mutants(in_order(base).program):
         seen += 1
         try:
             left.append((what, base.moved(mutant).program))
@@ -59,7 +59,7 @@ def test_mutants_are_refused(name):
 def test_moves_say_where_results_go(name):
     """Orders alone, or moves alone, are another program."""
     base = stored(name)
-    moved = store.in_order(base).program
+    moved = in_order(base).program
     for field in ("orders", "results"):
         with pytest.raises(Refuted):
             base.moved(msgspec.structs.replace(moved, **{field: getattr(base.program, field)}))
@@ -69,9 +69,9 @@ def test_moves_say_where_results_go(name):
 
 def test_a_program_in_order_is_left_alone():
     base = stored("requantize32_u8_neon")
-    assert store.in_order(base) is base
+    assert in_order(base) is base
 
 
 @pytest.mark.parametrize("name", ["requantize64_u8_avx512", "thresholds3_s16_words_avx2"])
 def test_what_does_not_move_by_lanes_has_none(name):
-    assert store.in_order(stored(name)) is None
+    assert in_order(stored(name)) is None

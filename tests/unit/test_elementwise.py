@@ -18,7 +18,7 @@ from bitsynth.run.runner import runner_for
 from bitsynth.schedule import element_cost
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, thresholds
-from bitsynth.store import elementwise as store
+from bitsynth.store.elementwise import ELEMENTWISE
 from bitsynth.synth import elementwise as synth
 from bitsynth.toolchain.library import compile_for
 
@@ -33,7 +33,9 @@ void run_{name}(const size_t *n, const void *constants, const void *from, const 
 def shipped(isa, levels):
     names = tuple(f"thresholds{n}_" for n in levels)
     return [
-        store.load_program(p).program for p in store.every() if p.parents[1].name == isa and p.stem.startswith(names)
+        ELEMENTWISE.load(p).program
+        for p in ELEMENTWISE.every()
+        if p.parents[1].name == isa and p.stem.startswith(names)
     ]
 
 
@@ -98,12 +100,12 @@ def compare(runner, program):
 def test_a_program_is_proved_and_stored(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     proved = synth.solve("avx2", thresholds(1, words=False))
-    path = store.store(proved)
-    assert store.load_program(path).program == proved.program
+    path = ELEMENTWISE.store(proved)
+    assert ELEMENTWISE.load(path).program == proved.program
     path.write_bytes(path.read_bytes().replace(b"slt", b"ult"))
-    store.load_program.cache_clear()
+    ELEMENTWISE.forget()
     with pytest.raises(SpecError, match="damaged"):
-        store.load_program(path)
+        ELEMENTWISE.load(path)
 
 
 CHANGED = {
@@ -124,13 +126,13 @@ CHANGED = {
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_programs_that_are_not_of_the_form_are_refused(what):
-    program = store.load_program(store.named(f"{thresholds(3, words=False).name}_avx2")).program
+    program = ELEMENTWISE.load(ELEMENTWISE.named(f"{thresholds(3, words=False).name}_avx2")).program
     with pytest.raises(SpecError, match=r"want a unit of|no name of a|defined twice|has no value"):
         check(msgspec.structs.replace(program, **CHANGED[what](program)))
 
 
 def test_a_record_of_other_statements_is_refused():
-    program = store.find("avx2", SPEC).program
+    program = ELEMENTWISE.find("avx2", SPEC).program
     with pytest.raises(SpecError, match="statements differ"):
         ProvedProgram.on_record(program, ("for every s: 0",))
 
@@ -146,7 +148,7 @@ def test_a_meaning_is_computed_as_it_is_written():
 
 def test_nested_conditions_that_do_not_nest_are_refused():
     spec = thresholds(3, words=False)
-    program = store.find("avx2", spec).program
+    program = ELEMENTWISE.find("avx2", spec).program
     loose = msgspec.structs.replace(program, spec=msgspec.structs.replace(spec, assumes=()))
     with pytest.raises(Refuted):
         discharge(loose, Budget())
@@ -164,7 +166,7 @@ def test_verify(capsys):
 
 
 def test_a_loop_is_proved_turn_by_turn():
-    program = store.find("avx2", thresholds(31, words=True)).program
+    program = ELEMENTWISE.find("avx2", thresholds(31, words=True)).program
     assert program.loop
     again = program.loop.program
     for n, line in enumerate(again):
@@ -201,13 +203,13 @@ def short(words):
 
 
 def test_short_sums_are_narrowed_by_one_instruction():
-    program = store.find("neon", short(words=True)).program
-    saturated = store.find("neon", thresholds(3, words=True, narrow=True)).program
+    program = ELEMENTWISE.find("neon", short(words=True)).program
+    saturated = ELEMENTWISE.find("neon", thresholds(3, words=True, narrow=True)).program
     assert element_cost.cycles(program, "a76") < 0.8 * element_cost.cycles(saturated, "a76")
 
 
 def test_sums_that_are_not_known_to_be_short_are_saturated():
-    program = store.find("neon", short(words=True)).program
+    program = ELEMENTWISE.find("neon", short(words=True)).program
     loose = msgspec.structs.replace(program, spec=thresholds(3, words=True, narrow=True))
     with pytest.raises(Refuted):
         discharge(loose, Budget())

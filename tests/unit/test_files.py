@@ -20,7 +20,8 @@ from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import MARK, file_lock, locked, marked, replace_file, write_texts
 from bitsynth.isa import architecture, toml
 from bitsynth.layers import array_files, tuned
-from bitsynth.store import files, kernels
+from bitsynth.store import files
+from bitsynth.store.matmul import MATMUL
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -35,7 +36,7 @@ def huge(path):
 
 
 KINDS = [os.mkfifo, endless, huge, os.mkdir]
-READERS = [kernels.read_entry, toml.read, architecture.read, weights.read, lambda path: list(tuned.read(path))]
+READERS = [MATMUL.read, toml.read, architecture.read, weights.read, lambda path: list(tuned.read(path))]
 REFUSED = r"is not a regular file|has [\d,]+ bytes, more than"
 
 
@@ -50,7 +51,7 @@ def test_what_is_no_file_to_be_read(tmp_path, make, read):
 @pytest.mark.parametrize("make", quick(KINDS[:1], of=KINDS[:2]))
 def test_a_cache_with_what_is_no_file(tmp_path, monkeypatch, capsys, make):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    shipped = kernels.find(bitsynth.get_kernel("avx2", 2, 1).spec, "")
+    shipped = MATMUL.find(bitsynth.get_kernel("avx2", 2, 1).spec, "")
     mine = tmp_path / "avx2" / shipped.name
     mine.parent.mkdir()
     make(mine)
@@ -67,14 +68,14 @@ def test_a_kernels_file_is_read_again_if_it_was_changed(tmp_path, monkeypatch):
     path.write_bytes(shipped.read_bytes())
     before = os.stat(path)
     monkeypatch.setattr(files, "_SETTLED_NS", -(1 << 62))
-    assert kernels.read_entry(path) is kernels.read_entry(path)
+    assert MATMUL.read(path) is MATMUL.read(path)
     monkeypatch.undo()
-    assert kernels.read_entry(path) is not kernels.read_entry(path)
+    assert MATMUL.read(path) is not MATMUL.read(path)
     text = shipped.read_text()
     path.write_text(text.replace("bs_mm_", "bs_mn_", 1))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(SpecError, match="digest does not match"):
-        kernels.read_entry(path)
+        MATMUL.read(path)
 
 
 def test_arrays_that_unpack_to_too_much(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from bitsynth.proof.elementwise.proved import ProvedProgram
 from bitsynth.solver.budget import Budget
 from bitsynth.spec import glue, words
 from bitsynth.spec.glue import greatest, lookup
-from bitsynth.store import elementwise as store
+from bitsynth.store.elementwise import ELEMENTWISE
 from bitsynth.synth.elementwise import get_program
 
 LARGE = {*(lookup(1 << bits) for bits in (5, 6, 7, 8)), glue.pairs(3), glue.pairs(4)}
@@ -33,12 +33,12 @@ AGAIN = [(isa, spec) for isa, spec in STORED if (isa, spec) != ("avx512", glue.q
 
 
 def test_others_have_none():
-    assert all(store.find(isa, spec) is None for isa, plain in PLAIN.items() for spec in plain)
+    assert all(ELEMENTWISE.find(isa, spec) is None for isa, plain in PLAIN.items() for spec in plain)
 
 
 @pytest.mark.parametrize(("isa", "spec"), STORED, ids=lambda x: getattr(x, "name", x))
 def test_it_is_stored_with_what_was_proved(isa, spec):
-    proved = store.find(isa, spec)
+    proved = ELEMENTWISE.find(isa, spec)
     assert proved is not None
     assert proved.statements[0].endswith(f": {spec.meaning}")
     assert get_program(isa, spec).program == proved.program
@@ -47,7 +47,7 @@ def test_it_is_stored_with_what_was_proved(isa, spec):
 @pytest.mark.parametrize(("isa", "spec"), MAPS, ids=lambda x: getattr(x, "name", x))
 def test_every_code_and_pair_by_numpy(isa, spec):
     """All there are: what the proof says, once more, by instructions run on numbers."""
-    program = store.find(isa, spec).program
+    program = ELEMENTWISE.find(isa, spec).program
     last = spec.inputs[-1]
     table = np.random.default_rng(0).integers(0, 256, last.count)
     most = 256 if spec == greatest() else int(last.count**0.5)
@@ -66,7 +66,7 @@ def test_every_code_and_pair_by_numpy(isa, spec):
 @pytest.mark.parametrize("isa", ["avx2", "neon"])
 def test_a_weighted_sum_by_numpy(isa, wide, even):
     spec, rng, count = glue.weighted(even=even, wide=wide), np.random.default_rng(0), 500
-    program = store.find(isa, spec).program
+    program = ELEMENTWISE.find(isa, spec).program
     n, most = rng.integers(1, 15, count), (1 << 20 if wide else 1 << 14)
     f, g, k, z = (rng.integers(-x, x, count) for x in (most, most, 1 << 20, 200))
     a, b = rng.integers(0, 256, (2, program.unit, count))
@@ -83,7 +83,7 @@ def test_a_weighted_sum_by_numpy(isa, wide, even):
 def test_a_mean_by_numpy(isa, even, pixels):
     """What the proof does not know: that the product with this reciprocal is the quotient."""
     spec, rng, count = glue.mean(even=even), np.random.default_rng(0), 500
-    program, divisor = store.find(isa, spec).program, 2 * pixels
+    program, divisor = ELEMENTWISE.find(isa, spec).program, 2 * pixels
     shift = max(32, 31 + (divisor - 1).bit_length())
     near = pixels * rng.integers(0, 256, (program.unit, count)) + rng.integers(-3, 4, (program.unit, count))
     sums = np.where(rng.random(near.shape) < 0.5, near, near + pixels // 2).clip(0, 255 * pixels)
@@ -113,7 +113,7 @@ def mutants(program):
 
 @pytest.mark.parametrize(("isa", "spec"), STORED, ids=lambda x: getattr(x, "name", x))
 def test_mutants_are_refused(isa, spec):
-    proved, refused = store.find(isa, spec), 0
+    proved, refused = ELEMENTWISE.find(isa, spec), 0
     for steps in mutants(proved.program):
         mutant = msgspec.structs.replace(proved.program, program=tuple(steps))
         with pytest.raises((Refuted, SpecError)):
@@ -126,7 +126,7 @@ def test_mutants_are_refused(isa, spec):
 
 
 def test_a_proof_of_other_statements_is_none():
-    proved = store.find("avx2", lookup(16))
+    proved = ELEMENTWISE.find("avx2", lookup(16))
     with pytest.raises(SpecError, match="the statements differ"):
         ProvedProgram.on_record(proved.program, proved.statements[:-1])
 
@@ -154,4 +154,4 @@ def test_words_of_many_planes_are_proved(spec):
 @pytest.mark.slow
 @pytest.mark.parametrize(("isa", "spec"), AGAIN, ids=lambda x: getattr(x, "name", x))
 def test_z3_proves_it_again(isa, spec):
-    assert ProvedProgram.by_solver(store.find(isa, spec).program, Budget()).program.spec == spec
+    assert ProvedProgram.by_solver(ELEMENTWISE.find(isa, spec).program, Budget()).program.spec == spec

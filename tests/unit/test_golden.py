@@ -16,7 +16,7 @@ from bitsynth.kernel.names import KernelName
 from bitsynth.layers import Conv2d, Thresholds
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.matmul import MatmulKernel
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 
 FOLDER = Path(__file__).parents[1] / "golden"
 KERNELS = [
@@ -32,7 +32,7 @@ KERNELS = [
 def of_kernel(place):
     """The files of a shipped kernel."""
     path = paths.shipped_kernels() / f"{place}.json"
-    return MatmulKernel(kernels.load_entry(path), KernelName.parse(path.stem).spec).files
+    return MatmulKernel(MATMUL.load(path), KernelName.parse(path.stem).spec).files
 
 
 def of_layer():

@@ -14,7 +14,7 @@ from bitsynth.kernel.in_order import pipelining
 from bitsynth.kernel.scaled import scaled
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.proof import multiples
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 
 change = msgspec.structs.replace
 
@@ -36,7 +36,7 @@ def test_flushes_add_the_multiple(config, doublings):
 def test_flushes_of_all_that_ships_add_the_multiple(isa):
     checked = 0
     for path in sorted(paths.shipped_kernels().glob(f"{isa}/*/bs_mm_*.json")):
-        multiples.proved_multiple(kernels.read_entry(Path(path)).kernel, 1)
+        multiples.proved_multiple(MATMUL.read(Path(path)).kernel, 1)
         checked += 1
     assert checked > 20
 

@@ -23,10 +23,11 @@ from bitsynth.proof.proved import Proved, examine, statements
 from bitsynth.schedule.flush import with_flush_period
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
-from bitsynth.store import depthwise, elementwise
-from bitsynth.store import kernels as store
 from bitsynth.store.accept import accept
+from bitsynth.store.depthwise import DEPTHWISE
+from bitsynth.store.elementwise import ELEMENTWISE
 from bitsynth.store.entry import ProvedEntry
+from bitsynth.store.matmul import MATMUL
 
 AVX2 = load.load("avx2")
 SHIPPED = sorted(paths.shipped_kernels().rglob("bs_mm_*.json"))
@@ -59,7 +60,7 @@ def test_lemmas_that_were_not_discharged_follow_from_those_that_were(lookup):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED[::13], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_every_form_of_a_shipped_kernel_follows_from_it(path):
-    found = store.load_entry(path)
+    found = MATMUL.load(path)
     longest = max(p.flush_every for p in found.entry.kernel.passes)
     kernels = [more_flushes(found, steps) for steps in {1, 2, 3, 17, 100, longest // 2 or 1, longest - 1 or 1}]
     kernels += [change(found.entry.kernel, **other) for other in ({"rows": found.entry.kernel.together}, {"unroll": 2})]
@@ -70,7 +71,7 @@ def test_every_form_of_a_shipped_kernel_follows_from_it(path):
 @pytest.mark.parametrize("path", OF_METHODS, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_what_rows_and_orders_rest_on_is_what_they_are_checked_for(path):
     """A form with other rows, unrolling or order has its kernel's lemmas: the checker makes the same of it anew."""
-    found = store.load_entry(path)
+    found = MATMUL.load(path)
     kernel, isa = found.proved.kernel, found.proved.kernel.isa
     order = next(iter(load.load(isa).table.in_order), "steps")
     other = change(kernel, rows=kernel.together, unroll=3, bit_axis=kernel.bit_axes[-1], order=order)
@@ -109,7 +110,7 @@ def test_nothing_is_claimed_of_a_form(lookup, tmp_path, monkeypatch):
     assert (form.cost.minimal, form.certificate.minimality, form.entry.runners_up) == ("", (), ())
     assert form.cost.ops_per_128_mac > lookup.cost.ops_per_128_mac
     with pytest.raises(SpecError, match=f"is made of {lookup.entry.name} where it is wanted, not stored"):
-        store.store(form.proved_entry)
+        MATMUL.store(form.proved_entry)
     assert not list(tmp_path.rglob("*.json"))
 
 
@@ -150,7 +151,7 @@ def test_nothing_but_what_is_proved_becomes_a_kernel(lookup, tmp_path, monkeypat
         with pytest.raises(SpecError, match=f"not of {type(other).__name__}"):
             MatmulKernel(other, lookup.spec)
         with pytest.raises(SpecError, match=f"not of {type(other).__name__}"):
-            store.store(other)
+            MATMUL.store(other)
     assert not list(tmp_path.rglob("*.json"))
     with pytest.raises(SpecError, match="sealed by a proof, not by Kernel"):
         ProvedEntry(lookup.entry.kernel, lookup.proved_entry.options, (), 0.0)
@@ -167,8 +168,8 @@ def test_a_kernel_of_other_encodings_rests_on_the_same_proof(lookup):
 
 PROOFS: dict[str, Callable[[], Any]] = {
     "kernel": lambda: get_kernel("avx2", 2, 1, method="lookup").proved_entry.proved,
-    "program": lambda: elementwise.load_program(elementwise.named("greatest_avx2")),
-    "depthwise kernel": lambda: depthwise.load_proved(depthwise.find("avx2", 4, 4)),
+    "program": lambda: ELEMENTWISE.load(ELEMENTWISE.named("greatest_avx2")),
+    "depthwise kernel": lambda: DEPTHWISE.load(DEPTHWISE.find("avx2", 4, 4)),
 }
 
 
@@ -336,7 +337,7 @@ def test_the_rule_is_sound_on_more(pair):
 
 def test_every_certificate_has_the_lemma_of_encodings():
     for path in SHIPPED:
-        entry = store.read_entry(path)
+        entry = MATMUL.read(path)
         lemma = encoding_lemma(entry.kernel.act_bits, entry.kernel.w_bits)
         assert entry.certificate.lemmas.count(lemma) == 1, path
 

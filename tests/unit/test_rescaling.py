@@ -16,7 +16,7 @@ from bitsynth.proof.elementwise.discharge import discharge
 from bitsynth.run.runner import runner_for
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.rescaling import CodeForm, Sum, gated, requantize, rescale
-from bitsynth.store import elementwise as store
+from bitsynth.store.elementwise import ELEMENTWISE
 from bitsynth.synth import elementwise as synth
 from bitsynth.toolchain.library import compile_for
 
@@ -38,7 +38,7 @@ EXTREMES = [INT32.min, INT32.min + 1, -129, -128, -3, -1, 0, 1, 127, 128, 254, 2
 
 @functools.cache
 def stored(isa, spec):
-    return store.find(isa, spec).program
+    return ELEMENTWISE.find(isa, spec).program
 
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512", "neon"])

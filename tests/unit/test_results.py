@@ -16,8 +16,9 @@ from bitsynth.host import features
 from bitsynth.isa import load
 from bitsynth.spec.matmul import MatmulSpec
 from bitsynth.spec.options import KernelOptions
-from bitsynth.store import kernels as store
+from bitsynth.store import files
 from bitsynth.store.files import folders
+from bitsynth.store.matmul import MATMUL
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = next((name for name in load.names() if features.matches(load.load(name).table)), None)
@@ -76,8 +77,8 @@ def test_maps_have_the_shipped_kernels_of_each_processor(published):
     assert found
     for known, cell in ((m, c) for m in found for c in m["cells"] if c["act_bits"] < 5):
         spec = MatmulSpec.plain(known["isa"], cell["act_bits"], cell["w_bits"])
-        if path := store.find(spec, KernelOptions(model=known["cpu"]).variant):
-            entry = store.read_entry(path)
+        if path := MATMUL.find(spec, KernelOptions(model=known["cpu"]).variant):
+            entry = MATMUL.read(path)
             planned = {plan["method"]: plan["cycles"] for plan in cell["kernels"]}
             assert entry.cost.cycles[known["cpu"]] == pytest.approx(planned[entry.method], abs=1e-3), path
 
@@ -180,7 +181,7 @@ def test_what_figures_rest_on_is_as_it_was_before_they_were_measured(monkeypatch
 def test_a_place_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     for folder in folders():
-        assert store.place(folder / f"{PLACE}.json") == (folder, Path(PLACE))
+        assert files.place(folder / f"{PLACE}.json") == (folder, Path(PLACE))
 
 
 def test_a_setting_names_the_compiler_that_compiles(monkeypatch):

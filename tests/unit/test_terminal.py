@@ -15,14 +15,14 @@ from support.run_commands import SYNTH, shipped, started, terminal
 from bitsynth.cli import main, output
 from bitsynth.cli.app import app
 from bitsynth.isa import load
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 
 
 @pytest.fixture(autouse=True)
 def user(tmp_path, monkeypatch):
     """An empty user cache."""
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    kernels.load_entry.cache_clear()
+    MATMUL.forget()
     return tmp_path / "cache"
 
 

@@ -24,7 +24,7 @@ from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import default_of
 from bitsynth.layers.schedule import CONV_ALGORITHMS, LayerSchedule
 from bitsynth.layers.tuned import TuningRecord, TuningTask, find_tuned, path_of, read, store
-from bitsynth.store import kernels
+from bitsynth.store.matmul import MATMUL
 
 SHIPPED = sorted(paths.shipped_schedules().glob("*/*.json"))
 TASK = TuningTask("avx2", 2, 1, Geometry(64, 128, 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), (14, 14), 1)
@@ -37,7 +37,7 @@ def shipped(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "here", lambda: facts.Facts(processor="Zen"))
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "user"))
     monkeypatch.setattr(paths, "shipped_schedules", lambda: tmp_path / "shipped")
-    kernels.load_entry.cache_clear()
+    MATMUL.forget()
     return tmp_path / "shipped"
 
 

@@ -21,8 +21,8 @@ from bitsynth.layers.planning import default_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned import TuningRecord, TuningTask, store
 from bitsynth.progress import silent
-from bitsynth.store import kernels
 from bitsynth.store.entry import ProvedEntry
+from bitsynth.store.matmul import MATMUL
 from bitsynth.tune import space as spaces
 from bitsynth.tune import study as studies
 from bitsynth.tune.loop import FINAL_ROUNDS, ROUNDS, explore, tune
@@ -41,7 +41,7 @@ SECONDS = 60.0
 def user(tmp_path, monkeypatch):
     """A user without kernels or schedules."""
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path / "cache"))
-    kernels.load_entry.cache_clear()
+    MATMUL.forget()
 
 
 @pytest.fixture
@@ -164,13 +164,13 @@ def test_the_default_is_not_faster_than_itself(reopen):
 
 def test_a_study_is_of_the_kernels_programs(some, monkeypatch):
     """It goes on where only the words of a certificate are others."""
-    load_entry = kernels.load_entry
+    load_entry = MATMUL.load
 
     def told_otherwise(path):
         found = load_entry(path)
         return ProvedEntry(found.proved, found.options, ("other words",), found.bound, found.runners_up)
 
-    monkeypatch.setattr(kernels, "load_entry", told_otherwise)
+    monkeypatch.setattr(MATMUL, "load", told_otherwise)
     assert space(TASK).fingerprint == some.fingerprint
 
 

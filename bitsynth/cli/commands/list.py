@@ -23,10 +23,11 @@ from bitsynth.isa.load import load
 from bitsynth.isa.load import names as isa_names
 from bitsynth.printable import printable
 from bitsynth.spec.options import KernelOptions, scope
-from bitsynth.store import depthwise, elementwise, kernels
-from bitsynth.store.depthwise import DepthwiseEntry
-from bitsynth.store.elementwise import ProgramEntry
+from bitsynth.store import files
+from bitsynth.store.depthwise import DEPTHWISE, DepthwiseEntry
+from bitsynth.store.elementwise import ELEMENTWISE, ProgramEntry
 from bitsynth.store.entry import Entry
+from bitsynth.store.matmul import MATMUL
 
 _WIDTHS = re.compile(r"bs_(?:mm|dw)_a(\d)[us]?_w(\d)", re.ASCII)
 _HINTS = (
@@ -98,11 +99,11 @@ class _Wanted:
     @property
     def has_programs(self) -> bool:
         """Return whether elementwise programs can match: they have neither widths nor a method."""
-        return self.variant in ("", elementwise.FOLDER) and not (self.act_bits or self.w_bits or self.method)
+        return self.variant in ("", ELEMENTWISE.name) and not (self.act_bits or self.w_bits or self.method)
 
     def has(self, path: Path) -> bool:
         """Return whether a file can match by its place. A file whose name has no widths matches any."""
-        place = kernels.place(path)[1]
+        place = files.place(path)[1]
         if (self.isas and place.parts[0] not in self.isas) or self.variant not in ("", "/".join(place.parts[1:-1])):
             return False
         widths = _WIDTHS.match(path.stem)
@@ -147,18 +148,18 @@ class _Listed:
     @property
     def isa(self) -> str:
         """Return the instruction set that the file is stored under."""
-        return kernels.place(self.path)[1].parts[0]
+        return files.place(self.path)[1].parts[0]
 
 
 def _every_kernel() -> Iterator[Path]:
     """Yield the files of all stored kernels, matmul kernels first."""
-    yield from kernels.every()
-    yield from depthwise.every()
+    yield from MATMUL.every()
+    yield from DEPTHWISE.every()
 
 
 def _origin(path: Path) -> str:
     """Return whether a stored file is the "user"'s or "shipped"."""
-    return "user" if kernels.place(path)[0] == paths.user_kernels() else "shipped"
+    return "user" if files.place(path)[0] == paths.user_kernels() else "shipped"
 
 
 def _require_name(path: Path, name: str) -> None:
@@ -169,9 +170,9 @@ def _require_name(path: Path, name: str) -> None:
 
 def _read_kernel(path: Path, check: bool) -> _Listed:
     """Read the kernel in `path`. Its figures are the file's own, or with `check` computed again."""
-    variant = "/".join(kernels.place(path)[1].parts[1:-1])
+    variant = "/".join(files.place(path)[1].parts[1:-1])
     try:
-        figures = _depthwise_figures(path, check) if variant == depthwise.FOLDER else _matmul_figures(path, check)
+        figures = _depthwise_figures(path, check) if variant == DEPTHWISE.name else _matmul_figures(path, check)
         _require_name(path, figures.name)
     except BitsynthError as why:
         return _Listed(path, _origin(path), variant, None, str(why))
@@ -179,7 +180,7 @@ def _read_kernel(path: Path, check: bool) -> _Listed:
 
 
 def _matmul_figures(path: Path, check: bool) -> _Figures:
-    entry: Entry = kernels.load_entry(path).entry if check else kernels.read_entry(path)
+    entry: Entry = MATMUL.load(path).entry if check else MATMUL.read(path)
     kernel, cost = entry.kernel, entry.cost
     minimal = scope(load(kernel.isa), kernel.method, entry.options) if cost.minimal else None
     return _Figures(
@@ -198,15 +199,15 @@ def _matmul_figures(path: Path, check: bool) -> _Figures:
 
 def _depthwise_figures(path: Path, check: bool) -> _Figures:
     if check:
-        depthwise.load_proved(path)
-    entry: DepthwiseEntry = depthwise.read_entry(path)
+        DEPTHWISE.load(path)
+    entry: DepthwiseEntry = DEPTHWISE.read(path)
     program, cost = entry.program, entry.cost
     return _Figures(
         entry.name,
         program.isa,
         program.act_bits,
         program.w_bits,
-        depthwise.FOLDER,
+        DEPTHWISE.name,
         cost.ops_per_128_mac,
         None,
         entry.minimality,
@@ -220,7 +221,7 @@ def _write_all(found: list[_Listed]) -> None:
         rows = [c for c in found if c.isa == isa]
         cpus = list(dict.fromkeys(cpu for c in rows if c.figures for cpu in c.figures.cycles))
         output.write(output.fit_table(partial(_kernel_table, rows, cpus), partial(_kernel_table, rows, [])), "")
-    notes = [*_NOTES, *([_OF_DEPTHWISE] if any(c.variant == depthwise.FOLDER for c in found) else [])]
+    notes = [*_NOTES, *([_OF_DEPTHWISE] if any(c.variant == DEPTHWISE.name for c in found) else [])]
     output.write(*(Text(line, "dim") for line in notes if found))
 
 
@@ -318,15 +319,15 @@ class _ListedProgram:
 
 def _programs(isas: Collection[str], check: bool) -> list[_ListedProgram]:
     """Read the stored programs of `isas`, or of all sets if that is empty; with `check` their proofs too."""
-    places = ((path, kernels.place(path)[1].parts[0]) for path in elementwise.every())
+    places = ((path, files.place(path)[1].parts[0]) for path in ELEMENTWISE.every())
     return [_read_program(path, isa, check) for path, isa in places if not isas or isa in isas]
 
 
 def _read_program(path: Path, isa: str, check: bool) -> _ListedProgram:
     try:
         if check:
-            elementwise.load_program(path)
-        entry = elementwise.read_entry(path)
+            ELEMENTWISE.load(path)
+        entry = ELEMENTWISE.read(path)
         _require_name(path, entry.name)
     except BitsynthError as why:
         return _ListedProgram(path, isa, _origin(path), None, str(why))
@@ -365,11 +366,11 @@ def _instructions(entry: ProgramEntry) -> int:
 
 def _program_facts(p: _ListedProgram) -> dict[str, Any]:
     """Return the facts of a program, for JSON."""
-    facts = _file_facts(p, elementwise.FOLDER)
+    facts = _file_facts(p, ELEMENTWISE.name)
     if p.entry:
         facts |= {
             "isa": p.entry.program.isa,
-            "method": elementwise.FOLDER,
+            "method": ELEMENTWISE.name,
             "unit": p.entry.program.unit,
             "instructions": _instructions(p.entry),
             "cycles": p.entry.cycles,

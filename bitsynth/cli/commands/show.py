@@ -12,7 +12,6 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.locate import load_named_kernel
 from bitsynth.cli.options.kernels import KernelArgument, Variant
 from bitsynth.cli.options.output import CSourceOption, Json
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
@@ -31,10 +30,10 @@ from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule import predicted
 from bitsynth.schedule.cost import AMORTISED_K
 from bitsynth.spec.elementwise import ElementInput
-from bitsynth.store import depthwise, elementwise
-from bitsynth.store.depthwise import DepthwiseEntry
-from bitsynth.store.elementwise import ProgramEntry
+from bitsynth.store.depthwise import DEPTHWISE, DepthwiseEntry
+from bitsynth.store.elementwise import ELEMENTWISE, ProgramEntry
 from bitsynth.store.entry import Entry
+from bitsynth.store.matmul import MATMUL
 
 
 def show(name: KernelArgument, c: CSourceOption = False, variant: Variant = None, as_json: Json = False) -> None:
@@ -45,11 +44,11 @@ def show(name: KernelArgument, c: CSourceOption = False, variant: Variant = None
     if name.startswith(PREFIX):
         show_depthwise(name, c=c, as_json=as_json)
         return
-    if path := elementwise.named(name):
+    if path := ELEMENTWISE.named(name):
         show_elementwise(path, c=c, as_json=as_json)
         return
     parsed = KernelName.parse(name)
-    found = load_named_kernel(name, variant)
+    found = MATMUL.load_named(name, variant)
     entry = found.entry
     if c and as_json:
         output.write_json({"name": name, "source": MatmulKernel(found, parsed.spec).source})
@@ -208,7 +207,9 @@ def _plane_facts(table: int, bits: int) -> dict[str, Any]:
 
 def show_depthwise(name: str, *, c: bool, as_json: bool) -> None:
     """Show the stored kernel `name`: its page, or its `c`, or the facts."""
-    proved, entry = depthwise.load_proved(depthwise.named(name)), depthwise.read_entry(depthwise.named(name))
+    proved = DEPTHWISE.load_named(name)
+    assert proved is not None
+    entry = DEPTHWISE.record_of(proved)
     if c and as_json:
         output.write_json({"name": name, "source": DepthwiseSource(proved).source})
     elif c:
@@ -264,7 +265,7 @@ def _depthwise_facts(entry: DepthwiseEntry) -> dict[str, Any]:
 
 def show_elementwise(path: Path, *, c: bool, as_json: bool) -> None:
     """Show the program stored in `path`: its page, or its `c`, or the facts."""
-    program, entry = elementwise.load_program(path).program, elementwise.read_entry(path)
+    program, entry = ELEMENTWISE.load(path).program, ELEMENTWISE.read(path)
     if c and as_json:
         output.write_json({"name": entry.name, "source": elementwise_source([program])})
     elif c:

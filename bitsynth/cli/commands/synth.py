@@ -33,8 +33,8 @@ from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule.cost import figure
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import PREDICTED, KernelOptions, model_of
-from bitsynth.store import kernels
 from bitsynth.store.entry import Entry, ProvedEntry
+from bitsynth.store.matmul import MATMUL
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def synth(
     isa, own = set_and_processor(isa, cpu)
     spec = MatmulSpec(isa, MatmulOperand(act_bits, act_encoding), MatmulOperand(w_bits, weight_encoding))
     options = _options(isa, method, sketch, model_of(load(isa), cpu, model), channels, k_step)
-    if own and not (cpu or model) and kernels.find_for(spec, replace(options, model=own)):
+    if own and not (cpu or model) and MATMUL.find_for(spec, replace(options, model=own)):
         cpu, options = own, replace(options, model=own)
     folder = to or paths.user_kernels() / isa / options.variant
     answer = None if fresh else _from_cache(spec, options)
@@ -105,10 +105,10 @@ def _options(isa: str, method: str | None, sketch: str, model: str, channels: in
 def _from_cache(spec: MatmulSpec, options: KernelOptions) -> _Answer | None:
     """Load the cached kernel and check its certificate again; None if there is none."""
     start = time.perf_counter()
-    path = kernels.find_for(spec, options)
+    path = MATMUL.find_for(spec, options)
     if path is None:
         return None
-    found = kernels.load_entry(path)
+    found = MATMUL.load(path)
     seconds = time.perf_counter() - start
     certificate = found.entry.certificate
     proof = f"{len(certificate.lemmas)} lemmas checked, {len(certificate.instructions)} on record"
@@ -155,7 +155,7 @@ def _solve(spec: MatmulSpec, options: KernelOptions, rlimit: int | None) -> _Ans
 
         budget = {} if rlimit is None else {"rlimit": rlimit}
         found = line.synthesize(spec, options, progress=say, **budget)
-    kernels.store(found.proved_entry)
+    MATMUL.store(found.proved_entry)
     lines = tuple(ReportLine(s.name, (s.found, s.verdict), s.seconds) for s in found.stages)
     return _Answer(found.proved_entry, (*lines, *_runners_up(found.entry)), found.seconds, cached=False)
 

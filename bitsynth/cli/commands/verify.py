@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from bitsynth.cli import output
 from bitsynth.cli.commands.verify_network import is_network, verify_network
-from bitsynth.cli.locate import load_named_kernel
 from bitsynth.cli.options.kernels import NoMinimality, NoZ3, Rlimit, Variant, Verified
 from bitsynth.cli.options.networks import OfModel, Strict
 from bitsynth.cli.options.output import Json
@@ -21,7 +20,9 @@ from bitsynth.kernel.depthwise import PREFIX
 from bitsynth.kernel.names import KernelName
 from bitsynth.progress import Progress
 from bitsynth.proof.elementwise import checker
-from bitsynth.store import depthwise, elementwise
+from bitsynth.store.depthwise import DEPTHWISE
+from bitsynth.store.elementwise import ELEMENTWISE
+from bitsynth.store.matmul import MATMUL
 
 if TYPE_CHECKING:
     from bitsynth.solver.budget import Budget
@@ -95,7 +96,7 @@ def _stored(name: str, variant: str | None) -> _Stored:
     """Load the stored artifact of this name; SpecError if there is none."""
     if name.startswith(PREFIX):
         return _Depthwise(name)
-    if path := elementwise.named(name):
+    if path := ELEMENTWISE.named(name):
         return _Program(path)
     return _Kernel(name, variant)
 
@@ -138,7 +139,7 @@ class _Kernel(_Stored):
     undischarged = "on record, not discharged"
 
     def __init__(self, name: str, variant: str | None) -> None:
-        self.name, self._spec, self._found = name, KernelName.parse(name).spec, load_named_kernel(name, variant)
+        self.name, self._spec, self._found = name, KernelName.parse(name).spec, MATMUL.load_named(name, variant)
         self._claimed = (self._found.base or self._found).entry
         bound = f"bound {self._claimed.cost.lower_bound:g} ops"
         self.lemmas = output.count(len(self._found.proved.obligations), "instruction lemma")
@@ -179,7 +180,9 @@ class _Depthwise(_Stored):
     """A depthwise kernel, whose composition is checked as it is loaded."""
 
     def __init__(self, name: str) -> None:
-        self._proved = depthwise.load_proved(depthwise.named(name))
+        proved = DEPTHWISE.load_named(name)
+        assert proved is not None
+        self._proved = proved
         self.name = self._proved.program.name
         self.lemmas = output.count(len(self._proved.obligations), "instruction lemma")
 
@@ -204,7 +207,7 @@ class _Depthwise(_Stored):
         return {
             "lemmas": list(self._proved.lemmas),
             "instructions": list(self._proved.statements),
-            "minimality": [depthwise.entry_of(self._proved).minimality],
+            "minimality": [DEPTHWISE.record_of(self._proved).minimality],
         }
 
 
@@ -215,7 +218,7 @@ class _Program(_Stored):
     left_out = "the results were not proved again"
 
     def __init__(self, path: Path) -> None:
-        self._proved = elementwise.load_program(path)
+        self._proved = ELEMENTWISE.load(path)
         self.name = self._proved.program.name
         self.lemmas = output.count(self._proved.program.unit, "result")
 

@@ -40,7 +40,7 @@ from bitsynth.schedule.element_cost import price
 from bitsynth.spec import elementwise as specs
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.matmul import affine
-from bitsynth.store import elementwise as store
+from bitsynth.store.elementwise import ELEMENTWISE, in_order
 
 AskedProgram = tuple[ElementwiseSpec, ProgramInputs]
 """A spec, and the arrays that its program reads."""
@@ -63,7 +63,7 @@ def _find_all(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> Iterator[_
 
 def find_stored(kernel: LayerKernel, spec: ElementwiseSpec) -> ElementwiseProgram | None:
     """Return the program of `spec` for the kernel's instruction set or one it extends; None if none can be used."""
-    proved = store.find(kernel.spec.isa, spec)
+    proved = ELEMENTWISE.find(kernel.spec.isa, spec)
     found = proved.program if proved else None
     if found and isinstance(kernel, DepthwiseKernel) and not kernel.order(found):
         return None
@@ -76,8 +76,8 @@ def find_in_channel_order(program: EpilogueProgram | None) -> EpilogueProgram | 
     """Return the variant of a program that reads elements in channel order; None if there is none."""
     if not isinstance(program, ElementwiseProgram):
         return program
-    proved = store.find(program.isa, program.spec)
-    found = store.in_order(proved) if proved else None
+    proved = ELEMENTWISE.find(program.isa, program.spec)
+    found = in_order(proved) if proved else None
     return found.program if found else None
 
 

@@ -24,7 +24,7 @@ from bitsynth.run.runner import Runner, runner_for
 from bitsynth.spec import glue
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.matmul import is_one_of
-from bitsynth.store import elementwise as store
+from bitsynth.store.elementwise import ELEMENTWISE
 
 COMMON_UNIT = 64
 """A number of elements that is a multiple of every program's unit."""
@@ -37,7 +37,7 @@ TABLE_BYTES = 256
 @cache
 def programs(isa: str) -> tuple[ElementwiseProgram, ...]:
     """Return glue's programs stored for the set, or one it extends, that this processor runs or emulates."""
-    found = (store.find(isa, spec) for spec in glue.every())
+    found = (ELEMENTWISE.find(isa, spec) for spec in glue.every())
     return tuple(p.program for p in found if p is not None and _runs_here(isa, p.program))
 
 

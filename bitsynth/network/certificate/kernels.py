@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -18,7 +16,9 @@ from bitsynth.network.program import GlueStep, LayerStep, NetworkStep
 from bitsynth.proof.depthwise import ProvedDepthwise
 from bitsynth.proof.elementwise.proved import ProvedProgram
 from bitsynth.proof.proved import Proved
-from bitsynth.store import depthwise, elementwise, kernels
+from bitsynth.store.elementwise import ELEMENTWISE
+from bitsynth.store.entry import ProvedEntry
+from bitsynth.store.kinds import KINDS
 
 if TYPE_CHECKING:
     from bitsynth.solver.budget import Budget
@@ -36,22 +36,15 @@ class KernelRecord(msgspec.Struct, frozen=True):
 
     def proved(self) -> ProvedKernel:
         """Return the stored kernel, checked again except for what Z3 discharged; SpecError if none has this digest."""
-        for path in self._paths():
-            match self.kind:
-                case "product" if kernels.read_entry(path).digest == self.digest:
-                    return kernels.load_entry(path).proved
-                case "depthwise" if depthwise.read_entry(path).digest == self.digest:
-                    return depthwise.load_proved(path)
-                case "elementwise" if elementwise.read_entry(path).digest == self.digest:
-                    return elementwise.load_program(path)
+        kind = KINDS[self.kind]
+        for path in kind.every():
+            if path.stem == self.name and kind.read(path).digest == self.digest:
+                proved: ProvedEntry | ProvedDepthwise | ProvedProgram = kind.load(path)
+                return proved.proved if isinstance(proved, ProvedEntry) else proved
         raise SpecError(
             f"no kernel {self.name} with the digest {self.digest[:12]} is stored: the network was made with others; "
             "compile it again"
         )
-
-    def _paths(self) -> Iterator[Path]:
-        stores = {"product": kernels.every, "depthwise": depthwise.every, "elementwise": elementwise.every}
-        return (path for path in stores[self.kind]() if path.stem == self.name)
 
 
 def discharge_obligations(proved: ProvedKernel, budget: Budget) -> int:
@@ -85,7 +78,7 @@ def _kernel(layer: PackedLayer) -> KernelRecord:
 
 def _record(program: ElementwiseProgram) -> KernelRecord:
     """Return the record of an elementwise program, or of the program whose results it moves."""
-    proved = elementwise.find(program.isa, program.spec)
+    proved = ELEMENTWISE.find(program.isa, program.spec)
     assert proved is not None
-    found = elementwise.entry(proved)
+    found = ELEMENTWISE.record_of(proved)
     return KernelRecord("elementwise", found.name, program.isa, found.digest)
