@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from bitsynth.graph.types import Tensor
 
 Round = Callable[[Tensor], Tensor]
+
+
+class RoundsItself(ABC):
+    """Numbers of an arithmetic that has its own way to write each rounding mode."""
+
+    @abstractmethod
+    def rounded(self, mode: str) -> Any:
+        """Return the numbers rounded to integers."""
 
 
 def floor(t: Tensor) -> Tensor:
@@ -99,4 +109,5 @@ _AS_WRITTEN: dict[str, Round] = {
 
 def rounding(mode: str, reference: str) -> Round:
     """Return the function of a mode: of real numbers, or the formula that a float reference computes."""
-    return ROUNDINGS[mode] if reference == "exact" else _AS_WRITTEN.get(mode, ROUNDINGS[mode])
+    function = ROUNDINGS[mode] if reference == "exact" else _AS_WRITTEN.get(mode, ROUNDINGS[mode])
+    return lambda t: t.rounded(mode) if isinstance(t, RoundsItself) else function(t)

@@ -86,6 +86,7 @@ class Site:
 
 Infer = Callable[[Site], list[Edge]]
 Run = Callable[..., Sequence[Any]]
+Meaning = Callable[..., Quantity]
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Operator:
         infer: Returns the output edges, with shapes and types; SpecError if the inputs do not fit.
         run: Returns the output values for input values, in the site's arithmetic: the definition of the operator.
         monotone: Whether each output is monotone in the first input while the others stay the same.
+        meaning: Returns the result's numbers for a site and the numbers of its inputs, if the operator is elementwise.
     """
 
     name: str
@@ -106,6 +108,7 @@ class Operator:
     infer: Infer
     run: Run
     monotone: bool = False
+    meaning: Meaning | None = None
 
 
 def broadcast_shape(site: Site) -> Shape:
@@ -117,7 +120,6 @@ def broadcast_shape(site: Site) -> Shape:
         raise site.fail(f"shapes do not broadcast: {shapes}") from None
 
 
-Meaning = Callable[..., Quantity]
 Grid = Callable[[Site], Integers | None]
 """Returns the type of results that are integers; None if they are real numbers."""
 
@@ -155,7 +157,7 @@ def elementwise_operator(
         plain = site.in_floats()
         return [wrap(plain.maths.typed(meaning(plain, *plain.numbers(values)), "int64"), edge.dtype)]
 
-    return Operator(name, "elementwise", infer, run, monotone)
+    return Operator(name, "elementwise", infer, run, monotone, meaning)
 
 
 def for_integers(rule: Callable[[list[Integers]], Integers | None]) -> Grid:

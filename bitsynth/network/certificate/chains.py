@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,15 +96,13 @@ class ChainWriter:
 
     def add(self, node: Node) -> None:
         """Add a node whose inputs are in the chain or constant; Unsupported if the checker has no such operation."""
-        from bitsynth.network.certificate.operations import OPERATIONS
+        from bitsynth.network.certificate.recorder import record
 
         made = self.graph.edges[node.outputs[0]]
         if node.op == "reshape":
             self._reshape(self.graph.edges[node.inputs[0]], made)
             return
-        if node.op not in OPERATIONS or len(node.outputs) != 1:
-            raise Unsupported(f"{node.op} is none of the checker's operations")
-        self.edges[made.name] = OPERATIONS[node.op](self, node)
+        self.edges[made.name] = record(self, node)
 
     def _reshape(self, before: Edge, made: Edge) -> None:
         axis = None if self.place[1] < 0 else moved_axis(before.shape, made.shape, self.place[1])
@@ -198,9 +195,6 @@ def _column(array: Tensor, rank: int, axis: int) -> Tensor:
     if axis < 0 or len(axes) > 1 or array.ndim - axes[0] != rank - axis:
         raise Unsupported("constants differ along other axes than channels")
     return array.reshape(-1, 1)
-
-
-Rule = Callable[[ChainWriter, Node], ChainValue]
 
 
 def may_wrap(edge: Edge) -> bool:
