@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bitsynth.layers import Requantize, Rescale, Residual, Scale, Thresholds, pack_words
 from bitsynth.layers.epilogues import Epilogue
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MAX_BITS, Encoding
 
 _Sums = NDArray[np.int64]
@@ -26,8 +27,8 @@ class LayerForm:
     """
 
     name: str
-    layout: str
-    out_layout: str
+    layout: Layout
+    out_layout: Layout
     epilogue: Callable[[_Sums, int], Epilogue | None]
     options: dict[str, Any] = field(default_factory=dict)
     values: str = ""
@@ -56,7 +57,7 @@ class LayerForm:
 
     def codes(self, codes: NDArray[np.uint8], bits: int) -> NDArray[Any]:
         """Codes (N, H, W, C) as a layer of this form reads them."""
-        return pack_words(codes, bits) if self.layout == "packed" else codes
+        return pack_words(codes, bits) if self.layout == Layout.PACKED else codes
 
     def elements(self, sums: _Sums) -> NDArray[Any] | None:
         """Seeded random elements of the residual of sums (N, H, W, C): codes of 8 bits; None if there is none."""
@@ -77,7 +78,7 @@ class LayerForm:
     def results(self, epilogue: Epilogue | None, sums: _Sums, bits: int) -> NDArray[Any]:
         """What a layer of this form gives for sums (N, H, W, C)."""
         made: NDArray[Any] = epilogue.reference(sums.astype(np.int32), self.elements(sums)) if epilogue else sums
-        return pack_words(made, bits) if self.out_layout == "packed" else made
+        return pack_words(made, bits) if self.out_layout == Layout.PACKED else made
 
 
 def no_epilogue(sums: _Sums, bits: int) -> None:
@@ -107,20 +108,20 @@ def scale(sums: _Sums, bits: int) -> Scale:
     return Scale(np.float32(0.01) + channels / np.float32(7), channels - np.float32(3))
 
 
-SUMS = LayerForm("codes to int32", "NHWC", "NHWC", no_epilogue)
-PACKED = LayerForm("packed to packed, thresholds", "packed", "packed", thresholds)
-BYTES = LayerForm("codes to bytes, Requantize", "NHWC", "NHWC", lambda sums, bits: requantize(sums, MAX_BITS))
-FLOATS = LayerForm("codes to float32, Scale", "NHWC", "NHWC", scale)
+SUMS = LayerForm("codes to int32", Layout.NHWC, Layout.NHWC, no_epilogue)
+PACKED = LayerForm("packed to packed, thresholds", Layout.PACKED, Layout.PACKED, thresholds)
+BYTES = LayerForm("codes to bytes, Requantize", Layout.NHWC, Layout.NHWC, lambda sums, bits: requantize(sums, MAX_BITS))
+FLOATS = LayerForm("codes to float32, Scale", Layout.NHWC, Layout.NHWC, scale)
 FORMS = {"sums": SUMS, "packed": PACKED}
 """The forms that layers of a network are measured in, by the names that `bitsynth bench` gives them."""
 EPILOGUES = (
     SUMS,
     *(replace(SUMS, name=f"{name} to int32, called", values=name) for name in ("uint8", "int64")),
-    LayerForm("packed to int32", "packed", "NHWC", no_epilogue),
-    LayerForm("codes to codes, thresholds", "NHWC", "NHWC", thresholds),
+    LayerForm("packed to int32", Layout.PACKED, Layout.NHWC, no_epilogue),
+    LayerForm("codes to codes, thresholds", Layout.NHWC, Layout.NHWC, thresholds),
     PACKED,
-    LayerForm("codes to codes, Requantize", "NHWC", "NHWC", requantize),
-    LayerForm("packed to packed, Requantize", "packed", "packed", requantize),
+    LayerForm("codes to codes, Requantize", Layout.NHWC, Layout.NHWC, requantize),
+    LayerForm("packed to packed, Requantize", Layout.PACKED, Layout.PACKED, requantize),
     BYTES,
     FLOATS,
     *(SUMS.weighted(encoding) for encoding in ("signed", "ternary")),
@@ -128,7 +129,7 @@ EPILOGUES = (
     *(PACKED.weighted(encoding) for encoding in ("signed", "ternary")),
     *(PACKED.with_residual(kind) for kind in ("uint8", "int32")),
     BYTES.with_residual("uint8"),
-    LayerForm("codes to bytes, Rescale", "NHWC", "NHWC", rescale).with_residual("uint8"),
+    LayerForm("codes to bytes, Rescale", Layout.NHWC, Layout.NHWC, rescale).with_residual("uint8"),
     FLOATS.with_residual("float32"),
 )
 """The forms that are timed beside codes to int32, which come first."""

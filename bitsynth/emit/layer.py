@@ -23,6 +23,7 @@ from bitsynth.errors import SpecError
 from bitsynth.files import marked
 from bitsynth.isa.load import load_table
 from bitsynth.isa.load import names as isa_names
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulSpec
 
 _WORD_BITS = 64
@@ -186,7 +187,7 @@ class LayerText:
 
 def refuses_codes(last: int, bits: int, layout: Number) -> bool:
     """Return whether memory can hold a code beyond the `last`: bytes have 8 bits, packed words the code's `bits`."""
-    return last + 1 < 1 << (bits if layout == "packed" else 8)
+    return last + 1 < 1 << (bits if layout == Layout.PACKED else 8)
 
 
 def rename_symbols(name: str, files: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bitsynth.spec.layout import Layout
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -31,7 +33,7 @@ class CEnum:
         return self.words.index(word)
 
 
-LAYOUT = CEnum("enum bs_layout", {"NHWC": "BS_NHWC", "NCHW": "BS_NCHW", "packed": "BS_PACKED"})
+LAYOUT = CEnum("enum bs_layout", {Layout.NHWC: "BS_NHWC", Layout.NCHW: "BS_NCHW", Layout.PACKED: "BS_PACKED"})
 """Layouts of activations in memory: channels last, channels first, or bits of 64 channels a word."""
 CONV_ALGORITHM = CEnum(
     "enum bs_conv_algorithm", {"direct": "BS_DIRECT", "indirect": "BS_INDIRECT", "im2col": "BS_IM2COL"}

@@ -21,6 +21,7 @@ from bitsynth.layers.weight_zeros import subtract_zero_point, weights_of
 from bitsynth.layers.words import Packed
 from bitsynth.progress import Progress
 from bitsynth.run.runner import Runner
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of, plain_array, whole_array
 
 LayerT = TypeVar("LayerT", bound="Conv2d")
@@ -105,7 +106,7 @@ class Conv2d:
         zero_point: int = 0,
         weight_zero_point: int = 0,
         bias: ArrayLike = 0,
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         out_layout: str | None = None,
         out_encoding: str | None = None,
         isa: str = "auto",
@@ -122,7 +123,7 @@ class Conv2d:
         geometry = geometry_of(values.shape, stride=stride, padding=padding, dilation=dilation, groups=groups)
         lies = out_layout
         if lies is None:
-            lies = "NHWC" if is_one_of(layout, ("packed",)) and not gives_codes(epilogue) else layout
+            lies = Layout.NHWC if is_one_of(layout, (Layout.PACKED,)) and not gives_codes(epilogue) else layout
         means = "" if out_encoding is None else out_encoding
         spec = LayerSpec(act, wgt, geometry, layout, lies, image, means, zero_point, self._flat)
         planned = plan(spec, isa=isa, cpu=cpu, threads=pool.threads, schedule=schedule, solve=solve)
@@ -199,7 +200,7 @@ class Conv2d:
             SpecError: `x` does not fit the layer, or the encoding does not hold a value; or the residual does not fit.
             ToolError: The layer cannot be compiled or run.
         """
-        if isinstance(x, Packed) or self.layout == "packed":
+        if isinstance(x, Packed) or self.layout == Layout.PACKED:
             return self.run(x if isinstance(x, Packed) else plain_array(x, "x"), residual=residual)
         return self._run(self.compiled.codes(plain_array(x, "x")), residual)
 

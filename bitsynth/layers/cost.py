@@ -29,6 +29,7 @@ from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.widening import widen_operands
 from bitsynth.schedule.cost import sustained_per_128_mac
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulSpec
 
 POINTER_CYCLES = 1.0
@@ -343,7 +344,7 @@ class Estimate:
     def _cycles_per_code(self) -> float:
         """Cycles to pack a code; a table takes half a cycle for each instruction, and a store."""
         kernel = self._kernel
-        if self.layer.layout == "packed" and not self.candidate.operands:
+        if self.layer.layout == Layout.PACKED and not self.candidate.operands:
             if takes_tables(kernel):
                 return TABLE_CODE_CYCLES
             if self.counted and packing(kernel).rows == "words":

@@ -16,6 +16,7 @@ from bitsynth.layers.layer import Call, Results
 from bitsynth.layers.packed import Description
 from bitsynth.layers.spec import check_zero_point
 from bitsynth.layers.weight_zeros import weights_of
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand, whole_array
 
 TYPICAL_BATCH = 64
@@ -46,7 +47,7 @@ class Dense(Conv2d):
         w_bits: int,
         *,
         flatten: tuple[int, int, int] | None = None,
-        flatten_order: str = "NCHW",
+        flatten_order: str = Layout.NCHW,
         **options: Any,
     ) -> None:
         values = whole_array(weight, "weight")
@@ -54,10 +55,10 @@ class Dense(Conv2d):
             raise SpecError(f"want a weight (out features, in features), not {values.shape}")
         if unfit := sorted({"stride", "padding", "dilation", "groups"} & set(options)):
             raise SpecError(f"a dense layer has no {', '.join(unfit)}")
-        if "NCHW" in (options.get("layout"), options.get("out_layout")):
+        if Layout.NCHW in (options.get("layout"), options.get("out_layout")):
             raise SpecError("a dense layer's activations are (N, features): layouts are NHWC and packed")
         if flatten is not None:
-            self._flat = _flat_image(flatten, options.get("layout") == "packed")
+            self._flat = _flat_image(flatten, options.get("layout") == Layout.PACKED)
             act, wgt = _operands(act_bits, w_bits, options)
             values = self._flat.weights(values, flatten_order, wgt.value(0) + options.get("weight_zero_point", 0))
             # Idle features have code 0 on both sides.

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.words import WORD_CHANNELS, Packed, pack_words
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulOperand, is_one_of
 
-ORDERS = ("NCHW", "NHWC")
+ORDERS = (Layout.NCHW, Layout.NHWC)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class FlatImage:
             raise SpecError(f"flatten_order must be {' or '.join(ORDERS)}, not {order!r}")
         if weight.shape[1] != math.prod(self.shape):
             raise SpecError(f"images of {self.shape} have {math.prod(self.shape)} features, not {weight.shape[1]}")
-        first = order == "NCHW"
+        first = order == Layout.NCHW
         pixels = weight.reshape(-1, *((self.channels, self.height, self.width) if first else self.shape))
         pixels = pixels.transpose(0, 2, 3, 1) if first else pixels
         idle = -self.channels % WORD_CHANNELS if self.packed else 0

@@ -34,6 +34,7 @@ from bitsynth.layers.epilogues.self_test import self_test_epilogue
 from bitsynth.layers.planning import GIVEN, LayerPlan
 from bitsynth.layers.words import Packed, packed_words
 from bitsynth.matmul import MatmulKernel
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import whole_array
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class PackedLayer:
     @property
     def out_type(self) -> np.dtype[Any]:
         """The type of the output's elements: sums int32, floats, codes uint8, or words of codes uint64."""
-        if self.plan.spec.out_layout == "packed":
+        if self.plan.spec.out_layout == Layout.PACKED:
             return np.dtype(np.uint64)
         if self.epilogue is None:
             return np.dtype(np.int32)
@@ -136,9 +137,9 @@ class PackedLayer:
         """Return the output's shape for such an input; raise SpecError if the window has no room."""
         spec, channels = self.plan.spec, self.plan.spec.geometry.out_channels
         rows, columns = spec.geometry.output(height, width)
-        if spec.out_layout == "packed":
+        if spec.out_layout == Layout.PACKED:
             channels = packed_words(int(self.constants.numbers["out_bits"]), channels)
-        return (batch, channels, rows, columns) if spec.out_layout == "NCHW" else (batch, rows, columns, channels)
+        return (batch, channels, rows, columns) if spec.out_layout == Layout.NCHW else (batch, rows, columns, channels)
 
     def tensor_shape(self, batch: int, height: int, width: int) -> tuple[int, ...]:
         """Return the shape (N, H, W, C) of a residual, and of kept sums, for such an input."""
@@ -148,7 +149,7 @@ class PackedLayer:
     def typed(self, out: NDArray[Any]) -> NDArray[Any]:
         """Return results as the caller gets them: packed words with their type."""
         spec = self.plan.spec
-        if spec.out_layout != "packed":
+        if spec.out_layout != Layout.PACKED:
             return out
         return Packed(
             out, int(self.constants.numbers["out_bits"]), spec.out_encoding or None, spec.geometry.out_channels
@@ -211,7 +212,7 @@ class PackedLayer:
             "padding": _shortest(window.padding, 0),
             "dilation": _shortest(window.dilation, 1),
             "groups": window.groups if window.groups > 1 else None,
-            "layout": spec.layout if spec.layout != "NHWC" else None,
+            "layout": spec.layout if spec.layout != Layout.NHWC else None,
             "out-layout": spec.out_layout if spec.out_layout != spec.layout else None,
             "image": spec.image,
             "name": name,

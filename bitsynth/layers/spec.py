@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.runtime_abi import LAYOUT
 from bitsynth.errors import SpecError
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.geometry import Geometry, pair
 from bitsynth.layers.words import Packed, packed_words
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, is_one_of
 
+LAYOUTS = (Layout.NHWC, Layout.NCHW, Layout.PACKED)
+"""The layouts of layers."""
 MOST_ZERO_POINT = (1 << 15) - 1
 TYPICAL_IMAGE = (28, 28)
 """The image size that a schedule is chosen for by default: height and width."""
@@ -41,7 +43,7 @@ class LayerSpec:
     act: MatmulOperand
     wgt: MatmulOperand
     geometry: Geometry
-    layout: str = "NHWC"
+    layout: str = Layout.NHWC
     out_layout: str = ""
     image: tuple[int, int] | None = None
     out_encoding: str = ""
@@ -53,9 +55,8 @@ class LayerSpec:
             object.__setattr__(self, "out_layout", self.layout)
         if not is_one_of(self.out_encoding, ("",)):
             Encoding.parse(self.out_encoding)
-        for value in (self.layout, self.out_layout):
-            if not is_one_of(value, LAYOUT.words):
-                raise SpecError(f"unknown layout {value!r}; known: {', '.join(LAYOUT.words)}")
+        for name in ("layout", "out_layout"):
+            object.__setattr__(self, name, Layout.parse(getattr(self, name), LAYOUTS))
         check_zero_point(self.zero_point)
         object.__setattr__(self, "image", None if self.image is None else pair("image", self.image, 1))
 
@@ -79,13 +80,13 @@ class LayerSpec:
     @property
     def in_type(self) -> np.dtype[Any]:
         """The type of an input's elements: codes, or words if activations are packed."""
-        return np.dtype(np.uint64 if self.layout == "packed" else np.uint8)
+        return np.dtype(np.uint64 if self.layout == Layout.PACKED else np.uint8)
 
     @property
     def in_elements(self) -> int:
         """Elements of a pixel of the input: channels, or words if activations are packed."""
         channels = self.geometry.in_channels
-        return packed_words(self.act.bits, channels) if self.layout == "packed" else channels
+        return packed_words(self.act.bits, channels) if self.layout == Layout.PACKED else channels
 
     def check_codes(self, codes: NDArray[Any]) -> None:
         """Raise SpecError for what is not an array of the activations' codes, or words of others."""
@@ -98,7 +99,7 @@ class LayerSpec:
         if codes.dtype != self.in_type:
             raise SpecError(f"want {self.in_type} codes, not {codes.dtype}")
         last = self.act.codes[-1]
-        if self.layout != "packed":
+        if self.layout != Layout.PACKED:
             bad = codes.size and codes.max() > last
         else:
             bad = last < (1 << self.act.bits) - 1 and self._has_all_ones(codes)
@@ -107,7 +108,7 @@ class LayerSpec:
 
     def check_packed(self, words: Packed) -> None:
         """Raise SpecError for words that are not of the activations' codes, or are not wanted at all."""
-        if self.layout != "packed":
+        if self.layout != Layout.PACKED:
             raise SpecError(f"want activations of layout {self.layout}, not Packed words: unpack them")
         words.require(self.act, self.geometry.in_channels)
 
@@ -121,7 +122,7 @@ class LayerSpec:
 
     def shape(self, codes: NDArray[Any]) -> tuple[int, int, int]:
         """Return batch, height and width of an input; raise SpecError if it is not one of this layer."""
-        at = 1 if self.layout == "NCHW" else 3
+        at = 1 if self.layout == Layout.NCHW else 3
         if codes.ndim != 4 or codes.shape[at] != self.in_elements:
             letters = "N, C, H, W" if at == 1 else "N, H, W, C"
             raise SpecError(f"want activations ({letters}) with C = {self.in_elements}, not {codes.shape}")

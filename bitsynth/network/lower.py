@@ -21,7 +21,8 @@ from bitsynth.network.fusion.codes import kept_layouts
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.passes import lowering_passes
 from bitsynth.network.plain import make_conversion, make_filling, plain_groups
-from bitsynth.network.program import PLAIN, Buffer, Format, NetworkProgram, NetworkStep, alias_root, caller_format
+from bitsynth.network.program import Buffer, Format, NetworkProgram, NetworkStep, alias_root, caller_format
+from bitsynth.spec.layout import Layout
 
 _MAX_PRODUCTS = 4096
 """A layer, or one of glue, takes about 13 ms to be chosen, proved and written: this many about a minute."""
@@ -186,4 +187,4 @@ class _Assembly:
 def _is_one_memory(source: Buffer, made: Buffer) -> bool:
     """Return whether elements of one format and order lie in the same places."""
     layout = source.format.layout
-    return layout == PLAIN or layout in kept_layouts(source.edge.shape, made.edge.shape)
+    return layout == Layout.PLAIN or layout in kept_layouts(source.edge.shape, made.edge.shape)

@@ -12,18 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.graph.ir import Graph, Node
-from bitsynth.graph.types import Edge, Integers, Shape, Tensor
+from bitsynth.graph.types import Edge, Integers, Shape, Tensor, numpy_type
 from bitsynth.layers.glue.base import Glue
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.layers.words import pack_words, packed_words, unpack_words
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulOperand
 
 if TYPE_CHECKING:
     from bitsynth.network.formulas.affine import AffineFormula
     from bitsynth.network.formulas.curves import Curve
     from bitsynth.network.formulas.step_functions import StepFunction
-
-PLAIN, CHANNELS_LAST, PACKED = "plain", "NHWC", "packed"
 
 
 @dataclass(frozen=True)
@@ -33,24 +32,31 @@ class Format:
     Args:
         dtype: The numpy type of an element.
         operand: The encoding whose codes elements are, if they are codes; else they are the edge's integers or numbers.
-        layout: "plain" in the order of the edge's axes, "NHWC" with axis 1 last, or "packed", words of that.
+        layout: The order of elements: plain, NHWC or packed.
     """
 
     dtype: str
     operand: MatmulOperand | None = None
-    layout: str = PLAIN
+    layout: Layout = Layout.PLAIN
 
     @classmethod
-    def codes(cls, operand: MatmulOperand, layout: str = CHANNELS_LAST) -> Format:
+    def codes(cls, operand: MatmulOperand, layout: Layout = Layout.NHWC) -> Format:
         """Return the format of codes of an operand: a byte each, or in words."""
-        return cls("uint64" if layout == PACKED else "uint8", operand, layout)
+        return cls("uint64" if layout == Layout.PACKED else "uint8", operand, layout)
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element in memory: of a code if codes are packed."""
+        if self.layout == Layout.PACKED and self.operand:
+            return self.operand.bits
+        return 8 * numpy_type(self.dtype).itemsize
 
     def elements(self, shape: Shape) -> Shape:
         """Return the axes of an edge of this shape in the order of memory."""
-        if self.layout == PLAIN or len(shape) < 2:
+        if self.layout == Layout.PLAIN or len(shape) < 2:
             return shape
         batch, channels, *image = shape
-        last = packed_words(self.operand.bits, channels) if self.layout == PACKED and self.operand else channels
+        last = packed_words(self.operand.bits, channels) if self.layout == Layout.PACKED and self.operand else channels
         return (batch, *image, last)
 
     def bytes(self, shape: Shape) -> int:
@@ -61,16 +67,16 @@ class Format:
         """Return the stride in elements along each axis of the edge; packed words have none."""
         lies = self.elements(shape)
         steps = [math.prod(lies[k + 1 :]) for k in range(len(lies))]
-        if self.layout == CHANNELS_LAST and len(shape) > 1:
+        if self.layout == Layout.NHWC and len(shape) > 1:
             steps = [steps[0], steps[-1], *steps[1:-1]]
         return tuple(steps)
 
     def read(self, memory: NDArray[Any], shape: Shape) -> Tensor:
         """Return the integers or numbers (`shape`) in the flat `memory`."""
         made = memory.reshape(self.elements(shape))
-        if self.layout == PACKED and self.operand:
+        if self.layout == Layout.PACKED and self.operand:
             made = unpack_words(_image(made), self.operand.bits, shape[1]).reshape(*made.shape[:-1], shape[1])
-        if self.layout != PLAIN:
+        if self.layout != Layout.PLAIN:
             made = np.moveaxis(made, -1, 1)
         if self.operand is None:
             return made
@@ -80,9 +86,9 @@ class Format:
     def write(self, values: Tensor) -> NDArray[Any]:
         """Return integers or numbers as flat memory of this format."""
         made = values if self.operand is None else self.operand.encode(values, "values")
-        if self.layout != PLAIN:
+        if self.layout != Layout.PLAIN:
             made = np.moveaxis(made, 1, -1)
-        if self.layout == PACKED and self.operand:
+        if self.layout == Layout.PACKED and self.operand:
             made = pack_words(_image(made.astype(np.uint8)), self.operand.bits)
         return np.ascontiguousarray(made, np.dtype(self.dtype)).reshape(-1)
 
@@ -231,7 +237,7 @@ def integers_type(kind: Integers) -> str:
     return next(n for n in names if np.iinfo(n).min <= kind.least and kind.most <= np.iinfo(n).max)
 
 
-def plain_format(edge: Edge, reference: str, layout: str = PLAIN) -> Format:
+def plain_format(edge: Edge, reference: str, layout: Layout = Layout.PLAIN) -> Format:
     """Return the format of an edge's integers or numbers as they are, without an encoding."""
     kind = edge.type
     dtype = integers_type(kind) if isinstance(kind, Integers) else reals_type(reference, edge)

@@ -10,6 +10,7 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Edge, Integers, Reals, Tensor
 from bitsynth.network.library.golden import Golden
 from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, PlainStep, caller_format
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 CODES = MatmulOperand(2, Encoding.UNSIGNED)
@@ -38,18 +39,18 @@ def layers(isa: str, threads: int) -> tuple[Conv2d, MaxPool2d, Conv2d]:
         rng.choice([-1, 1], (CHANNELS, CHANNELS, 3, 3)),
         2,
         1,
-        out_layout="packed",
+        out_layout=Layout.PACKED,
         epilogue=Thresholds(levels),
         image=(SIDE, SIDE),
         **common,
     )
-    pool = MaxPool2d(CHANNELS, 2, 2, layout="packed", isa=isa, threads=threads)
+    pool = MaxPool2d(CHANNELS, 2, 2, layout=Layout.PACKED, isa=isa, threads=threads)
     last = Conv2d(
         rng.choice([-1, 1], (CLASSES, CHANNELS, 3, 3)),
         2,
         1,
-        layout="packed",
-        out_layout="NHWC",
+        layout=Layout.PACKED,
+        out_layout=Layout.NHWC,
         image=(SIDE // 2, SIDE // 2),
         **common,
     )
@@ -71,8 +72,12 @@ def by_hand(isa: str, threads: int = 1) -> tuple[NetworkProgram, Callable[[Tenso
         "f": Edge("f", (1, half, half, CLASSES), "float32", Reals()),
         "y": Edge("y", (1, half * half * CLASSES), "float32", Reals()),
     }
-    sums = Format("int32", None, "NHWC")
-    formats = {"q": Format.codes(CODES), "t": Format.codes(CODES, "packed"), "p": Format.codes(CODES, "packed")}
+    sums = Format("int32", None, Layout.NHWC)
+    formats = {
+        "q": Format.codes(CODES),
+        "t": Format.codes(CODES, Layout.PACKED),
+        "p": Format.codes(CODES, Layout.PACKED),
+    }
     formats |= {"s": sums, "f": Format("float32"), "y": Format("float32")}
     buffers = {name: Buffer(name, edges[name], form) for name, form in formats.items()}
     buffers["x"] = Buffer("x", edges["x"], caller_format(edges["x"]), "input")

@@ -92,7 +92,7 @@ ImageOption = Annotated[
         rich_help_panel=_LAYER,
     ),
 ]
-Layout = Annotated[
+LayoutOption = Annotated[
     str,
     typer.Option(
         "--layout", metavar="LAYOUT", help="Memory layout of activations: NHWC, NCHW or packed.", rich_help_panel=_LAYER

@@ -39,6 +39,7 @@ from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule.element_cost import price
 from bitsynth.spec import elementwise as specs
 from bitsynth.spec.elementwise import ElementwiseSpec
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import affine
 from bitsynth.store.elementwise import ELEMENTWISE, in_order
 
@@ -94,7 +95,7 @@ def joined_pixels(spec: LayerSpec, programs: Sequence[EpilogueProgram]) -> int:
     Example: 12 channels and units of 16 fill 3 units with 4 joined pixels, where 4 single pixels take 4 units.
     """
     g = spec.geometry
-    if not programs or g.groups > 1 or spec.out_layout == "NCHW" or not all(map(_can_join, programs)):
+    if not programs or g.groups > 1 or spec.out_layout == Layout.NCHW or not all(map(_can_join, programs)):
         return 0
     unit, channels = max(p.unit for p in programs), g.out_channels
     period = math.lcm(channels, *(p.unit for p in programs))
@@ -277,13 +278,13 @@ def _plain(kernel: LayerKernel, spec: LayerSpec, one: specs.ElementwiseSpec) -> 
 
 def makes_words(spec: LayerSpec) -> bool:
     """Return whether packed words are computed directly, not from the codes of all groups together."""
-    groups = spec.geometry.groups
-    return spec.out_layout == "packed" and (groups == 1 or spec.geometry.out_channels // groups % WORD_CHANNELS == 0)
+    groups, channels = spec.geometry.groups, spec.geometry.out_channels
+    return spec.out_layout == Layout.PACKED and (groups == 1 or channels // groups % WORD_CHANNELS == 0)
 
 
 def _words(kernel: LayerKernel, spec: LayerSpec) -> bool:
     """Return whether a program writes packed words: a depthwise kernel has all channels in one group."""
-    return spec.out_layout == "packed" if isinstance(kernel, DepthwiseKernel) else makes_words(spec)
+    return spec.out_layout == Layout.PACKED if isinstance(kernel, DepthwiseKernel) else makes_words(spec)
 
 
 def propose_programs(epilogue: Epilogue, sums: Sums, channels: int, planes: int) -> Iterator[AskedProgram]:

@@ -21,6 +21,7 @@ from bitsynth.layers.epilogues.base import (
     require_whole,
     store_read_only,
 )
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MAX_BITS, Encoding, MatmulOperand, is_one_of, plain_array
 from bitsynth.spec.rescaling import FIXED_SHIFT
 
@@ -392,7 +393,7 @@ def check_epilogue(epilogue: Any, out_layout: str) -> None:
     """Raise SpecError if the object is no epilogue, or its results cannot have the layout `out_layout`."""
     if epilogue is not None and not isinstance(epilogue, Epilogue):
         raise SpecError(f"an epilogue is Scale, Requantize, Rescale or Thresholds, not {epilogue!r}")
-    if out_layout != "packed":
+    if out_layout != Layout.PACKED:
         return
     if not gives_codes(epilogue):
         raise SpecError("only codes can be packed: give Thresholds, Requantize or Rescale, or another out_layout")

@@ -26,10 +26,12 @@ from bitsynth.layers.layer import Call, Scratch
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.layers.words import Packed, pack_words, packed_words, unpack_words
 from bitsynth.run.memory import aligned
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of
 
 T = TypeVar("T")
-LAYOUTS = ("NHWC", "packed")
+LAYOUTS = (Layout.NHWC, Layout.PACKED)
+"""The layouts of glue."""
 MOST_CHANNELS = 1 << 24
 
 
@@ -48,14 +50,13 @@ class Activations:
 
     channels: int
     operand: MatmulOperand | None
-    layout: str = "NHWC"
+    layout: str = Layout.NHWC
     others: str = "float32"
 
     def __post_init__(self) -> None:
         require_channels(self.channels)
-        if not is_one_of(self.layout, LAYOUTS):
-            raise SpecError(f"unknown layout {self.layout!r}; known to glue: {', '.join(LAYOUTS)}")
-        if self.layout == "packed" and self.operand is None:
+        object.__setattr__(self, "layout", Layout.parse(self.layout, LAYOUTS, "known to glue"))
+        if self.layout == Layout.PACKED and self.operand is None:
             raise SpecError(f"only codes can be packed, not {self.others.replace('float32', 'floats')}")
 
     @property
@@ -71,14 +72,14 @@ class Activations:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of an element."""
-        if self.layout == "packed":
+        if self.layout == Layout.PACKED:
             return np.dtype(np.uint64)
         return np.dtype(np.uint8 if self.operand else self.others)
 
     @property
     def elements(self) -> int:
         """Elements of a pixel."""
-        return packed_words(self.bits, self.channels) if self.layout == "packed" else self.channels
+        return packed_words(self.bits, self.channels) if self.layout == Layout.PACKED else self.channels
 
     def checked(self, x: Any) -> NDArray[Any]:
         """Return `x` as C reads it; raise SpecError unless it is (N, H, W, C) of this type. C checks the codes."""
@@ -92,23 +93,23 @@ class Activations:
         return np.require(x, requirements=("C", "ALIGNED"))
 
     def _words(self, x: Packed) -> NDArray[np.uint64]:
-        if self.layout != "packed" or self.operand is None:
+        if self.layout != Layout.PACKED or self.operand is None:
             raise SpecError("want activations of layout NHWC, not Packed words: unpack them")
         return x.require(self.operand, self.channels)
 
     def typed(self, out: NDArray[Any]) -> NDArray[Any]:
         """Return results as the caller gets them: packed words with their type."""
-        if self.layout != "packed" or self.operand is None:
+        if self.layout != Layout.PACKED or self.operand is None:
             return out
         return Packed(out, self.bits, self.operand.encoding, self.channels)
 
     def plain(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return the codes or floats (N, H, W, C) of an array in this layout."""
-        return unpack_words(x, self.bits, self.channels) if self.layout == "packed" else x
+        return unpack_words(x, self.bits, self.channels) if self.layout == Layout.PACKED else x
 
     def laid(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return codes or floats (N, H, W, C) in this layout."""
-        return pack_words(x, self.bits) if self.layout == "packed" else np.ascontiguousarray(x)
+        return pack_words(x, self.bits) if self.layout == Layout.PACKED else np.ascontiguousarray(x)
 
 
 def codes_of(channels: int, bits: int | Quantization, encoding: str, layout: str) -> Activations:
@@ -328,4 +329,4 @@ def _is_literal(value: Any) -> bool:
         return all(map(_is_literal, value))
     if isinstance(value, Quantization):
         return type(value.encoding) is str
-    return value is None or type(value) in (bool, int, float) or (type(value) is str and '"' not in value)
+    return value is None or type(value) in (bool, int, float, Layout) or (type(value) is str and '"' not in value)

@@ -15,6 +15,7 @@ from bitsynth.layers.glue.programs import COMMON_UNIT
 from bitsynth.layers.glue.quantization import Quantization, as_quantization
 from bitsynth.spec import glue as specs
 from bitsynth.spec.elementwise import ElementwiseSpec
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, plain_array
 
 
@@ -45,7 +46,7 @@ class Quantize(Glue):
         scale: ArrayLike | None = None,
         low: int | None = None,
         high: int | None = None,
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         **options: Any,
     ) -> None:
         quantization = as_quantization(quantization, "quantization")
@@ -80,7 +81,7 @@ class Dequantize(Glue):
         quantization: Quantization | int,
         *,
         scale: ArrayLike | None = None,
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         **options: Any,
     ) -> None:
         quantization = as_quantization(quantization, "quantization")

@@ -15,6 +15,7 @@ from bitsynth.layers.glue.base import Activations, Glue, Numbers, codes_of, firs
 from bitsynth.layers.glue.programs import repeat_table
 from bitsynth.layers.glue.quantization import Quantization, as_quantization, requantize_codes
 from bitsynth.layers.words import WORD_CHANNELS
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import is_one_of
 
 
@@ -42,7 +43,7 @@ class Pad2d(Glue):
         *,
         code: int = 0,
         encoding: str = "unsigned",
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         **options: Any,
     ) -> None:
         kind = codes_of(channels, bits, encoding, layout)
@@ -52,7 +53,7 @@ class Pad2d(Glue):
         sides = dict(zip(("pad_top", "pad_left", "pad_bottom", "pad_right"), self.padding, strict=True))
         fill = kind.laid(np.full((1, 1, 1, channels), code, np.uint8))
         super().__init__(
-            [kind], kind, {"op": "pad", "words": int(layout == "packed"), **sides}, {"fill": fill}, **options
+            [kind], kind, {"op": "pad", "words": int(layout == Layout.PACKED), **sides}, {"fill": fill}, **options
         )
 
     def out_size(self, height: int, width: int) -> tuple[int, int]:
@@ -95,7 +96,7 @@ class Resize(Glue):
         size: tuple[int, int] | None = None,
         centers: bool = False,
         encoding: str = "unsigned",
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         **options: Any,
     ) -> None:
         if (scale is None) == (size is None):
@@ -108,7 +109,12 @@ class Resize(Glue):
         self.centers = centers
         names = ("scale_h", "scale_w", "size_h", "size_w")
         sizes = dict(zip(names, (*self.scale, *(self.size or (0, 0))), strict=True))
-        numbers: Numbers = {"op": "resize", "words": int(layout == "packed"), "centers": int(self.centers), **sizes}
+        numbers: Numbers = {
+            "op": "resize",
+            "words": int(layout == Layout.PACKED),
+            "centers": int(self.centers),
+            **sizes,
+        }
         super().__init__([kind], kind, numbers, **options)
 
     def out_size(self, height: int, width: int) -> tuple[int, int]:
@@ -150,7 +156,7 @@ class DepthToSpace(Glue):
         *,
         mode: str = "DCR",
         encoding: str = "unsigned",
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         **options: Any,
     ) -> None:
         source = codes_of(channels, bits, encoding, layout)
@@ -160,7 +166,7 @@ class DepthToSpace(Glue):
         if channels % self.block**2:
             raise SpecError(f"{channels} channels are no blocks of {self.block} x {self.block}")
         output = codes_of(channels // self.block**2, bits, encoding, layout)
-        words = layout == "packed" and mode == "DCR" and output.channels % WORD_CHANNELS == 0
+        words = layout == Layout.PACKED and mode == "DCR" and output.channels % WORD_CHANNELS == 0
         pixel = output.elements * 8 if words else output.channels
         apart = {"channel_apart": 1, "pixel_apart": pixel} if mode == "DCR" else {}
         apart = apart or {"channel_apart": self.block**2, "pixel_apart": 1}
@@ -204,7 +210,7 @@ class Concatenate(Glue):
         inputs: Sequence[tuple[int, Quantization | int]],
         out: Quantization | int,
         *,
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
@@ -215,7 +221,7 @@ class Concatenate(Glue):
         alike = all(each == out for each in of_inputs)
         self.tables = [_table(each, out) for each in of_inputs]
         whole = all(x.channels % WORD_CHANNELS == 0 for x in sources)
-        words = alike and whole and layout == output.layout == "packed"
+        words = alike and whole and layout == output.layout == Layout.PACKED
         arrays = (
             {}
             if alike

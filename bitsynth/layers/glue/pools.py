@@ -16,6 +16,7 @@ from bitsynth.layers.geometry import Geometry, Pair, edges, pair
 from bitsynth.layers.glue.base import Activations, Glue, Numbers, codes_of, first_given, require_channels
 from bitsynth.layers.glue.quantization import Quantization, as_quantization, require_whole_steps
 from bitsynth.spec import glue as specs
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import INT32_MAX, Encoding, MatmulOperand, is_one_of
 
 
@@ -93,14 +94,14 @@ class MaxPool2d(WindowGlue):
         padding: Any = 0,
         dilation: Pair = 1,
         encoding: str = "unsigned",
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
         source = codes_of(channels, bits, encoding, layout)
         output = codes_of(channels, bits, encoding, first_given(out_layout, layout))
         self.geometry = window_of(channels, window, stride, padding, dilation)
-        words = layout == output.layout == "packed"
+        words = layout == output.layout == Layout.PACKED
         numbers: Numbers = {"op": "max pool", "words": int(words), **self.geometry.window()}
         super().__init__([source], output, numbers, **options)
 
@@ -155,7 +156,7 @@ class AvgPool2d(WindowGlue):
         stride: Pair | None = None,
         padding: Any = 0,
         rounding: str = "even",
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
@@ -215,7 +216,7 @@ class GlobalAvgPool2d(AvgPool2d):
         out: Quantization | Requantize | int | str | None = None,
         *,
         rounding: str = "even",
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
@@ -240,7 +241,7 @@ class GlobalAvgPool2d(AvgPool2d):
 
 def _given(channels: int, output: MatmulOperand | None, out_layout: str | None, layout: str) -> Activations:
     """Return the output: codes, or int32, which are unpacked by default."""
-    usual = layout if output else "NHWC"
+    usual = layout if output else Layout.NHWC
     return Activations(channels, output, first_given(out_layout, usual), "int32")
 
 

@@ -25,6 +25,7 @@ from bitsynth.layers.glue.quantization import (
 from bitsynth.layers.glue.weighted import Lowered, find_weighted_sums
 from bitsynth.spec import glue as specs
 from bitsynth.spec.glue import MOST_SUMS
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MAX_BITS, plain_array
 
 
@@ -85,7 +86,7 @@ class Lookup(Glue):
         out_bits: int | None = None,
         encoding: str = "unsigned",
         out_encoding: str | None = None,
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
@@ -125,7 +126,7 @@ class FloatLookup(Glue):
         bits: int | Quantization,
         *,
         encoding: str = "unsigned",
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         **options: Any,
     ) -> None:
         source, output = codes_of(channels, bits, encoding, layout), Activations(channels, None)
@@ -176,7 +177,7 @@ class QuantizeImage(Lookup):
         out: Quantization | int,
         *,
         unit: float = 255.0,
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         **options: Any,
     ) -> None:
         out = as_quantization(out, "out")
@@ -250,7 +251,7 @@ class PairLookup(Glue):
         out: Quantization | int,
         *,
         come: tuple[int, int] | None = None,
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
@@ -338,7 +339,7 @@ class SumLookup(WindowGlue):
         *,
         stride: Pair | None = None,
         dilation: Pair = 1,
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         out_layout: str | None = None,
         **options: Any,
     ) -> None:
@@ -388,7 +389,7 @@ class Add(PairLookup):
         second: Quantization | int,
         out: Quantization | int,
         *,
-        layout: str = "NHWC",
+        layout: str = Layout.NHWC,
         out_layout: str | None = None,
         **options: Any,
     ) -> None:

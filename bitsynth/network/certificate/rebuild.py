@@ -38,19 +38,11 @@ from bitsynth.network.fusion.inputs import input_step
 from bitsynth.network.library import NetworkText
 from bitsynth.network.library.weights import Weights
 from bitsynth.network.plain import make_conversion
-from bitsynth.network.program import (
-    CHANNELS_LAST,
-    PACKED,
-    PLAIN,
-    Buffer,
-    Format,
-    GlueStep,
-    LayerStep,
-    NetworkProgram,
-    NetworkStep,
-    PlainStep,
-)
+from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, NetworkStep, PlainStep
+from bitsynth.spec.layout import Layout
 
+_EDGE_LAYOUTS = (Layout.PLAIN, Layout.NHWC, Layout.PACKED)
+"""The layouts of a network's buffers."""
 _MOVES = (MaxPool2d, Resize, DepthToSpace)
 """Glue whose results are elements that it reads."""
 
@@ -73,7 +65,7 @@ def step_recipe(program: NetworkProgram, step: NetworkStep, claims: list[JsonVal
     if isinstance(step.formula, StepFunction) and claims:
         to = program.buffers[step.outputs[0]]
         made_of = replace(to, edge=edge_of(to.edge.name, edge_facts(to.edge, False)))
-        for order in (PLAIN, CHANNELS_LAST):
+        for order in (Layout.PLAIN, Layout.NHWC):
             if _same_text(step, input_step(_step_function(claims[0], made_of), made_of.edge, order)):
                 return {"order": order}
     constants = [
@@ -187,15 +179,14 @@ def _plan(given: JsonValue) -> ArenaPlan:
 def _buffer(name: str, facts: JsonValue, edges: JsonValue) -> Buffer:
     """Return the buffer that a certificate says this of; AssertionError if it contradicts itself."""
     operand = rebuild(facts["codes"])
-    form = Format(facts["type"], operand, facts["layout"])
+    form = Format(facts["type"], operand, Layout.parse(facts["layout"], _EDGE_LAYOUTS))
     edge = edge_of(facts["edge"], edges[facts["edge"]])
     made = Buffer(name, edge, form, "arena" if facts["alias"] else facts["role"], facts["alias"])
     what = f"{name} has other codes than it says"
     checker.require(operand_of(made) == facts["operand"], what)
     if operand:
         checker.require(facts["holds"] == [operand.value(0), operand.value(operand.codes[-1])], what)
-    bits = operand.bits if operand and form.layout == PACKED else 8 * numpy_type(form.dtype).itemsize
-    checker.require(facts["bits"] == bits, what)
+    checker.require(facts["bits"] == form.bits, what)
     checker.require(facts["alias"] or facts["bytes"] == made.bytes, f"{name} has other bytes than its elements take")
     return made
 
@@ -238,7 +229,7 @@ def _step(
     if "body" not in own:
         (source,), (to,) = names[1:]
         if "order" in own:
-            checker.require(own["order"] in {PLAIN, CHANNELS_LAST}, "floats lie in no known order")
+            checker.require(own["order"] in {Layout.PLAIN, Layout.NHWC}, "floats lie in no known order")
             text = input_step(_step_function(facts["claims"][0], buffers[to]), buffers[to].edge, own["order"])
         else:
             text = make_conversion(graph, buffers[source], buffers[to])
@@ -295,7 +286,10 @@ def _require_layer(what: str, step: LayerStep, given: list[Buffer], made: list[B
     """Raise AssertionError unless a layer reads and gives elements as its buffers have them."""
     layer, spec, numbers = step.layer, step.layer.plan.spec, step.layer.constants.numbers
     residual = layer.epilogue.residual if layer.epilogue else None
-    read = [(spec.act, spec.in_type, spec.layout), *([(None, np.dtype(residual.type), "NHWC")] if residual else [])]
+    read = [
+        (spec.act, spec.in_type, spec.layout),
+        *([(None, np.dtype(residual.type), Layout.NHWC)] if residual else []),
+    ]
     checker.require(len(given) == len(read), f"{what} reads other tensors than its layer")
     for buffer, (operand, kind, layout) in zip(given, read, strict=True):
         form = buffer.format
@@ -307,7 +301,7 @@ def _require_layer(what: str, step: LayerStep, given: list[Buffer], made: list[B
     checker.require(kinds == results, f"{what} gives elements of other widths")
     first = made[0].format
     checker.require(_layout(first) == spec.out_layout, f"{what} gives elements that lie otherwise")
-    if spec.out_layout == PACKED:
+    if spec.out_layout == Layout.PACKED:
         checker.require(
             first.operand and first.operand.bits == numbers["out_bits"], f"{what} gives codes of other bits"
         )
@@ -350,9 +344,9 @@ def _require_elements(what: str, buffers: list[Buffer], counts: list[int]) -> No
         checker.require(have == count, f"{what} has {count} elements where {buffer.name} has {have}")
 
 
-def _layout(form: Format) -> str:
+def _layout(form: Format) -> Layout:
     """Return how a layer or glue calls a layout: elements in order, of one row of channels, lie channels last."""
-    return "NHWC" if form.layout == PLAIN else form.layout
+    return Layout.NHWC if form.layout == Layout.PLAIN else form.layout
 
 
 def _digest(raw: bytes) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -25,6 +24,7 @@ from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, encode_array
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 _VALUES = (LayerSpec, LayerSchedule, Geometry, FlatImage, MatmulOperand, Quantization)
@@ -47,10 +47,10 @@ def recipe(value: Any) -> JsonValue:
 
     TypeError for anything else.
     """
-    if isinstance(value, StrEnum):
+    if isinstance(value, Encoding):
         return {"encoding": value.value}
     if value is None or isinstance(value, bool | int | float | str):
-        return value
+        return str(value) if isinstance(value, Layout) else value
     if isinstance(value, np.ma.MaskedArray):
         return {"mask": recipe(np.ma.getmaskarray(value)), **recipe(value.filled())}
     if isinstance(value, np.ndarray | np.generic):

@@ -35,15 +35,7 @@ from bitsynth.network.certificate.recipe import recipe
 from bitsynth.network.formulas.affine import AffineFormula
 from bitsynth.network.formulas.curves import Curve
 from bitsynth.network.formulas.step_functions import StepFunction
-from bitsynth.network.program import (
-    PACKED,
-    Buffer,
-    GlueStep,
-    LayerStep,
-    NetworkProgram,
-    NetworkStep,
-    alias_root,
-)
+from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, NetworkStep, alias_root
 
 FORMAT = checker.FORMAT
 ENDS = ".certificate.json"
@@ -226,7 +218,7 @@ def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[in
         "type": form.dtype,
         "operand": operand,
         "codes": recipe(form.operand),
-        "bits": form.operand.bits if form.operand and form.layout == PACKED else 8 * numpy_type(form.dtype).itemsize,
+        "bits": form.bits,
         "bytes": program.buffers[root].bytes,
         "holds": _holds(buffer),
         "life": _lives(program, used, root),

@@ -15,10 +15,11 @@ from bitsynth.network.formulas.chain import Chain, find_links, make_chain
 from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.network.formulas.step_functions import ranges
 from bitsynth.network.operands import activations
-from bitsynth.network.program import CHANNELS_LAST, PACKED, Format
+from bitsynth.network.program import Format
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulOperand
 
-GLUE_LAYOUTS = (CHANNELS_LAST, PACKED)
+GLUE_LAYOUTS = (Layout.NHWC, Layout.PACKED)
 """Layouts of codes that glue reads and writes."""
 
 
@@ -27,7 +28,7 @@ def operand_of(edge: Edge) -> MatmulOperand | None:
     return next(activations(edge.type), None) if isinstance(edge.type, Integers) else None
 
 
-def code_formats(edge: Edge, layouts: tuple[str, ...] = GLUE_LAYOUTS) -> tuple[Format, ...]:
+def code_formats(edge: Edge, layouts: tuple[Layout, ...] = GLUE_LAYOUTS) -> tuple[Format, ...]:
     """Return the formats of an edge of codes in these layouts."""
     operand = operand_of(edge)
     return tuple(Format.codes(operand, layout) for layout in layouts) if operand else ()
@@ -53,11 +54,11 @@ def image_of(shape: Shape) -> tuple[int, int, int]:
     return shape[0], math.prod(high), wide
 
 
-def kept_layouts(one: Shape, other: Shape) -> tuple[str, ...]:
+def kept_layouts(one: Shape, other: Shape) -> tuple[Layout, ...]:
     """Return the layouts of codes in which a reshape from one shape to the other moves nothing."""
     if min(len(one), len(other)) < 2 or not (one[:2] == other[:2] or (_is_in_order(one) and _is_in_order(other))):
         return ()
-    return GLUE_LAYOUTS if one[1] == other[1] else (CHANNELS_LAST,)
+    return GLUE_LAYOUTS if one[1] == other[1] else (Layout.NHWC,)
 
 
 def _is_in_order(shape: Shape) -> bool:
@@ -77,7 +78,7 @@ def find_chains(def_use: DefUse, start: str, first: Node | None = None, *, monot
             yield chain
 
 
-def layouts_of(graph: Graph, start: str, end: str) -> tuple[str, ...]:
+def layouts_of(graph: Graph, start: str, end: str) -> tuple[Layout, ...]:
     """Return the layouts in which codes of two edges, whose elements have one order, lie in the same places."""
     return kept_layouts(graph.edges[start].shape, graph.edges[end].shape)
 

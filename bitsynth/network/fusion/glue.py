@@ -30,10 +30,11 @@ from bitsynth.network.fusion.codes import (
     quantization_of,
 )
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, GlueStep
+from bitsynth.network.program import Buffer, Format, GlueStep
 from bitsynth.spec.glue import MOST_SUMS
+from bitsynth.spec.layout import Layout
 
-Make = Callable[[str, str], Glue]
+Make = Callable[[Layout, Layout], Glue]
 """Make the layer that reads one layout and writes another."""
 
 
@@ -55,7 +56,7 @@ class GlueGroup(FusionGroup):
         nodes: tuple[Node, ...],
         inputs: tuple[str, ...],
         make: Make,
-        layouts: tuple[str, ...] = GLUE_LAYOUTS,
+        layouts: tuple[Layout, ...] = GLUE_LAYOUTS,
         *,
         changes: bool = True,
     ) -> None:
@@ -105,14 +106,14 @@ def match_move(def_use: DefUse, node: Node) -> FusionGroup | None:
         def_use.decline(node, Stage.FORMULA, f"glue has no {node.op} with these attributes")
         return None
 
-    def of_layouts(layout: str, out_layout: str) -> Glue:
+    def of_layouts(layout: Layout, out_layout: Layout) -> Glue:
         return make(layout=layout, isa=def_use.target.isa)
 
     try:
-        of_layouts(CHANNELS_LAST, CHANNELS_LAST)
+        of_layouts(Layout.NHWC, Layout.NHWC)
     except SpecError:
         return None
-    return GlueGroup(def_use, (node,), node.inputs, of_layouts, (CHANNELS_LAST,))
+    return GlueGroup(def_use, (node,), node.inputs, of_layouts, (Layout.NHWC,))
 
 
 _MakeMove = Callable[..., Glue]
@@ -215,7 +216,7 @@ def _match_max_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
     options: dict[str, Any] = {**_slide_options(window), "padding": _all_sides(pads), "isa": def_use.target.isa}
     codes = quantization_of(source)
 
-    def make(layout: str, out_layout: str) -> MaxPool2d:
+    def make(layout: Layout, out_layout: Layout) -> MaxPool2d:
         kernel = _height_and_width(window.kernel)
         return MaxPool2d(source.shape[1], codes, kernel, layout=layout, out_layout=out_layout, **options)
 
@@ -254,7 +255,7 @@ def _make_sum_pool(def_use: DefUse, node: Node, window: SlidingWindow, chain: Ch
     kinds, kernel = (quantization_of(source), quantization_of(made)), _height_and_width(window.kernel)
     options: dict[str, Any] = {**_slide_options(window), "isa": def_use.target.isa}
 
-    def make(layout: str, out_layout: str) -> SumLookup:
+    def make(layout: Layout, out_layout: Layout) -> SumLookup:
         return SumLookup(source.shape[1], codes, *kinds, kernel, layout=layout, out_layout=out_layout, **options)
 
     nodes = (node, *(chain.nodes if chain else ()))

@@ -11,7 +11,8 @@ from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.types import INT32, Integers, Shape
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain
-from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, NetworkStep
+from bitsynth.network.program import Buffer, Format, NetworkStep
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulOperand
 
 
@@ -85,7 +86,7 @@ class AccumulatorGroup(FusionGroup):
 
     def reads(self, edge: str) -> tuple[Format, ...]:
         """Return the format of accumulators, channels last."""
-        return (Format("int32", None, CHANNELS_LAST),)
+        return (Format("int32", None, Layout.NHWC),)
 
     def writes(self, edge: str) -> tuple[Format, ...]:
         """Return the format of codes, a byte each."""

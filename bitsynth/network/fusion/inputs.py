@@ -25,7 +25,8 @@ from bitsynth.network.formulas.chain import explain_no_chain
 from bitsynth.network.formulas.step_functions import StepFunction, float_of
 from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, caller_format
+from bitsynth.network.program import Buffer, Format, PlainStep, caller_format
+from bitsynth.spec.layout import Layout
 
 _MAGIC = {"float": 1.5 * 2**23, "double": 1.5 * 2**52}
 """Numbers with a last place of 1: adding and subtracting one rounds to an integer, ties to even."""
@@ -324,7 +325,7 @@ def _make_group(def_use: DefUse, node: Node, moves: tuple[Node, ...], chain: Cha
     return InputGroup(def_use, source, (*moves, *chain.nodes), step_function, order)
 
 
-def _find_order(def_use: DefUse, source: str, moves: tuple[Node, ...], end: str) -> str | None:
+def _find_order(def_use: DefUse, source: str, moves: tuple[Node, ...], end: str) -> Layout | None:
     """Return the layout of the caller's numbers: channels last or in planes of channels; None for another order."""
     graph = def_use.graph
     given, made = graph.edges[source].shape, graph.edges[end].shape
@@ -335,7 +336,7 @@ def _find_order(def_use: DefUse, source: str, moves: tuple[Node, ...], end: str)
     if len(made) < 2:
         return None
     places = places.reshape(made)
-    return CHANNELS_LAST if _is_rising(np.moveaxis(places, 1, -1)) else PLAIN if _is_rising(places) else None
+    return Layout.NHWC if _is_rising(np.moveaxis(places, 1, -1)) else Layout.PLAIN if _is_rising(places) else None
 
 
 def _is_rising(places: Tensor) -> bool:
@@ -356,7 +357,7 @@ class InputGroup(FusionGroup):
     """
 
     def __init__(
-        self, def_use: DefUse, source: str, nodes: tuple[Node, ...], step_function: StepFunction, order: str
+        self, def_use: DefUse, source: str, nodes: tuple[Node, ...], step_function: StepFunction, order: Layout
     ) -> None:
         self.def_use, self.nodes, self.inputs, self.outputs = def_use, nodes, (source,), nodes[-1].outputs
         self.step_function, self.order = step_function, order
@@ -365,7 +366,7 @@ class InputGroup(FusionGroup):
         return (caller_format(self.def_use.graph.edges[edge]),)
 
     def writes(self, edge: str) -> tuple[Format, ...]:
-        return code_formats(self.def_use.graph.edges[edge], (CHANNELS_LAST,))
+        return code_formats(self.def_use.graph.edges[edge], (Layout.NHWC,))
 
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
         given, made = (buffers[e].name for e in (*self.inputs, *self.outputs))
@@ -375,17 +376,17 @@ class InputGroup(FusionGroup):
         )
 
 
-def input_step(step_function: StepFunction, edge: Edge, order: str) -> PlainStep:
+def input_step(step_function: StepFunction, edge: Edge, order: Layout) -> PlainStep:
     """Return the step that turns float32 numbers in an `order` into codes of `edge`; its buffers are named later."""
     (first,) = codes_of(np.array([step_function.least]), edge).tolist()
     codes = LevelCodes.of(step_function, first, _find_formulas(step_function, order))
     batch, channels, *image = edge.shape
-    body = input_body(codes, (batch, math.prod(image), channels), planes=order == PLAIN)
+    body = input_body(codes, (batch, math.prod(image), channels), planes=order == Layout.PLAIN)
     return PlainStep((), (), (), body, (codes.table,), headers=("bs_exact.h",), formula=step_function)
 
 
-def _find_formulas(step_function: StepFunction, order: str) -> tuple[RoundedLevels, ...]:
+def _find_formulas(step_function: StepFunction, order: Layout) -> tuple[RoundedLevels, ...]:
     """Return a formula for each channel; none if there are too many channels for a loop each."""
-    if len(step_function.low) > (_MAX_LOOPS if order == PLAIN else 1):
+    if len(step_function.low) > (_MAX_LOOPS if order == Layout.PLAIN else 1):
         return ()
     return fit_rounded_levels(step_function)

@@ -23,7 +23,7 @@ from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.operands import activations, weights
-from bitsynth.network.program import CHANNELS_LAST, PACKED, PLAIN
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulOperand
 
 
@@ -55,7 +55,7 @@ class Product:
     window: Mapping[str, Any] = field(default_factory=dict)
     bias: Tensor = field(default_factory=lambda: np.zeros(1, np.int64))
     flatten: FlatImage | None = None
-    layout: str = CHANNELS_LAST
+    layout: Layout = Layout.NHWC
 
 
 def find_product(def_use: DefUse, node: Node) -> Product | None:
@@ -152,7 +152,7 @@ def _make_dense(def_use: DefUse, node: Node) -> Product | None:
     if len(w.shape) != 2 or len(x.shape) < 2:
         return None
     axis, rows = len(x.shape) - 1, math.prod(x.shape[:-1])
-    layout = CHANNELS_LAST if axis == 1 else PLAIN
+    layout = Layout.NHWC if axis == 1 else Layout.PLAIN
     weight = _weights(def_use, w.name).T
     return Product((node,), x.name, node.outputs[0], axis, weight, _zero_point(x), (1, 1, rows), layout=layout)
 
@@ -205,19 +205,19 @@ class LayerMaker:
     codes: MatmulOperand | None
     """The operand of its results; None for accumulators."""
 
-    def layer(self, layout: str = CHANNELS_LAST, out_layout: str = CHANNELS_LAST) -> PackedLayer:
+    def layer(self, layout: Layout = Layout.NHWC, out_layout: Layout = Layout.NHWC) -> PackedLayer:
         """Return the packed layer; NoKernel or SpecError if there is none."""
-        given, made = (CHANNELS_LAST if name == PLAIN else name for name in (layout, out_layout))
-        return self._of_bytes if given == made == CHANNELS_LAST else self._packed(given, made)
+        given, made = (Layout.NHWC if name == Layout.PLAIN else name for name in (layout, out_layout))
+        return self._of_bytes if given == made == Layout.NHWC else self._packed(given, made)
 
     @cached_property
     def _of_bytes(self) -> PackedLayer:
         """The layer in bytes, channels last: most edges ask for it, and it shows whether there is a kernel."""
-        return self._packed(CHANNELS_LAST, CHANNELS_LAST)
+        return self._packed(Layout.NHWC, Layout.NHWC)
 
-    def _packed(self, layout: str, out_layout: str) -> PackedLayer:
+    def _packed(self, layout: Layout, out_layout: Layout) -> PackedLayer:
         options = {**self._options, "layout": layout, "out_layout": out_layout}
-        if out_layout == PACKED and self.codes:
+        if out_layout == Layout.PACKED and self.codes:
             options["out_encoding"] = self.codes.encoding.value
         product = self.product
         weight = product.weight + self.wgt.zero

@@ -29,15 +29,8 @@ from bitsynth.network.fusion.affine import residual_operand
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.fusion.layer_maker import LayerMaker, Product, find_layer_maker, find_product
-from bitsynth.network.program import (
-    CHANNELS_LAST,
-    PACKED,
-    PLAIN,
-    Buffer,
-    Format,
-    LayerStep,
-    NetworkStep,
-)
+from bitsynth.network.program import Buffer, Format, LayerStep, NetworkStep
+from bitsynth.spec.layout import Layout
 
 
 def match_product_to_codes(def_use: DefUse, node: Node) -> FusionGroup | None:
@@ -165,7 +158,7 @@ def _keeps_places(def_use: DefUse, product: Product, chain: Chain) -> bool:
     """Return whether elements at the end of a chain lie as the accumulators do: pixels in order, channels last."""
     first, last = (def_use.graph.edges[name].shape for name in (chain.start, chain.end))
     axis = chain.axes[-1]
-    if product.layout == PLAIN:
+    if product.layout == Layout.PLAIN:
         return axis == len(last) - 1
     return axis == 1 and first[0] == last[0]
 
@@ -193,7 +186,7 @@ class ProductGroup(FusionGroup):
             operand = residual_operand(self.def_use, edge)
             own = self.maker.act if edge == self.product.start else operand
             return (Format.codes(own, self.product.layout) if own else Format("int32", None, self.product.layout),)
-        layouts = (PLAIN,) if self.product.layout == PLAIN else (CHANNELS_LAST, PACKED)
+        layouts = (Layout.PLAIN,) if self.product.layout == Layout.PLAIN else (Layout.NHWC, Layout.PACKED)
         return tuple(Format.codes(self.maker.act, layout) for layout in layouts)
 
     def writes(self, edge: str) -> tuple[Format, ...]:
@@ -201,9 +194,9 @@ class ProductGroup(FusionGroup):
         layout, codes = self.product.layout, self.maker.codes
         if codes is None:
             return (Format("int32", None, layout),)
-        if layout == PLAIN or not self.maker.packs:
+        if layout == Layout.PLAIN or not self.maker.packs:
             return (Format.codes(codes, layout),)
-        return (Format.codes(codes), Format.codes(codes, PACKED))
+        return (Format.codes(codes), Format.codes(codes, Layout.PACKED))
 
     def layer(self, buffers: Mapping[str, Buffer]) -> PackedLayer:
         """Return the layer that reads and writes the formats of these buffers."""

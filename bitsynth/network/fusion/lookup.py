@@ -29,6 +29,7 @@ from bitsynth.network.fusion.codes import (
 )
 from bitsynth.network.fusion.glue import GlueGroup
 from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.spec.layout import Layout
 
 
 def match_lookup(def_use: DefUse, node: Node) -> FusionGroup | None:
@@ -75,7 +76,7 @@ def make_lookup(def_use: DefUse, chain: Chain) -> FusionGroup:
     table, last = codes_of(evaluate_codes(graph, chain, values), made), quantization_of(made)
     options: dict[str, Any] = {"out_bits": last.bits, "out_encoding": last.encoding, "isa": def_use.target.isa}
 
-    def make(layout: str, out_layout: str) -> Lookup:
+    def make(layout: Layout, out_layout: Layout) -> Lookup:
         read = quantization_of(source)
         return Lookup(source.shape[1], table, read, layout=layout, out_layout=out_layout, **options)
 

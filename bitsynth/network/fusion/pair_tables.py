@@ -22,7 +22,7 @@ from bitsynth.network.formulas import find_links
 from bitsynth.network.fusion.codes import code_values, codes_of, find_chains, operand_of, quantization_of
 from bitsynth.network.fusion.glue import GlueGroup
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.program import CHANNELS_LAST
+from bitsynth.spec.layout import Layout
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,13 +134,13 @@ def _make_group(def_use: DefUse, join: Join) -> FusionGroup | None:
     table, channels = codes_of(made, end), starts[0].shape[1]
     first, second = (int(codes_of(np.array([e.integers.most]), e)[0]) + 1 for e in starts)
 
-    def make(layout: str, out_layout: str) -> Glue:
+    def make(layout: Layout, out_layout: Layout) -> Glue:
         layouts: dict[str, Any] = {"layout": layout, "out_layout": out_layout, "isa": target.isa}
         kinds = [scaled_quantization(e) for e in (*starts, end)]
         return PairLookup(channels, table, *kinds, come=(first, second), **layouts)
 
     nodes = tuple(sorted(join.nodes, key=lambda node: def_use.order[node.name]))
-    return GlueGroup(def_use, nodes, join.starts, make, (CHANNELS_LAST,))
+    return GlueGroup(def_use, nodes, join.starts, make, (Layout.NHWC,))
 
 
 def scaled_quantization(edge: Edge) -> Quantization:

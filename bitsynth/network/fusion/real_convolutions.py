@@ -24,7 +24,8 @@ from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.fusion.real_levels import LevelFormulas, fit_level_formulas
 from bitsynth.network.fusion.real_sums import RealSums, find_real_sums
 from bitsynth.network.plain.planes import ImagePlanes
-from bitsynth.network.program import CHANNELS_LAST, Buffer, Format, PlainStep, caller_format
+from bitsynth.network.program import Buffer, Format, PlainStep, caller_format
+from bitsynth.spec.layout import Layout
 
 BLOCK = 16
 """Channels whose weights lie next to each other, as in the runtime."""
@@ -245,7 +246,7 @@ class RealConvolution(FusionGroup):
         return (caller_format(self.def_use.graph.edges[edge]),)
 
     def writes(self, edge: str) -> tuple[Format, ...]:
-        return code_formats(self.def_use.graph.edges[edge], (CHANNELS_LAST,))
+        return code_formats(self.def_use.graph.edges[edge], (Layout.NHWC,))
 
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
         given, made = buffers[self.inputs[0]], buffers[self.outputs[0]]

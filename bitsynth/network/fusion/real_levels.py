@@ -21,7 +21,8 @@ from bitsynth.network.formulas import StepFunction, find_chain
 from bitsynth.network.formulas.step_functions import double_thresholds, find_real_step_function
 from bitsynth.network.fusion.codes import code_formats, codes_of, operand_of
 from bitsynth.network.fusion.group import FusionGroup
-from bitsynth.network.program import CHANNELS_LAST, PLAIN, Buffer, Format, PlainStep, plain_format
+from bitsynth.network.program import Buffer, Format, PlainStep, plain_format
+from bitsynth.spec.layout import Layout
 
 _MAX_LEVELS = 31
 """Thresholds that are compared one by one; for more a formula is faster."""
@@ -73,16 +74,16 @@ class RealsGroup(FusionGroup):
 
     def reads(self, edge: str) -> tuple[Format, ...]:
         found, reference = self.def_use.graph.edges[edge], self.def_use.graph.reference
-        return tuple(plain_format(found, reference, layout) for layout in (PLAIN, CHANNELS_LAST))
+        return tuple(plain_format(found, reference, layout) for layout in (Layout.PLAIN, Layout.NHWC))
 
     def writes(self, edge: str) -> tuple[Format, ...]:
-        return code_formats(self.def_use.graph.edges[edge], (CHANNELS_LAST,))
+        return code_formats(self.def_use.graph.edges[edge], (Layout.NHWC,))
 
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
         edge, given = self.def_use.graph.edges[self.outputs[0]], buffers[self.inputs[0]]
         first, second = codes_of(self.step_function.least + np.array([0, self.step_function.step]), edge).tolist()
         batch, channels, *image = edge.shape
-        planes = given.format.layout == PLAIN
+        planes = given.format.layout == Layout.PLAIN
         body = _body(
             (batch, channels, math.prod(image)), self.step_function.levels, (first, second - first), planes=planes
         )

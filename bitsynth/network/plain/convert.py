@@ -16,7 +16,8 @@ from bitsynth.network.plain.maths import InC
 from bitsynth.network.plain.memory import BufferAccess
 from bitsynth.network.plain.terms import LoopTerm
 from bitsynth.network.plain.writer import REAL, WHOLE, Writer
-from bitsynth.network.program import CHANNELS_LAST, PACKED, Buffer, Format, PlainStep
+from bitsynth.network.program import Buffer, Format, PlainStep
+from bitsynth.spec.layout import Layout
 
 _HEADERS = ("bs_layer.h", "bs_real.h")
 
@@ -108,12 +109,12 @@ def _numbers(body: NodeBody, writer: Writer, whole: LoopTerm, memory: BufferAcce
 def _bytes(memory: BufferAccess, name: str) -> BufferAccess:
     """Return the access to codes of packed words as a byte each."""
     assert memory.format.operand is not None
-    return BufferAccess(name, memory.edge, Format("uint8", memory.format.operand, CHANNELS_LAST))
+    return BufferAccess(name, memory.edge, Format("uint8", memory.format.operand, Layout.NHWC))
 
 
 def _unpacked(body: NodeBody, memory: BufferAccess) -> BufferAccess:
     """Return codes as bytes; packed words are unpacked first."""
-    if memory.format.layout != PACKED:
+    if memory.format.layout != Layout.PACKED:
         return memory
     made = _bytes(memory, body.array("uint8", math.prod(memory.edge.shape)).name)
     bits, channels, words, pixels = _packing(memory)
@@ -125,7 +126,7 @@ def _unpacked(body: NodeBody, memory: BufferAccess) -> BufferAccess:
 
 
 def _to_pack(body: NodeBody, memory: BufferAccess) -> BufferAccess:
-    if memory.format.layout != PACKED:
+    if memory.format.layout != Layout.PACKED:
         return memory
     return _bytes(memory, body.array("uint8", math.prod(memory.edge.shape)).name)
 

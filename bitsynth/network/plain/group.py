@@ -11,15 +11,8 @@ from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.plain.body import NodeBody
 from bitsynth.network.plain.memory import BufferAccess
 from bitsynth.network.plain.table import GENERATORS
-from bitsynth.network.program import (
-    CHANNELS_LAST,
-    PLAIN,
-    Buffer,
-    Format,
-    PlainStep,
-    caller_format,
-    plain_format,
-)
+from bitsynth.network.program import Buffer, Format, PlainStep, caller_format, plain_format
+from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MAX_BITS, MatmulOperand
 
 _ALIASES = ("reshape", "view")
@@ -91,5 +84,5 @@ class PlainGroup(FusionGroup):
         )
 
 
-def _layouts(edge: Edge) -> tuple[str, ...]:
-    return (PLAIN, CHANNELS_LAST) if len(edge.shape) > 1 else (PLAIN,)
+def _layouts(edge: Edge) -> tuple[Layout, ...]:
+    return (Layout.PLAIN, Layout.NHWC) if len(edge.shape) > 1 else (Layout.PLAIN,)
