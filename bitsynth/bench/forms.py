@@ -29,7 +29,7 @@ class LayerForm:
     name: str
     layout: Layout
     out_layout: Layout
-    epilogue: Callable[[_Sums, int], Epilogue | None]
+    epilogue: Callable[[_Sums, int], Thresholds | Requantize | Rescale | Scale | None]
     options: dict[str, Any] = field(default_factory=dict)
     values: str = ""
     residual: str = ""
@@ -72,7 +72,7 @@ class LayerForm:
         found = self.epilogue(sums, bits)
         if found is None or not self.residual:
             return found
-        floats = isinstance(found, Scale | Rescale)
+        floats = found.adds_floats
         return replace(found, residual=Residual(self.residual, 0.5 if floats else 3))
 
     def results(self, epilogue: Epilogue | None, sums: _Sums, bits: int) -> NDArray[Any]:

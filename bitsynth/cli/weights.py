@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bitsynth.errors import SpecError
 from bitsynth.layers.array_files import read_arrays
 from bitsynth.layers.epilogues import Epilogue, Requantize, Scale, Thresholds
-from bitsynth.layers.epilogues.base import Residual
+from bitsynth.layers.epilogues.residual import Residual
 
 WEIGHT = "weight"
 _RESIDUAL = "residual_scale", "residual_type", "residual_zero_point"

@@ -28,7 +28,8 @@ from bitsynth.host.facts import SCRIPT, Facts
 from bitsynth.host.sets import best
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load, names
-from bitsynth.layers import Conv2d, Scale
+from bitsynth.layers import Conv2d
+from bitsynth.layers.epilogues import gives_codes
 from bitsynth.layers.glue import Glue
 from bitsynth.network.run import Network
 from bitsynth.spec.options import MOST_THREADS
@@ -241,5 +242,5 @@ def _check(layers: NamedLayers, threads: int, repeats: int) -> None:
         if type(value) is not int or not 1 <= value <= most:
             raise SpecError(f"{what} must be a whole number from 1 to {most}, not {value!r}")
     for name, layer, _ in layers:
-        if isinstance(layer.epilogue, Scale):
+        if layer.epilogue is not None and not gives_codes(layer.epilogue):
             raise SpecError(f"{name} gives floats, which differ in their last bit from board to board: leave out Scale")

@@ -17,7 +17,7 @@ from bitsynth.layers.compiling import compile_all
 from bitsynth.layers.conv import Conv2d
 from bitsynth.layers.dense import Dense
 from bitsynth.layers.epilogues import Requantize, Rescale, Scale, Thresholds
-from bitsynth.layers.epilogues.base import Residual
+from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.layers.layer import Layer, compile
 from bitsynth.layers.packed import PackedLayer, pack
 from bitsynth.layers.planning import LayerPlan, plan

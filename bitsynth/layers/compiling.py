@@ -9,7 +9,7 @@ from typing import Any
 from bitsynth.errors import SpecError
 from bitsynth.host import features
 from bitsynth.layers.conv import Conv2d
-from bitsynth.layers.epilogues.base import require_whole
+from bitsynth.layers.epilogues.checks import require_whole
 from bitsynth.layers.library import library_key
 from bitsynth.processes.threads import several_at_once
 from bitsynth.progress import Progress, silent

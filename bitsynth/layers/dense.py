@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.errors import SpecError
 from bitsynth.layers.conv import Conv2d
-from bitsynth.layers.epilogues.base import broadcast_to_channels
+from bitsynth.layers.epilogues.checks import broadcast_to_channels
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.layer import Call, Results
 from bitsynth.layers.packed import Description

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from bitsynth.emit.command import command
 from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.kernel import CSource
-from bitsynth.emit.layer import LayerText, SelfTestLayer
+from bitsynth.emit.layer import LayerText, SelfTestEpilogue, SelfTestLayer
 from bitsynth.emit.layer_program import LayerPrograms
 from bitsynth.emit.runtime_abi import SHAPE, Number
 from bitsynth.errors import SpecError
@@ -26,11 +26,10 @@ from bitsynth.layers.epilogues import (
     Thresholds,
     check_encoding,
     check_epilogue,
-    kept_type,
 )
-from bitsynth.layers.epilogues.base import broadcast_to_channels, residual_operand
+from bitsynth.layers.epilogues.checks import broadcast_to_channels
 from bitsynth.layers.epilogues.finishing import Finishing, choose_finishing
-from bitsynth.layers.epilogues.self_test import self_test_epilogue
+from bitsynth.layers.epilogues.residual import residual_operand
 from bitsynth.layers.planning import GIVEN, LayerPlan
 from bitsynth.layers.words import Packed, packed_words
 from bitsynth.matmul import MatmulKernel
@@ -161,8 +160,12 @@ class PackedLayer:
 
     def room_for_sums(self, shape: tuple[int, ...]) -> NDArray[Any] | None:
         """Return an array for the sums that are kept beside results; None if none are."""
-        kind = kept_type(self.epilogue)
-        return None if kind is None else np.empty(shape, kind)
+        return None if self.kept_type is None else np.empty(shape, self.kept_type)
+
+    @property
+    def kept_type(self) -> np.dtype[Any] | None:
+        """The type of the sums that are kept beside results; None if none are."""
+        return self.epilogue.kept_type if self.epilogue else None
 
     def results(self, out: NDArray[Any], kept: NDArray[Any] | None) -> Any:
         """Return the results of a call, with the kept sums if there are any."""
@@ -181,7 +184,8 @@ class PackedLayer:
     def text(self, name: str) -> LayerText:
         """Return the C of the layer under `name`, as a value of `emit`."""
         kernel, made = self.plan.kernel, self.constants
-        epilogue = self_test_epilogue(self.epilogue, self.plan.spec.geometry.out_channels)
+        channels = self.plan.spec.geometry.out_channels
+        epilogue = self.epilogue.self_test(channels) if self.epilogue else SelfTestEpilogue()
         tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, epilogue)
         if isinstance(kernel, DepthwiseKernel):
             c: CSource | DepthwiseSource = kernel.c(self.programs.reader)

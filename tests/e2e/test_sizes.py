@@ -16,8 +16,8 @@ from bitsynth.errors import SpecError, ToolError
 from bitsynth.host.features import arch
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.plain import PlainProgram
+from bitsynth.layers.epilogues.thresholds import thresholds_spec
 from bitsynth.run.runner import runner_for
-from bitsynth.spec.elementwise import thresholds
 
 ISA, OTHER = "armv7_neon", {"x86_64": "avx2", "aarch64": "neon"}[arch()]
 MOST = (1 << 31) - 1
@@ -124,8 +124,8 @@ def runtimes(skip_isa):
 
 PROGRAMS = {
     "none": NO_PROGRAMS,
-    "codes": LayerPrograms(PlainProgram.of(thresholds(3, words=False), 16, 64)),
-    "words": LayerPrograms(PlainProgram.of(thresholds(3, words=True), 16, 64)),
+    "codes": LayerPrograms(PlainProgram.of(thresholds_spec(3, words=False), 16, 64)),
+    "words": LayerPrograms(PlainProgram.of(thresholds_spec(3, words=True), 16, 64)),
 }
 """Epilogues by what they write; words lie packed."""
 

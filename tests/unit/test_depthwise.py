@@ -7,11 +7,12 @@ from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
+from bitsynth.layers.epilogues.requantize import requantize_spec
+from bitsynth.layers.epilogues.thresholds import thresholds_spec
 from bitsynth.proof import depthwise as proof
 from bitsynth.schedule.depthwise import WIDTHS, cheapest, method_of, ops
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.elementwise import thresholds
-from bitsynth.spec.rescaling import CodeForm, requantize
+from bitsynth.spec.rescaling import CodeForm
 from bitsynth.store.depthwise import DEPTHWISE, DepthwiseEntry
 from bitsynth.store.elementwise import ELEMENTWISE
 
@@ -128,8 +129,8 @@ def test_equal_instructions_of_other_lanes_are_no_mutants():
 def test_sums_come_in_the_orders_of_programs_that_make_bytes(isa):
     assert program_of("avx512").orders == program_of("avx512", 8, 8, "dot").orders
     orders = program_of(isa).orders
-    specs = [requantize(CodeForm(out), row=False, wide=wide) for out in ("u8", "s16") for wide in (False, True)]
-    specs += [thresholds(3, words=False, narrow=narrow) for narrow in (False, True)]
+    specs = [requantize_spec(CodeForm(out), row=False, wide=wide) for out in ("u8", "s16") for wide in (False, True)]
+    specs += [thresholds_spec(3, words=False, narrow=narrow) for narrow in (False, True)]
     found = [one.program.order for spec in specs if (one := ELEMENTWISE.find(isa, spec))]
     assert len(found) > 4
     assert set(found) <= set(orders)

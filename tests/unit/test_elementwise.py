@@ -11,18 +11,19 @@ from bitsynth.cli import main
 from bitsynth.emit.elementwise import source
 from bitsynth.errors import Refuted, SpecError, ToolError
 from bitsynth.isa.load import load
+from bitsynth.layers.epilogues.thresholds import thresholds_spec
 from bitsynth.proof.elementwise.checker import check
 from bitsynth.proof.elementwise.discharge import discharge
 from bitsynth.proof.elementwise.proved import ProvedProgram
 from bitsynth.run.runner import runner_for
 from bitsynth.schedule import element_cost
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, thresholds
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 from bitsynth.store.elementwise import ELEMENTWISE
 from bitsynth.synth import elementwise as synth
 from bitsynth.toolchain.library import compile_for
 
-SPEC = thresholds(3, words=False, row=True)
+SPEC = thresholds_spec(3, words=False, row=True)
 WRAPPER = """
 void run_{name}(const size_t *n, const void *constants, const void *from, const int32_t *row, void *to);
 void run_{name}(const size_t *n, const void *constants, const void *from, const int32_t *row, void *to)
@@ -99,7 +100,7 @@ def compare(runner, program):
 
 def test_a_program_is_proved_and_stored(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
-    proved = synth.solve("avx2", thresholds(1, words=False))
+    proved = synth.solve("avx2", thresholds_spec(1, words=False))
     path = ELEMENTWISE.store(proved)
     assert ELEMENTWISE.load(path).program == proved.program
     path.write_bytes(path.read_bytes().replace(b"slt", b"ult"))
@@ -126,7 +127,7 @@ CHANGED = {
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_programs_that_are_not_of_the_form_are_refused(what):
-    program = ELEMENTWISE.load(ELEMENTWISE.named(f"{thresholds(3, words=False).name}_avx2")).program
+    program = ELEMENTWISE.load(ELEMENTWISE.named(f"{thresholds_spec(3, words=False).name}_avx2")).program
     with pytest.raises(SpecError, match=r"want a unit of|no name of a|defined twice|has no value"):
         check(msgspec.structs.replace(program, **CHANGED[what](program)))
 
@@ -147,7 +148,7 @@ def test_a_meaning_is_computed_as_it_is_written():
 
 
 def test_nested_conditions_that_do_not_nest_are_refused():
-    spec = thresholds(3, words=False)
+    spec = thresholds_spec(3, words=False)
     program = ELEMENTWISE.find("avx2", spec).program
     loose = msgspec.structs.replace(program, spec=msgspec.structs.replace(spec, assumes=()))
     with pytest.raises(Refuted):
@@ -166,7 +167,7 @@ def test_verify(capsys):
 
 
 def test_a_loop_is_proved_turn_by_turn():
-    program = ELEMENTWISE.find("avx2", thresholds(31, words=True)).program
+    program = ELEMENTWISE.find("avx2", thresholds_spec(31, words=True)).program
     assert program.loop
     again = program.loop.program
     for n, line in enumerate(again):
@@ -199,18 +200,18 @@ def test_constants_that_registers_do_not_hold_are_loaded_by_rows(isa, levels, la
 
 
 def short(words):
-    return thresholds(3, words=words, narrow=True, short=True)
+    return thresholds_spec(3, words=words, narrow=True, short=True)
 
 
 def test_short_sums_are_narrowed_by_one_instruction():
     program = ELEMENTWISE.find("neon", short(words=True)).program
-    saturated = ELEMENTWISE.find("neon", thresholds(3, words=True, narrow=True)).program
+    saturated = ELEMENTWISE.find("neon", thresholds_spec(3, words=True, narrow=True)).program
     assert element_cost.cycles(program, "a76") < 0.8 * element_cost.cycles(saturated, "a76")
 
 
 def test_sums_that_are_not_known_to_be_short_are_saturated():
     program = ELEMENTWISE.find("neon", short(words=True)).program
-    loose = msgspec.structs.replace(program, spec=thresholds(3, words=True, narrow=True))
+    loose = msgspec.structs.replace(program, spec=thresholds_spec(3, words=True, narrow=True))
     with pytest.raises(Refuted):
         discharge(loose, Budget())
 
@@ -218,4 +219,4 @@ def test_sums_that_are_not_known_to_be_short_are_saturated():
 @pytest.mark.parametrize("options", [{}, {"narrow": True, "row": True}])
 def test_short_sums_have_short_thresholds_and_no_addend(options):
     with pytest.raises(SpecError, match="short sums"):
-        thresholds(3, words=True, short=True, **options)
+        thresholds_spec(3, words=True, short=True, **options)

@@ -14,10 +14,13 @@ from bitsynth.errors import SpecError, ToolError
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.plain import PlainProgram
+from bitsynth.layers.epilogues.floats import gated_spec, rescale_spec, scale_spec
+from bitsynth.layers.epilogues.requantize import requantize_any_spec, requantize_spec
+from bitsynth.layers.epilogues.thresholds import thresholds_spec
 from bitsynth.run.runner import runner_for
-from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, thresholds
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 from bitsynth.spec.glue import greatest, lookup, lookup_channels, lookup_sums, pairs, scaled_mean
-from bitsynth.spec.rescaling import CodeForm, Sum, gated, requantize, requantize_any, rescale, scale
+from bitsynth.spec.rescaling import CodeForm, Sum
 from bitsynth.spec.residual import added, rounded, scaled
 
 pytestmark = pytest.mark.toolchains
@@ -67,15 +70,15 @@ MORE += [
     odd(f"other_{a}_{b}", "sext(x, 64) - zext(y, 64)", "u64", a, b) for a, b in zip(TYPES, TYPES[::-1], strict=True)
 ]
 THRESHOLDS = [
-    thresholds(levels, words=words, row=row, flip=flip)
+    thresholds_spec(levels, words=words, row=row, flip=flip)
     for levels in (3, 16)
     for words, row, flip in ((False, False, False), (True, True, True))
 ]
 CHOICES = list(itertools.product((False, True), repeat=3))
 SPECS = [
     *THRESHOLDS,
-    thresholds(255, words=True),
-    thresholds(7, words=False, narrow=True),
+    thresholds_spec(255, words=True),
+    thresholds_spec(7, words=False, narrow=True),
     ElementwiseSpec("affine", SUMS[1].inputs, "asr(s + r + c, 1)", "s32"),
     greatest(),
     lookup(16),
@@ -86,13 +89,13 @@ SPECS = [
     pairs(8),
     scaled_mean(),
     *(
-        rescale(x, codes, bias=bias)
+        rescale_spec(x, codes, bias=bias)
         for x, codes, bias in zip(SUMS * 3, CODES, (False, False, True, True) * 2, strict=False)
     ),
-    *(gated(x, codes) for x, codes in zip(SUMS, CODES[1:], strict=False)),
-    *(scale(x, bias=bias) for x, bias in zip(SUMS, (True, False), strict=True)),
-    *(requantize(x, row=r, wide=w, even=e) for x, (r, w, e) in zip(CODES * 2, CHOICES, strict=False)),
-    *(requantize_any(codes, even=even) for codes, even in zip(CODES, (True, False) * 3, strict=False)),
+    *(gated_spec(x, codes) for x, codes in zip(SUMS, CODES[1:], strict=False)),
+    *(scale_spec(x, bias=bias) for x, bias in zip(SUMS, (True, False), strict=True)),
+    *(requantize_spec(x, row=r, wide=w, even=e) for x, (r, w, e) in zip(CODES * 2, CHOICES, strict=False)),
+    *(requantize_any_spec(codes, even=even) for codes, even in zip(CODES, (True, False) * 3, strict=False)),
     *(added(element, factor=factor) for element, factor in zip(TYPES, (True, False) * 3, strict=False)),
     *map(scaled, ("u8", "s32", "f32")),
     *map(rounded, CODES[:2]),
@@ -100,9 +103,9 @@ SPECS = [
 ]
 FEW = [
     scaled_mean(),
-    thresholds(16, words=True),
-    requantize_any(CODES[3], even=True),
-    rescale(SUMS[1], CODES[1], bias=True),
+    thresholds_spec(16, words=True),
+    requantize_any_spec(CODES[3], even=True),
+    rescale_spec(SUMS[1], CODES[1], bias=True),
 ]
 ROWS, UNITS = 5, 2
 CALL = """

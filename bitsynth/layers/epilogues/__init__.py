@@ -1,23 +1,22 @@
-"""Epilogues: post-processing of a layer's int32 accumulators, and its lowering to elementwise programs."""
+"""Epilogues: post-processing of a layer's int32 accumulators, a family a file, and the programs that compute it."""
 
-from bitsynth.layers.epilogues.base import Residual
-from bitsynth.layers.epilogues.kinds import (
+from bitsynth.layers.epilogues.base import (
+    ClampedCodes,
+    CodesEpilogue,
     Epilogue,
-    FixedLine,
-    FixedPoint,
-    Requantize,
-    Rescale,
-    Scale,
-    Thresholds,
     check_encoding,
     check_epilogue,
-    floats_of,
     gives_codes,
-    kept_type,
-    levels_of,
 )
+from bitsynth.layers.epilogues.fixed_point import FixedLine, FixedPoint
+from bitsynth.layers.epilogues.floats import Rescale, Scale
+from bitsynth.layers.epilogues.requantize import Requantize
+from bitsynth.layers.epilogues.residual import Residual
+from bitsynth.layers.epilogues.thresholds import Thresholds
 
 __all__ = [
+    "ClampedCodes",
+    "CodesEpilogue",
     "Epilogue",
     "FixedLine",
     "FixedPoint",
@@ -28,8 +27,5 @@ __all__ = [
     "Thresholds",
     "check_encoding",
     "check_epilogue",
-    "floats_of",
     "gives_codes",
-    "kept_type",
-    "levels_of",
 ]

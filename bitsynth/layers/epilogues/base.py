@@ -1,209 +1,42 @@
-"""Base classes of epilogues, their residuals, and checks of their arguments."""
+"""The base classes of epilogues: what a family of functions of int32 accumulators has to give.
+
+A family is one file with one class: its parameters, its numpy reference, its text in the lane language with the inputs
+of the text (`lower`), the values of its self-test, and its claim in certificates (`formula`).
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.errors import SpecError
-from bitsynth.spec.matmul import MAX_BITS, is_one_of, plain_array
+from bitsynth.layers.epilogues.accumulators import INT32, AskedProgram, ProgramInputs, Sums
+from bitsynth.layers.epilogues.checks import code_range, code_type, copy_read_only, require_int32_sums, require_whole
+from bitsynth.layers.epilogues.residual import Residual, add_residual, factors
+from bitsynth.spec.elementwise import ElementwiseSpec
+from bitsynth.spec.layout import Layout
+from bitsynth.spec.matmul import Encoding, MatmulOperand
+from bitsynth.spec.rescaling import CodeForm
+from bitsynth.spec.residual import ELEMENTS, added
 
-INT32 = np.iinfo(np.int32)
-_BELOW, _ABOVE = int(INT32.min) - 1, int(INT32.max) + 1
-MAX_RESULT_BITS = 16
-_MOST_LEVELS = (1 << MAX_BITS) - 1
-_WANTED = f"thresholds must be integers (channels, 1 to {_MOST_LEVELS})"
-
-
-def broadcast_to_channels(name: str, value: ArrayLike, channels: int, dtype: Any) -> NDArray[Any]:
-    """Return one number for each channel as `dtype`; raise SpecError for another shape or numbers it cannot hold."""
-    given = np.asarray(value)
-    kinds = "iu" if np.dtype(dtype).kind == "i" else "iuf"
-    if given.dtype.kind not in kinds or given.shape not in ((), (1,), (channels,)):
-        raise SpecError(f"{name} must be one number or {channels} of them, not {given.dtype} {given.shape}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        made = np.broadcast_to(given, (channels,)).astype(dtype)
-    if not np.isfinite(made.astype(np.float64)).all() or (np.dtype(dtype).kind == "i" and (made != given).any()):
-        raise SpecError(f"{name} has numbers that {np.dtype(dtype)} does not hold")
-    return np.ascontiguousarray(made)
+ClaimedValue = str | int | NDArray[Any] | list[list[NDArray[Any]]]
+ClaimedFormula = Mapping[str, ClaimedValue]
 
 
-def copy_read_only(value: ArrayLike, name: str) -> NDArray[Any]:
-    """Return a read-only copy of an array, called `name` in errors: the caller may edit the original later."""
-    copy = plain_array(value, name).copy()
-    copy.flags.writeable = False
-    return copy
+class Epilogue(ABC):
+    """The base class of all epilogues: parameters, reference, programs, self-test and claim of a function.
 
-
-def require_int32_sums(sums: Any) -> NDArray[np.int32]:
-    """Return accumulators (..., channels) as int32; raise SpecError for other types or numbers beyond int32."""
-    given = plain_array(sums, "sums")
-    if given.dtype.kind not in "iu" or not given.ndim:
-        raise SpecError(f"sums must be integers (..., channels), not {given.dtype} {given.shape}")
-    if given.size and not INT32.min <= int(given.min()) <= int(given.max()) <= INT32.max:
-        raise SpecError("sums must be int32; some are not")
-    return given.astype(np.int32)
-
-
-def require_whole(name: str, value: Any, low: int, high: int) -> int:
-    """Return `value`; raise SpecError unless it is a whole number from `low` to `high`."""
-    if type(value) is not int or not low <= value <= high:
-        raise SpecError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
-    return value
-
-
-def code_range(bits: Any, signed: bool, low: Any, high: Any) -> tuple[int, int]:
-    """Return the least and the greatest code of `bits` bits, within `low` and `high` if they are given."""
-    require_whole("bits", bits, 1, MAX_RESULT_BITS if signed else MAX_BITS)
-    least = -(1 << (bits - 1)) if signed else 0
-    most = least + (1 << bits) - 1
-    first = least if low is None else require_whole("low", low, least, most)
-    last = most if high is None else require_whole("high", high, least, most)
-    if first > last:
-        raise SpecError(f"low is {low}, above high, {high}")
-    return first, last
-
-
-def code_type(bits: int, signed: bool) -> np.dtype[Any]:
-    """Return the type that holds codes of `bits` bits."""
-    if not signed:
-        return np.dtype(np.uint8)
-    return np.dtype(np.int8 if bits <= MAX_BITS else np.int16)
-
-
-def parse_levels(values: Any) -> NDArray[np.int64]:
-    """Thresholds (1 or channels, levels) as int64 in ascending order; those that are absent are masked.
-
-    `values` are integers (levels,) or (1, levels) for all channels, or (channels, levels), some of them masked; or a
-    list of lists that may differ in length. What is masked is the greatest int32, which no sum is above; what lies
-    beyond int32 is the number next to it, as every sum is on the same side of both.
-    """
-    rows = [_row(row) for row in (values if _is_ragged(values) else _table(values))]
-    count = max((len(row) for row in rows), default=0)
-    if not 1 <= count <= _MOST_LEVELS:
-        raise SpecError(f"{_WANTED}, not {len(rows)} channels of {count}")
-    out = np.full((len(rows), count), INT32.max, np.int64)
-    for channel, row in enumerate(rows):
-        if (np.diff(row) < 0).any():
-            raise SpecError(f"thresholds of channel {channel} are out of order: {', '.join(map(str, row[:8]))}")
-        out[channel, : len(row)] = row
-    absent = np.arange(count) >= np.array([len(row) for row in rows])[:, None]
-    absent.flags.writeable = out.flags.writeable = False
-    return np.ma.MaskedArray(out, absent) if absent.any() else out
-
-
-def _is_ragged(values: Any) -> bool:
-    rows = values if isinstance(values, list | tuple) else []
-    return bool(rows) and all(isinstance(row, list | tuple | np.ndarray) for row in rows)
-
-
-def _table(values: Any) -> NDArray[Any]:
-    """Return the rows of an array, with its mask."""
-    given = values if isinstance(values, np.ma.MaskedArray) else plain_array(values, "thresholds")
-    if given.ndim not in (1, 2):
-        raise SpecError(f"{_WANTED}, not {given.dtype} {given.shape}")
-    return given.reshape(1, -1) if given.ndim == 1 else given
-
-
-def _row(row: Any) -> NDArray[np.int64]:
-    """Return the unmasked levels of a channel, clipped to int32 and one beyond either end."""
-    there = np.asarray(row.compressed() if isinstance(row, np.ma.MaskedArray) else row)
-    if there.ndim != 1 or (there.size and there.dtype.kind not in "iu"):
-        raise SpecError(f"{_WANTED}, not {there.dtype} {there.shape}")
-    if there.dtype.kind == "u":
-        there = np.minimum(there, np.array(_ABOVE, there.dtype) if there.dtype.itemsize > 4 else there)
-    return there.astype(np.int64).clip(_BELOW, _ABOVE)
-
-
-TYPES = ("uint8", "int8", "int16", "int32", "float32")
-
-
-@dataclass(frozen=True, eq=False)
-class Residual:
-    """A tensor of the results' shape: scale * (element - zero_point) is added before the results are rounded.
-
-    `Thresholds` and `Requantize` add it to the sum, in int32 arithmetic; `Scale` and `Rescale` add the product
-    float32(element - zero_point) * scale, rounded to float32, to the sum's scaled value, and round again. Elements of
-    float32 must be finite, and have no zero point.
-
-    Args:
-        type: The type of its elements: uint8 (codes too), int8, int16, int32 or float32.
-        scale: One factor a channel, or one for all; whole numbers of int32 for `Thresholds` and `Requantize`.
-        zero_point: The element that stands for 0.
-        keep_sum: Whether the sum with it is a second output: int32, or float32 of `Scale` and `Rescale`.
+    Attributes:
+        adds_floats: Whether values are float32 where a residual is added; int32 otherwise.
     """
 
-    type: str = "uint8"
-    scale: ArrayLike = 1
-    zero_point: int = 0
-    keep_sum: bool = False
-
-    def __post_init__(self) -> None:
-        if not is_one_of(self.type, TYPES):
-            raise SpecError(f"a residual's type is one of {', '.join(TYPES)}, not {self.type!r}")
-        if type(self.keep_sum) is not bool:
-            raise SpecError(f"keep_sum is True or False, not {self.keep_sum!r}")
-        span = (0, 0) if self.type == "float32" else (np.iinfo(self.type).min, np.iinfo(self.type).max)
-        require_whole("a residual's zero_point", self.zero_point, *map(int, span))
-        object.__setattr__(self, "scale", copy_read_only(self.scale, "a residual's scale"))
-
-
-def factors(residual: Residual, channels: int, integers: bool) -> NDArray[Any]:
-    """Return the residual's scale, one int32 or float32 a channel; raise SpecError if it is of another type."""
-    if integers and residual.type == "float32":
-        raise SpecError("a residual of float32 needs Rescale or Scale")
-    return broadcast_to_channels("a residual's scale", residual.scale, channels, np.int32 if integers else np.float32)
-
-
-def add_residual(values: NDArray[Any], residual: Residual, elements: NDArray[Any]) -> NDArray[Any]:
-    """Return int32 or float32 `values` (..., channels) plus the scaled residual `elements`.
-
-    int32 wraps; float32 is rounded after the product and after the sum. SpecError for another type or shape.
-    """
-    elements = check_residual(residual, elements, values.shape)
-    scale = factors(residual, values.shape[-1], values.dtype.kind == "i")
-    if values.dtype.kind == "i":
-        more = scale.astype(np.int64) * (elements.astype(np.int64) - residual.zero_point)
-        return (values.astype(np.int64) + more).astype(np.int32)
-    if residual.type != "float32":
-        elements = (elements.astype(np.int64) - residual.zero_point).astype(np.float32)
-    with np.errstate(over="ignore"):
-        out: NDArray[Any] = values + elements * scale
-    return out
-
-
-def check_residual(residual: Residual, elements: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return `elements`; raise SpecError unless they have the residual's type and `shape`, and floats are finite."""
-    if isinstance(elements, np.ma.MaskedArray):
-        raise SpecError("the residual is a masked array; fill its gaps first, with .filled()")
-    if not isinstance(elements, np.ndarray) or elements.dtype != residual.type or elements.shape != shape:
-        got = f"{elements.dtype} {elements.shape}" if isinstance(elements, np.ndarray) else repr(elements)[:40]
-        raise SpecError(f"want a residual of {residual.type} {shape}, not {got}")
-    # Both ends are finite, or are what is not a number if one is none.
-    if residual.type == "float32" and elements.size and not np.isfinite([elements.min(), elements.max()]).all():
-        raise SpecError("the residual has floats that are not finite")
-    found: NDArray[Any] = elements
-    return found
-
-
-def residual_operand(residual: Residual | None, elements: Any, shape: tuple[int, ...]) -> NDArray[Any] | None:
-    """Return a call's residual as C reads it; raise SpecError if it is missing, not wanted, or of another shape."""
-    if residual is None and elements is not None:
-        raise SpecError("the layer's epilogue adds no residual: leave it out, or give the epilogue one")
-    if residual is None:
-        return None
-    if elements is None:
-        raise SpecError(f"the layer's epilogue adds a residual: give one of {residual.type} {shape}")
-    return np.require(check_residual(residual, elements, shape), requirements=("C", "ALIGNED"))
-
-
-class BaseEpilogue(ABC):
-    """The base class of all epilogues."""
-
+    adds_floats: ClassVar[bool] = False
     residual: Residual | None
 
     def value(self, sums: NDArray[Any], residual: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -235,19 +68,105 @@ class BaseEpilogue(ABC):
     def _results(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the results of values."""
 
-    def _check_residual(self, integers: bool) -> None:
+    @property
+    @abstractmethod
+    def out_type(self) -> np.dtype[Any]:
+        """The type of results."""
+
+    @property
+    def code_bits(self) -> int:
+        """Bits of a result's code; 0 if results are not codes."""
+        return 0
+
+    @property
+    def kept_type(self) -> np.dtype[Any] | None:
+        """The type of the second output, values with the residual; None without one."""
+        if self.residual is None or not self.residual.keep_sum:
+            return None
+        return np.dtype(np.float32 if self.adds_floats else np.int32)
+
+    @abstractmethod
+    def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
+        """Yield specs that compute results, the best first, with their inputs; as packed words if `planes` is not 0.
+
+        A spec is left out if a constant does not fit; if accumulators are the values, all fit. With a residual, specs
+        read values with the residual in place of accumulators.
+        """
+
+    def lower_residual(self, sums: Sums) -> tuple[ElementwiseSpec, ProgramInputs, Sums]:
+        """Return the spec that adds the residual to values `sums`, its inputs, and the values after the addition."""
+        residual, factor = self.added_residual, self.residual_factors(sums.channels).astype(np.int64)
+        ends = np.iinfo(residual.type)
+        size = max(abs(int(end) - residual.zero_point) for end in (ends.min, ends.max))
+        most = int(np.abs(factor).max(initial=0)) * size
+        inputs = {"c": (-factor * residual.zero_point).astype(np.int32)}
+        if (factor != 1).any():
+            inputs["f"] = factor.astype(np.int32)
+        spec = added(ELEMENTS[residual.type], factor="f" in inputs)
+        return spec, inputs, replace(sums, bound=min(sums.bound + most, -int(INT32.min)))
+
+    @property
+    def added_residual(self) -> Residual:
+        """The residual, where there is one."""
+        assert self.residual is not None
+        return self.residual
+
+    def residual_factors(self, channels: int) -> NDArray[Any]:
+        """Return the scale of the residual, one int32 or float32 a channel."""
+        return factors(self.added_residual, channels, integers=not self.adds_floats)
+
+    def self_test(self, channels: int) -> SelfTestEpilogue:
+        """Return the epilogue of `channels` output channels as the self-test of emitted C computes it."""
+        own = self._self_test(channels)
+        if self.residual is None:
+            return own
+        numbers = {**own.numbers, "residual_zero": self.residual.zero_point}
+        arrays = {**own.arrays, "residual_scale": self.residual_factors(channels)}
+        return replace(own, numbers=numbers, arrays=arrays, residual=np.dtype(self.residual.type))
+
+    @abstractmethod
+    def _self_test(self, channels: int) -> SelfTestEpilogue:
+        """Return the self-test's epilogue without a residual."""
+
+    def formula(self, channels: int) -> ClaimedFormula | None:
+        """Return the formula as a certificate claims it, without the residual; None if the checker knows no such.
+
+        `by` names the kind of formula, as `network/certificate/checker.py` does; arrays are (channels, numbers).
+        """
+        return None
+
+    def _check_residual(self) -> None:
         if self.residual is not None and not isinstance(self.residual, Residual):
             raise SpecError(f"residual is a Residual, not {self.residual!r}")
         if self.residual is not None:
-            factors(self.residual, max(1, np.size(self.residual.scale)), integers)
-            if not integers and self.residual.type == "int32" and self.residual.zero_point:
+            self.residual_factors(max(1, np.size(self.residual.scale)))
+            if self.adds_floats and self.residual.type == "int32" and self.residual.zero_point:
                 raise SpecError("a residual of int32 has no zero_point where it becomes float32")
 
 
-class CodesEpilogue(BaseEpilogue):
-    """The base class of epilogues whose codes have a range and a zero point."""
+class CodesEpilogue(Epilogue):
+    """The base class of epilogues whose results are codes, which can be packed.
+
+    Attributes:
+        bits: Bits of a code.
+    """
 
     bits: int
+
+    @property
+    def code_bits(self) -> int:
+        """Bits of a code."""
+        return self.bits
+
+    @property
+    @abstractmethod
+    def codes(self) -> tuple[int, int]:
+        """The least and the greatest code."""
+
+
+class ClampedCodes(CodesEpilogue):
+    """The base class of epilogues whose codes have a zero point, and are clamped to a range of their type."""
+
     signed: bool
     zero_point: int
     low: int | None
@@ -263,6 +182,23 @@ class CodesEpilogue(BaseEpilogue):
         """The type of results."""
         return code_type(self.bits, self.signed)
 
+    @property
+    def code_numbers(self) -> dict[str, int]:
+        """The zero point, and the least and the greatest code, by name."""
+        low, high = self.codes
+        return {"zero_point": self.zero_point, "low": low, "high": high}
+
+    def _code_form(self, planes: int) -> CodeForm:
+        """Return the destination of codes: bytes, or words of `planes` bit planes."""
+        kind = {"uint8": "u8", "int8": "s8", "int16": "s16"}[self.out_type.name]
+        return CodeForm(kind, planes, moved=kind == "s16" and self.zero_point != 0)
+
+    def _code_inputs(self, form: CodeForm) -> ProgramInputs:
+        """Return the inputs of the codes' range, and of their zero point."""
+        low, high = self.codes
+        given = {"l": np.array(low, self.out_type), "h": np.array(high, self.out_type)}
+        return {**given, "z": np.array(self.zero_point, np.int16)} if form.has_zero else given
+
     def _check_codes(self) -> None:
         if type(self.signed) is not bool:
             raise SpecError(f"signed is True or False, not {self.signed!r}")
@@ -270,7 +206,33 @@ class CodesEpilogue(BaseEpilogue):
         require_whole("zero_point", self.zero_point, *code_range(self.bits, self.signed, None, None))
 
 
-def store_read_only(epilogue: BaseEpilogue, **names: str) -> None:
+def store_read_only(epilogue: Epilogue, **names: str) -> None:
     """Replace array attributes by read-only copies; `names` are the arrays' names in errors."""
     for attribute, name in names.items():
         object.__setattr__(epilogue, attribute, copy_read_only(getattr(epilogue, attribute), name))
+
+
+def gives_codes(epilogue: Epilogue | None) -> TypeGuard[CodesEpilogue]:
+    """Return whether results are codes, which can be packed."""
+    return isinstance(epilogue, CodesEpilogue)
+
+
+def check_epilogue(epilogue: Any, out_layout: str) -> None:
+    """Raise SpecError if the object is no epilogue, or its results cannot have the layout `out_layout`."""
+    if epilogue is not None and not isinstance(epilogue, Epilogue):
+        raise SpecError(f"an epilogue is Scale, Requantize, Rescale or Thresholds, not {epilogue!r}")
+    if out_layout != Layout.PACKED:
+        return
+    if not gives_codes(epilogue):
+        raise SpecError("only codes can be packed: give Thresholds, Requantize or Rescale, or another out_layout")
+    if epilogue.codes[0] < 0:
+        raise SpecError("signed codes cannot be packed: give a zero_point, and codes from 0 on")
+
+
+def check_encoding(epilogue: Epilogue | None, encoding: str) -> None:
+    """Raise SpecError if results are codes beyond those of `encoding`; an empty encoding has all."""
+    if not encoding or not gives_codes(epilogue):
+        return
+    operand, last = MatmulOperand(epilogue.bits, Encoding.parse(encoding)), epilogue.codes[1]
+    if last > operand.codes[-1]:
+        raise SpecError(f"codes of {operand} go to {operand.codes[-1]}, and those of the epilogue to {last}")

@@ -19,32 +19,26 @@ from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.kernel.packing import Codes
 from bitsynth.layers.constants import Offset
 from bitsynth.layers.depthwise import DepthwiseKernel
-from bitsynth.layers.epilogues.base import INT32, Residual
-from bitsynth.layers.epilogues.kinds import Epilogue, Scale, Thresholds, gives_codes, levels_of
-from bitsynth.layers.epilogues.lowering import (
+from bitsynth.layers.epilogues.accumulators import (
+    AskedProgram,
     ProgramInputs,
     Sums,
     accumulators_of_kernel,
     can_fold,
-    fold_thresholds,
-    lower_epilogue,
-    lower_residual,
     values_as_accumulators,
 )
+from bitsynth.layers.epilogues.base import Epilogue, gives_codes
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.scheduled import LayerKernel
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule.element_cost import price
-from bitsynth.spec import elementwise as specs
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import affine
 from bitsynth.store.elementwise import ELEMENTWISE, in_order
 
-AskedProgram = tuple[ElementwiseSpec, ProgramInputs]
-"""A spec, and the arrays that its program reads."""
 _Found = tuple[ElementwiseProgram, ProgramInputs]
 _LARGEST_UNIT = 128
 """The runtime's BS_LARGEST_UNIT."""
@@ -118,12 +112,6 @@ def keeps_blocks(order: Sequence[int]) -> bool:
 def repeat_for_period(values: NDArray[Any], pixels: int) -> NDArray[Any]:
     """Return values (count, channels) repeated for each pixel of a period."""
     return np.tile(values, pixels)
-
-
-_MAX_NARROW_LEVEL = 32766
-"""The greatest threshold of programs that compare in 16 bits."""
-_MAX_SHORT_SUM = 32767
-"""The greatest absolute value of accumulators whose low 16 bits alone a program reads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +216,7 @@ def _choose(
         return Finishing(folds=_starts_from_columns(kernel))
     own = values_as_accumulators(spec, weight, bias)
     if epilogue.residual is not None:
-        return _with_residual(kernel, spec, own, epilogue, epilogue.residual)
+        return _with_residual(kernel, spec, own, epilogue)
     sums = [(False, own)]
     if isinstance(kernel, MatmulKernel):
         layer = kernel.entry.kernel, spec.product(kernel.spec.isa), spec.geometry, weight, Offset(bias, spec.zero_point)
@@ -242,15 +230,11 @@ def _starts_from_columns(kernel: LayerKernel) -> bool:
     return isinstance(kernel, MatmulKernel) and affine(kernel.spec).factor == 1
 
 
-def _with_residual(
-    kernel: LayerKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue, residual: Residual
-) -> Finishing:
+def _with_residual(kernel: LayerKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue) -> Finishing:
     """Return a program that adds the residual to values in place, and the program of the epilogue after it."""
-    one, added, after = lower_residual(residual, epilogue, sums)
+    one, added, after = epilogue.lower_residual(sums)
     program = find_stored(kernel, one) or _plain(kernel, spec, one)
-    made = (
-        Finishing() if isinstance(epilogue, Scale) else _finish_accumulators(kernel, spec, [(False, after)], epilogue)
-    )
+    made = _finish_accumulators(kernel, spec, [(False, after)], epilogue) if gives_codes(epilogue) else Finishing()
     return replace(made, folds=_starts_from_columns(kernel), residual=program, added=added)
 
 
@@ -259,19 +243,19 @@ def _finish_accumulators(
 ) -> Finishing:
     """Return the program for the first kind of `sums`, (whether it folds, accumulators), that has a stored one."""
     every = [(folds, x, n) for folds, x in sums for n in _planes(kernel, spec, epilogue)]
-    bits = _bits(epilogue)
+    bits = epilogue.code_bits
     for folds, x, n in every:
-        found = find_cheapest(kernel, propose_programs(epilogue, x, spec.geometry.out_channels, n))
+        found = find_cheapest(kernel, epilogue.lower(x, n))
         if found and (epilogue.residual is None or keeps_blocks(found[0].order)):
             return Finishing(*found, bits, folds)
     return next(
         Finishing(_plain(kernel, spec, one), inputs, bits, folds)
         for folds, x, n in every
-        for one, inputs in propose_programs(epilogue, x, spec.geometry.out_channels, n)
+        for one, inputs in epilogue.lower(x, n)
     )
 
 
-def _plain(kernel: LayerKernel, spec: LayerSpec, one: specs.ElementwiseSpec) -> PlainProgram:
+def _plain(kernel: LayerKernel, spec: LayerSpec, one: ElementwiseSpec) -> PlainProgram:
     """Return plain C (fallback code) of a spec."""
     return PlainProgram.of(one, load(kernel.spec.isa).table.vector_bits // 8, spec.geometry.out_channels)
 
@@ -287,40 +271,8 @@ def _words(kernel: LayerKernel, spec: LayerSpec) -> bool:
     return spec.out_layout == Layout.PACKED if isinstance(kernel, DepthwiseKernel) else makes_words(spec)
 
 
-def propose_programs(epilogue: Epilogue, sums: Sums, channels: int, planes: int) -> Iterator[AskedProgram]:
-    """Yield specs that compute `epilogue`, the best first, with their inputs; as words if `planes` is not 0."""
-    if isinstance(epilogue, Thresholds):
-        given, rising = levels_of(epilogue, channels)
-        yield from _counting(fold_thresholds(sums, given.T, rising), rising, sums, words=planes > 0)
-    else:
-        yield from lower_epilogue(epilogue, sums, planes)
-
-
 def _planes(kernel: LayerKernel, spec: LayerSpec, epilogue: Epilogue) -> tuple[int, ...]:
     """Return the planes of words that a program may write; 0 for codes, which the runtime packs."""
     if not _words(kernel, spec):
         return (0,)
-    return _bits(epilogue), 0
-
-
-def _bits(epilogue: Epilogue) -> int:
-    """Return the bits of a result's code; 0 if results are not codes."""
-    return epilogue.bits if gives_codes(epilogue) else 0
-
-
-def _counting(
-    levels: NDArray[np.int32], rising: NDArray[np.bool_], sums: Sums, *, words: bool
-) -> Iterator[AskedProgram]:
-    """Yield specs that count the sorted `levels` (count, OC) below an accumulator, with their inputs.
-
-    Levels are padded to the number that a code can count, and clipped to what accumulators reach, plus 2.
-    """
-    least, most = max(-sums.bound - 2, int(INT32.min)), min(sums.bound, int(INT32.max))
-    never = np.full(((1 << len(levels).bit_length()) - 1 - len(levels), levels.shape[1]), most, np.int32)
-    every = np.concatenate([levels.clip(least, most), never])
-    given = {"t": every} if rising.all() else {"t": every, "m": rising.astype(np.int32) - 1}
-    yield specs.thresholds(len(every), words=words, row=sums.row, flip=not rising.all()), given
-    if rising.all() and np.abs(every.astype(np.int64)).max() <= _MAX_NARROW_LEVEL:
-        yield specs.thresholds(len(every), words=words, narrow=True, row=sums.row), given
-        if sums.bound <= _MAX_SHORT_SUM and not sums.row:
-            yield specs.thresholds(len(every), words=words, narrow=True, short=True), given
+    return epilogue.code_bits, 0

@@ -11,7 +11,7 @@ from bitsynth.emit.glue_abi import ROUNDING
 from bitsynth.emit.runtime_abi import Number
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogues import Requantize
-from bitsynth.layers.epilogues.base import broadcast_to_channels
+from bitsynth.layers.epilogues.checks import broadcast_to_channels
 from bitsynth.layers.geometry import Geometry, Pair, edges, pair
 from bitsynth.layers.glue.base import Activations, Glue, Numbers, codes_of, first_given, require_channels
 from bitsynth.layers.glue.quantization import Quantization, as_quantization, require_whole_steps

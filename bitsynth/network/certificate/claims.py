@@ -10,19 +10,9 @@ import numpy as np
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.ranges import bound_sums
-from bitsynth.graph.types import INT32, Tensor
-from bitsynth.layers.epilogues import (
-    Epilogue,
-    FixedPoint,
-    Rescale,
-    Thresholds,
-    floats_of,
-    gives_codes,
-    kept_type,
-    levels_of,
-)
-from bitsynth.layers.epilogues.base import factors
-from bitsynth.layers.epilogues.kinds import GateLine
+from bitsynth.graph.types import Tensor
+from bitsynth.layers.epilogues import Epilogue, gives_codes
+from bitsynth.layers.epilogues.base import ClaimedFormula, ClaimedValue
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.certificate import checker
@@ -147,11 +137,6 @@ def require_few_sums(made: JsonValue, low: Tensor, high: Tensor, channels: int) 
         raise Unsupported(f"the chain turns back, and has {points:,} sums to check: proved where it is compiled")
 
 
-def gate_facts(gate: GateLine | None, real: type) -> dict[str, JsonValue]:
-    """Return the kind of a formula for its claim: "rescale", or "gate" with the gate (2, 1)."""
-    return {"by": "rescale"} if gate is None else {"by": "gate", "gate": encode_array(np.array(gate, real)[:, None])}
-
-
 def finish_claims(chain: ChainWriter, claims: list[JsonValue]) -> JsonValue:
     """Return a chain and the claims about its results as JSON."""
     return {"constants": chain.constants, "chain": chain.ops, "claims": claims}
@@ -189,7 +174,7 @@ def layer_sums(step: LayerStep) -> JsonValue:
 
 def layer_formulas(layer: PackedLayer) -> list[JsonValue]:
     """Return the formulas of a layer's results, and of the sums that it keeps as well if it does."""
-    return [_claim(layer), *([_kept(layer)] if kept_type(layer.epilogue) else [])]
+    return [_claim(layer), *([_kept(layer)] if layer.kept_type else [])]
 
 
 def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[Tensor, Tensor]:
@@ -247,39 +232,33 @@ def _claim(layer: PackedLayer) -> JsonValue:
     epilogue, channels = layer.epilogue, len(layer.codes)
     if epilogue is None:
         return {"by": "sums", "factor": 0, "of_zero": 0}
-    if isinstance(epilogue, Thresholds):
-        values, rising = levels_of(epilogue, channels)
-        shown = {"values": encode_array(values), "rising": encode_array(rising.astype(np.int64)[:, None])}
-        return {"by": "thresholds", **shown, **_second(epilogue, channels)}
-    if isinstance(epilogue, Rescale):
-        floats = {"bias": np.zeros(channels, np.float32), **floats_of(epilogue, channels)}
-        numbers = {name: encode_array(array[:, None]) for name, array in floats.items()}
-        codes = {"zero": epilogue.zero_point, **dict(zip(("low", "high"), epilogue.codes, strict=True))}
-        return {**gate_facts(epilogue.gate, np.float32), **numbers, **codes, **_second(epilogue, channels)}
-    if isinstance(epilogue, FixedPoint):
-        return {"by": "lines", "values": _lines(epilogue, channels), **_second(epilogue, channels)}
-    raise Unsupported("results are floats")
+    if (formula := epilogue.formula(channels)) is None:
+        raise Unsupported("results are floats")
+    return {**encode_formula(formula), **_second(epilogue, channels)}
 
 
-def _lines(epilogue: FixedPoint, channels: int) -> list[JsonValue]:
-    """Return, for each fixed-point formula, the range of its inputs, its multiplier and its summand."""
-    lines: list[tuple[Tensor, ...]] = [(*epilogue.window(channels), *epilogue.line.of(channels))]
-    if epilogue.then:
-        lines.append((*(np.array([end]) for end in INT32), *epilogue.then.of(1)))
-    return [[encode_array(x.reshape(-1, 1)) for x in line] for line in lines]
+def encode_formula(formula: ClaimedFormula) -> dict[str, JsonValue]:
+    """Return a formula with its arrays as JSON."""
+    return {name: _encode(value) for name, value in formula.items()}
+
+
+def _encode(value: ClaimedValue) -> JsonValue:
+    if isinstance(value, list):
+        return [[encode_array(array) for array in arrays] for arrays in value]
+    return encode_array(value) if isinstance(value, np.ndarray) else value
 
 
 def _second(epilogue: Epilogue, channels: int) -> JsonValue:
     """Return the factor and zero point of a second tensor that is added to the sums."""
     if epilogue.residual is None:
         return {"factor": encode_array(np.zeros((1, 1), np.int64)), "of_zero": 0}
-    found = factors(epilogue.residual, channels, not isinstance(epilogue, Rescale))
-    return {"factor": encode_array(found[:, None]), "of_zero": epilogue.residual.zero_point}
+    factors = epilogue.residual_factors(channels)
+    return {"factor": encode_array(factors[:, None]), "of_zero": epilogue.residual.zero_point}
 
 
 def _kept(layer: PackedLayer) -> JsonValue:
     """Return the formula of the sums that a layer keeps."""
     epilogue = layer.epilogue
-    if not isinstance(epilogue, Thresholds):
+    if epilogue is None or epilogue.adds_floats:
         raise Unsupported("kept sums are floats")
     return {"by": "sums", **_second(epilogue, len(layer.codes))}

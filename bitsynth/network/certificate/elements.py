@@ -10,14 +10,15 @@ import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Integers
+from bitsynth.layers.epilogues.floats import gate_formula
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import JsonValue, encode_array
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.claims import (
     ELEMENTS,
     add_nodes,
+    encode_formula,
     finish_claims,
-    gate_facts,
     operand_of,
     require_few,
     require_few_sums,
@@ -40,7 +41,7 @@ def affine_claims(program: NetworkProgram, step: PlainStep, affine: AffineFormul
     ratio = np.zeros(1, np.int64) if affine.ratio is None else affine.ratio
     numbers = {"scale": affine.factor, "bias": affine.summand, "factor": ratio}
     claim = {
-        **gate_facts(affine.gate, np.float64),
+        **encode_formula(gate_formula(affine.gate, np.float64)),
         "zero": affine.zero,
         "low": affine.limits[0],
         "high": affine.limits[1],

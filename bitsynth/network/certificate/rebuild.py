@@ -22,7 +22,6 @@ from bitsynth.emit import glue_abi, runtime_abi
 from bitsynth.files import as_bytes, marked
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Tensor, numpy_type
-from bitsynth.layers.epilogues import kept_type
 from bitsynth.layers.glue import DepthToSpace, Lookup, MaxPool2d, PairLookup, Resize, SumLookup
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.layers.planning import LayerPlan
@@ -296,7 +295,7 @@ def _require_layer(what: str, step: LayerStep, given: list[Buffer], made: list[B
         same = form.operand == operand if operand else True
         checker.require(same and numpy_type(form.dtype) == kind, f"{what} reads elements of other widths")
         checker.require(_layout(form) == layout, f"{what} reads elements that lie otherwise")
-    results = [layer.out_type, *([kept] if (kept := kept_type(layer.epilogue)) else [])]
+    results = [layer.out_type, *([layer.kept_type] if layer.kept_type else [])]
     kinds = [numpy_type(buffer.format.dtype) for buffer in made]
     checker.require(kinds == results, f"{what} gives elements of other widths")
     first = made[0].format

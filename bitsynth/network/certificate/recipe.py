@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from inspect import isabstract
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from bitsynth.errors import SpecError
 from bitsynth.layers import epilogues, glue
+from bitsynth.layers.epilogues import Epilogue
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.glue.base import Glue
@@ -29,11 +31,7 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand
 
 _VALUES = (LayerSpec, LayerSchedule, Geometry, FlatImage, MatmulOperand, Quantization)
 _EPILOGUES = (
-    epilogues.Thresholds,
-    epilogues.Rescale,
-    epilogues.Scale,
-    epilogues.Requantize,
-    epilogues.FixedPoint,
+    *(x for x in vars(epilogues).values() if isinstance(x, type) and issubclass(x, Epilogue) and not isabstract(x)),
     epilogues.FixedLine,
     epilogues.Residual,
 )

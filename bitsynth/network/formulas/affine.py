@@ -27,7 +27,7 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import INT32, Integers, Shape, Tensor
 from bitsynth.layers.epilogues import Rescale
-from bitsynth.layers.epilogues.kinds import GateLine, gated, gated_bounds
+from bitsynth.layers.epilogues.floats import GateLine, apply_gate, gate_bounds
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.epilogues import Wanted, wanted_codes, zero_code
 from bitsynth.network.formulas.oracle import IntegerBounds, Oracle, prove_equal
@@ -61,12 +61,12 @@ class AffineFormula:
         value = sums * self.factor + self.summand
         if elements is not None and self.ratio is not None:
             value = value + elements * self.ratio
-        return self._rounded(gated(value, self.gate))
+        return self._rounded(apply_gate(value, self.gate))
 
     def bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Return bounds of the codes of accumulators from `low` to `high` (points, channels), without a second edge."""
         first, last = (sums * self.factor + self.summand for sums in (low, high))
-        least, most = gated_bounds(first, last, self.gate)
+        least, most = gate_bounds(first, last, self.gate)
         return self._rounded(least), self._rounded(most)
 
     def _rounded(self, values: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ import numpy as np
 from bitsynth.errors import SpecError
 from bitsynth.graph.types import INT32, Integers, Tensor
 from bitsynth.layers.epilogues import FixedPoint, Rescale, Thresholds
-from bitsynth.layers.epilogues.base import Residual
+from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.network.formulas.fitting import AffineFit
 from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.spec.matmul import MatmulOperand

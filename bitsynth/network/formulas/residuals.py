@@ -19,7 +19,7 @@ from bitsynth.graph.arithmetic.intervals import interval
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import INT32, Integers, Tensor
 from bitsynth.layers.epilogues import Thresholds
-from bitsynth.layers.epilogues.base import Residual
+from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.epilogues import (
     MAX_CHEAP_THRESHOLDS,

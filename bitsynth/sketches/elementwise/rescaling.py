@@ -55,7 +55,7 @@ _ROUNDABLE_MIN, _ROUNDABLE_MAX = 0xCA80_0000, 0x4A80_0000
 
 
 def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
-    """Yield the program for a spec of `spec/rescaling.py`; none if the set lacks a form."""
+    """Yield the program for a spec that brings an accumulator to codes or floats; none if the set lacks a form."""
     unit = WORD_BITS if spec.out == "words" else isa.word.lanes
     plan = ScalingPlan(Builder(isa, spec, unit))
     try:

@@ -32,7 +32,7 @@ _BYTE = 8
 
 
 def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
-    """Yield programs for a spec of `spec.elementwise.thresholds`, one for each way that `isa` has the forms for."""
+    """Yield programs for a spec that counts thresholds, one for each way that `isa` has the forms for."""
     if spec.inputs[-1].count > MAX_UNROLLED_LEVELS:
         yield from _loops(isa, spec)
         return

@@ -1,0 +1,170 @@
+"""Fixed point: one or two affine functions in 32-bit integers, shifted to the right, of a clamped accumulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitsynth.emit.layer import SelfTestEpilogue
+from bitsynth.errors import SpecError
+from bitsynth.layers.epilogues.accumulators import INT32, AskedProgram, Sums
+from bitsynth.layers.epilogues.base import ClaimedFormula, CodesEpilogue, store_read_only
+from bitsynth.layers.epilogues.checks import broadcast_to_channels, copy_read_only, require_whole
+from bitsynth.layers.epilogues.residual import Residual
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
+from bitsynth.spec.matmul import MAX_BITS
+from bitsynth.spec.rescaling import FIXED_SHIFT, Sum
+
+
+def fixed_point_spec(value: Sum, *, twice: bool = False) -> ElementwiseSpec:
+    """Return bytes of (x * m + k) >> FIXED_SHIFT, with x the value kept from a to b; products wrap.
+
+    Done `twice`, the same is done again with u and v, which all channels share. The result is clamped to a byte.
+    """
+    code = _shifted(f"smin(smax({value.text}, a), b) * m + k")
+    return ElementwiseSpec(
+        name=f"fixed{'_twice' if twice else ''}{value.name}_u8",
+        inputs=(
+            *value.inputs,
+            *(ElementInput(x, "s32", "channel") for x in "abmk"),
+            *(ElementInput(x, "s32", "all") for x in ("uv" if twice else "")),
+        ),
+        meaning=f"uclamp({_shifted(f'{code} * u + v') if twice else code}, 8)",
+        out="u8",
+        assumes=("~bit(slt(b, a))",),
+    )
+
+
+def _shifted(product: str) -> str:
+    return f"trunc(sext({product}, 64) >> {FIXED_SHIFT}, 32)"
+
+
+@dataclass(frozen=True, eq=False)
+class FixedLine:
+    """The affine function (x * multiplier + summand) >> FIXED_SHIFT; SpecError if int32 overflows before the shift.
+
+    Args:
+        multiplier: One int32 a channel, or one for all.
+        summand: The same of int64: products alone may leave int32, as int32 products wrap in C.
+    """
+
+    multiplier: ArrayLike
+    summand: ArrayLike
+
+    def __post_init__(self) -> None:
+        for name in ("multiplier", "summand"):
+            object.__setattr__(self, name, copy_read_only(getattr(self, name), name))
+
+    def of(self, channels: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return multipliers and summands (channels,)."""
+        multiplier = broadcast_to_channels("multiplier", self.multiplier, channels, np.int32).astype(np.int64)
+        return multiplier, broadcast_to_channels("summand", self.summand, channels, np.int64)
+
+    def at(self, x: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the function of integers (..., channels)."""
+        multiplier, summand = self.of(x.shape[-1])
+        made = x * multiplier + summand
+        if made.size and not INT32.min <= made.min() <= made.max() <= INT32.max:
+            raise SpecError("multiplier and summand make numbers beyond int32")
+        return np.asarray(made >> FIXED_SHIFT)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedPoint(CodesEpilogue):
+    """Codes: an affine function of the accumulator, clamped to `least` .. `most`, and a second one of its result.
+
+    Args:
+        least: The lower clamp of accumulators, int32: one a channel, or one for all.
+        most: The upper clamp, as `least`.
+        line: The affine function of accumulators.
+        bits: Bits of a code, 1 to 8.
+        then: The affine function of its results, the same for all channels, or None.
+        residual: None: there is no second tensor.
+    """
+
+    least: ArrayLike
+    most: ArrayLike
+    line: FixedLine
+    bits: int
+    then: FixedLine | None = None
+    residual: Residual | None = None
+
+    def __post_init__(self) -> None:
+        store_read_only(self, least="least", most="most")
+        require_whole("bits", self.bits, 1, MAX_BITS)
+        if self.residual is not None:
+            raise SpecError("fixed-point codes have no residual")
+        lines: tuple[Any, Any] = (self.line, self.then)
+        if not (isinstance(lines[0], FixedLine) and isinstance(lines[1], FixedLine | None)):
+            raise SpecError(f"lines of fixed-point codes are FixedLine, not {self.line!r}, {self.then!r}")
+        parts = (self.least, self.most, self.line.multiplier, self.line.summand)
+        channels = max(1, *(int(np.size(x)) for x in parts))
+        ends = self.window(channels)
+        if (ends[0] > ends[1]).any() or (self.then and np.size(self.then.multiplier) + np.size(self.then.summand) > 2):
+            raise SpecError("least is not above most, and the second line is that of all channels")
+        found = self._lines(np.stack(ends))
+        object.__setattr__(self, "_ends", (int(found.min()), int(found.max())))
+        if not 0 <= self.codes[0] <= self.codes[1] < 1 << self.bits:
+            raise SpecError(f"codes go from {self.codes[0]} to {self.codes[1]}, beyond {self.bits} bits")
+
+    def window(self, channels: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the clamps (channels,) of accumulators."""
+        least, most = (broadcast_to_channels(n, getattr(self, n), channels, np.int32) for n in ("least", "most"))
+        return least.astype(np.int64), most.astype(np.int64)
+
+    @property
+    def codes(self) -> tuple[int, int]:
+        """The least and the greatest code."""
+        ends: tuple[int, int] = self._ends  # type: ignore[attr-defined]
+        return ends
+
+    @property
+    def out_type(self) -> np.dtype[Any]:
+        """The type of results."""
+        return np.dtype(np.uint8)
+
+    def _results(self, values: NDArray[Any]) -> NDArray[Any]:
+        return self._lines(values.astype(np.int64).clip(*self.window(values.shape[-1]))).astype(np.uint8)
+
+    def _lines(self, kept_sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        made = self.line.at(kept_sums)
+        return self.then.at(made) if self.then else made
+
+    def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
+        """Of sums that are values but for their row's addend; as bytes."""
+        if planes or sums.factor != 1 or sums.shift or sums.columns.any():
+            return
+        channels = sums.channels
+        (m, k), ends = _wrapped(self.line, channels), self.window(channels)
+        inputs = {"m": m, "k": k, **{name: x.astype(np.int32) for name, x in zip("ab", ends, strict=True)}}
+        if self.then:
+            inputs |= {name: x.reshape(()) for name, x in zip("uv", _wrapped(self.then, 1), strict=True)}
+        yield fixed_point_spec(Sum(row=sums.row), twice=self.then is not None), inputs
+
+    def _self_test(self, channels: int) -> SelfTestEpilogue:
+        least, most = self.window(channels)
+        multiplier, summand = self.line.of(channels)
+        numbers = {"shift": FIXED_SHIFT}
+        if self.then:
+            factor, more = self.then.of(1)
+            numbers |= {"then_multiplier": int(factor[0]), "then_summand": int(more[0])}
+        named = {"least": least, "most": most, "multiplier": multiplier, "summand": summand}
+        arrays = {name: x.astype(np.int32) for name, x in named.items()}
+        return SelfTestEpilogue("fixed_point", self.out_type, numbers, arrays)
+
+    def formula(self, channels: int) -> ClaimedFormula:
+        """Return, for each affine function, the range of its inputs, its multiplier and its summand."""
+        lines: list[tuple[NDArray[Any], ...]] = [(*self.window(channels), *self.line.of(channels))]
+        if self.then:
+            ends = (np.array([int(end)]) for end in (INT32.min, INT32.max))
+            lines.append((*ends, *self.then.of(1)))
+        return {"by": "lines", "values": [[x.reshape(-1, 1) for x in line] for line in lines]}
+
+
+def _wrapped(line: FixedLine, channels: int) -> Iterator[NDArray[np.int32]]:
+    """Multipliers and summands as C has them: what products of int32 wrap by, sums wrap back."""
+    return (x.astype(np.int32) for x in line.of(channels))

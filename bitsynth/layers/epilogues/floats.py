@@ -1,0 +1,305 @@
+"""Epilogues in float32: the accumulator times a scale plus a bias, as it is (`Scale`) or as codes (`Rescale`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitsynth.emit.layer import SelfTestEpilogue
+from bitsynth.errors import SpecError
+from bitsynth.isa.floats import ONE
+from bitsynth.layers.epilogues.accumulators import INT32, AskedProgram, ProgramInputs, Sums
+from bitsynth.layers.epilogues.base import ClaimedFormula, ClampedCodes, Epilogue, store_read_only
+from bitsynth.layers.epilogues.checks import broadcast_to_channels, require_int32_sums
+from bitsynth.layers.epilogues.residual import Residual
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
+from bitsynth.spec.matmul import plain_array
+from bitsynth.spec.rescaling import CodeForm, Sum, is_number
+from bitsynth.spec.residual import ELEMENTS, rounded, scaled
+
+_SCALE, _BIAS = ElementInput("m", "u32", "channel"), ElementInput("b", "u32", "channel")
+_MIN_HALVED_EXACTLY = np.float32(2.0**-125)
+"""float32 numbers of this size or more are halved exactly."""
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+_MAX_GATED = 2.0**60
+"""Limit of scales, biases and gates: times an int32 it is far from the end of float32."""
+
+
+def _scaled_text(value: Sum, bias: bool) -> str:
+    product = f"fmul(float_of({value.text}), m)"
+    return f"fadd({product}, b)" if bias else product
+
+
+def scale_spec(value: Sum, *, bias: bool) -> ElementwiseSpec:
+    """float32: the value converted, times m, plus b if there is a `bias`; each step is rounded."""
+    text = _scaled_text(value, bias)
+    inputs = (*value.inputs, _SCALE, *([_BIAS] if bias else []))
+    return ElementwiseSpec(
+        name=f"scale{'_bias' if bias else ''}{value.name}",
+        inputs=inputs,
+        meaning=text,
+        out="u32",
+        assumes=(is_number(text),),
+    )
+
+
+def rescale_spec(value: Sum, codes: CodeForm, *, bias: bool) -> ElementwiseSpec:
+    """Return codes of the float32 value * m, plus b if there is a `bias`: rounded half to even, plus z, clamped.
+
+    m and b are finite. The same results from clamping the value to l - z .. h - z before it is rounded, as ONNX has it:
+    rounding to nearest is monotone, and keeps whole numbers.
+    """
+    text = _scaled_text(value, bias)
+    inputs = (*value.inputs, _SCALE, *([_BIAS] if bias else []))
+    code = codes.clamped(f"sext(nearest({text}), 64)")
+    return codes.spec(f"rescale{'_bias' if bias else ''}{value.name}", inputs, code, [is_number(text)])
+
+
+def gated_spec(value: Sum, codes: CodeForm) -> ElementwiseSpec:
+    """Codes of the float32 v = value * m + b times its gate v * g + a, which is kept between 0 and 1, as `rescale` has.
+
+    A gate that is not a negative number is the greater the more its bits are as a signed number. Hard swish is such.
+    """
+    scaled = _scaled_text(value, bias=True)
+    gate = f"fadd(fmul({scaled}, g), a)"
+    text = f"fmul({scaled}, smin(smax({gate}, 0), {ONE}))"
+    shared = ElementInput("g", "u32", "all"), ElementInput("a", "u32", "all")
+    code = codes.clamped(f"sext(nearest({text}), 64)")
+    assumed = [is_number(gate), is_number(text)]
+    return codes.spec(f"gated{value.name}", (*value.inputs, _SCALE, _BIAS, *shared), code, assumed)
+
+
+class FloatValues(Epilogue):
+    """The base class of epilogues whose values are float32: float32(accumulator) * scale + bias, each step rounded.
+
+    Attributes:
+        scale: One factor a channel, or one for all.
+        bias: One summand a channel, or one for all; nothing is added if None.
+    """
+
+    adds_floats = True
+    scale: ArrayLike
+    bias: ArrayLike | None
+
+    def floats(self, channels: int) -> dict[str, NDArray[Any]]:
+        """Return scale and bias, one float32 a channel each; no bias if the epilogue has none."""
+        given = {"scale": self.scale} | ({} if self.bias is None else {"bias": self.bias})
+        return {name: broadcast_to_channels(name, value, channels, np.float32) for name, value in given.items()}
+
+    def _values(self, sums: NDArray[Any]) -> NDArray[Any]:
+        arrays = self.floats(sums.shape[-1])
+        with np.errstate(over="ignore"):
+            value: NDArray[Any] = sums.astype(np.float32) * arrays["scale"]
+            if "bias" in arrays:
+                value = value + arrays["bias"]
+        return value
+
+    def _lower_values(self, sums: Sums) -> tuple[Sum, dict[str, NDArray[Any]]] | None:
+        """Return the sum that the text scales, and the inputs that scale it; None if a constant does not fit.
+
+        Of (factor * s + column) >> shift: s, or s and half the column, times the scale or a half or a double of it.
+        """
+        factor, columns, power = sums.factor, sums.columns, -sums.shift
+        if factor == 2 and not (columns % 2).any():
+            factor, columns, power = 1, columns // 2, power + 1
+        if factor != 1 or sums.bound + np.abs(columns).max(initial=0) > INT32.max:
+            return None
+        given = self.floats(sums.channels)
+        factors = given["scale"]
+        moved = factors * np.float32(2.0**power)
+        if (power and not ((np.abs(factors) >= _MIN_HALVED_EXACTLY) | (factors == 0)).all()) or not np.isfinite(
+            moved
+        ).all():
+            return None
+        inputs = {"m": moved.view(np.uint32)}
+        value = Sum(row=sums.row, column=sums.row or bool(columns.any()))
+        if value.column:
+            inputs["c"] = columns.astype(np.int32)
+        if "bias" in given:
+            inputs["b"] = given["bias"].view(np.uint32)
+        return value, inputs
+
+    def lower_residual(self, sums: Sums) -> tuple[ElementwiseSpec, ProgramInputs, Sums]:
+        """Return the spec that adds the residual, its inputs, and the sums; SpecError if float32 may overflow.
+
+        Values would be infinite, and no number with an infinite residual. Without a bias, -0 is added: that changes
+        nothing.
+        """
+        channels, residual = sums.channels, self.added_residual
+        given = {"bias": np.full(channels, -0.0, np.float32), **self.floats(channels)}
+        most = np.abs(given["scale"].astype(np.float64)) * sums.bound + np.abs(given["bias"].astype(np.float64))
+        if (most >= _MAX_FLOAT32).any():
+            raise SpecError("sums times scale may leave float32: with a residual, they may not")
+        floats = {"m": given["scale"], "b": given["bias"], "f": self.residual_factors(channels)}
+        zero = np.array(residual.zero_point, np.int32)
+        inputs = {**{name: x.view(np.uint32) for name, x in floats.items()}, "z": zero}
+        spec = scaled(ELEMENTS[residual.type])
+        return spec, {x.name: inputs[x.name] for x in spec.inputs if x.name in inputs}, sums
+
+
+@dataclass(frozen=True, eq=False)
+class Scale(FloatValues):
+    """float32 results: scale * sum + bias.
+
+    Sum, product and result are each rounded to float32, as numpy does: C compiled with -ffast-math is refused.
+
+    Args:
+        scale: One factor a channel, or one for all.
+        bias: One summand a channel, or one for all.
+        residual: A second tensor that is added last, or None.
+    """
+
+    scale: ArrayLike
+    bias: ArrayLike = 0.0
+    residual: Residual | None = None
+
+    def __post_init__(self) -> None:
+        store_read_only(self, scale="scale", bias="bias")
+        self._check_residual()
+
+    @property
+    def out_type(self) -> np.dtype[Any]:
+        """The type of results."""
+        return np.dtype(np.float32)
+
+    def _results(self, values: NDArray[Any]) -> NDArray[Any]:
+        return values
+
+    def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
+        """Of float32 results; none after a residual, which is added last."""
+        if self.residual is None and (lowered := self._lower_values(sums)):
+            value, inputs = lowered
+            yield scale_spec(value, bias=True), inputs
+
+    def _self_test(self, channels: int) -> SelfTestEpilogue:
+        return SelfTestEpilogue("scale", self.out_type, {}, self.floats(channels))
+
+
+GateLine = tuple[float, float]
+"""Factor and summand of the gate: a value v is multiplied by clip(v * factor + summand, 0, 1)."""
+
+
+def apply_gate(values: NDArray[Any], gate: GateLine | None) -> NDArray[Any]:
+    """Return `values` times their gate, rounded after each operation; `values` themselves without a gate."""
+    return values if gate is None else values * _opened(values, gate)
+
+
+def gate_bounds(low: NDArray[Any], high: NDArray[Any], gate: GateLine | None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return bounds of `apply_gate` for all values from `low` to `high`, arrays of one shape and type of floats.
+
+    Float operations are monotone in each operand, so the products of ends bound all others.
+    """
+    ends = [low, high]
+    if gate is not None:
+        gates = [_opened(x, gate) for x in ends]
+        ends = [x * each for x in ends for each in gates]
+    return np.minimum.reduce(ends), np.maximum.reduce(ends)
+
+
+def _opened(values: NDArray[Any], gate: GateLine) -> NDArray[Any]:
+    """Return the factors of the gate: clip(value * factor + summand, 0, 1)."""
+    factor, summand = np.asarray(gate, values.dtype)
+    with np.errstate(over="ignore"):
+        made: NDArray[Any] = (values * factor + summand).clip(0, 1)
+    return made
+
+
+def gate_formula(gate: GateLine | None, real: type) -> dict[str, Any]:
+    """Return the kind of a formula as certificates claim it: "rescale", or "gate" with the gate (2, 1)."""
+    return {"by": "rescale"} if gate is None else {"by": "gate", "gate": np.array(gate, real)[:, None]}
+
+
+@dataclass(frozen=True, eq=False)
+class Rescale(FloatValues, ClampedCodes):
+    """Codes by float32, as ONNX requantizes: the sum converted, times the scale, clamped, rounded half to even.
+
+    float32(sum) * scale + bias, each operation rounded to float32, is clamped to low - zero_point .. high - zero_point,
+    rounded, and the zero point is added: the same bits on every machine.
+
+    Args:
+        scale: One float32 a channel, or one for all.
+        bits: Bits of a code, 1 to 8, or to 16 if codes are signed.
+        zero_point: The code that stands for 0.
+        signed: Whether codes are int8, or int16 above 8 bits; uint8 otherwise.
+        low: The least code; None for the least that the bits hold.
+        high: The greatest code; None for the greatest that the bits hold.
+        bias: One float32 a channel, or one for all, that is added to the product; nothing is if None.
+        residual: A second tensor that is added before the value is clamped, or None.
+        gate: Factor and summand, or None. The value v, of a scale and a bias, is then multiplied by v * factor +
+            summand, which is kept between 0 and 1, before it is clamped: so hard swish is done. Without a residual.
+    """
+
+    scale: ArrayLike
+    bits: int = 8
+    zero_point: int = 0
+    signed: bool = False
+    low: int | None = None
+    high: int | None = None
+    bias: ArrayLike | None = None
+    residual: Residual | None = None
+    gate: GateLine | None = None
+
+    def __post_init__(self) -> None:
+        store_read_only(self, **({"scale": "scale"} if self.bias is None else {"scale": "scale", "bias": "bias"}))
+        self._check_codes()
+        self._check_residual()
+        if self.gate is not None:
+            self._keep_gate(self.gate)
+
+    def _keep_gate(self, gate: ArrayLike) -> None:
+        """Store a copy of the gate; raise SpecError if gated values could overflow float32."""
+        if self.residual is not None or self.bias is None:
+            raise SpecError("a gate wants a bias, and no residual")
+        found = plain_array(gate, "gate")
+        if found.shape != (2,) or found.dtype.kind not in "iuf" or not (np.abs(found) < _MAX_GATED).all():
+            raise SpecError(f"a gate is two numbers below {_MAX_GATED:g}, not {gate!r}")
+        for value in map(np.asarray, (self.scale, self.bias)):
+            if value.dtype.kind not in "iuf" or not (np.abs(value.astype(np.float64)) < _MAX_GATED).all():
+                raise SpecError(f"with a gate, scale and bias must be numbers below {_MAX_GATED:g}")
+        object.__setattr__(self, "gate", (float(found[0]), float(found[1])))
+
+    def _values(self, sums: NDArray[Any]) -> NDArray[Any]:
+        return apply_gate(super()._values(sums), self.gate)
+
+    def bounds(self, low: NDArray[Any], high: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return bounds of the codes of all accumulators from `low` to `high` (..., channels), without a residual."""
+        first, last = (super(Rescale, self)._values(require_int32_sums(x)) for x in (low, high))
+        least, most = gate_bounds(first, last, self.gate)
+        return self._results(least), self._results(most)
+
+    def _results(self, values: NDArray[Any]) -> NDArray[Any]:
+        low, high = (np.float32(code - self.zero_point) for code in self.codes)
+        rounded = np.rint(values.clip(low, high)).astype(np.int32)
+        return np.asarray(rounded + self.zero_point, self.out_type)
+
+    def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
+        """Of codes; after a residual, of values."""
+        codes = self._code_form(planes)
+        limits = self._code_inputs(codes)
+        if self.residual is not None:
+            yield rounded(codes), limits
+        elif lowered := self._lower_values(sums):
+            value, inputs = lowered
+            if self.gate is None:
+                yield rescale_spec(value, codes, bias="b" in inputs), {**inputs, **limits}
+            else:
+                g, a = np.array(self.gate, np.float32).view(np.uint32)
+                shared = {"g": np.asarray(g), "a": np.asarray(a)}
+                yield gated_spec(value, codes), {**inputs, **limits, **shared}
+
+    def _self_test(self, channels: int) -> SelfTestEpilogue:
+        arrays = self.floats(channels)
+        if self.gate is not None:
+            arrays["gate"] = np.asarray(self.gate, np.float32)
+        return SelfTestEpilogue("rescale", self.out_type, self.code_numbers, arrays)
+
+    def formula(self, channels: int) -> ClaimedFormula:
+        """Return scale, bias, codes and gate."""
+        floats = {"bias": np.zeros(channels, np.float32), **self.floats(channels)}
+        low, high = self.codes
+        codes = {"zero": self.zero_point, "low": low, "high": high}
+        return {**gate_formula(self.gate, np.float32), **{name: x[:, None] for name, x in floats.items()}, **codes}
