@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +25,8 @@ from bitsynth.run.runner import runner_for
 from bitsynth.toolchain.cache import trusted
 from bitsynth.toolchain.compiler import candidates, package, preferred, probe
 
+_OWN_SETS = "BITSYNTH_ISA"
+"""The variable of folders of a user's own instruction sets."""
 OTHER_PROCESSORS = "other processors"
 """The group of missing features, and on boards missing tools, that only code for other architectures needs."""
 _EMULATOR = "pip install 'bitsynth[emulator]'"
@@ -44,12 +47,8 @@ _PACKAGES = (
 )
 _FOR_OTHERS = ("ziglang", "unicorn", "pyelftools")
 """Packages that code of this processor does not need where a compiler is installed."""
-_SHIPPED = {
-    "microkernels": "*/**/bs_mm_*.json",
-    "elementwise programs": "*/elementwise/*.json",
-    "depthwise kernels": "*/depthwise/*.json",
-}
-"""Kinds of files that ship, as patterns below the folder of kernels."""
+_SHIPPED = {"depthwise": "depthwise kernels", "elementwise": "elementwise programs"}
+"""What the files that ship are, by the name of their folder; those in other folders are microkernels."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,9 @@ class DoctorReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every instruction set can be run."""
-        return bool(self.verdicts) and all(v.run != "cannot" for v in self.verdicts)
+        """Whether every instruction set can be run, those of BITSYNTH_ISA too."""
+        is_faulty = any(f.name == _OWN_SETS and not f.ok for f in self.findings)
+        return bool(self.verdicts) and not is_faulty and all(v.run != "cannot" for v in self.verdicts)
 
 
 def _brief(why: str) -> str:
@@ -100,7 +100,30 @@ def _brief(why: str) -> str:
 
 
 def examine() -> DoctorReport:
-    """Look for every tool, and compile and run a probe for each instruction set."""
+    """Look for every tool, and compile and run a probe for each instruction set.
+
+    If BITSYNTH_ISA is faulty that is a finding, and the sets that ship are examined without it.
+    """
+    try:
+        load.names()
+    except BitsynthError as error:
+        fault = Finding(_OWN_SETS, "", "your own sets", str(error).removeprefix(f"{_OWN_SETS}: "), "kernels and code")
+        with _unset(_OWN_SETS):
+            return _examine([fault])
+    return _examine([])
+
+
+@contextmanager
+def _unset(variable: str) -> Iterator[None]:
+    """Take a variable out of the environment in this block."""
+    value = os.environ.pop(variable)
+    try:
+        yield
+    finally:
+        os.environ[variable] = value
+
+
+def _examine(faults: list[Finding]) -> DoctorReport:
     sets = list(_isas())
     findings = [
         Finding("python", platform.python_version(), "runs bitsynth", "", "packages"),
@@ -112,6 +135,7 @@ def examine() -> DoctorReport:
         _build_cache(),
         _folder("kernel cache", paths.user_kernels().absolute(), "keeps solved kernels", "BITSYNTH_CACHE"),
         _shipped(),
+        *faults,
     ]
     return DoctorReport(tuple(findings), tuple(isa if isinstance(isa, Verdict) else _verdict(isa) for isa in sets))
 
@@ -216,7 +240,10 @@ def _folder(name: str, folder: Path, purpose: str, variable: str) -> Finding:
 
 def _shipped() -> Finding:
     folder = paths.shipped_kernels()
-    counts = {kind: sum(1 for _ in folder.glob(files)) for kind, files in _SHIPPED.items()}
+    counts = dict.fromkeys(["microkernels", "elementwise programs", "depthwise kernels"], 0)
+    for place, _, names in os.walk(folder):
+        kind = _SHIPPED.get(os.path.basename(place), "microkernels")
+        counts[kind] += sum(name.endswith(".json") for name in names)
     found = f"{', '.join(f'{n} {kind}' for kind, n in counts.items())} in {folder}" if all(counts.values()) else ""
     advice = "reinstall bitsynth, or search anew"
     return Finding("shipped kernels", found, "proved kernels that need no search", advice, "kernels and code")

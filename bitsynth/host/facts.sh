@@ -1,10 +1,10 @@
 # Prints facts of a board, one "name value" a line; unknown ones are left out.
 say() { [ -z "$2" ] || printf '%s %s\n' "$1" "$2"; }
-first() { head -n 1 "$1" 2>/dev/null | tr -d '\000'; }
+first() { [ ! -r "$1" ] || head -n 1 "$1" 2>/dev/null | tr -d '\000'; }
 cpu=/sys/devices/system/cpu/cpu0/cpufreq
-field() { sed -n "s/^$1[[:space:]]*: *//p" /proc/cpuinfo 2>/dev/null | head -n 1; }
+field() { sed -n "/^$1[[:space:]]*: */{s///p;q;}" /proc/cpuinfo 2>/dev/null; }
 lscpu="$(LC_ALL=C lscpu 2>/dev/null || :)"
-lscpu_field() { printf '%s\n' "$lscpu" | sed -n "s/^$1: *//p" | head -n 1; }
+lscpu_field() { printf '%s\n' "$lscpu" | sed -n "/^$1: */{s///p;q;}"; }
 told() { told="$(field "$1")"; [ -n "$told" ] || told="$(lscpu_field "$2")"; printf '%s\n' "$told"; }
 emulator() {
     case "$(systemd-detect-virt 2>/dev/null)" in qemu) echo "qemu, a whole system"; return ;; esac
@@ -33,7 +33,9 @@ say features "$(field Features)$(field flags)"
 say governor "$(first $cpu/scaling_governor)"
 say clock_khz "$(first $cpu/scaling_cur_freq)"
 say max_clock_khz "$(first $cpu/cpuinfo_max_freq)"
-say throttled "$(vcgencmd get_throttled 2>/dev/null | sed -n 's/^throttled=//p')"
-say temperature "$(vcgencmd measure_temp 2>/dev/null | sed -n 's/^temp=//p')"
+if command -v vcgencmd >/dev/null 2>&1; then
+    say throttled "$(vcgencmd get_throttled 2>/dev/null | sed -n 's/^throttled=//p')"
+    say temperature "$(vcgencmd measure_temp 2>/dev/null | sed -n 's/^temp=//p')"
+fi
 say emulator "$(emulator)"
 say boot "$(first /proc/sys/kernel/random/boot_id)"

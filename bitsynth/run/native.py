@@ -9,24 +9,29 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import cffi
+import _cffi_backend
 
 from bitsynth.errors import ToolError
 from bitsynth.host import features
 from bitsynth.run import arguments
 
 _WORD = sys.maxsize.bit_length() + 1
-_FFI = cffi.FFI()
-_FFI.cdef("""
-void *dlopen(const char *, int);
-void *dlsym(void *, const char *);
-char *dlerror(void);
-int dlclose(void *);
-""")
-_LOADER = _FFI.dlopen(None)
-"""Asked itself: a declaration in cffi for each function takes longer, the more functions a library has."""
-_DLERROR = _LOADER.dlerror
-"""Found beforehand: to look it up would clear what it says."""
+_FFI = _cffi_backend.FFI()
+"""The FFI of cffi's own C, as its compiled modules have it: `cffi.FFI` imports a parser of C, which takes 50 ms."""
+_PROCESS = _cffi_backend.load_library(None, _FFI.RTLD_NOW)
+
+
+def _loader(result: str, name: str, parameters: str) -> Any:
+    """Return a function of the system's loader."""
+    return _PROCESS.load_function(_FFI.typeof(f"{result} (*)({parameters})"), name)
+
+
+# The loader is asked itself: a declaration in cffi for each function takes longer, the more functions a library has.
+_DLOPEN = _loader("void *", "dlopen", "const char *, int")
+_DLSYM = _loader("void *", "dlsym", "void *, const char *")
+_DLCLOSE = _loader("int", "dlclose", "void *")
+# Found beforehand: to look it up would clear the error that it reports.
+_DLERROR = _loader("char *", "dlerror", "void")
 
 
 class NativeRunner:
@@ -37,10 +42,10 @@ class NativeRunner:
         self.instructions: int | None = None
         self.in_process = True
         self._path = library
-        opened = _LOADER.dlopen(bytes(library), _FFI.RTLD_NOW)
+        opened = _DLOPEN(bytes(library), _FFI.RTLD_NOW)
         if not opened:
             raise ToolError(f"cannot load {library}: {os.fsdecode(_FFI.string(_DLERROR()))}")
-        self._library = _FFI.gc(opened, _LOADER.dlclose)
+        self._library = _FFI.gc(opened, _DLCLOSE)
         self._address, self._function = cache(self._find), cache(self._cast)
 
     def call(self, symbol: str, *args: object, bits: int | None = None) -> int:
@@ -72,6 +77,6 @@ class NativeRunner:
         return _FFI.cast(f"uintptr_t (*)({parameters})", self._address(symbol))
 
     def _find(self, symbol: str) -> Any:
-        if not (address := _LOADER.dlsym(self._library, symbol.encode())):
+        if not (address := _DLSYM(self._library, symbol.encode())):
             raise ToolError(f"{self._path} has no function {symbol!r}")
         return address

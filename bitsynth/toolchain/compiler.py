@@ -183,11 +183,21 @@ def _emulated() -> bool:
 def _identify(name: str, command: tuple[str, ...], arch: str) -> Compiler:
     zig_words = next((i for i, word in enumerate(command) if Path(word).stem in {"zig", "ziglang"}), -1) + 1
     if zig_words:
-        number = tool.run([*command[:zig_words], "version"], Path("/"), _environment("zig"))
-        return Compiler(name, "zig", command, arch, f"zig {number.strip()}")
-    text = tool.run([*command, "--version"], Path("/"), {})
+        return Compiler(name, "zig", command, arch, f"zig {_zig_version(command[:zig_words])}")
+    # The target of a cross compiler is left out: clang is of one version for all, and takes long to start.
+    text = _version_text(command[:1] if [*command[1:]] == architecture.named(arch).clang else command)
     family = "clang" if "clang" in text.lower() else "gcc"
     return Compiler(name, family, command, arch, _banner(text))
+
+
+@lru_cache
+def _zig_version(command: tuple[str, ...]) -> str:
+    return tool.run([*command, "version"], Path("/"), _environment("zig")).strip()
+
+
+@lru_cache
+def _version_text(command: tuple[str, ...]) -> str:
+    return tool.run([*command, "--version"], Path("/"), {})
 
 
 def _banner(text: str) -> str:

@@ -20,6 +20,7 @@ from bitsynth.errors import ToolError
 from bitsynth.host import features
 from bitsynth.host.facts import Facts
 from bitsynth.isa import architecture, load
+from bitsynth.processes import tool
 from bitsynth.run import elf, qemu
 from bitsynth.run.runner import runner_for
 from bitsynth.toolchain import compiler as compilers
@@ -351,6 +352,37 @@ def test_doctor_names_a_broken_instruction_set(monkeypatch):
     monkeypatch.setattr(load, "load_table", broken)
     report = checks.examine()
     assert [v.why for v in report.verdicts] == [f"{v.isa} is broken" for v in report.verdicts]
+
+
+def test_doctor_names_a_faulty_folder_of_sets_in_one_row(monkeypatch, tmp_path):
+    """All other rows are there, and the variable is as it was."""
+    sound = checks.examine()
+    monkeypatch.setenv("BITSYNTH_ISA", str(tmp_path))
+    report = checks.examine()
+    *others, fault = report.findings
+    assert (tuple(others), report.verdicts) == (sound.findings, sound.verdicts)
+    assert (fault.name, fault.ok, report.ok) == ("BITSYNTH_ISA", False, False)
+    assert fault.advice.startswith(f"{tmp_path} holds no instruction set")
+    assert os.environ["BITSYNTH_ISA"] == str(tmp_path)
+
+
+def test_a_clang_is_asked_for_its_version_once(monkeypatch, tmp_path):
+    """Whatever it compiles for."""
+    asked, run = [], tool.run
+
+    def asking(command, *where):
+        asked.append(tuple(command))
+        return run(command, *where)
+
+    monkeypatch.setattr(tool, "run", asking)
+    clang = tmp_path / "clang"
+    clang.write_text("#!/bin/sh\necho clang version 1.0\n")
+    clang.chmod(0o755)
+    found = [
+        compilers._identify("clang", (str(clang), *table.clang), arch) for arch, table in architecture.known().items()
+    ]
+    assert {compiler.version for compiler in found} == {"clang version 1.0"}
+    assert asked == [(str(clang), "--version")]
 
 
 def test_doctor_reads_no_instructions(monkeypatch):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
 
 def doctor(as_json: Json = False) -> None:
     """Show which tools are found or missing, and what runs here."""
-    from bitsynth.cli.checks import OTHER_PROCESSORS, concerns, examine
+    with _without_blas_threads():
+        from bitsynth.cli.checks import OTHER_PROCESSORS, concerns, examine
 
     with output.progress("doctor") as say:
         say("compiling and running a probe")
@@ -36,6 +40,20 @@ def doctor(as_json: Json = False) -> None:
         output.write(Text(group, "bold"), _table(list(findings)), "")
     for v in filter(concerns, report.verdicts):
         output.write(Text(str(v), "red" if v.run == "cannot" else "green"))
+
+
+@contextmanager
+def _without_blas_threads() -> Iterator[None]:
+    """Have numpy start no threads if this block imports it: they take longer than the import, and none is needed."""
+    variable = "OPENBLAS_NUM_THREADS"
+    if variable in os.environ:
+        yield
+        return
+    os.environ[variable] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[variable]
 
 
 def _table(findings: list[Finding]) -> Table:
