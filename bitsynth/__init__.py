@@ -5,12 +5,28 @@ used. Each public name is written three times here: for type checkers (the impor
 `from bitsynth import *` (`__all__`), and for the import at first use (`_DEFINED_IN`). A test compares them.
 """
 
+import os
 import sys
-from importlib import import_module
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
 
-from bitsynth.errors import BitsynthError, NoKernel, Refuted, SpecError, ToolError, Undecided
+from bitsynth.starting import handle_interrupts
+
+
+def _runs_a_command() -> bool:
+    """Return whether this process is the command `bitsynth`, or `python -m`, which imports its module after this one.
+
+    A command imports nothing yet, so that an interrupt while it starts is handled.
+    """
+    return sys.argv[:1] == ["-m"] or os.path.splitext(os.path.basename("".join(sys.argv[:1])))[0] == "bitsynth"
+
+
+if _runs_a_command():
+    handle_interrupts()
+
+# isort: split
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+from bitsynth.errors import BitsynthError, NoKernel, Refuted, SpecError, ToolError, Undecided  # noqa: E402
 
 if TYPE_CHECKING:
     from bitsynth.layers import Conv2d, Dense, Pool, Requantize, Rescale, Residual, Scale, Thresholds, compile_all
@@ -105,14 +121,6 @@ def __getattr__(name: str) -> Any:
         if name in names.split():
             return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _runs_a_command() -> bool:
-    """Return whether this process is the command `bitsynth`, or `python -m`, which imports its module after this one.
-
-    A command imports nothing yet, so that an interrupt while it starts is handled.
-    """
-    return sys.argv[:1] == ["-m"] or PurePath(*sys.argv[:1]).stem == "bitsynth"
 
 
 if not _runs_a_command():

@@ -205,6 +205,47 @@ def write_texts(folder: Path, files: Mapping[str, str | bytes], *, ours: bool = 
         return _written(folder, files, ours=ours)
 
 
+_reserved: set[tuple[int, int]] = set()
+"""Device and inode of each folder that this process has reserved."""
+
+
+@contextmanager
+def reserve_folder(folder: Path, advice: str = ADVICE) -> Iterator[None]:
+    """Keep other processes from writing into `folder` in this block, which computes what it writes there.
+
+    ToolError if another process has reserved it. The folder is created, and removed in the end if nothing is in it.
+    Where it cannot be opened, or has no locks, nothing is kept away.
+    """
+    created = [part for part in (folder, *folder.parents) if not os.path.lexists(part)]
+    handle: int | None = None
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if handle is None:
+            yield
+            return
+        found = os.fstat(handle)
+        place = found.st_dev, found.st_ino
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ToolError(f"another process writes to {folder} now; wait for its end, or {advice}") from None
+        except OSError:
+            pass  # A file system without locks.
+        _reserved.add(place)
+        try:
+            yield
+        finally:
+            _reserved.discard(place)
+    finally:
+        if handle is not None:
+            os.close(handle)
+        with suppress(OSError):
+            for part in created:
+                part.rmdir()
+
+
 @contextmanager
 def _alone(folder: Path, inner: Iterable[Path]) -> Iterator[None]:
     """Hold a lock of `folder` itself, which leaves no file in it; where it is none, or there are no locks, nothing.
@@ -218,8 +259,10 @@ def _alone(folder: Path, inner: Iterable[Path]) -> Iterator[None]:
         yield
         return
     try:
+        found = os.fstat(handle)
         with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            if (found.st_dev, found.st_ino) not in _reserved:
+                fcntl.flock(handle, fcntl.LOCK_EX)
             for left in chain.from_iterable(each.glob(f"{_PREFIX}*{_SUFFIX}/") for each in inner):
                 shutil.rmtree(left, ignore_errors=True)
         yield

@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from bitsynth import starting
+
 _MEANINGS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 SIGNALS = tuple(_MEANINGS)
-_UNHANDLED = signal.SIG_DFL, signal.default_int_handler
+_UNHANDLED = signal.SIG_DFL, signal.default_int_handler, starting.stop
 _seen: list[signal.Signals] = []
 
 

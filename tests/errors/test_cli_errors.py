@@ -1,6 +1,7 @@
 """Bad arguments, missing tools, each error's exit code: one clear message."""
 
 import errno
+import json
 import sys
 import tempfile
 
@@ -8,6 +9,7 @@ import pytest
 from support.run_commands import SYNTH, WIDTHS, shipped_file
 
 from bitsynth import errors, paths
+from bitsynth.cli import main
 from bitsynth.isa import load
 from bitsynth.sketches.popcount import compute
 from bitsynth.store.matmul import MATMUL
@@ -87,6 +89,28 @@ def test_unknown_instruction_sets(fails, command):
 @pytest.mark.parametrize("argv", [["frobnicate"], ["isa", "frobnicate"], ["show"], ["--frobnicate"], ["list", "x"]])
 def test_unknown_commands(fails, argv):
     assert "--help`" in fails(2, *argv)
+
+
+@pytest.mark.parametrize("command", ["compile", "emit-layer", "emit-glue", "export", "synth"])
+def test_an_empty_output_is_refused(fails, command):
+    """It would be this folder, which nobody named."""
+    assert "want a path, such as . for this folder" in fails(2, command, "-o", "", "model")
+
+
+def test_figures_go_to_stdout_alone(capsys, tmp_path, monkeypatch):
+    """`--json -` is stdout; the table is on stderr, so that stdout is JSON."""
+    monkeypatch.chdir(tmp_path)
+    argv = ["explore", "--isa", "avx2", "--act-bits", "1", "--w-bits", "1", "--jobs", "1", "--json", "-"]
+    assert main(argv) == 0
+    out, err = capsys.readouterr()
+    assert "setting" in json.loads(out)
+    assert "winner" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_export_says_that_it_wants_a_form(capsys):
+    assert main(["export", "--help"]) == 0
+    assert "Required: write" in capsys.readouterr().out
 
 
 def test_spent_budget_is_undecided(fails, user):

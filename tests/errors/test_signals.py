@@ -60,6 +60,26 @@ def test_an_interrupt_that_was_lost(capsys, monkeypatch):
     assert "interrupted" in capsys.readouterr().err
 
 
+EARLY = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, *where):
+        if name == "bitsynth.errors":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.argv[0] = "bitsynth"
+sys.meta_path.insert(0, Interrupting())
+from bitsynth.cli import command
+command()
+"""
+
+
+def test_an_interrupt_before_the_command_line_is_imported():
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY, "list"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 @pytest.mark.parametrize("module", ["numpy", "msgspec", "typer"])
 def test_an_interrupt_while_starting_up(tmp_path, module):
     text = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(10)"

@@ -17,7 +17,7 @@ import bitsynth
 from bitsynth import paths
 from bitsynth.cli import main, weights
 from bitsynth.errors import SpecError, ToolError
-from bitsynth.files import MARK, file_lock, locked, marked, replace_file, write_texts
+from bitsynth.files import MARK, file_lock, locked, marked, replace_file, reserve_folder, write_texts
 from bitsynth.isa import architecture, toml
 from bitsynth.layers import array_files, tuned
 from bitsynth.store import files
@@ -161,6 +161,36 @@ def test_who_writes_into_a_folder_waits_for_others(tmp_path):
     first.communicate()
     assert b"has the library left, whose files right would replace" in second.communicate()[1]
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["CMakeLists.txt"]
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from bitsynth.files import marked, reserve_folder, write_texts
+with reserve_folder(Path(sys.argv[1])):
+    print("reserved", flush=True)
+    sys.stdin.read()
+    write_texts(Path(sys.argv[1]), marked({"a.c": "int a;\\n"}))
+"""
+
+
+def test_a_reserved_folder_is_refused_to_others(tmp_path):
+    """So that a folder holds what one process computed; its owner writes into it."""
+    out = tmp_path / "some" / "out"
+    first = subprocess.Popen([sys.executable, "-c", HOLDER, out], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    first.stdout.readline()
+    with pytest.raises(ToolError, match=f"another process writes to {out} now"), reserve_folder(out):
+        pytest.fail("reserved twice")
+    first.communicate()
+    assert first.returncode == 0
+    with reserve_folder(out):
+        assert [p.name for p in out.iterdir()] == ["a.c"]
+
+
+def test_a_reserved_folder_that_stays_empty_is_removed(tmp_path):
+    with pytest.raises(SpecError), reserve_folder(tmp_path / "some" / "out"):
+        raise SpecError("the model is none")
+    assert not list(tmp_path.iterdir())
 
 
 WRITER = """

@@ -66,7 +66,8 @@ def kernels(
     for some in chosen:
         with output.progress(f"bench {some.isa}", bar=True) as say:
             reports.append(measure(some, repeats, say))
-        kernel_times.show(reports[-1])
+        with figures.tables(json_file):
+            kernel_times.show(reports[-1])
     if json_file:
         figures.write(json_file, kernel_times.as_json(reports, basis))
     if plot:
@@ -124,7 +125,8 @@ def resnet18(
     from bitsynth.cli.reports import layer_times
 
     require_known(wanted.packages)
-    reports, basis = _measure_here(wanted) if device is None else _measure_on_board(device, device_runner, wanted)
+    with figures.tables(json_file):
+        reports, basis = _measure_here(wanted) if device is None else _measure_on_board(device, device_runner, wanted)
     if json_file:
         figures.write(json_file, layer_times.as_json(reports, basis))
     if csv_file:

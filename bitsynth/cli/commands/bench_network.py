@@ -71,10 +71,11 @@ def network(
     figures.require(json_file, plot=plot)
     codes = input_codes(input_bits, input_scale, input_encoding)
     options = {"cpu": cpu, "threads": threads, "batch": batch, "reference": reference, "codes": codes}
-    if device:
-        result = _measure_on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
-    else:
-        result = _measure_here(model, isa, rounds, options, peers=peers)
+    with figures.tables(json_file):
+        if device:
+            result = _measure_on_board(model, isa, rounds, options, (device, device_runner), peers=peers)
+        else:
+            result = _measure_here(model, isa, rounds, options, peers=peers)
     if result and json_file:
         facts = asdict(result) | {"shares": result.shares}
         figures.write(json_file, figures.as_json(Basis(), [result.network.isa], network=facts))

@@ -31,7 +31,7 @@ from bitsynth.cli.parse import input_codes
 from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name
 from bitsynth.cli.reports.plain_reasons import plain_reasons
 from bitsynth.cli.weight_names import weight_names
-from bitsynth.files import write_texts
+from bitsynth.files import reserve_folder, write_texts
 from bitsynth.printable import shown
 from bitsynth.spec.matmul import Encoding
 
@@ -81,7 +81,7 @@ def compile_network(
     codes = input_codes(input_bits, input_scale, input_encoding)
     library, cpus = name or _name(model), cpu.split(",")
     require_name(library)
-    with named(model), output.progress("compile") as say:
+    with reserve_folder(to, _ADVICE), named(model), output.progress("compile") as say:
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes}
         options |= {"isa": isa, "threads": threads, "progress": say}
         several = len(cpus) > 1
@@ -91,8 +91,8 @@ def compile_network(
         files = write(library, weights_file=weights_file)
         warn_of_fixed_batch(next(iter(nets.values())).graph, batch)
         reports = {each: net.report() for each, net in nets.items()}
-    require_writable(to, _ADVICE)
-    paths = write_texts(to, files)
+        require_writable(to, _ADVICE)
+        paths = write_texts(to, files)
     if as_json:
         facts = {each: report.as_json() for each, report in reports.items()}
         content = {"processors": facts} if several else facts[cpu]

@@ -9,7 +9,7 @@ from bitsynth.cli.options.instruction_sets import IsaOrAuto
 from bitsynth.cli.options.layers import GlueArgument, LayerName
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner
 from bitsynth.cli.options.output import Folder, Json
-from bitsynth.files import write_texts
+from bitsynth.files import reserve_folder, write_texts
 
 _ADVICE = "choose another folder with -o"
 
@@ -33,12 +33,12 @@ def emit_glue(
     """
     from bitsynth.cli.glue_text import parse_glue
 
-    with open_board(device, device_runner) as board:
+    with reserve_folder(to, _ADVICE), open_board(device, device_runner) as board:
         parsed = parse_glue(layer, board.best_isa() if board and isa == "auto" else isa)
         files = parsed.files(name)
         require_writable(to, _ADVICE)
         checked = board.run_glue(parsed) if board else ""
-    paths = write_texts(to, files)
+        paths = write_texts(to, files)
     if as_json:
         output.write_json({"name": name, "isa": parsed.isa, "files": [str(p) for p in paths]})
         return

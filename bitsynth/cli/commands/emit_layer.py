@@ -23,7 +23,7 @@ from bitsynth.cli.options.layers import (
 )
 from bitsynth.cli.options.output import Folder, Json
 from bitsynth.cli.parse import parse_numbers, parse_padding, parse_size
-from bitsynth.files import write_texts
+from bitsynth.files import reserve_folder, write_texts
 from bitsynth.spec.matmul import Encoding
 
 _ADVICE = "choose another folder with -o"
@@ -81,7 +81,7 @@ def emit_layer(
         **({"image": parse_size("--image", image)} if image else {}),
     }
     kind = Dense if weight.ndim == 2 else Conv2d
-    with output.progress("emit-layer") as say:
+    with reserve_folder(to, _ADVICE), output.progress("emit-layer") as say:
         options["solve"] = say if solve else False
 
         def make(isa: str, cpu: str) -> Conv2d:
@@ -89,9 +89,9 @@ def emit_layer(
 
         cpus = cpu.split(",")
         layers = processors.layers(make, isa, cpus) if len(cpus) > 1 else {cpu: make(isa, cpu)}
-    files = processors.files(name, layers) if len(layers) > 1 else layers[cpu].files(name)
-    require_writable(to, _ADVICE)
-    paths = write_texts(to, files)
+        files = processors.files(name, layers) if len(layers) > 1 else layers[cpu].files(name)
+        require_writable(to, _ADVICE)
+        paths = write_texts(to, files)
     if as_json:
         kernels = {each: layer.kernel.name for each, layer in layers.items()}
         facts = {"kernels": kernels} if len(layers) > 1 else {"kernel": kernels[cpu]}

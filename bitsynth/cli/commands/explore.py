@@ -37,7 +37,8 @@ def explore(
 
         basis = winners.basis([isa])
         found = survey(isa, cpu, *widths, workers=jobs, progress=say)
-    winners.show(found)
+    with figures.tables(json_file):
+        winners.show(found)
     if json_file:
         figures.write(json_file, winners.as_json([found], basis))
     if plot:

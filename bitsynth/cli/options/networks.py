@@ -8,16 +8,22 @@ from typing import Annotated
 import typer
 
 from bitsynth.cli.options.kernels import ENCODINGS
+from bitsynth.cli.options.output import output_path
 from bitsynth.spec.matmul import Encoding
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
 OnnxFile = Annotated[
-    Path, typer.Option("-o", "--output", metavar="FILE", help="The ONNX file to write.", show_default=False)
+    Path,
+    typer.Option(
+        "-o", "--output", metavar="FILE", parser=output_path, help="The ONNX file to write.", show_default=False
+    ),
 ]
 WeightsFile = Annotated[
     bool, typer.Option("--weights-file", help="Write weights as one binary file that the build includes, instead of C.")
 ]
-AsPatterns = Annotated[bool, typer.Option("--patterns", help="Write pre-quantized patterns of standard operators.")]
+AsPatterns = Annotated[
+    bool, typer.Option("--patterns", help="Required: write pre-quantized patterns, the only form so far.")
+]
 WithShifts = Annotated[
     bool, typer.Option("--shifts", help="Write each factor as two Mul, by an integer and a power of two.")
 ]

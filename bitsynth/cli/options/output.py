@@ -9,7 +9,13 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and only JSON, on stdout.")]
 JsonFile = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write every figure to FILE.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        help="Write every figure to FILE; - prints JSON, and only JSON, on stdout.",
+        show_default=False,
+    ),
 ]
 CsvFile = Annotated[
     Path | None,
@@ -22,9 +28,27 @@ Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="PREFIX", help="Write PREFIX.png and PREFIX.svg.", show_default=False)
 ]
 CSourceOption = Annotated[bool, typer.Option("--c", help="Print the C source instead.")]
-Folder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="The folder to write to.")]
+
+
+def output_path(text: str) -> Path:
+    """Return a path to write to; a usage error if it is empty, which would be this folder."""
+    if not text:
+        raise typer.BadParameter("it is empty: want a path, such as . for this folder")
+    return Path(text)
+
+
+Folder = Annotated[
+    Path, typer.Option("-o", "--output", metavar="DIR", parser=output_path, help="The folder to write to.")
+]
 OptionalFolder = Annotated[
     Path | None,
-    typer.Option("-o", "--output", metavar="DIR", help="The folder to write to.", show_default="the user's cache"),
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="DIR",
+        parser=output_path,
+        help="The folder to write to.",
+        show_default="the user's cache",
+    ),
 ]
 Version = Annotated[bool, typer.Option("--version", help="Print the version and exit.")]
