@@ -12,12 +12,12 @@ from bitsynth.layers.epilogues import Epilogue, gives_codes
 from bitsynth.layers.flatten import FlatImage
 from bitsynth.layers.geometry import Pair, geometry_of
 from bitsynth.layers.layer import Call, Layer, Results, compile
-from bitsynth.layers.packed import Description, PackedLayer, pack
+from bitsynth.layers.packed import Description, PackedLayer
 from bitsynth.layers.planning import plan
 from bitsynth.layers.pool import Pool, pool_of
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.layers.weight_zeros import subtract_zero_point, weights_of
+from bitsynth.layers.weight_zeros import encode_weights, weights_of
 from bitsynth.layers.words import Packed
 from bitsynth.progress import Progress
 from bitsynth.run.runner import Runner
@@ -127,7 +127,8 @@ class Conv2d:
         means = "" if out_encoding is None else out_encoding
         spec = LayerSpec(act, wgt, geometry, layout, lies, image, means, zero_point, self._flat)
         planned = plan(spec, isa=isa, cpu=cpu, threads=pool.threads, schedule=schedule, solve=solve)
-        self._set(pack(planned, subtract_zero_point(values, w_bits, weight_zero_point), epilogue, bias), pool)
+        codes = encode_weights(values, wgt, weight_zero_point)
+        self._set(PackedLayer(planned, codes, epilogue, bias), pool)
 
     def _set(self, packed: PackedLayer, pool: Pool) -> None:
         self.packed, self.plan, self.epilogue, self.pool = packed, packed.plan, packed.epilogue, pool

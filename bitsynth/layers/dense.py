@@ -61,11 +61,9 @@ class Dense(Conv2d):
             self._flat = _flat_image(flatten, options.get("layout") == Layout.PACKED)
             act, wgt = _operands(act_bits, w_bits, options)
             values = self._flat.weights(values, flatten_order, wgt.value(0) + options.get("weight_zero_point", 0))
-            # Idle features have code 0 on both sides.
             check_zero_point(zero_point := options.get("zero_point", 0))
-            off = self._flat.idle * wgt.value(0) * (act.value(0) - zero_point)
             bias = broadcast_to_channels("bias", whole_array(options.get("bias", 0), "bias"), len(values), np.int32)
-            options["bias"] = bias.astype(np.int64) - off
+            options["bias"] = bias.astype(np.int64) - self._flat.idle_sum(act, wgt, zero_point)
         super().__init__(values[:, :, None, None], act_bits, w_bits, **{"image": (1, TYPICAL_BATCH), **options})
 
     def run(self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None) -> Results:

@@ -53,6 +53,10 @@ class FlatImage:
         idle = -self.channels % WORD_CHANNELS if self.packed else 0
         return np.pad(pixels, ((0, 0), (0, 0), (0, 0), (0, idle)), constant_values=fill).reshape(len(weight), -1)
 
+    def idle_sum(self, act: MatmulOperand, wgt: MatmulOperand, zero_point: int) -> int:
+        """Return what idle features, whose codes are 0 on both sides, add to a sum; `zero_point` is of activations."""
+        return self.idle * wgt.value(0) * (act.value(0) - zero_point)
+
     def features(self, images: NDArray[Any], act: MatmulOperand) -> NDArray[Any]:
         """Return `images` (N, H, W, C), or their words, as (N, features); flat ones unchanged. SpecError for others."""
         if isinstance(images, Packed):

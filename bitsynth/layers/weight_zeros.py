@@ -28,11 +28,13 @@ def weights_of(bits: int, encoding: str, zero: int) -> MatmulOperand:
     return MatmulOperand(bits, Encoding.SIGNED) if zero == 1 << (bits - 1) else given
 
 
-def subtract_zero_point(values: NDArray[Any], bits: int, zero: int) -> NDArray[Any]:
-    """Return weights less their zero point; raise SpecError for weights that have no code of `bits` bits."""
-    if not zero:
-        return values
-    return MatmulOperand(bits, Encoding.UNSIGNED).encode(values, "weight").astype(np.int64) - zero
+def encode_weights(integers: NDArray[Any], operand: MatmulOperand, zero: int) -> NDArray[np.uint8]:
+    """Return the codes of weights with a zero point; raise SpecError for integers that have none.
+
+    Integers with a zero point are the codes of their `operand`, which `weights_of` chose: that of its code 0 is 0.
+    """
+    given = MatmulOperand(operand.bits, Encoding.UNSIGNED) if zero else operand
+    return given.encode(integers, "weight")
 
 
 def plain_product(kernel: Kernel, spec: MatmulSpec) -> MatmulSpec | None:

@@ -41,7 +41,9 @@ def weights(values: Tensor) -> Iterator[MatmulOperand]:
     found = [operand for operand in _OPERANDS if _holds(operand, least, most, step)]
     if least < 0:
         widths = range((most - least).bit_length(), MAX_BITS + 1)
-        found += [MatmulOperand(bits, Encoding.UNSIGNED, -least) for bits in widths if -least < 1 << bits]
+        zeros = ((bits, -least) for bits in widths if -least < 1 << bits)
+        # Unsigned codes less half of them all are signed ones.
+        found += [MatmulOperand(bits, Encoding.UNSIGNED, zero) for bits, zero in zeros if zero != 1 << (bits - 1)]
     key = lambda x: (x.bits, x.zero, x.bits == MAX_BITS and x.encoding is not Encoding.SIGNED)  # noqa: E731
     return iter(sorted(found, key=key))
 

@@ -87,7 +87,11 @@ class Encoding(StrEnum):
 class MatmulOperand:
     """Codes of `bits` bits under `encoding`; SpecError for a width that the encoding does not have.
 
-    Unsigned codes may stand for themselves less `zero`, one of them, as weights with a zero point do.
+    integer     what a file or a caller has: value + zero point
+    value       what products multiply: integer - zero point = scale * code + offset
+    code        the unsigned number that kernels read: (value - offset) / scale
+    zero point  the integer whose value is 0; `zero`, that of unsigned codes, which are the integers themselves
+    offset      the value of code 0: -zero of unsigned codes, of others by the encoding
     """
 
     bits: int

@@ -15,7 +15,7 @@ from bitsynth.isa.load import load
 from bitsynth.layers import pack_words, weight_zeros
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.layers.weight_zeros import plain_product, row_scale
+from bitsynth.layers.weight_zeros import encode_weights, plain_product, row_scale, weights_of
 from bitsynth.layers.widening import find_problem
 from bitsynth.proof import encodings
 from bitsynth.spec.matmul import INT32_MAX, Affine, Encoding, MatmulOperand, MatmulSpec, affine
@@ -48,6 +48,19 @@ def is_computed(case):
     return (
         not m.operands or find_problem(LayerSpec(m.act, m.wgt, window, zero_point=case.zero_point), m.operands) is None
     )
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_codes_of_integers_stand_for_these_less_their_zero_point(bits):
+    integers = np.arange(1 << bits)
+    for zero in range(1, 1 << bits):
+        operand = weights_of(bits, "unsigned", zero)
+        codes = encode_weights(integers, operand, zero)
+        assert (operand.decode(codes) + zero == integers).all()
+        assert (operand.encode(integers - zero, "weight") == codes).all()
+        assert zero == 1 << (bits - 1) or zero in codes[integers - zero == 0]
+    with pytest.raises(SpecError, match=f"weight.0. is {1 << bits}; {bits}-bit unsigned holds 0 to"):
+        encode_weights(np.array([1 << bits]), operand, 1)
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])

@@ -22,6 +22,7 @@ from bitsynth.network.certificate.edges import MAX_PLACE, range_of
 from bitsynth.network.formulas.epilogues import level_ends
 from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep
+from bitsynth.spec.layout import Layout
 
 _MAX_SUMS = 1 << 25
 """Operations on all sums, all of whose results the checker holds at once."""
@@ -151,7 +152,7 @@ def operand_of(buffer: Buffer) -> list[int]:
 def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> JsonValue:
     """Return the sums of products that a layer computes, and their ranges."""
     weight = step.layer.weight.astype(np.int64)
-    _require_weights(graph, product, weight)
+    _require_weights(graph, product, step.layer)
     geometry = step.layer.plan.spec.geometry
     low, high = _bounds(given, weight, geometry.groups, any(geometry.padding))
     scale = graph.edges[product.inputs[1]].integers.scale
@@ -196,13 +197,14 @@ def _bounds(given: Buffer, weight: Tensor, groups: int, padded: bool) -> tuple[T
     return bound_sums(weight, low, high, groups)
 
 
-def _require_weights(graph: Graph, product: Node, weight: Tensor) -> None:
-    """Raise Unsupported unless a layer has the network's weights, up to their order along a sum."""
-    name = product.inputs[1]
-    value = graph.constants[name] - graph.edges[name].integers.zero.astype(np.int64)
-    rows = value.reshape(len(weight), -1) if product.op == "conv" else value.T
-    own = weight.reshape(len(weight), -1)
-    if not np.array_equal(rows, own) and not np.array_equal(np.sort(rows, axis=1), np.sort(own, axis=1)):
+def _require_weights(graph: Graph, product: Node, layer: PackedLayer) -> None:
+    """Raise Unsupported unless a layer has the values of the network's weights, in the order of its features."""
+    name, own, flat = product.inputs[1], layer.weight, layer.plan.spec.flat
+    values = graph.constants[name] - graph.edges[name].integers.zero.astype(np.int64)
+    rows = values.reshape(len(own), -1) if product.op == "conv" else values.T
+    if flat and not flat.idle:
+        rows = flat.weights(rows, Layout.NCHW, fill=0)
+    if not np.array_equal(rows, own.reshape(len(own), -1)):
         raise Unsupported("the layer's weights stand for other integers than the network's")
 
 

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from bitsynth.errors import NoKernel, SpecError
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import INT32, Edge, Integers, Tensor
-from bitsynth.layers.conv import Conv2d
-from bitsynth.layers.dense import Dense
 from bitsynth.layers.epilogues import Epilogue, gives_codes
 from bitsynth.layers.flatten import FlatImage
-from bitsynth.layers.geometry import MAX_PIXELS
+from bitsynth.layers.geometry import MAX_PIXELS, geometry_of
 from bitsynth.layers.packed import PackedLayer
+from bitsynth.layers.planning import plan
+from bitsynth.layers.spec import LayerSpec
 from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.operands import activations, weights
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulOperand
+
+
+class WindowOptions(TypedDict):
+    """The arguments of `geometry_of` for a window."""
+
+    stride: int | tuple[int, ...]
+    padding: int | tuple[int, ...]
+    dilation: int | tuple[int, ...]
+    groups: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +45,10 @@ class Product:
         start: The edge of activations.
         end: The edge of accumulators.
         axis: The axis of their channels.
-        weight: (OC, IC / groups, KH, KW) of a convolution, (OC, features) of a dense layer: without zero points.
+        weight: Values (OC, IC / groups, KH, KW) of a convolution, (OC, features) of a dense layer.
         zero_point: The integer of activations that stands for 0.
         image: (batch, height, width) as the layer takes activations.
-        window: Arguments of `Conv2d` for the window.
+        window: The window of a convolution.
         bias: Integers that are added to the sums, one for all or one a channel.
         flatten: The image that features are.
         layout: "NHWC", or "plain" where channels lie along the last axis of several.
@@ -52,7 +61,7 @@ class Product:
     weight: Tensor
     zero_point: int
     image: tuple[int, int, int]
-    window: Mapping[str, Any] = field(default_factory=dict)
+    window: WindowOptions = field(default_factory=lambda: WindowOptions(stride=1, padding=0, dilation=1, groups=1))
     bias: Tensor = field(default_factory=lambda: np.zeros(1, np.int64))
     flatten: FlatImage | None = None
     layout: Layout = Layout.NHWC
@@ -107,7 +116,7 @@ def _explain_form(def_use: DefUse, node: Node) -> str:
 
 
 def _weights(def_use: DefUse, name: str) -> Tensor:
-    """Return constants less their zero points."""
+    """Return the values of constants: integers less their zero points."""
     made: Tensor = (def_use.graph.constants[name] - def_use.graph.edges[name].integers.zero).astype(np.int64)
     return made
 
@@ -125,13 +134,12 @@ def _make_convolution(def_use: DefUse, node: Node) -> Product | None:
     lead = (1,) * (2 - axes)
     none = (0,) * (2 - axes)
     weight = _weights(def_use, node.inputs[1])
-    around = (*none, *window.begins, *none, *window.ends)
-    sizes = {
-        "stride": (*lead, *window.strides),
-        "padding": around,
-        "dilation": (*lead, *window.dilations),
-        "groups": int(node.attributes["groups"]),
-    }
+    sizes = WindowOptions(
+        stride=_ints((*lead, *window.strides)),
+        padding=_ints((*none, *window.begins, *none, *window.ends)),
+        dilation=_ints((*lead, *window.dilations)),
+        groups=int(node.attributes["groups"]),
+    )
     height, width = (*lead, *x.shape[2:])
     shape = (*weight.shape[:2], *lead, *weight.shape[2:])
     return Product(
@@ -142,8 +150,13 @@ def _make_convolution(def_use: DefUse, node: Node) -> Product | None:
         weight.reshape(shape),
         _zero_point(x),
         (x.shape[0], height, width),
-        {key: tuple(map(int, n)) if isinstance(n, tuple) else n for key, n in sizes.items()},
+        sizes,
     )
+
+
+def _ints(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return numbers of a file, which may be numpy's, as Python's."""
+    return tuple(map(int, numbers))
 
 
 def _make_dense(def_use: DefUse, node: Node) -> Product | None:
@@ -216,40 +229,27 @@ class LayerMaker:
         return self._packed(Layout.NHWC, Layout.NHWC)
 
     def _packed(self, layout: Layout, out_layout: Layout) -> PackedLayer:
-        options = {**self._options, "layout": layout, "out_layout": out_layout}
-        if out_layout == Layout.PACKED and self.codes:
-            options["out_encoding"] = self.codes.encoding.value
-        product = self.product
-        weight = product.weight + self.wgt.zero
-        if weight.ndim == 4:
-            return Conv2d(weight, self.act.bits, self.wgt.bits, **product.window, **options).packed
-        if product.flatten:
-            options["flatten"] = product.flatten.shape
-        return Dense(weight, self.act.bits, self.wgt.bits, **options).packed
-
-    @property
-    def _options(self) -> dict[str, Any]:
-        return {
-            "act_encoding": self.act.encoding.value,
-            "weight_encoding": self.wgt.encoding.value,
-            "zero_point": self.product.zero_point,
-            "weight_zero_point": self.wgt.zero,
-            "bias": self.product.bias,
-            "isa": self.target.isa,
-            "cpu": self.target.cpu,
-            "threads": self.target.threads,
-            "epilogue": self.epilogue,
-            "image": self.product.image[1:],
-        }
-
-    @property
-    def is_known(self) -> bool:
-        """Whether there is a kernel, and accumulators stay in int32."""
-        try:
-            self.layer()
-        except (NoKernel, SpecError):
-            return False
-        return True
+        product, target = self.product, self.target
+        codes, bias, flat = self.wgt.encode(product.weight, "weight"), product.bias, product.flatten
+        if flat:
+            flat = replace(flat, packed=layout == Layout.PACKED)
+            codes = flat.weights(codes, Layout.NCHW, fill=0)
+            bias = bias - flat.idle_sum(self.act, self.wgt, product.zero_point)
+        if codes.ndim == 2:
+            codes = codes[:, :, None, None]
+        spec = LayerSpec(
+            self.act,
+            self.wgt,
+            geometry_of(codes.shape, **product.window),
+            layout,
+            out_layout,
+            product.image[1:],
+            self.codes.encoding.value if out_layout == Layout.PACKED and self.codes else "",
+            product.zero_point,
+            flat,
+        )
+        planned = plan(spec, isa=target.isa, cpu=target.cpu, threads=target.threads)
+        return PackedLayer(planned, codes, self.epilogue, bias)
 
     @property
     def packs(self) -> bool:
@@ -258,13 +258,17 @@ class LayerMaker:
 
 
 def find_layer_maker(def_use: DefUse, product: Product, epilogue: Epilogue | None, end: str) -> LayerMaker | None:
-    """Return the maker of a product's layer for the narrowest operands with a kernel; None if there is no kernel."""
+    """Return the maker of a product's layer for the narrowest operands with a kernel.
+
+    It is None if there is no kernel, or accumulators may leave int32: making the layer decides it.
+    """
     edges = def_use.graph.edges
     codes = operand_of(edges[end]) if epilogue else None
     for act in activations(edges[product.start].integers):
         for wgt in weights(product.weight):
             maker = LayerMaker(product, def_use.target, act, wgt, epilogue, codes)
-            if maker.is_known:
+            with suppress(NoKernel, SpecError):
+                maker.layer()
                 return maker
     (node,) = (node for node in product.nodes if node.op in _MAKERS)
     def_use.decline(node, Stage.FORMULA, _explain_no_layer(edges[product.start], product))

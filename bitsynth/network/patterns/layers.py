@@ -93,7 +93,7 @@ def _weights(node: Node, product: Product, operand: MatmulOperand, gain: int) ->
         raise refusal(node, "its weights are no int8")
     if operand.scale == 1:
         return weight, none
-    if any(product.window.get("padding", ())):
+    if np.any(product.window["padding"]):
         raise refusal(node, "it pads integers -1 and 1, which have no 0")
     return weight, gain * product.weight.reshape(len(weight), -1).sum(1) * (operand.offset - product.zero_point)
 
