@@ -12,6 +12,7 @@ from support.certificate_networks import changed, layer
 from support.certificates import certified, failure
 
 from bitsynth.network.certificate import checker
+from bitsynth.network.certificate.records import CertificateRecord, record_of
 from bitsynth.network.certificate.write import undecided_less
 
 
@@ -112,11 +113,14 @@ def test_functions_that_stay_near_a_tie_have_no_curve():
 
 def test_what_the_checker_cannot_tell_is_not_claimed(found):
     k = find_curve(found)
-    assert undecided_less(found["steps"][k], found["buffers"], found["edges"])["claims"]
-    made = changed(found, step=k, path=("claims", 0, "bias"), value=lambda x: x + 0.5)
-    left = undecided_less(made["steps"][k], found["buffers"], found["edges"])
-    assert left["claims"] == []
-    assert "undecided" in left["unclaimed"]
+    kept, made = (
+        record_of(x, CertificateRecord)
+        for x in (found, changed(found, step=k, path=("claims", 0, "bias"), value=lambda x: x + 0.5))
+    )
+    assert undecided_less(kept.steps[k], kept.buffers, kept.edges).claims
+    left = undecided_less(made.steps[k], kept.buffers, kept.edges)
+    assert left.claims == []
+    assert "undecided" in left.unclaimed
 
 
 exact = {"sigmoid": lambda x: 1 / (1 + math.exp(-x)), "tanh": math.tanh, "erf": math.erf}

@@ -18,7 +18,7 @@ def recorded(builder: GraphBuilder, start: str) -> list[str]:
     for node in graph.nodes:
         chain.add(node)
     constants = {name: " ".join(f"{x:g}" for x in np.ravel(array(text))) for name, text in chain.constants.items()}
-    return [f"{op['is']} = {op['op']} {', '.join(constants.get(x, x) for x in op['of'])}" for op in chain.ops]
+    return [f"{op.result} = {op.op} {', '.join(constants.get(x, x) for x in op.of)}" for op in chain.ops]
 
 
 ROOT = "v0 = add 4.5, 0\nv1 = root v0"

@@ -5,19 +5,17 @@ from __future__ import annotations
 import base64
 from functools import reduce
 from operator import or_
-from typing import Any
 
 import numpy as np
 
 from bitsynth.graph.types import Tensor
+from bitsynth.network.certificate.records import EncodedArray, EncodedNumbers
 
-JsonValue = Any
-"""A JSON value."""
 _MAX_PACKED = 256
 _MAX_WHOLE = 1 << 53
 
 
-def encode_array(numbers: Tensor) -> JsonValue:
+def encode_array(numbers: Tensor) -> EncodedArray:
     """Return an array of integers or floats as JSON that the checker's `array` reads."""
     numbers = np.asarray(numbers)
     if numbers.dtype.kind == "f":
@@ -31,7 +29,7 @@ def encode_array(numbers: Tensor) -> JsonValue:
     return _plain(numbers, next(t for t in ("<i4", "<i8") if np.iinfo(t).min <= least and most <= np.iinfo(t).max))
 
 
-def encode_number(numbers: Tensor) -> JsonValue:
+def encode_number(numbers: Tensor) -> EncodedNumbers:
     """Return a single whole number, exact in float64, as a JSON number; anything else as an array."""
     numbers = np.asarray(numbers)
     if numbers.size == 1 and abs(one := float(numbers.reshape(()))) <= _MAX_WHOLE and one.is_integer():
@@ -39,11 +37,11 @@ def encode_number(numbers: Tensor) -> JsonValue:
     return encode_array(numbers)
 
 
-def _plain(numbers: Tensor, kind: str) -> JsonValue:
+def _plain(numbers: Tensor, kind: str) -> EncodedArray:
     return {"type": kind, "shape": list(numbers.shape), "data": _text(np.ascontiguousarray(numbers, kind))}
 
 
-def _packed(numbers: Tensor, least: int, step: int, last: int) -> JsonValue:
+def _packed(numbers: Tensor, least: int, step: int, last: int) -> EncodedArray:
     """Return integers as codes 0 .. `last`, which count the steps above the least one, packed into bytes."""
     bits = next(b for b in (1, 2, 4, 8) if last < 1 << b)
     codes = numbers.reshape(-1).astype(np.uint8)

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.types import Edge, Integers, Tensor, full_range
-from bitsynth.network.certificate.arrays import JsonValue, encode_array
+from bitsynth.network.certificate.arrays import encode_array
+from bitsynth.network.certificate.records import ChainOperation, EncodedArray
 from bitsynth.network.formulas.chain import moved_axis
 
 
@@ -57,8 +59,8 @@ class ChainWriter:
 
     graph: Graph
     place: Place
-    ops: list[JsonValue] = field(default_factory=list)
-    constants: dict[str, JsonValue] = field(default_factory=dict)
+    ops: list[ChainOperation] = field(default_factory=list)
+    constants: dict[str, EncodedArray] = field(default_factory=dict)
     edges: dict[str, ChainValue] = field(default_factory=dict)
     factor: Tensor = field(default_factory=lambda: np.ones(()))
 
@@ -167,13 +169,15 @@ class ChainWriter:
         """Return a number in the type of a value."""
         return self.constant(np.asarray(number, np.float64 if self.exact else like.dtype))
 
-    def op(self, name: str, a: ChainValue, b: ChainValue | None = None, **more: JsonValue) -> ChainValue:
+    def op(
+        self, name: str, a: ChainValue, b: ChainValue | None = None, *, bytes: int | UnsetType = UNSET
+    ) -> ChainValue:
         """Add one operation, a constant operand second, and return its result."""
         if b is not None and a.is_constant and not b.is_constant and name in ("mul", "add", "max", "min"):
             a, b = b, a
         called = f"v{len(self.ops)}"
         values = [a] if b is None else [a, b]
-        self.ops.append({"op": name, "of": [v.name for v in values], "is": called, **more})
+        self.ops.append(ChainOperation(op=name, of=[v.name for v in values], result=called, bytes=bytes))
         dtype = np.result_type(*(v.dtype for v in values)).name
         return ChainValue(called, dtype, all(v.is_constant for v in values))
 

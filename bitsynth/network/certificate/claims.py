@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from bitsynth.graph.ir import Graph, Node
@@ -16,9 +17,21 @@ from bitsynth.layers.epilogues.base import ClaimedFormula, ClaimedValue
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import JsonValue, encode_array, encode_number
+from bitsynth.network.certificate.arrays import encode_array, encode_number
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.edges import MAX_PLACE, range_of
+from bitsynth.network.certificate.records import (
+    Claim,
+    ClaimedSums,
+    ElementSums,
+    EncodedArray,
+    EncodedNumbers,
+    FloatPlaces,
+    LayerFacts,
+    LayerSums,
+    StepClaim,
+    WindowSums,
+)
 from bitsynth.network.formulas.epilogues import level_ends
 from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep
@@ -26,11 +39,11 @@ from bitsynth.spec.layout import Layout
 
 _MAX_SUMS = 1 << 25
 """Operations on all sums, all of whose results the checker holds at once."""
-ELEMENTS: JsonValue = {"bias": 0}
+ELEMENTS = ElementSums()
 """Instead of sums the elements of an edge, whose range is there."""
 
 
-def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
+def layer_claims(program: NetworkProgram, step: LayerStep) -> StepClaim:
     """Return a layer's accumulators, chain and claims; Unsupported if the checker cannot check them."""
     nodes = program.nodes_of(step)
     product = next((node for node in nodes if node.op in PRODUCTS), None)
@@ -46,18 +59,18 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> JsonValue:
     results = [
         {**claim, "is": chain.integers(b.edge.name)} for claim, b in zip(layer_formulas(step.layer), made, strict=True)
     ]
-    made_of = finish_claims(chain, results)
-    sums = _products(program.graph, step, given[0], product)
+    products = _products(program.graph, step, given[0], product)
+    claim = finish_claims(chain, results, products)
     if results[0]["by"] == "gate":
-        low, high = (checker.array(sums[k]) for k in ("low", "high"))
-        require_few_sums(made_of, low, high, len(step.layer.codes))
+        low, high = (checker.array(end) for end in (products.low, products.high))
+        require_few_sums(claim, low, high, len(step.layer.codes))
     else:
         levels = step.layer.epilogue.codes if gives_codes(step.layer.epilogue) else (0, 0)
-        require_few(made_of, levels, len(step.layer.codes), given)
-    return {**made_of, "sums": sums}
+        require_few(claim, levels, len(step.layer.codes), given)
+    return claim
 
 
-def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
+def glue_claims(program: NetworkProgram, step: GlueStep) -> StepClaim:
     """Return the sums, the chain and the claims of glue with a table."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     nodes = program.nodes_of(step)
@@ -67,7 +80,7 @@ def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
         chain = ChainWriter(program.graph, (rank, 1 if rank > 1 else -1))
         for k, (name, other) in enumerate(zip(("sum", "other"), given, strict=False)):
             chain.start(name, other.edge, k)
-        sums = ELEMENTS
+        sums: ElementSums | WindowSums = ELEMENTS
     else:
         assert isinstance(glue, SumLookup)
         summed = program.graph.edges[nodes[0].outputs[0]]
@@ -75,23 +88,27 @@ def glue_claims(program: NetworkProgram, step: GlueStep) -> JsonValue:
         chain.start_sums(summed, first.edge)
         nodes, sums = nodes[1:], _window(first, step, glue)
     add_nodes(chain, nodes)
-    claim = {**table_formula(glue, operand_of(first), sums), "is": chain.integers(made[0].edge.name)}
-    return {**finish_claims(chain, [claim]), "sums": sums}
+    reads = sums.reads if isinstance(sums, WindowSums) else operand_of(first)
+    claim = {**table_formula(glue, reads), "is": chain.integers(made[0].edge.name)}
+    return finish_claims(chain, [claim], sums)
 
 
-def table_formula(glue: Lookup | PairLookup | SumLookup, operand: list[int], sums: JsonValue) -> JsonValue:
-    """Return the formula of glue's results: an entry for each code, pair of codes or sum, of what is read."""
-    apart, start = operand
+def table_formula(glue: Lookup | PairLookup | SumLookup, reads: list[int]) -> Claim:
+    """Return the formula of glue's results: an entry for each code, pair of codes or sum, of codes `reads`.
+
+    `reads` are the difference of the integers of neighbouring codes, and the integer of code 0.
+    """
+    apart, start = reads
     if isinstance(glue, PairLookup):
         table, width = glue.pairs.reshape(1, -1), glue.pairs.shape[1]
     else:
         table, width = np.atleast_2d(glue.table), 1
     if isinstance(glue, SumLookup):
-        start = math.prod(glue.geometry.kernel) * sums["reads"][1]
+        start = math.prod(glue.geometry.kernel) * start
     return {"by": "table", "table": encode_array(table), "first": start, "apart": apart, "width": width}
 
 
-def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFunction) -> JsonValue:
+def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFunction) -> StepClaim:
     """Return the claims of a step that reads float32 inputs; "sums" are their places in the order of float32."""
     start = program.graph.edges[step_function.chain.start]
     chain = ChainWriter(program.graph, (len(start.shape), step_function.chain.axes[0]))
@@ -102,8 +119,8 @@ def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFu
     values, rising = level_ends(step_function, made.format.operand), step_function.rising.astype(np.int64)[:, None]
     shown = {"values": encode_array(values), "rising": encode_array(rising)}
     claim = {"by": "thresholds", **shown, "factor": encode_array(np.zeros((1, 1), np.int64)), "of_zero": 0}
-    sums = {"places": "float32", "bias": 0, "low": -MAX_PLACE, "high": MAX_PLACE}
-    return {**finish_claims(chain, [{**claim, "is": chain.integers(made.edge.name)}]), "sums": sums}
+    places = FloatPlaces(places="float32", bias=0, low=-MAX_PLACE, high=MAX_PLACE)
+    return finish_claims(chain, [{**claim, "is": chain.integers(made.edge.name)}], places)
 
 
 def _before(nodes: Sequence[Node], product: Node) -> list[Node]:
@@ -122,25 +139,25 @@ def add_nodes(chain: ChainWriter, nodes: Sequence[Node]) -> None:
         chain.add(node)
 
 
-def require_few(made: JsonValue, levels: tuple[int, int], channels: int, given: Sequence[Buffer]) -> None:
+def require_few(claim: StepClaim, levels: tuple[int, int], channels: int, given: Sequence[Buffer]) -> None:
     """Raise Unsupported if the checker would evaluate a chain at too many points."""
     kinds = [b.edge.integers for b in given[1:]]
     elements = math.prod(kind.most - kind.least + 1 for kind in kinds)
     points = elements * channels * (2 * (levels[1] - levels[0]) + 2)
-    if points * (1 + len(made["chain"])) >= checker.MAX_POINTS >> 1:
-        raise Unsupported(f"a chain of {len(made['chain'])} operations has {points:,} points to check")
+    if points * (1 + len(claim.chain)) >= checker.MAX_POINTS >> 1:
+        raise Unsupported(f"a chain of {len(claim.chain)} operations has {points:,} points to check")
 
 
-def require_few_sums(made: JsonValue, low: Tensor, high: Tensor, channels: int) -> None:
+def require_few_sums(claim: StepClaim, low: Tensor, high: Tensor, channels: int) -> None:
     """Raise Unsupported if the checker would evaluate a chain that is not monotone at too many sums."""
     points = (int(high.max()) - int(low.min()) + 1) * channels
-    if points * (1 + len(made["chain"])) >= _MAX_SUMS:
+    if points * (1 + len(claim.chain)) >= _MAX_SUMS:
         raise Unsupported(f"the chain turns back, and has {points:,} sums to check: proved where it is compiled")
 
 
-def finish_claims(chain: ChainWriter, claims: list[JsonValue]) -> JsonValue:
-    """Return a chain and the claims about its results as JSON."""
-    return {"constants": chain.constants, "chain": chain.ops, "claims": claims}
+def finish_claims(chain: ChainWriter, claims: list[Claim], sums: ClaimedSums) -> StepClaim:
+    """Return the claims about a chain's results of sums."""
+    return StepClaim(constants=chain.constants, chain=chain.ops, claims=claims, sums=sums)
 
 
 def operand_of(buffer: Buffer) -> list[int]:
@@ -149,31 +166,35 @@ def operand_of(buffer: Buffer) -> list[int]:
     return [operand.scale, operand.offset] if operand else [1, 0]
 
 
-def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> JsonValue:
+def _products(graph: Graph, step: LayerStep, given: Buffer, product: Node) -> LayerSums:
     """Return the sums of products that a layer computes, and their ranges."""
     weight = step.layer.weight.astype(np.int64)
     _require_weights(graph, product, step.layer)
     geometry = step.layer.plan.spec.geometry
     low, high = _bounds(given, weight, geometry.groups, any(geometry.padding))
     scale = graph.edges[product.inputs[1]].integers.scale
-    scales = encode_number(scale if scale.size == 1 else scale.reshape(-1, 1))
-    return {**layer_sums(step), "scale": scales, "low": encode_array(low), "high": encode_array(high)}
+    return LayerSums(
+        **msgspec.structs.asdict(layer_facts(step)),
+        scale=encode_number(scale if scale.size == 1 else scale.reshape(-1, 1)),
+        low=encode_array(low),
+        high=encode_array(high),
+    )
 
 
-def layer_sums(step: LayerStep) -> JsonValue:
+def layer_facts(step: LayerStep) -> LayerFacts:
     """Return the facts of a layer's sums that the layer itself decides: weights, bias, window, what codes mean."""
     spec, weight = step.layer.plan.spec, step.layer.weight.astype(np.int64)
     geometry = spec.geometry
-    return {
-        "weights": encode_array(weight.reshape(geometry.groups, -1, weight.shape[1], math.prod(geometry.kernel))),
-        "padded": any(geometry.padding),
-        "reads": [spec.act.scale, spec.act.offset - spec.zero_point],
-        "bias": encode_array(np.broadcast_to(np.asarray(step.layer.bias, np.int64), (len(weight),))),
-        "geometry": {**geometry.window(), "image": list(step.image)},
-    }
+    return LayerFacts(
+        weights=encode_array(weight.reshape(geometry.groups, -1, weight.shape[1], math.prod(geometry.kernel))),
+        padded=any(geometry.padding),
+        reads=[spec.act.scale, spec.act.offset - spec.zero_point],
+        bias=encode_array(np.broadcast_to(np.asarray(step.layer.bias, np.int64), (len(weight),))),
+        geometry={**geometry.window(), "image": list(step.image)},
+    )
 
 
-def layer_formulas(layer: PackedLayer) -> list[JsonValue]:
+def layer_formulas(layer: PackedLayer) -> list[Claim]:
     """Return the formulas of a layer's results, and of the sums that it keeps as well if it does."""
     return [_claim(layer), *([_kept(layer)] if layer.kept_type else [])]
 
@@ -208,7 +229,7 @@ def _require_weights(graph: Graph, product: Node, layer: PackedLayer) -> None:
         raise Unsupported("the layer's weights stand for other integers than the network's")
 
 
-def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> JsonValue:
+def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> WindowSums:
     """Return the facts of sums of the elements of a window, each channel by itself: products with weights of 1."""
     spread, offset = operand_of(given)
     zero = given.edge.integers.zero.reshape(-1)
@@ -217,19 +238,19 @@ def _window(given: Buffer, step: GlueStep, glue: SumLookup) -> JsonValue:
     ones = np.ones((1, 1, 1, math.prod(glue.geometry.kernel)), np.int64)
     low, high = _bounds(given, ones[0], 1, False)
     reads = [spread, offset - int(zero[0])]
-    return {
-        "weights": encode_array(ones),
-        "each": True,
-        "geometry": {**glue.geometry.window(), "image": list(step.image)},
-        "padded": False,
-        "reads": reads,
-        "bias": 0,
-        "low": encode_array(low),
-        "high": encode_array(high),
-    }
+    return WindowSums(
+        weights=encode_array(ones),
+        each=True,
+        geometry={**glue.geometry.window(), "image": list(step.image)},
+        padded=False,
+        reads=reads,
+        bias=0,
+        low=encode_array(low),
+        high=encode_array(high),
+    )
 
 
-def _claim(layer: PackedLayer) -> JsonValue:
+def _claim(layer: PackedLayer) -> Claim:
     """Return the formula of a layer's results."""
     epilogue, channels = layer.epilogue, len(layer.codes)
     if epilogue is None:
@@ -239,18 +260,18 @@ def _claim(layer: PackedLayer) -> JsonValue:
     return {**encode_formula(formula), **_second(epilogue, channels)}
 
 
-def encode_formula(formula: ClaimedFormula) -> dict[str, JsonValue]:
+def encode_formula(formula: ClaimedFormula) -> Claim:
     """Return a formula with its arrays as JSON."""
     return {name: _encode(value) for name, value in formula.items()}
 
 
-def _encode(value: ClaimedValue) -> JsonValue:
+def _encode(value: ClaimedValue) -> EncodedNumbers | str | list[list[EncodedArray]]:
     if isinstance(value, list):
         return [[encode_array(array) for array in arrays] for arrays in value]
     return encode_array(value) if isinstance(value, np.ndarray) else value
 
 
-def _second(epilogue: Epilogue, channels: int) -> JsonValue:
+def _second(epilogue: Epilogue, channels: int) -> Claim:
     """Return the factor and zero point of a second tensor that is added to the sums."""
     if epilogue.residual is None:
         return {"factor": encode_array(np.zeros((1, 1), np.int64)), "of_zero": 0}
@@ -258,7 +279,7 @@ def _second(epilogue: Epilogue, channels: int) -> JsonValue:
     return {"factor": encode_array(factors[:, None]), "of_zero": epilogue.residual.zero_point}
 
 
-def _kept(layer: PackedLayer) -> JsonValue:
+def _kept(layer: PackedLayer) -> Claim:
     """Return the formula of the sums that a layer keeps."""
     epilogue = layer.epilogue
     if epilogue is None or epilogue.adds_floats:

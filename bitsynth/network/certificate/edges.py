@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from bitsynth.graph.types import Edge, Integers, Reals, Tensor
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import JsonValue, encode_number
+from bitsynth.network.certificate.arrays import encode_number
+from bitsynth.network.certificate.records import EdgeRecord
 from bitsynth.network.formulas.step_functions import INFINITE_PLACE
 
 MAX_PLACE = INFINITE_PLACE - 1
@@ -28,26 +29,33 @@ def range_of(edge: Edge) -> tuple[Tensor, Tensor]:
     return low, high
 
 
-def edge_facts(edge: Edge, is_input: bool) -> JsonValue:
+def edge_record(edge: Edge, is_input: bool) -> EdgeRecord:
     """Return what an edge carries: integers, in arrays that broadcast to its shape, or real numbers.
 
     The range of an input of real numbers is given by their places in the order of float32.
     """
-    shown: dict[str, Any] = {"shape": list(edge.shape), "type": edge.dtype}
-    if not isinstance(edge.type, Integers):
-        return {**shown, "low": -MAX_PLACE, "high": MAX_PLACE} if is_input else shown
-    kind = edge.type
-    arrays = {"low": kind.low, "high": kind.high, "scale": kind.scale, "zero": kind.zero}
-    step = {"step": kind.step} if kind.step > 1 else {}
-    return {**shown, **{name: encode_number(x) for name, x in arrays.items()}, **step}
+    shape, kind = list(edge.shape), edge.type
+    if not isinstance(kind, Integers):
+        record = EdgeRecord(shape=shape, type=edge.dtype)
+        return msgspec.structs.replace(record, low=-MAX_PLACE, high=MAX_PLACE) if is_input else record
+    return EdgeRecord(
+        shape=shape,
+        type=edge.dtype,
+        low=encode_number(kind.low),
+        high=encode_number(kind.high),
+        scale=encode_number(kind.scale),
+        zero=encode_number(kind.zero),
+        step=kind.step if kind.step > 1 else UNSET,
+    )
 
 
-def edge_of(name: str, facts: JsonValue) -> Edge:
-    """Return the edge that `edge_facts` described."""
-    shape = tuple(facts["shape"])
-    if "scale" not in facts:
-        return Edge(name, shape, facts["type"], Reals())
-    given = (checker.array(facts[key]) for key in ("low", "high", "scale", "zero"))
+def edge_of(name: str, record: EdgeRecord) -> Edge:
+    """Return the edge that a record describes."""
+    shape = tuple(record.shape)
+    if record.scale is UNSET:
+        return Edge(name, shape, record.type, Reals())
+    given = (checker.array(numbers) for numbers in (record.low, record.high, record.scale, record.zero))
     low, high, scale, zero = (x.reshape(()) if x.size == 1 else x for x in given)
-    kind = Integers(low, high, scale.astype(np.float64), zero.astype(np.float64), facts.get("step", 1))
-    return Edge(name, shape, facts["type"], kind)
+    step = 1 if record.step is UNSET else record.step
+    kind = Integers(low, high, scale.astype(np.float64), zero.astype(np.float64), step)
+    return Edge(name, shape, record.type, kind)

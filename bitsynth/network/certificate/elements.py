@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Integers
 from bitsynth.layers.epilogues.floats import gate_formula
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import JsonValue, encode_array
+from bitsynth.network.certificate.arrays import encode_array
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
 from bitsynth.network.certificate.claims import (
     ELEMENTS,
@@ -23,8 +24,9 @@ from bitsynth.network.certificate.claims import (
     require_few,
     require_few_sums,
 )
-from bitsynth.network.certificate.edges import edge_facts, range_of
+from bitsynth.network.certificate.edges import edge_record, range_of
 from bitsynth.network.certificate.rebuild import is_conversion
+from bitsynth.network.certificate.records import Claim, ElementSums, RegridRecord, StepClaim, plain
 from bitsynth.network.formulas.affine import AffineFormula
 from bitsynth.network.formulas.curves import Curve
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep, alias_root
@@ -34,7 +36,7 @@ _MIN_POINTS = 1 << 11
 _MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to_depth", "max_pool", "resize"}
 
 
-def affine_claims(program: NetworkProgram, step: PlainStep, affine: AffineFormula) -> JsonValue:
+def affine_claims(program: NetworkProgram, step: PlainStep, affine: AffineFormula) -> StepClaim:
     """Return the claims of C that computes an affine formula of accumulators in float64 and rounds it."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain = _chain(program, step, given)
@@ -48,24 +50,24 @@ def affine_claims(program: NetworkProgram, step: PlainStep, affine: AffineFormul
         "of_zero": 0,
         **{name: encode_array(array[:, None]) for name, array in numbers.items()},
     }
-    found = finish_claims(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
+    proof = finish_claims(chain, [{**claim, "is": chain.integers(made[0].edge.name)}], ELEMENTS)
     if affine.gate is None:
-        require_few(found, affine.limits, len(affine.factor), given)
+        require_few(proof, affine.limits, len(affine.factor), given)
     else:
-        require_few_sums(found, *range_of(given[0].edge), len(affine.factor))
-    return {**found, "sums": ELEMENTS}
+        require_few_sums(proof, *range_of(given[0].edge), len(affine.factor))
+    return proof
 
 
-def curve_claims(program: NetworkProgram, step: PlainStep, curve: Curve) -> JsonValue:
+def curve_claims(program: NetworkProgram, step: PlainStep, curve: Curve) -> StepClaim:
     """Return the claims of C that takes the codes of accumulators from a table of breakpoints."""
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain = _chain(program, step, given)
     numbers = {"scale": curve.factor[:, None], "bias": curve.summand[:, None], "turns": curve.breakpoints}
     numbers |= {"table": curve.table, "factor": np.zeros((1, 1), np.int64)}
     claim = {"by": "curve", "of_zero": 0, **{name: encode_array(array) for name, array in numbers.items()}}
-    found = finish_claims(chain, [{**claim, "is": chain.integers(made[0].edge.name)}])
-    require_few_sums(found, *range_of(given[0].edge), given[0].edge.shape[1])
-    return {**found, "sums": ELEMENTS}
+    proof = finish_claims(chain, [{**claim, "is": chain.integers(made[0].edge.name)}], ELEMENTS)
+    require_few_sums(proof, *range_of(given[0].edge), given[0].edge.shape[1])
+    return proof
 
 
 def _chain(program: NetworkProgram, step: PlainStep, given: Sequence[Buffer]) -> ChainWriter:
@@ -77,7 +79,7 @@ def _chain(program: NetworkProgram, step: PlainStep, given: Sequence[Buffer]) ->
     return chain
 
 
-def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
+def number_claims(program: NetworkProgram, step: PlainStep) -> StepClaim:
     """Return the claims of C that computes real numbers of integers in float64: an error bound, and their range.
 
     They are those of nodes, or the caller gets an edge's integers as numbers.
@@ -97,32 +99,33 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
         if not step.nodes:
             return conversion_claims(program, step)
         raise Unsupported(f"plain C computes real numbers of {points:,} integers: tested, not proved")
-    found = finish_claims(chain, [{"by": "numbers", "is": end.name}])
-    off, *ends = _reach(found, end.name, first)
+    proof = finish_claims(chain, [{"by": "numbers", "is": end.name}], ELEMENTS)
+    off, *ends = _reach(proof, end.name, first)
     if not np.isfinite(off):
         raise Unsupported("plain C computes real numbers, and how far off they are is not known")
-    claims = [{**claim, "off": off} for claim in found["claims"]]
+    claims = [{**claim, "off": off} for claim in proof.claims]
     reach = [] if isinstance(made[0].edge.type, Integers) else [encode_array(np.full((1, 1), x)) for x in ends]
-    return {**found, "claims": claims, "sums": ELEMENTS, "reach": reach}
+    return msgspec.structs.replace(proof, claims=claims, reach=tuple(reach))
 
 
-def _reach(found: JsonValue, name: str, first: Edge) -> tuple[float, float, float]:
+def _reach(proof: StepClaim, name: str, first: Edge) -> tuple[float, float, float]:
     """Return the checker's bound on float64's error, and the least and the greatest number."""
-    facts = edge_facts(first, False)
-    numbers_of = {k: np.atleast_2d(checker.array(x).astype(np.float64)) for k, x in found["constants"].items()}
-    numbers_of |= {f"{k}0": checker.column(facts[k]).astype(np.float64) for k in ("scale", "zero")}
+    record, operations = edge_record(first, False), [plain(op) for op in proof.chain]
+    numbers_of = {k: np.atleast_2d(checker.array(x).astype(np.float64)) for k, x in proof.constants.items()}
+    grid = {"scale0": record.scale, "zero0": record.zero}
+    numbers_of |= {k: checker.column(x).astype(np.float64) for k, x in grid.items()}
     at: dict[str, Any] = {k: (x, 0.0, 0.0) for k, x in numbers_of.items()}
     least, end = first.integers.least, first.integers.most + 1
     reached = []
     for start in range(least, end, _MIN_POINTS):
         at["sum"] = np.arange(start, min(start + _MIN_POINTS, end), dtype=np.float64)[None], 1.0, 0.0
-        numbers, _, off = checker.evaluate(found["chain"], at, True, numbers_of)[name]
+        numbers, _, off = checker.evaluate(operations, at, True, numbers_of)[name]
         reached.append((float(np.max(off)), float(numbers.min()), float(numbers.max())))
     offs, lows, highs = zip(*reached, strict=True)
     return float(np.max(offs)), min(lows), max(highs)
 
 
-def conversion_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
+def conversion_claims(program: NetworkProgram, step: PlainStep) -> StepClaim:
     """Return the claim that a step gives an edge's integers as the caller's numbers, or these as its integers.
 
     Unsupported if the step does more, or if its C does not follow from what a certificate says of its buffers.
@@ -132,10 +135,10 @@ def conversion_claims(program: NetworkProgram, step: PlainStep) -> JsonValue:
         raise Unsupported("plain C computes real numbers: tested, not proved")
     if edge.is_float and edge.dtype not in checker.EPSILONS:
         raise Unsupported(f"the checker knows no numbers of {edge.dtype}")
-    return {"constants": {}, "chain": [], "claims": [{"by": "conversion", "is": "sum"}], "sums": ELEMENTS}
+    return StepClaim(constants={}, chain=[], claims=[{"by": "conversion", "is": "sum"}], sums=ELEMENTS)
 
 
-def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
+def carried_claims(program: NetworkProgram, step: NetworkStep) -> StepClaim:
     """Return the claims of moves and maxima: each element of the result is an element of the input."""
     nodes = program.nodes_of(step)
     if left := [node.op for node in nodes if node.op not in _MOVES]:
@@ -146,10 +149,10 @@ def carried_claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     if _facts(given) != _facts(made):
         raise Unsupported("elements are on another grid than those they are moved from")
     claim = {**_kept(made), "is": "sum"}
-    return {"constants": {}, "chain": [], "claims": [claim], "sums": _moved(given.edge, nodes)}
+    return StepClaim(constants={}, chain=[], claims=[claim], sums=_moved(given.edge, nodes))
 
 
-def _kept(made: Buffer) -> JsonValue:
+def _kept(made: Buffer) -> Claim:
     """Return the formula of elements that are those that are read: codes by a table, integers themselves."""
     if operand := made.format.operand:
         table = encode_array(np.arange(len(operand.codes))[None])
@@ -157,44 +160,44 @@ def _kept(made: Buffer) -> JsonValue:
     return {"by": "sums", "factor": 0, "of_zero": 0}
 
 
-def regridded(program: NetworkProgram, buffer: Buffer) -> JsonValue:
-    """Return the facts of a buffer whose elements stand for other numbers than those of the memory that it shares.
+def regridded(program: NetworkProgram, buffer: Buffer) -> RegridRecord | None:
+    """Return the record of a buffer whose elements stand for other numbers than those of the memory that it shares.
 
     `nodes`, from that memory's edge to its own, as names and operators: a view alone gives integers another meaning,
-    that of the file. Of other nodes there are a chain and a claim: that they leave each integer as it is. {} if scale
+    that of the file. Of other nodes there are a chain and a claim: that they leave each integer as it is. None if scale
     and zero point are the same.
     """
     root = program.buffers[alias_root(program.buffers, buffer.name)]
     if not isinstance(buffer.edge.type, Integers) or _is_on_grid_of(buffer, root):
-        return {}
+        return None
     makers, nodes, at = program.graph.makers, list[Node](), buffer.edge.name
     while at != root.edge.name:
         nodes.insert(0, makers[at])
         at = nodes[0].inputs[0]
-    made: JsonValue = {"nodes": [[node.name, node.op] for node in nodes], "unclaimed": "", "claims": []}
+    record = RegridRecord(nodes=[[node.name, node.op] for node in nodes])
     if {node.op for node in nodes} <= {"view", "reshape"}:
-        return made
+        return record
     rank = len(root.edge.shape)
     chain = ChainWriter(program.graph, (rank, 1 if rank > 1 else -1))
     chain.start("sum", root.edge)
     try:
         add_nodes(chain, nodes)
-        made |= finish_claims(chain, [{**_kept(buffer), "is": chain.integers(buffer.edge.name)}])
+        claims = [{**_kept(buffer), "is": chain.integers(buffer.edge.name)}]
     except Unsupported as why:
-        return {**made, "unclaimed": str(why)}
-    return {**made, "sums": ELEMENTS}
+        return msgspec.structs.replace(record, unclaimed=str(why))
+    return msgspec.structs.replace(record, claims=claims, constants=chain.constants, chain=chain.ops, sums=ELEMENTS)
 
 
 def _is_on_grid_of(buffer: Buffer, root: Buffer) -> bool:
     """Return whether each element of memory stands for the same number by both of its names."""
-    own, its = (edge_facts(b.edge, False) for b in (buffer, root))
+    own, its = (plain(edge_record(b.edge, False)) for b in (buffer, root))
     lie, lies = ({"layout": b.format.layout} for b in (buffer, root))
     if "scale" not in its:
         return True
     return all(np.all(a == b) for a, b in (checker.elements_of(own, its, lie, lies, key) for key in ("scale", "zero")))
 
 
-def _moved(edge: Edge, nodes: list[Node]) -> JsonValue:
+def _moved(edge: Edge, nodes: list[Node]) -> ElementSums:
     """Elements, and if channels differ in range, which of them each channel of the result has."""
     if not isinstance(edge.type, Integers) or all(end.size == 1 for end in (edge.type.low, edge.type.high)):
         return ELEMENTS
@@ -204,15 +207,15 @@ def _moved(edge: Edge, nodes: list[Node]) -> JsonValue:
         return ELEMENTS
     if len(nodes) > 1 or nodes[0].op != "gather" or nodes[0].attributes["axis"] != 1:
         raise Unsupported("channels that differ in range are moved")
-    return {**ELEMENTS, "rows": np.ravel(nodes[0].attributes["places"]).tolist()}
+    return ElementSums(rows=np.ravel(nodes[0].attributes["places"]).tolist())
 
 
-def _facts(buffer: Buffer) -> JsonValue:
+def _facts(buffer: Buffer) -> list[float | list[int]] | None:
     """Return the facts that two edges must share: scales and zero points, and how memory holds their integers."""
     edge = buffer.edge
     if not isinstance(edge.type, Integers):
         return None
     if buffer.role != "arena" and (edge.is_float or edge.type.zero.any()):
         raise Unsupported("integers become numbers")
-    shown = edge_facts(edge, False)
-    return [*(checker.array(shown[k]).ravel().tolist() for k in ("scale", "zero")), operand_of(buffer)]
+    record = edge_record(edge, False)
+    return [*(checker.array(numbers).ravel().tolist() for numbers in (record.scale, record.zero)), operand_of(buffer)]

@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from bitsynth.emit import glue_abi, runtime_abi
+from bitsynth.errors import SpecError
 from bitsynth.files import as_bytes, marked
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import Tensor, numpy_type
@@ -27,11 +28,26 @@ from bitsynth.layers.packed import PackedLayer
 from bitsynth.layers.planning import LayerPlan
 from bitsynth.network.arena import ArenaPlan, Lifetime, align_up
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import JsonValue
-from bitsynth.network.certificate.claims import layer_formulas, layer_sums, operand_of, table_formula
-from bitsynth.network.certificate.edges import edge_facts, edge_of
+from bitsynth.network.certificate.claims import layer_facts, layer_formulas, operand_of, table_formula
+from bitsynth.network.certificate.edges import edge_of, edge_record
 from bitsynth.network.certificate.kernels import records_of
 from bitsynth.network.certificate.recipe import rebuild, recipe
+from bitsynth.network.certificate.records import (
+    BufferRecord,
+    CertificateRecord,
+    Claim,
+    ConstantRecord,
+    EdgeRecord,
+    GlueSource,
+    JsonValue,
+    LayerSource,
+    LayerSums,
+    PlainSource,
+    StepRecord,
+    WindowSums,
+    plain,
+    record_of,
+)
 from bitsynth.network.formulas import Chain, StepFunction
 from bitsynth.network.fusion.inputs import input_step
 from bitsynth.network.library import NetworkText
@@ -40,13 +56,11 @@ from bitsynth.network.plain import make_conversion
 from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, NetworkStep, PlainStep
 from bitsynth.spec.layout import Layout
 
-_EDGE_LAYOUTS = (Layout.PLAIN, Layout.NHWC, Layout.PACKED)
-"""The layouts of a network's buffers."""
 _MOVES = (MaxPool2d, Resize, DepthToSpace)
 """Glue whose results are elements that it reads."""
 
 
-def step_recipe(program: NetworkProgram, step: NetworkStep, claims: list[JsonValue]) -> JsonValue:
+def step_source(program: NetworkProgram, step: NetworkStep, claims: list[Claim]) -> dict[str, JsonValue]:
     """Return what the C of a step is rendered from, besides its `claims`, which have a layer's weights.
 
     Of a conversion this is nothing: its C follows from its buffers. Of codes of the caller's floats it is the order in
@@ -54,25 +68,31 @@ def step_recipe(program: NetworkProgram, step: NetworkStep, claims: list[JsonVal
     """
     if isinstance(step, LayerStep):
         plan = step.layer.plan
-        made = {"spec": recipe(plan.spec), "schedule": recipe(plan.schedule), "cpu": plan.cpu}
-        made |= {"epilogue": recipe(step.layer.epilogue), "image": list(step.image)}
-        return made if claims else {**layer_sums(step), **made}
+        source = LayerSource(
+            spec=recipe(plan.spec),
+            schedule=recipe(plan.schedule),
+            cpu=plan.cpu,
+            epilogue=recipe(step.layer.epilogue),
+            image=list(step.image),
+        )
+        return plain(source) if claims else {**plain(layer_facts(step)), **plain(source)}
     if isinstance(step, GlueStep):
-        return {"glue": recipe(step.glue), "image": list(step.image)}
+        return plain(GlueSource(glue=recipe(step.glue), image=list(step.image)))
     if is_conversion(program.graph, step, program.buffers):
-        return {}
+        return plain(PlainSource())
     if isinstance(step.formula, StepFunction) and claims:
         to = program.buffers[step.outputs[0]]
-        made_of = replace(to, edge=edge_of(to.edge.name, edge_facts(to.edge, False)))
+        made_of = replace(to, edge=edge_of(to.edge.name, edge_record(to.edge, False)))
         for order in (Layout.PLAIN, Layout.NHWC):
             if _same_text(step, input_step(_step_function(claims[0], made_of), made_of.edge, order)):
-                return {"order": order}
+                return plain(PlainSource(order=order))
     constants = [
-        {"type": x.dtype.name, "shape": list(x.shape), "digest": _digest(np.ascontiguousarray(x).tobytes())}
+        ConstantRecord(type=x.dtype.name, shape=list(x.shape), digest=_digest(np.ascontiguousarray(x).tobytes()))
         for x in step.constants
     ]
-    made = {"body": step.body, "constants": constants}
-    return {**made, "scratch_bytes": step.scratch_bytes, "headers": list(step.headers)}
+    return plain(
+        PlainSource(body=step.body, constants=constants, scratch_bytes=step.scratch_bytes, headers=list(step.headers))
+    )
 
 
 def is_conversion(graph: Graph, step: PlainStep, buffers: Mapping[str, Buffer]) -> bool:
@@ -80,7 +100,7 @@ def is_conversion(graph: Graph, step: PlainStep, buffers: Mapping[str, Buffer]) 
     if step.nodes or len(step.inputs) != 1:
         return False
     edge = buffers[step.inputs[0]].edge
-    described = edge_of(edge.name, edge_facts(edge, False))
+    described = edge_of(edge.name, edge_record(edge, False))
     source, to = (replace(buffers[name], edge=described) for name in (*step.inputs, *step.outputs))
     return _same_text(step, make_conversion(graph, source, to))
 
@@ -92,7 +112,7 @@ def _same_text(one: PlainStep, other: PlainStep) -> bool:
     return all(same) and len(one.constants) == len(other.constants) and all(np.array_equal(a, b) for a, b in pairs)
 
 
-def _step_function(claim: JsonValue, made: Buffer) -> StepFunction:
+def _step_function(claim: Claim, made: Buffer) -> StepFunction:
     """Return the step function of which a claim has the thresholds, from the caller's floats to codes."""
     operand, kind = made.format.operand, made.edge.integers
     checker.require(operand is not None and claim["by"] == "thresholds", "codes of floats are by thresholds")
@@ -122,11 +142,11 @@ class Library:
     plain: int
 
 
-def library_of(given: JsonValue, name: str, files: Mapping[str, bytes]) -> Library:
+def library_of(fields: JsonValue, name: str, files: Mapping[str, bytes]) -> Library:
     """Return the library called `name` that a certificate describes.
 
     Args:
-        given: The certificate, which `checker.check` accepts.
+        fields: The certificate's JSON, which `checker.check` accepts.
         name: That of the library.
         files: The files of weights of its folder, by name: they alone have the constants of plain C, of which the
             certificate has digests.
@@ -135,27 +155,26 @@ def library_of(given: JsonValue, name: str, files: Mapping[str, bytes]) -> Libra
         AssertionError: A claim is of another layer, glue or kernel than the step has.
         SpecError: It describes no library, or a kernel is not stored.
     """
-    buffers = {name: _buffer(name, facts, given["edges"]) for name, facts in given["buffers"].items()}
-    inputs, outputs = tuple(given["inputs"]), tuple(given["outputs"])
+    given = record_of(fields, CertificateRecord)
+    buffers = {name: _buffer(name, record, given.edges) for name, record in given.buffers.items()}
+    inputs, outputs = tuple(given.inputs), tuple(given.outputs)
     read, written = (tuple(buffers[name].edge.name for name in names) for names in (inputs, outputs))
     edges = {b.edge.name: b.edge for b in buffers.values()}
-    graph = Graph(given["network"], given["reference"], (), edges, {}, read, written)
-    constants, steps, plain = _Constants(Weights.read(files, name)), [], 0
-    for place, facts in enumerate(given["steps"]):
-        step = _step(facts, graph, buffers, constants, given["isa"])
-        _require_claimed(f"step {place}", step, facts, buffers)
-        plain += "body" in facts["c"]
+    graph = Graph(given.network, given.reference, (), edges, {}, read, written)
+    constants, steps, texts = _Constants(Weights.read(files, name)), list[NetworkStep](), 0
+    for place, record in enumerate(given.steps):
+        step = _step(record, graph, buffers, constants, given.isa)
+        _require_claimed(f"step {place}", step, record, buffers)
+        texts += "body" in record.c
         steps.append(step)
-    program = NetworkProgram(
-        graph, given["isa"], given["threads"], tuple(steps), buffers, inputs, outputs, given["cpu"]
-    )
-    listed = [msgspec.to_builtins(record) for record in dict.fromkeys(r for step in steps for r in records_of(step))]
-    checker.require(listed == given["kernels"], "its kernels are not those of its steps")
+    program = NetworkProgram(graph, given.isa, given.threads, tuple(steps), buffers, inputs, outputs, given.cpu)
+    called = list(dict.fromkeys(kernel for step in steps for kernel in records_of(step)))
+    checker.require(called == given.kernels, "its kernels are not those of its steps")
     has_weights_file = f"{name}_weights.bin" in files
-    text = NetworkText(name, program, _plan(given), has_weights_file=has_weights_file, reading=given["reading"])
+    text = NetworkText(name, program, _plan(given), has_weights_file=has_weights_file, reading=given.reading)
     script = marked({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
     made: dict[str, str | bytes] = {**text.untested(), **text.binaries, **script}
-    return Library(text, {file: _digest(as_bytes(content)) for file, content in made.items()}, plain)
+    return Library(text, {file: _digest(as_bytes(content)) for file, content in made.items()}, texts)
 
 
 def require_files(library: Library, listed: Mapping[str, str]) -> None:
@@ -168,25 +187,26 @@ def require_files(library: Library, listed: Mapping[str, str]) -> None:
         checker.require(file == name or library.files[file] == digest, f"{file} is not the C of what is claimed")
 
 
-def _plan(given: JsonValue) -> ArenaPlan:
+def _plan(given: CertificateRecord) -> ArenaPlan:
     """Return where a certificate says that buffers lie."""
-    placed = {name: b for name, b in given["buffers"].items() if "offset" in b and not b["alias"]}
-    lives = {name: Lifetime(b["life"][0], b["life"][1], align_up(b["bytes"])) for name, b in placed.items()}
-    return ArenaPlan({name: b["offset"] for name, b in placed.items()}, lives, given["arena"]["bytes"])
+    offsets = {name: b.offset for name, b in given.buffers.items() if b.offset is not UNSET and not b.alias}
+    placed = {name: given.buffers[name] for name in offsets}
+    lives = {name: Lifetime(b.life[0], b.life[1], align_up(b.bytes)) for name, b in placed.items()}
+    return ArenaPlan(offsets, lives, given.arena.bytes)
 
 
-def _buffer(name: str, facts: JsonValue, edges: JsonValue) -> Buffer:
+def _buffer(name: str, record: BufferRecord, edges: Mapping[str, EdgeRecord]) -> Buffer:
     """Return the buffer that a certificate says this of; AssertionError if it contradicts itself."""
-    operand = rebuild(facts["codes"])
-    form = Format(facts["type"], operand, Layout.parse(facts["layout"], _EDGE_LAYOUTS))
-    edge = edge_of(facts["edge"], edges[facts["edge"]])
-    made = Buffer(name, edge, form, "arena" if facts["alias"] else facts["role"], facts["alias"])
+    operand = rebuild(record.codes)
+    form = Format(record.type, operand, record.layout)
+    edge = edge_of(record.edge, edges[record.edge])
+    made = Buffer(name, edge, form, "arena" if record.alias else record.role, record.alias)
     what = f"{name} has other codes than it says"
-    checker.require(operand_of(made) == facts["operand"], what)
+    checker.require(operand_of(made) == record.operand, what)
     if operand:
-        checker.require(facts["holds"] == [operand.value(0), operand.value(operand.codes[-1])], what)
-    checker.require(facts["bits"] == form.bits, what)
-    checker.require(facts["alias"] or facts["bytes"] == made.bytes, f"{name} has other bytes than its elements take")
+        checker.require(record.holds == [operand.value(0), operand.value(operand.codes[-1])], what)
+    checker.require(record.bits == form.bits, what)
+    checker.require(record.alias or record.bytes == made.bytes, f"{name} has other bytes than its elements take")
     return made
 
 
@@ -201,10 +221,10 @@ class _Constants:
         self.placed.place(np.frombuffer(raw, np.uint8))
         self.known[_digest(raw)] = raw
 
-    def taken(self, facts: JsonValue) -> Tensor:
+    def taken(self, record: ConstantRecord) -> Tensor:
         """Return the next constant of plain C, of which the certificate has type, shape and digest."""
-        kind, shape = np.dtype(facts["type"]), facts["shape"]
-        size, digest = kind.itemsize * math.prod(shape), facts["digest"]
+        kind, shape, digest = np.dtype(record.type), record.shape, record.digest
+        size = kind.itemsize * math.prod(shape)
         raw = self.known.get(digest, self.words[self.placed.bytes : self.placed.bytes + size])
         checker.require(len(raw) == size and _digest(raw) == digest, "a constant of plain C was changed")
         self.place(raw)
@@ -212,47 +232,52 @@ class _Constants:
 
 
 def _step(
-    facts: JsonValue, graph: Graph, buffers: Mapping[str, Buffer], constants: _Constants, isa: str
+    record: StepRecord, graph: Graph, buffers: Mapping[str, Buffer], constants: _Constants, isa: str
 ) -> NetworkStep:
     """Return the step that a certificate has the recipe of; AssertionError if it claims a conversion and does more."""
-    own, nodes = facts["c"], tuple(name for name, _ in facts["nodes"])
-    names = nodes, tuple(facts["inputs"]), tuple(facts["outputs"])
-    if facts["kind"] == "layer":
-        layer = _layer(own, facts.get("sums") or own, isa)
+    nodes = tuple(name for name, _ in record.nodes)
+    names = nodes, tuple(record.inputs), tuple(record.outputs)
+    if record.kind == "layer":
+        of_layer = record_of(record.c, LayerSource)
+        layer = _layer(of_layer, record_of(record.sums, LayerSums) if record.sums else of_layer, isa)
         _lay(constants, layer.constants.arrays, runtime_abi.ARRAYS)
-        return LayerStep(*names, layer, _image(own))
-    if facts["kind"] == "glue":
-        glue = rebuild(own["glue"])
+        return LayerStep(*names, layer, _image(of_layer.image))
+    if record.kind == "glue":
+        of_glue = record_of(record.c, GlueSource)
+        glue = rebuild(of_glue.glue)
         _lay(constants, glue.constants.arrays, glue_abi.ARRAYS)
-        return GlueStep(*names, glue, _image(own))
-    if "body" not in own:
+        return GlueStep(*names, glue, _image(of_glue.image))
+    own = record_of(record.c, PlainSource)
+    if own.body is UNSET:
         (source,), (to,) = names[1:]
-        if "order" in own:
-            checker.require(own["order"] in {Layout.PLAIN, Layout.NHWC}, "floats lie in no known order")
-            text = input_step(_step_function(facts["claims"][0], buffers[to]), buffers[to].edge, own["order"])
+        if own.order is not UNSET:
+            checker.require(own.order in {Layout.PLAIN, Layout.NHWC}, "floats lie in no known order")
+            text = input_step(_step_function(record.claims[0], buffers[to]), buffers[to].edge, own.order)
         else:
             text = make_conversion(graph, buffers[source], buffers[to])
         made = replace(text, nodes=nodes, inputs=(source,), outputs=(to,))
         for array in made.constants:
             constants.place(np.ascontiguousarray(array).tobytes())
         return made
-    checker.require("conversion" not in [c["by"] for c in facts["claims"]], "a conversion has other text")
-    arrays = tuple(constants.taken(each) for each in own["constants"])
-    return PlainStep(*names, own["body"], arrays, own["scratch_bytes"], tuple(own["headers"]))
+    checker.require("conversion" not in [c["by"] for c in record.claims], "a conversion has other text")
+    if own.constants is UNSET or own.scratch_bytes is UNSET or own.headers is UNSET:
+        raise SpecError("plain C lacks its constants, scratch memory or headers")
+    arrays = tuple(constants.taken(each) for each in own.constants)
+    return PlainStep(*names, own.body, arrays, own.scratch_bytes, tuple(own.headers))
 
 
-def _layer(own: JsonValue, sums: JsonValue, isa: str) -> PackedLayer:
+def _layer(own: LayerSource, sums: LayerSource | LayerSums, isa: str) -> PackedLayer:
     """Return the layer of a recipe, whose weights and bias are those of `sums`."""
-    spec = rebuild(own["spec"])
-    plan = LayerPlan(spec, rebuild(own["schedule"]), isa=isa, cpu=own["cpu"])
-    weight = checker.array(sums["weights"])
+    spec = rebuild(own.spec)
+    plan = LayerPlan(spec, rebuild(own.schedule), isa=isa, cpu=own.cpu)
+    weight = checker.array(sums.weights)
     checker.require(weight.size == math.prod(spec.geometry.weight_shape), "weights are of another layer")
     codes = spec.wgt.encode(weight.reshape(spec.geometry.weight_shape), "weight")
-    return PackedLayer(plan, codes, rebuild(own["epilogue"]), checker.array(sums["bias"]))
+    return PackedLayer(plan, codes, rebuild(own.epilogue), checker.array(sums.bias))
 
 
-def _image(own: JsonValue) -> tuple[int, int, int]:
-    batch, height, width = map(checker.whole, own["image"])
+def _image(sizes: list[int]) -> tuple[int, int, int]:
+    batch, height, width = map(checker.whole, sizes)
     return batch, height, width
 
 
@@ -263,22 +288,22 @@ def _lay(constants: _Constants, arrays: Mapping[str, Tensor], kinds: tuple[tuple
             constants.place(np.ascontiguousarray(arrays[name]).tobytes())
 
 
-def _require_claimed(what: str, step: NetworkStep, facts: JsonValue, buffers: Mapping[str, Buffer]) -> None:
+def _require_claimed(what: str, step: NetworkStep, record: StepRecord, buffers: Mapping[str, Buffer]) -> None:
     """Raise AssertionError unless what a certificate says of a step is true of the C that it is rendered to."""
-    names = [record.name for record in records_of(step)]
-    checker.require(names == facts["kernels"], f"{what} has other kernels than it says")
+    names = [kernel.name for kernel in records_of(step)]
+    checker.require(names == record.kernels, f"{what} has other kernels than it says")
     given, made = ([buffers[name] for name in names] for names in (step.inputs, step.outputs))
-    formulas = [{k: x for k, x in claim.items() if k != "is"} for claim in facts["claims"]]
+    formulas = [{k: x for k, x in claim.items() if k != "is"} for claim in record.claims]
     if isinstance(step, LayerStep):
         _require_layer(what, step, given, made)
         if formulas:
             checker.require(formulas == layer_formulas(step.layer), f"{what} computes another formula than it claims")
-            sums = {**facts["sums"], **layer_sums(step)}
-            checker.require(sums == facts["sums"], f"{what} has other sums than it claims")
+            sums = {} if record.sums is UNSET else record.sums
+            checker.require({**sums, **plain(layer_facts(step))} == sums, f"{what} has other sums than it claims")
     elif isinstance(step, GlueStep):
         _require_glue(what, step, given, made)
         if formulas:
-            _require_table(what, step, given[0], formulas, facts["sums"])
+            _require_table(what, step, given[0], formulas, {} if record.sums is UNSET else record.sums)
 
 
 def _require_layer(what: str, step: LayerStep, given: list[Buffer], made: list[Buffer]) -> None:
@@ -322,13 +347,14 @@ def _require_glue(what: str, step: GlueStep, given: list[Buffer], made: list[Buf
     _require_elements(what, [*given, *made], [*(batch * height * width * x.elements for x in glue.inputs), after])
 
 
-def _require_table(what: str, step: GlueStep, given: Buffer, formulas: list[JsonValue], sums: JsonValue) -> None:
+def _require_table(what: str, step: GlueStep, given: Buffer, formulas: list[Claim], sums: JsonValue) -> None:
     """Raise AssertionError unless the claim of glue is its table, or that of glue that moves elements alone."""
     glue = step.glue
     if not isinstance(glue, Lookup | PairLookup | SumLookup):
         checker.require(isinstance(glue, _MOVES), f"{what} does more than it claims: it moves elements")
         return
-    checker.require(formulas == [table_formula(glue, operand_of(given), sums)], f"{what} has another table")
+    reads = record_of(sums, WindowSums).reads if isinstance(glue, SumLookup) else operand_of(given)
+    checker.require(formulas == [table_formula(glue, reads)], f"{what} has another table")
     if isinstance(glue, SumLookup):
         window = {**glue.geometry.window(), "image": list(step.image)}
         checker.require(sums.get("geometry") == window, f"{what} has another window than it claims")

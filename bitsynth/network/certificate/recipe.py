@@ -25,7 +25,8 @@ from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import JsonValue, encode_array
+from bitsynth.network.certificate.arrays import encode_array
+from bitsynth.network.certificate.records import JsonValue
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 

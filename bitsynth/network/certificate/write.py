@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from bitsynth import __version__
 from bitsynth.files import MARK, as_bytes, marked
@@ -17,10 +18,9 @@ from bitsynth.graph.types import Integers, numpy_type
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.network.arena import ArenaPlan, uses
 from bitsynth.network.certificate import checker
-from bitsynth.network.certificate.arrays import JsonValue
 from bitsynth.network.certificate.chains import Unsupported
-from bitsynth.network.certificate.claims import glue_claims, input_claims, layer_claims
-from bitsynth.network.certificate.edges import edge_facts
+from bitsynth.network.certificate.claims import glue_claims, input_claims, layer_claims, operand_of
+from bitsynth.network.certificate.edges import edge_record
 from bitsynth.network.certificate.elements import (
     affine_claims,
     carried_claims,
@@ -30,8 +30,18 @@ from bitsynth.network.certificate.elements import (
     regridded,
 )
 from bitsynth.network.certificate.kernels import records_of
-from bitsynth.network.certificate.rebuild import step_recipe
+from bitsynth.network.certificate.rebuild import step_source
 from bitsynth.network.certificate.recipe import recipe
+from bitsynth.network.certificate.records import (
+    ArenaRecord,
+    BufferRecord,
+    CertificateRecord,
+    EdgeRecord,
+    JsonValue,
+    StepClaim,
+    StepRecord,
+    plain,
+)
 from bitsynth.network.formulas.affine import AffineFormula
 from bitsynth.network.formulas.curves import Curve
 from bitsynth.network.formulas.step_functions import StepFunction
@@ -53,35 +63,35 @@ def certificate(
     """
     given = program.graph.inputs
     used = uses(program)
-    edges = {b.edge.name: edge_facts(b.edge, b.edge.name in given) for b in program.buffers.values()}
+    edges = {b.edge.name: edge_record(b.edge, b.edge.name in given) for b in program.buffers.values()}
     buffers = {name: _buffer(program, plan, used, b) for name, b in program.buffers.items()}
     exact = program.graph.reference == "exact"
     steps = []
     for step in program.steps:  # in order: a step may set the range of an edge that a later one reads
-        found = undecided_less(_settled(program, _step(program, step), edges), buffers, edges, exact)
-        steps.append({**found, "c": step_recipe(program, step, found["claims"])})
-    made = {
-        "about": MARK,
-        "format": FORMAT,
-        "network": program.graph.name,
-        "reference": program.graph.reference,
-        "graph": graph_digest(program.graph),
-        "reading": dict(reading),
-        "isa": program.isa,
-        "cpu": program.cpu,
-        "threads": program.threads,
-        "version": __version__,
-        "inputs": list(program.inputs),
-        "outputs": list(program.outputs),
-        "arena": {"bytes": plan.bytes, "bound": plan.bound},
-        "edges": edges,
-        "buffers": buffers,
-        "steps": steps,
-        "kernels": _kernels(program),
-        "files": {name: hashlib.sha256(as_bytes(made)).hexdigest() for name, made in sorted(files.items())},
-        "digest": "",
-    }
-    return {**made, "digest": digest(made)}
+        record = undecided_less(_settled(program, step, edges), buffers, edges, exact)
+        steps.append(msgspec.structs.replace(record, c=step_source(program, step, record.claims)))
+    whole = CertificateRecord(
+        about=MARK,
+        format=FORMAT,
+        network=program.graph.name,
+        reference=program.graph.reference,
+        graph=graph_digest(program.graph),
+        reading=dict(reading),
+        isa=program.isa,
+        cpu=program.cpu,
+        threads=program.threads,
+        version=__version__,
+        inputs=list(program.inputs),
+        outputs=list(program.outputs),
+        arena=ArenaRecord(bytes=plan.bytes, bound=plan.bound),
+        edges=edges,
+        buffers=buffers,
+        steps=steps,
+        kernels=list(dict.fromkeys(kernel for step in program.steps for kernel in records_of(step))),
+        files={name: hashlib.sha256(as_bytes(content)).hexdigest() for name, content in sorted(files.items())},
+    )
+    fields = plain(whole)
+    return {**fields, "digest": digest(fields)}
 
 
 def digest(certificate: Mapping[str, JsonValue]) -> str:
@@ -116,59 +126,67 @@ def _lines(value: JsonValue) -> str:
     return json.dumps(value)
 
 
-def _step(program: NetworkProgram, step: NetworkStep) -> JsonValue:
+def _settled(program: NetworkProgram, step: NetworkStep, edges: dict[str, EdgeRecord]) -> StepRecord:
+    """Return the record of a step, and set the ranges of real numbers among `edges` that its claim tells.
+
+    Nothing is claimed of a step that reads or gives real numbers whose range no claim tells.
+    """
     ops = {node.name: node.op for node in program.nodes_of(step)}
-    nodes = [[name, ops[name]] for name in step.nodes]
-    kernels = [record.name for record in records_of(step)]
-    made = {
-        "kind": step.kind,
-        "nodes": nodes,
-        "kernels": kernels,
-        "inputs": list(step.inputs),
-        "outputs": list(step.outputs),
-    }
+    record = StepRecord(
+        kind=step.kind,
+        nodes=[[name, ops[name]] for name in step.nodes],
+        kernels=[kernel.name for kernel in records_of(step)],
+        inputs=list(step.inputs),
+        outputs=list(step.outputs),
+    )
     try:
-        return {**made, "unclaimed": "", **_claims(program, step)}
+        claim = _claims(program, step)
     except Unsupported as why:
-        return {**made, "unclaimed": str(why), "claims": []}
-
-
-def _settled(program: NetworkProgram, step: JsonValue, edges: dict[str, JsonValue]) -> JsonValue:
-    """Return a step with the ranges of its real numbers: of results by its claim, of inputs by the step before."""
-    names = [program.buffers[name].edge.name for name in (*step["inputs"], *step["outputs"])]
-    if low_high := step.pop("reach", None):
+        return msgspec.structs.replace(record, unclaimed=str(why))
+    if claim.reach:
+        low, high = claim.reach
         for name, buffer in program.buffers.items():
-            if alias_root(program.buffers, name) in step["outputs"]:
-                edges[buffer.edge.name] |= dict(zip(("low", "high"), low_high, strict=True))
-    if step["claims"] and any("low" not in edges[name] for name in names):
-        return {**step, "claims": [], "unclaimed": "real numbers of a step that is tested, not proved"}
-    return step
+            if alias_root(program.buffers, name) in step.outputs:
+                edge = buffer.edge.name
+                edges[edge] = msgspec.structs.replace(edges[edge], low=low, high=high)
+    claimed = msgspec.structs.replace(
+        record, constants=claim.constants, chain=claim.chain, claims=claim.claims, sums=plain(claim.sums)
+    )
+    names = [program.buffers[name].edge.name for name in (*step.inputs, *step.outputs)]
+    if any(edges[name].low is UNSET for name in names):
+        return _unclaimed(claimed, "real numbers of a step that is tested, not proved")
+    return claimed
+
+
+def _unclaimed(step: StepRecord, why: str) -> StepRecord:
+    return msgspec.structs.replace(step, claims=[], unclaimed=why)
 
 
 def undecided_less(
-    step: JsonValue, buffers: Mapping[str, JsonValue], edges: Mapping[str, JsonValue], exact: bool = True
-) -> JsonValue:
+    step: StepRecord, buffers: Mapping[str, BufferRecord], edges: Mapping[str, EdgeRecord], exact: bool = True
+) -> StepRecord:
     """Return the step, without claims if the checker could not prove them.
 
     That is so where numbers are so near to a tie that it cannot tell their code, where ranges of results differ along
     other axes than channels, and where arrays have a form that it does not take.
     """
-    if not step["claims"] or step["claims"][0]["by"] == "conversion":
+    if not step.claims or step.claims[0]["by"] == "conversion":
         return step
-    used = [buffers[name] for name in (*step["inputs"], *step["outputs"])]
-    given = [edges[b["edge"]] for b in used]
-    has_curves = not {op["op"] for op in step["chain"]}.isdisjoint(checker.CURVES)
-    made = [edge for edge in given[len(step["inputs"]) :] if "scale" in edge]
-    is_along = any(not np.array_equal(checker.ends_of(e), checker.ends_of(e, inner=True)) for e in made)
+    assert isinstance(step.chain, list)
+    names = [*step.inputs, *step.outputs]
+    used, given = [plain(buffers[name]) for name in names], [plain(edges[buffers[name].edge]) for name in names]
+    has_curves = not {op.op for op in step.chain}.isdisjoint(checker.CURVES)
+    results = [edge for edge in given[len(step.inputs) :] if "scale" in edge]
+    is_along = any(not np.array_equal(checker.ends_of(e), checker.ends_of(e, inner=True)) for e in results)
     look = checker.prove if has_curves or is_along else checker.make_task
     try:
-        look(step, used, given, exact)
+        look(plain(step), used, given, exact)
     except AssertionError as why:
-        return {**step, "claims": [], "unclaimed": f"proved where it is compiled, undecided by the checker: {why}"}
+        return _unclaimed(step, f"proved where it is compiled, undecided by the checker: {why}")
     return step
 
 
-def _claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
+def _claims(program: NetworkProgram, step: NetworkStep) -> StepClaim:
     if isinstance(step, LayerStep):
         return layer_claims(program, step)
     if isinstance(step, GlueStep):
@@ -183,7 +201,7 @@ def _claims(program: NetworkProgram, step: NetworkStep) -> JsonValue:
     return carried_claims(program, step)
 
 
-_OF_FORMULAS: dict[type, Callable[..., JsonValue]] = {
+_OF_FORMULAS: dict[type, Callable[..., StepClaim]] = {
     StepFunction: input_claims,
     AffineFormula: affine_claims,
     Curve: curve_claims,
@@ -206,26 +224,24 @@ def _reads_numbers(program: NetworkProgram, step: NetworkStep) -> bool:
     return not step.nodes and is_input == [True]
 
 
-def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[int]], buffer: Buffer) -> JsonValue:
+def _buffer(program: NetworkProgram, plan: ArenaPlan, used: Mapping[str, list[int]], buffer: Buffer) -> BufferRecord:
     """Return a buffer's place, its live range and the range of its elements."""
     form, root = buffer.format, alias_root(program.buffers, buffer.name)
-    operand = [form.operand.scale, form.operand.offset] if form.operand else [1, 0]
-    made = {
-        "edge": buffer.edge.name,
-        "role": buffer.role,
-        "alias": "" if root == buffer.name else root,
-        "layout": form.layout,
-        "type": form.dtype,
-        "operand": operand,
-        "codes": recipe(form.operand),
-        "bits": form.bits,
-        "bytes": program.buffers[root].bytes,
-        "holds": _holds(buffer),
-        "life": _lives(program, used, root),
-    }
-    if buffer.alias and (through := regridded(program, buffer)):
-        made["through"] = through
-    return made | ({"offset": plan.offsets[root]} if root in plan.offsets else {})
+    return BufferRecord(
+        edge=buffer.edge.name,
+        role=buffer.role,
+        alias="" if root == buffer.name else root,
+        layout=form.layout,
+        type=form.dtype,
+        operand=operand_of(buffer),
+        codes=recipe(form.operand),
+        bits=form.bits,
+        bytes=program.buffers[root].bytes,
+        holds=_holds(buffer),
+        life=_lives(program, used, root),
+        through=(regridded(program, buffer) if buffer.alias else None) or UNSET,
+        offset=plan.offsets.get(root, UNSET),
+    )
 
 
 def _holds(buffer: Buffer) -> list[int]:
@@ -245,9 +261,3 @@ def _lives(program: NetworkProgram, used: Mapping[str, list[int]], root: str) ->
     if root in program.inputs:
         return [0, max(found, default=0)]
     return [found[0], found[-1]] if found else []
-
-
-def _kernels(program: NetworkProgram) -> list[JsonValue]:
-    """Return the kernels and programs that have certificates of their own."""
-    found = [record for step in program.steps for record in records_of(step)]
-    return [msgspec.to_builtins(record) for record in dict.fromkeys(found)]

@@ -1,0 +1,255 @@
+"""The records of a certificate: fields in the order of its JSON, which `write` makes and `rebuild` reads.
+
+The checker reads the same JSON as dictionaries, as it imports numpy alone: `plain` makes them of records. Fields that
+are unset are left out. No record has other fields than these.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from bitsynth.errors import SpecError
+from bitsynth.network.certificate.kernels import KernelRecord
+from bitsynth.spec.layout import Layout
+
+RecordT = TypeVar("RecordT")
+JsonValue = Any
+"""JSON of many forms: a recipe (`recipe.py`), or the numbers of a formula."""
+Claim = dict[str, JsonValue]
+"""A formula of C: its kind, `by`, its numbers, and the value of the chain that it `is`."""
+
+
+class EncodedArray(TypedDict, total=False):
+    """An array of integers or floats (`arrays.py`): of a type, or of codes of some bits from `low` on."""
+
+    type: str
+    bits: int
+    low: int
+    step: int
+    shape: list[int]
+    data: str
+
+
+EncodedNumbers = int | EncodedArray
+"""A whole number, or an array."""
+
+
+class CertificatePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A part of a certificate."""
+
+
+class EdgeRecord(CertificatePart, frozen=True, kw_only=True):
+    """What an edge carries: integers with a range and a grid, or real numbers, of which a range may be known."""
+
+    shape: list[int]
+    type: str
+    low: EncodedNumbers | UnsetType = UNSET
+    high: EncodedNumbers | UnsetType = UNSET
+    scale: EncodedNumbers | UnsetType = UNSET
+    zero: EncodedNumbers | UnsetType = UNSET
+    step: int | UnsetType = UNSET
+
+
+class ChainOperation(CertificatePart, frozen=True, kw_only=True):
+    """An operation of a chain, on the values `of` these names."""
+
+    op: str
+    of: list[str]
+    result: str = msgspec.field(name="is")
+    bytes: int | UnsetType = UNSET
+
+
+class LayerFacts(CertificatePart, frozen=True, kw_only=True):
+    """What a layer itself decides of its sums: weights, bias, window, and the integers of codes (scale, offset)."""
+
+    weights: EncodedArray
+    padded: bool
+    reads: list[int]
+    bias: EncodedArray
+    geometry: dict[str, JsonValue]
+
+
+class LayerSums(LayerFacts, frozen=True, kw_only=True):
+    """The sums of a layer: their scale without that of what is read, and their range."""
+
+    scale: EncodedNumbers
+    low: EncodedArray
+    high: EncodedArray
+
+
+class WindowSums(CertificatePart, frozen=True, kw_only=True):
+    """The sums of the elements of a window, `each` channel by itself."""
+
+    weights: EncodedArray
+    each: bool
+    geometry: dict[str, JsonValue]
+    padded: bool
+    reads: list[int]
+    bias: int
+    low: EncodedArray
+    high: EncodedArray
+
+
+class ElementSums(CertificatePart, frozen=True, kw_only=True):
+    """Instead of sums the elements of an edge, whose range is there; `rows` if channels change places."""
+
+    bias: int = 0
+    rows: list[int] | UnsetType = UNSET
+
+
+class FloatPlaces(CertificatePart, frozen=True, kw_only=True):
+    """Instead of sums the caller's floats, by their places in the order of a float type."""
+
+    places: str
+    bias: int
+    low: int
+    high: int
+
+
+ClaimedSums = LayerSums | WindowSums | ElementSums | FloatPlaces
+
+
+class StepClaim(CertificatePart, frozen=True, kw_only=True):
+    """The claims of a step: that C's formulas of sums are the network's chain.
+
+    `reach` has the least and the greatest real number of results, if that is what the claim tells.
+    """
+
+    constants: dict[str, EncodedArray]
+    chain: list[ChainOperation]
+    claims: list[Claim]
+    sums: ClaimedSums
+    reach: tuple[EncodedArray, ...] = ()
+
+
+class RegridRecord(CertificatePart, frozen=True, kw_only=True):
+    """The nodes, as names and operators, by which the integers of a buffer mean others than those of its memory."""
+
+    nodes: list[list[str]]
+    unclaimed: str = ""
+    claims: list[Claim] = []
+    constants: dict[str, EncodedArray] | UnsetType = UNSET
+    chain: list[ChainOperation] | UnsetType = UNSET
+    sums: ElementSums | UnsetType = UNSET
+
+
+class BufferRecord(CertificatePart, frozen=True, kw_only=True):
+    """A buffer: its edge, its format, the integers that it holds, and when and where it is in memory."""
+
+    edge: str
+    role: str
+    alias: str
+    layout: Layout
+    type: str
+    operand: list[int]
+    codes: JsonValue
+    bits: int
+    bytes: int
+    holds: list[int]
+    life: list[int]
+    through: RegridRecord | UnsetType = UNSET
+    offset: int | UnsetType = UNSET
+
+
+class LayerSource(CertificatePart, frozen=True, kw_only=True):
+    """What the C of a layer is rendered from: recipes; without a claim also the `LayerFacts`, which claims have."""
+
+    weights: EncodedArray | UnsetType = UNSET
+    padded: bool | UnsetType = UNSET
+    reads: list[int] | UnsetType = UNSET
+    bias: EncodedArray | UnsetType = UNSET
+    geometry: dict[str, JsonValue] | UnsetType = UNSET
+    spec: JsonValue
+    schedule: JsonValue
+    cpu: str
+    epilogue: JsonValue
+    image: list[int]
+
+
+class GlueSource(CertificatePart, frozen=True, kw_only=True):
+    """What the C of glue is rendered from: its recipe, and batch, height and width."""
+
+    glue: JsonValue
+    image: list[int]
+
+
+class ConstantRecord(CertificatePart, frozen=True, kw_only=True):
+    """A constant of plain C, whose bytes are in the file of weights."""
+
+    type: str
+    shape: list[int]
+    digest: str
+
+
+class PlainSource(CertificatePart, frozen=True, kw_only=True):
+    """The text of plain C; of C that follows from its buffers no field, or the order of the caller's floats alone."""
+
+    order: Layout | UnsetType = UNSET
+    body: str | UnsetType = UNSET
+    constants: list[ConstantRecord] | UnsetType = UNSET
+    scratch_bytes: int | UnsetType = UNSET
+    headers: list[str] | UnsetType = UNSET
+
+
+class StepRecord(CertificatePart, frozen=True, kw_only=True):
+    """A step: what is claimed of it, or why nothing is, and what its C is rendered from (`c`, by `kind`)."""
+
+    kind: str
+    nodes: list[list[str]]
+    kernels: list[str]
+    inputs: list[str]
+    outputs: list[str]
+    unclaimed: str = ""
+    constants: dict[str, EncodedArray] | UnsetType = UNSET
+    chain: list[ChainOperation] | UnsetType = UNSET
+    claims: list[Claim] = []
+    sums: dict[str, JsonValue] | UnsetType = UNSET
+    c: dict[str, JsonValue] = {}
+
+
+class ArenaRecord(CertificatePart, frozen=True, kw_only=True):
+    """The bytes of the arena, and the least that any plan takes."""
+
+    bytes: int
+    bound: int
+
+
+class CertificateRecord(CertificatePart, frozen=True, kw_only=True):
+    """The certificate of a network; `digest` is that of everything else."""
+
+    about: str
+    format: int
+    network: str
+    reference: str
+    graph: str
+    reading: dict[str, JsonValue]
+    isa: str
+    cpu: str
+    threads: int
+    version: str
+    inputs: list[str]
+    outputs: list[str]
+    arena: ArenaRecord
+    edges: dict[str, EdgeRecord]
+    buffers: dict[str, BufferRecord]
+    steps: list[StepRecord]
+    kernels: list[KernelRecord]
+    files: dict[str, str]
+    digest: str = ""
+
+
+def plain(record: CertificatePart) -> dict[str, JsonValue]:
+    """Return a record as the dictionary that its JSON is."""
+    fields: dict[str, JsonValue] = msgspec.to_builtins(record)
+    return fields
+
+
+def record_of(fields: JsonValue, kind: type[RecordT]) -> RecordT:
+    """Return the record that JSON is; SpecError for another kind of record, or for more fields than it has."""
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise SpecError(f"{error}: this is no {kind.__name__} of a certificate") from None
