@@ -60,7 +60,7 @@ def model(result: Result) -> Iterator[Row]:
 
 
 def predicted(result: Result) -> Iterator[Row]:
-    """Cycles of the kernel and the loops that are quickest with the better compiler, and what they are to take."""
+    """Yield the cycles of the kernel and the loops that are quickest with the better compiler, and the goals."""
     for cpu, goals in result.facts["goals"].items():
         best = {
             w: min((r for r in result.facts["rows"] if (r["cpu"], r["widths"]) == (cpu, w)), key=_scoreboard)
@@ -76,26 +76,26 @@ def _scoreboard(row: dict[str, Any]) -> float:
 
 
 def kernels(result: Result) -> Iterator[Row]:
-    """The speed of the fastest kernel of each width relative to the baseline."""
+    """Yield the speed of the fastest kernel of each width relative to the baseline."""
     (found,) = result.facts["sets"]
     baseline = BASELINES[found["isa"]]
     best = [max(_ratio(k, baseline) for k in found["kernels"] if _config(k) == width) for width in WIDTHS]
-    yield [f"{found['isa']}, {_family(result)}, times {baseline}", *(f"{x:.1f}" for x in best)]
+    yield [f"{found['isa']}, {_family(result)}, compared with {baseline}", *(f"{x:.1f}" for x in best)]
 
 
 def resnet18(result: Result) -> Iterator[Row]:
-    """The speed of the sum relative to the fastest baseline of each layer."""
+    """Yield the speed of all layers together relative to the fastest baseline of each layer."""
     (found,) = result.facts["reports"]
     sums = {row["contender"]: row["against"] for row in found["rows"] if row["layer"] == "sum"}
     for kind in ("fp32", "int8"):
         yield [
-            f"{found['isa']}, {found['form']}, times {kind} of {_baselines(found, kind)}",
+            f"{found['isa']}, {found['form']}, compared with {kind} of {_baselines(found, kind)}",
             *(f"{sums[width][kind]['times']['median']:.1f}" for width in NETWORKS),
         ]
 
 
 def epilogues(result: Result) -> Iterator[Row]:
-    """The time of the sum in each form, in times that of the first, by widths that have it."""
+    """Yield the time of all layers together in each form, relative to the first form, by widths that have it."""
     sums = {(r["form"], r["config"]): r["times"]["median"] for r in result.facts["rows"] if r["layer"] == "sum"}
     for form in list(dict.fromkeys(form for form, _ in sums))[1:]:
         found = [sums.get((form, width)) for width in WIDTHS]
@@ -103,21 +103,21 @@ def epilogues(result: Result) -> Iterator[Row]:
 
 
 def depthwise(result: Result) -> Iterator[Row]:
-    """The speed of every form relative to ONNX Runtime's."""
+    """Yield the speed of every form relative to ONNX Runtime."""
     rows = result.facts["rows"]
     for form in dict.fromkeys(r["form"] for r in rows):
         yield [f"{result.facts['isa']}, {form}", *(f"{r['times']['median']:.2f}" for r in rows if r["form"] == form)]
 
 
 def edges(result: Result) -> Iterator[Row]:
-    """The speed of first and last layers relative to ONNX Runtime's."""
+    """Yield the speed of first and last layers relative to ONNX Runtime."""
     rows = result.facts["rows"]
     for layer in dict.fromkeys(r["layer"] for r in rows):
         yield [f"{result.facts['isa']}, {layer}", *(f"{r['times']['median']:.2f}" for r in rows if r["layer"] == layer)]
 
 
 def schedules(result: Result) -> Iterator[Row]:
-    """Facts of the sums of the layers."""
+    """Yield the gain of threads and tuning, and the share of packing, of all layers together."""
     sums = {row["config"]: row for row in result.facts["rows"] if row["layer"] == "sum"}
     isa = result.stem.rpartition("_")[2]
     for what, key, form in SCHEDULES:
@@ -125,13 +125,13 @@ def schedules(result: Result) -> Iterator[Row]:
 
 
 def emulated(result: Result) -> Iterator[Row]:
-    """Instructions and misses, for one of the paper's form."""
+    """Yield executed instructions and cache misses relative to the paper's form."""
     for what, key in EMULATED:
         yield [what, *(" to ".join(_shares(result, width, key)) for width in LAYER_WIDTHS)]
 
 
 def layer_cycles(result: Result) -> Iterator[Row]:
-    """What fp32 and int8 loops take for the sum of layers, and for the layers with the least and the most of it."""
+    """Yield how many times as fast as fp32 and int8 loops all layers are, and the least and the most of a layer."""
     for cpu in result.facts["loops"]:
         for kind in ("fp32", "int8"):
             times = {
@@ -139,7 +139,7 @@ def layer_cycles(result: Result) -> Iterator[Row]:
                 for row in result.facts["rows"]
                 if row["cpu"] == cpu
             }
-            yield [f"Cortex-{cpu.upper()}, times {kind}", *(_span(times, width) for width in CYCLE_WIDTHS)]
+            yield [f"Cortex-{cpu.upper()}, compared with {kind}", *(_span(times, width) for width in CYCLE_WIDTHS)]
 
 
 def _span(times: dict[tuple[str, str], float], width: str) -> str:
@@ -148,7 +148,7 @@ def _span(times: dict[tuple[str, str], float], width: str) -> str:
 
 
 def _shares(result: Result, width: str, key: str) -> Iterator[str]:
-    """The shares of the sum, and of the layer with most."""
+    """Yield the ratio of all layers together, and of instructions also the greatest ratio of a layer."""
     rows = [row for row in result.facts["rows"] if row["config"] == width]
     share = {row["layer"]: row["bitsynth"][key] / row["paper"][key] for row in rows}
     yield f"{share.pop('sum'):.2f}"
@@ -176,13 +176,13 @@ def _baselines(found: dict[str, Any], kind: str) -> str:
 
 BASELINES = {"avx2": "fp32", "avx512": "int8_vnni"}
 SCHEDULES = (
-    ("two threads, times one", "gain_of_threads", "{:.2f}"),
-    ("default schedule, times the tuned one's time", "default_to_tuned", "{:.2f}"),
-    ("packing, of the whole", "packing", "{:.1%}"),
+    ("two threads, times as fast as one", "gain_of_threads", "{:.2f}"),
+    ("default schedule, time relative to the tuned one", "default_to_tuned", "{:.2f}"),
+    ("packing, share of the time", "packing", "{:.1%}"),
 )
 EMULATED = (
-    ("executed instructions, packing included: sum to most of a layer", "instructions"),
-    ("misses of a 32 KiB L1 data cache, sum", "l1_misses"),
+    ("executed instructions, packing included: all layers, to most of a layer", "instructions"),
+    ("misses of a 32 KiB L1 data cache, all layers", "l1_misses"),
 )
 Table = tuple[tuple[str, ...], str, tuple[str, ...], Callable[[Result], Iterator[Row]]]
 TABLES: dict[str, Table] = {
@@ -194,35 +194,35 @@ TABLES: dict[str, Table] = {
     ),
     "kernels": (
         ("kernels_avx2_gcc", "kernels_avx2_clang", "kernels_avx512_gcc", "kernels_avx512_clang"),
-        "measured, one core, operands in L1, packing excluded, beside loops at their peak",
+        "times as fast as a hand-written loop at its peak; one core, operands in L1, packing excluded",
         WIDTHS,
         kernels,
     ),
     "resnet18": (
         ("resnet18_avx2", "resnet18_packed_avx2", "resnet18_avx512", "resnet18_packed_avx512"),
-        "C2 to C12 of ResNet-18, one thread, packing included, beside each layer's fastest baseline in the same run",
+        "times as fast as the fastest other package for each layer, in the same run; C2 to C12 of ResNet-18, one thread, packing included",
         NETWORKS,
         resnet18,
     ),
     "epilogues": (
         ("epilogues_avx2", "epilogues_avx512"),
-        "time of C2 to C12, in times that of codes to int32",
+        "time of C2 to C12, relative to codes to int32",
         WIDTHS,
         epilogues,
     ),
     "depthwise": (
         ("depthwise_avx2", "depthwise_avx512"),
-        "depthwise 3 x 3, A4W4, times ONNX Runtime's int8; channels x pixels a side / stride",
+        "depthwise 3 x 3, A4W4, times as fast as ONNX Runtime's int8; channels x pixels a side / stride",
         ("128x28", "32x112", "512x14", "64x112/2", "960x7"),
         depthwise,
     ),
     "edges": (
         ("edges_avx2", "edges_avx512"),
-        "codes to bytes, times ONNX Runtime's int8",
+        "codes to bytes, times as fast as ONNX Runtime's int8",
         ("A8W8", "A8W4", "A8W2", "A8W1"),
         edges,
     ),
-    "schedules": (("layer_schedules_avx2", "layer_schedules_avx512"), "the same sum", LAYER_WIDTHS, schedules),
+    "schedules": (("layer_schedules_avx2", "layer_schedules_avx512"), "C2 to C12 in all", LAYER_WIDTHS, schedules),
     "predicted": (
         ("arm_cycles",),
         "cycles per 128 multiply-accumulates, predicted on compiled instructions, K = 576",
@@ -231,9 +231,9 @@ TABLES: dict[str, Table] = {
     ),
     "layer_cycles": (
         ("arm_layer_cycles",),
-        "C2 to C12, packed codes to packed codes, predicted: the sum (least to most of a layer)",
+        "times as fast as an fp32 or int8 loop, predicted; C2 to C12, packed codes to packed codes: in all (least to most of a layer)",
         CYCLE_WIDTHS,
         layer_cycles,
     ),
-    "emulated": (("arm_layers",), "layers C2 to C12 on NEON, emulated, of the paper's form", LAYER_WIDTHS, emulated),
+    "emulated": (("arm_layers",), "layers C2 to C12 on NEON, emulated, relative to the paper's form", LAYER_WIDTHS, emulated),
 }
