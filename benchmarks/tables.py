@@ -200,7 +200,8 @@ TABLES: dict[str, Table] = {
     ),
     "resnet18": (
         ("resnet18_avx2", "resnet18_packed_avx2", "resnet18_avx512", "resnet18_packed_avx512"),
-        "times as fast as the fastest other package for each layer, in the same run; C2 to C12 of ResNet-18, one thread, packing included",
+        "times as fast as the fastest other package for each layer, in the same run; C2 to C12 of ResNet-18, one thread, "
+        "packing included",
         NETWORKS,
         resnet18,
     ),
@@ -231,9 +232,15 @@ TABLES: dict[str, Table] = {
     ),
     "layer_cycles": (
         ("arm_layer_cycles",),
-        "times as fast as an fp32 or int8 loop, predicted; C2 to C12, packed codes to packed codes: in all (least to most of a layer)",
+        "times as fast as an fp32 or int8 loop, predicted; C2 to C12, packed codes to packed codes: in all "
+        "(least to most of a layer)",
         CYCLE_WIDTHS,
         layer_cycles,
     ),
-    "emulated": (("arm_layers",), "layers C2 to C12 on NEON, emulated, relative to the paper's form", LAYER_WIDTHS, emulated),
+    "emulated": (
+        ("arm_layers",),
+        "layers C2 to C12 on NEON, emulated, relative to the paper's form",
+        LAYER_WIDTHS,
+        emulated,
+    ),
 }
