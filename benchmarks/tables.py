@@ -200,8 +200,8 @@ TABLES: dict[str, Table] = {
     ),
     "resnet18": (
         ("resnet18_avx2", "resnet18_packed_avx2", "resnet18_avx512", "resnet18_packed_avx512"),
-        "times as fast as the fastest other package for each layer, in the same run; C2 to C12 of ResNet-18, one thread, "
-        "packing included",
+        "times as fast as the fastest other package for each layer, in the same run; "
+        "C2 to C12 of ResNet-18, one thread, packing included",
         NETWORKS,
         resnet18,
     ),

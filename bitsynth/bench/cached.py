@@ -31,7 +31,7 @@ def kernels(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = 
     """
     homes = [folder / isa for folder in folders()]
     files = [
-        p for p in MATMUL.every() if any(p.is_relative_to(home) for home in homes) and _wanted(p, act_bits, w_bits)
+        p for p in MATMUL.every() if any(p.is_relative_to(home) for home in homes) and _has_widths(p, act_bits, w_bits)
     ]
     if not files:
         widths = f" A{_either(act_bits)}W{_either(w_bits)}" if act_bits or w_bits else ""
@@ -57,7 +57,7 @@ def kernels(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = 
     return CachedKernels(isa, tuple(zip(found, map(", ".join, variants), strict=True)), tuple(problems))
 
 
-def _wanted(path: Path, act_bits: Collection[int], w_bits: Collection[int]) -> bool:
+def _has_widths(path: Path, act_bits: Collection[int], w_bits: Collection[int]) -> bool:
     """Whether the widths are those asked for; a file whose name says none is wanted, to be complained of."""
     try:
         spec = KernelName.parse(path.stem).spec

@@ -127,13 +127,13 @@ def measure(found: CachedKernels, rounds: int, progress: Progress) -> KernelsRep
         result.clock_ghz,
         tuple(rows[: len(baselines)]),
         kernels,
-        {m: _ranked([r for r in kernels if m in r.model], m) for m in models},
+        {m: _rank_correlation([r for r in kernels if m in r.model], m) for m in models},
         left_out,
         (*found.problems, *problems),
     )
 
 
-def _ranked(rows: Sequence[KernelRow], model: str) -> float | None:
+def _rank_correlation(rows: Sequence[KernelRow], model: str) -> float | None:
     """The rank correlation of the model with the measurements of `rows`, which are those it knows."""
     return rank_correlation([r.model[model] for r in rows], [r.per_128_mac.median for r in rows])
 

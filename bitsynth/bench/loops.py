@@ -83,7 +83,7 @@ def kernel_loop(kernel: MatmulKernel, *, count: bool = False) -> TimedLoop:
             runner.call(f"{kernel.name}_wgt_bytes", k, n),
         )
 
-    steps = _fitting(-(-AMORTISED_K // tile.k_step), lambda count: sum(sizes(count)))
+    steps = _fit_steps(-(-AMORTISED_K // tile.k_step), lambda count: sum(sizes(count)))
     k, (act_bytes, wgt_bytes) = steps * tile.k_step, sizes(steps)
     act, wgt = aligned(act_bytes, np.uint8), aligned(wgt_bytes, np.uint8)
     runner.call(f"{kernel.name}_pack_act", m, k, _codes(kernel.spec.act, (m, k)), act)
@@ -120,7 +120,7 @@ def baseline_loop(baseline: BaselineLoop, *, count: bool = False) -> TimedLoop:
     runner = runner_for(baseline.isa, library, count=count)
     act, wgt, out = _OPERANDS[symbol]
     step_bytes = table.k_step * (table.rows * act.itemsize + table.columns * wgt.itemsize)
-    steps = _fitting(AMORTISED_K // table.k_step, lambda n: n * step_bytes)
+    steps = _fit_steps(AMORTISED_K // table.k_step, lambda n: n * step_bytes)
     a = _random(0, 64, (steps, table.rows, table.k_step), act)
     w = _random(-64, 64, (steps, table.columns, table.k_step), wgt)
     c = aligned(table.rows * table.columns, out)
@@ -145,7 +145,7 @@ def clock_loop(isa: Isa) -> Callable[[int], int]:
     return lambda n: runner.call("bs_clock", n, 1)
 
 
-def _fitting(steps: int, size: Callable[[int], int]) -> int:
+def _fit_steps(steps: int, size: Callable[[int], int]) -> int:
     """`steps`, or as many of them as L1 holds if `size` of them is more; at least 1."""
     return max(1, min(steps, int(steps * L1_SHARE * l1_bytes()) // size(steps)))
 

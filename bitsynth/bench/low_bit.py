@@ -101,14 +101,14 @@ def in_form(
     made = layer_of(layer, isa, act_bits, w_bits, threads, **form.options, **options)
     given = made.act.decode(codes).astype(form.values) if form.values else form.codes(codes, act_bits)
     more = form.elements(sums)
-    call, out = _called(made, given, times) if form.values else made.bound(given, residual=more, times=times)
+    call, out = _call_repeatedly(made, given, times) if form.values else made.bound(given, residual=more, times=times)
     call()
     if not np.array_equal(out, form.results(epilogue, sums, act_bits)):
         raise Refuted(f"{layer.name}, {form.name}: {made!r} gives a wrong result")
     return made, given, call
 
 
-def _called(made: Conv2d, values: NDArray[Any], times: int) -> tuple[Callable[[], object], NDArray[Any]]:
+def _call_repeatedly(made: Conv2d, values: NDArray[Any], times: int) -> tuple[Callable[[], object], NDArray[Any]]:
     """A call that calls the layer on `values` `times` times, as Python does, and what it gives."""
 
     def call() -> None:

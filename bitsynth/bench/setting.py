@@ -43,7 +43,7 @@ def setting(
     rows = {"machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs", "processor": here().title}
     if hasattr(os, "getloadavg"):
         rows |= {"load at the end": ", ".join(f"{x:.1f}" for x in os.getloadavg()) + " (1, 5, 15 minutes)"}
-    if said := _scheduling():
+    if said := _read_scheduling():
         rows["scheduling"] = said
     compilers = {f"compiler ({isa})": _compiler(isa) for isa in isas} or {"compiler": "none is used"}
     versions = {"python": platform.python_version(), **{p: _version(p) for p in packages}}
@@ -108,7 +108,7 @@ def command() -> str:
     return shlex.join([*variables, *called, *sys.argv[1:]])
 
 
-def _scheduling() -> str:
+def _read_scheduling() -> str:
     """The scheduling of this process, as `chrt` or `nice` may have set it; empty if neither did."""
     if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
         return f"real-time, priority {os.sched_getparam(0).sched_priority}"

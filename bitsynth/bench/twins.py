@@ -35,7 +35,7 @@ def float_twin(model: Any) -> Any:
     made.CopyFrom(model)
     twin = _Twin(dict(_constants(model)))
     nodes = [node for old in model.graph.node for node in twin.nodes(old)]
-    nodes += [helper.make_node("Identity", [twin.same[o.name]], [o.name]) for o in _renamed(model, twin.same)]
+    nodes += [helper.make_node("Identity", [twin.same[o.name]], [o.name]) for o in _rename_edges(model, twin.same)]
     del made.graph.node[:], made.graph.value_info[:]
     made.graph.node.extend(nodes)
     used = {name for node in nodes for name in node.input}
@@ -86,7 +86,7 @@ def _constants(model: Any) -> Iterator[tuple[str, NDArray[Any]]]:
                 yield node.output[0], numpy_helper.to_array(value.t)
 
 
-def _renamed(model: Any, same: Mapping[str, str]) -> list[Any]:
+def _rename_edges(model: Any, same: Mapping[str, str]) -> list[Any]:
     return [o for o in model.graph.output if o.name in same]
 
 

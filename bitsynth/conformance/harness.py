@@ -75,7 +75,7 @@ def captures(
 
     Refuted if a processor runs the forms, and a probe of theirs says that it cannot.
     """
-    groups = [(group, _started(isa, group)) for group in compiled(isa, forms, compiler)]
+    groups = [(group, _start_runner(isa, group)) for group in compiled(isa, forms, compiler)]
     by = f"{groups[0][0].compiler.version}, {groups[0][1].description}"
     by += f", in a system run by {emulator}" if (emulator := here().emulator) else ""
     return by, chain.from_iterable(_run_all(group, runner) for group, runner in groups)
@@ -99,10 +99,10 @@ def compiled(isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler | No
     """Return the libraries that test `forms`, one a feature set, by `compiler` or the preferred one."""
     compiler = compiler or preferred(isa)
     features = dict.fromkeys(form.feature for form in forms)
-    return [_compiled(isa, [form for form in forms if form.feature == f], compiler) for f in features]
+    return [_compile_libraries(isa, [form for form in forms if form.feature == f], compiler) for f in features]
 
 
-def _compiled(isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler) -> Compiled:
+def _compile_libraries(isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler) -> Compiled:
     jobs = tuple((form, imm) for form in forms for imm in form.imms)
     needs = isa.requirements(form.name for form in forms)
     asked = needs.host if runs_natively(isa.table) else ()
@@ -111,7 +111,7 @@ def _compiled(isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler) ->
     return Compiled(library, compiler, jobs, needs, asked)
 
 
-def _started(isa: Isa, group: Compiled) -> Runner:
+def _start_runner(isa: Isa, group: Compiled) -> Runner:
     """Return the runner of the group's functions; Refuted if a probe denies what the processor has."""
     runner = runner_for(isa, group.library, needs=group.needs)
     _require_probes(isa, runner, group.asked)

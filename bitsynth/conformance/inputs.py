@@ -98,15 +98,15 @@ class FormTrial:
         """Yield the inputs, a small batch first that finds most mistakes."""
         rng = np.random.default_rng(zlib.crc32(f"{self._instr.isa} {self._instr.name} {self._imm}".encode()))
         if first := list(self._few(rng)):
-            yield _joined(first)
+            yield _join_batches(first)
         waiting: list[list[U64]] = []
         for family in self._families(rng):
             waiting.append(family)
             if sum(parts[0].shape[1] for parts in waiting) >= _BATCH:
-                yield _joined(waiting)
+                yield _join_batches(waiting)
                 waiting = []
         if waiting:
-            yield _joined(waiting)
+            yield _join_batches(waiting)
 
     def _few(self, rng: np.random.Generator) -> Iterator[list[U64]]:
         if crosses_lanes(self._seen):
@@ -210,5 +210,5 @@ def _one_hot(types: Sequence[VecType], rng: np.random.Generator) -> Iterator[lis
     yield holes
 
 
-def _joined(batches: Sequence[list[U64]]) -> list[U64]:
+def _join_batches(batches: Sequence[list[U64]]) -> list[U64]:
     return [np.concatenate(parts, axis=1) for parts in zip(*batches, strict=True)]

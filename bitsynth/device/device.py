@@ -104,7 +104,7 @@ class Device:
         result is wrong, ToolError if the board cannot be reached or run on.
         """
         _check(layers, threads, repeats)
-        groups = _grouped(layers)
+        groups = _group_by_target(layers)
         for target in groups:
             self.require(target.isa, target.needs)
         emulator, sampling = self.emulated_by, Sampling(repeats)
@@ -225,7 +225,7 @@ class Device:
             raise RunFailed(f"{self.host}: the runner failed with exit code {done.code}: {done.errors}")
 
 
-def _grouped(layers: NamedLayers) -> dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]]:
+def _group_by_target(layers: NamedLayers) -> dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]]:
     """Return the layers by what their kernels are compiled for."""
     groups: dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]] = {}
     for one in layers:

@@ -83,11 +83,11 @@ def pack(work: Sequence[Work], program: Program, threads: int, sampling: Samplin
     """Return the bytes of the file for `work`, whose kernels are the program's."""
     blobs: list[NDArray[Any]] = [x for w in work for x in w.blobs]
     row_words = len(ROW) + len(FP32) + len(work[0].layer.described(work[0].codes)[0])
-    at = _aligned(8 * (len(HEAD) + len(work) * row_words))
+    at = _align(8 * (len(HEAD) + len(work) * row_words))
     starts = []
     for blob in blobs:
         starts.append(at)
-        at += _aligned(blob.nbytes)
+        at += _align(blob.nbytes)
     head = {"size": at, "threads": threads, "layers": len(work), "row_words": row_words, **sampling.numbers()}
     words = [head[field] for field in HEAD[1:]]
     for w, *places in zip(work, starts[::3], starts[1::3], starts[2::3], strict=True):
@@ -96,10 +96,10 @@ def pack(work: Sequence[Work], program: Program, threads: int, sampling: Samplin
         own["residual_at"] *= w.residual is not None
         words += _row(w, own, sampling.times_float)
     parts = [MAGIC + np.array(words, "<i8").tobytes(), *(b.tobytes() for b in blobs)]
-    return b"".join(part.ljust(_aligned(len(part)), b"\0") for part in parts)
+    return b"".join(part.ljust(_align(len(part)), b"\0") for part in parts)
 
 
-def _aligned(size: int) -> int:
+def _align(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
 
 

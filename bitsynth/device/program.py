@@ -65,7 +65,7 @@ def compile_program(layers: Iterable[Conv2d]) -> Program:
     files |= board_source(names)
     for name, layer in zip(names, chosen.values(), strict=True):
         own = library.files(layer.kernel, layer.packed.programs, threads=True)
-        files |= _renamed(own, layer.kernel.name, name)
+        files |= _rename_files(own, layer.kernel.name, name)
     target, flags = Target.of(*kernels), _FLAGS + FLOATS
     path = toolchain.compile_for(load(target.isa), files, needs=target.needs, flags=flags, shared=False, kept=kept)
     return Program(target, path, tuple(chosen))
@@ -75,6 +75,6 @@ def _key(layer: Conv2d) -> library.Key:
     return library.library_key(layer.kernel, layer.packed.programs)
 
 
-def _renamed(files: Mapping[str, str], name: str, other: str) -> dict[str, str]:
+def _rename_files(files: Mapping[str, str], name: str, other: str) -> dict[str, str]:
     """Return the files under another name: kernels of two methods may have the same."""
     return {file.replace(name, other): text.replace(name, other) for file, text in files.items()}

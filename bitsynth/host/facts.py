@@ -69,7 +69,7 @@ class Facts:
             governor=found.get("governor", ""),
             clock_mhz=_number(found.get("clock_khz")) // 1000,
             max_clock_mhz=_number(found.get("max_clock_khz")) // 1000,
-            throttled=_throttled(found.get("throttled", "")),
+            throttled=_describe_throttling(found.get("throttled", "")),
             temperature=found.get("temperature", ""),
             emulator=found.get("emulator", ""),
             boot=found.get("boot", ""),
@@ -140,7 +140,7 @@ def _midrs(text: str) -> frozenset[str]:
     return frozenset(f"{one} {other}" for one, other in zip(words[::2], words[1::2], strict=False))
 
 
-def _throttled(text: str) -> str:
+def _describe_throttling(text: str) -> str:
     """Return the result of `vcgencmd get_throttled` in words; "" if there is none."""
     try:
         word = int(text, 16)

@@ -57,8 +57,8 @@ class ArrayTrace(Trace):
             rows = np.broadcast_arrays(*instr(self.domain, [list(x) for x in operands], imm))
             return np.stack(rows) if np.ndim(rows[0]) else np.array(rows)[:, None]
         given = [_Lanes(o.type.bits, x) for o, x in zip(instr.operands, operands, strict=True)]
-        found = instr.lane_at(given, imm, _numbers(instr.out.lanes))
-        return np.broadcast_to(found, (instr.out.lanes, *(np.shape(found)[-1:] or (1,))))
+        lanes_out = instr.lane_at(given, imm, _numbers(instr.out.lanes))
+        return np.broadcast_to(lanes_out, (instr.out.lanes, *(np.shape(lanes_out)[-1:] or (1,))))
 
 
 @cache

@@ -137,13 +137,13 @@ class Instr:
         values: list[Any] = [
             tuple(Bits(domain, o.type.bits, v) for v in given) for o, given in zip(self.operands, args, strict=True)
         ]
-        return [self._payload(x) for x in self._evaluated(self._lanes, values, imm)]
+        return [self._payload(x) for x in self._evaluate_lanes(self._lanes, values, imm)]
 
     def lane_at(self, operands: Sequence[Any], imm: int, i: Any) -> Any:
         """Return the payload of output lane `i`, a number or what `operands`, whose lanes are bits, take for one."""
-        return self._payload(self._evaluated(self._lane, operands, imm, i))
+        return self._payload(self._evaluate_lanes(self._lane, operands, imm, i))
 
-    def _evaluated(self, function: Callable[..., Any], operands: Sequence[Any], imm: int, *at: Any) -> Any:
+    def _evaluate_lanes(self, function: Callable[..., Any], operands: Sequence[Any], imm: int, *at: Any) -> Any:
         try:
             return function(*operands, *self.names.values(), *([imm] if self.imm else []), *at)
         except _FAILURES as error:

@@ -157,7 +157,7 @@ def _shared(one: IsaTable, other: IsaTable) -> bool:
 def load(name: str) -> Isa:
     """Return the instruction set `name`; SpecError names the file and what is wrong in it."""
     if not isinstance(name, str):
-        raise _unknown(name)
+        raise _unknown_set_error(name)
     return _load(_folder(name))
 
 
@@ -178,11 +178,11 @@ def _load_table(folder: Path) -> IsaTable:
 
 def _folder(name: str) -> Path:
     if name not in names():
-        raise _unknown(name)
+        raise _unknown_set_error(name)
     return paths.isa_folder(name)
 
 
-def _unknown(name: object) -> SpecError:
+def _unknown_set_error(name: object) -> SpecError:
     return SpecError(f"unknown instruction set {name!r}; known: {', '.join(names())}")
 
 
@@ -190,7 +190,7 @@ def load_folder(folder: Path) -> Isa:
     """Return the instruction set declared in `folder`."""
     table, parent = _isa_table(folder)
     needed = settings(table)
-    instrs = {} if parent is None else _inherited(load_folder(parent), table, needed)
+    instrs = {} if parent is None else _inherit_forms(load_folder(parent), table, needed)
     for path in sorted(folder.glob("*.toml")):
         if path.name != "isa.toml":
             for name, entry in toml.decoded(path, InstrFile).instr.items():
@@ -217,7 +217,7 @@ def _isa_table(folder: Path) -> tuple[IsaTable, Path | None]:
     raw = toml.read(path)
     parent = _parent(path, raw)
     if parent is not None:
-        raw = _merged({"isa": {**msgspec.to_builtins(_isa_table(parent)[0]), "doc": None}}, raw)
+        raw = _merge_tables({"isa": {**msgspec.to_builtins(_isa_table(parent)[0]), "doc": None}}, raw)
     table: IsaTable = toml.converted(path, raw, IsaFile).isa
     if parent is not None and table.cpus:
         table = msgspec.structs.replace(table, cpu=named_once(path, "cpu", table.cpus, table.cpu))
@@ -243,14 +243,14 @@ def _parent(path: Path, raw: Mapping[str, Any]) -> Path | None:
     return others[name]
 
 
-def _merged(base: Any, over: Any) -> Any:
+def _merge_tables(base: Any, over: Any) -> Any:
     """`over`, completed by what only `base` has, table by table."""
     if not isinstance(base, dict) or not isinstance(over, dict):
         return over
-    return {**base, **{k: _merged(base.get(k), v) for k, v in over.items()}}
+    return {**base, **{k: _merge_tables(base.get(k), v) for k, v in over.items()}}
 
 
-def _inherited(parent: Isa, isa: IsaTable, needed: Mapping[str, str]) -> dict[str, Instr]:
+def _inherit_forms(parent: Isa, isa: IsaTable, needed: Mapping[str, str]) -> dict[str, Instr]:
     """Return the forms of the set that `isa` extends, as its own, with its settings."""
     return {
         name: replace(

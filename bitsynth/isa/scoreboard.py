@@ -161,7 +161,7 @@ class InOrder:
         self.early = {r: max(0, at - now) for r, at in self.early.items() if at > now or r in self.ready}
         self.issued_at = {r: at - now for r, at in self.issued_at.items() if at >= now}
         self.free = defaultdict(int, _later(self.free, now))
-        return now, (self.started, *map(_sorted, (self.ready, self.early, self.issued_at, self.free)))
+        return now, (self.started, *map(_sort_times, (self.ready, self.early, self.issued_at, self.free)))
 
 
 class OutOfOrder:
@@ -213,7 +213,7 @@ class OutOfOrder:
         used = {pipe: {at - now for at in slots if at >= now} for pipe, slots in self.used.items()}
         self.used = defaultdict(set, used)
         slots = tuple(sorted((pipe, *sorted(taken)) for pipe, taken in used.items() if taken))
-        return now, (tuple(self.entered), tuple(self.left), _sorted(self.ready), _sorted(self.early), slots)
+        return now, (tuple(self.entered), tuple(self.left), _sort_times(self.ready), _sort_times(self.early), slots)
 
 
 def _slot(used: Mapping[str, set[int]], pipes: Sequence[str], at: int) -> int:
@@ -230,5 +230,5 @@ def _later(times: Mapping[str, int], now: int) -> dict[str, int]:
     return {name: at - now for name, at in times.items() if at > now}
 
 
-def _sorted(times: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+def _sort_times(times: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(times.items()))

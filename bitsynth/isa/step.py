@@ -26,11 +26,11 @@ class Step(msgspec.Struct, frozen=True, cache_hash=True):
     @staticmethod
     def parse(line: str) -> Step:
         """Return the step that `line` spells; SpecError if it does not spell one."""
-        return _parsed(line)
+        return _parse_line(line)
 
 
 @lru_cache(maxsize=1 << 16)
-def _parsed(line: str) -> Step:
+def _parse_line(line: str) -> Step:
     match = _LINE.fullmatch(line)
     if not match:
         raise SpecError(f"bad program line {line[:80]!r}: want 'dst = op arg ... #imm'")

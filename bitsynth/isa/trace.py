@@ -100,18 +100,18 @@ class Trace:
             raise SpecError(f"{step}: immediate {step.imm} is outside {instr.imms.start}..{instr.imms.stop - 1}")
         if absent := [name for name in step.args if name not in self.registers]:
             raise SpecError(f"{step}: {absent[0]} has no value yet")
-        given = tuple(self.registers[name] for name in step.args)
-        self.registers[step.dst] = self._made(step, instr, given)
+        registers = tuple(self.registers[name] for name in step.args)
+        self.registers[step.dst] = self._run_instruction(step, instr, registers)
         self.steps.append(step)
         return step.dst
 
-    def _made(self, step: Step, instr: Instr, given: tuple[Register, ...]) -> Register:
-        key = (step.op, step.imm, *map(id, given))
+    def _run_instruction(self, step: Step, instr: Instr, registers: tuple[Register, ...]) -> Register:
+        key = (step.op, step.imm, *map(id, registers))
         if self.memo and key in self.memo:
             return self.memo[key][0]
-        operands = zip(given, instr.operands, strict=True)
+        operands = zip(registers, instr.operands, strict=True)
         lanes = [register.viewed_as(self.domain, operand.type).lanes for register, operand in operands]
         result = self.register(instr.out, self.lanes_of(instr, lanes, step.imm))
         if self.memo is not None:
-            self.memo[key] = result, given
+            self.memo[key] = result, registers
         return result

@@ -25,7 +25,7 @@ class VecType:
     @staticmethod
     def parse(text: str) -> VecType:
         """Return the type that `text` spells, such as `u8x16`; SpecError if it does not spell one."""
-        return _parsed(text)
+        return _parse_type(text)
 
     @property
     def total_bits(self) -> int:
@@ -68,7 +68,7 @@ WORD = VecType(GENERAL, 64, 1)
 
 
 @lru_cache(maxsize=1024)
-def _parsed(text: str) -> VecType:
+def _parse_type(text: str) -> VecType:
     match = _PATTERN.fullmatch(text)
     if not match:
         raise SpecError(f"bad vector type {text!r}: want for example 'u8x16'")

@@ -143,11 +143,11 @@ class Conv2d:
 
         TypeError for a layer of a `Pool`, whose threads are this process's.
         """
-        return _derived, (type(self), self.packed, self.pool)
+        return _derive, (type(self), self.packed, self.pool)
 
     def __copy__(self) -> Self:
         """Return a layer of the same plan, weights and pool, with scratch memory of its own."""
-        return _derived(type(self), self.packed, self.pool)
+        return _derive(type(self), self.packed, self.pool)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self.__copy__()
@@ -259,7 +259,7 @@ class Conv2d:
         )
 
 
-def _derived(kind: type[LayerT], packed: PackedLayer, pool: Pool) -> LayerT:
+def _derive(kind: type[LayerT], packed: PackedLayer, pool: Pool) -> LayerT:
     """Return a layer of what another one packed; raise SpecError if the pool was closed."""
     layer = kind.__new__(kind)
     layer._set(packed, pool_of(pool))

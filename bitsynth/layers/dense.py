@@ -71,7 +71,7 @@ class Dense(Conv2d):
 
         A `residual` is (N, out features).
         """
-        return super().run(self._flattened(codes), residual=residual)
+        return super().run(self._flatten(codes), residual=residual)
 
     def _run(self, codes: NDArray[Any], residual: NDArray[Any] | None) -> Results:
         codes = self._features(codes)
@@ -106,12 +106,12 @@ class Dense(Conv2d):
         """Return the numbers and constants that describe this layer and `codes` (N, in features) to generic C."""
         return super().described(self._features(codes)[None, None])
 
-    def _flattened(self, codes: NDArray[Any]) -> NDArray[Any]:
+    def _flatten(self, codes: NDArray[Any]) -> NDArray[Any]:
         flat = self.plan.spec.flat
         return flat.features(codes, self.act) if flat and isinstance(codes, np.ndarray) else codes
 
     def _features(self, codes: NDArray[Any]) -> NDArray[Any]:
-        codes = self._flattened(codes)
+        codes = self._flatten(codes)
         if np.ndim(codes) != 2 or np.shape(codes)[1] != self.plan.spec.in_elements:
             raise SpecError(f"want activations (N, {self.plan.spec.in_elements}), not {np.shape(codes)}")
         return codes

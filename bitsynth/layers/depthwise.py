@@ -72,7 +72,7 @@ class DepthwiseKernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what it is for: it is looked up, and checked, where it is read."""
-        return _named, (self.name, self.spec)
+        return _find_kernel, (self.name, self.spec)
 
     @property
     def program(self) -> DepthwiseProgram:
@@ -120,7 +120,7 @@ class DepthwiseKernel:
         return needs(load(self.spec.isa), self.program)
 
 
-def _named(name: str, spec: MatmulSpec) -> DepthwiseKernel:
+def _find_kernel(name: str, spec: MatmulSpec) -> DepthwiseKernel:
     proved = KIND.load_named(name)
     assert proved is not None, "a pickled kernel has a name of its kind"
     return DepthwiseKernel(proved, spec)
@@ -133,7 +133,9 @@ def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand, cpu: str = "") 
     """
     known = load(isa).table.cpu
     where = cpu if cpu in known else next(iter(known))
-    stored = [x for x in _stored(isa, act) if where in able(load(isa), x.program) and _runs_here(isa, x.program)]
+    stored = [
+        x for x in _stored_kernels(isa, act) if where in able(load(isa), x.program) and _runs_here(isa, x.program)
+    ]
     if not stored:
         raise SpecError(f"no depthwise kernel of {act} x {wgt} on {isa}")
     least, most = weight_range(act, wgt)
@@ -144,7 +146,7 @@ def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand, cpu: str = "") 
     return DepthwiseKernel(min(stored, key=cycles), MatmulSpec(isa, act, wgt))
 
 
-def _stored(isa: str, act: MatmulOperand) -> Iterator[ProvedDepthwise]:
+def _stored_kernels(isa: str, act: MatmulOperand) -> Iterator[ProvedDepthwise]:
     for act_bits, w_bits, method in product((n for n in WIDTHS if n >= act.bits), WIDTHS, METHODS):
         if path := KIND.find(isa, act_bits, w_bits, method):
             yield KIND.load(path)
@@ -230,17 +232,17 @@ def constants(
     added = added_terms(kernel.spec, weight, offset)
     require_int32(kernel.spec, layer.geometry, weight, offset)
     arrays: dict[str, NDArray[Any]] = {
-        "weights": _packed(split.reshape(len(weight), -1), program),
-        "start": _ordered(whole(first + added, width), order),
+        "weights": _pack_units(split.reshape(len(weight), -1), program),
+        "start": _reorder_units(whole(first + added, width), order),
     }
     terms = padding_terms(act, wgt, layer.geometry, offset)
     if terms.any():
-        arrays["padding"] = _ordered(padding_sums(width, terms, layer.geometry, per_tap), order)
+        arrays["padding"] = _reorder_units(padding_sums(width, terms, layer.geometry, per_tap), order)
     numbers = sizes(layer.geometry, act, pad_code_of(act, offset.zero_point))
     return Constants({**numbers, "out_places": width, "factor": 1, "tap_parts": split.shape[2]}, arrays)
 
 
-def _ordered(sums: NDArray[Any], order: Sequence[int] | None) -> NDArray[np.int32]:
+def _reorder_units(sums: NDArray[Any], order: Sequence[int] | None) -> NDArray[np.int32]:
     """Sums (..., channels) with the channels of every unit in `order`."""
     assert order
     units = sums.reshape(*sums.shape[:-1], -1, len(order))
@@ -256,7 +258,7 @@ def _split(values: NDArray[np.int64], program: DepthwiseProgram) -> NDArray[np.i
     return np.stack(found, axis=2)
 
 
-def _packed(weights: NDArray[np.int64], program: DepthwiseProgram) -> NDArray[np.uint8]:
+def _pack_units(weights: NDArray[np.int64], program: DepthwiseProgram) -> NDArray[np.uint8]:
     """Return (units, steps, registers, bytes) of (OC, taps): zeros up to whole units and steps."""
     channels, taps = weights.shape
     whole = np.pad(weights, ((0, -channels % program.unit), (0, -taps % program.taps)))

@@ -78,10 +78,12 @@ def has_rules(estimate: Estimate) -> bool:
 def predict(estimate: Estimate) -> Estimate:
     """Return the estimate with its sums on the scoreboard, and as many of its rows as are quickest there."""
     kernel = msgspec.structs.replace(estimate.candidate.entry.kernel, rows=estimate.rows)
-    return replace(estimate, rows=quickest(kernel, estimate.cpu_name).rows, accumulation_model=_predicted, counted=True)
+    return replace(
+        estimate, rows=quickest(kernel, estimate.cpu_name).rows, accumulation_model=_predict_accumulation, counted=True
+    )
 
 
-def _predicted(isa: Isa, kernel: Kernel, cpu: str, depth: int) -> float:
+def _predict_accumulation(isa: Isa, kernel: Kernel, cpu: str, depth: int) -> float:
     """Return cycles per 128 multiply-accumulates as the kernel is run on `cpu`."""
     return predicted.cycles_per_128_mac(isa, ordered(kernel, cpu), cpu, depth)
 
@@ -205,7 +207,7 @@ def plan(
     kept, asked = _KEPT.get(), (spec, isa, cpu, threads)
     if kept is not None and asked in kept:
         return kept[asked]
-    found, origin, where = _chosen(spec, isa, threads, cpu)
+    found, origin, where = _choose(spec, isa, threads, cpu)
     made = LayerPlan(spec, found, origin, isa, threads, where)
     if kept is not None:
         kept[asked] = made
@@ -254,7 +256,7 @@ def _check_schedule(schedule: Any, isa: str) -> None:
         raise SpecError(f"isa is {isa}, the schedule's {schedule.isa}; want a schedule of {' or '.join(known)}")
 
 
-def _chosen(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSchedule, str, str]:
+def _choose(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSchedule, str, str]:
     """Return the tuned schedule, else that of one thread, else the default; its origin in words; its processor."""
     default, rows, usual = default_schedule(spec, isa, cpu=cpu), spec.out_rows, cpu or cpu_for(isa)
     if default.method == DEPTHWISE:

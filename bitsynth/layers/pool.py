@@ -99,10 +99,10 @@ class Pool:
         if self.threads == 1:
             self.require_open()
             return _ONE_THREAD
-        return self._taken(runner)
+        return self._take(runner)
 
     @contextmanager
-    def _taken(self, runner: Runner) -> Iterator[int]:
+    def _take(self, runner: Runner) -> Iterator[int]:
         with self._turn:
             self.require_open()
             self._require_native(runner)
@@ -146,7 +146,7 @@ class _Shared(Pool):
 
 def pool_of(threads: Any) -> Pool:
     """Return the pool `threads`, or the shared pool of that number of threads; raise SpecError for other objects."""
-    return threads.require_open() if isinstance(threads, Pool) else _shared(check_threads(threads))
+    return threads.require_open() if isinstance(threads, Pool) else _shared_pool(check_threads(threads))
 
 
 def check_threads(threads: Any) -> int:
@@ -157,5 +157,5 @@ def check_threads(threads: Any) -> int:
 
 
 @cache
-def _shared(threads: int) -> Pool:
+def _shared_pool(threads: int) -> Pool:
     return _Shared(threads)

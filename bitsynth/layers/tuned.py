@@ -126,13 +126,13 @@ def store(record: TuningRecord, folder: Path) -> Path:
     path = path_of(folder, record.task)
     with locked(paths.user_schedules() / "locks" / f"{path.parent.name}-{path.stem}.lock", partial(unwritable, path)):
         mine = record.task, record.processor
-        others = [known for known in _kept(path) if (known.task, known.processor) != mine]
+        others = [known for known in _read_records(path) if (known.task, known.processor) != mine]
         content = _File(FORMAT, tuple(sorted([record, *others], key=lambda known: msgspec.json.encode(known.task))))
         replace_file(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
     return path
 
 
-def _kept(path: Path) -> tuple[TuningRecord, ...]:
+def _read_records(path: Path) -> tuple[TuningRecord, ...]:
     """Return the records of a file, none if it is damaged: then it is set aside, and the user told where.
 
     SpecError for one that cannot be read, or that a newer version wrote: these stay.

@@ -36,13 +36,13 @@ def widen_operands(spec: LayerSpec, operands: str) -> LayerSpec:
         return spec
     if why := find_problem(spec, operands):
         raise SpecError(f"a kernel of {operands} bits computes no layer of {spec.act} x {spec.wgt}: {why}")
-    act, wgt, _ = _parsed(operands, spec.act.scale)
+    act, wgt, _ = _parse_operands(operands, spec.act.scale)
     return replace(spec, act=act, wgt=wgt, zero_point=_zero_point(spec, act))
 
 
 def find_problem(spec: LayerSpec, operands: str) -> str | None:
     """Why a kernel of `operands` cannot compute the layer; None if it can."""
-    act, wgt, k_max = _parsed(operands, spec.act.scale)
+    act, wgt, k_max = _parse_operands(operands, spec.act.scale)
     if spec.act.bits > act.bits or (spec.act.bits, spec.wgt.bits) == (act.bits, wgt.bits):
         return "these are not wider"
     zero_point = _zero_point(spec, act)
@@ -61,7 +61,7 @@ def _zero_point(spec: LayerSpec, act: MatmulOperand) -> int:
 
 
 @cache
-def _parsed(operands: str, scale: int) -> tuple[MatmulOperand, MatmulOperand, int]:
+def _parse_operands(operands: str, scale: int) -> tuple[MatmulOperand, MatmulOperand, int]:
     """Activations whose values lie `scale` apart, weights, and the longest sum of products that stays in int32."""
     act_bits, w_bits = map(int, operands.split("x"))
     act = MatmulOperand(act_bits, Encoding.BIPOLAR if scale == 2 else Encoding.UNSIGNED)

@@ -105,7 +105,7 @@ def answers(command: Sequence[str], questions: Sequence[bytes], workers: int) ->
 
 
 @contextmanager
-def answering() -> Iterator[Callable[[bytes], object]]:
+def take_stdout() -> Iterator[Callable[[bytes], object]]:
     """What answers with a line, in a worker: stdout is for answers alone, and what is printed goes to stderr."""
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -23,7 +23,7 @@ def encode(runner: Runner, operand: MatmulOperand, values: NDArray[Any], name: s
     `pool` is the address of the threads that do it, 0 for the one that calls. SpecError names the first misfit.
     """
     flags = values.flags
-    described = _described(operand, values.dtype, values.shape, values.strides)
+    described = _describe_values(operand, values.dtype, values.shape, values.strides)
     if described is None or not flags.aligned or not (flags.c_contiguous or runner.in_process):
         return operand.encode(values, name)
     numbers, are_codes = described
@@ -35,11 +35,11 @@ def encode(runner: Runner, operand: MatmulOperand, values: NDArray[Any], name: s
 
 
 @lru_cache(maxsize=1024)
-def _described(
+def _describe_values(
     operand: MatmulOperand, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[_Numbers, bool] | None:
     """`struct bs_values`, and whether values of it are their codes; None for arrays that only numpy encodes."""
-    kind, axes = _TYPES.get(f"{dtype.kind}{dtype.itemsize}"), _merged(shape, strides)
+    kind, axes = _TYPES.get(f"{dtype.kind}{dtype.itemsize}"), _merge_axes(shape, strides)
     if kind is None or not dtype.isnative or len(axes) > _AXES or 0 in shape:
         return None
     axes = [(1, dtype.itemsize)] * (_AXES - len(axes)) + axes
@@ -47,7 +47,7 @@ def _described(
     return np.array(numbers, np.int64), (kind, operand.offset, operand.scale) == (_TYPES["u1"], 0, 1)
 
 
-def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, int]]:
+def _merge_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, int]]:
     """Lengths and strides of the axes, those that lie as one do as one."""
     axes: list[tuple[int, int]] = []
     for n, stride in zip(shape, strides, strict=True):

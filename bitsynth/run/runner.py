@@ -68,7 +68,7 @@ def runner_for(
     if emulator is None:
         raise ToolError(f"no emulator for {isa.name} ({isa.table.arch}): unset BITSYNTH_RUNNER, or set it to native")
     kinds = [kind] if kind else ["qemu", "unicorn"]
-    return _first([partial(_emulated, isa, library, emulator, needs.cc_flags, k, count, align) for k in kinds])
+    return _first([partial(_emulated_library, isa, library, emulator, needs.cc_flags, k, count, align) for k in kinds])
 
 
 def _first(makers: list[Callable[[], Runner]]) -> Runner:
@@ -91,7 +91,7 @@ def _native(isa: Isa, library: Path, needs: Requirements) -> Runner:
     return NativeRunner(library)
 
 
-def _emulated(
+def _emulated_library(
     isa: Isa, library: Path, emulator: Emulator, flags: Sequence[str], kind: str, count: bool, align: int
 ) -> Runner:
     from bitsynth.run.elf import read_image

@@ -137,7 +137,7 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         out = []
         for text in texts:
             try:
-                (found,) = _compiled(self.name, text, names)(*values)
+                (found,) = _compile_text(self.name, text, names)(*values)
             except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
                 raise SpecError(f"{self.name}: {text!r} fails: {error}") from None
             if not isinstance(found, Bits) or found.w < bits:
@@ -175,9 +175,9 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         if self.alike and len(self.alike) != len(self.nested):
             raise SpecError(f"{self.name}: want other words for each of `nested`, or for none")
         for text in (self.meaning, *self.assumes, *self.nested, *self.alike):
-            _compiled(self.name, text, tuple(names))
+            _compile_text(self.name, text, tuple(names))
 
 
 @lru_cache(maxsize=1024)
-def _compiled(where: str, text: str, names: tuple[str, ...]) -> lane.Evaluate:
+def _compile_text(where: str, text: str, names: tuple[str, ...]) -> lane.Evaluate:
     return lane.compile_lanes(lane.parse(where, text, names), 1, list(names))

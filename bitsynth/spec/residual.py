@@ -18,7 +18,7 @@ def added(element: str, *, factor: bool) -> ElementwiseSpec:
     """
     if element == "f32":
         raise SpecError("float32 is added to float32 alone")
-    more = f"{_widened(element)} * f" if factor else _widened(element)
+    more = f"{_widen_element(element)} * f" if factor else _widen_element(element)
     inputs = (_VALUE, ElementInput("e", element), ElementInput("c", "s32", "channel"), *([_FACTOR] if factor else []))
     name = f"residual_{element}{'_factor' if factor else ''}"
     return ElementwiseSpec(name=name, inputs=inputs, meaning=f"s + c + {more}", out="s32")
@@ -30,7 +30,7 @@ def scaled(element: str) -> ElementwiseSpec:
     Elements of 32 bits have no z. -0 as b changes no value.
     """
     small = element in ("u8", "s8", "s16")
-    more = "e" if element == "f32" else f"float_of({_widened(element)}{' - z' if small else ''})"
+    more = "e" if element == "f32" else f"float_of({_widen_element(element)}{' - z' if small else ''})"
     text = f"fadd(fadd(fmul(float_of(s), m), b), fmul({more}, f))"
     return ElementwiseSpec(
         name=f"residual_{element}_float",
@@ -51,5 +51,5 @@ def rounded(codes: CodeForm) -> ElementwiseSpec:
     return codes.spec("rounded", (ElementInput("v", "u32"),), codes.clamped("sext(nearest(v), 64)"), [is_number("v")])
 
 
-def _widened(element: str) -> str:
+def _widen_element(element: str) -> str:
     return {"u8": "zext(e, 32)", "s8": "sext(e, 32)", "s16": "sext(e, 32)"}.get(element, "e")

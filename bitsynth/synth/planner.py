@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from bitsynth.errors import BitsynthError
-from bitsynth.processes.worker import answering, command_of
+from bitsynth.processes.worker import command_of, take_stdout
 from bitsynth.schedule import cost
 from bitsynth.schedule.quickest import scoreboard
 from bitsynth.solver.budget import Budget
@@ -62,7 +62,7 @@ def plan(job: Job) -> PlannedKernel:
     start = time.perf_counter()
     cycles, predicted, size, why = None, None, "", ""
     try:
-        with _limited(LIMIT):
+        with _limit_time(LIMIT):
             found, _ = synthesize.candidates(options.isa(isa), spec(job), options, Budget())
             kernel = found[0].kernel
             predicted = scoreboard(kernel, [cpu]).get(cpu)
@@ -76,7 +76,7 @@ def plan(job: Job) -> PlannedKernel:
 
 
 @contextmanager
-def _limited(seconds: float) -> Iterator[None]:
+def _limit_time(seconds: float) -> Iterator[None]:
     """Raise TimeoutError after that many seconds, on systems with alarms. An alarm interrupts a solver too.
 
     An interrupt in a finalizer is lost, so the alarm goes off again each second; ctypes makes another exception of one.
@@ -87,11 +87,11 @@ def _limited(seconds: float) -> Iterator[None]:
     rung: list[int] = []
     hook = sys.unraisablehook
 
-    def ring(signum: int, frame: Any) -> None:
+    def raise_timeout(signum: int, frame: Any) -> None:
         rung.append(signum)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGALRM, raise_timeout)
     sys.unraisablehook = lambda what: None if rung else hook(what)
     signal.setitimer(signal.ITIMER_REAL, seconds, 1)
     try:
@@ -107,6 +107,6 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    with answering() as answer:
+    with take_stdout() as answer:
         for line in sys.stdin.buffer:
             answer(msgspec.json.encode(plan(msgspec.json.decode(line, type=Job))))

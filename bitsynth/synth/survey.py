@@ -102,7 +102,7 @@ def survey(
     for job in jobs:
         planner.spec(job)
     plans: list[PlannedKernel] = []
-    for planned in _planned(jobs, workers or features.cores()):
+    for planned in _plan_jobs(jobs, workers or features.cores()):
         plans.append(planned)
         progress(f"{len(plans)} of {len(jobs)} plans", len(plans), len(jobs))
     cells = _cells(plans, predicted.compares(isa, cpu))
@@ -123,10 +123,10 @@ def _cells(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[Cell, .
         return p.act_bits, p.w_bits
 
     by_widths = groupby(sorted(plans, key=widths), key=widths)
-    return tuple(Cell(a, w, _ranked(list(some), by_scoreboard)) for (a, w), some in by_widths)
+    return tuple(Cell(a, w, _rank(list(some), by_scoreboard)) for (a, w), some in by_widths)
 
 
-def _ranked(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[PlannedKernel, ...]:
+def _rank(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[PlannedKernel, ...]:
     """Plans of one pair of widths: that one first which synthesis takes, and those without a kernel last."""
     found = [p for p in plans if p.cycles is not None]
     found.sort(key=lambda p: (p.scoreboard if by_scoreboard else p.cycles, p.method))
@@ -134,7 +134,7 @@ def _ranked(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[Planne
     return *(taken_first(found, lambda p: p.scoreboard) if found else ()), *lacking
 
 
-def _planned(jobs: Sequence[Job], workers: int) -> Iterator[PlannedKernel]:
+def _plan_jobs(jobs: Sequence[Job], workers: int) -> Iterator[PlannedKernel]:
     """Yield the plans of all jobs as they come."""
     if workers == 1:
         yield from map(plan, jobs)

@@ -116,7 +116,7 @@ def probe(isa: Isa, compiler: Compiler) -> Path:
 
 def candidates(arch: str) -> Iterator[Compiler]:
     """Yield the compilers found for `arch`, tried or not."""
-    if forced := _forced(arch):
+    if forced := _forced_compiler(arch):
         variable, command = forced
         try:
             yield _identify(shlex.join(command), command, arch)
@@ -140,7 +140,7 @@ def zig() -> tuple[str, ...]:
     return (str(own),) if own.is_file() else (sys.executable, "-m", "ziglang")
 
 
-def _forced(arch: str) -> tuple[str, tuple[str, ...]] | None:
+def _forced_compiler(arch: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the variable of the environment that names a compiler for `arch`, and its command."""
     for variable in (_variable(arch), *(["BITSYNTH_CC"] if arch == features.arch() else [])):
         try:
@@ -158,7 +158,7 @@ def _variable(arch: str) -> str:
 
 
 def _found(arch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    native = arch == features.arch() and not (sys.platform != "linux" and _emulated())
+    native = arch == features.arch() and not (sys.platform != "linux" and _wants_emulator())
     table = architecture.named(arch)
     if not native:
         for name in table.gcc:
@@ -174,7 +174,7 @@ def _found(arch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "zig", (*command, "cc", *([] if native else table.zig))
 
 
-def _emulated() -> bool:
+def _wants_emulator() -> bool:
     """Whether the environment asks for an emulator, which runs Linux's file format."""
     return os.environ.get("BITSYNTH_RUNNER", "native") != "native"
 

@@ -117,7 +117,7 @@ def _build(
         if not _whole(target):
             # Before the lock is taken: one file may lock this key and that of an object.
             objects = _objects(compiler, files, compile_flags, kept)
-            with _locked(target.parents[1], key):
+            with _lock_folder(target.parents[1], key):
                 if not _whole(target):
                     _build_in_place(compiler, files, compile_flags, link_flags, target, objects)
     except OSError as error:
@@ -157,7 +157,7 @@ def _digest(product: Path) -> bytes:
 
 
 @contextmanager
-def _locked(folder: Path, key: str) -> Iterator[None]:
+def _lock_folder(folder: Path, key: str) -> Iterator[None]:
     with locked(_lock(folder, key), partial(_unusable, folder)):
         _sweep(folder, key)
         yield

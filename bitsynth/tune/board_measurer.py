@@ -40,7 +40,7 @@ class BoardMeasurer:
     def measure(self, schedule: LayerSchedule, rounds: int) -> Timing:
         """Return the fastest of `rounds` alternating samples of each, which other load on the board disturbs least."""
         end = time.monotonic() + self.timeout_s
-        work, program = self._compiled(schedule, end)
+        work, program = self._compile(schedule, end)
         try:
             default, mine = self._run(program, work, rounds, end)
         except RunFailed as why:
@@ -55,7 +55,7 @@ class BoardMeasurer:
         sampling = Sampling(rounds, together=len(work), sample_ns=SAMPLE_NS, times_float=False)
         return self.device.run(program, work, self.operands.task.threads, sampling, end)
 
-    def _compiled(self, schedule: LayerSchedule, end: float) -> tuple[Sequence[Work], Program]:
+    def _compile(self, schedule: LayerSchedule, end: float) -> tuple[Sequence[Work], Program]:
         try:
             work = self.default, self._work(schedule)
             with deadline(end):

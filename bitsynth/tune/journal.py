@@ -41,7 +41,7 @@ def opened(path: Path) -> Iterator[JournalStorage]:
         _whole_bytes(path)  # Before a lock is made beside it.
         with locked(Path(f"{path}.lock"), lambda error: unwritable(path, error, ADVICE)) as lock:
             whole = _whole_bytes(path)
-            with _refused(path):
+            with _refuse_foreign_objects(path):
                 storage = JournalStorage(_File(str(path), cast(Any, lock)))
                 for study in storage.get_all_studies():
                     msgspec.json.decode(study.study_name, type=TuningTask)
@@ -75,7 +75,7 @@ def _whole_bytes(path: Path) -> int:
     except FileNotFoundError:
         return 0
     *lines, cut = data.split(b"\n")
-    with _refused(path):
+    with _refuse_foreign_objects(path):
         for line in lines:
             msgspec.json.decode(line, type=_Operation)
         if cut and not (lines and (cut.startswith(_START) or _START.startswith(cut))):
@@ -84,7 +84,7 @@ def _whole_bytes(path: Path) -> int:
 
 
 @contextmanager
-def _refused(path: Path) -> Iterator[None]:
+def _refuse_foreign_objects(path: Path) -> Iterator[None]:
     """SpecError for whatever a file makes of optuna, which trusts it."""
     try:
         yield

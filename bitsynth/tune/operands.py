@@ -47,13 +47,13 @@ class TaskOperands:
         sums = np.zeros((g.groups, *g.output(*self.task.image), g.out_channels // g.groups))
         weight = self.weight.astype(float).reshape(g.groups, -1, *self.weight.shape[1:])
         for tap in np.ndindex(g.kernel):
-            seen = padded[tuple(map(_seen, tap, g.stride, g.dilation, sums.shape[1:3]))]
+            seen = padded[tuple(map(_tap_positions, tap, g.stride, g.dilation, sums.shape[1:3]))]
             by_group = seen.reshape(*seen.shape[:2], g.groups, -1).transpose(2, 0, 1, 3)
             sums += by_group @ weight[..., *tap].transpose(0, 2, 1)[:, None]
         return sums.transpose(1, 2, 0, 3).reshape(1, *sums.shape[1:3], -1).astype(np.int32)
 
 
-def _seen(tap: int, stride: int, dilation: int, outputs: int) -> slice:
+def _tap_positions(tap: int, stride: int, dilation: int, outputs: int) -> slice:
     """Return the places where outputs find what one tap multiplies, along one axis."""
     first = tap * dilation
     return slice(first, first + stride * (outputs - 1) + 1, stride)

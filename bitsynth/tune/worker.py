@@ -14,7 +14,7 @@ import msgspec
 from bitsynth.errors import BitsynthError, Refuted
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.tuned import TuningTask
-from bitsynth.processes.worker import answering
+from bitsynth.processes.worker import take_stdout
 from bitsynth.tune.layer_timer import LayerTimer
 
 
@@ -60,5 +60,5 @@ def serve(lines: Iterable[bytes], answer: Callable[[bytes], object]) -> None:
 
 
 if __name__ == "__main__":
-    with answering() as answer:
+    with take_stdout() as answer:
         serve(sys.stdin.buffer, answer)

@@ -110,9 +110,9 @@ def test_kernel_loop():
 
 
 def test_what_does_not_fit_is_cut():
-    assert loops._fitting(100, lambda n: n * int(loops.L1_SHARE * loops.l1_bytes()) // 10) == 10
-    assert loops._fitting(100, lambda n: n) == 100
-    assert loops._fitting(1, lambda n: 10 * int(loops.L1_SHARE * loops.l1_bytes())) == 1
+    assert loops._fit_steps(100, lambda n: n * int(loops.L1_SHARE * loops.l1_bytes()) // 10) == 10
+    assert loops._fit_steps(100, lambda n: n) == 100
+    assert loops._fit_steps(1, lambda n: 10 * int(loops.L1_SHARE * loops.l1_bytes())) == 1
 
 
 def test_rounds_are_interleaved(monkeypatch):

@@ -96,7 +96,7 @@ def test_a_selecting_instruction_is_a_gate_of_three_operands():
 @given(st.permutations(range(3)), st.integers(0, 255))
 def test_operands_change_places_with_their_function(nodes, table):
     for k in range(3):
-        moved, other = query._moved_first(k, tuple(nodes), table)
+        moved, other = query._move_operand_first(k, tuple(nodes), table)
         assert moved[0] == nodes[k]
         for x in range(8):
             values = {n: x >> j & 1 for j, n in enumerate(nodes)}

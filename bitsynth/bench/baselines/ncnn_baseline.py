@@ -36,7 +36,9 @@ def start(threads: int) -> Mapping[str, str]:
 def prepare(variant: str, operands: ConvOperands, threads: int) -> Prepared:
     """One layer of one of VARIANTS, ready to be run."""
     net = _net(variant, operands, threads)
-    x = _blocked(np.ascontiguousarray(operands.x[0].astype(np.float32 if variant == "fp32" else np.int8)), variant, net)
+    x = _make_blocked(
+        np.ascontiguousarray(operands.x[0].astype(np.float32 if variant == "fp32" else np.int8)), variant, net
+    )
 
     def call() -> Any:
         extractor = net.create_extractor()
@@ -78,7 +80,7 @@ def _weights(variant: str, operands: ConvOperands) -> bytes:
     return struct.pack("<I", _INT8_TAG) + codes + b"\0" * (-len(codes) % 4) + scales.tobytes()
 
 
-def _blocked(x: NDArray[Any], variant: str, net: Any) -> Any:
+def _make_blocked(x: NDArray[Any], variant: str, net: Any) -> Any:
     blocked = ncnn.Mat()
     ncnn.convert_packing(ncnn.Mat(x), blocked, _BLOCK[variant], net.opt)
     return blocked

@@ -47,14 +47,14 @@ def _fp32(operands: ConvOperands, threads: int) -> Prepared:
 def _fp32_blocked(operands: ConvOperands, threads: int) -> Prepared:
     """The layer with channels in blocks, of the size that gives the right result, as only ONNX Runtime knows it."""
     for block in _BLOCKS:
-        prepared = _blocked_by(operands, threads, block)
+        prepared = _make_blocked(operands, threads, block)
         with suppress(Refuted):
             prepared.check(operands)
             return prepared
     raise ToolError(f"it blocks channels by none of the sizes {_BLOCKS}")
 
 
-def _blocked_by(operands: ConvOperands, threads: int, block: int) -> Prepared:
+def _make_blocked(operands: ConvOperands, threads: int, block: int) -> Prepared:
     node = helper.make_node("Conv", ["x", "w"], ["y"], domain="com.microsoft.nchwc", **_attributes(operands))
     out, into, height, width = operands.w.shape
     w = operands.w.reshape(out // block, block, into // block, block, height, width).transpose(0, 2, 4, 5, 3, 1)

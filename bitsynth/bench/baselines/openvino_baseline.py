@@ -34,7 +34,7 @@ def prepare(variant: str, operands: ConvOperands, threads: int) -> Prepared:
 
 def _fp32(operands: ConvOperands, threads: int) -> Prepared:
     x = _input(operands, openvino.Type.f32)
-    call, out = _bound(operands, x, _convolved(operands, _first(x), op.constant(operands.w)), threads)
+    call, out = _bound(operands, x, _convolve(operands, _first(x), op.constant(operands.w)), threads)
     return Prepared(call, lambda: out().transpose(0, 3, 1, 2))
 
 
@@ -42,11 +42,11 @@ def _int8(operands: ConvOperands, threads: int) -> Prepared:
     step, middle, unit = operands.step, operands.middle, _SCALE * _SCALE
     x = _input(operands, openvino.Type.u8)
     codes = op.convert(_first(x), openvino.Type.f32)
-    values = _quantized(codes, (0, _LAST), (0, _LAST * _SCALE))
+    values = _quantize(codes, (0, _LAST), (0, _LAST * _SCALE))
     plain = op.convert(op.constant(operands.w.astype(np.int8)), openvino.Type.f32)
     weights = op.multiply(plain, op.constant(np.full((len(operands.w), 1, 1, 1), _SCALE)))
     range_ = -middle * step * unit, (_LAST - middle) * step * unit
-    made = _quantized(_convolved(operands, values, weights), range_, (0, _LAST))
+    made = _quantize(_convolve(operands, values, weights), range_, (0, _LAST))
     call, out = _bound(operands, x, op.convert(made, openvino.Type.u8), threads)
     return Prepared(call, lambda: step * (out().transpose(0, 3, 1, 2).astype(np.float32) - middle), step / 2)
 
@@ -61,12 +61,12 @@ def _first(x: Any) -> Any:
     return op.transpose(x, op.constant(np.array([0, 3, 1, 2])))
 
 
-def _convolved(operands: ConvOperands, x: Any, w: Any) -> Any:
+def _convolve(operands: ConvOperands, x: Any, w: Any) -> Any:
     stride, padding = [operands.layer.stride] * 2, [operands.layer.padding] * 2
     return op.convolution(x, w, stride, padding, padding, [1, 1])
 
 
-def _quantized(x: Any, into: tuple[Any, Any], out: tuple[Any, Any]) -> Any:
+def _quantize(x: Any, into: tuple[Any, Any], out: tuple[Any, Any]) -> Any:
     return op.fake_quantize(x, *(op.constant(np.float32(end)) for end in (*into, *out)), 256)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from bitsynth.bench.baselines.operands import ConvOperands
 from bitsynth.bench.resnet18 import LAYERS
 from bitsynth.bench.sampling import sample_calls
-from bitsynth.processes.worker import answering
+from bitsynth.processes.worker import take_stdout
 
 Calls = dict[tuple[str, str], Callable[[], object]]
 
@@ -39,13 +39,13 @@ def _prepare(package: Any, threads: int, names: list[str]) -> tuple[Calls, dict[
     for operands in (ConvOperands.of(layer) for layer in LAYERS if layer.name in names):
         for variant in package.VARIANTS:
             try:
-                calls[variant, operands.layer.name] = _checked(package, variant, operands, threads)
+                calls[variant, operands.layer.name] = _check_results(package, variant, operands, threads)
             except Exception as error:
                 problems[variant] = f"{type(error).__name__}: {error}".partition("\n")[0]
     return calls, problems
 
 
-def _checked(package: Any, variant: str, operands: ConvOperands, threads: int) -> Callable[[], object]:
+def _check_results(package: Any, variant: str, operands: ConvOperands, threads: int) -> Callable[[], object]:
     prepared = package.prepare(variant, operands, threads)
     prepared.check(operands)
     call: Callable[[], object] = prepared.call
@@ -53,7 +53,7 @@ def _checked(package: Any, variant: str, operands: ConvOperands, threads: int) -
 
 
 def _main(name: str, threads: str) -> None:
-    with answering() as answer:
+    with take_stdout() as answer:
         package = importlib.import_module(f"bitsynth.bench.baselines.{name}_baseline")
         serve(package, int(threads), sys.stdin, lambda value: answer(json.dumps(value).encode()))
 

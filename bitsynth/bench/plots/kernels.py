@@ -30,7 +30,7 @@ def draw(reports: Sequence[KernelsReport], stem: Path) -> None:
 
 def _bars(axes: Any, report: KernelsReport) -> None:
     """Bars of how many times better than each baseline every kernel is: up from 1 if it is, down if it is not."""
-    rows = _shown(report)
+    rows = _select_kernels(report)
     for n, baseline in enumerate(report.baselines):
         label = f"{baseline.name}: {baseline.what}, {_figure(baseline, report)}"
         times_faster(axes, [r.ratios[baseline.name] for r in rows], label, n, len(report.baselines))
@@ -61,7 +61,7 @@ def _scatter(axes: Any, report: KernelsReport) -> None:
     plain(axes)
 
 
-def _shown(report: KernelsReport) -> list[KernelRow]:
+def _select_kernels(report: KernelsReport) -> list[KernelRow]:
     """Return the kernels to show, the fastest first: all, or each width's fastest if those are more than MAX_NAMES."""
     rows = sorted(report.kernels, key=lambda r: r.per_128_mac.median)
     if len(rows) <= MAX_NAMES:

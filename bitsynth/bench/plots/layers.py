@@ -28,7 +28,7 @@ def _panel(axes: Any, report: LayersReport, kind: Kind) -> None:
     axes.set_title(
         f"{report.isa}, threads: {report.threads}, compared with the fastest {kind} of each layer", loc="left"
     )
-    names = _shown(_ours(report, kind))
+    names = _select_series(_ours(report, kind))
     for n, name in enumerate(names):
         times = [report.row(name, layer).against[kind].times for layer in report.layers]
         bars = times_faster(axes, times, name, n, len(names))
@@ -47,7 +47,7 @@ def _ours(report: LayersReport, kind: Kind) -> list[str]:
     return [name for name in report.subjects if kind in report.row(name, SUM).against]
 
 
-def _shown(names: Sequence[str]) -> list[str]:
+def _select_series(names: Sequence[str]) -> list[str]:
     """Return at most MAX_SERIES of `names`, in their order: widths of the plain encoding, then the last ones."""
     ranked = [name for name in names if " " not in name] + [name for name in reversed(names) if " " in name]
     return [name for name in names if name in ranked[:MAX_SERIES]]
@@ -57,13 +57,15 @@ def _sentence(report: LayersReport) -> str:
     """Return what a reader should see: the gain in the sum of all layers, and where it is least."""
     gains = []
     for kind in BASELINE_KINDS:
-        names = _shown(_ours(report, kind))
+        names = _select_series(_ours(report, kind))
         if names:
             sums = [report.row(name, SUM).against[kind].times.median for name in names]
             rows = (r for r in report.rows if r.subject in names and r.layer != SUM)
             least = min(rows, key=lambda r: r.against[kind].times.median)
             low = f"least {least.against[kind].times.median:.1f} ({least.layer})"
             gains.append(f"{min(sums):.1f} to {max(sums):.1f} times {kind} over all layers, {low}")
-    left_out = sorted({n for kind in BASELINE_KINDS for n in _ours(report, kind)} - set(_shown(_ours(report, "fp32"))))
+    left_out = sorted(
+        {n for kind in BASELINE_KINDS for n in _ours(report, kind)} - set(_select_series(_ours(report, "fp32")))
+    )
     more = f" Not shown: {', '.join(left_out)}." if left_out and gains else ""
     return f"Higher is better, below 1 the baseline is faster; {'; '.join(gains)}.{more}" if gains else ""

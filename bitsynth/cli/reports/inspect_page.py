@@ -33,14 +33,14 @@ def page(facts: NetworkFacts, became: Mapping[str, str], report: NetworkReport |
     memory += [("arena", report.arena_bytes)] if report else []
     most = max((size for _, size in memory), default=0) or 1
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=_finalized
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=_finalize
     )
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     values = {"facts": facts, "titles": titles, "right": _RIGHT, "rows": rows, "memory": memory, "most": most}
     return template.render(values, arena=report is not None) + "\n"
 
 
-def _finalized(value: Any) -> Any:
+def _finalize(value: Any) -> Any:
     """Return a value of the template for the page: text is one line of limited length."""
     return one_line(value) if isinstance(value, str) else value
 

@@ -120,8 +120,8 @@ def _facts(found: Map) -> dict[str, Any]:
                 "w_bits": c.w_bits,
                 "winner": best[0] if (best := found.winner(c)) else None,
                 "cycles": best[1] if best else None,
-                "times_int8": _rounded(c.times(found.int8)),
-                "times_fp32": _rounded(c.times(found.fp32)),
+                "times_int8": _round(c.times(found.int8)),
+                "times_fp32": _round(c.times(found.fp32)),
                 "kernels": [_plan(p) for p in c.plans if p.cycles is not None],
                 "without_kernel": {p.method: p.why for p in c.plans if p.cycles is None},
             }
@@ -144,5 +144,5 @@ def _plan(plan: PlannedKernel) -> dict[str, Any]:
     }
 
 
-def _rounded(x: float | None) -> float | None:
+def _round(x: float | None) -> float | None:
     return None if x is None else round(x, 4)

@@ -13,7 +13,7 @@ from bitsynth.graph.ranges import is_per_channel
 from bitsynth.graph.types import Edge, Integers, Reals, Shape, Tensor
 
 
-def _pooled_shape(site: Site) -> Shape:
+def _pool_shape(site: Site) -> Shape:
     """Return the shape of a pool's output; SpecError if the window does not fit."""
     x, window = site.inputs[0], site["window"]
     if len(x.shape) != len(window.kernel) + 2:
@@ -34,7 +34,7 @@ def _infer_max_pool(site: Site) -> list[Edge]:
     kind = site.inputs[0].type
     if isinstance(kind, Integers):
         kind = _limits_by_channel(kind, len(site.inputs[0].shape)) if kind.has_one_grid else Reals()
-    return [site.output_edge(_pooled_shape(site), kind)]
+    return [site.output_edge(_pool_shape(site), kind)]
 
 
 def _least_number(array: Tensor) -> Any:
@@ -58,7 +58,7 @@ def _max_pool(site: Site, value: Any) -> list[Any]:
 
 def _infer_sum_pool(site: Site) -> list[Edge]:
     count = int(np.prod(site["window"].kernel))
-    return [_sum_edge(site, _pooled_shape(site), count, padded=True)]
+    return [_sum_edge(site, _pool_shape(site), count, padded=True)]
 
 
 def _sum_edge(site: Site, shape: Shape, count: int, *, padded: bool) -> Edge:

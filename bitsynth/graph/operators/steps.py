@@ -83,7 +83,7 @@ def _rounding_step(site: Site) -> _StepFunction:
     return rounding(site["rounding"], site.reference)
 
 
-def _unscaled(site: Site, x: Quantity) -> Quantity:
+def _unscale(site: Site, x: Quantity) -> Quantity:
     return x
 
 
@@ -203,11 +203,11 @@ def _view_operator() -> Operator:
 
 
 ROWS = (
-    step_operator("round", _unscaled, _rounding_step, _rounded_grid),
+    step_operator("round", _unscale, _rounding_step, _rounded_grid),
     step_operator("quantize", _divide_by_scale, _quantize_step, _quantizer_grid),
     step_operator("requantize", _rescale, _requantize_step, _quantizer_grid),
     step_operator("add_codes", _add_codes, _add_codes_step, _quantizer_grid),
-    step_operator("multi_threshold", _unscaled, _count_step, _count_grid),
+    step_operator("multi_threshold", _unscale, _count_step, _count_grid),
     step_operator("trunc", _drop_bits, _truncate_step, _truncate_grid),
     _view_operator(),
 )

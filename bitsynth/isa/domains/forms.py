@@ -173,7 +173,7 @@ def side_by_side(pieces: Iterable[tuple[Payload, int]]) -> Payload:
     """Return the lane of these pieces in its plainest form: planes of consecutive positions are one."""
     merged: list[tuple[Payload, int]] = []
     for piece, bits in _flat(pieces):
-        last = _joined(*merged[-1], piece, bits) if merged else None
+        last = _join_pieces(*merged[-1], piece, bits) if merged else None
         if last is None:
             merged.append((piece, bits))
         else:
@@ -191,7 +191,7 @@ def _flat(pieces: Iterable[tuple[Payload, int]]) -> Iterator[tuple[Payload, int]
             yield piece, bits
 
 
-def _joined(low: Payload, bits: int, high: Payload, more: int) -> tuple[Payload, int] | None:
+def _join_pieces(low: Payload, bits: int, high: Payload, more: int) -> tuple[Payload, int] | None:
     """Two neighbours as one piece; None if no single payload can say both."""
     if isinstance(high, int) and (isinstance(low, int) or high == 0):
         if isinstance(low, int):

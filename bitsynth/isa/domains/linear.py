@@ -86,7 +86,7 @@ class LinearDomain:
             if m == 0:
                 return 0
             if isinstance(x, Concat) and isinstance(m, int):
-                return self._masked(x, m)
+                return self._mask_bits(x, m)
             require(isinstance(m, int) and m & (m + 1) == 0, "and of two sums is not linear")
             assert isinstance(m, int)
             if m == (1 << w) - 1:
@@ -96,7 +96,7 @@ class LinearDomain:
             return x
         return gate(field_of(a, w), field_of(b, w))
 
-    def _masked(self, x: Concat, mask: int) -> Payload:
+    def _mask_bits(self, x: Concat, mask: int) -> Payload:
         out: list[tuple[Payload, int]] = []
         for piece, bits in x.pieces:
             out.append((self.and_(piece, mask & ((1 << bits) - 1), bits), bits))

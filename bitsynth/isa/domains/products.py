@@ -46,12 +46,12 @@ def _meet(a: Hashable, mask: int, b: Hashable, where: int) -> tuple[Hashable, in
     require(None in (here, there) or here == there, "two columns are multiplied")
     require(where & (where - 1) == 0, "bits of several positions of K are multiplied")
     if mask != where:
-        return _crossed((left, here, mask.bit_length() - 1), (right, there, where.bit_length() - 1)), 1
+        return _cross_product((left, here, mask.bit_length() - 1), (right, there, where.bit_length() - 1)), 1
     both = _both(left, right) if isinstance(left, WideTable) else left & right
     return ((both, there if here is None else here), mask) if both else None
 
 
-def _crossed(*bits: tuple[int, int | None, int]) -> Hashable:
+def _cross_product(*bits: tuple[int, int | None, int]) -> Hashable:
     """The product of bits, each (truth table, column, position), of two positions of K: the same in either order."""
     return "crossed", *sorted(bits, key=lambda bit: bit[2])
 

@@ -46,12 +46,12 @@ def rows_of(bits: Iterable[tuple[int, int]], rows: int) -> NDArray[Any]:
     dtype = np.int64 if sum(abs(times) for _, times in bits) < 1 << 63 else object
     out = np.zeros(rows, dtype)
     for table, times in bits:
-        out += _unpacked(table, rows).astype(dtype) * times
+        out += _unpack_table(table, rows).astype(dtype) * times
     return out
 
 
 @lru_cache(maxsize=1024)
-def _unpacked(table: int, rows: int) -> NDArray[np.uint8]:
+def _unpack_table(table: int, rows: int) -> NDArray[np.uint8]:
     """Return the rows of a truth table."""
     packed = np.frombuffer(table.to_bytes(max(1, rows // 8), "little"), np.uint8)
     return np.unpackbits(packed, count=rows, bitorder="little")

@@ -198,7 +198,7 @@ class Glue(ABC):
             SpecError: An input does not fit, or has codes that its bits and encoding do not hold.
             ToolError: The layer cannot be compiled or run.
         """
-        given = self._checked(inputs)
+        given = self._check_inputs(inputs)
         out = self._empty(given)
         if out.size:
             self._run(given, out)
@@ -209,7 +209,7 @@ class Glue(ABC):
 
         The call gives 0, or a status of `bs_glue_run`. The layer's pool must stay open, and be left to the call.
         """
-        given = self._checked(inputs)
+        given = self._check_inputs(inputs)
         out, runner = self._empty(given), library(self.isa)
         if not out.size:
             return lambda: 0, self.output.typed(out)
@@ -229,17 +229,17 @@ class Glue(ABC):
         with self._scratch.lock, self.pool.acquire(runner) as pool:
             status = runner.call(_RUN, *self._arguments(given, out, pool, 1), bits=32)
         if status:
-            raise self._failed(status)
+            raise self._error_of(status)
 
     def _arguments(self, given: Sequence[NDArray[Any]], out: NDArray[Any], pool: int, times: int) -> tuple[Any, ...]:
         shape = batch, height, width = given[0].shape[:3]
         if (*shape, times) != self._sized:
-            described = self._described((batch, height, width, 0, times))
+            described = self._describe_call((batch, height, width, 0, times))
             size = library(self.isa).call("bs_glue_described_arena", described, self.pool.threads)
             if size < 0:
                 raise SpecError(f"an input of {height} x {width} is more than {self!r} can take")
             self._sized, self._size = (*shape, times), size
-            self._description = self._described((batch, height, width, size, times))
+            self._description = self._describe_call((batch, height, width, size, times))
         arena = self._scratch.room(self._size)
         return self._description, out, arena, pool, *given, *[None] * (INPUTS - len(given))
 
@@ -273,7 +273,7 @@ class Glue(ABC):
         """
         return write_texts(Path(folder), self.files(name))
 
-    def _checked(self, inputs: Sequence[Any]) -> list[NDArray[Any]]:
+    def _check_inputs(self, inputs: Sequence[Any]) -> list[NDArray[Any]]:
         if len(inputs) != len(self.inputs):
             raise SpecError(f"{self!r} takes {len(self.inputs)} inputs, not {len(inputs)}")
         checked = [kind.checked(x) for kind, x in zip(self.inputs, inputs, strict=True)]
@@ -283,13 +283,13 @@ class Glue(ABC):
             raise SpecError(f"inputs differ in size: {', '.join(str(x.shape[:3]) for x in given)}")
         return given
 
-    def _described(self, call: tuple[int, ...]) -> NDArray[np.uint8]:
+    def _describe_call(self, call: tuple[int, ...]) -> NDArray[np.uint8]:
         made = self.constants.described(call)
         room = aligned(made.size, np.uint8)
         room[:] = made
         return room
 
-    def _failed(self, status: int) -> Exception:
+    def _error_of(self, status: int) -> Exception:
         if status != _CODES:
             return ToolError(f"{self!r} failed with status {status}")
         said = "; ".join(f"codes of {x.operand} go to {x.last}" for x in self.inputs)

@@ -53,7 +53,7 @@ class Quantize(Glue):
         source, output = Activations(channels, None), Activations(channels, quantization.operand, layout)
         self.quantization, self.scale = quantization, _scales(scale, quantization, channels)
         self.limits = _limits(quantization, low, high)
-        program, numbers = _quantizing(quantization, self.limits)
+        program, numbers = _quantizer_spec(quantization, self.limits)
         floats: Numbers = {"op": "quantize", "program": program.name, "period": _period(channels)}
         super().__init__([source], output, floats, _arrays(program, numbers, self.scale), **options)
 
@@ -97,7 +97,7 @@ class Dequantize(Glue):
         return values.astype(np.float32) * self.scale
 
 
-def _quantizing(out: Quantization, limits: tuple[int, int]) -> tuple[ElementwiseSpec, dict[str, int]]:
+def _quantizer_spec(out: Quantization, limits: tuple[int, int]) -> tuple[ElementwiseSpec, dict[str, int]]:
     """Return the spec that quantizes, and the numbers it reads: limits are bits of float32."""
     if out.operand.encoding is Encoding.BIPOLAR:
         return specs.signs(), {}

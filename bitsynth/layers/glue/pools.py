@@ -163,14 +163,14 @@ class AvgPool2d(WindowGlue):
         quantization = as_quantization(quantization, "quantization")
         self.geometry = window_of(channels, window, stride, padding, 1)
         high, wide = self.geometry.kernel
-        output, of_sums = _finished(quantization, out, rounding)
+        output, of_sums = _finish_sums(quantization, out, rounding)
         numbers = {**of_sums, **self.geometry.window()}
         if high * wide > int(numbers["most_pixels"]):
             raise SpecError(
                 f"a window of {high * wide:,} pixels is more than sums can take: {numbers['most_pixels']:,}"
             )
         source = Activations(channels, quantization.operand, layout)
-        self._set_mean(source, _given(channels, output, out_layout, layout), numbers, options)
+        self._set_mean(source, _output_of(channels, output, out_layout, layout), numbers, options)
 
     def _set_mean(
         self, source: Activations, output: Activations, numbers: dict[str, Number], options: dict[str, Any]
@@ -221,10 +221,10 @@ class GlobalAvgPool2d(AvgPool2d):
         **options: Any,
     ) -> None:
         quantization = as_quantization(quantization, "quantization")
-        output, numbers = _finished(quantization, out, rounding)
+        output, numbers = _finish_sums(quantization, out, rounding)
         numbers |= {"whole_image": 1, "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1}
         source = Activations(channels, quantization.operand, layout)
-        self._set_mean(source, _given(channels, output, out_layout, layout), numbers, options)
+        self._set_mean(source, _output_of(channels, output, out_layout, layout), numbers, options)
 
     def out_size(self, height: int, width: int) -> tuple[int, int]:
         if not height or not width:
@@ -239,20 +239,20 @@ class GlobalAvgPool2d(AvgPool2d):
         return read, np.ones(read.shape, bool)
 
 
-def _given(channels: int, output: MatmulOperand | None, out_layout: str | None, layout: str) -> Activations:
+def _output_of(channels: int, output: MatmulOperand | None, out_layout: str | None, layout: str) -> Activations:
     """Return the output: codes, or int32, which are unpacked by default."""
     usual = layout if output else Layout.NHWC
     return Activations(channels, output, first_given(out_layout, usual), "int32")
 
 
-def _finished(
+def _finish_sums(
     source: Quantization, out: Quantization | Requantize | int | str | None, rounding: str
 ) -> tuple[MatmulOperand | None, dict[str, Number]]:
     """Return the codes that sums of `source` become, None if they stay sums, and the numbers that say how."""
     if isinstance(out, str):
-        return None, _summed(source, out)
+        return None, _sum_numbers(source, out)
     if isinstance(out, Requantize):
-        return _requantized(source, out)
+        return _requantize_numbers(source, out)
     out = source if out is None else as_quantization(out, "out")
     return out.operand, {"out_last": out.operand.codes[-1], **_mean(source, out, rounding)}
 
@@ -270,13 +270,13 @@ def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, N
     made |= {**_of_values(source, ratio.numerator), "divisor": ratio.denominator, "zero_point": zero}
     if made["factor"] == ratio.denominator and int(made["summand"]) + zero * ratio.denominator == 0:
         return made
-    most = _INT64_MAX // (_greatest(made) + _shared(made))
+    most = _INT64_MAX // (_greatest(made) + _greatest_addend(made))
     if not most:
         raise SpecError(f"scales {source.scale!r} and {out.scale!r} are too far apart")
     return made | {"program": _SCALED, "most_pixels": min(most, _MOST_PIXELS)}
 
 
-def _summed(source: Quantization, out: str) -> dict[str, Number]:
+def _sum_numbers(source: Quantization, out: str) -> dict[str, Number]:
     """Return the numbers of a sum that is the result."""
     if out != "int32":
         raise SpecError(f"out must be a Quantization, a number of bits, a Requantize or 'int32', not {out!r}")
@@ -284,7 +284,7 @@ def _summed(source: Quantization, out: str) -> dict[str, Number]:
     return made | {"most_pixels": min(INT32_MAX // (_greatest(made) // 2), _MOST_PIXELS)}
 
 
-def _requantized(source: Quantization, out: Requantize) -> tuple[MatmulOperand, dict[str, Number]]:
+def _requantize_numbers(source: Quantization, out: Requantize) -> tuple[MatmulOperand, dict[str, Number]]:
     """Return the numbers of a requantized sum."""
     multiplier = int(broadcast_to_channels("the multiplier of sums", out.multiplier, 1, np.int32)[0])
     if out.residual is not None:
@@ -294,7 +294,7 @@ def _requantized(source: Quantization, out: Requantize) -> tuple[MatmulOperand, 
     made: dict[str, Number] = {"op": "mean pool", "rounding": out.rounding, "program": _SCALED, "whole_sums": 1}
     made |= {"out_first": first, "out_last": last, **_of_values(source, multiplier)}
     made |= {"divisor": 1 << out.shift, "zero_point": out.zero_point - operand.offset}
-    most = (_INT64_MAX - _shared(made)) // max(1, _greatest(made))
+    most = (_INT64_MAX - _greatest_addend(made)) // max(1, _greatest(made))
     if most < 1:
         raise SpecError(f"a shift by {out.shift} leaves no room for sums: give a smaller one")
     return operand, made | {"most_pixels": min(most, _MOST_PIXELS)}
@@ -310,7 +310,7 @@ def _greatest(n: Numbers) -> int:
     return 2 * (255 * abs(int(n["factor"])) + abs(int(n["summand"])))
 
 
-def _shared(n: Numbers) -> int:
+def _greatest_addend(n: Numbers) -> int:
     """Return the most that a divisor adds to twice the numerator, or to itself."""
     return (3 + 2 * abs(int(n["zero_point"]))) * int(n["divisor"])
 

@@ -101,7 +101,7 @@ class Lookup(Glue):
         super().__init__([source], output, numbers, {"tables": tables}, **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
-        return _looked_up(self.table, codes[0])
+        return _look_up(self.table, codes[0])
 
 
 class FloatLookup(Glue):
@@ -137,7 +137,7 @@ class FloatLookup(Glue):
         super().__init__([source], output, numbers, {"tables": tables.view(np.uint8)}, **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
-        return _looked_up(self.table, codes[0])
+        return _look_up(self.table, codes[0])
 
 
 def _shapes(source: Activations) -> list[tuple[int, ...]]:
@@ -146,7 +146,7 @@ def _shapes(source: Activations) -> list[tuple[int, ...]]:
     return [(entries,), (1, entries), (source.channels, entries)]
 
 
-def _looked_up(table: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
+def _look_up(table: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
     """Return the entries of tables (1 or channels, codes) for codes (..., channels)."""
     made: NDArray[Any] = table[0 if len(table) == 1 else np.arange(x.shape[-1]), x]
     return made
@@ -261,7 +261,7 @@ class PairLookup(Glue):
         inputs = [Activations(channels, x.operand, layout) for x in (first, second)]
         output = Activations(channels, out.operand, first_given(out_layout, layout))
         given = codes_table(table, [(inputs[0].last + 1, inputs[1].last + 1)], output.last)
-        (numbers, arrays), self.pairs = _lowered(
+        (numbers, arrays), self.pairs = _lower_pairs(
             first, second, out, given, come, instruction_set(options.get("isa", "auto"))
         )
         super().__init__(inputs, output, {"op": "add", **numbers}, arrays, **options)
@@ -271,7 +271,7 @@ class PairLookup(Glue):
         return made
 
 
-def _lowered(
+def _lower_pairs(
     first: Quantization,
     second: Quantization,
     out: Quantization,
@@ -285,15 +285,15 @@ def _lowered(
     """
     bits = max(_FEW_BITS, first.bits, second.bits)
     if bits <= _MOST_BITS and specs.pairs(bits) in (p.spec for p in programs(isa)):
-        return _tabled(pairs, bits), pairs
+        return _pair_table_spec(pairs, bits), pairs
     some = pairs[: reachable[0], : reachable[1]] if reachable else pairs
     for wanted in [pairs] if some.shape == pairs.shape else [pairs, some]:
         if found := next(find_weighted_sums(first, second, out, wanted), None):
             return found
-    return (_tabled(pairs, bits) if bits <= _MOST_BITS else _of_all(pairs)), pairs
+    return (_pair_table_spec(pairs, bits) if bits <= _MOST_BITS else _of_all(pairs)), pairs
 
 
-def _tabled(pairs: NDArray[np.uint8], bits: int) -> Lowered:
+def _pair_table_spec(pairs: NDArray[np.uint8], bits: int) -> Lowered:
     """Return the program that looks pairs of codes of at most so many bits up."""
     square = np.zeros((1 << bits, 1 << bits), np.uint8)
     square[: pairs.shape[0], : pairs.shape[1]] = pairs

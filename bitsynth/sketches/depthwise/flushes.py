@@ -40,12 +40,12 @@ ChannelOrder = tuple[int, ...]
 def orders(isa: Isa) -> tuple[ChannelOrder, ...]:
     """Return every order, the unit's own first."""
     own = tuple(range(isa.word.lanes))
-    narrowed = [order for order in _narrowed(isa) if order != own]
+    narrowed = [order for order in _narrow_order_channels(isa) if order != own]
     swapped = [tuple(order[k - k % 4 + (0, 2, 1, 3)[k % 4]] for k in range(len(order))) for order in narrowed]
     return (own, *narrowed, *swapped)
 
 
-def _narrowed(isa: Isa) -> Iterator[ChannelOrder]:
+def _narrow_order_channels(isa: Isa) -> Iterator[ChannelOrder]:
     """Yield the channel of each int32 lane if narrower ones, of 16 bits, of 8, have the unit's own order."""
     kind = replace(isa.tile, sign="s")
     registers = list(np.arange(isa.word.lanes).reshape(-1, kind.lanes, 1).astype(np.uint64))
@@ -89,10 +89,10 @@ class FlushWriter:
 
     def constant(self, kind: VecType, lanes: tuple[int, ...]) -> str:
         """Return the constant register that holds `lanes`; equal constants share one."""
-        made = next((c for c in self.constants if (c.type, c.lanes) == (str(kind), lanes)), None)
-        if made is None:
-            self.constants.append(made := Constant(f"k{len(self.constants)}", str(kind), lanes))
-        return made.name
+        equal = next((c for c in self.constants if (c.type, c.lanes) == (str(kind), lanes)), None)
+        if equal is None:
+            self.constants.append(equal := Constant(f"k{len(self.constants)}", str(kind), lanes))
+        return equal.name
 
 
 def unknowns(kind: VecType, what: str = "x") -> list[LinearForm]:
@@ -132,11 +132,11 @@ def widenings(isa: Isa, kind: VecType) -> tuple[tuple[tuple[str, int], ...], ...
     """Return the instructions, with immediates, that widen the low and the high lanes of a register of `kind`."""
     half = kind.lanes // 2
     x = unknowns(kind)
-    out = [_widening(isa, kind, x, x[h * half : (h + 1) * half]) for h in range(2)]
+    out = [_find_widening(isa, kind, x, x[h * half : (h + 1) * half]) for h in range(2)]
     return tuple(out)
 
 
-def _widening(
+def _find_widening(
     isa: Isa, kind: VecType, x: Sequence[LinearForm], want: Sequence[LinearForm]
 ) -> tuple[tuple[str, int], ...]:
     """One instruction on the whole register, or one that takes a half of it and one on that."""
@@ -177,7 +177,7 @@ def ordered_at_last(
     """Return the same with channels in `order`, or so but for those of a four, which wider lanes take any way."""
     fours = tuple(ch for k in range(0, len(order), 4) for ch in sorted(order[k : k + 4]))
     for wanted in dict.fromkeys((order, fours)):
-        if mixed := _mixed(isa, held, wanted, write):
+        if mixed := _mix_registers(isa, held, wanted, write):
             return mixed
         with suppress(NoKernel):
             return ordered(isa, held, wanted, write)
@@ -189,20 +189,24 @@ def ordered(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: F
 
     Where registers are of more, pairs of them come into order first.
     """
-    if any(len(sources) > 2 for _, sources in _wanted(held, order)) and len(held) % 2 == 0:
+    if any(len(sources) > 2 for _, sources in _registers_in_order(held, order)) and len(held) % 2 == 0:
         place = {channel: k for k, channel in enumerate(order)}
         pairs = zip(held[::2], held[1::2], strict=True)
         held = [
-            x for pair in pairs for x in _moved_all(isa, pair, sorted(_channels(pair), key=place.__getitem__), write)
+            x
+            for pair in pairs
+            for x in _reorder_registers(isa, pair, sorted(_channels(pair), key=place.__getitem__), write)
         ]
-    return _moved_all(isa, held, order, write)
+    return _reorder_registers(isa, held, order, write)
 
 
 def _channels(held: Sequence[SumRegister]) -> ChannelOrder:
     return tuple(channel for x in held for channel in x.channels)
 
 
-def _wanted(held: Sequence[SumRegister], order: Sequence[int]) -> Iterator[tuple[ChannelOrder, list[SumRegister]]]:
+def _registers_in_order(
+    held: Sequence[SumRegister], order: Sequence[int]
+) -> Iterator[tuple[ChannelOrder, list[SumRegister]]]:
     """Yield the channels of each register in `order`, and the registers that hold them."""
     lanes = held[0].kind.lanes
     for k in range(0, len(order), lanes):
@@ -210,13 +214,18 @@ def _wanted(held: Sequence[SumRegister], order: Sequence[int]) -> Iterator[tuple
         yield wanted, [x for x in held if not set(wanted).isdisjoint(x.channels)]
 
 
-def _moved_all(isa: Isa, held: Sequence[SumRegister], order: Sequence[int], write: FlushWriter) -> list[SumRegister]:
+def _reorder_registers(
+    isa: Isa, held: Sequence[SumRegister], order: Sequence[int], write: FlushWriter
+) -> list[SumRegister]:
     """Return the same sums with channels in `order`, an instruction each."""
     kind = held[0].kind
-    return [SumRegister(_moved(isa, sources, wanted, write), kind, wanted) for wanted, sources in _wanted(held, order)]
+    return [
+        SumRegister(_gather_register(isa, sources, wanted, write), kind, wanted)
+        for wanted, sources in _registers_in_order(held, order)
+    ]
 
 
-def _mixed(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
+def _mix_registers(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
     """Return the same of instructions without index, which take lanes of two registers; none if they do not do."""
     lanes, found = isa.tile.lanes, list[tuple[SumRegister, tuple[str, str]]]()
     wanted = {order[k : k + lanes] for k in range(0, len(order), lanes)}
@@ -243,7 +252,7 @@ def _mixes(isa: Isa, x: SumRegister, y: SumRegister) -> Iterator[tuple[str, Chan
                     yield instr.name, tuple(ch for p in places for ch in both[p : p + each])
 
 
-def _moved(isa: Isa, sources: Sequence[SumRegister], wanted: ChannelOrder, write: FlushWriter) -> str:
+def _gather_register(isa: Isa, sources: Sequence[SumRegister], wanted: ChannelOrder, write: FlushWriter) -> str:
     """Return a register of the channels `wanted`, by one instruction; NoKernel if there is none."""
     both = _channels(sources)
     index = [both.index(ch) for ch in wanted]
@@ -251,7 +260,7 @@ def _moved(isa: Isa, sources: Sequence[SumRegister], wanted: ChannelOrder, write
         if len(instr.operands) != len(sources) + 1 or {o.type for o in instr.operands} != {instr.out} or instr.imm:
             continue
         lanes = _in_lanes(index, sources[0].kind.bits, instr.out.bits)
-        if lanes and (places := _index_place(instr, lanes)):
+        if lanes and (places := _index_operands(instr, lanes)):
             names = [*(x.name for x in sources), write.constant(instr.out, lanes)]
             given = dict(zip(places, names, strict=True))
             return write(instr.name, tuple(given[k] for k in range(len(given))))
@@ -270,7 +279,7 @@ def _run(first: int, count: int) -> list[int]:
     return list(range(first, first + count))
 
 
-def _index_place(instr: Instr, wanted: tuple[int, ...]) -> tuple[int, ...] | None:
+def _index_operands(instr: Instr, wanted: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the operands that are registers, and last that of the index, if it takes the lanes `wanted` of them."""
     count = len(instr.operands) - 1
     given = [[LinearForm(0, f.atoms, 0, 1) for f in unknowns(instr.out, str(k))] for k in range(count)]
@@ -316,7 +325,7 @@ def _flush(isa: Isa, step: DepthwiseStep, order: ChannelOrder) -> DepthwiseFlush
         if held[0].kind.bits * 2 == _SUM_BITS and adding and _holds(held, places):
             added = [(part, op, x.name) for x in held for part, op in zip(parts_of(x, lanes), adding, strict=True)]
             return write.flush(order, {r: write(op, (f"c{r}", x)) for part, op, x in added for r in [places[part]]})
-        held = [half for x in held for half in _widened(isa, x, write)]
+        held = [half for x in held for half in _widen_register(isa, x, write)]
     if not _holds(held, places):
         held = ordered(isa, held, order, write)
     add = adder(isa, isa.tile)
@@ -329,7 +338,7 @@ def _holds(held: Sequence[SumRegister], places: Mapping[ChannelOrder, int]) -> b
     return all(part in places for x in held for part in parts_of(x, lanes))
 
 
-def _widened(isa: Isa, x: SumRegister, write: FlushWriter) -> Iterator[SumRegister]:
+def _widen_register(isa: Isa, x: SumRegister, write: FlushWriter) -> Iterator[SumRegister]:
     kind = VecType("s", 2 * x.kind.bits, x.kind.lanes // 2)
     for h, ops in enumerate(widenings(isa, x.kind)):
         name = x.name

@@ -55,7 +55,9 @@ def _layouts(isa: Isa, size: int) -> Iterator[_Layout]:
         yield _Layout(1, (), (("a0", tuple(range(unit))),))
     if size == 2:
         for pair in interleavers(isa, 1):
-            made, registers = _joined(isa, pair, 1, ("a0", tuple(range(unit))), ("a1", tuple(range(unit, 2 * unit))), 0)
+            made, registers = _interleave(
+                isa, pair, 1, ("a0", tuple(range(unit))), ("a1", tuple(range(unit, 2 * unit))), 0
+            )
             yield _Layout(2, made, registers)
     if size == 4:
         for pairs, fours in product(interleavers(isa, 1), interleavers(isa, 2)):
@@ -68,12 +70,12 @@ def _four_taps(isa: Isa, pairs: Interleaver, fours: Interleaver) -> _Layout:
     made: list[Step] = []
     halves = []
     for j in (0, 2):
-        steps, registers = _joined(isa, pairs, 1, given[j], given[j + 1], len(made))
+        steps, registers = _interleave(isa, pairs, 1, given[j], given[j + 1], len(made))
         made += steps
         halves.append(registers)
     found: list[tuple[str, Places]] = []
     for low, high in zip(*halves, strict=True):
-        steps, registers = _joined(isa, fours, 2, low, high, len(made))
+        steps, registers = _interleave(isa, fours, 2, low, high, len(made))
         made += steps
         found += registers
     return _Layout(4, tuple(made), tuple(found))
@@ -83,7 +85,7 @@ Interleaver = tuple[tuple[str, Places], ...]
 """Two instructions, and for each lane of their results the lane of either register."""
 
 
-def _joined(
+def _interleave(
     isa: Isa, by: Interleaver, size: int, one: tuple[str, Places], other: tuple[str, Places], first: int
 ) -> tuple[tuple[Step, ...], tuple[tuple[str, Places], ...]]:
     """Return steps, numbered from `first` on, that interleave `size` bytes of both, and their result registers."""

@@ -113,13 +113,13 @@ class Builder:
     def finish_loop(self, counts: UnitValue) -> ElementLoop:
         """Make a loop of the instructions so far, which compute `counts` from the bytes x, and begin the next part."""
         start = self.constant(counts.type, 0).registers[0]
-        steps = _used(self.steps, counts.registers)
+        steps = _select_used(self.steps, counts.registers)
         self.steps, self.memo = [], {}
         return ElementLoop((), start, tuple(map(str, steps)), counts.registers)
 
     def finish(self, results: UnitValue, loop: ElementLoop | None = None) -> ElementwiseProgram:
         """Return the program, as yet without orders and without instructions whose results are unused."""
-        steps = _used(self.steps, results.registers)
+        steps = _select_used(self.steps, results.registers)
         in_loop = [Step.parse(step) for step in loop.program] if loop else []
         read = {a for s in (*steps, *in_loop) for a in s.args} | set(results.registers)
         return ElementwiseProgram(
@@ -143,7 +143,7 @@ class Builder:
         return role(self.isa, roles.LOADED, kind, kind, memory=True).op
 
 
-def _used(steps: Sequence[Step], results: Sequence[str]) -> list[Step]:
+def _select_used(steps: Sequence[Step], results: Sequence[str]) -> list[Step]:
     """Return the instructions that the results depend on."""
     wanted, out = set(results), []
     for step in reversed(steps):
@@ -211,7 +211,7 @@ def ordered(program: ElementwiseProgram) -> ElementwiseProgram:
     NoKernel if a result does not depend on one position of each input.
     """
     if program.loop:
-        return _ordered_loop(program, program.loop)
+        return _order_loop(program, program.loop)
     if any(program.orders):
         return program
     shared = [x.is_shared for x in program.spec.inputs]
@@ -219,7 +219,7 @@ def ordered(program: ElementwiseProgram) -> ElementwiseProgram:
     return msgspec.structs.replace(program, orders=orders)
 
 
-def _ordered_loop(program: ElementwiseProgram, loop: ElementLoop) -> ElementwiseProgram:
+def _order_loop(program: ElementwiseProgram, loop: ElementLoop) -> ElementwiseProgram:
     """Return a program with a loop with its orders: first that of the counting bytes, then those of inputs by it."""
     in_place = msgspec.structs.replace(program, loop=msgspec.structs.replace(loop, order=tuple(range(program.unit))))
     if in_place.iteration is None or in_place.last is None:
@@ -241,10 +241,10 @@ def _order(program: ElementwiseProgram, number: int) -> tuple[int, ...]:
     positions = np.full(unit, -1)
     for _ in range(_TRIES):
         half = int(rng.choice(_RANGES))
-        given = {x.name: _sorted(rng, x, unit, half) for x in program.spec.inputs}
+        given = {x.name: _draw_ascending(rng, x, unit, half) for x in program.spec.inputs}
         base = {name: np.repeat(v[:, :, None], unit, axis=2) for name, v in given.items()}
         changed = {**base, one.name: base[one.name].copy()}
-        other = _sorted(rng, one, unit, half)
+        other = _draw_ascending(rng, one, unit, half)
         for p in range(unit):
             changed[one.name][:, p, p] = other[:, p]
         for channel, p in np.argwhere(run(program, base) != run(program, changed)):
@@ -254,7 +254,7 @@ def _order(program: ElementwiseProgram, number: int) -> tuple[int, ...]:
     raise NoKernel(f"{program.name}: results do not each depend on one position of {one.name}")
 
 
-def _sorted(rng: np.random.Generator, one: ElementInput, unit: int, half: int) -> NDArray[np.uint64]:
+def _draw_ascending(rng: np.random.Generator, one: ElementInput, unit: int, half: int) -> NDArray[np.uint64]:
     """Draw ascending values (values, positions) from -half, or 0 if unsigned, to half."""
     most = 1 << (one.lane.bits - 1)
     most = most if one.per == "table" else min(half, most)

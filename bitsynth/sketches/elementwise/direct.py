@@ -26,12 +26,12 @@ def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram
         return
     builder = Builder(isa, spec, isa.table.vector_bits // spec.out_bits)
     try:
-        yield builder.finish(_lowered(builder, lane.parse(spec.name, spec.meaning, [x.name for x in spec.inputs]).body))
+        yield builder.finish(_lower(builder, lane.parse(spec.name, spec.meaning, [x.name for x in spec.inputs]).body))
     except NoKernel:
         return
 
 
-def _lowered(builder: Builder, node: ast.expr) -> UnitValue:
+def _lower(builder: Builder, node: ast.expr) -> UnitValue:
     """Return the value of an expression: by one form on the inputs it names, or on the values of its parts."""
     if isinstance(node, ast.Name):
         return builder.input(node.id)
@@ -39,20 +39,20 @@ def _lowered(builder: Builder, node: ast.expr) -> UnitValue:
         return builder.constant(builder.input(builder.spec.inputs[0].name).type, int(str(node.value)))
     for parts in (_inputs(node), _parts(node, constants=False), _parts(node, constants=True)):
         try:
-            return _applied(builder, node, parts)
+            return _apply(builder, node, parts)
         except NoKernel:
             continue
     raise NoKernel(f"{builder.isa.name} has no form for {ast.unparse(node)}")
 
 
-def _applied(builder: Builder, node: ast.expr, parts: Sequence[ast.expr]) -> UnitValue:
+def _apply(builder: Builder, node: ast.expr, parts: Sequence[ast.expr]) -> UnitValue:
     """Return the form that does what `node` says to the values of its `parts`."""
     texts = list(dict.fromkeys(map(ast.unparse, parts)))
     if not 1 <= len(texts) <= len(_LETTERS):
         raise NoKernel(f"{len(texts)} operands")
     letters = dict(zip(texts, _LETTERS, strict=False))
     role = ast.unparse(_Lettered(letters).visit(ast.parse(ast.unparse(node), mode="eval")))
-    return builder.map(role, *(_lowered(builder, ast.parse(text, mode="eval").body) for text in texts))
+    return builder.map(role, *(_lower(builder, ast.parse(text, mode="eval").body) for text in texts))
 
 
 class _Lettered(ast.NodeTransformer):

@@ -24,16 +24,16 @@ def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram
     """Programs for a spec of `spec.residual` that adds."""
     plan = ScalingPlan(Builder(isa, spec, UNIT))
     try:
-        results = _scaled(plan) if plan.has("m") else _added(plan)
+        results = _scale_sum(plan) if plan.has("m") else _add_element(plan)
         yield read_off(plan.builder.finish(results), results)
     except NoKernel:
         return
 
 
-def _added(plan: ScalingPlan) -> UnitValue:
+def _add_element(plan: ScalingPlan) -> UnitValue:
     builder = plan.builder
     value = builder.map(roles.ADD, builder.input("s"), builder.input("c"))
-    element = _widened(builder, builder.input("e"))
+    element = _widen_to_32(builder, builder.input("e"))
     if not plan.has("f"):
         return builder.map(roles.ADD, value, element)
     factor = builder.input("f")
@@ -43,18 +43,18 @@ def _added(plan: ScalingPlan) -> UnitValue:
         return builder.map(roles.ADD, value, builder.map(MULTIPLY, element, factor))
 
 
-def _scaled(plan: ScalingPlan) -> UnitValue:
+def _scale_sum(plan: ScalingPlan) -> UnitValue:
     builder = plan.builder
     element = builder.input("e")
     if builder.spec.inputs[1].type != "u32":
-        element = _widened(builder, element)
+        element = _widen_to_32(builder, element)
         if plan.has("z"):
             element = builder.map(roles.SUB, element, builder.input("z"))
         element = builder.map(FLOAT, element, out=replace(element.type, sign="u"))
     return plan.one_of(PLUS, plan.scaled(), plan.one_of(TIMES, element, builder.input("f")))
 
 
-def _widened(builder: Builder, x: UnitValue) -> UnitValue:
+def _widen_to_32(builder: Builder, x: UnitValue) -> UnitValue:
     """Return lanes of 32 bits."""
     kind = x.type
     if kind.bits == LANE:
@@ -63,10 +63,10 @@ def _widened(builder: Builder, x: UnitValue) -> UnitValue:
     try:
         return builder.map(extended.format(LOW), x, out=replace(kind, bits=LANE))
     except NoKernel:
-        return _widened(builder, _doubled(builder, x, extended))
+        return _widen_to_32(builder, _double_width(builder, x, extended))
 
 
-def _doubled(builder: Builder, x: UnitValue, extended: str) -> UnitValue:
+def _double_width(builder: Builder, x: UnitValue, extended: str) -> UnitValue:
     """Widen lanes to twice their bits: of half a register, of both halves, or of lanes taken apart."""
     kind = x.type
     if kind.total_bits < builder.isa.table.vector_bits:

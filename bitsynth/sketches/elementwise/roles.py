@@ -64,7 +64,7 @@ class Filled:
 
 def role(isa: Isa, meaning: str, out: VecType, *operands: VecType, memory: bool = False, store: bool = False) -> Filled:
     """Return the form that fills the role, the cheapest for the set's first processor; NoKernel if there is none."""
-    found = _filled(isa, meaning, out, operands, memory, store)
+    found = _find_forms(isa, meaning, out, operands, memory, store)
     if not found:
         raise NoKernel(f"{isa.name} has no form from {', '.join(map(str, operands))} to {out} for {meaning!r}")
     return _cheapest(isa, found)
@@ -76,10 +76,10 @@ def _cheapest(isa: Isa, found: Sequence[Filled]) -> Filled:
 
 
 @lru_cache(maxsize=4096)
-def _filled(
+def _find_forms(
     isa: Isa, meaning: str, out: VecType, operands: tuple[VecType, ...], memory: bool, store: bool
 ) -> tuple[Filled, ...]:
-    want = _sampled(meaning, out, operands)
+    want = _sample_meaning(meaning, out, operands)
     return tuple(
         Filled(instr.name, imm, places)
         for instr in isa.instrs.values()
@@ -101,7 +101,7 @@ def _same(one: VecType, other: VecType) -> bool:
     return one.total_bits == other.total_bits and (one.bits, one.lanes) == (other.bits, other.lanes)
 
 
-def _sampled(meaning: str, out: VecType, operands: Sequence[VecType]) -> Any:
+def _sample_meaning(meaning: str, out: VecType, operands: Sequence[VecType]) -> Any:
     names = ["a", "b", "c", "d"][: len(operands)]
     numbers = {"bits": operands[0].bits, "lanes": operands[0].lanes, "out": out.bits}
     run = lane.compile_lanes(lane.parse("role", meaning, [*names, *numbers]), out.lanes, [*names, *numbers])
@@ -109,16 +109,16 @@ def _sampled(meaning: str, out: VecType, operands: Sequence[VecType]) -> Any:
     values = [tuple(Bits(domain, t.bits, v) for v in _lanes(k, t)) for k, t in enumerate(operands)]
     with np.errstate(over="ignore"):
         found = run(*values, *numbers.values())
-        return _stacked([(x if x.w == out.bits else trunc(x, out.bits)).v for x in found])
+        return _stack_lanes([(x if x.w == out.bits else trunc(x, out.bits)).v for x in found])
 
 
 def _does(instr: Instr, imm: int, places: Sequence[int], operands: Sequence[VecType], want: Any) -> bool:
     args = [_lanes(k, operands[k]) for k in places]
     with np.errstate(over="ignore"):
-        return bool((_stacked(instr(ConcreteDomain(), args, imm)) == want).all())
+        return bool((_stack_lanes(instr(ConcreteDomain(), args, imm)) == want).all())
 
 
-def _stacked(lanes: Sequence[Any]) -> Any:
+def _stack_lanes(lanes: Sequence[Any]) -> Any:
     return np.stack([np.broadcast_to(np.asarray(x, np.uint64), _SAMPLES) for x in lanes])
 
 
@@ -140,9 +140,13 @@ def narrowing(isa: Isa, kind: VecType, *, fits: bool, signed: bool = True) -> Fi
     what fits.
     """
     out = VecType(kind.sign, kind.bits // 2, kind.lanes * 2)
-    given = [[_clamped(x, kind.bits, out.bits, signed=signed) if fits else x for x in _lanes(k, kind)] for k in (0, 1)]
+    given = [
+        [_clamp_lane(x, kind.bits, out.bits, signed=signed) if fits else x for x in _lanes(k, kind)] for k in (0, 1)
+    ]
     want = np.sort(
-        np.stack([_clamped(x, kind.bits, out.bits, signed=signed) & _mask(out.bits) for x in (*given[0], *given[1])]),
+        np.stack(
+            [_clamp_lane(x, kind.bits, out.bits, signed=signed) & _mask(out.bits) for x in (*given[0], *given[1])]
+        ),
         axis=0,
     )
     found = [
@@ -162,14 +166,14 @@ def ran(instr: Instr, kind: VecType, given: Sequence[Iterable[Any]]) -> Any:
     domain = ConcreteDomain()
     views = [Register(kind, tuple(x)).viewed_as(domain, o.type) for x, o in zip(given, instr.operands, strict=True)]
     with np.errstate(over="ignore"):
-        return _stacked(instr(domain, [v.lanes for v in views]))
+        return _stack_lanes(instr(domain, [v.lanes for v in views]))
 
 
 def _mask(bits: int) -> np.uint64:
     return np.uint64((1 << bits) - 1)
 
 
-def _clamped(lane: Any, bits: int, to: int, *, signed: bool) -> Any:
+def _clamp_lane(lane: Any, bits: int, to: int, *, signed: bool) -> Any:
     """Return a signed lane as the nearest of `to` bits, as wide as before."""
     low, high = (-(1 << to - 1), (1 << to - 1) - 1) if signed else (0, (1 << to) - 1)
     x = lane.astype(np.int64)

@@ -78,7 +78,7 @@ def _gives(isa: Isa, unpack: Unpack, per_byte: int, number: int) -> bool:
     """Whether it leaves code `number` of each byte in the byte, and nothing else."""
     codes = [[_code(unpack.bits, b, q) for q in range(per_byte)] for b in range(isa.word.lanes)]
     trace = Trace(isa, LinearDomain(1))
-    trace.bind("x", Register(isa.word, tuple(_packed(of_byte, unpack.bits) for of_byte in codes)))
+    trace.bind("x", Register(isa.word, tuple(_pack_byte(of_byte, unpack.bits) for of_byte in codes)))
     try:
         got = trace.registers[unpack.apply(trace, "x")].viewed_as(trace.domain, isa.word).lanes
     except (Inexact, SpecError):
@@ -90,7 +90,7 @@ def _code(bits: int, byte: int, number: int) -> LinearForm:
     return variable((byte, number), 0, (1 << bits) - 1)
 
 
-def _packed(codes: list[LinearForm], bits: int) -> Payload:
+def _pack_byte(codes: list[LinearForm], bits: int) -> Payload:
     """Return codes side by side in a byte, zeros above."""
     rest = 8 - bits * len(codes)
     return side_by_side([*((code, bits) for code in codes), *([(0, rest)] if rest else [])])

@@ -209,11 +209,11 @@ class _Encoding:
         gates: list[Gate] = []
         wanted, copies = set(range(self.leaves)), 0
         for pick in reversed(self.picks):
-            op, nodes, table = self._chosen(model, *pick)
+            op, nodes, table = self._read_choice(model, *pick)
             dying = [k for k in op.tied if nodes[k] not in wanted]
             copies += bool(op.tied) and not dying
             if op.is_free and dying:
-                nodes, table = _moved_first(dying[0], nodes, table)
+                nodes, table = _move_operand_first(dying[0], nodes, table)
             gates.insert(0, Gate(op.name, nodes, op.imms[op.tables.index(table)]))
             wanted.update(nodes)
         terms = tuple((c, self.leaves + k) for k, c in enumerate(map(model.unsigned, self.coefs)) if c)
@@ -228,7 +228,7 @@ class _Encoding:
         )
         return form.without_unused_planes()
 
-    def _chosen(
+    def _read_choice(
         self, model: Model, ops: Sequence[str], args: Sequence[Sequence[str]], free: Sequence[str]
     ) -> tuple[GateOp, tuple[int, ...], int]:
         """Return a gate's instruction, its operands and its function."""
@@ -237,7 +237,7 @@ class _Encoding:
         return op, nodes, sum(model.true(v) << x for x, v in enumerate(free)) if op.is_free else op.tables[0]
 
 
-def _moved_first(k: int, nodes: tuple[int, ...], table: int) -> tuple[tuple[int, ...], int]:
+def _move_operand_first(k: int, nodes: tuple[int, ...], table: int) -> tuple[tuple[int, ...], int]:
     """Return the same function with operand `k` first: the one that compilers overwrite."""
     order = sorted(range(len(nodes)), key=lambda j: j != k)
     rows = [sum((x >> place & 1) << j for place, j in enumerate(order)) for x in range(1 << len(nodes))]

@@ -101,7 +101,7 @@ def cheapest(isa: Isa, sums: LaneSums, metric: Metric, moving: float) -> Widenin
     """
     found = (_path(isa, sums, kinds, metric, moving) for kinds in _kinds(isa, sums.start))
     plain = [path for path in found if path]
-    paths = [*plain, *(mixed for path in plain if (mixed := _mixed(isa, path, metric)))]
+    paths = [*plain, *(mixed for path in plain if (mixed := _mix_lanes(isa, path, metric)))]
     if not paths:
         raise NoKernel(f"{isa.name}: no way from {sums.start} accumulators that grow by {sums.increment} to the tile")
     return min(paths, key=lambda w: (w.cost, len(w.stages)))
@@ -149,14 +149,14 @@ def _held_after(shifts: Sequence[int]) -> int:
 def _with_shifts(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | None:
     """Return the path with the write-back that doubles shared accumulators; None if there is none."""
     kind = path.stages[0].kind
-    found = _added(isa, kind, -1, metric)
+    found = _find_add(isa, kind, -1, metric)
     if found is None:
         return None
     registers = path.stages[0].registers * path.runs[-1]
     return replace(path, double=found[1], cost=path.cost + found[0] * registers * sum(path.shifts))
 
 
-def _added(isa: Isa, kind: VecType, coef: int, metric: Metric) -> tuple[float, WriteBack] | None:
+def _find_add(isa: Isa, kind: VecType, coef: int, metric: Metric) -> tuple[float, WriteBack] | None:
     """Return the write-back that takes `coef` times a register of `kind` from another, lane by lane, and its cost."""
     trace = Trace(isa, LinearDomain(1))
     trace.bind("acc", filled(kind, 1))
@@ -164,12 +164,12 @@ def _added(isa: Isa, kind: VecType, coef: int, metric: Metric) -> tuple[float, W
     return found[:2] if found and found[2] == tuple(range(kind.lanes)) else None
 
 
-def _mixed(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | None:
+def _mix_lanes(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | None:
     """Return the path with low lanes unmasked in its first stage; None if that does not part lanes, or is the last."""
     first, *rest = path.stages
     match first.moves:
         case (Halves(keep=str(keep)) as parted,) if rest:
-            found = _added(isa, first.kind, 1 << parted.narrow.bits, metric)
+            found = _find_add(isa, first.kind, 1 << parted.narrow.bits, metric)
             if found is None:
                 return None
             stages = (replace(first, moves=(replace(parted, keep=None),)), replace(rest[0], unmix=found[1]), *rest[1:])
@@ -185,7 +185,7 @@ def unmixed_first(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath:
     NoKernel if nothing takes those away.
     """
     first, *rest = path.stages
-    found = _added(isa, path.start, 1 << path.start.bits // 2, metric)
+    found = _find_add(isa, path.start, 1 << path.start.bits // 2, metric)
     if found is None:
         raise NoKernel(f"{isa.name}: nothing takes sums shifted up from those of {path.start}")
     stages = (replace(first, unmix=found[1]), *rest)
@@ -227,14 +227,14 @@ def loop_nest(isa: Isa, path: WideningPath, step: Loop, constants: ConstantPool,
         loops.append(Loop(times, lines, accs))
         names, have = wider, stage.kind
     if number < len(path.shifts):
-        return (tuple(loops), *_shifted(isa, path, names, path.shifts[number], constants))
+        return (tuple(loops), *_double_accumulators(isa, path, names, path.shifts[number], constants))
     last = path.stages[-1]
     tile = [f"c{r}" for r in range(len(names) * last.registers)]
     flush, tile = _take(isa, last, have, names, tile, constants)
     return tuple(loops), flush, tuple(tile)
 
 
-def _shifted(
+def _double_accumulators(
     isa: Isa, path: WideningPath, names: Sequence[str], times: int, constants: ConstantPool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return instructions that double the shared accumulators `names` `times` times, and the final names."""
@@ -259,7 +259,7 @@ def _take(
     out: list[str] = []
     for name in names:
         trace.bind(name, filled(have, 1))
-    for k, name in enumerate(_unmixed(trace, stage, have, names)):
+    for k, name in enumerate(_unmix_lanes(trace, stage, have, names)):
         trace.bind(name, filled(have, 1))
         sums = [name]
         for move in stage.moves:
@@ -269,7 +269,7 @@ def _take(
     return tuple(map(str, trace.steps)), out
 
 
-def _unmixed(trace: Trace, stage: WideningStage, have: VecType, names: Sequence[str]) -> Sequence[str]:
+def _unmix_lanes(trace: Trace, stage: WideningStage, have: VecType, names: Sequence[str]) -> Sequence[str]:
     """Return the accumulators; if the stage separates rows, each second one is subtracted from the one before."""
     if stage.unmix is None:
         return names

@@ -116,7 +116,7 @@ def take_from_tile(trace: Trace, option: WriteBack, names: Sequence[str], coef: 
     out: list[str] = []
     free = iter(tile)
     for name in names:
-        scaled = _scaled(trace, option.scale, name, abs(coef)) if option.scale else name
+        scaled = _scale(trace, option.scale, name, abs(coef)) if option.scale else name
         for op in (option.op, option.high) if option.high else (option.op,):
             for part in range(option.parts):
                 if (target := next(free, None)) is None:
@@ -133,7 +133,7 @@ def _factors(trace: Trace, option: WriteBack, op: str, part: int, coef: int) -> 
     return [trace.constant(kind, [abs(coef) if k % option.parts == part else 0 for k in range(kind.lanes)])]
 
 
-def _scaled(trace: Trace, op: str, name: str, coef: int) -> str:
+def _scale(trace: Trace, op: str, name: str, coef: int) -> str:
     instr = trace.isa[op]
     if instr.imm:
         return trace.apply(op, [name], coef.bit_length() - 1)
