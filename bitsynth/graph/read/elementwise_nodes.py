@@ -21,6 +21,7 @@ from bitsynth.graph.operators.rounding import ROUNDINGS
 from bitsynth.graph.read.comparison_nodes import add_bipolar
 from bitsynth.graph.read.file import dtype_of
 from bitsynth.graph.read.file_node import FileNode, Reader, cast_to
+from bitsynth.graph.read.quantized_nodes import is_dory_add, read_dory_add
 from bitsynth.graph.read.quantizer_recovery import (
     MAX_LIMIT,
     add_quantizer_within,
@@ -29,7 +30,6 @@ from bitsynth.graph.read.quantizer_recovery import (
     match_cut_rounding,
     match_sum_idiom,
 )
-from bitsynth.graph.read.vendor_nodes import is_dory_add, read_dory_add
 from bitsynth.graph.types import Integers
 
 

@@ -9,17 +9,15 @@ from typing import Any
 from bitsynth.errors import SpecError
 from bitsynth.graph.read import (
     comparison_nodes,
-    constant_nodes,
+    constant_and_move_nodes,
     elementwise_nodes,
     file,
     microsoft_nodes,
-    move_nodes,
     product_and_pool_nodes,
     qonnx_nodes,
     quantized_nodes,
     reduction_and_norm_nodes,
     resize_nodes,
-    vendor_nodes,
 )
 from bitsynth.graph.read.file_node import Reader
 
@@ -27,12 +25,11 @@ _STANDARD = {
     **elementwise_nodes.READERS,
     **comparison_nodes.READERS,
     **reduction_and_norm_nodes.READERS,
-    **move_nodes.READERS,
-    **constant_nodes.READERS,
+    **constant_and_move_nodes.READERS,
     **resize_nodes.READERS,
     **product_and_pool_nodes.READERS,
     **quantized_nodes.READERS,
-    **vendor_nodes.ANY_DOMAIN_READERS,
+    **quantized_nodes.ANY_DOMAIN_READERS,
 }
 _BY_INTEGERS = {
     *({*quantized_nodes.READERS, *microsoft_nodes.QUANTIZED_READERS} - {"QuantizeLinear", "DequantizeLinear"}),
@@ -43,10 +40,10 @@ _CUSTOM: dict[str, dict[str, Reader]] = {
     "com.microsoft": microsoft_nodes.READERS,
     **dict.fromkeys(qonnx_nodes.DOMAINS, qonnx_nodes.READERS),
     qonnx_nodes.CHANNELS_LAST_DOMAIN: qonnx_nodes.CHANNELS_LAST_READERS,
-    **vendor_nodes.DOMAINS,
+    **quantized_nodes.VENDOR_READERS,
 }
 """Readers of operators that are not of standard ONNX, by domain and operator."""
-_VENDORS = {op for readers in vendor_nodes.DOMAINS.values() for op in readers}
+_VENDORS = {op for readers in quantized_nodes.VENDOR_READERS.values() for op in readers}
 _QUANTIZERS = {
     *("QuantizeLinear", "DequantizeLinear", "RequantShift", "Floor", "Round", "Sign"),
     *("Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
@@ -60,12 +57,12 @@ def reader_of(op: str, domain: str) -> Reader | None:
     """Return the reader of an operator of a domain; None if it has none."""
     if domain in ("", "ai.onnx"):
         return _STANDARD.get(op) or qonnx_nodes.READERS.get(op)
-    return _CUSTOM.get(domain, vendor_nodes.ANY_DOMAIN_READERS).get(op)
+    return _CUSTOM.get(domain, quantized_nodes.ANY_DOMAIN_READERS).get(op)
 
 
 def custom_operators() -> dict[str, tuple[str, ...]]:
     """Return the names of the operators that are not of standard ONNX, by domain; "" has those of any other domain."""
-    return {domain: tuple(readers) for domain, readers in {**_CUSTOM, "": vendor_nodes.ANY_DOMAIN_READERS}.items()}
+    return {domain: tuple(readers) for domain, readers in {**_CUSTOM, "": quantized_nodes.ANY_DOMAIN_READERS}.items()}
 
 
 def require_known(nodes: Sequence[Any]) -> None:
