@@ -414,7 +414,7 @@ def test_names_that_are_no_hosts(name):
         ({"repeats": True}, "repeats must be a whole number from 1"),
     ],
 )
-def test_bad_numbers(change, said):
+def test_numbers_out_of_range_are_refused(change, said):
     with pytest.raises(SpecError, match=said):
         Device("board").measure(layers("auto")[:1], **change)
 

@@ -26,7 +26,7 @@ boot 5b1f8f5e-30a5-4a1a-a2cb-4bd6cf47e6a2
 """
 
 
-def test_a_board():
+def test_facts_of_a_board_are_read():
     facts = Facts.parse(PI)
     assert str(facts) == (
         "Raspberry Pi 3 Model B Rev 1.2, Cortex-A53, 4 cores, 64-bit aarch64, Linux 6.6.31+rpt-rpi-v8, "
@@ -53,7 +53,7 @@ def test_a_board():
         ("", "unknown"),
     ],
 )
-def test_kinds(text, kind):
+def test_a_processor_has_its_kind(text, kind):
     assert Facts.parse(text).kind == kind
 
 
@@ -61,7 +61,7 @@ def test_kinds(text, kind):
     ("word", "said"),
     [("0x0", "none"), ("0x2", "clock capped"), ("0x80000", "at the soft temperature limit since boot"), ("odd", "")],
 )
-def test_throttling(word, said):
+def test_throttling_is_described_in_words(word, said):
     assert Facts.parse(f"throttled {word}\n").throttled == said
 
 

@@ -105,7 +105,7 @@ def layer():
     return Conv2d(np.ones((70, 5, 3, 3), int), 2, 1, padding=1, isa=HERE[0], image=(6, 7))
 
 
-def test_one_board(server, command, answer):
+def test_a_study_runs_on_one_board(server, command, answer):
     said = answer(*command, *on("board"), "--trials", "1")
     assert server.left() == []
     assert (said["trials"], said["failures"]) == (1, [])
@@ -239,7 +239,7 @@ def test_a_full_disk(server, command, fails, study, file):
     assert states(study).count(TrialState.RUNNING) == 0
 
 
-def test_another_architecture(server, command, fails):
+def test_a_board_of_another_architecture_is_refused(server, command, fails):
     elsewhere = "avx2" if features.arch() == "aarch64" else "neon"
     said = fails(4, *command, "--isa", elsewhere, *on("board"))
     assert f"error: board is {here().machine}, 64-bit: it does not run {elsewhere} code, which is for " in said
@@ -260,7 +260,7 @@ def test_an_emulator_is_refused(server, command, fails):
     assert want.format("qemu-aarch64", "neon") in said
 
 
-def test_unlike_boards(server, boards, command, fails, tmp_path):
+def test_boards_with_unlike_processors_are_refused(server, boards, command, fails, tmp_path):
     server.processor(f"cd {tmp_path}; for n in A53 A72; do mkdir $n 2>/dev/null && exec echo Model name: $n; done")
     said = fails(2, *command, *on("left", "right"))
     assert "error: left has A53, right A72: what is fast on one need not be on the other" in said

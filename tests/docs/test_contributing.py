@@ -47,7 +47,7 @@ def test_the_package_names_the_pythons_that_are_tested():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").iterdir()), ids=lambda p: p.name)
-def test_workflows(path):
+def test_workflows_call_what_exists(path):
     workflow = loaded(path)
     assert workflow[True]  # YAML's `on`
     assert workflow["permissions"] == {"contents": "read"}
@@ -60,7 +60,7 @@ def test_workflows(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bug", "operator", "wrong_code"])
-def test_issue_forms(name):
+def test_issue_forms_are_valid(name):
     form = loaded(ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml")
     assert form["name"]
     assert form["description"]

@@ -250,7 +250,7 @@ def test_every_folder_of_tests():
     assert sorted(said) == sorted(f"tests/{p.name}" for p in folders)
 
 
-def test_every_benchmark():
+def test_every_benchmark_is_on_the_page():
     said = names(sections("develop/measuring.md")["Measuring"])
     assert [name for name in said if not (ROOT / "benchmarks" / name).is_file()] == []
     scripts = {p.name for p in (ROOT / "benchmarks").glob("*.py") if "__main__" in p.read_text(encoding="utf-8")}

@@ -37,7 +37,7 @@ def kernel(solved):
 
 @pytest.mark.parametrize("runner", ["qemu", "unicorn"])
 @pytest.mark.parametrize("solved", quick([(1, 1)], of=[(1, 1), (2, 2)]), indirect=True, ids=str)
-def test_products(kernel, runner, monkeypatch):
+def test_products_are_exact_on_32_bit_arm(kernel, runner, monkeypatch):
     if runner == "qemu" and qemu.find(EMULATOR.qemu) is None:
         pytest.skip("qemu is not on PATH")
     monkeypatch.setenv("BITSYNTH_RUNNER", runner)

@@ -38,7 +38,7 @@ def bench(tmp_path, *argv, code=0):
 
 
 @TIMED
-def test_timed(tmp_path, capsys):
+def test_kernels_are_timed(tmp_path, capsys):
     answer = bench(tmp_path, "--isa", "avx2", *BITS, "--repeats", "3")
     assert (answer["isa"], answer["unit"]) == ("avx2", "cycles")
     assert len(answer["kernels"]) >= 2
@@ -61,7 +61,7 @@ def test_a_broken_file_is_named_and_the_others_measured(tmp_path, user, capsys):
     assert "error: left out 1 kernel" in err
 
 
-def test_counted(tmp_path, monkeypatch, capsys):
+def test_instructions_of_emulated_kernels_are_counted(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(features, "arch", lambda: "x86_64")
     answer = bench(tmp_path, "--isa", "neon", *BITS)
     assert (answer["isa"], answer["unit"], answer["clock_ghz"]) == ("neon", "instructions", None)

@@ -40,7 +40,7 @@ def test_paper_8x8():
 
 
 @pytest.mark.slow
-def test_figures(tmp_path):
+def test_figures_are_written(tmp_path):
     answer = printed("figures.py", "--only", "A1W1", "--runs", 1, "--md", "--results", tmp_path)
     assert [row["config"] for row in answer["synthesis"]] == ["neon A1W1", "avx2 A1W1"]
     assert all(row["is_cached"] for row in answer["synthesis"])
@@ -58,7 +58,7 @@ def test_table2():
 
 
 @pytest.mark.slow
-def test_arm_layers(tmp_path):
+def test_instructions_of_arm_layers_are_counted(tmp_path):
     answer = printed("arm_layers.py", "--layers", "C12", "--results", tmp_path)
     assert {(r["config"], r["layer"]) for r in answer["rows"]} == {
         (config, layer) for config in ("A1W1", "A2W1", "A2W2") for layer in ("C12", "sum")
@@ -109,7 +109,7 @@ def test_predictions_are_what_compilers_write(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.toolchains
-def test_arm_cycles(tmp_path):
+def test_cycles_of_arm_kernels_are_predicted(tmp_path):
     wanted = ["--only", "A1W1", "--cpu", "a72", "--compiler", "gcc", "--methods", "popcount"]
     answer = printed("arm_cycles.py", *wanted, "--results", tmp_path)
     assert [(r["cpu"], r["widths"], r["compiler"]) for r in answer["rows"]][-2:] == [
@@ -138,7 +138,7 @@ def test_arm_layer_cycles(tmp_path):
 
 
 @pytest.mark.slow
-def test_arm_epilogues():
+def test_instructions_of_arm_epilogues_are_counted():
     answer = printed("arm_epilogues.py", "--isa", "neon_dotprod", "--only", "A3W3", "--layers", "C11")
     layer, whole = answer["rows"]
     assert (layer["config"], layer["layer"], whole["layer"]) == ("A3W3", "C11", "sum")
@@ -154,7 +154,7 @@ def test_a_layer_that_does_not_exist():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
-def test_schedule_steps(tmp_path):
+def test_steps_of_a_schedule_are_measured(tmp_path):
     rows = printed("schedule_steps.py", "--only", "A2W1", "--rounds", 1, "--results", tmp_path)["rows"]
     assert [row["step"] for row in rows][::5] == ["paper's form", "+ 2 threads"]
     assert rows[0]["times"]["median"] == 1
@@ -163,7 +163,7 @@ def test_schedule_steps(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
-def test_layer_schedules(tmp_path):
+def test_schedules_of_layers_are_measured(tmp_path):
     answer = printed("layer_schedules.py", "--only", "A2W1", "--rounds", 1, "--results", tmp_path)
     assert [row["layer"] for row in answer["rows"]][::11] == ["C2", "sum"]
     *layers, total = ([us["median"] for us in row["microseconds"].values()] for row in answer["rows"])
@@ -175,7 +175,7 @@ def test_layer_schedules(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
-def test_epilogues(tmp_path):
+def test_epilogues_are_measured(tmp_path):
     options = "--only", "A1W1", "--layers", "C12", "--rounds", 1, "--results", tmp_path
     rows = printed("epilogues.py", *options)["rows"]
     forms = list(dict.fromkeys(row["form"] for row in rows))
@@ -188,7 +188,7 @@ def test_epilogues(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
-def test_depthwise(tmp_path):
+def test_depthwise_layers_are_measured(tmp_path):
     pytest.importorskip("onnxruntime")
     rows = printed("depthwise.py", "--layers", "960x7", "--rounds", 1, "--results", tmp_path)["rows"]
     assert [row["form"] for row in rows][:2] == ["codes to int32", "codes to bytes, Requantize"]
@@ -198,14 +198,14 @@ def test_depthwise(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
-def test_width_grid(tmp_path):
+def test_a_grid_of_widths_is_measured(tmp_path):
     (row,) = printed("width_grid.py", "--only", "A1W1", "--rounds", 1, "--results", tmp_path)["rows"]
     assert min(row["microseconds"]["median"], row["synthesis_seconds"], row["scheduling_seconds"]) > 0
     assert "| A1W1 |" in (tmp_path / "width_grid.md").read_text()
 
 
 @pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
-def test_instruction_costs():
+def test_instruction_costs_are_measured():
     done = run("instruction_costs.py", "--rounds", 1, "and.u8x32")
     assert done.returncode == 0, done.stderr
     assert any(line.startswith("and.u8x32 ") for line in done.stdout.splitlines())
@@ -237,14 +237,14 @@ def test_a_package_that_is_missing(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_FMA, reason="this processor lacks AVX2 or FMA")
-def test_glue():
+def test_glue_is_measured():
     rows = printed("glue.py", "--isa", "avx2", "--rounds", 1)["rows"]
     assert len(rows) == 26
     assert all(row["microseconds"] > 0 and row["times_numpy"] > 0 for row in rows)
 
 
 @pytest.mark.slow
-def test_compile_time():
+def test_compile_times_are_measured():
     pytest.importorskip("onnx")
     (row,) = printed("compile_time.py", "--only", "chain", "--isa", "neon a53", "--widths", "A1W2", "--runs", 1)["rows"]
     assert (row["network"], row["target"], row["seconds_with_compiler"]) == ("chain", "neon a53", 0)
@@ -255,7 +255,7 @@ def test_compile_time():
 
 
 @pytest.mark.slow
-def test_mobilenets(tmp_path):
+def test_mobilenets_are_written(tmp_path):
     """A network in floats and one of 8 bits, whose products are all layers."""
     pytest.importorskip("onnxruntime")
     done = run("mobilenets.py", tmp_path, "--only", "mobilenet_v2", "--size", 32)

@@ -25,7 +25,7 @@ def run(*args):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", ["avx2", "avx512", "neon"])
-def test_logits(models, isa, skip_lesser):
+def test_logits_are_those_of_the_trained_network(models, isa, skip_lesser):
     skip_lesser(isa)
     native = features.matches(load(isa).table)
     done = run("--models", models, "--isa", isa, "--json")
@@ -61,7 +61,7 @@ def test_wrong_logits_are_seen(models, tmp_path):
     assert (done.returncode, "1 differ" in done.stdout) == (1, True)
 
 
-def test_no_models():
+def test_missing_models_are_reported():
     done = run("--models", "/nowhere/at/all")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("cifar10_cnv.py: cannot read /nowhere/at/all/SHA256SUMS")

@@ -54,7 +54,7 @@ def run(isa, model, widths):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_some_widths(case):
+def test_products_of_some_widths_are_exact(case):
     run(*case)
 
 

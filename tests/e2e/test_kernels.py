@@ -60,7 +60,7 @@ def of_method(*config):
 
 @pytest.mark.parametrize("widths", quick([(4, 4)], of=[(1, 1), (3, 3), (4, 4)]), ids=str)
 @pytest.mark.parametrize("isa", ISAS)
-def test_core_product(isa, widths):
+def test_core_products_are_exact(isa, widths):
     k = kernel(isa, *widths)
     shape = k.entry.kernel
     for length in sorted({1, max(1, shape.k_step - 1), shape.k_step, 2 * shape.k_step + 1, *periods(k, 2000)[:1]}):
@@ -135,7 +135,7 @@ def test_all_ones_at_k_4608_in_a2w2(isa):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("isa", "widths"), IN_TURN, ids=str)
-def test_every_tail(isa, widths):
+def test_every_tail_is_exact(isa, widths):
     k = kernel(isa, *widths)
     for length in range(1, 2 * k.entry.kernel.k_step + 2):
         check(k, 2, length, 3, ("random", "max"))
@@ -143,7 +143,7 @@ def test_every_tail(isa, widths):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("isa", "widths"), IN_TURN, ids=str)
-def test_long_k(isa, widths):
+def test_a_long_k_is_exact(isa, widths):
     """About each multiple of a flush period, and sampled up to 5000 and beyond one period."""
     k = kernel(isa, *widths)
     about = {n * p + d for p in periods(k) for n in (*range(1, min(6, 5000 // p + 1)), 5000 // p) for d in (-1, 0, 1)}
@@ -217,7 +217,7 @@ def test_any_memory_layout(view):
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 3), (4, 0, 3), (4, 5, 0), (0, 0, 0)])
-def test_empty_dimensions(shape):
+def test_empty_dimensions_give_empty_products(shape):
     m, length, n = shape
     got = kernel("avx2", 2, 2).matmul(np.zeros((m, length), int), np.ones((length, n), int))
     assert got.shape == (m, n)
@@ -251,7 +251,7 @@ def test_k_beyond_the_proof():
         (np.array([[-(2**63)]]), [[1]], "is -9223372036854775808"),
     ],
 )
-def test_bad_operands(a, w, message):
+def test_bad_operands_are_refused(a, w, message):
     with pytest.raises(SpecError, match=message):
         kernel("avx2", 2, 2).matmul(a, w)
 

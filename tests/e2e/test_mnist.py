@@ -40,7 +40,7 @@ def test_500_images(models):
 
 
 @pytest.mark.slow
-def test_all_images(models):
+def test_all_images_are_classified_as_by_the_model(models):
     rows = evaluated(models, "--isa", NATIVE)
     assert {n: round(row["accuracy_percent"], 2) for n, row in rows.items()} == FULL
 
@@ -52,14 +52,14 @@ def test_200_images_under_the_emulator(models):
         assert all("emulated" in row["runs"] for row in rows.values())
 
 
-def test_no_models():
+def test_missing_models_are_reported():
     done = run("--models", "/nowhere/at/all")
     assert done.returncode == 2
     assert done.stderr.startswith("mnist_tfc.py: cannot read /nowhere/at/all/SHA256SUMS")
     assert done.stderr.count("\n") == 1
 
 
-def test_damaged_models(models, tmp_path):
+def test_damaged_models_are_refused(models, tmp_path):
     for file in models.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     with (tmp_path / "TFC_1W1A.onnx").open("ab") as file:

@@ -57,7 +57,7 @@ def packed_bytes(kernel, of_rows, count, k):
     return ceiling(vectors * ceiling(k, shape.k_step) * size, 8) * 8 + 8 * sums * vectors
 
 
-def test_operands(kernel):
+def test_sizes_of_operands_never_wrap(kernel):
     call, name, swapped = kernel.runner.call, kernel.name, kernel.entry.kernel.swapped
 
     @settings(max_examples=30, **QUIET)
@@ -159,7 +159,7 @@ def elements(n, kernel):
 @pytest.mark.slow
 @settings(max_examples=150, **QUIET)
 @given(n=layers(), epilogue=st.sampled_from([*PROGRAMS]))
-def test_layers(runtimes, n, epilogue):
+def test_sizes_of_layers_never_wrap(runtimes, n, epilogue):
     """Arenas of words of 4 and 8 bytes differ by less than half, or there is none for 4."""
     kernel, (narrow, wide) = runtimes[0], runtimes[1][epilogue]
     if epilogue == "words":

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("user")
         (["--json"], "'--json'"),
     ],
 )
-def test_bad_arguments(fails, argv, said):
+def test_bad_arguments_are_refused(fails, argv, said):
     assert said in fails(2, *KERNELS, *argv)
 
 
@@ -71,7 +71,7 @@ def test_a_processor_that_runs_nothing(fails, monkeypatch):
     assert "name one to be emulated with --isa" in fails(2, *KERNELS)
 
 
-def test_no_compiler(fails, monkeypatch, tmp_path):
+def test_a_missing_compiler_is_reported(fails, monkeypatch, tmp_path):
     monkeypatch.setenv("BITSYNTH_BUILD_CACHE", str(tmp_path / "build"))
     monkeypatch.setenv("BITSYNTH_CC_X86_64", "/no/such/compiler")
     assert "/no/such/compiler" in fails(4, *AVX2)

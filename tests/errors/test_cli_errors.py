@@ -73,11 +73,11 @@ def test_bad_synth_arguments(fails, argv, said):
         "",
     ],
 )
-def test_unknown_kernels(fails, command, name):
+def test_unknown_kernels_are_refused(fails, command, name):
     fails(2, command, name)
 
 
-def test_unknown_variant(fails):
+def test_an_unknown_variant_is_refused(fails):
     assert "of variant 'paper-length'" in fails(2, "show", shipped_file().stem, "--variant", "paper-length")
 
 
@@ -87,7 +87,7 @@ def test_unknown_instruction_sets(fails, command):
 
 
 @pytest.mark.parametrize("argv", [["frobnicate"], ["isa", "frobnicate"], ["show"], ["--frobnicate"], ["list", "x"]])
-def test_unknown_commands(fails, argv):
+def test_unknown_commands_are_refused(fails, argv):
     assert "--help`" in fails(2, *argv)
 
 

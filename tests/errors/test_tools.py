@@ -64,7 +64,7 @@ def fake_compiler(tmp_path, body):
 
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("name", ["avx2", "neon"])
-def test_no_compiler(name):
+def test_a_missing_compiler_is_reported(name):
     isa = load.load(name)
     assert toolchain.compilers(isa) == []
     with pytest.raises(ToolError) as caught:
@@ -76,7 +76,7 @@ def test_no_compiler(name):
     assert ("gcc or clang" if isa.table.arch == features.arch() else "Debian's gcc-") in text
 
 
-def test_no_emulator(monkeypatch, request):
+def test_a_missing_emulator_is_reported(monkeypatch, request):
     isa = load.load("neon")
     monkeypatch.setenv("BITSYNTH_RUNNER", "unicorn")
     library = toolchain.compile_for(isa, GOOD)
@@ -125,7 +125,7 @@ def test_emulated_code_has_no_libc(monkeypatch, source, runner):
         toolchain.compile_for(load.load("neon"), {"a.c": source})
 
 
-def test_forced_compiler(monkeypatch, tmp_path):
+def test_a_forced_compiler_is_used_or_reported(monkeypatch, tmp_path):
     isa = native_isa()
     variable = f"BITSYNTH_CC_{isa.table.arch.upper()}"
     monkeypatch.setenv("BITSYNTH_CC", "no-such-compiler -x")
@@ -137,7 +137,7 @@ def test_forced_compiler(monkeypatch, tmp_path):
     assert toolchain.compilers(isa) == []
 
 
-def test_forced_runner(monkeypatch):
+def test_a_forced_runner_is_used_or_reported(monkeypatch):
     isa = native_isa()
     library = toolchain.compile_for(isa, GOOD)
     monkeypatch.setenv("BITSYNTH_RUNNER", "magic")
@@ -188,7 +188,7 @@ def test_a_form_of_another_feature_does_not_compile():
 
 
 @pytest.mark.parametrize("kind", ["native", "qemu", "unicorn"])
-def test_no_library(monkeypatch, tmp_path, kind):
+def test_a_library_that_does_not_load_is_reported(monkeypatch, tmp_path, kind):
     monkeypatch.setenv("BITSYNTH_RUNNER", kind)
     isa = native_isa() if kind == "native" else load.load("neon")
     bad = tmp_path / "bad.so"

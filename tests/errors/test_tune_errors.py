@@ -52,11 +52,11 @@ def idle(user, monkeypatch):
         (["--isa", "avx3"], "avx3"),
     ],
 )
-def test_bad_input(fails, argv, message):
+def test_bad_input_is_refused(fails, argv, message):
     assert message in fails(2, *COMMAND, *argv)
 
 
-def test_no_kernel(fails):
+def test_a_missing_kernel_is_reported(fails):
     assert "no kernel of 7-bit unsigned x 8-bit" in fails(1, *COMMAND, "--act-bits", "7", "--w-bits", "8")
 
 
@@ -156,7 +156,7 @@ class Pretended:
         return Timing(1e6, 1e6)
 
 
-def test_without_optuna(fails, monkeypatch):
+def test_tuning_without_optuna_is_refused(fails, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "optuna" else find(name))
     assert "optuna is not installed: pip install 'bitsynth[tune]'" in fails(4, *COMMAND)

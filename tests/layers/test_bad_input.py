@@ -205,7 +205,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_refused(what):
+def test_bad_input_is_refused(what):
     make, said = REFUSED[what]
     with pytest.raises(SpecError, match=re.escape(said)):
         make()

@@ -14,7 +14,7 @@ ASKED = int(os.environ.get("BITSYNTH_CHAINS", "0"))
 FIRST = int(os.environ.get("BITSYNTH_FIRST_SEED", "0"))
 
 
-def test_chains():
+def test_chains_of_layers_are_exact():
     for seed in range(1):
         Chain("avx2", seed).run()
 
@@ -22,7 +22,7 @@ def test_chains():
 @pytest.mark.slow
 @pytest.mark.timeout(600 + ASKED)
 @pytest.mark.parametrize("isa", COUNT)
-def test_many_chains(isa, skip_isa, monkeypatch):
+def test_many_chains_of_layers_are_exact(isa, skip_isa, monkeypatch):
     monkeypatch.setattr(library, "_MOST_RUNNERS", 256)  # as many as a deck has
     try:
         Chain(isa, FIRST).run()

@@ -103,7 +103,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_refused(what):
+def test_bad_dense_layers_are_refused(what):
     options, said = REFUSED[what]
     with pytest.raises(SpecError, match=re.escape(said)):
         dense(**options)

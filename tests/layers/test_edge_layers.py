@@ -38,7 +38,7 @@ def geometry(channels, window=(7, 7), dilation=(1, 1)):
 
 @settings(max_examples=8, **QUIET)
 @given(case=few_cases(EDGES))
-def test_any_layer(skip_isa, case):
+def test_any_edge_layer_is_exact(skip_isa, case):
     usable(case.machine, skip_isa)
     check(case)
 
@@ -46,7 +46,7 @@ def test_any_layer(skip_isa, case):
 @pytest.mark.slow
 @settings(max_examples=250, **QUIET)
 @given(case=cases([*EDGES, *WIDER], most=20, deep=200))
-def test_many_layers(skip_isa, case):
+def test_many_edge_layers_are_exact(skip_isa, case):
     usable(case.machine, skip_isa)
     check(case)
 

@@ -44,7 +44,7 @@ def test_codes_and_misfits_of_a_type(runner, dtype):
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 2, 1, 0)])
 @pytest.mark.parametrize("step", [1, 2, -1, -3])
-def test_any_strides(runner, order, step):
+def test_values_of_any_strides_are_encoded(runner, order, step):
     """Transposed, in steps and backwards; rows that are one row, and lines longer than a piece."""
     for operand, dtype in ((OPERANDS[1], np.uint8), (OPERANDS[-1], np.int64)):
         for shape in ((2, 6, 5, 33), (1, 1, 2, 9000)):

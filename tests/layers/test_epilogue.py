@@ -232,7 +232,7 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_arguments(name):
+def test_bad_arguments_are_refused(name):
     make, why = BAD[name]
     with pytest.raises(SpecError, match=why):
         make()

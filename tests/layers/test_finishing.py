@@ -75,7 +75,7 @@ def check(layer, epilogue, out_layout, isa):
 
 @pytest.mark.parametrize("isa", quick([HERE], of=[HERE, "auto"]))
 @pytest.mark.parametrize("out_layout", ["NHWC", "packed"])
-def test_falling_channels(out_layout, isa):
+def test_falling_channels_are_exact(out_layout, isa):
     layer = check("one group", Thresholds(levels(3), rising=FALLING), out_layout, isa)
     order = list(layer.packed.programs.program.order)
     assert sorted(order) == list(range(len(order)))

@@ -426,7 +426,7 @@ REFUSED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_refused(what):
+def test_bad_glue_is_refused(what):
     make, said = REFUSED[what]
     with pytest.raises((SpecError, TypeError), match=re.escape(said)):
         make()

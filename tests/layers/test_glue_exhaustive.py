@@ -94,7 +94,7 @@ def test_floats_around_every_power_of_two(layer):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layer", LAYERS[:1], ids=["8 bits"])
-def test_every_float(layer):
+def test_every_float_becomes_its_code(layer):
     for first in range(0, 1 << 32, 1 << 24):
         compare(layer, first, 1 << 24)
 

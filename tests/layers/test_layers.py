@@ -48,14 +48,14 @@ def few(skip_isa):
 
 @settings(max_examples=40, **QUIET)
 @given(case=few_cases(FEW))
-def test_any_layer(few, case):
+def test_any_layer_is_exact(few, case):
     check(case)
 
 
 @pytest.mark.slow
 @settings(max_examples=800, **QUIET)
 @given(case=cases(FEW, most=20, deep=200))
-def test_many_layers(few, case):
+def test_many_layers_are_exact(few, case):
     check(case)
 
 

@@ -17,7 +17,7 @@ from bitsynth.tune.operands import TaskOperands
         Geometry(4, 4, 4, (2, 3), (1, 1), (1, 0, 1, 1), (2, 1)),
     ],
 )
-def test_exact_sums(g):
+def test_sums_of_operands_are_exact(g):
     operands = TaskOperands(TuningTask("avx2", 3, 2, g, (9, 11), 1))
     window = {"stride": g.stride, "padding": g.padding, "dilation": g.dilation, "groups": g.groups}
     assert operands.exact().dtype == np.int32

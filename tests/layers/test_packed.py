@@ -109,7 +109,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_refused(what):
+def test_bad_packed_words_are_refused(what):
     make, said = REFUSED[what]
     with pytest.raises(SpecError, match=re.escape(said)):
         make()

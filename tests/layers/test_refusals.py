@@ -115,7 +115,7 @@ def with_last(array, value):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", LAYERS)
-def test_a_layer(case):
+def test_bad_input_of_a_layer_is_refused(case):
     layer = LAYERS[case]()
     epilogue, act, channels = layer.epilogue, layer.act, layer.geometry.in_channels
     residual, last = epilogue.residual if epilogue else None, act.codes[-1]
@@ -144,7 +144,7 @@ def test_a_layer(case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", GLUE)
-def test_glue(case):
+def test_bad_input_of_glue_is_refused(case):
     layer = GLUE[case]()
     plain = [np.zeros((1, 5, 4, x.channels), np.uint8 if x.operand else np.float32) for x in layer.inputs]
     given = [kind.laid(x) for kind, x in zip(layer.inputs, plain, strict=True)]

@@ -70,7 +70,7 @@ def check(kind, name, isa="avx2", seed=0, layouts=("NHWC", "NCHW", "packed"), **
 
 
 @pytest.mark.parametrize(("kind", "name"), [("uint8", "thresholds"), ("int32", "requantize"), ("float32", "scale")])
-def test_residuals(kind, name):
+def test_residuals_are_added_exactly(kind, name):
     check(kind, name)
 
 
@@ -113,7 +113,7 @@ def dense():
     return Dense(weight, 2, 1, isa="avx2", epilogue=Scale(0.5, residual=Residual("float32", 2.0, keep_sum=True)))
 
 
-def test_dense_layers(dense):
+def test_dense_layers_add_residuals(dense):
     x, more = np.ones((3, 9), int), np.arange(15, dtype=np.float32).reshape(3, 5)
     want = x @ dense.weight.reshape(5, 9).T * np.float32(0.5) + 2 * more
     for got in (*dense(x, residual=more), *dense.run(x.astype(np.uint8), residual=more[:, ::-1].copy()[:, ::-1])):
@@ -136,7 +136,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("given", "said"), BAD.values(), ids=BAD)
-def test_wrong_residuals(dense, given, said):
+def test_wrong_residuals_are_refused(dense, given, said):
     x = np.ones((3, 9), np.uint8)
     for call in (dense, dense.run, dense.bound):
         with pytest.raises(SpecError, match=said):

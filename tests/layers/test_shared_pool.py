@@ -92,7 +92,7 @@ assert right(made(3)) and right(made(3)) and started() == 2
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="only Linux lists a process's threads in /proc")
-def test_threads():
+def test_a_pool_has_its_threads():
     """Of one pool, of two, of one thread, of a pool nobody has, of a number."""
     script(COUNTED)
 
@@ -230,7 +230,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_refused(what):
+def test_bad_pools_are_refused(what):
     make, said = REFUSED[what]
     with pytest.raises(SpecError, match=re.escape(said)):
         make()

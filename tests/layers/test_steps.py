@@ -152,13 +152,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_refused(what):
+def test_bad_k_steps_are_refused(what):
     make, said = REFUSED[what]
     with pytest.raises(SpecError, match=said):
         make()
 
 
-def test_no_kernel():
+def test_a_k_step_without_kernel_is_reported():
     with pytest.raises(NoKernel, match=r"bitsynth synth --isa avx2 .* --channels 64"):
         plan(replace(SPEC, wgt=MatmulOperand(8, Encoding.BIPOLAR), act=MatmulOperand(7, Encoding.BIPOLAR)), isa="avx2")
 

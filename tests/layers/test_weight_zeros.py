@@ -79,14 +79,14 @@ def test_half_of_all_codes_is_the_zero_point_of_signed_weights(bits):
 
 @settings(max_examples=6, **QUIET)
 @given(case=few_cases([m for m in EVERY if m.isa == "avx2"][:2]))
-def test_any_layer(skip_isa, case):
+def test_any_layer_with_weight_zeros_is_exact(skip_isa, case):
     usable(case.machine, skip_isa)
     check(case)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", METHODS)
-def test_many_layers(skip_isa, isa):
+def test_many_layers_with_weight_zeros_are_exact(skip_isa, isa):
     machines = [m for m in (*EVERY, *FEWER, *WIDER) if m.isa == isa]
     for m in machines:
         usable(m, skip_isa)
@@ -111,7 +111,7 @@ def test_sums_as_deep_as_they_may_be(pattern):
 
 
 @pytest.mark.parametrize("isa", quick(["avx2"], of=["avx2", "avx512"]))
-def test_depthwise(isa, skip_isa):
+def test_depthwise_layers_with_weight_zeros_are_exact(isa, skip_isa):
     rng = np.random.default_rng(0)
     w, x = rng.integers(0, 256, (40, 1, 3, 3)), rng.integers(0, 256, (1, 7, 6, 40))
     layer = bitsynth.Conv2d(
@@ -188,7 +188,7 @@ def test_kernels_that_sum_no_rows_serve_no_zero_point():
         ({"weight": np.full((2, 2, 1, 1), -1)}, r"weight\[0, 0, 0, 0\] is -1; 8-bit unsigned holds 0 to 255"),
     ],
 )
-def test_bad_input(options, said):
+def test_bad_weight_zeros_are_refused(options, said):
     usual: dict[str, Any] = {
         "weight": np.zeros((2, 2, 1, 1), int),
         "weight_encoding": "unsigned",

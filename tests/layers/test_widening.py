@@ -50,14 +50,14 @@ def layer(act_bits, w_bits, act="unsigned", wgt="signed", **options):
 
 @settings(max_examples=6, **QUIET)
 @given(case=few_cases(FEW).filter(is_computed))
-def test_any_layer(skip_isa, case):
+def test_any_widened_layer_is_exact(skip_isa, case):
     usable(case.machine, skip_isa)
     check(case)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", METHODS)
-def test_many_layers(skip_isa, isa):
+def test_many_widened_layers_are_exact(skip_isa, isa):
     machines = [m for m in EVERY if m.isa == isa]
     for m in machines:
         usable(m, skip_isa)
@@ -94,7 +94,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_refused(what):
+def test_bad_wider_operands_are_refused(what):
     spec, operands, said = REFUSED[what]
     assert said in (find_problem(spec, operands) or "")
     with pytest.raises(SpecError, match=f"a kernel of {operands} bits computes no layer"):

@@ -77,7 +77,7 @@ CASES["GroupNormalization"] = (
 
 @pytest.mark.parametrize("reference", ["exact", "onnxruntime", "onnx"])
 @pytest.mark.parametrize("name", CASES)
-def test_definition(rng, name, reference):
+def test_activations_follow_their_definition(rng, name, reference):
     op, formula, options, inputs, constants = CASES[name]
     graph = read(model([node(op, inputs, **options)], {"x": SHAPE}, constants, opset=24), reference=reference)
     graph.check()

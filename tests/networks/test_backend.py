@@ -98,7 +98,7 @@ def test_a_model_without_inputs(quickly):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(PARTS))
-def test_quantized_cases(cases, quickly, part):
+def test_quantized_cases_of_onnx_pass(cases, quickly, part):
     """All 37 without small floats, and the 60 casts to and from 2 and 4 bits."""
     chosen = [n for n in cases.names if QUANTIZED.search(n) and not SMALL_FLOATS.search(n)]
     assert len(chosen) == 97

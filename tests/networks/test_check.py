@@ -221,7 +221,7 @@ def test_inputs_of_a_file(made, tmp_path):
     assert len(check.given(graph, tmp_path / "x.npy")) == 3
 
 
-def test_damaged_inputs(made, tmp_path):
+def test_damaged_inputs_are_refused(made, tmp_path):
     graph, path = read(made), tmp_path / "x.npz"
     np.savez_compressed(path, x=np.zeros((9, 1, 4, 5)))
     whole = path.read_bytes()

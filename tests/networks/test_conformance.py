@@ -71,7 +71,7 @@ def failure(case, reference):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_node_cases(cases):
+def test_node_cases_of_onnx_pass(cases):
     failed = {c.name: why for c in cases if (why := failure(c, "onnx"))}
     wrong = {name: why for name, why in failed.items() if not any(re.search(p, name) for p in REFUSED)}
     assert not wrong, "\n".join(f"{k}: {v}" for k, v in wrong.items())
@@ -82,7 +82,7 @@ def test_node_cases(cases):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("reference", ["exact", "onnxruntime", None])
-def test_quantized_cases(cases, reference):
+def test_quantized_cases_of_onnx_pass(cases, reference):
     """All 37 quantized cases without small floats, and the 60 casts to and from 2 and 4 bits.
 
     Exact arithmetic computes other scales than float32 where these depend on data; a file that names no reference is

@@ -228,7 +228,7 @@ def test_external_data_of_no_size(tmp_path, refused):
     assert said == "w: external data end after huge.bin does; the file is cut short"
 
 
-def test_damaged_files(refused):
+def test_damaged_files_are_refused(refused):
     whole = quant(2).SerializeToString()
     assert refused(b"").startswith("not an ONNX model")
     assert refused(b"\x00\x01\x02" * 100).startswith("not an ONNX model, or cut short")
@@ -293,7 +293,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("why", BROKEN)
-def test_broken_graphs(refused, why):
+def test_broken_graphs_are_refused(refused, why):
     assert refused(BROKEN[why]).startswith(why)
 
 

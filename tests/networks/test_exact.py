@@ -81,7 +81,7 @@ def test_wide_intervals_hold_every_pair(pairs, data):
 
 @settings(max_examples=25)
 @given(st.lists(st.floats(0, 1e30), min_size=1, max_size=8))
-def test_roots(numbers):
+def test_roots_are_bounded(numbers):
     found = Intervals().call("sqrt", interval(np.array(numbers)))
     for low, high, x in zip(found.low, found.high, numbers, strict=True):
         assert Fraction(low) ** 2 <= Fraction(x) <= Fraction(high) ** 2
@@ -90,7 +90,7 @@ def test_roots(numbers):
 @pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "erf", "log"])
 @settings(max_examples=25)
 @given(st.lists(st.floats(-30, 30) | st.sampled_from([1 + 2.0**-50, 1 - 2.0**-53, 1.0, 0.0]), min_size=1, max_size=4))
-def test_functions(name, numbers):
+def test_functions_are_bounded(name, numbers):
     a = np.array(numbers) if name != "log" else np.abs(numbers) + (np.array(numbers) == 0)
     exact = Fractions().call(name, Fractions().constant(a))
     assert holds(Intervals().call(name, interval(a)), exact)

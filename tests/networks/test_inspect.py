@@ -46,7 +46,7 @@ def path(tmp_path):
     return str(made)
 
 
-def test_the_table(ended, path):
+def test_the_table_has_a_row_for_each_node(ended, path):
     out, err = ended(0, "inspect", path, "--batch", "1")
     lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
     assert lines["q"][1:] == ["quantize", "1x3x2x2", "2-bit", "unsigned", "codes", "x", "0.25", "0", "to", "3"]
@@ -84,7 +84,7 @@ def read_all(master):
         return b""
 
 
-def test_json(ended, path):
+def test_json_has_each_node(ended, path):
     facts = json.loads(ended(0, "inspect", path, "--batch", "2", "--json")[0])
     assert (facts["reference"], facts["macs"], facts["weight_bytes"]) == ("exact", 2 * 68, 272)
     nodes = {n["outputs"][0]["name"]: n for n in facts["nodes"]}
@@ -129,7 +129,7 @@ def test_ranges_are_reached_by_the_worst_inputs():
     assert (kind.low.reshape(-1) == np.minimum(weights, 0).sum(1) * 3).all()
 
 
-def test_input_codes(ended, path, tmp_path):
+def test_declared_input_codes_are_read(ended, path, tmp_path):
     made = tmp_path / "plain.onnx"
     made.write_bytes(
         model([node("MatMul", "x w")], {"x": (1, 4)}, {"w": np.eye(4, dtype=np.float32)}).SerializeToString()
@@ -150,11 +150,11 @@ def test_input_codes(ended, path, tmp_path):
         (["--batch", "none"], "invalid value for '--batch'"),
     ],
 )
-def test_bad_input(fails, path, options, why):
+def test_bad_options_are_refused(fails, path, options, why):
     assert why in fails(2, "inspect", path, *options)
 
 
-def test_no_model(fails, tmp_path):
+def test_a_missing_file_is_reported(fails, tmp_path):
     assert "No such file" in fails(2, "inspect", str(tmp_path / "none.onnx"))
     (tmp_path / "text.onnx").write_text("what is this")
     assert "not an ONNX model" in fails(2, "inspect", str(tmp_path / "text.onnx"))

@@ -30,7 +30,7 @@ def weights(*shape, seed=0, high=9):
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_prequantized_patterns(rng, name):
+def test_prequantized_patterns_are_read(rng, name):
     made = PATTERNS[name]
     shape = tuple(d.dim_value for d in made.graph.input[0].type.tensor_type.shape.dim)
     x = rng.integers(0, 256, shape).astype(np.uint8)
@@ -46,7 +46,7 @@ def test_prequantized_patterns(rng, name):
 # Integerized networks.
 
 
-def test_requant_shift(rng):
+def test_requant_shift_rounds_ties_up(rng):
     mul, add = rng.integers(1, 900, 4).astype(np.float32), rng.integers(-9999, 9999, 4).astype(np.float32)
     x = rng.integers(-500, 500, (1, 4, 6, 6)).astype(np.float32)
     for signed in (0, 1):
@@ -126,7 +126,7 @@ def test_convolutions_of_codes(rng, shape, kernel, options):
     np.testing.assert_allclose(values.floats("y"), reference(made, x=x), rtol=1e-4, atol=1e-3)
 
 
-def test_channels_last(rng):
+def test_channels_last_gives_the_same_results(rng):
     """Transposes around a convolution move no grid."""
     nodes = [
         node("Quant", "x s z b", "q", domain=QONNX, signed=1, narrow=0),
@@ -178,7 +178,7 @@ def test_pools_of_codes(rng):
 # Operators of com.microsoft.
 
 
-def test_qgemm(rng):
+def test_qgemm_equals_onnxruntime(rng):
     given = {
         "as": np.float32(0.5),
         "az": np.uint8(3),
@@ -206,7 +206,7 @@ def test_qgemm(rng):
         ("QLinearSoftmax", lambda v: np.exp(v) / np.exp(v).sum(), {"axis": 1, "opset": 13}),
     ],
 )
-def test_tables(op, function, options):
+def test_functions_of_codes_are_read_as_tables(op, function, options):
     given = {"s": np.float32(0.0625), "z": np.int8(-7), "t": np.float32(1 / 256), "u": np.int8(-128)}
     x = np.arange(-128, 128, dtype=np.int8)[None]
     made = model([node(op, "x s z t u", domain=MICROSOFT, **options)], {"x": x.shape}, given, dtype=I8)
@@ -247,7 +247,7 @@ def test_windows_channels_last_are_those_of_channels_first(rng):
     assert (means(x.transpose(0, 2, 3, 1), 1) == means(x, 0).transpose(0, 2, 3, 1)).all()
 
 
-def test_dynamic_quantization(rng):
+def test_dynamic_quantization_is_read(rng):
     x = rng.normal(size=(4, 16)).astype(np.float32)
     nodes = [
         node("DynamicQuantizeLinear", "x", "q s z"),

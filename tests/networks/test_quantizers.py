@@ -57,7 +57,7 @@ def test_rounding_is_exact(rng, mode, scale, zero):
     ("bits", "signed", "narrow", "low", "high"),
     [(2, 1, 0, -2, 1), (2, 1, 1, -1, 1), (3, 0, 0, 0, 7), (3, 0, 1, 0, 6), (1, 0, 0, 0, 1), (8, 1, 1, -127, 127)],
 )
-def test_limits(rng, bits, signed, narrow, low, high):
+def test_codes_stay_within_limits(rng, bits, signed, narrow, low, high):
     kind, got = codes(quant(bits, signed=signed, narrow=narrow), numbers(rng, 30))
     assert (kind.least, kind.most) == (got.min(), got.max()) == (low, high)
 
@@ -88,7 +88,7 @@ def test_weights_are_rounded_in_floats(rng):
     assert set(read(made).constants["y"].flat) == {-88}
 
 
-def test_bipolar_quant(rng):
+def test_bipolar_quant_gives_signs(rng):
     made = model(
         [node("BipolarQuant", "x s", domain="onnx.brevitas")],
         {"x": (4, 64)},
@@ -100,7 +100,7 @@ def test_bipolar_quant(rng):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_trunc(rng, version):
+def test_trunc_follows_its_definition(rng, version):
     x = np.float32(0.5) * rng.integers(-128, 128, (4, 64)).astype(np.float32)
     second = {"t": np.float32(8.0)} if version == 2 else {}
     given = "x s z i t o" if version == 2 else "x s z i o"
@@ -115,7 +115,7 @@ def test_trunc(rng, version):
 
 
 @pytest.mark.parametrize(("scale", "bias"), [(1.0, 0.0), (2.0, -1.0), (1.0, -2.0), (0.5, 0.3), (0.25, 0.125)])
-def test_multi_threshold(rng, scale, bias):
+def test_multi_threshold_counts_thresholds(rng, scale, bias):
     thresholds = np.sort(rng.integers(-5, 6, (6, 3)), 1).astype(np.float32)
     made = model(
         [node("MultiThreshold", "x t", domain=QONNX, out_scale=scale, out_bias=bias)],

@@ -68,7 +68,7 @@ def test_a_seed_says_all():
     assert {RandomGraph(k).dialect for k in range(5)} == set(DIALECTS)
 
 
-def test_ranges_hold():
+def test_values_of_random_graphs_stay_in_their_ranges():
     for seed in range(15):
         evaluated(RandomGraph(seed))
 
@@ -82,7 +82,7 @@ def test_many_ranges_hold():
 
 @pytest.mark.slow
 @pytest.mark.timeout(600 + ASKED)
-def test_onnxruntime_agrees():
+def test_onnxruntime_agrees_on_random_graphs():
     """To the bit, but for functions and for float sums, whose order is open: the first difference is one of these."""
     package = pytest.importorskip("onnxruntime")
     inexact = {"Sigmoid", "Tanh", "Softmax", "Exp"}

@@ -65,7 +65,7 @@ def test_c_has_the_integers_of_the_reference():
 @pytest.mark.slow
 @pytest.mark.timeout(600 + 20 * ASKED)
 @pytest.mark.parametrize("isa", COUNT)
-def test_many_networks(isa, skip_isa):
+def test_many_random_networks_are_exact(isa, skip_isa):
     threads = (1, 2, 5) if runs_natively(load(isa).table) else (1,)
     try:
         check([0], isa)

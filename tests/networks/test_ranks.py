@@ -24,7 +24,7 @@ def places_of(x, last):
 
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_least(name, last):
+def test_the_least_elements_are_ranked(name, last):
     least = node("ArgMin", "f", "y", axis=1, keepdims=0, select_last_index=last)
     net = bitsynth.compile(model([*QDQ, *FUNCTIONS[name], least], {"x": X.shape}, CODES), isa="avx2")
     assert net(X).tolist() == places_of(X, last).tolist()

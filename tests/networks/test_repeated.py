@@ -47,7 +47,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_others_stay(name):
+def test_other_nodes_are_not_merged(name):
     graph = read(twice(**OTHERS[name]))
     assert [n.op for n in graph.nodes].count("quantize") == 2
 

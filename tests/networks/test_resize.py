@@ -40,7 +40,7 @@ SIZES = [((1, 2, 3, 4), (1, 2, 6, 8)), ((2, 3, 5), (2, 3, 7)), ((1, 1, 4, 6), (1
 
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("mode", WHERE)
-def test_the_definition(mode, sizes, rng):
+def test_resize_follows_its_definition(mode, sizes, rng):
     shape, out = sizes
     x = rng.normal(size=shape).astype(np.float32)
     values = run(read(resized(shape, out, coordinate_transformation_mode=mode)), {"x": x})

@@ -75,7 +75,7 @@ def test_a_bound_call_runs_again_on_what_it_has(rng, net):
     assert np.array_equal(out, net(x))
 
 
-def test_steps_alone(rng, net):
+def test_steps_run_alone(rng, net):
     x = picture(rng)
     call, out = net.bound(x, steps=(0, 3))
     assert call() == 0

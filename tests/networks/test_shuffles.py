@@ -97,7 +97,7 @@ def test_slices_of_pixels_stay(rng):
     same(network(*nodes, node("Slice", "r a e k"), **sizes, **ends), rng, ["gather", "slice"])
 
 
-def test_compiled(rng):
+def test_compiled_shuffles_are_exact(rng):
     nodes, sizes = shuffle()
     split = node("Split", "r k", "u v", axis=1)
     conv = node("Conv", "v w", "c")

@@ -76,7 +76,7 @@ STAY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", STAY)
-def test_what_stays(name):
+def test_other_nodes_do_not_sink(name):
     small = Small()
     x = small.build((STAY[name](small),))
     assert sink_moves(x, NetworkTarget("avx2")) is x

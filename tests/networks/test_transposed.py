@@ -57,7 +57,7 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_definition(name, rng):
+def test_conv_transpose_follows_its_definition(name, rng):
     kernel, how = CASES[name]
     w = rng.integers(-3, 4, (4, 3, *kernel)).astype(np.float32)
     made, bias = net(w, (2, 4, 5, 6), **how)

@@ -82,7 +82,7 @@ LEFT_OUT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)
-def test_results_stay(rng, name):
+def test_results_stay_without_unread_channels(rng, name):
     small = Small()
     graph = small.build((LEFT_OUT[name](small),))
     made = drop_unread_channels(graph)
@@ -149,7 +149,7 @@ STAY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", STAY)
-def test_what_stays(name):
+def test_read_channels_stay(name):
     small = Small()
     graph = small.build((STAY[name](small),))
     assert drop_unread_channels(graph) is graph

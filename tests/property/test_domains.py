@@ -63,25 +63,25 @@ def both(function, values, w):
 
 @pytest.mark.parametrize("name", BINARY)
 @given(data=st.data(), w=st.sampled_from(WIDTHS))
-def test_binary(name, data, w):
+def test_binary_operations_agree_in_all_domains(name, data, w):
     both(BINARY[name], [data.draw(words(w)), data.draw(words(w))], w)
 
 
 @pytest.mark.parametrize("name", UNARY)
 @given(data=st.data(), w=st.sampled_from(WIDTHS))
-def test_unary(name, data, w):
+def test_unary_operations_agree_in_all_domains(name, data, w):
     both(UNARY[name], [data.draw(words(w))], w)
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
 @given(data=st.data(), w=st.sampled_from(WIDTHS))
-def test_choices(name, data, w):
+def test_choices_agree_in_all_domains(name, data, w):
     values = [data.draw(words(w)), data.draw(words(w))]
     both(lambda a, b: bits.ite(CONDITIONS[name](a, b), a, b - 1), values, w)
 
 
 @given(data=st.data(), w=st.sampled_from(WIDTHS), n=st.integers(0, 80))
-def test_shifts(data, w, n):
+def test_shifts_agree_in_all_domains(data, w, n):
     value = data.draw(words(w))
     both(lambda a: a << n, [value], w)
     both(lambda a: a >> n, [value], w)
@@ -105,13 +105,13 @@ FLOATS = float_landmarks().tolist()
 
 @pytest.mark.parametrize("name", ["fmul", "fadd", "fmin", "fmax", "fmul_flushed"])
 @given(values=st.tuples(*[st.one_of(st.sampled_from(FLOATS), words(32))] * 2))
-def test_float_operations(name, values):
+def test_float_operations_agree_in_all_domains(name, values):
     both(FUNCTIONS[name], values, 32)
 
 
 @pytest.mark.parametrize("name", ["float_of", "nearest", "flushed"])
 @given(value=st.one_of(st.sampled_from(FLOATS), words(32)))
-def test_float_conversions(name, value):
+def test_float_conversions_agree_in_all_domains(name, value):
     both(FUNCTIONS[name], [value], 32)
 
 
@@ -135,7 +135,7 @@ def bits_of(*numbers):
         ("flushed", (-(2**-127),), -0.0),
     ],
 )
-def test_float_results(name, given, want):
+def test_float_results_are_as_given(name, given, want):
     assert int(FUNCTIONS[name](*(concrete(x, 32) for x in bits_of(*given))).v[0]) == bits_of(want)[0]
 
 
@@ -162,7 +162,7 @@ def test_absolute_difference_is_symmetric(data, w):
 
 
 @given(data=st.data(), w=st.sampled_from(WIDTHS), size=st.sampled_from([2, 4, 8, 16]))
-def test_lookup(data, w, size):
+def test_lookups_agree_in_all_domains(data, w, size):
     table = [data.draw(words(w)) for _ in range(size)]
     both(lambda *v: bits.lookup(v[:-1], v[-1]), [*table, data.draw(words(w))], w)
 

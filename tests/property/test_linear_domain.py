@@ -239,7 +239,7 @@ def test_linear_split_and_join(w, data):
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_linear_lookup(data):
+def test_lookups_of_linear_forms_are_exact_or_refused(data):
     """A table that is a sum over its index's bits is taken; any other is refused."""
     known = data.draw(worlds)
     weights = data.draw(st.lists(st.integers(-20, 20), min_size=4, max_size=4))
@@ -334,7 +334,7 @@ def changed_lane(data, name, payload, machine, w):
 
 @settings(max_examples=50, deadline=None)
 @given(data=st.data(), first=st.integers(0, 31), size=st.integers(1, 32))
-def test_cuts(data, first, size):
+def test_cuts_of_linear_forms_are_exact_or_refused(data, first, size):
     """Bits of a lane, wherever they are cut, or a refusal."""
     known = data.draw(worlds)
     parts = [data.draw(bytes_(known)) for _ in range(4)]

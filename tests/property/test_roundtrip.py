@@ -107,7 +107,7 @@ def packed_columns(shape, codes):
 @pytest.mark.parametrize(("config", "bit_axis"), LAYOUTS, ids=lambda x: x if isinstance(x, str) else name(x))
 @given(data=st.data())
 @settings(max_examples=2, deadline=None)
-def test_packed_operands(config, bit_axis, side, data):
+def test_packed_operands_are_read_back(config, bit_axis, side, data):
     """Every byte as the layout says, then the 64-bit sums of each vector's terms."""
     k = compiled(config, bit_axis)
     shape = k.entry.kernel
@@ -146,7 +146,7 @@ sizes = st.integers(1, 999)
     tile=st.tuples(sizes, sizes, sizes),
     form=st.tuples(st.integers(0, 16), st.sampled_from(BIT_AXES)),
 )
-def test_names(act, wgt, isa, tile, form):
+def test_names_are_parsed_back(act, wgt, isa, tile, form):
     name = KernelName(MatmulSpec(isa, act, wgt), *tile, *form)
     assert KernelName.parse(str(name)) == name
     assert str(KernelName.parse(str(name))) == str(name)
@@ -168,7 +168,7 @@ def test_anything_else_is_no_name(text):
     args=st.lists(IDENTIFIER, max_size=4).map(tuple),
     imm=st.integers(0, 255),
 )
-def test_program_text(dst, op, args, imm):
+def test_program_text_is_parsed_back(dst, op, args, imm):
     step = Step(dst, op, args, imm)
     assert Step.parse(str(step)) == step
     assert str(Step.parse(str(step))) == str(step)
@@ -272,7 +272,7 @@ def test_encode_of_arrays(data, operand):
 
 
 @pytest.mark.parametrize("act", OPERANDS, ids=str)
-def test_affine_identity(act):
+def test_the_affine_identity_of_encodings_holds(act):
     """2**shift * value(a) * value(w) == factor * core(a, w) + terms, for every pair of codes and widths."""
     for wgt in OPERANDS:
         spec = MatmulSpec("neon", act, wgt)

@@ -88,7 +88,7 @@ def test_an_architecture_without_an_emulator(specs, monkeypatch, tmp_path):
         runner_for(load.load("mine"), tmp_path / "x.so")
 
 
-def test_this_machine(monkeypatch):
+def test_this_machine_has_an_architecture(monkeypatch):
     def here(machine, bits):
         features.arch.cache_clear()
         monkeypatch.setattr("platform.machine", lambda: machine)

@@ -225,7 +225,7 @@ def test_counted_table_tells_no_time(capsys):
     assert lines[-2] == "rank correlation (Spearman) of instructions with the model: ops+loads none"
 
 
-def test_json():
+def test_times_of_kernels_are_written_as_json():
     answer = json.loads(kernel_times.as_json([report()], Basis({}, "c0ffee")))
     assert answer["setting"].keys() >= {"machine", "processor", "python", "bitsynth", "command"}
     assert answer["setting"]["commit"] == "c0ffee"

@@ -145,7 +145,7 @@ def test_tables(capsys):
     assert err == "warning: avx2: no onnxruntime: it has no switch\n"
 
 
-def test_json():
+def test_times_of_layers_are_written_as_json():
     answer = json.loads(layer_times.as_json([report()], layer_times.basis(["avx2"], [(2, 1)])))
     assert answer["setting"].keys() >= {"processor", "command"}
     (only,) = answer["reports"]

@@ -128,7 +128,7 @@ def with_chain(found, chain, level, times):
         ({"column_terms": (1, 4, 7, 10), "row_terms": (-1, -1, -1, -1)}, "zero padding would count"),
     ],
 )
-def test_terms(fields, message):
+def test_wrong_terms_are_refuted(fields, message):
     with pytest.raises(Refuted, match=message):
         checker.check(change(kernel("avx2", "popcount", 2, 2), **fields))
 

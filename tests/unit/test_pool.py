@@ -49,7 +49,7 @@ def native():
 
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("what", CHECKS)
-def test_holds(native, what, threads):
+def test_a_property_of_the_pool_holds(native, what, threads):
     check(native, what, threads)
 
 

@@ -66,7 +66,7 @@ FUNCTIONS = [silu, quantized_silu, hard_swish, gelu, gelu_by_tanh, square, behin
 
 @pytest.mark.parametrize("reference", REFERENCES)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
-def test_a_table(rng, reference, function):
+def test_a_fork_becomes_a_table(rng, reference, function):
     small = Small(reference)
     graph = small.build((small.quantized(function(small, x_of(small)), 0.021, 7.0),))
     group = whole(graph, match_forks, rng)
@@ -128,7 +128,7 @@ def test_scales_of_several_places(rng, places, moves):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
+def test_other_forks_are_no_table(name):
     small = Small()
     graph = small.build((REFUSED[name](small, x_of(small, (1, 3, 4, 4))),))
     assert all(matched(graph, match_forks, k) is None for k in range(len(graph.nodes)))

@@ -121,5 +121,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
+def test_other_inputs_are_not_fused(name):
     assert _refused(REFUSED[name])

@@ -40,7 +40,7 @@ def activated(reference, function, grid, shape, scale=0.11):
     st.sampled_from(GRIDS),
     st.sampled_from([(2, 3, 4, 5), (1, 64, 3), (3, 70)]),
 )
-def test_any_function(reference, function, grid, shape):
+def test_any_function_of_codes_becomes_a_table(reference, function, grid, shape):
     small, made = activated(reference, function, grid, shape)
     graph = small.build((made,))
     agree(graph, matched(graph, match_lookup), np.random.default_rng(0))
@@ -113,7 +113,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
+def test_other_functions_are_no_table(name):
     small = Small()
     graph = small.build((REFUSED[name](small),))
     assert matched(graph, match_lookup) is None

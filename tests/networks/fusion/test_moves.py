@@ -35,7 +35,7 @@ MOVES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", MOVES)
-def test_moves(rng, name):
+def test_moves_become_glue(rng, name):
     small = Small()
     graph = small.build((MOVES[name](small),))
     agree(graph, matched(graph, match_move), rng)
@@ -57,7 +57,7 @@ REFUSED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
+def test_other_moves_are_no_glue(name):
     small = Small()
     graph = small.build((REFUSED[name](small),))
     assert matched(graph, match_move) is None

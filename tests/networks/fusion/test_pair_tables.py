@@ -84,7 +84,7 @@ REFUSED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
+def test_other_pairs_are_no_table(name):
     small = Small()
     graph = small.build((REFUSED[name](small),))
     assert matched(graph, match_pair_node) is None

@@ -31,7 +31,7 @@ def windows(draw, *, padded):
 
 @settings(max_examples=12)
 @given(st.sampled_from(GRIDS), windows(padded=True), st.sampled_from([1, 3, 64, 70]), st.integers(5, 9))
-def test_greatest(grid, slides, channels, size):
+def test_a_maximum_of_windows_becomes_glue(grid, slides, channels, size):
     low, high, step = grid
     small = Small()
     x = small.codes("x", (2, channels, size, 7), low, high, 0.3, 0.0, step)
@@ -41,7 +41,7 @@ def test_greatest(grid, slides, channels, size):
 
 @settings(max_examples=12)
 @given(st.sampled_from(GRIDS), windows(padded=False), st.sampled_from([1, 3, 65]), st.sampled_from([3, 0.37]))
-def test_means(grid, slides, channels, divisor):
+def test_a_mean_of_windows_becomes_glue(grid, slides, channels, divisor):
     """Sums, divided and rounded, ties among them; a zero point that is subtracted first."""
     low, high, step = grid
     small = Small()
@@ -76,7 +76,7 @@ def test_sums_that_are_codes(rng):
     assert len(group.nodes) == len(graph.nodes)
 
 
-def test_signals(rng):
+def test_pools_of_signals_become_glue(rng):
     """One axis beside channels."""
     small = Small()
     x = small.codes("x", (2, 6, 11), -8, 7)
@@ -107,5 +107,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
+def test_other_pools_are_no_glue(name):
     assert _refused(REFUSED[name])
