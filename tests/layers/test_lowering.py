@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bitsynth.errors import SpecError
 from bitsynth.isa.domains.concrete import ConcreteDomain
-from bitsynth.layers.epilogues import Requantize, Rescale, Scale
+from bitsynth.layers.epilogues import FixedLine, FixedPoint, Requantize, Rescale, Residual, Scale, Thresholds
 from bitsynth.layers.epilogues.accumulators import Sums
 
 INT32 = np.iinfo(np.int32)
@@ -20,7 +21,10 @@ def unsigned(values: Any, bits: int) -> Any:
 def evaluated(spec, inputs, sums, row):
     """The spec's results of sums (n, channels)."""
     given = {"s": sums, "r": np.full(sums.shape, row), **inputs}
-    payloads = {x.name: [unsigned(given[x.name], x.lane.bits)] for x in spec.inputs}
+    payloads = {
+        x.name: [unsigned(value, x.lane.bits) for value in (given[x.name] if x.count else [given[x.name]])]
+        for x in spec.inputs
+    }
     with np.errstate(over="ignore"):
         assert all(np.all(x == 1) for x in spec.bits(spec.assumes, ConcreteDomain(), payloads))
         return np.broadcast_to(spec.value(ConcreteDomain(), payloads), sums.shape)
@@ -62,6 +66,56 @@ def test_specs_give_the_results_of_values(name, fold):
     for spec, inputs in found:
         got = evaluated(spec, inputs, sums, addend)
         assert np.array_equal(got, unsigned(bits, spec.out_bits)), spec.name
+
+
+OF_VALUES = EPILOGUES | {
+    "a threshold": Thresholds([-7]),
+    "thresholds": Thresholds(np.sort(RNG.integers(-2000, 2000, (CHANNELS, 15)), axis=1)),
+    "many thresholds": Thresholds(np.arange(-1000, 1000, 8)[:200]),
+    "falling thresholds": Thresholds([[-9, 4, 70]] * CHANNELS, rising=[True, False, False, True, False]),
+    "gated": Rescale(np.abs(SCALES) + 0.01, 8, 3, bias=0.25, gate=(0.125, 0.5)),
+    "fixed point": FixedPoint(-900, 900, FixedLine(700, 1 << 21), 1),
+    "fixed point twice": FixedPoint(0, 3000, FixedLine(8000, 1 << 22), 2, then=FixedLine(1 << 22, 1 << 22)),
+}
+
+
+@pytest.mark.parametrize("name", OF_VALUES)
+def test_the_reference_is_the_text_of_every_spec(name):
+    """Where accumulators are the values themselves, references in numpy and all texts agree."""
+    epilogue, rng, bound = OF_VALUES[name], np.random.default_rng(2), 5000
+    sums = np.concatenate([rng.integers(-bound, bound, (900, CHANNELS)), [[-bound] * CHANNELS, [bound] * CHANNELS]])
+    want = epilogue.reference(sums.astype(np.int32))
+    bits = want.view(np.uint32) if want.dtype == np.float32 else want
+    found = [(spec, evaluated(spec, inputs, sums, 0)) for spec, inputs in epilogue.lower(values(bound), 0)]
+    assert found
+    for spec, got in found:
+        assert np.array_equal(got, unsigned(bits, spec.out_bits)), spec.name
+
+
+def values(bound: int) -> Sums:
+    return Sums(1, np.zeros(CHANNELS, np.int64), 0, False, bound)
+
+
+FIRST: dict[type, Any] = {Scale: [SCALES], Rescale: [SCALES], Requantize: [3, 2, 8], Thresholds: [[1, 5]]}
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8", "int16", "int32", "float32"])
+@pytest.mark.parametrize("family", FIRST)
+def test_the_text_of_a_residual_gives_the_values_of_the_reference(family, kind):
+    rng = np.random.default_rng(3)
+    residual = Residual(kind, 3, 0 if kind in {"int32", "float32"} else 5)
+    if kind == "float32" and not family.adds_floats:
+        with pytest.raises(SpecError, match="a residual of float32"):
+            family(*FIRST[family], residual=residual)
+        return
+    epilogue = family(*FIRST[family], residual=residual)
+    sums = rng.integers(-3000, 3000, (500, CHANNELS))
+    elements = rng.integers(0, 100, sums.shape).astype(kind)
+    spec, inputs, _ = epilogue.lower_residual(values(3000))
+    read = elements.view(np.uint32) if kind == "float32" else elements
+    got = evaluated(spec, {**inputs, "e": read}, sums, 0)
+    want = epilogue.value(sums.astype(np.int32), elements)
+    assert np.array_equal(got, unsigned(want.view(np.uint32) if want.dtype == np.float32 else want, 32))
 
 
 ANY = "requantize_any_u8"

@@ -32,8 +32,8 @@ from bitsynth.network.certificate.records import (
     StepClaim,
     WindowSums,
 )
-from bitsynth.network.formulas.epilogues import level_ends
 from bitsynth.network.formulas.step_functions import StepFunction
+from bitsynth.network.formulas.thresholds import level_ends
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, PlainStep
 from bitsynth.spec.layout import Layout
 

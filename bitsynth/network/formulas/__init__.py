@@ -8,8 +8,9 @@ accumulator s, 2-bit codes and quantize(relu(0.31 * s + 1.2)), these are equal:
     fixed point     (s * multiplier + summand) >> 23
 
 How one is found: `chain.py` takes the nodes; `oracle.py` evaluates them with the reference interpreter;
-`step_functions.py` finds the thresholds; `fitting.py` fits affine functions to them; `epilogues.py` and
-`fixed_points.py` choose what a layer computes; `residuals.py` does so for a chain with a residual; `affine.py` and
+`step_functions.py` finds the breakpoints; `fitting.py` fits affine functions to them. Each family has a file with its
+candidates, such as `rescaling.py`; `search.py` takes the first right one for each channel.
+`epilogues.py` chooses what a layer computes; `residuals.py` does so for a chain with a residual; `affine.py` and
 `curves.py` give steps of their own after a layer. Each formula is proved on the whole range of accumulators before it
 is used.
 """

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from typing import TypeVar
 
 import numpy as np
@@ -29,9 +28,10 @@ from bitsynth.graph.types import INT32, Integers, Shape, Tensor
 from bitsynth.layers.epilogues import Rescale
 from bitsynth.layers.epilogues.floats import GateLine, apply_gate, gate_bounds
 from bitsynth.network.formulas.chain import Chain
-from bitsynth.network.formulas.epilogues import Wanted, wanted_codes, zero_code
 from bitsynth.network.formulas.oracle import IntegerBounds, Oracle, prove_equal
+from bitsynth.network.formulas.rescaling import Wanted, wanted_codes, zero_code
 from bitsynth.network.formulas.residuals import Paired, PairProof
+from bitsynth.network.formulas.search import NEAREST_PAIRS, ByChannel, find_together
 from bitsynth.network.formulas.step_functions import StepFunction, ranges
 from bitsynth.spec.matmul import MatmulOperand
 
@@ -95,18 +95,19 @@ def find_affine(step_function: StepFunction, operand: MatmulOperand, kind: Integ
 
 
 def _fit_affine(wanted: Wanted) -> AffineFormula | None:
+    """Return the first candidate that is right in all channels: they share one loop in C."""
+    return next((one for one in _try_affine(wanted) if (one.codes(wanted.sums) == wanted.codes).all()), None)
+
+
+def _try_affine(wanted: Wanted) -> Iterator[AffineFormula]:
+    """Yield formulas of factors and summands, factors in float64 and rounded to float32."""
     for factor in wanted.fit.factors():
         for tried in (factor, factor.astype(np.float32).astype(np.float64)):
             for summand in wanted.fit.summands(tried):
-                affine = AffineFormula(tried, summand, wanted.zero, wanted.limits)
-                if (affine.codes(wanted.sums) == wanted.codes).all():
-                    return affine
-    return None
+                yield AffineFormula(tried, summand, wanted.zero, wanted.limits)
 
 
 _Form = TypeVar("_Form", Rescale, AffineFormula)
-_ULP_OFFSETS = sorted(product(range(-2, 3), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))[:9]
-"""Units in the last place by which factors and summands are moved, in turn, until a channel is right."""
 _MAX_WRONG_SHARE = 0.25
 """The share of wrong channels at which the search ends: moving numbers helps few channels then."""
 _GATE_TOLERANCE = 1e-9
@@ -192,22 +193,26 @@ def _prove_gated(
 ) -> _Form | None:
     """Return the formula with the first offsets that are proved for each channel; None if a channel has none."""
     low, high = ends
-    missing, kept = np.ones(low.shape, bool), np.zeros((2, low.size))
-    for near in _ULP_OFFSETS:
-        tried = np.where(missing, np.array(near)[:, None], kept)
-        bounds: IntegerBounds = make(tried).bounds
 
-        def integers(first: Tensor, last: Tensor, bounds: IntegerBounds = bounds) -> tuple[Tensor, Tensor]:
+    def gives(offsets: _UlpOffsets, missing: Tensor) -> Tensor:
+        bounds: IntegerBounds = make(offsets.units).bounds
+
+        def integers(first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
             least, most = (operand.offset + operand.scale * x.astype(np.int64) for x in bounds(first, last))
             return least, most
 
-        wrong = ~prove_equal(oracle, integers, low, np.where(missing, high, low))
-        kept, missing = np.where(missing, tried, kept), missing & wrong
-        if not missing.any():
-            return make(kept)
-        if missing.mean() > _MAX_WRONG_SHARE:
-            return None
-    return None
+        return prove_equal(oracle, integers, low, np.where(missing, high, low))
+
+    candidates = (_UlpOffsets(np.tile(np.array(pair)[:, None], low.size)) for pair in NEAREST_PAIRS)
+    found = find_together(candidates, gives, _MAX_WRONG_SHARE)
+    return make(found.units) if found else None
+
+
+@dataclass(frozen=True, eq=False)
+class _UlpOffsets(ByChannel):
+    """Units in the last place by which factors and summands are moved (2, channels)."""
+
+    units: Tensor
 
 
 _AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")

@@ -8,6 +8,7 @@ other. A formula that rounds down is monotone: if it agrees at the breakpoints o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,12 +18,10 @@ from bitsynth.layers.epilogues import FixedLine, FixedPoint
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas.chain import Chain, split_at_codes
 from bitsynth.network.formulas.fitting import AffineFit
+from bitsynth.network.formulas.search import NEAREST, ByChannel, find_by_channel
 from bitsynth.network.formulas.step_functions import StepFunction, step_function_of
 from bitsynth.spec.matmul import MatmulOperand
 from bitsynth.spec.rescaling import FIXED_SHIFT
-
-_MULTIPLIER_OFFSETS = (0, 1, -1)
-"""Multipliers that are tried, relative to the one nearest to the factor with the most room."""
 
 _MAX_PRODUCT = 1 << 52
 """Products and summands are exact in float64 below it: the checker of certificates computes them there."""
@@ -81,20 +80,25 @@ def _fit_line(
         wanted = (wanted - operand.offset) // operand.scale
     best = AffineFit(elements.astype(np.float64), wanted, (int(wanted.min()) - 1, int(wanted.max()) + 1)).best
     nearest = np.rint(best * (1 << FIXED_SHIFT)).clip(INT32[0] + 1, INT32[1] - 1).astype(np.int64)
-    tries = [
-        (multiplier, *_summand_bounds(elements, wanted, multiplier))
-        for multiplier in (nearest + k for k in _MULTIPLIER_OFFSETS)
-    ]
-    multipliers, lows, highs = (np.stack(parts) for parts in zip(*tries, strict=True))
-    fits = (lows <= highs) & (np.abs(multipliers) * np.abs(elements).max(0) < _MAX_PRODUCT)
-    if not fits.any(0).all():
-        return None
-    taken = fits.argmax(0), np.arange(fits.shape[1])
-    return FixedLine(multipliers[taken], (lows[taken] + highs[taken]) >> 1)
+    most = np.abs(elements).max(0)
+
+    def gives(fit: _FixedFit, channels: Tensor) -> Tensor:
+        return np.asarray((fit.low <= fit.high) & (np.abs(fit.multiplier) * most[channels] < _MAX_PRODUCT))
+
+    found = find_by_channel((_fit_summands(elements, wanted, nearest + k) for k in NEAREST), gives)
+    return FixedLine(found.multiplier, (found.low + found.high) >> 1) if found else None
 
 
-def _summand_bounds(elements: Tensor, wanted: Tensor, multiplier: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the least and the greatest summand (channels,) with which products, rounded down, are as wanted."""
-    products = elements * multiplier
-    low = (wanted << FIXED_SHIFT) - products
-    return low.max(0), (low + (1 << FIXED_SHIFT) - 1).min(0)
+@dataclass(frozen=True, eq=False)
+class _FixedFit(ByChannel):
+    """Multipliers, and the least and the greatest summand with which products, rounded down, are as wanted."""
+
+    multiplier: Tensor
+    low: Tensor
+    high: Tensor
+
+
+def _fit_summands(elements: Tensor, wanted: Tensor, multiplier: Tensor) -> _FixedFit:
+    """Return multipliers (channels,) with the bounds of their summands."""
+    low = (wanted << FIXED_SHIFT) - elements * multiplier
+    return _FixedFit(multiplier, low.max(0), (low + (1 << FIXED_SHIFT) - 1).min(0))

@@ -8,7 +8,7 @@ is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -24,13 +24,12 @@ from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.epilogues import (
     MAX_CHEAP_THRESHOLDS,
     EpilogueForm,
-    Wanted,
-    find_rescaling,
-    fit_thresholds,
-    zero_code,
 )
 from bitsynth.network.formulas.oracle import Oracle, over_channels
+from bitsynth.network.formulas.rescaling import Wanted, find_rescaling, zero_code
+from bitsynth.network.formulas.search import ByChannel, find_by_channel
 from bitsynth.network.formulas.step_functions import find_breakpoints, ranges
+from bitsynth.network.formulas.thresholds import fit_thresholds
 from bitsynth.spec.matmul import MatmulOperand
 
 _MAX_EVALUATIONS = 600_000
@@ -232,10 +231,24 @@ def _make_thresholds(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
     centred, ratio = wanted.elements - wanted.residual.zero_point, np.broadcast_to(wanted.ratio, proof.low.shape)
     if not (np.abs(ratio) < INT32[1]).all():
         return None
-    factors = np.stack([rounded(ratio).astype(np.int64) for rounded in (np.rint, np.floor, np.ceil)])
-    tries = [fit_thresholds(wanted.sums + factor * centred, wanted.codes, proof.levels) for factor in factors]
-    values, rising, fits = (np.stack(parts) for parts in zip(*tries, strict=True))
-    if not fits.any(0).all():
+
+    def tries() -> Iterator[_FittedThresholds]:
+        for rounded in (np.rint, np.floor, np.ceil):
+            factor = rounded(ratio).astype(np.int64)
+            values, rising, fits = fit_thresholds(wanted.sums + factor * centred, wanted.codes, proof.levels)
+            yield _FittedThresholds(values.T, rising, factor, fits)
+
+    found = find_by_channel(tries(), lambda tried, channels: tried.fits)
+    if found is None:
         return None
-    taken = fits.argmax(0), np.arange(fits.shape[1])
-    return EpilogueForm(Thresholds(values[taken], rising[taken], replace(wanted.residual, scale=factors[taken])))
+    return EpilogueForm(Thresholds(found.values.T, found.rising, replace(wanted.residual, scale=found.factor)))
+
+
+@dataclass(frozen=True, eq=False)
+class _FittedThresholds(ByChannel):
+    """Thresholds (levels, channels), directions and factors of the residual, and whether they give all codes."""
+
+    values: Tensor
+    rising: Tensor
+    factor: Tensor
+    fits: Tensor

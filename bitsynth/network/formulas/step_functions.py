@@ -25,7 +25,7 @@ from bitsynth.network.formulas.oracle import Oracle, over_channels
 
 if TYPE_CHECKING:
     from bitsynth.network.formulas.affine import AffineFormula
-    from bitsynth.network.formulas.epilogues import Wanted
+    from bitsynth.network.formulas.rescaling import Wanted
     from bitsynth.spec.matmul import MatmulOperand
 
 Levels = Callable[[Tensor], Tensor]

@@ -29,7 +29,7 @@ from bitsynth.network.formulas import (
     find_paired_form,
     find_step_function,
 )
-from bitsynth.network.formulas.epilogues import find_integer_rescaling, find_rescaling, wanted_codes
+from bitsynth.network.formulas.rescaling import find_integer_rescaling, find_rescaling, wanted_codes
 from bitsynth.network.fusion.affine import residual_operand
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.layer_maker import Product, find_product
