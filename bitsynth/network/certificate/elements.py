@@ -1,4 +1,4 @@
-"""Claims of elementwise plain C: affine formulas and curves in float64, and moves of integers."""
+"""Claims of elementwise plain C: formulas, real numbers, and moves of integers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from bitsynth.graph.ir import Node
 from bitsynth.graph.types import Edge, Integers
-from bitsynth.layers.epilogues.floats import gate_formula
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.arrays import encode_array
 from bitsynth.network.certificate.chains import ChainWriter, Unsupported
@@ -20,6 +19,7 @@ from bitsynth.network.certificate.claims import (
     add_nodes,
     encode_formula,
     finish_claims,
+    input_claims,
     operand_of,
     require_few,
     require_few_sums,
@@ -29,6 +29,7 @@ from bitsynth.network.certificate.rebuild import is_conversion
 from bitsynth.network.certificate.records import Claim, ElementSums, RegridRecord, StepClaim, plain
 from bitsynth.network.formulas.affine import AffineFormula
 from bitsynth.network.formulas.curves import Curve
+from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.program import Buffer, NetworkProgram, NetworkStep, PlainStep, alias_root
 
 _MIN_POINTS = 1 << 11
@@ -36,37 +37,20 @@ _MIN_POINTS = 1 << 11
 _MOVES = {"transpose", "reshape", "slice", "gather", "depth_to_space", "space_to_depth", "max_pool", "resize"}
 
 
-def affine_claims(program: NetworkProgram, step: PlainStep, affine: AffineFormula) -> StepClaim:
-    """Return the claims of C that computes an affine formula of accumulators in float64 and rounds it."""
+def formula_claims(
+    program: NetworkProgram, step: PlainStep, formula: StepFunction | AffineFormula | Curve
+) -> StepClaim:
+    """Return the claims of C that computes a formula: of accumulators, or of float32 inputs by thresholds."""
+    if isinstance(formula, StepFunction):
+        return input_claims(program, step, formula)
     given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
-    chain = _chain(program, step, given)
-    ratio = np.zeros(1, np.int64) if affine.ratio is None else affine.ratio
-    numbers = {"scale": affine.factor, "bias": affine.summand, "factor": ratio}
-    claim = {
-        **encode_formula(gate_formula(affine.gate, np.float64)),
-        "zero": affine.zero,
-        "low": affine.limits[0],
-        "high": affine.limits[1],
-        "of_zero": 0,
-        **{name: encode_array(array[:, None]) for name, array in numbers.items()},
-    }
-    proof = finish_claims(chain, [{**claim, "is": chain.integers(made[0].edge.name)}], ELEMENTS)
-    if affine.gate is None:
-        require_few(proof, affine.limits, len(affine.factor), given)
+    chain, channels = _chain(program, step, given), given[0].edge.shape[1]
+    claim = {**encode_formula(formula.formula()), "is": chain.integers(made[0].edge.name)}
+    proof = finish_claims(chain, [claim], ELEMENTS)
+    if isinstance(formula, AffineFormula) and formula.gate is None:
+        require_few(proof, formula.limits, channels, given)
     else:
-        require_few_sums(proof, *range_of(given[0].edge), len(affine.factor))
-    return proof
-
-
-def curve_claims(program: NetworkProgram, step: PlainStep, curve: Curve) -> StepClaim:
-    """Return the claims of C that takes the codes of accumulators from a table of breakpoints."""
-    given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
-    chain = _chain(program, step, given)
-    numbers = {"scale": curve.factor[:, None], "bias": curve.summand[:, None], "turns": curve.breakpoints}
-    numbers |= {"table": curve.table, "factor": np.zeros((1, 1), np.int64)}
-    claim = {"by": "curve", "of_zero": 0, **{name: encode_array(array) for name, array in numbers.items()}}
-    proof = finish_claims(chain, [{**claim, "is": chain.integers(made[0].edge.name)}], ELEMENTS)
-    require_few_sums(proof, *range_of(given[0].edge), given[0].edge.shape[1])
+        require_few_sums(proof, *range_of(given[0].edge), channels)
     return proof
 
 

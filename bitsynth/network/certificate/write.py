@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,13 +19,12 @@ from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.network.arena import ArenaPlan, uses
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.chains import Unsupported
-from bitsynth.network.certificate.claims import glue_claims, input_claims, layer_claims, operand_of
+from bitsynth.network.certificate.claims import glue_claims, layer_claims, operand_of
 from bitsynth.network.certificate.edges import edge_record
 from bitsynth.network.certificate.elements import (
-    affine_claims,
     carried_claims,
     conversion_claims,
-    curve_claims,
+    formula_claims,
     number_claims,
     regridded,
 )
@@ -42,9 +41,6 @@ from bitsynth.network.certificate.records import (
     StepRecord,
     plain,
 )
-from bitsynth.network.formulas.affine import AffineFormula
-from bitsynth.network.formulas.curves import Curve
-from bitsynth.network.formulas.step_functions import StepFunction
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, NetworkStep, alias_root
 
 FORMAT = checker.FORMAT
@@ -193,20 +189,12 @@ def _claims(program: NetworkProgram, step: NetworkStep) -> StepClaim:
         has_table = isinstance(step.glue, Lookup | PairLookup | SumLookup)
         return glue_claims(program, step) if has_table else carried_claims(program, step)
     if step.formula is not None:
-        return _OF_FORMULAS[type(step.formula)](program, step, step.formula)
+        return formula_claims(program, step, step.formula)
     if _gives_numbers(program, step):
         return number_claims(program, step)
     if _reads_numbers(program, step):
         return conversion_claims(program, step)
     return carried_claims(program, step)
-
-
-_OF_FORMULAS: dict[type, Callable[..., StepClaim]] = {
-    StepFunction: input_claims,
-    AffineFormula: affine_claims,
-    Curve: curve_claims,
-}
-"""The function that writes the claims of plain C, by the type of its formula."""
 
 
 def _gives_numbers(program: NetworkProgram, step: NetworkStep) -> bool:

@@ -26,7 +26,8 @@ from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import INT32, Integers, Shape, Tensor
 from bitsynth.layers.epilogues import Rescale
-from bitsynth.layers.epilogues.floats import GateLine, apply_gate, gate_bounds
+from bitsynth.layers.epilogues.base import ClaimedFormula
+from bitsynth.layers.epilogues.floats import GateLine, apply_gate, gate_bounds, gate_formula
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.oracle import IntegerBounds, Oracle, prove_equal
 from bitsynth.network.formulas.rescaling import Wanted, wanted_codes, zero_code
@@ -72,6 +73,13 @@ class AffineFormula:
     def _rounded(self, values: Tensor) -> Tensor:
         low, high = (float(end - self.zero) for end in self.limits)
         return np.asarray(np.rint(values.clip(low, high)).astype(np.int64) + self.zero)
+
+    def formula(self) -> ClaimedFormula:
+        """Return the formula as a certificate claims it."""
+        ratio = np.zeros(1, np.int64) if self.ratio is None else self.ratio
+        numbers = {"scale": self.factor, "bias": self.summand, "factor": ratio}
+        codes = {"zero": self.zero, "low": self.limits[0], "high": self.limits[1], "of_zero": 0}
+        return {**gate_formula(self.gate, np.float64), **codes, **{name: x[:, None] for name, x in numbers.items()}}
 
     def of(self, channels: int) -> AffineFormula:
         """Return the formula with a factor and a summand for each of `channels` channels."""

@@ -19,6 +19,7 @@ from bitsynth.graph.arithmetic import arithmetic_of
 from bitsynth.graph.arithmetic.intervals import interval
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import INT32, Integers, Tensor
+from bitsynth.layers.epilogues.base import ClaimedFormula
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.oracle import Oracle
 from bitsynth.network.formulas.step_functions import ranges
@@ -137,6 +138,11 @@ class Curve:
         place = (sums * self.factor + self.summand).clip(0.0, len(self.breakpoints) - 1.0)
         cell = place.astype(np.int64)
         return np.asarray(self.table[cell, (place >= self.breakpoints[cell]).astype(np.int64)].astype(np.int64))
+
+    def formula(self) -> ClaimedFormula:
+        """Return the formula as a certificate claims it."""
+        numbers = {"scale": self.factor[:, None], "bias": self.summand[:, None], "turns": self.breakpoints}
+        return {"by": "curve", "of_zero": 0, **numbers, "table": self.table, "factor": np.zeros((1, 1), np.int64)}
 
     def of(self, channels: int) -> Curve:
         """Return the curve with a factor and a summand for each of `channels` channels."""
