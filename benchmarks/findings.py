@@ -113,7 +113,7 @@ class Finding:
     def build(self) -> tuple[int, int]:
         """Operations and lookups of the program that makes a table."""
         build = self.entry.kernel.build
-        program = [Step.parse(line) for line in build.program] if build else []
+        program = build.steps if build else ()
         lookups = {s.op for s in self.steps if "a0" in s.args}
         return sum(self.isa[s.op].instructions for s in program), sum(s.op in lookups for s in program)
 

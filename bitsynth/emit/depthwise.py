@@ -8,10 +8,11 @@ from typing import Any
 
 from bitsynth.emit.lines import block, indented
 from bitsynth.emit.render import render
-from bitsynth.emit.statements import Scope, constant_arrays, load_constants
+from bitsynth.emit.statements import Rename, Scope, constant_arrays, load_constants, names_of_row
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseMemory, DepthwiseProgram, needs
 from bitsynth.proof.depthwise import ProvedDepthwise
 
@@ -99,11 +100,13 @@ def _pixels(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush, count: i
 def _step(program: DepthwiseProgram, count: int, outside: Scope) -> list[str]:
     """Return one step of `count` pixels: load the weights once, then load and multiply each pixel's activations."""
     scope, load_op, registers = outside.inner(), program.memory.load, len(program.weights)
-    lines = _loads(scope, load_op, (f"weight + {j * program.unit}" if j else "weight" for j in range(registers)), "w")
+    lines = _loads(
+        scope, load_op, (f"weight + {j * program.unit}" if j else "weight" for j in range(registers)), Role.COLUMN
+    )
     for p in range(count):
         inner = scope.inner()
         behind = f" + {p} * apart" if p > 1 else " + apart" if p else ""
-        row = _loads(inner, load_op, (f"tap[{j}] + at{behind}" for j in range(program.taps)), "a")
+        row = _loads(inner, load_op, (f"tap[{j}] + at{behind}" for j in range(program.taps)), Role.ROW)
         rename = _of_pixel(p)
         row += inner.steps(program.steps, rename)
         row += [
@@ -113,9 +116,9 @@ def _step(program: DepthwiseProgram, count: int, outside: Scope) -> list[str]:
     return [*lines, f"tap += {program.taps};", f"weight += {program.step_bytes};"]
 
 
-def _loads(scope: Scope, op: str, places: Iterable[str], name: str) -> list[str]:
-    """Return loads of registers from `places`. Pins keep compilers from loading a register again for a second use."""
-    loaded = ((f"{name}{j}", place) for j, place in enumerate(places))
+def _loads(scope: Scope, op: str, places: Iterable[str], role: Role) -> list[str]:
+    """Return loads of a role's inputs from `places`; pins keep compilers from loading a register a second time."""
+    loaded = ((Value.of(role, j), place) for j, place in enumerate(places))
     return [line for x, place in loaded for line in (scope.load(op, x, place), *scope.pin(x))]
 
 
@@ -125,7 +128,9 @@ def _flush(memory: DepthwiseMemory, flush: DepthwiseFlush, p: int, lanes: int, o
     base = {0: "", 1: " + {0}"}.get(p, f" + {p} * {{0}}")
     registers = range(len(flush.tile))
     lines = [
-        scope.load(memory.load_tile, f"c{r}", f"from{base.format('from_ld')}{f' + {r * lanes}' if r else ''}")
+        scope.load(
+            memory.load_tile, Value.of(Role.TILE, r), f"from{base.format('from_ld')}{f' + {r * lanes}' if r else ''}"
+        )
         for r in registers
     ]
     lines += scope.steps(flush.steps, _of_pixel(p))
@@ -136,6 +141,6 @@ def _flush(memory: DepthwiseMemory, flush: DepthwiseFlush, p: int, lanes: int, o
     return lines
 
 
-def _of_pixel(p: int) -> Any:
-    """Return a function to C names of one pixel: accumulators end in the pixel's number."""
-    return lambda name: f"{name}_{p}" if name.startswith("acc") else name
+def _of_pixel(pixel: int) -> Rename:
+    """Return the C names of one pixel: accumulators have its number, as those of a row have the row's."""
+    return names_of_row(pixel)

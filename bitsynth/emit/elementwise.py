@@ -17,7 +17,7 @@ from bitsynth.emit.lines import array, block, indented, lay_out
 from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, Requirements, load
-from bitsynth.isa.step import Step
+from bitsynth.isa.value import Value
 from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
@@ -132,17 +132,17 @@ class _Text:
     def _iterations(self, loop: ElementLoop, scope: Scope) -> list[str]:
         """Return the loop over the values of the last input."""
         kind = self.isa.word
-        counts = [f"x0_{n}" for n in range(len(loop.next))]
+        counts = [Value(f"x0_{n}") for n in range(len(loop.next))]
         lines = [scope.declare(name, kind, scope.viewed(loop.start, kind)) for name in counts]
         size = self.program.unit * self.over.lane.bits // 8
         inside = scope.inner()
         body = list(self._value(self.over, names(self.program, self.over)[0], "turn", 0, inside))
-        body += inside.steps(map(Step.parse, loop.program))
+        body += inside.steps(loop.steps)
         body += [f"{name} = {inside.viewed(new, kind)};" for name, new in zip(counts, loop.next, strict=True)]
         lines.append("const uint8_t *turn = turns;")
         return [*lines, *block(f"for (int left = {self.over.count}; left > 0; --left, turn += {size})", body)]
 
-    def _late_loads(self, scope: Scope) -> dict[str, str]:
+    def _late_loads(self, scope: Scope) -> dict[Value, str]:
         """Return the loads that come where they are read first, by the names of their registers."""
         if not self.late:
             return {}
@@ -166,7 +166,9 @@ class _Text:
         for k, value in enumerate(names(self.program, one)):
             yield from self._value(one, value, base, start + k * size, scope)
 
-    def _value(self, one: ElementInput, registers: Sequence[str], base: str, start: int, scope: Scope) -> Iterator[str]:
+    def _value(
+        self, one: ElementInput, registers: Sequence[Value], base: str, start: int, scope: Scope
+    ) -> Iterator[str]:
         """One value of an input."""
         op = self.program.loads[self.program.spec.inputs.index(one)]
         size = self.isa[op].operands[0].type.total_bits // 8

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bitsynth.emit.lines import block, indented
-from bitsynth.emit.ordered_folds import STARTS, OrderedFolds, pointed
+from bitsynth.emit.ordered_folds import STARTS, OrderedFolds, Pointer, pointed
 from bitsynth.emit.statements import Scope, braced, names_of_row
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.order import of_row
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.program import ORDERS, Kernel, Pass
 
 
@@ -81,24 +81,26 @@ class Flushes:
         Otherwise compilers compute the pointers of all rows before the loops, and spill them.
         """
         bases = ["from", "to", *(["terms"] if self.row_terms else [])] if self.isa.table.address else []
-        return [line for base in bases for line in pointed(of_row(base, row), declared, scope)]
+        return [line for base in bases for line in pointed(Pointer(base, row), declared, scope)]
 
     def _place(self, base: str, row: int, register: int = 0) -> str:
         """Return the address where a tile register of the row is loaded "from", or stored "to", or of the "terms"."""
-        start = of_row(base, row) if self.isa.table.address else _row_of(*STARTS[base], row)
+        start = str(Pointer(base, row)) if self.isa.table.address else _row_of(*STARTS[base], row)
         return _plus(start, register * self.isa.tile.lanes)
 
     def _flushed(self, group: int, loop: Pass, scope: Scope) -> list[str]:
         """Return statements that compute the tile registers of a group of rows after a flush: `loop.tile`."""
         lines = [line for row in self.kernel.rows_of(group) for line in self._before(row, scope)]
-        return lines + scope.steps(loop.flush_steps, names_of_row(group))
+        return lines + scope.steps(loop.flush, names_of_row(group))
 
-    def _register_by_register(self, group: int, loop: Pass, stores: Mapping[str, str], scope: Scope) -> Iterator[str]:
+    def _register_by_register(self, group: int, loop: Pass, stores: Mapping[Value, str], scope: Scope) -> Iterator[str]:
         """Load, compute and store a group's tile register by register: all of it does not fit in registers."""
-        rows, steps, known = self.kernel.rows_of(group), {s.dst: s for s in loop.flush_steps}, set[str]()
-        starts = {f"c{n}": divmod(n, self._tile_registers) for n in range(len(rows) * self._tile_registers)}
+        rows, steps, known = self.kernel.rows_of(group), {s.dst: s for s in loop.flush}, set[Value]()
+        starts = {
+            Value.of(Role.TILE, n): divmod(n, self._tile_registers) for n in range(len(rows) * self._tile_registers)
+        }
 
-        def made(name: str) -> Iterator[str]:
+        def made(name: Value) -> Iterator[str]:
             if name in known or name not in {*starts, *steps}:
                 return
             known.add(name)
@@ -121,9 +123,9 @@ class Flushes:
         starts = (line for r in range(self._tile_registers) for line in self._start(row, r, scope))
         return [*self._terms(row, scope), *starts]
 
-    def _more(self, row: int) -> str:
-        """Return the name of the register with the row's terms."""
-        return "more" if self.kernel.together == 1 else of_row("more", row)
+    def _more(self, row: int) -> Value:
+        """Return the register with the row's terms."""
+        return Value.of(Role.TERM, row=None if self.kernel.together == 1 else row)
 
     def _terms(self, row: int, scope: Scope) -> Iterator[str]:
         """Return statements that load the row's terms, if it has any, and double them."""
@@ -134,7 +136,7 @@ class Flushes:
 
     def _start(self, row: int, register: int, scope: Scope) -> Iterator[str]:
         """Return statements that load a register of the row's tile before a flush and add the row's terms."""
-        name = f"c{row % self.kernel.together * self._tile_registers + register}"
+        name = Value.of(Role.TILE, row % self.kernel.together * self._tile_registers + register)
         yield scope.load(self.kernel.memory.load_tile, name, self._place("from", row, register))
         if self.row_terms:
             yield self._added(name, self._more(row), scope)

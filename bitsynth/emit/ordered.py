@@ -18,10 +18,11 @@ from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import WORD, VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.in_order import loop_control, pipelining
 from bitsynth.kernel.in_order.first_iteration import FirstIteration, begin_loop
 from bitsynth.kernel.in_order.folds import in_registers
-from bitsynth.kernel.in_order.halves import in_word, inserts
+from bitsynth.kernel.in_order.halves import inserts
 from bitsynth.kernel.in_order.loop_control import has_address, pointer_of
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
@@ -167,7 +168,7 @@ class OrderedSteps:
     def _fetches(self, copies: int, left: Sequence[int], scope: Scope) -> Iterator[tuple[int, list[str]]]:
         """Yield prefetch statements, each with the number of the instruction that it follows."""
         inputs = InputPlaces(self.isa, self.kernel, self.loop)
-        if left and (asked := inputs.asked("a", copies)):
+        if left and (asked := inputs.asked(Role.ROW, copies)):
             yield left[0], [f"size_t ahead = offset + {asked};", *scope.settle("ahead")]
             left = left[1:]
         places = inputs.fetched(copies)[: len(left)]
@@ -175,7 +176,7 @@ class OrderedSteps:
             yield left[number * len(left) // len(places)], scope.prefetch(place)
 
     def _instructions(
-        self, flat: Loop, lines: Iterable[Step], scope: Scope, carried: Iterable[str], places: Mapping[str, str]
+        self, flat: Loop, lines: Iterable[Step], scope: Scope, carried: Iterable[Value], places: Mapping[Value, str]
     ) -> list[str]:
         lines = list(lines)
         own = [s for s in lines if any(s.dst == acc.next for acc in flat.accs)] and lines
@@ -187,7 +188,7 @@ class OrderedSteps:
         own: Iterable[Step],
         lines: Iterable[PlacedInstruction],
         scope: Scope,
-        carried: Iterable[str],
+        carried: Iterable[Value],
         behind: Mapping[int, Sequence[str]] = MappingProxyType({}),
     ) -> Iterator[str]:
         """Yield a statement for each instruction, and what pins it to its place; `own` set accumulators.
@@ -197,8 +198,8 @@ class OrderedSteps:
         own = list(own)
         early = in_place(self.isa, flat, own)
 
-        def named(name: str) -> str:
-            return early[name].name if name in early else name
+        def named(value: Value) -> Value:
+            return early[value].name if value in early else value
 
         declared_before = {*early, *carried}
         for k, (step, place) in enumerate(lines):
@@ -210,11 +211,11 @@ class OrderedSteps:
                 yield f"{acc.name} = {scope.viewed(acc.next, VecType.parse(acc.type))};"
 
     def _statement(
-        self, step: Step, place: str | None, scope: Scope, named: Callable[[str], str], *, declares: bool
+        self, step: Step, place: str | None, scope: Scope, named: Callable[[Value], Value], *, declares: bool
     ) -> Iterator[str]:
         """Yield the statement of an instruction, and what pins it to its place; it `declares` its result."""
         name = named(step.dst)
-        if in_word(name) and place is not None:
+        if name.part.in_general and place is not None:
             yield from scope.half(name, place, declares=declares)
             return
         if place is not None:
@@ -232,13 +233,13 @@ class OrderedSteps:
 
     def _declared(self, found: pipelining.PipelinedLoop, scope: Scope) -> Iterator[str]:
         """Yield declarations of the values that a step takes from the iteration before."""
-        types = {step.dst: WORD if in_word(step.dst) else self.isa[step.op].out for step in found.prologue}
+        types = {step.dst: WORD if step.dst.part.in_general else self.isa[step.op].out for step in found.prologue}
         for kind in dict.fromkeys(types[name] for name in found.carried):
             names = [name for name in found.carried if types[name] == kind]
             scope.types |= dict.fromkeys(names, kind)
             yield from declared(scope.ctype(kind), names)
 
 
-def _place(step: Step | None, places: Mapping[str, str]) -> str | None:
+def _place(step: Step | None, places: Mapping[Value, str]) -> str | None:
     """Return the address that a load reads; None for other instructions."""
     return None if step is None or step.args else places[step.dst]

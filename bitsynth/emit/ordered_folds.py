@@ -9,15 +9,27 @@ from bitsynth.emit.lines import block
 from bitsynth.emit.statements import Scope
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
+from bitsynth.isa.value import Part, Role, Value
 from bitsynth.kernel.in_order import folds, pipelining
-from bitsynth.kernel.in_order.halves import HALVES, half_of, inserts
-from bitsynth.kernel.order import of_row
+from bitsynth.kernel.in_order.halves import inserts
 from bitsynth.kernel.program import Kernel, Loop, Pass
 
-Addresses = dict[str, tuple[str, int]]
-"""Addresses of loads and stores: a pointer to 32-bit elements, and an offset in elements."""
 
-Shift = Callable[[Sequence[str], Scope], list[str]]
+@dataclass(frozen=True)
+class Pointer:
+    """A pointer to 32-bit elements: `sum` to spilled accumulators, or one of STARTS to the tile of a row."""
+
+    base: str
+    row: int | None = None
+
+    def __str__(self) -> str:
+        return self.base if self.row is None else f"{self.base}_{self.row}"
+
+
+Addresses = dict[Value, tuple[Pointer, int]]
+"""Addresses of loads and stores, by what they move: a pointer, and an offset in elements."""
+
+Shift = Callable[[Sequence[Value], Scope], list[str]]
 """A function to statements that shift tile registers."""
 
 _SUMS = "uint32_t *sum = sums;"
@@ -48,7 +60,7 @@ class OrderedFolds:
     def zeros(self, loop: Loop, scope: Scope) -> list[str]:
         """Return statements that set the sums of an outer loop to zero."""
         scope, store = scope.inner(), self.kernel.memory.store_tile
-        names = [of_row(acc.name, group) for group in range(self.kernel.groups) for acc in loop.accs]
+        names = [acc.name.of_row(group) for group in range(self.kernel.groups) for acc in loop.accs]
         lines = [_SUMS, *scope.settle("sum"), scope.load(self.kernel.memory.load, "empty", "zero")]
         return block("", [*lines, *(scope.store(store, "empty", _at(self._sums()[name])) for name in names)])
 
@@ -82,25 +94,25 @@ class OrderedFolds:
 
     def _sums(self) -> Addresses:
         accs = dict.fromkeys(acc.name for p in self.kernel.passes for acc in folds.outer_accs(p))
-        names = [of_row(name, group) for group in range(self.kernel.groups) for name in accs]
-        return {name: ("sum", k * self.isa.tile.lanes) for k, name in enumerate(names)}
+        values = [acc.of_row(group) for group in range(self.kernel.groups) for acc in accs]
+        return {value: (Pointer("sum"), k * self.isa.tile.lanes) for k, value in enumerate(values)}
 
     def _tiles(self) -> Addresses:
         out: Addresses = {}
         for row in range(self.kernel.rows):
-            out[of_row("more", row)] = of_row("terms", row), 0
+            out[Value.of(Role.TERM, row=row)] = Pointer("terms", row), 0
             group, member = divmod(row, self.kernel.together)
             for r in range(self._tile):
-                name = of_row(f"c{member * self._tile + r}", group)
-                out[name] = of_row("from", row), r * self.isa.tile.lanes
-                out[folds.STORED + name] = of_row("to", row), r * self.isa.tile.lanes
+                register = Value.of(Role.TILE, member * self._tile + r, row=group)
+                out[register] = Pointer("from", row), r * self.isa.tile.lanes
+                out[register.place] = Pointer("to", row), r * self.isa.tile.lanes
         return out
 
     def _instructions(
         self, lines: Iterable[Step], places: Addresses, scope: Scope, shift: Shift | None = None
     ) -> Iterator[str]:
         """Yield the lines; pointers to a row's tile come from those to the row before, where they are first wanted."""
-        declared = {"sum": -1}
+        declared = dict[str, int]()
         for step in lines:
             name = step.dst
             if step.args and not self.isa[step.op].store:
@@ -108,14 +120,13 @@ class OrderedFolds:
                 yield scope.declare(name, self.isa[step.op].out, value)
                 yield from scope.hold(name)
                 continue
-            whole, half = half_of(name)
-            base, behind = places.get(whole) or places[whole.removeprefix(folds.STORED)]
-            yield from pointed(base, declared, scope)
-            place = _at((base, behind + (half == HALVES[1]) * self.isa.tile.lanes // 2))
+            pointer, behind = places.get(name.whole) or places[name.whole.stored]
+            yield from pointed(pointer, declared, scope)
+            place = _at((pointer, behind + name.part.is_high * self.isa.tile.lanes // 2))
             if step.args:
                 yield from shift(step.args, scope) if shift else ()
                 yield scope.store(step.op, step.args[0], place)
-            elif half == HALVES[1]:
+            elif name.part is Part.HIGH:
                 yield from scope.half(name, place)
             else:
                 yield scope.load(step.op, name, place)
@@ -126,16 +137,18 @@ STARTS = {"from": ("start", "start_ld"), "to": ("c", "ldc"), "terms": ("row_star
 """Pointers to the tile, by role: the pointer of the first row, and the distance of rows."""
 
 
-def pointed(base: str, declared: dict[str, int], scope: Scope) -> Iterator[str]:
-    """Yield declarations of the pointer `base`, and of those it comes from, unless they are `declared`."""
-    name, _, row = base.partition("_")
-    for k in range(declared.get(name, -1) + 1, int(row or 0) + 1 if name in STARTS else 0):
-        first, distance = STARTS[name]
-        kind = "int32_t *" if name == "to" else "const int32_t *"
-        yield f"{kind}{of_row(name, k)} = {f'{of_row(name, k - 1)} + {distance}' if k else first};"
-        yield from scope.settle(of_row(name, k))
-        declared[name] = k
+def pointed(pointer: Pointer, declared: dict[str, int], scope: Scope) -> Iterator[str]:
+    """Yield declarations of the pointer, and of those it comes from, unless they are `declared`."""
+    if pointer.row is None:
+        return
+    first, distance = STARTS[pointer.base]
+    kind = "int32_t *" if pointer.base == "to" else "const int32_t *"
+    for row in range(declared.get(pointer.base, -1) + 1, pointer.row + 1):
+        own, before = Pointer(pointer.base, row), Pointer(pointer.base, row - 1)
+        yield f"{kind}{own} = {f'{before} + {distance}' if row else first};"
+        yield from scope.settle(str(own))
+        declared[pointer.base] = row
 
 
-def _at(place: tuple[str, int]) -> str:
-    return f"{place[0]} + {place[1]}" if place[1] else place[0]
+def _at(place: tuple[Pointer, int]) -> str:
+    return f"{place[0]} + {place[1]}" if place[1] else str(place[0])

@@ -8,20 +8,21 @@ from collections.abc import Mapping, Sequence
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 from bitsynth.kernel.program import Acc, Loop
 
 
-def in_place(isa: Isa, flat: Loop, program: Sequence[Step]) -> dict[str, Acc]:
+def in_place(isa: Isa, flat: Loop, program: Sequence[Step]) -> dict[Value, Acc]:
     """Return the values of a program of all rows that overwrite their accumulator, intermediate values included."""
     found = early_values(isa, flat, program)
     return found | values_before(isa, flat, found)
 
 
-def early_values(isa: Isa, loop: Loop, program: Sequence[Step]) -> dict[str, Acc]:
+def early_values(isa: Isa, loop: Loop, program: Sequence[Step]) -> dict[Value, Acc]:
     """Return the values that can overwrite their accumulator: no later instruction reads the old value."""
     last = {name: k for k, step in enumerate(program) for name in step.args}
     made = {step.dst: k for k, step in enumerate(program)}
-    out: dict[str, Acc] = {}
+    out: dict[Value, Acc] = {}
     for acc in loop.accs:
         k = made.get(acc.next)
         same = k is not None and isa[program[k].op].out.in_c_as(VecType.parse(acc.type))
@@ -30,20 +31,25 @@ def early_values(isa: Isa, loop: Loop, program: Sequence[Step]) -> dict[str, Acc
     return out
 
 
-def values_before(isa: Isa, loop: Loop, early: Mapping[str, Acc]) -> dict[str, Acc]:
+def values_before(isa: Isa, loop: Loop, early: Mapping[Value, Acc]) -> dict[Value, Acc]:
     """Return intermediate values of an accumulator's update whose instructions overwrite their operand."""
-    made, out = {step.dst: step for step in loop.steps}, dict[str, Acc]()
+    made, out = {step.dst: step for step in loop.steps}, dict[Value, Acc]()
     reads = Counter(a for step in loop.steps for a in step.args)
     for last, acc in early.items():
-        value, between = _overwritten(isa, made[last]), list[str]()
-        while value in made and reads[value] == reads[acc.name] == 1 and str(isa[made[value].op].out) == acc.type:
+        value, between = _overwritten(isa, made[last]), list[Value]()
+        while (
+            value is not None
+            and value in made
+            and reads[value] == reads[acc.name] == 1
+            and str(isa[made[value].op].out) == acc.type
+        ):
             between.append(value)
             value = _overwritten(isa, made[value])
         out |= dict.fromkeys(between, acc) if value == acc.name else {}
     return out
 
 
-def _overwritten(isa: Isa, step: Step) -> str:
-    """Return the operand that the step's result overwrites; "" if there is none."""
+def _overwritten(isa: Isa, step: Step) -> Value | None:
+    """Return the operand that the step's result overwrites; None if there is none."""
     pairs = zip(step.args, isa[step.op].operands, strict=True)
-    return next((a for a, o in pairs if o.name in isa[step.op].tied), "")
+    return next((a for a, o in pairs if o.name in isa[step.op].tied), None)

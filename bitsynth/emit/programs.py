@@ -15,6 +15,7 @@ from bitsynth.emit.statements import Scope, braced, names_of_row
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 from bitsynth.kernel.in_order import folds, pipelining
 from bitsynth.kernel.order import all_accs, interleaved
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
@@ -50,7 +51,7 @@ class Programs:
         """Return the loop's accumulators at zero, unless its first run, or if `begun` first iteration, sets them."""
         if self.in_order and folds.starts_in_memory(self.isa, self.kernel, loop):
             return self.flushes.folds.zeros(loop, scope)
-        kinds = {acc.name: VecType.parse(acc.type) for acc in all_accs(self.kernel, loop)}
+        kinds: dict[str, VecType] = {acc.name: VecType.parse(acc.type) for acc in all_accs(self.kernel, loop)}
         scope.types |= kinds
         if not begun and (not loop.first or not pipelining.peels(self.kernel)):
             load = self.kernel.memory.load
@@ -88,8 +89,8 @@ class Programs:
         flat, places, out = interleaved(self.kernel, step), InputPlaces(self.isa, self.kernel, loop).all(), list[str]()
         soon = in_place(self.isa, flat, flat.steps)
 
-        def named(name: str) -> str:
-            return soon[name].name if name in soon else name
+        def named(value: Value) -> Value:
+            return soon[value].name if value in soon else value
 
         for line in flat.steps:
             if line.dst in places:
@@ -130,8 +131,8 @@ class Programs:
         place = {dst: rename(acc.name) for dst, acc in soon.items()}
         pinned = self.isa.table.pin_peeled or not loop.first
 
-        def named(name: str) -> str:
-            return place.get(name, rename(name))
+        def named(value: Value) -> str:
+            return place.get(value, rename(value))
 
         def becomes(name: str, value: str) -> list[str]:
             return [f"{name} = {value};", *(scope.pin(name) if pinned else [])]
@@ -148,7 +149,7 @@ class Programs:
         return lines
 
 
-def _pinned(scope: Scope, name: str, program: Sequence[Step], times: int) -> list[str]:
+def _pinned(scope: Scope, name: Value, program: Sequence[Step], times: int) -> list[str]:
     """Return statements that keep a register that is read more than once from being loaded more than once."""
     reads = sum(s.args.count(name) for s in program)
     return scope.pin(name) if reads * times > 1 else []

@@ -12,11 +12,12 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import WORD, VecType
+from bitsynth.isa.value import Value
 from bitsynth.kernel.forms_used import constant_load
-from bitsynth.kernel.in_order.halves import stays_in_word
 from bitsynth.kernel.program import Kernel
 
-Rename = Callable[[str], str]
+Rename = Callable[[Value], str]
+"""A function from a value to its name in C."""
 _ONE_CALL = re.compile(r"\w+\([^()]*\)", re.ASCII)
 _LOADED_WORD = """typedef uint64_t bs_word __attribute__((may_alias, aligned(1)));
 #define WORD(p) (*(const volatile bs_word *)(p))"""
@@ -78,7 +79,7 @@ class Scope:
         return f"{name}({', '.join(given)})"
 
     def value(self, step: Step, rename: Rename) -> str:
-        """Return the expression of one step; `rename` maps program names to C names."""
+        """Return the expression of one step; `rename` gives the C names of values."""
         instr = self.isa[step.op]
         args = [self.viewed(rename(a), o.type) for a, o in zip(step.args, instr.operands, strict=True)]
         return self.call(instr, args, step.imm)
@@ -120,14 +121,14 @@ class Scope:
         )
         return f"at({place})"
 
-    def half(self, name: str, place: str, *, declares: bool = True) -> list[str]:
+    def half(self, name: Value, place: str, *, declares: bool = True) -> list[str]:
         """Return statements that load half a register into a general-purpose one, which one of them `declares`.
 
         Gcc moves words that stay there from vector registers, if it sees that these have loaded the same.
         """
         self.types[name] = WORD
         declared = [f"uint64_t {name};"] if declares else []
-        if stays_in_word(name):
+        if name.part.is_word:
             self.macros["WORD"] = _LOADED_WORD
             return [*declared, f"{name} = WORD({place});"]
         return [*declared, f"memcpy(&{name}, {place}, sizeof {name});", *self.hold(name)]
@@ -211,7 +212,7 @@ def load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant], prefix
 
 def names_of_row(group: int) -> Rename:
     """C names of one row, or of a group of rows: its accumulators carry its number."""
-    return lambda name: f"{name}_{group}" if name.startswith("acc") else name
+    return lambda value: value.of_row(group) if value.is_accumulator else value
 
 
 def braced(kernel: Kernel, group: int, lines: Sequence[str]) -> list[str]:

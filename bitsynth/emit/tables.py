@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from typing import Any
@@ -10,8 +10,11 @@ from typing import Any
 from bitsynth.emit.packing import packing
 from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.isa.load import Isa, load
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import Build, Table
 from bitsynth.kernel.program import ORDERS, Kernel
+
+STAGED = Value.of(Role.STAGED, 0)
 
 _AT_ONCE = 4
 """Tables whose instructions are interleaved on an in-order processor: as many as a latency has cycles."""
@@ -51,18 +54,17 @@ def tables(isa: Isa, kernel: Kernel, build: Build, macros: dict[str, str]) -> di
 
 def _one(scope: Scope, isa: Isa, build: Build) -> list[str]:
     lines = load_constants(scope, isa, build.constants, "lanes")
-    lines += [scope.load(build.load, "x0", "stage"), *scope.steps(build.steps)]
+    lines += [scope.load(build.load, STAGED, "stage"), *scope.steps(build.steps)]
     return [*lines, scope.store(build.store, build.table, "to")]
 
 
 def _several(scope: Scope, isa: Isa, build: Build, codes: int) -> Iterator[str]:
     """Interleave the statements of several runs: statement k of each run before statement k + 1 of any."""
     yield from load_constants(scope, isa, build.constants, "lanes")
-    shared = {c.name for c in build.constants}
-    runs = [partial(_of_run, shared, run) for run in range(_AT_ONCE)]
+    runs = [partial(_of_run, run) for run in range(_AT_ONCE)]
     for run, named in enumerate(runs):
-        yield scope.load(build.load, named("x0"), scope.address(f"codes + {run * codes}"))
-        yield from scope.hold(named("x0"))
+        yield scope.load(build.load, named(STAGED), scope.address(f"codes + {run * codes}"))
+        yield from scope.hold(named(STAGED))
     for step, named in product(build.steps, runs):
         yield scope.step(step, named)
         yield from scope.hold(named(step.dst))
@@ -70,6 +72,6 @@ def _several(scope: Scope, isa: Isa, build: Build, codes: int) -> Iterator[str]:
         yield scope.store(build.store, named(build.table), f"to + {run} * TABLES * ENTRIES")
 
 
-def _of_run(shared: Container[str], run: int, name: str) -> str:
-    """Return the C name of a value of run `run`; shared values keep their names."""
-    return name if name in shared else f"{name}_{run}"
+def _of_run(run: int, value: Value) -> str:
+    """Return the C name of a value of run `run`; constants keep their names."""
+    return value.of_row(run)

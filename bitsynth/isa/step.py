@@ -1,24 +1,60 @@
-"""A step of a program, one instruction form applied to named values, and the constants it may name."""
+"""A step of a program, one instruction form applied to values, and the constants it may name."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING, final
 
 import msgspec
 
 from bitsynth.errors import SpecError
+from bitsynth.isa.value import Value
 
 _LINE = re.compile(r"(\w+) = ([\w.]+)((?: \w+)*)(?: #(\d{1,6}))?", re.ASCII)
 
 
-class Step(msgspec.Struct, frozen=True, cache_hash=True):
-    """`dst = op(args)`, with an immediate if the instruction takes one."""
+@final
+class Step:
+    """`dst = op(args)`, with an immediate if the instruction takes one. A step does not change.
 
-    dst: str
-    op: str
-    args: tuple[str, ...]
-    imm: int = 0
+    No `msgspec.Struct`: files have a step as a line of text.
+    """
+
+    __slots__ = ("_hash", "args", "dst", "imm", "op")
+
+    if TYPE_CHECKING:
+        dst: Value
+        op: str
+        args: tuple[Value, ...]
+        imm: int
+        _hash: int
+
+    def __init__(self, dst: Value, op: str, args: tuple[Value, ...], imm: int = 0) -> None:
+        fields = {"dst": dst, "op": op, "args": args, "imm": imm, "_hash": hash((dst, op, args, imm))}
+        for name, field in fields.items():
+            object.__setattr__(self, name, field)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"the step {self} does not change")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Step):
+            return NotImplemented
+        return self is other or (
+            self._hash == other._hash
+            and (self.dst, self.op, self.args, self.imm) == (other.dst, other.op, other.args, other.imm)
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Callable[[str], Step], tuple[str]]:
+        return Step.parse, (str(self),)
+
+    def __repr__(self) -> str:
+        return f"Step.parse({str(self)!r})"
 
     def __str__(self) -> str:
         return " ".join((self.dst, "=", self.op, *self.args)) + (f" #{self.imm}" if self.imm else "")
@@ -28,6 +64,26 @@ class Step(msgspec.Struct, frozen=True, cache_hash=True):
         """Return the step that `line` spells; SpecError if it does not spell one."""
         return _parse_line(line)
 
+    def changed(
+        self,
+        *,
+        dst: Value | None = None,
+        op: str | None = None,
+        args: tuple[Value, ...] | None = None,
+        imm: int | None = None,
+    ) -> Step:
+        """Return the step with other fields; None leaves a field as it is."""
+        return Step(
+            self.dst if dst is None else dst,
+            self.op if op is None else op,
+            self.args if args is None else args,
+            self.imm if imm is None else imm,
+        )
+
+    def renamed(self, rename: Callable[[Value], Value]) -> Step:
+        """Return the step with every value, result and operands, replaced by what `rename` gives for it."""
+        return Step(rename(self.dst), self.op, tuple(map(rename, self.args)), self.imm)
+
 
 @lru_cache(maxsize=1 << 16)
 def _parse_line(line: str) -> Step:
@@ -35,18 +91,12 @@ def _parse_line(line: str) -> Step:
     if not match:
         raise SpecError(f"bad program line {line[:80]!r}: want 'dst = op arg ... #imm'")
     dst, op, args, imm = match.groups()
-    return Step(dst, op, tuple(args.split()), int(imm or 0))
-
-
-@lru_cache(maxsize=1 << 12)
-def steps_of(program: tuple[str, ...]) -> tuple[Step, ...]:
-    """Return the steps of a program; SpecError for text that does not spell one."""
-    return tuple(map(Step.parse, program))
+    return Step(Value(dst), op, tuple(map(Value, args.split())), int(imm or 0))
 
 
 class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A register that is the same in every step: lanes of vector type `type`."""
 
-    name: str
+    name: Value
     type: str
     lanes: tuple[int, ...]

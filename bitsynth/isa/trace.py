@@ -12,6 +12,7 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Trace:
 
     isa: Isa
     domain: Domain
-    registers: dict[str, Register] = field(default_factory=dict)
+    registers: dict[Value, Register] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     constants: ConstantPool = field(default_factory=dict)
     first: int = 0
@@ -64,16 +65,16 @@ class Trace:
         """Return the lanes that an instruction makes of those of its operands."""
         return instr(self.domain, operands, imm)
 
-    def constant(self, kind: VecType, lanes: Sequence[int]) -> str:
-        """Return the name of the constant register that holds `lanes`; equal constants share one."""
+    def constant(self, kind: VecType, lanes: Sequence[int]) -> Value:
+        """Return the constant register that holds `lanes`; equal constants share one."""
         key = (kind, tuple(lanes))
         if key not in self.constants:
-            self.constants[key] = Constant(f"k{len(self.constants)}", str(kind), tuple(lanes))
+            self.constants[key] = Constant(Value.of(Role.CONSTANT, len(self.constants)), str(kind), tuple(lanes))
         self.bind_constants([self.constants[key]])
         return self.constants[key].name
 
-    def bind(self, name: str, register: Register) -> str:
-        """Give the name `name` to an input: a plane, an accumulator, a constant."""
+    def bind(self, name: Value, register: Register) -> Value:
+        """Put a register in the place of an input: a plane, an accumulator, a constant."""
         self.registers[name] = register
         return name
 
@@ -83,15 +84,15 @@ class Trace:
             kind = VecType.parse(c.type)
             self.bind(c.name, self.register(kind, [self.domain.const(v, kind.bits) for v in c.lanes]))
 
-    def fresh(self) -> str:
-        """Return a name for the next value."""
-        return f"t{self.first + len(self.steps)}"
+    def fresh(self) -> Value:
+        """Return the next value that a step computes."""
+        return Value.of(Role.TEMPORARY, self.first + len(self.steps))
 
-    def apply(self, op: str, args: Sequence[str], imm: int = 0, dst: str | None = None) -> str:
+    def apply(self, op: str, args: Sequence[Value], imm: int = 0, dst: Value | None = None) -> Value:
         """Run `dst = op(args)` and return `dst`; SpecError for unknown names or operands that do not fit."""
         return self.run(Step(dst or self.fresh(), op, tuple(args), imm))
 
-    def run(self, step: Step) -> str:
+    def run(self, step: Step) -> Value:
         """Run one step and return its `dst`."""
         instr = self.isa[step.op]
         if len(step.args) != len(instr.operands):

@@ -17,8 +17,10 @@ import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, Requirements
-from bitsynth.isa.step import Constant, Step, steps_of
+from bitsynth.isa.records import to_json
+from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.forms_used import constant_load
 from bitsynth.kernel.program import Acc
 from bitsynth.kernel.program_rules import check_names
@@ -44,13 +46,8 @@ class DepthwiseFlush(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     order: tuple[int, ...]
     constants: tuple[Constant, ...]
-    program: tuple[str, ...]
-    tile: tuple[str, ...]
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps of `program`."""
-        return steps_of(self.program)
+    steps: tuple[Step, ...] = msgspec.field(name="program")
+    tile: tuple[Value, ...]
 
 
 class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,7 +66,7 @@ class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pixels: int
     weights: tuple[tuple[int, ...], ...]
     memory: DepthwiseMemory
-    program: tuple[str, ...]
+    steps: tuple[Step, ...] = msgspec.field(name="program")
     accs: tuple[Acc, ...]
     flush_every: int
     flushes: tuple[DepthwiseFlush, ...]
@@ -82,7 +79,7 @@ class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def digest(self) -> str:
         """Half of the SHA-256 of the program as it is stored."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:32]
+        return hashlib.sha256(to_json(self)).hexdigest()[:32]
 
     @property
     def unit(self) -> int:
@@ -93,11 +90,6 @@ class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def step_bytes(self) -> int:
         """Bytes of the weights of a unit in a step."""
         return len(self.weights) * self.unit
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps of `program`."""
-        return steps_of(self.program)
 
     @property
     def orders(self) -> tuple[tuple[int, ...], ...]:
@@ -171,12 +163,13 @@ def _whole(isa: Isa, acc: Acc) -> bool:
 
 def _check_names(program: DepthwiseProgram) -> None:
     """Raise SpecError unless inputs have the names they must have, no value is defined twice, and all are used."""
-    inputs = [f"a{j}" for j in range(program.taps)] + [f"w{j}" for j in range(len(program.weights))]
+    inputs = [Value.of(Role.ROW, j) for j in range(program.taps)]
+    inputs += [Value.of(Role.COLUMN, j) for j in range(len(program.weights))]
     accs = [a.name for a in program.accs]
     _check_values("step", inputs, [], program.steps, [a.next for a in program.accs])
     check_names("accumulator", "acc", accs)
     for flush in program.flushes:
-        sums, constants = [f"c{r}" for r in range(len(flush.tile))], [c.name for c in flush.constants]
+        sums, constants = [Value.of(Role.TILE, r) for r in range(len(flush.tile))], [c.name for c in flush.constants]
         _check_values("flush", [*accs, *sums], constants, flush.steps, flush.tile)
 
 

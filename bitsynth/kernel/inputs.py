@@ -8,7 +8,8 @@ from typing import Annotated
 
 import msgspec
 
-from bitsynth.isa.step import Constant, Step, steps_of
+from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.value import Value
 
 STAGE_BYTES = 8
 """Bytes of codes a table is built from, zeros behind the last."""
@@ -62,7 +63,7 @@ Input = Planes | Table
 
 
 class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The making of tables, `tables` at a time: `load` repeats staged values in `x0`, `program` gives `table`.
+    """The making of tables, `tables` at a time: `load` repeats staged values in `x0`, `steps` give `table`.
 
     Byte p of the STAGE_BYTES is the value of code number stage[p], 0 if that is -1; each
     table takes the next codes, and as many bytes of the register. Codes beyond are not used.
@@ -72,14 +73,9 @@ class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     load: str
     stage: tuple[int, ...]
     constants: tuple[Constant, ...]
-    program: tuple[str, ...]
-    table: str
+    steps: tuple[Step, ...] = msgspec.field(name="program")
+    table: Value
     store: str
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps of `program`."""
-        return steps_of(self.program)
 
     @property
     def in_order(self) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.isa.load import load
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.machine import ConcreteMachine, Registers
 from bitsynth.kernel.nest import LoopNest, blocks, nth
 from bitsynth.kernel.operands import Operands, Runs
@@ -84,11 +85,12 @@ class _Tiles:
     def _started(self, g: list[Any], h: NDArray[np.int64]) -> Sequence[Any]:
         """Return the next register of the tile, in memory, before the first pass."""
         machine, memory = self.machine, self.machine.kernel.memory
-        trace = machine.trace({"start": machine.load(memory.load_tile, g, 32)})
+        start, more = Value.of(Role.TILE, 0), Value.of(Role.TERM)
+        trace = machine.trace({start: machine.load(memory.load_tile, g, 32)})
         if machine.kernel.has_row_terms:
-            trace.bind("more", machine.load(memory.broadcast_tile, [_word32(h)[:, None]], 32))
-            trace.apply(memory.add_tile, ["start", "more"], dst="start")
-        return machine.store(memory.store_tile, trace.registers["start"], machine.isa.tile)
+            trace.bind(more, machine.load(memory.broadcast_tile, [_word32(h)[:, None]], 32))
+            trace.apply(memory.add_tile, [start, more], dst=start)
+        return machine.store(memory.store_tile, trace.registers[start], machine.isa.tile)
 
     def _chain(self, chain: Sequence[Pass], tile: list[Any]) -> list[Any]:
         nests = [LoopNest(self.machine, loop, self.operands.inputs(loop), self.operands.shape) for loop in chain]
@@ -103,7 +105,7 @@ class _Tiles:
 
     def _carried(self, loop: Pass, accs: Registers) -> Registers:
         """Return the accumulators of the next pass as it starts."""
-        return self.machine.after(loop.carried, self.machine.run(loop.flush_steps, accs))
+        return self.machine.after(loop.carried, self.machine.run(loop.flush, accs))
 
     def _runs(self, nest: LoopNest, length: int) -> Iterator[Runs]:
         """Yield blocks of `length` steps, as many at once as memory allows; the last may end early."""
@@ -116,9 +118,9 @@ class _Tiles:
 
     def _flush(self, loop: Pass, accs: Registers, tile: list[Any]) -> list[Any]:
         machine, memory, each = self.machine, self.machine.kernel.memory, self.machine.isa.tile.lanes
-        names = [f"c{r}" for r in range(len(tile) // each)]
+        names = [Value.of(Role.TILE, r) for r in range(len(tile) // each)]
         loaded = {name: machine.load(memory.load_tile, tile[r * each :], 32) for r, name in enumerate(names)}
-        trace = machine.run(loop.flush_steps, {**accs, **loaded})
+        trace = machine.run(loop.flush, {**accs, **loaded})
         stored = [machine.store(memory.store_tile, trace.registers[n], machine.isa.tile) for n in loop.tile]
         return [x for lanes in stored for x in lanes]
 

@@ -15,9 +15,10 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 from bitsynth.kernel.program import Acc, Kernel, Loop
 
-Registers = Mapping[str, Register]
+Registers = Mapping[Value, Register]
 _DOMAIN = ConcreteDomain()
 
 
@@ -64,16 +65,16 @@ class ConcreteMachine:
         lanes = instr(_DOMAIN, [register.viewed_as(_DOMAIN, instr.operands[0].type).lanes])
         return Register(instr.out, tuple(lanes)).viewed_as(_DOMAIN, cells).lanes
 
-    def zeros(self, loop: Loop, shape: tuple[int, ...]) -> dict[str, Register]:
+    def zeros(self, loop: Loop, shape: tuple[int, ...]) -> dict[Value, Register]:
         """Return the loop's accumulators at zero."""
         kinds = {acc.name: VecType.parse(acc.type) for acc in loop.accs}
         zero = np.zeros(shape, np.uint64)
         return {name: Register(kind, (zero,) * kind.lanes) for name, kind in kinds.items()}
 
-    def after(self, loop: Loop, trace: Trace) -> dict[str, Register]:
+    def after(self, loop: Loop, trace: Trace) -> dict[Value, Register]:
         """Return the loop's accumulators after a run of its program."""
         return {acc.name: self.accumulator(acc, acc.next, trace) for acc in loop.accs}
 
-    def accumulator(self, acc: Acc, value: str, trace: Trace) -> Register:
+    def accumulator(self, acc: Acc, value: Value, trace: Trace) -> Register:
         """Return a value of the trace as the accumulator it becomes."""
         return trace.registers[value].viewed_as(_DOMAIN, VecType.parse(acc.type))

@@ -12,6 +12,7 @@ import numpy as np
 
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.value import Value
 from bitsynth.kernel.machine import ConcreteMachine, Registers
 from bitsynth.kernel.operands import Inputs, Runs
 from bitsynth.kernel.program import Loop, Pass
@@ -79,8 +80,8 @@ class LoopNest:
 
     def _first(self, loop: Loop, runs: Runs) -> Registers:
         """Return the accumulators after the first run, which has a program of its own."""
-        trace = self.machine.run(loop.first_steps, self.inputs.registers(runs, range(1)))
-        shape, out = (len(runs.starts), *self.shape), {}
+        trace = self.machine.run(loop.first, self.inputs.registers(runs, range(1)))
+        shape, out = (len(runs.starts), *self.shape), dict[Value, Register]()
         for acc in loop.accs:
             value = self.machine.accumulator(acc, acc.start, trace)
             out[acc.name] = Register(value.type, tuple(np.broadcast_to(_at(x, 0), shape) for x in value.lanes))

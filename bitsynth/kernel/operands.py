@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.isa.trace import Register
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import Input, Table
 from bitsynth.kernel.machine import ConcreteMachine
 from bitsynth.kernel.packing import Codes, packed, sharing
@@ -33,24 +34,26 @@ class Inputs:
     rows: Sequence[Any]
     columns: Sequence[Any]
 
-    def registers(self, runs: Runs, times: range) -> dict[str, Register]:
+    def registers(self, runs: Runs, times: range) -> dict[Value, Register]:
         """What is loaded in each of `times` of every run: lanes (times, runs, R, tiles)."""
         rows, columns = ([_span(x, runs, times) for x in side] for side in (self.rows, self.columns))
         return {**self._of_rows(rows), **self._of_columns(columns)}
 
-    def _of_rows(self, rows: Sequence[Any]) -> dict[str, Register]:
+    def _of_rows(self, rows: Sequence[Any]) -> dict[Value, Register]:
         """Inputs lie one behind the other, so that a load may read beyond its own."""
         op, cells, at, out = self.machine.kernel.memory.broadcast, _cells(rows), 0, {}
         for i, x in enumerate(rows):
-            out[f"a{i}"] = self.machine.load(op, cells[at:], 8)
+            out[Value.of(Role.ROW, i)] = self.machine.load(op, cells[at:], 8)
             at += x.shape[-1]
         return out
 
-    def _of_columns(self, columns: Sequence[Any]) -> dict[str, Register]:
+    def _of_columns(self, columns: Sequence[Any]) -> dict[Value, Register]:
         op, cells, lanes, out = self.machine.kernel.memory.load, _cells(columns), self.machine.isa.word.lanes, {}
         for i, x in enumerate(columns):
             for g in range(x.shape[-1] // lanes):
-                out[f"w{g}_{i}"] = self.machine.load(op, cells[i * x.shape[-1] + g * lanes :], 8)
+                out[Value.of(Role.COLUMN, i, register=g)] = self.machine.load(
+                    op, cells[i * x.shape[-1] + g * lanes :], 8
+                )
         return out
 
 
@@ -115,7 +118,7 @@ class Operands:
         assert build is not None
         staged = np.array(table.values, np.uint64)[codes[..., table.first : table.first + table.bits]]
         cells = [staged[..., n] if 0 <= n < table.bits else np.uint64(0) for n in build.stage]
-        trace = machine.trace({"x0": machine.load(build.load, cells, 8)}, build.constants)
+        trace = machine.trace({Value.of(Role.STAGED, 0): machine.load(build.load, cells, 8)}, build.constants)
         for step in build.steps:
             trace.run(step)
         stored = machine.store(build.store, trace.registers[build.table], machine.isa.word)

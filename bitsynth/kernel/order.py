@@ -7,7 +7,7 @@
                                  a0_1 = load                         t1_1 = cnt t0_1
                                  t0_1 = eor a0_1 w0_0 ...
 
-An instruction is a `Step` on names of its own row: `acc0_2` is accumulator 0 of row 2, or of group 2 if groups of rows
+An instruction is a `Step` on values of its own row: `acc0_2` is accumulator 0 of row 2, or of group 2 if groups of rows
 share one program. A load is a `Step` without operands.
 """
 
@@ -19,12 +19,8 @@ import msgspec
 
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, row_free
-
-
-def of_row(name: str, row: int) -> str:
-    """Return the name that a value has in a row, or in a group of rows."""
-    return f"{name}_{row}"
 
 
 def all_accs(kernel: Kernel, loop: Loop) -> tuple[Acc, ...]:
@@ -46,18 +42,17 @@ def row_by_row(kernel: Kernel, loop: Pass, step: Loop) -> Loop:
     `step` is the step of the pass `loop`, or its first run.
     """
     free = row_free(step.steps)
-    columns = dict.fromkeys(a for s in step.steps for a in s.args if a[0] == "w")
-    lines = [Step(name, kernel.memory.load, ()) for name in columns]
+    columns = dict.fromkeys(a for s in step.steps for a in s.args if a.is_column)
+    lines = [Step(value, kernel.memory.load, ()) for value in columns]
     lines += [s for s in step.steps if s.dst in free]
     for group in range(kernel.groups):
-        lines += [Step(of_row(f"a{i}", group), kernel.memory.broadcast, ()) for i in range(len(loop.rows))]
+        inputs = (Value.of(Role.ROW, i, row=group) for i in range(len(loop.rows)))
+        lines += [Step(value, kernel.memory.broadcast, ()) for value in inputs]
         own = _own(kernel, loop, step, group)
         shared = free if own is step else frozenset()
-        for s in own.steps:
-            if s.dst not in shared:
-                lines.append(Step(of_row(s.dst, group), s.op, tuple(_named(a, group, shared) for a in s.args), s.imm))
+        lines += [in_row(s, group, shared) for s in own.steps if s.dst not in shared]
     accs = tuple(acc for group in range(kernel.groups) for acc in _accs_of(_own(kernel, loop, step, group), group))
-    return msgspec.structs.replace(step, program=tuple(map(str, lines)), accs=accs, first=())
+    return msgspec.structs.replace(step, steps=tuple(lines), accs=accs, first=())
 
 
 def _own(kernel: Kernel, loop: Pass, step: Loop, group: int) -> Loop:
@@ -72,28 +67,27 @@ def interleaved(kernel: Kernel, loop: Loop) -> Loop:
     """Return the step with each instruction for every row before the next; inputs are loaded at their first use."""
     return msgspec.structs.replace(
         loop,
-        program=tuple(map(str, _interleave(kernel, loop))),
+        steps=tuple(_interleave(kernel, loop)),
         accs=tuple(acc for group in range(kernel.groups) for acc in _accs_of(loop, group)),
         first=(),
     )
 
 
 def _accs_of(loop: Loop, group: int) -> Iterator[Acc]:
-    return (Acc(of_row(acc.name, group), acc.type, of_row(acc.next, group)) for acc in loop.accs)
+    return (Acc(acc.name.of_row(group), acc.type, acc.next.of_row(group)) for acc in loop.accs)
 
 
-def _named(name: str, group: int, free: frozenset[str]) -> str:
-    """Return the name of an operand of a row: its own value, or one that all rows share."""
-    return name if name in free or name[0] in "wk" else of_row(name, group)
+def in_row(step: Step, row: int, shared: frozenset[Value] = frozenset()) -> Step:
+    """Return the step for a row, or a group of rows; all rows share columns, constants and the values in `shared`."""
+    return step.renamed(lambda value: value if value in shared else value.of_row(row))
 
 
 def _interleave(kernel: Kernel, loop: Loop) -> Iterator[Step]:
-    free, loaded = row_free(loop.steps), set[str]()
+    free, loaded = row_free(loop.steps), set[Value]()
     for step in loop.steps:
-        for group in (None,) if step.dst in free else range(kernel.groups):
-            names = [a if group is None else _named(a, group, free) for a in step.args]
-            for arg in names:
-                if arg[0] in "aw" and not arg.startswith("acc") and arg not in loaded:
-                    loaded.add(arg)
-                    yield Step(arg, kernel.memory.load if arg[0] == "w" else kernel.memory.broadcast, ())
-            yield Step(step.dst if group is None else of_row(step.dst, group), step.op, tuple(names), step.imm)
+        for own in [step] if step.dst in free else [in_row(step, group, free) for group in range(kernel.groups)]:
+            for value in own.args:
+                if value.is_input and value not in loaded:
+                    loaded.add(value)
+                    yield Step(value, kernel.memory.load if value.is_column else kernel.memory.broadcast, ())
+            yield own

@@ -8,6 +8,7 @@ from bitsynth.isa.domains.forms import BitField, LinearForm, Payload, TableEntry
 from bitsynth.isa.domains.products import product as multiply
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import Planes, Table
 from bitsynth.kernel.program import Kernel, Pass
 from bitsynth.kernel.truth_tables import bit_table, bit_tables
@@ -30,13 +31,13 @@ def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
         else:
             repeated = kernel.input_bytes(given) // kernel.code_bytes
             lanes = [of_rows[0].byte(given, b % repeated, None) for b in range(word.lanes)]
-        trace.bind(f"a{i}", Register(word, tuple(lanes)))
+        trace.bind(Value.of(Role.ROW, i), Register(word, tuple(lanes)))
     each = word.lanes // codes
     for i, planes in enumerate(loop.columns):
         for g in range(len(kernel.slots) // each):
             columns = kernel.slots[g * each : (g + 1) * each]
             lanes = [of_column.byte(planes, b % codes, columns[b // codes]) for b in range(word.lanes)]
-            trace.bind(f"w{g}_{i}", Register(word, tuple(lanes)))
+            trace.bind(Value.of(Role.COLUMN, i, register=g), Register(word, tuple(lanes)))
 
 
 def cross_terms(kernel: Kernel, column: int) -> LinearForm:

@@ -13,8 +13,8 @@ Passes run one after the other. Those of a chain share the outermost accumulator
 A program is written for one row and NR columns. MR rows are the same program on other inputs, except for instructions
 that depend on columns and constants alone: these run once for all rows, as unpacking does.
 
-Names in a program: `a{i}` input i of the row, `w{g}_{j}` input j of column register g,
-`acc{i}` accumulators, `c{i}` registers of the int32 tile, `k{i}` constants, `t{i}` values,
+Values in a program (`isa/value.py`): `a{i}` input i of the row, `w{g}_{j}` input j of column register g,
+`acc{i}` accumulators, `c{i}` registers of the int32 tile, `k{i}` constants, `t{i}` results of steps,
 `x0` the staged codes of a table. A value is defined once, before its uses.
 """
 
@@ -28,7 +28,9 @@ from math import prod
 
 import msgspec
 
-from bitsynth.isa.step import Constant, Step, steps_of
+from bitsynth.isa.records import to_json
+from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.value import Value
 from bitsynth.kernel.inputs import Build, Input, Planes, Table
 from bitsynth.spec.matmul import MatmulSpec
 
@@ -42,33 +44,23 @@ BIT_AXES = ("inner", "outer")
 class Acc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A loop-carried accumulator: the value `next` after each run, `start` after the first if that has its own."""
 
-    name: str
+    name: Value
     type: str
-    next: str
-    start: str = ""
+    next: Value
+    start: Value = Value("")
 
 
 class Loop(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=True):
-    """A loop: runs `program` at most `trip_count` times, from accumulators at zero or carried from another pass.
+    """A loop: runs `steps` at most `trip_count` times, from accumulators at zero or carried from another pass.
 
-    The innermost program is a step over K; an outer one adds the accumulators of the loop inside to its own. A `first`
-    program of the innermost loop is its first run: it sets the accumulators that `program` would add to zeros.
+    The innermost loop is a step over K; an outer one adds the accumulators of the loop inside to its own. A `first`
+    program of the innermost loop is its first run: it sets the accumulators that `steps` would add to zeros.
     """
 
     trip_count: int = msgspec.field(name="times")
-    program: tuple[str, ...]
+    steps: tuple[Step, ...] = msgspec.field(name="program")
     accs: tuple[Acc, ...]
-    first: tuple[str, ...] = ()
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps of `program`."""
-        return steps_of(self.program)
-
-    @property
-    def first_steps(self) -> tuple[Step, ...]:
-        """The steps of `first`."""
-        return steps_of(self.first)
+    first: tuple[Step, ...] = ()
 
     @property
     def first_run(self) -> Loop:
@@ -77,7 +69,7 @@ class Loop(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=T
         return Loop(self.trip_count, self.first, accs)
 
     @property
-    def becomes(self) -> dict[str, str]:
+    def becomes(self) -> dict[Value, Value]:
         """The accumulators by the names of their next values."""
         return {acc.next: acc.name for acc in self.accs}
 
@@ -93,19 +85,14 @@ class Pass(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=T
     rows: tuple[Input, ...]
     columns: tuple[Planes, ...]
     loops: tuple[Loop, ...]
-    flush: tuple[str, ...]
-    tile: tuple[str, ...]
+    flush: tuple[Step, ...]
+    tile: tuple[Value, ...]
     carries: bool = False
 
     @property
     def step(self) -> Loop:
         """The innermost loop, a step over K."""
         return self.loops[0]
-
-    @property
-    def flush_steps(self) -> tuple[Step, ...]:
-        """The steps of `flush`."""
-        return steps_of(self.flush)
 
     @property
     def carried(self) -> Loop:
@@ -122,7 +109,7 @@ class Pass(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=T
     @property
     def programs(self) -> tuple[tuple[Step, ...], ...]:
         """Every program of the pass, the flush last."""
-        return (self.step.first_steps, *(loop.steps for loop in self.loops), self.flush_steps)
+        return (self.step.first, *(loop.steps for loop in self.loops), self.flush)
 
 
 class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -185,7 +172,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
     @property
     def digest(self) -> str:
         """Half of the SHA-256 of the kernel as it is stored: what was measured with one is not true of another."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:32]
+        return hashlib.sha256(to_json(self)).hexdigest()[:32]
 
     @property
     def core(self) -> MatmulSpec:
@@ -331,11 +318,11 @@ def _planes_of_the_same(inputs: tuple[Input, ...]) -> bool:
 
 
 @lru_cache(maxsize=1 << 12)
-def row_free(program: tuple[Step, ...]) -> frozenset[str]:
+def row_free(program: tuple[Step, ...]) -> frozenset[Value]:
     """Return the values that depend on columns and constants alone: all rows share them."""
-    free: set[str] = set()
+    free = set[Value]()
     for step in program:
-        if all(a[0] in "wk" or a in free for a in step.args):
+        if all(a.all_rows_share or a in free for a in step.args):
             free.add(step.dst)
     return frozenset(free)
 
@@ -348,10 +335,10 @@ def row_program(loop: Pass) -> tuple[Step, ...]:
 
 
 @lru_cache(maxsize=1 << 10)
-def held_for_rows(loop: Pass) -> frozenset[str]:
+def held_for_rows(loop: Pass) -> frozenset[Value]:
     """Return the shared values that the row program reads: column inputs, and values that depend on them alone."""
     free = row_free(loop.step.steps)
-    return frozenset(a for s in row_program(loop) for a in s.args if a[0] == "w" or a in free)
+    return frozenset(a for s in row_program(loop) for a in s.args if a.is_column or a in free)
 
 
 def but_accumulators(loop: Pass) -> int:

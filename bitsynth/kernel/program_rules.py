@@ -37,7 +37,7 @@ def check_constants(isa: Isa, constants: tuple[Constant, ...]) -> None:
 
 def check_names(what: str, kind: str, names: Iterable[str]) -> None:
     """Raise SpecError unless the names of each `what` are `kind` and a number, and no two are equal."""
-    pattern, seen = re.compile(rf"{kind}\d{{1,6}}", re.ASCII), set[str]()
+    pattern, seen = re.compile(rf"{kind}(0|[1-9]\d{{0,5}})", re.ASCII), set[str]()
     for name in names:
         if not pattern.fullmatch(name):
             raise SpecError(f"{name[:40]!r} is no name of a {what}: want one like {kind}0")

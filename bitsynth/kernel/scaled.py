@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.program import Kernel, Pass
 
 _TILE_BITS = 32
@@ -44,24 +45,25 @@ class _Scaling:
     isa: Isa
     kernel: Kernel
     doublings: int
-    more: dict[str, Constant] = field(default_factory=dict[str, Constant])
+    more: dict[Value, Constant] = field(default_factory=dict[Value, Constant])
 
     def flushed(self, loop: Pass) -> Pass:
         """Return the pass with its flush scaled: instructions that depend on the tile add to it."""
-        tile, lines, times = {f"c{r}" for r in range(len(loop.tile))}, list[Step](), self.doublings
-        fresh = (f"t{n}" for n in count(1 + max(int(step.dst[1:]) for step in loop.flush_steps)))
-        shifts = filter(self._shifts, loop.flush_steps)
-        further = {step.dst: replace(step, dst=next(fresh), imm=step.imm + times) for step in shifts}
-        for step in loop.flush_steps:
-            (own,) = tile.intersection(step.args) or ("",)
-            if not own:
+        tile = {Value.of(Role.TILE, r) for r in range(len(loop.tile))}
+        lines, times = list[Step](), self.doublings
+        fresh = (Value.of(Role.TEMPORARY, n) for n in count(1 + max(step.dst.number or 0 for step in loop.flush)))
+        shifts = filter(self._shifts, loop.flush)
+        further = {step.dst: step.changed(dst=next(fresh), imm=step.imm + times) for step in shifts}
+        for step in loop.flush:
+            (own,) = tile.intersection(step.args) or (None,)
+            if own is None:
                 lines += [step, *([further[step.dst]] if step.dst in further else [])]
                 continue
             tile.add(step.dst)
             lines += self._added(step, own, further, fresh)
-        return replace(loop, flush=tuple(map(str, _alive(lines, loop.tile))))
+        return replace(loop, flush=tuple(_alive(lines, loop.tile)))
 
-    def _added(self, step: Step, own: str, further: Mapping[str, Step], fresh: Iterator[str]) -> Iterator[Step]:
+    def _added(self, step: Step, own: Value, further: Mapping[Value, Step], fresh: Iterator[Value]) -> Iterator[Step]:
         """Yield the instructions in place of one that adds to the tile in `own`, or subtracts from it."""
         name = next(a for a in reversed(step.args) if a != own)
         if name in further and self._lane_bits(step, name) == _TILE_BITS:
@@ -70,38 +72,38 @@ class _Scaling:
             yield _with(step, name, constant)
         else:
             names = [own, *islice(fresh, (1 << self.doublings) - 1), step.dst]
-            yield from (replace(_with(step, own, x), dst=y) for x, y in pairwise(names))
+            yield from (_with(step, own, x).changed(dst=y) for x, y in pairwise(names))
 
     def _shifts(self, step: Step) -> bool:
         """Whether an instruction shifts lanes of the tile's width left, and could shift them further."""
         bits = self.isa[step.op].out.bits
         return step.op.partition(".")[0] in _SHIFTS and bits == _TILE_BITS and step.imm + self.doublings < bits
 
-    def _lane_bits(self, step: Step, name: str) -> int:
+    def _lane_bits(self, step: Step, name: Value) -> int:
         """Return the lane width of an operand of an instruction."""
         return self.isa[step.op].operands[step.args.index(name)].type.bits
 
-    def _multiple(self, step: Step, name: str) -> str:
-        """Return the name of the multiple of an instruction's last operand, if that is a constant with room for it."""
+    def _multiple(self, step: Step, name: Value) -> Value | None:
+        """Return the multiple of an instruction's last operand, if that is a constant with room for it."""
         kind = self.isa[step.op].operands[-1].type
         found = next((c for c in self.kernel.constants if c.name == name), None)
         if found is None:
-            return ""
+            return None
         multiple = tuple(x << self.doublings for x in found.lanes)
         if kind.bits == _TILE_BITS:
             multiple = tuple(x % (1 << _TILE_BITS) for x in multiple)
         elif max(multiple) >> kind.bits - (kind.sign == "s"):
-            return ""
+            return None
         number = len(self.kernel.constants) + len(self.more)
-        return self.more.setdefault(name, Constant(f"k{number}", found.type, multiple)).name
+        return self.more.setdefault(name, Constant(Value.of(Role.CONSTANT, number), found.type, multiple)).name
 
 
-def _with(step: Step, name: str, other: str) -> Step:
+def _with(step: Step, name: Value, other: Value) -> Step:
     """Return the instruction with `other` in the place of the operand `name`."""
-    return replace(step, args=tuple(other if a == name else a for a in step.args))
+    return step.changed(args=tuple(other if a == name else a for a in step.args))
 
 
-def _alive(lines: Sequence[Step], out: Iterable[str]) -> Iterator[Step]:
+def _alive(lines: Sequence[Step], out: Iterable[Value]) -> Iterator[Step]:
     """Return the instructions that `out` depends on."""
     read, alive = set(out), list[Step]()
     for step in reversed(lines):

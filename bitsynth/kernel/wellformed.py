@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import STAGE_BYTES, Build, Input, Planes, Table
 from bitsynth.kernel.program import ORDERS, Acc, Kernel, Loop, Pass
 from bitsynth.kernel.program_rules import check_constants, check_names, check_program, register_type
@@ -49,10 +50,14 @@ def check_used(isa: Isa, kernel: Kernel) -> None:
     """Raise SpecError if a value is never used: C compilers warn of it, and no kernel needs it."""
     # Constants, and the program that makes tables.
     read = {a for p in kernel.every_pass for program in p.programs for s in program for a in s.args}
-    unused = [c.name for c in kernel.constants if c.name not in read]
+    unused: list[str] = [c.name for c in kernel.constants if c.name not in read]
     if kernel.build:
         reads = {a for s in kernel.build.steps for a in s.args} | {kernel.build.table}
-        names = ["x0", *(c.name for c in kernel.build.constants), *(s.dst for s in kernel.build.steps)]
+        names = [
+            Value.of(Role.STAGED, 0),
+            *(c.name for c in kernel.build.constants),
+            *(s.dst for s in kernel.build.steps),
+        ]
         unused += [f"{name} of the table" for name in names if name not in reads]
     # Each loop of each pass, and its flush.
     for number, loop in enumerate(kernel.every_pass):
@@ -62,12 +67,12 @@ def check_used(isa: Isa, kernel: Kernel) -> None:
             names = [*inputs, *(s.dst for s in nested.steps)]
             unused += [f"{name} of loop {level} of pass {number}" for name in names if name not in reads]
             if nested.first:
-                reads = {a for s in nested.first_steps for a in s.args} | {acc.start for acc in nested.accs}
-                names = [*inputs, *(s.dst for s in nested.first_steps)]
+                reads = {a for s in nested.first for a in s.args} | {acc.start for acc in nested.accs}
+                names = [*inputs, *(s.dst for s in nested.first)]
                 unused += [f"{name} of the first run of pass {number}" for name in names if name not in reads]
             inputs = [acc.name for acc in nested.accs]
-        reads = {a for s in loop.flush_steps for a in s.args} | set(loop.tile)
-        names = [*inputs, *(s.dst for s in loop.flush_steps)]
+        reads = {a for s in loop.flush for a in s.args} | set(loop.tile)
+        names = [*inputs, *(s.dst for s in loop.flush)]
         unused += [f"{name} of flush {number}" for name in names if name not in reads]
     if unused:
         raise SpecError(f"malformed kernel: never used: {', '.join(unused[:8])}")
@@ -195,11 +200,11 @@ def _inside(kernel: Kernel, x: Input) -> bool:
     return x.first >= 0 and 0 <= x.stride <= kernel.k_step and 1 <= x.apart <= kernel.k_step and last <= kernel.k_step
 
 
-def _inputs(isa: Isa, kernel: Kernel, loop: Pass) -> list[str]:
+def _inputs(isa: Isa, kernel: Kernel, loop: Pass) -> list[Value]:
     """Return the names of a step's inputs: a0, a1 .. of rows, w{register}_{input} of columns."""
     registers = kernel.column_registers(isa.table.vector_bits)
-    rows = [f"a{i}" for i in range(len(loop.rows))]
-    return rows + [f"w{g}_{i}" for i in range(len(loop.columns)) for g in range(registers)]
+    rows = [Value.of(Role.ROW, i) for i in range(len(loop.rows))]
+    return rows + [Value.of(Role.COLUMN, i, register=g) for i in range(len(loop.columns)) for g in range(registers)]
 
 
 def _check_build(isa: Isa, kernel: Kernel, build: Build) -> None:
@@ -209,7 +214,7 @@ def _check_build(isa: Isa, kernel: Kernel, build: Build) -> None:
     if len(build.stage) != STAGE_BYTES or not all(-1 <= n < STAGE_BYTES for n in build.stage):
         raise SpecError(f"malformed kernel: the stage of a table must name {STAGE_BYTES} codes below {STAGE_BYTES}")
     check_constants(isa, build.constants)
-    check_program(isa, build.steps, {"x0", *(c.name for c in build.constants)})
+    check_program(isa, build.steps, {Value.of(Role.STAGED, 0), *(c.name for c in build.constants)})
     if build.table not in {s.dst for s in build.steps}:
         raise SpecError(f"malformed kernel: the table is {build.table[:40]!r}, which no step defines")
 
@@ -226,8 +231,8 @@ def _check_pass(isa: Isa, kernel: Kernel, loop: Pass, *, general: bool = False) 
     for level, nested in enumerate(loop.loops):
         _check_loop(isa, nested, level, {*constants, *inputs}, _words(loop.loops[level - 1].accs) if level else ())
         inputs = [acc.name for acc in nested.accs]
-    tile = [f"c{r}" for r in range(kernel.tile_registers(isa.table.vector_bits) * kernel.together)]
-    flush, kept = loop.flush_steps, [] if loop.carries else tile
+    tile = [Value.of(Role.TILE, r) for r in range(kernel.tile_registers(isa.table.vector_bits) * kernel.together)]
+    flush, kept = loop.flush, [] if loop.carries else tile
     words = check_program(isa, flush, {*constants, *inputs, *kept}, _words(loop.loops[-1].accs))
     count, what = (len(inputs), "accumulators") if loop.carries else (len(tile), "tile registers")
     if len(loop.tile) != count:
@@ -259,11 +264,11 @@ def _check_loop(isa: Isa, loop: Loop, level: int, known: set[str], given: Iterab
 def _check_first(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
     if loop.first and level:
         raise SpecError("only the innermost loop may have a first run of its own")
-    words = check_program(isa, loop.first_steps, known)
+    words = check_program(isa, loop.first, known)
     if loop.first and any((acc.start in words) != (acc.name in _words([acc])) for acc in loop.accs):
         raise SpecError("an accumulator starts as what is in a register of another kind")
     for acc in loop.accs:
-        if bool(acc.start) != bool(loop.first) or (acc.start and acc.start not in {s.dst for s in loop.first_steps}):
+        if bool(acc.start) != bool(loop.first) or (acc.start and acc.start not in {s.dst for s in loop.first}):
             raise SpecError(
                 f"accumulator {acc.name} starts as {acc.start[:40]!r}, which no step of the first run defines"
             )

@@ -219,7 +219,7 @@ class Estimate:
         """
         kernel, shares = self._kernel, []
         for step in (loop.step for loop in kernel.passes):
-            crosses = kernel.groups * len(step.program) >= LONG_LOOP
+            crosses = kernel.groups * len(step.steps) >= LONG_LOOP
             run = min(step.trip_count, self.steps if crosses else self.steps // self._segments)
             shares.append(max(0, run - (bool(step.first) and kernel.nests) - 1) / run)
         return min(shares)
@@ -353,7 +353,7 @@ class Estimate:
             return DIGIT_CODE_CYCLES if kernel.has_digits else 1 / PLAIN_CODES_PER_CYCLE
         bits = next(x.bits for x in kernel.passes[0].rows if isinstance(x, Table))
         masking = MASKING_CYCLES if -1 in kernel.build.stage else 0.0
-        return (len(kernel.build.program) / 2 + 1 + masking) / (bits * kernel.build.tables)
+        return (len(kernel.build.steps) / 2 + 1 + masking) / (bits * kernel.build.tables)
 
 
 @lru_cache(maxsize=1 << 12)

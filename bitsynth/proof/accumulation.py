@@ -27,6 +27,7 @@ from bitsynth.isa.domains.ranges import Ranges, ranged, tightened
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.payloads import bind_inputs
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
 
@@ -152,7 +153,7 @@ def step_summary(isa: Isa, kernel: Kernel, loop: Pass, new_trace: TraceFactory =
 
 def _check_first(trace: Trace, loop: Loop, increments: LaneForms) -> None:
     """Raise Inexact unless the first run leaves in the accumulators what any run adds to them."""
-    for step in loop.first_steps:
+    for step in loop.first:
         trace.run(step)
     for acc in loop.accs:
         kind = VecType.parse(acc.type)
@@ -234,7 +235,7 @@ def _carried(isa: Isa, kernel: Kernel, loop: Pass, held: LoopSummary, new_trace:
     trace = _at_flush(isa, kernel, loop, held, new_trace)
     lanes: dict[Hashable, LinearForm] = {}
     try:
-        for step in loop.flush_steps:
+        for step in loop.flush:
             trace.run(step)
         for acc in loop.carried.accs:
             kind = VecType.parse(acc.type)
@@ -263,18 +264,19 @@ def _flushed(
     tile = isa.tile
     count = kernel.tile_registers(isa.table.vector_bits) * kernel.together
     for r in range(count):
-        trace.bind(f"c{r}", Register(tile, tuple(any_value(("c", r, i), tile) for i in range(tile.lanes))))
+        lanes = tuple(any_value(("c", r, i), tile) for i in range(tile.lanes))
+        trace.bind(Value.of(Role.TILE, r), Register(tile, lanes))
     if len(loop.tile) != count:
         raise SpecError(f"a flush must give {count} tile registers, not {len(loop.tile)}")
     try:
-        for step in loop.flush_steps:
+        for step in loop.flush:
             trace.run(step)
         return tuple(x for r, name in enumerate(loop.tile) for x in _tile_lanes(trace, name, r, tile, held.ranges))
     except Inexact as why:
         raise Refuted(f"the flush cannot be shown exact after {loop.flush_every} steps: {why}") from None
 
 
-def _tile_lanes(trace: Trace, name: str, r: int, kind: VecType, sums: Ranges) -> list[LinearForm]:
+def _tile_lanes(trace: Trace, name: Value, r: int, kind: VecType, sums: Ranges) -> list[LinearForm]:
     """Return what a flush adds to the lanes of tile register r; Inexact unless these are sums alone."""
     if name not in trace.registers:
         raise SpecError(f"the tile becomes {name}, which has no value")

@@ -40,6 +40,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tested import require_tested
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.forms_used import forms_used
 from bitsynth.kernel.inputs import STAGE_BYTES, Build, Planes, Table
 from bitsynth.kernel.payloads import cross_terms
@@ -136,9 +137,9 @@ class _Moves:
         if self.isa[op].imm:
             return None
         trace = self.new_trace(self.isa, LinearDomain(1))
-        names = [trace.bind(f"x{k}", x) for k, x in enumerate(args)]
+        names = [trace.bind(Value(f"x{k}"), x) for k, x in enumerate(args)]
         try:
-            result = trace.registers[trace.apply(op, names, dst="y")]
+            result = trace.registers[trace.apply(op, names, dst=Value("y"))]
             return list(result.viewed_as(trace.domain, kind).lanes)
         except (Inexact, SpecError):
             return None
@@ -169,7 +170,9 @@ def _check_build(isa: Isa, kernel: Kernel, build: Build, new_trace: TraceFactory
     trace.bind_constants(build.constants)
     codes = [variable(("code", n), 0, most) for n in range(max(STAGE_BYTES, bits * build.tables))]
     stage: list[Payload] = [codes[n] if n >= 0 else 0 for n in build.stage]
-    trace.bind("x0", Register(isa.word, tuple(stage[b % STAGE_BYTES] for b in range(isa.word.lanes))))
+    trace.bind(
+        Value.of(Role.STAGED, 0), Register(isa.word, tuple(stage[b % STAGE_BYTES] for b in range(isa.word.lanes)))
+    )
     try:
         for step in build.steps:
             trace.run(step)
@@ -266,7 +269,7 @@ def _step_lemmas(where: str, kernel: Kernel, loop: Pass, increments: LaneForms) 
     least = min(form.lo for form in increments.values())
     return [
         f"{where}: a step adds to each of {len(increments)} accumulator lanes a sum of bits in [{least}, {most}]",
-        f"{where}: {kernel.k_step} positions of K a step, {len(loop.step.program)} instructions, no lane overflows",
+        f"{where}: {kernel.k_step} positions of K a step, {len(loop.step.steps)} instructions, no lane overflows",
     ]
 
 

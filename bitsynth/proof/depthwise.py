@@ -23,6 +23,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tested import require_tested
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseProgram, check_shape, forms_used
 from bitsynth.proof.accumulation import any_value
 from bitsynth.proof.obligations import Obligation, ObligationRecorder
@@ -32,7 +33,7 @@ from bitsynth.proof.sealed import Sealed
 if TYPE_CHECKING:
     from bitsynth.solver.budget import Budget
 
-Added = dict[tuple[str, int], tuple[int, LinearForm]]
+Added = dict[tuple[Value, int], tuple[int, LinearForm]]
 """For each accumulator lane, the channel, and the sum of its products that a step adds."""
 
 
@@ -60,20 +61,20 @@ def _bind_inputs(trace: Trace, isa: Isa, program: DepthwiseProgram) -> list[list
     word, unit = isa.word, program.unit
     act = [[variable(("act", j, ch), *program.act) for ch in range(unit)] for j in range(program.taps)]
     for j, lanes in enumerate(act):
-        trace.bind(f"a{j}", Register(word, tuple(lanes)))
+        trace.bind(Value.of(Role.ROW, j), Register(word, tuple(lanes)))
     wgt = {place: variable(("wgt", *divmod(place, unit)), *program.wgt) for place in range(program.taps * unit)}
     for j, places in enumerate(program.weights):
-        trace.bind(f"w{j}", Register(word, tuple(wgt[p] for p in places)))
+        trace.bind(Value.of(Role.COLUMN, j), Register(word, tuple(wgt[p] for p in places)))
     return [[product(act[j][ch], wgt[j * unit + ch]) for j in range(program.taps)] for ch in range(unit)]
 
 
-def _lanes(trace: Trace, name: str, kind: VecType) -> tuple[Any, ...]:
+def _lanes(trace: Trace, name: Value, kind: VecType) -> tuple[Any, ...]:
     if name not in trace.registers:
         raise SpecError(f"{name} has no value")
     return trace.registers[name].viewed_as(trace.domain, kind).lanes
 
 
-def _channel(form: LinearForm, key: tuple[str, int], products: list[list[LinearForm]]) -> tuple[int, LinearForm]:
+def _channel(form: LinearForm, key: tuple[Value, int], products: list[list[LinearForm]]) -> tuple[int, LinearForm]:
     """Return the channel whose products are added to the accumulator lane, and their sum; Inexact if there is none."""
     rest = dict(form.atoms)
     if rest.pop(key, None) != {1: 1} or form.const:
@@ -99,7 +100,8 @@ def check_flush(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush, adde
     trace.bind_constants(flush.constants)
     held, tile = _bind_full(trace, program, added), isa.tile
     for r in range(len(flush.tile)):
-        trace.bind(f"c{r}", Register(tile, tuple(any_value(("c", r, i), tile) for i in range(tile.lanes))))
+        lanes = tuple(any_value(("c", r, i), tile) for i in range(tile.lanes))
+        trace.bind(Value.of(Role.TILE, r), Register(tile, lanes))
     wanted = [[form for key, form in held.items() if added[key][0] == ch] for ch in range(program.unit)]
     try:
         for step in flush.steps:
@@ -113,9 +115,9 @@ def check_flush(isa: Isa, program: DepthwiseProgram, flush: DepthwiseFlush, adde
         raise Refuted(f"the flush cannot be shown exact after {program.flush_every} steps: {why}") from None
 
 
-def _bind_full(trace: Trace, program: DepthwiseProgram, added: Added) -> dict[tuple[str, int], LinearForm]:
+def _bind_full(trace: Trace, program: DepthwiseProgram, added: Added) -> dict[tuple[Value, int], LinearForm]:
     """Bind accumulators as full as they can be before a flush, and return their lanes; Refuted if one overflows."""
-    held: dict[tuple[str, int], LinearForm] = {}
+    held: dict[tuple[Value, int], LinearForm] = {}
     for acc in program.accs:
         kind = VecType.parse(acc.type)
         for i in range(kind.lanes):

@@ -24,6 +24,7 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 
 
 class Lane(NamedTuple):
@@ -189,7 +190,7 @@ class ObligationRecorder(Trace):
     shapes: dict[tuple[int, VecType], tuple[Lane, ...]] = field(default_factory=dict)
     kept: list[Register] = field(default_factory=list)
 
-    def run(self, step: Step) -> str:
+    def run(self, step: Step) -> Value:
         """Run one step, record its obligation, and return its `dst`."""
         instr: Instr = self.isa[step.op]
         before = [self.registers.get(name) for name in step.args]

@@ -21,10 +21,11 @@ from types import MappingProxyType
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Step
+from bitsynth.isa.value import HALVES, Part, Role, Value
 from bitsynth.kernel.in_order import folds, pipelining
 from bitsynth.kernel.in_order.first_iteration import FirstIteration, begin_loop
-from bitsynth.kernel.in_order.halves import HALVES, PARTS, HalfLoads, half_loads, half_of, words_of
-from bitsynth.kernel.order import of_row, row_by_row
+from bitsynth.kernel.in_order.halves import HalfLoads, half_loads, words_of
+from bitsynth.kernel.order import row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass
 
 _ITERATIONS = 3
@@ -95,7 +96,7 @@ def _check_shared_starts(isa: Isa, kernel: Kernel, doublings: int) -> None:
     """Raise Refuted unless a flush that loads a shared start once stores what one does that loads it for every row."""
     registers = kernel.tile_registers(isa.table.vector_bits)
     rows = product(range(kernel.together * registers), range(kernel.groups))
-    one = {of_row(f"c{r}", group): of_row(f"c{r % registers}", 0) for r, group in rows}
+    one = {Value.of(Role.TILE, r, row=group): Value.of(Role.TILE, r % registers, row=0) for r, group in rows}
     for loop in kernel.passes if folds.shares_starts(isa, kernel) else ():
         each = (_flushes(isa, kernel, loop, doublings, shared=shared) for shared in (False, True))
         for own, shared in zip(*each, strict=True):
@@ -109,45 +110,47 @@ def _stored(
     program: Iterable[Step],
     memo: dict[object, int],
     halves: HalfLoads | None,
-    places: Mapping[str, str] = MappingProxyType({}),
-) -> dict[str, int]:
+    places: Mapping[Value, Value] = MappingProxyType({}),
+) -> dict[Value, int]:
     """Return the numbers of stored values by their places; `places` renames the places of loads.
 
     Refuted if an instruction loads what another has stored.
     """
-    program, out = list(program), dict[str, int]()
+    program, out = list(program), dict[Value, int]()
     computed = {step.dst for step in program}
-    values = _Values(memo, halves, (a for step in program for a in step.args if a not in computed and a[0] != "k"))
+    values = _Values(
+        memo, halves, (a for step in program for a in step.args if a not in computed and not a.is_constant)
+    )
     for step in program:
         if isa[step.op].store:
             if step.args[0] not in values.now:
                 raise Refuted(f"{step} stores a value that nothing has computed")
-            out[step.dst.removeprefix(folds.STORED)] = values.now[step.args[0]]
+            out[step.dst.stored] = values.now[step.args[0]]
             continue
-        whole, half = half_of(step.dst)
+        whole = step.dst.whole
         if not step.args and whole in out:
             raise Refuted(f"{step} loads what has been stored")
-        values.run(step, (places.get(whole, whole), half, 0))
+        values.run(step, (places.get(whole, whole), step.dst.part, 0))
     return out
 
 
-def _load_forms(isa: Isa, kernel: Kernel, lines: Iterable[Step]) -> dict[str, str]:
+def _load_forms(isa: Isa, kernel: Kernel, lines: Iterable[Step]) -> dict[Value, str]:
     """Return the form that loads each input, and each half of one that fills a register."""
     halves, forms = half_loads(isa, kernel.order), {step.dst: step.op for step in lines if not step.args}
     if halves is None:
         return forms
     whole = [name for name, op in forms.items() if isa[op].operands[0].type.total_bits == isa.table.vector_bits]
-    words = {name + word: halves.load for name, op in forms.items() for word in words_of(isa, op)}
-    return forms | words | {name + half: halves.load for name in whole for half in HALVES}
+    words = {name.of_part(word): halves.load for name, op in forms.items() for word in words_of(isa, op)}
+    return forms | words | {name.of_part(half): halves.load for name in whole for half in HALVES}
 
 
-def _words(isa: Isa, lines: Iterable[Step]) -> dict[str, tuple[str, ...]]:
+def _words(isa: Isa, lines: Iterable[Step]) -> dict[Value, tuple[Part, ...]]:
     """Return which words of each input lie in memory as they are."""
     return {step.dst: words_of(isa, step.op) for step in lines if not step.args}
 
 
-LoadPlace = tuple[str, str, int]
-"""The place that a load reads: an input, "" or one of its PARTS, and the number of the step."""
+LoadPlace = tuple[Value, Part, int]
+"""The place that a load reads: an input, its part, and the number of the step."""
 
 
 class _Values:
@@ -161,8 +164,8 @@ class _Values:
         self,
         memo: dict[object, int],
         halves: HalfLoads | None,
-        start: Iterable[str] = (),
-        words: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        start: Iterable[Value] = (),
+        words: Mapping[Value, Sequence[Part]] = MappingProxyType({}),
     ) -> None:
         self.memo, self.halves, self.words = memo, halves, words
         self.loads = dict[int, LoadPlace]()
@@ -174,26 +177,26 @@ class _Values:
 
     def run(self, step: Step, at: LoadPlace) -> None:
         """Run an instruction; a load gives the value `at` its place. Refuted if an operand has no value."""
-        absent = [a for a in step.args if a not in self.now and a[0] != "k"]
+        absent = [a for a in step.args if a not in self.now and not a.is_constant]
         if absent:
             raise Refuted(f"{step} reads {absent[0]} before it is computed")
-        args = tuple(self.now.get(a, a) for a in step.args)
+        args: tuple[int | Value, ...] = tuple(self.now.get(a, a) for a in step.args)
         place = (self._joined_load(step, args) or self._word_load(step, args)) if args else at
         value = self.number(place or (step.op, step.imm, args))
         self.now[step.dst] = value
         if place:
             self.loads[value] = place
 
-    def _joined_load(self, step: Step, args: Iterable[int | str]) -> LoadPlace | None:
+    def _joined_load(self, step: Step, args: Iterable[int | Value]) -> LoadPlace | None:
         """Return the place of an input whose halves the instruction joins."""
         if self.halves is None or step.op != self.halves.join:
             return None
         low, high = (self.loads.get(a) if isinstance(a, int) else None for a in args)
         if not low or not high or (low[1], high[1]) != HALVES or (low[0], low[2]) != (high[0], high[2]):
             return None
-        return (low[0], "", low[2])
+        return low[0], Part.WHOLE, low[2]
 
-    def _word_load(self, step: Step, args: Sequence[int | str]) -> LoadPlace | None:
+    def _word_load(self, step: Step, args: Sequence[int | Value]) -> LoadPlace | None:
         """Return the place of the word that the instruction moves out of a loaded register."""
         if self.halves is None or step.op not in self.halves.takes:
             return None
@@ -202,9 +205,9 @@ class _Values:
             return None
         name, part, number = place
         word = self.halves.takes[step.op]
-        return (name, word, number) if not part and word in self.words.get(name, ()) else None
+        return (name, word, number) if part is Part.WHOLE and word in self.words.get(name, ()) else None
 
-    def end(self, flat: Loop, carried: Iterable[str]) -> None:
+    def end(self, flat: Loop, carried: Iterable[Value]) -> None:
         """End an iteration: accumulators take their next values; other values that are not `carried` are gone."""
         carried = list(carried)
         if absent := {*carried, *(acc.next for acc in flat.accs)} - self.now.keys():
@@ -220,7 +223,7 @@ def _run_steps(kernel: Kernel, loop: Pass, steps: int, memo: dict[object, int], 
     for number in range(steps):
         run = row_by_row(kernel, loop, loop.step.first_run) if sets and number == 0 else flat
         for step in run.steps:
-            values.run(step, (step.dst, "", number))
+            values.run(step, (step.dst, Part.WHOLE, number))
         values.end(run, ())
     return [values.now[acc.name] for acc in flat.accs]
 
@@ -236,9 +239,9 @@ def _run_pipelined(
     """Return the accumulators after `count` pipelined iterations; `first`, if there is one, sets them."""
     isa, plain = load(kernel.isa), row_by_row(kernel, loop, loop.step).steps
     places = {
-        pipelining.copy_of(s.dst + half, copy): (s.dst, half, copy)
+        s.dst.of_part(part).of_copy(copy): (s.dst, part, copy)
         for s in plain
-        for half in ("", *PARTS)
+        for part in Part
         for copy in range(pipelined.copies)
     }
 
@@ -247,17 +250,17 @@ def _run_pipelined(
     def at(step: Step, iteration: int) -> LoadPlace:
         if step.dst not in places:
             raise Refuted(f"{step} is no instruction of a step")
-        name, half, copy = places[step.dst]
-        if not step.args and step.op != forms.get(name + half):
-            raise Refuted(f"{step} loads in another form than {forms.get(name + half)}")
-        return name, half, iteration * pipelined.copies + copy
+        value, part, copy = places[step.dst]
+        if not step.args and step.op != forms.get(value.of_part(part)):
+            raise Refuted(f"{step} loads in another form than {forms.get(value.of_part(part))}")
+        return value, part, iteration * pipelined.copies + copy
 
     start = () if first else (acc.name for acc in pipelined.flat.accs)
     values = _Values(memo, half_loads(isa, kernel.order), start, _words(isa, plain))
     for step in pipelined.prologue:
         values.run(step, at(step, 0))
     for iteration in range(count - 1):
-        values.now = {x: v for x, v in values.now.items() if x in pipelined.carried or x.startswith("acc")}
+        values.now = {x: v for x, v in values.now.items() if x in pipelined.carried or x.is_accumulator}
         here = first if first and iteration == 0 else pipelined
         for own, ahead in here.body:
             if own:

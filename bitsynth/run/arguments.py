@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
-Value = int | Array
+CallArgument = int | Array
 MAX_ARGUMENTS = 10
 _INTEGERS = (int, np.integer)
 
 
-def check(symbol: str, args: tuple[object, ...], word: int) -> list[Value]:
+def check(symbol: str, args: tuple[object, ...], word: int) -> list[CallArgument]:
     """`args` with every number as its pattern of `word` bits, a pointer's size."""
     if len(args) > MAX_ARGUMENTS:
         raise TypeError(f"{symbol}: {len(args)} arguments, at most {MAX_ARGUMENTS} are passed")
@@ -19,7 +19,7 @@ def check(symbol: str, args: tuple[object, ...], word: int) -> list[Value]:
     return [arg if type(arg) is int and 0 <= arg < most else _check(symbol, i, arg, word) for i, arg in enumerate(args)]
 
 
-def _check(symbol: str, i: int, arg: object, word: int) -> Value:
+def _check(symbol: str, i: int, arg: object, word: int) -> CallArgument:
     if isinstance(arg, np.ndarray):
         if not arg.flags.c_contiguous:
             raise TypeError(f"{symbol}: argument {i} is an array that is not C-contiguous")

@@ -11,7 +11,7 @@ import numpy as np
 
 from bitsynth.errors import ToolError
 from bitsynth.run import arguments
-from bitsynth.run.arguments import Array, Value
+from bitsynth.run.arguments import Array, CallArgument
 from bitsynth.run.elf import Image
 
 _BUFFERS = 6
@@ -128,7 +128,9 @@ class EmulatedRunner:
                 self._machine.map(segment.address, segment.data, segment.access)
         return self._machine
 
-    def _call(self, machine: Machine, function: int, values: Sequence[Value], buffers: dict[int, _Buffer]) -> int:
+    def _call(
+        self, machine: Machine, function: int, values: Sequence[CallArgument], buffers: dict[int, _Buffer]
+    ) -> int:
         given = [b for b in buffers.values() if b.size]
         for b in given:
             machine.map(b.first, b.memory(), "rw" if b.array.flags.writeable else "r")
@@ -143,7 +145,7 @@ class EmulatedRunner:
         return result
 
 
-def _place(symbol: str, values: Sequence[Value], first: int, align: int) -> dict[int, _Buffer]:
+def _place(symbol: str, values: Sequence[CallArgument], first: int, align: int) -> dict[int, _Buffer]:
     """Return a place for every array, from address `first`; one that is passed twice has one place."""
     buffers: dict[int, _Buffer] = {}
     for index, value in enumerate(values):

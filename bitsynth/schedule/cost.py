@@ -11,6 +11,7 @@ import msgspec
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import ANY_PORT
+from bitsynth.isa.value import Value
 from bitsynth.kernel.program import Kernel, Pass, but_accumulators, held_for_rows, row_free, row_program
 
 AMORTISED_K = 576
@@ -34,7 +35,7 @@ class KernelCost(msgspec.Struct, frozen=True):
     cycles: dict[str, float]
 
 
-def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[str]) -> int:
+def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[Value]) -> int:
     """Return the register copies: an instruction overwrites an operand although every candidate is still wanted."""
     wanted = set(kept)
     copies = 0
@@ -60,7 +61,7 @@ def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str
         for nested in loop.loops:
             entered = -(-runs // nested.trip_count)
             again = runs - entered if nested.first else runs
-            for program, times in ((nested.steps, again), (nested.first_steps, entered)):
+            for program, times in ((nested.steps, again), (nested.first, entered)):
                 shared = row_free(program) if nested is loop.step else set()
                 for step in program:
                     total[step.op] += times / kernel.groups if step.dst in shared else times
@@ -68,7 +69,7 @@ def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str
                 total[isa.gate.name] += len(nested.accs) * entered
             runs = entered
         # Flushes, the tile, register copies.
-        for step in loop.flush_steps:
+        for step in loop.flush:
             total[step.op] += runs
         if kernel.has_row_terms and not loop.carries:
             total[kernel.memory.add_tile] += kernel.tile_registers(isa.table.vector_bits) * kernel.together * runs
@@ -83,7 +84,7 @@ def shared_program(loop: Pass) -> tuple[Step, ...]:
     return tuple(s for s in loop.step.steps if s.dst in free)
 
 
-def kept_in_step(kernel: Kernel, loop: Pass) -> set[str]:
+def kept_in_step(kernel: Kernel, loop: Pass) -> set[Value]:
     """Return values a row must leave alone: constants, new accumulators, what a further row reads."""
     kept = {c.name for c in kernel.constants} | {acc.next for acc in loop.step.accs}
     return kept | held_for_rows(loop) if kernel.groups > 1 else kept

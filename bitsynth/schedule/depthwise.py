@@ -98,7 +98,7 @@ def _program(
         memory=DepthwiseMemory(
             constant_load(isa, isa.word).name, constant_load(isa, isa.tile).name, stores(isa, isa.tile)
         ),
-        program=tuple(map(str, step.program)),
+        steps=tuple(step.program),
         accs=step.accs,
         flush_every=1,
         flushes=ends,

@@ -35,7 +35,7 @@ def _all_iterations(program: ElementwiseProgram) -> list[Step]:
     """Return the steps of all iterations of the loop."""
     if program.loop is None:
         return []
-    return [Step.parse(line) for line in program.loop.program] * program.spec.inputs[-1].count
+    return [*program.loop.steps] * program.spec.inputs[-1].count
 
 
 def _held(program: ElementwiseProgram) -> bool:
@@ -63,4 +63,4 @@ def price(program: ElementwiseProgram) -> tuple[float, ...]:
     """Return the sort key: cycles per element on each of the set's processors, then latency, then instructions."""
     cpus = able(program)
     cost = (cycles(program, cpu) / program.unit for cpu in cpus)
-    return (*cost, latency(program, cpus[0]), len(program.program) / program.unit)
+    return (*cost, latency(program, cpus[0]), len(program.steps) / program.unit)

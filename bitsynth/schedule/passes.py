@@ -10,6 +10,7 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import ConstantPool, Register, Trace
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import Planes
 from bitsynth.kernel.program import Acc, Loop, Pass
 from bitsynth.sketches.popcount.counts import Count
@@ -68,17 +69,19 @@ class PassBuilder:
         """Return the pass, its loop still one step long."""
         wanted = terms(self.blocks, self.weighted)
         classes = sorted({t.coef for t in wanted})
-        leaves = [self._leaves(b) for b in self.blocks]
         step = Trace(self.isa, LinearDomain(1), constants=self.constants)
-        accs = {c: [f"acc{i * self.plan.accs + r}" for r in range(self.plan.accs)] for i, c in enumerate(classes)}
+        accs = {
+            c: [Value.of(Role.ACCUMULATOR, i * self.plan.accs + r) for r in range(self.plan.accs)]
+            for i, c in enumerate(classes)
+        }
         current = {name: name for names in accs.values() for name in names}
-        values: dict[tuple[int, int, int], str] = {}
+        values: dict[tuple[int, int, int], Value] = {}
         blank = Register(self.isa.word, (0,) * self.isa.word.lanes)
         # Bind inputs and accumulators.
         for g in range(self.plan.given.groups):
-            for b, names in enumerate(leaves):
-                for n, name in enumerate(names):
-                    values[b, g, n] = step.bind(name.format(g=g), blank)
+            for b, placed in enumerate(self.blocks):
+                for n, plane in enumerate(self._leaves(placed, g)):
+                    values[b, g, n] = step.bind(plane, blank)
         for name in current:
             step.bind(name, Register(self.plan.acc_type, (0,) * self.plan.acc_type.lanes))
         # The step: counts of every term are added up.
@@ -94,30 +97,31 @@ class PassBuilder:
         return Pass(
             rows=tuple(Planes((t,), 0, bits, bits) for t in self.act_planes),
             columns=tuple(Planes((t,), 0, bits, bits) for t in self.wgt_planes),
-            loops=(Loop(1, tuple(map(str, step.steps)), step_accs),),
+            loops=(Loop(1, tuple(step.steps), step_accs),),
             flush=flush,
             tile=tile,
         )
 
-    def _leaves(self, placed: PlacedBlock) -> list[str]:
-        """Plane names of a block; `{g}` stands for the wgt register."""
+    def _leaves(self, placed: PlacedBlock, register: int) -> list[Value]:
+        """Return the planes of a block, for a column register."""
         form = placed.form
         act_width = (len(form.h) - 1).bit_length()
         wgt_width = (len(form.g) - 1).bit_length()
         acts = [full_table(t, self.act_bits, placed.act_low, act_width) for t in form.act_planes]
         wgts = [full_table(t, self.w_bits, placed.wgt_low, wgt_width) for t in form.wgt_planes]
-        return [f"a{_index(self.act_planes, t)}" for t in acts] + [f"w{{g}}_{_index(self.wgt_planes, t)}" for t in wgts]
+        rows = [Value.of(Role.ROW, _index(self.act_planes, t)) for t in acts]
+        return rows + [Value.of(Role.COLUMN, _index(self.wgt_planes, t), register=register) for t in wgts]
 
     def _tree(
-        self, step: Trace, values: dict[tuple[int, int, int], str], term: CountTerm, level: int, place: int
-    ) -> str:
+        self, step: Trace, values: dict[tuple[int, int, int], Value], term: CountTerm, level: int, place: int
+    ) -> Value:
         """Register `place` after `level` in-loop levels: a pair of the level below, or a count."""
         if level == 0:
             return self._counted(step, self._node(step, values, term.block, place, term.node), term.weight)
         pair = [self._tree(step, values, term, level - 1, 2 * place + k) for k in (0, 1)]
         return self.plan.pre[level - 1].apply(step, pair)[0]
 
-    def _node(self, step: Trace, values: dict[tuple[int, int, int], str], block: int, g: int, node: int) -> str:
+    def _node(self, step: Trace, values: dict[tuple[int, int, int], Value], block: int, g: int, node: int) -> Value:
         """Return the register of a node; gates run in the order of the form, as some overwrite operands."""
         form = self.blocks[block].form
         for n, gate in enumerate(form.gates[: node + 1 - form.planes], form.planes):
@@ -126,7 +130,7 @@ class PassBuilder:
                 values[block, g, n] = step.apply(gate.op, args, gate.imm)
         return values[block, g, node]
 
-    def _counted(self, step: Trace, name: str, weight: int) -> str:
+    def _counted(self, step: Trace, name: Value, weight: int) -> Value:
         if self.count.table is None:
             return step.apply(self.count.op, [name])
         table = step.constant(self.isa.word, self.count.table_lanes(self.isa, weight))

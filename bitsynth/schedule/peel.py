@@ -18,6 +18,7 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.program import Loop, Pass
 
 MOST_STEPS = 256
@@ -26,19 +27,19 @@ MOST_STEPS = 256
 
 def peel_first_run(isa: Isa, loop: Pass, rows: int) -> Pass:
     """Return the pass with a first run of its own, if one is found and short enough."""
-    if len(loop.step.program) * rows > MOST_STEPS or (inner := _derive_first_run(isa, loop.step)) is None:
+    if len(loop.step.steps) * rows > MOST_STEPS or (inner := _derive_first_run(isa, loop.step)) is None:
         return loop
     return msgspec.structs.replace(loop, loops=(inner, *loop.loops[1:]))
 
 
 def _derive_first_run(isa: Isa, loop: Loop) -> Loop | None:
-    value: dict[str, str | None] = {acc.name: None for acc in loop.accs}
+    value: dict[Value, Value | None] = {acc.name: None for acc in loop.accs}
     lines: list[Step] = []
     for step in loop.steps:
         args = [value.get(a, a) for a in step.args]
         known = [a for a in args if a is not None]
         if len(known) == len(args):
-            lines.append(Step(f"t{len(lines)}", step.op, tuple(known), step.imm))
+            lines.append(Step(Value.of(Role.TEMPORARY, len(lines)), step.op, tuple(known), step.imm))
             value[step.dst] = lines[-1].dst
             continue
         found = _on_zeros(isa, step.op, step.imm, tuple(a is None for a in args))
@@ -47,13 +48,15 @@ def _derive_first_run(isa: Isa, loop: Loop) -> Loop | None:
         if isinstance(found, int):
             value[step.dst] = known[found]
         else:
-            lines.append(Step(f"t{len(lines)}", found, tuple(known), step.imm if isa[found].imm else 0))
+            imm = step.imm if isa[found].imm else 0
+            lines.append(Step(Value.of(Role.TEMPORARY, len(lines)), found, tuple(known), imm))
             value[step.dst] = lines[-1].dst
-    starts = [value[acc.next] for acc in loop.accs]
-    if any(start not in {s.dst for s in lines} for start in starts):
+    computed = {s.dst for s in lines}
+    starts = [start for acc in loop.accs if (start := value[acc.next]) in computed and start]
+    if len(starts) < len(loop.accs):
         return None
     accs = tuple(msgspec.structs.replace(a, start=s) for a, s in zip(loop.accs, starts, strict=True))
-    return msgspec.structs.replace(loop, accs=accs, first=tuple(map(str, lines)))
+    return msgspec.structs.replace(loop, accs=accs, first=tuple(lines))
 
 
 @lru_cache

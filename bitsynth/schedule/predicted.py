@@ -26,11 +26,12 @@ from bitsynth.isa.scoreboard import Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.in_order import folds, loop_control, pipelining
 from bitsynth.kernel.in_order.first_iteration import FirstIteration, begin_loop
 from bitsynth.kernel.in_order.list_scheduling import issue
 from bitsynth.kernel.in_order.loop_control import has_address, pointer_of
-from bitsynth.kernel.order import all_accs, interleaved, of_row, row_by_row
+from bitsynth.kernel.order import all_accs, in_row, interleaved, row_by_row
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, period
 from bitsynth.schedule import cost
 
@@ -171,12 +172,12 @@ class _Tile:
 
     def _plain_steps(self, loop: Pass) -> Callable[[int], Iterator[Block]]:
         """Return a function of a number of steps that yields them one by one, the first run first if there is one."""
-        written = [self._write_step(loop, step) for step in (loop.step, loop.step.first_run)]
-        step, first = (self._issue_all(flat, program) + self._step_counters() for flat, program in written)
+        programs = (loop.step, loop.step.first_run if loop.step.first else loop.step)
+        step, first = (self._issue_all(*self._write_step(loop, x)) + self._step_counters() for x in programs)
 
         def run(count: int) -> Iterator[Block]:
             for k in range(count):
-                yield first if loop.step.first and k == 0 else step
+                yield step if k else first
 
         return run
 
@@ -240,7 +241,7 @@ class _Tile:
         places = [of_kind(self.rules, "integer", [name], [name]) for name in ("offset", "column", "run")]
         return [*places, of_kind(self.rules, "branch", ["run"])]
 
-    def _issue(self, step: Step, becomes: dict[str, str]) -> Iterator[Issued]:
+    def _issue(self, step: Step, becomes: dict[Value, Value]) -> Iterator[Issued]:
         """Yield an instruction, and what computes its address: with a scalar pass that of the next load, behind it."""
         address = "" if step.args else pointer_of(step)
         if has_address(self.isa, step) and self.kernel.active_scalar_pass:
@@ -260,12 +261,12 @@ class _Tile:
         outer, spilled = loop.loops[level], self._spilled(loop, level)
         for group in range(self.kernel.groups):
             for acc in outer.accs:
-                name = of_row(acc.name, group)
+                name = acc.name.of_row(group)
                 if name in spilled:
                     yield of_kind(self.rules, "load", ["sp"], [name])
             yield from self._program(outer.steps, group, outer.becomes)
             for acc in outer.accs:
-                name = of_row(acc.name, group)
+                name = acc.name.of_row(group)
                 if name in spilled:
                     yield of_kind(self.rules, "store", [name])
 
@@ -275,17 +276,16 @@ class _Tile:
         for step in pipelining.order_fold(self.isa, self.kernel, flat):
             yield issue(self.isa, self.cpu, step, {})
 
-    def _spilled(self, loop: Pass, level: int) -> set[str]:
+    def _spilled(self, loop: Pass, level: int) -> set[Value]:
         """Return the accumulators of a loop that find no register: the last ones."""
-        names = [of_row(acc.name, group) for group in range(self.kernel.groups) for acc in loop.loops[level].accs]
+        names = [acc.name.of_row(group) for group in range(self.kernel.groups) for acc in loop.loops[level].accs]
         return set(names[len(names) - cost.spilled(self.isa, self.kernel, loop, level) :])
 
-    def _program(self, program: Iterable[Step], group: int, becomes: dict[str, str]) -> Iterator[Issued]:
+    def _program(self, program: Iterable[Step], group: int, becomes: dict[Value, Value]) -> Iterator[Issued]:
         """Yield a program of arithmetic for a group of rows."""
-        for s in program:
-            args = [becomes.get(a, a) for a in s.args]
-            names = [a if a[0] == "k" else of_row(a, group) for a in args]
-            yield arithmetic(self.isa, self.cpu, s.op, names, of_row(becomes.get(s.dst, s.dst), group))
+        for step in program:
+            own = in_row(step.renamed(lambda value: becomes.get(value, value)), group)
+            yield arithmetic(self.isa, self.cpu, own.op, own.args, own.dst)
 
     def _flush(self, loop: Pass, first: bool) -> Iterator[Issued]:
         """Yield the flush of a pass; `first`: nothing is in the tile yet."""
@@ -298,7 +298,7 @@ class _Tile:
         elif self._spills_folds:
             yield from self._fold(folds.fold(self.kernel, loop.carried))
         else:
-            yield from (x for group in range(self.kernel.groups) for x in self._program(loop.flush_steps, group, {}))
+            yield from (x for group in range(self.kernel.groups) for x in self._program(loop.flush, group, {}))
 
     def _plain_flush(self, loop: Pass) -> Iterator[Issued]:
         """Yield a flush row by row: load the tile, add, store; only the additions if the pass carries."""
@@ -310,15 +310,15 @@ class _Tile:
                 if self.kernel.has_row_terms:
                     yield of_kind(self.rules, "broadcast", ["start"], ["more"])
                 for r in range(registers):
-                    name = of_row(f"c{member * registers + r}", group)
+                    name = Value.of(Role.TILE, member * registers + r, row=group)
                     yield of_kind(self.rules, "load", ["start"], [name])
                     if self.kernel.has_row_terms:
                         yield arithmetic(self.isa, self.cpu, memory.add_tile, [name, "more"], name)
-            yield from self._program(loop.flush_steps, group, {})
+            yield from self._program(loop.flush, group, {})
             for member in members:
                 yield of_kind(self.rules, "integer", ["end"], ["end"])
                 own = loop.tile[member * registers : (member + 1) * registers]
-                yield from (of_kind(self.rules, "store", [of_row(t, group), "end"]) for t in own)
+                yield from (of_kind(self.rules, "store", [t.of_row(group), "end"]) for t in own)
 
 
 def _without_repeats(flat: Loop) -> Iterator[Step]:
@@ -326,8 +326,8 @@ def _without_repeats(flat: Loop) -> Iterator[Step]:
 
     The paper's kernels have some: they sum up a row once for each column.
     """
-    computed = dict[tuple[str, tuple[str, ...], int], str]()
-    same = dict[str, str]()
+    computed = dict[tuple[str, tuple[Value, ...], int], Value]()
+    same = dict[Value, Value]()
     for step in flat.steps:
         args = tuple(same.get(a, a) for a in step.args)
         key = step.op, args, step.imm

@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
+from bitsynth.isa.value import Value
 from bitsynth.kernel.order import interleaved
 from bitsynth.kernel.program import Kernel, Pass, held_for_rows, row_program
 from bitsynth.schedule import cost
@@ -33,14 +34,14 @@ def fits_registers(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
     return live_registers(program, outputs, constants) + other_rows <= isa.table.registers
 
 
-def live_registers(program: Sequence[Step], outputs: Sequence[str], always: set[str]) -> int:
+def live_registers(program: Sequence[Step], outputs: Sequence[Value], always: set[Value]) -> int:
     """Return the most values alive at once; planes come alive at their first use, accumulators before."""
-    last: dict[str, int] = {name: len(program) for name in outputs}
-    first: dict[str, int] = {}
+    last: dict[Value, int] = {name: len(program) for name in outputs}
+    first: dict[Value, int] = {}
     for k, step in enumerate(program):
         for name in step.args:
             last[name] = max(k, last.get(name, k))
-            first.setdefault(name, -1 if name.startswith("acc") else k)
+            first.setdefault(name, -1 if name.is_accumulator else k)
         first[step.dst] = k
     spans = [(first[n], last[n]) for n in last if n in first and n not in always]
     change = [0] * (len(program) + 1)

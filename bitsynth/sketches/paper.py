@@ -19,6 +19,7 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import ConstantPool, Register, Trace
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import Planes
 from bitsynth.kernel.program import Acc, Loop, Pass
 from bitsynth.kernel.truth_tables import bit_tables
@@ -84,7 +85,7 @@ def build(isa: Isa, spec: MatmulSpec, found: PaperProgram, metric: Metric) -> tu
     constants: ConstantPool = {}
     step = Trace(isa, LinearDomain(1), constants=constants)
     blank = Register(isa.word, (0,) * isa.word.lanes)
-    accs = [f"acc{r}" for r in range(plan.accs)]
+    accs = [Value.of(Role.ACCUMULATOR, r) for r in range(plan.accs)]
     for name in accs:
         step.bind(name, Register(plan.acc_type, (0,) * plan.acc_type.lanes))
     sums = [_step_sum(step, spec, found.pair, g, blank) for g in range(GROUPS)]
@@ -96,7 +97,7 @@ def build(isa: Isa, spec: MatmulSpec, found: PaperProgram, metric: Metric) -> tu
     built = Pass(
         rows=tuple(Planes((t,), 0, 8, 8) for t in bit_tables(spec.act.bits)),
         columns=tuple(Planes((t,), 0, 8, 8) for t in bit_tables(spec.wgt.bits)),
-        loops=(Loop(1, tuple(map(str, step.steps)), step_accs),),
+        loops=(Loop(1, tuple(step.steps), step_accs),),
         flush=flush,
         tile=tile,
     )
@@ -109,22 +110,25 @@ def _form(isa: Isa, role: Literal["shift", "add"]) -> str:
     return f"{getattr(isa.table.paper, role)}.{isa.word!s}"
 
 
-def _step_sum(step: Trace, spec: MatmulSpec, pair: Sequence[ProgramLine], g: int, blank: Register) -> str:
+def _step_sum(step: Trace, spec: MatmulSpec, pair: Sequence[ProgramLine], g: int, blank: Register) -> Value:
     """Sum of 2**(i+j) * pair(w_j, a_i) over the plane pairs, by Horner's rule on i + j."""
-    total: str | None = None
+    total: Value | None = None
     for weight in reversed(range(spec.act.bits + spec.wgt.bits - 1)):
         if total is not None:
             total = step.apply(_form(step.isa, "shift"), [total], 1)
         for i in range(spec.act.bits):
             if 0 <= weight - i < spec.wgt.bits:
-                inputs = [step.bind(f"w{g}_{weight - i}", blank), step.bind(f"a{i}", blank)]
+                inputs = [
+                    step.bind(Value.of(Role.COLUMN, weight - i, register=g), blank),
+                    step.bind(Value.of(Role.ROW, i), blank),
+                ]
                 value = _pair(step, pair, inputs)
                 total = value if total is None else step.apply(_form(step.isa, "add"), [total, value])
     assert total is not None
     return total
 
 
-def _pair(step: Trace, pair: Sequence[ProgramLine], inputs: list[str]) -> str:
+def _pair(step: Trace, pair: Sequence[ProgramLine], inputs: list[Value]) -> Value:
     values = list(inputs)
     for line in pair:
         values.append(step.apply(line.op, [values[a] for a in line.args], line.imm))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-import msgspec
-
 from bitsynth.errors import SpecError
+from bitsynth.isa.records import from_json
 from bitsynth.proof.proved import Proved
 from bitsynth.spec.options import METHODS
 from bitsynth.store.entry import Entry, ProvedEntry, RunnerUp
@@ -43,7 +42,7 @@ def accept(entry: Entry) -> ProvedEntry:
 
 def accept_text(text: bytes) -> ProvedEntry:
     """Return the entry of JSON `text`, such as a pickled kernel has, accepted as by `accept`."""
-    return accept(msgspec.json.decode(text, type=Entry))
+    return accept(from_json(text, Entry))
 
 
 def _plausible(other: RunnerUp, winner: str) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
+from bitsynth.isa.records import from_json, to_json
 from bitsynth.kernel.forms_used import forms_used
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
@@ -141,10 +142,10 @@ class ProvedEntry:
     def __reduce__(self) -> tuple[Callable[..., ProvedEntry], tuple[Any, ...]]:
         """Pickle the text, which is checked again by whoever unpickles it."""
         if self.base is not None:
-            return _form_of_text, (self.base, msgspec.json.encode(self.proved.kernel))
+            return _form_of_text, (self.base, to_json(self.proved.kernel))
         from bitsynth.store.accept import accept_text
 
-        return accept_text, (msgspec.json.encode(self.entry),)
+        return accept_text, (to_json(self.entry),)
 
 
 @lru_cache(maxsize=1024)
@@ -153,7 +154,7 @@ def _form(found: ProvedEntry, kernel: Kernel) -> ProvedEntry:
 
 
 def _form_of_text(base: ProvedEntry, text: bytes) -> ProvedEntry:
-    return base.form(msgspec.json.decode(text, type=Kernel))
+    return base.form(from_json(text, Kernel))
 
 
 def require_proved(found: object) -> ProvedEntry:

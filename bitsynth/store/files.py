@@ -18,6 +18,7 @@ import msgspec
 from bitsynth import paths
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import read_file, replace_file
+from bitsynth.isa.records import from_json, to_json
 
 _SETTLED_NS = 1_000_000_000
 """The age of a time that no later change can have again."""
@@ -29,7 +30,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def expected_digest(self) -> str:
         """The digest that the other fields call for."""
-        return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(self, digest=""))).hexdigest()
+        return hashlib.sha256(to_json(msgspec.structs.replace(self, digest=""))).hexdigest()
 
     def with_digest(self) -> Self:
         """Return the record with the digest that it calls for."""
@@ -107,7 +108,7 @@ def _kept(path: Path, state: tuple[int, ...], kind: type[_R], what: str, version
 
 def _read(path: Path, kind: type[_R], what: str, version: int, remedy: str) -> _R:
     try:
-        found = msgspec.json.decode(read_file(path), type=kind)
+        found = from_json(read_file(path), kind)
     except OSError as error:
         raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -127,4 +128,4 @@ def place(path: Path) -> tuple[Path, Path]:
 
 def write(path: Path, record: StoredRecord) -> None:
     """Write a record in one step: readers see the old file or the new one."""
-    replace_file(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    replace_file(path, msgspec.json.format(to_json(record), indent=1) + b"\n")

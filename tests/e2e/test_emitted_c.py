@@ -12,13 +12,13 @@ import msgspec
 import pytest
 from support.case_selection import quick
 from support.kernel_checks import ISAS, WIDTHS, encodings, kernel, of_method
+from support.programs import constant
 from support.solved_kernels import REPRESENTATIVE, entry, name, on_record
 
 from bitsynth import matmul, toolchain
 from bitsynth.emit.kernel import CSource
 from bitsynth.errors import ToolError
 from bitsynth.isa import load
-from bitsynth.isa.step import Constant
 from bitsynth.proof import checker
 from bitsynth.run.runner import runner_for
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
@@ -110,7 +110,7 @@ def test_row_terms_are_added_from_aligned_zeros():
 def test_constants_of_64_bits_are_numbers_of_their_type(monkeypatch):
     """18446744073709551615 alone is too large for every signed type, which compilers warn of."""
     kernel_of = entry("avx2", "lookup", 2, 2).kernel
-    wide = Constant("k8", "u64x4", (2**64 - 1, 2**63, 2**63 - 1, 0))
+    wide = constant("k8", "u64x4", (2**64 - 1, 2**63, 2**63 - 1, 0))
     changed = msgspec.structs.replace(kernel_of, constants=(*kernel_of.constants, wide))
     spec = MatmulSpec("avx2", MatmulOperand(2, Encoding.UNSIGNED), MatmulOperand(2, Encoding.BIPOLAR))
     monkeypatch.setattr(checker, "check_used", lambda *_: None)

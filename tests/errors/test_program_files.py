@@ -4,9 +4,11 @@ import json
 
 import msgspec
 import pytest
+from support.programs import change, lines
 
 from bitsynth import paths
 from bitsynth.cli import main
+from bitsynth.isa.records import to_json
 from bitsynth.proof.elementwise.proved import statements
 from bitsynth.store.elementwise import ELEMENTWISE
 
@@ -35,10 +37,10 @@ def listed(capsys, *more):
 def forge(path):
     """Make it a program of the lesser of two bytes, whose record and digest fit."""
     entry = ELEMENTWISE.read(path)
-    lines = tuple(line.replace("max.", "min.") for line in entry.program.program)
-    program = msgspec.structs.replace(entry.program, program=lines)
+    lesser = tuple(line.replace("max.", "min.") for line in lines(entry.program.steps))
+    program = change(entry.program, program=lesser)
     made = msgspec.structs.replace(entry, program=program, statements=statements(program))
-    path.write_bytes(msgspec.json.encode(made.with_digest()))
+    path.write_bytes(to_json(made.with_digest()))
 
 
 def damage(path):

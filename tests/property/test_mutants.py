@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support import kernel_mutants
 from support.case_selection import quick
+from support.programs import change
 from support.solved_kernels import REPRESENTATIVE, kernel, name
 
 from bitsynth import paths
@@ -242,8 +243,8 @@ def test_columns_that_change_places_at_the_end_of_a_period():
     assert not any(found.column_terms)
     other = {"c0": "c1", "c1": "c0"}
     loop = found.passes[0]
-    flush = (msgspec.structs.replace(s, args=tuple(other.get(a, a) for a in s.args)) for s in loop.flush_steps)
-    mutant = kernel_mutants.replaced(found, 0, flush=tuple(map(str, flush)))
+    flush = (change(s, args=tuple(other.get(a, a) for a in s.args)) for s in loop.flush)
+    mutant = kernel_mutants.replaced(found, 0, flush=tuple(flush))
     wrong = counterexample.counterexample(mutant)
     assert wrong is not None
     assert wrong.k > loop.flush_every * found.k_step

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
+from support.programs import acc, constant, steps
+from support.programs import change as replace
+from support.programs import lines as text
 from support.solved_kernels import kernel
 
 from bitsynth.errors import Refuted
-from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.step import Step
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
 from bitsynth.proof import checker, counterexample
 from bitsynth.schedule.flush import with_trip_count
 
-replace = msgspec.structs.replace
-ONES = Constant("k7", "u8x32", (1,) * 32)
-EIGHTS = Constant("k8", "u32x8", (8,) * 8)
-ONE_EACH = Constant("k9", "u32x8", (1,) * 8)
+ONES = constant("k7", "u8x32", (1,) * 32)
+EIGHTS = constant("k8", "u32x8", (8,) * 8)
+ONE_EACH = constant("k9", "u32x8", (1,) * 8)
 
 
 def base() -> tuple[Kernel, Pass]:
@@ -35,7 +36,7 @@ def with_step(loop: Pass, step: tuple[str, ...], **fields: object) -> Pass:
 def before_the_first_count(loop: Pass, *lines: str, total: str = "acc0 t900") -> tuple[str, ...]:
     """The step with `lines` in front and their sum in the first accumulator."""
     added = f"t901 = add.u8x32 {total}"
-    return (*lines, added, *(line.replace(" acc0 ", " t901 ") for line in loop.step.program))
+    return (*lines, added, *(line.replace(" acc0 ", " t901 ") for line in text(loop.step.steps)))
 
 
 def two_columns_exclude_each_other() -> Kernel:
@@ -81,33 +82,33 @@ def planes_of_a_table_that_are_the_same() -> Kernel:
     (one,), step = loop.rows, loop.step
     three = replace(one, values=(0, 3))
     lines: list[str] = []
-    accs = []
-    for g, acc in enumerate(step.accs):
+    accs = list[Acc]()
+    for g, old in enumerate(step.accs):
         n = 100 * g
         lines += [f"t{n} = tbl.u8x16 a0 w{g}_0", f"t{n + 1} = tbl.u8x16 a1 w{g}_0"]
-        value = acc.name
+        value: str = old.name
         for k, (op, what) in enumerate([("add", 0), ("add", 0), ("sub", 0), ("sub", 0), ("sub", 1), ("sub", 1)]):
             lines.append(f"t{n + 2 + k} = {op}.u8x16 {value} t{n + what}")
             value = f"t{n + 2 + k}"
-        accs.append(Acc(acc.name, acc.type, value))
-    inner = Loop(step.trip_count, tuple(lines), tuple(accs))
+        accs.append(replace(old, next=value, start=""))
+    inner = Loop(step.trip_count, steps(lines), tuple(accs))
     return replace(found, passes=(replace(loop, rows=(three, one), loops=(inner, *loop.loops[1:])),))
 
 
 def bytes_that_wrap_are_shifted_out() -> Kernel:
     """A byte that leaves its lane by a shift was once taken for the sum it holds, however large that is."""
     found, loop = widening()
-    outer, out = loop.loops[1], []
+    outer, out = loop.loops[1], list[Step]()
     for step in outer.steps:
         if step.args[1:] and step.args[1] in {acc.name for acc in loop.step.accs}:
             up, low = f"{step.dst}0", f"{step.dst}1"
-            out += [Step(up, "sll.u16x16", step.args[1:], 8), Step(low, "srl.u16x16", (up,), 8)]
+            out += steps([f"{up} = sll.u16x16 {step.args[1]} #8", f"{low} = srl.u16x16 {up} #8"])
             out.append(replace(step, args=(step.args[0], low)))
         else:
             out.append(step)
     assert len(out) > len(outer.steps)
     inner = replace(loop.step, trip_count=200)
-    nested = inner, replace(outer, trip_count=50, program=tuple(map(str, out)))
+    nested = inner, replace(outer, trip_count=50, program=tuple(out))
     return replace(found, passes=(replace(loop, loops=nested, flush=never_unmixed(loop)),))
 
 
@@ -115,7 +116,7 @@ def widening() -> tuple[Kernel, Pass]:
     """A kernel of one pass whose widenings leave low lanes below the high ones."""
     found = kernel("avx2", "lookup", 2, 1)
     (loop,) = found.passes
-    assert any(taken(step) for step in loop.flush_steps)
+    assert any(taken(step) for step in loop.flush)
     return found, loop
 
 
@@ -124,16 +125,15 @@ def taken(step: Step) -> bool:
     return step.op == "sub.u16x16"
 
 
-def never_unmixed(loop: Pass) -> tuple[str, ...]:
+def never_unmixed(loop: Pass) -> tuple[Step, ...]:
     """The flush with mixed sums in the place of what is left of them."""
-    mixed = {step.dst: step.args[0] for step in loop.flush_steps if taken(step)}
-    steps = (replace(s, args=tuple(mixed.get(a, a) for a in s.args)) for s in loop.flush_steps if not taken(s))
-    return tuple(map(str, steps))
+    mixed = {step.dst: step.args[0] for step in loop.flush if taken(step)}
+    return tuple(replace(s, args=tuple(mixed.get(a, a) for a in s.args)) for s in loop.flush if not taken(s))
 
 
 def flushing(change: Callable[[Step], Step]) -> Kernel:
     found, loop = widening()
-    return replace(found, passes=(replace(loop, flush=tuple(str(change(s)) for s in loop.flush_steps)),))
+    return replace(found, passes=(replace(loop, flush=tuple(change(s) for s in loop.flush)),))
 
 
 def mixed_sums_are_taken_for_low_ones() -> Kernel:
@@ -169,12 +169,12 @@ def one_more_pass_of_mixed_sums() -> Kernel:
     """What a third loop takes in are sums modulo 2**16: they are no numbers, whatever is added to them."""
     found, loop = widening()
     outer = loop.loops[1]
-    names = {acc.name: f"acc{10 + k}" for k, acc in enumerate(outer.accs)}
+    names = {str(x.name): f"acc{10 + k}" for k, x in enumerate(outer.accs)}
     lines = tuple(f"t{k} = srl.u16x16 {old} #1" for k, old in enumerate(names))
     sums = tuple(f"t{10 + k} = add.u16x16 {new} t{k}" for k, new in enumerate(names.values()))
-    accs = tuple(Acc(new, "u16x16", f"t{10 + k}") for k, new in enumerate(names.values()))
-    flush = tuple(" ".join(names.get(word, word) for word in line.split()) for line in loop.flush)
-    nested = *loop.loops, Loop(1, (*lines, *sums), accs)
+    accs = tuple(acc(new, "u16x16", f"t{10 + k}") for k, new in enumerate(names.values()))
+    flush = tuple(" ".join(names.get(word, word) for word in line.split()) for line in text(loop.flush))
+    nested = *loop.loops, Loop(1, steps((*lines, *sums)), accs)
     return replace(found, passes=(replace(loop, loops=nested, flush=flush),))
 
 
@@ -189,14 +189,14 @@ def sharing() -> tuple[Kernel, Pass, Pass]:
 
 def shared_sums_are_tripled() -> Kernel:
     found, high, low = sharing()
-    more = [(f"t9{k}", s) for k, s in enumerate(high.flush_steps)]
+    more = [(f"t9{k}", s) for k, s in enumerate(high.flush)]
     again = tuple(f"{new} = {s.op} {s.dst} {s.args[0]}" for new, s in more)
     return replace(found, passes=(replace(high, flush=(*high.flush, *again), tile=tuple(new for new, _ in more)), low))
 
 
 def shared_sums_are_doubled_twice() -> Kernel:
     found, high, low = sharing()
-    twice = [(f"t9{k}", s) for k, s in enumerate(high.flush_steps)]
+    twice = [(f"t9{k}", s) for k, s in enumerate(high.flush)]
     again = tuple(f"{new} = {s.op} {s.dst} {s.dst}" for new, s in twice)
     return replace(found, passes=(replace(high, flush=(*high.flush, *again), tile=tuple(new for new, _ in twice)), low))
 

@@ -4,21 +4,20 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import msgspec
-
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.value import Value
 from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names
+from support.programs import change
 
-change = msgspec.structs.replace
 Mutants = Iterator[tuple[str, ElementwiseProgram]]
 
 
 def mutants(program: ElementwiseProgram) -> Mutants:
     """All of them, each with a line that says what it is, its kind in front."""
-    for n, line in enumerate(program.program):
-        for kind, step in _changed_steps(program, Step.parse(line), program.program[:n]):
-            yield f"{kind}: {step} for {line}", change(program, program=_set(program.program, n, str(step)))
+    for n, right in enumerate(program.steps):
+        for kind, step in _changed_steps(program, right, program.steps[:n]):
+            yield f"{kind}: {step} for {right}", change(program, steps=_set(program.steps, n, step))
     if program.loop:
         yield from _of_turns(program, program.loop)
     yield from _of_constants(program)
@@ -26,24 +25,24 @@ def mutants(program: ElementwiseProgram) -> Mutants:
 
 
 def _of_turns(program: ElementwiseProgram, loop: ElementLoop) -> Mutants:
-    for n, line in enumerate(loop.program):
-        for kind, step in _changed_steps(program, Step.parse(line), loop.program[:n]):
-            turned = change(loop, program=_set(loop.program, n, str(step)))
-            yield f"{kind} in turn: {step} for {line}", change(program, loop=turned)
+    for n, right in enumerate(loop.steps):
+        for kind, step in _changed_steps(program, right, loop.steps[:n]):
+            turned = change(loop, steps=_set(loop.steps, n, step))
+            yield f"{kind} in turn: {step} for {right}", change(program, loop=turned)
 
 
 def _set(items: tuple[Any, ...], at: int, value: object) -> tuple[Any, ...]:
     return (*items[:at], value, *items[at + 1 :])
 
 
-def _changed_steps(program: ElementwiseProgram, step: Step, before: tuple[str, ...]) -> Iterator[tuple[str, Step]]:
+def _changed_steps(program: ElementwiseProgram, step: Step, before: tuple[Step, ...]) -> Iterator[tuple[str, Step]]:
     isa = load(program.isa)
     for op in _alike(program.isa, step.op):
         yield "form", change(step, op=op)
     for i in range(len(step.args)):
         for j in range(i):
             yield "swap", change(step, args=_set(_set(step.args, i, step.args[j]), j, step.args[i]))
-        near = [Step.parse(line).dst for line in before[-4:]]
+        near = [earlier.dst for earlier in before[-4:]]
         for name in {*near, *step.args, *_registers(program)[:8]} - {step.args[i]}:
             yield "operand", change(step, args=_set(step.args, i, name))
     for imm in (step.imm - 1, step.imm + 1):
@@ -51,7 +50,7 @@ def _changed_steps(program: ElementwiseProgram, step: Step, before: tuple[str, .
             yield "immediate", change(step, imm=imm)
 
 
-def _registers(program: ElementwiseProgram) -> list[str]:
+def _registers(program: ElementwiseProgram) -> list[Value]:
     """Registers of inputs and constants."""
     made = [r for x in program.spec.inputs for value in names(program, x) for r in value]
     return [*(c.name for c in program.constants), *made]

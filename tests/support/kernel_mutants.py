@@ -14,13 +14,15 @@ import msgspec
 
 from bitsynth.isa import load
 from bitsynth.isa.instr import Instr
+from bitsynth.isa.records import to_json
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 from bitsynth.kernel.inputs import Build, Planes, Table
 from bitsynth.kernel.program import BIT_AXES, Kernel, Pass
 from bitsynth.schedule.flush import with_trip_count
+from support.programs import change
 
-change = msgspec.structs.replace
 Mutants = Iterator[tuple[str, Kernel]]
 
 
@@ -38,7 +40,7 @@ def mutants(kernel: Kernel) -> list[tuple[str, Kernel]]:
         *of_last_row(kernel),
     ]:
         if mutant != kernel:
-            found.setdefault(msgspec.json.encode(mutant), (label, mutant))
+            found.setdefault(to_json(mutant), (label, mutant))
     return list(found.values())
 
 
@@ -221,7 +223,7 @@ def _of_loops(kernel: Kernel, index: int) -> Mutants:
             for name in [acc.name, *(s.dst for s in nested.steps)]:
                 accs = _set(nested.accs, i, change(acc, next=name))
                 yield f"next: {acc.name} = {name}", _with_loop(kernel, index, level, accs=accs)
-            for name in ["", acc.name, *(s.dst for s in nested.first_steps)]:
+            for name in [Value(""), acc.name, *(s.dst for s in nested.first)]:
                 accs = _set(nested.accs, i, change(acc, start=name))
                 yield f"start: {acc.name} = {name}", _with_loop(kernel, index, level, accs=accs)
             for kind in _kinds(kernel.isa, acc.type):
@@ -233,7 +235,7 @@ def _of_loops(kernel: Kernel, index: int) -> Mutants:
         if nested.first:
             accs = tuple(change(acc, start="") for acc in nested.accs)
             yield "first: none", _with_loop(kernel, index, level, first=(), accs=accs)
-            yield "first: the steady program", _with_loop(kernel, index, level, first=nested.program)
+            yield "first: the steady program", _with_loop(kernel, index, level, first=nested.steps)
     if len(loop.loops) > 1:
         for level in range(len(loop.loops)):
             fewer = loop.loops[:level] + loop.loops[level + 1 :]
@@ -267,49 +269,49 @@ class Place:
         assert kernel.build
         return kernel.build
 
-    def lines(self, kernel: Kernel) -> tuple[str, ...]:
+    def steps(self, kernel: Kernel) -> tuple[Step, ...]:
         if self.name == "build":
-            return self.build(kernel).program
+            return self.build(kernel).steps
         loop = kernel.passes[self.index]
         if self.name == "flush":
             return loop.flush
-        return loop.loops[self.level].first if self.name == "first" else loop.loops[self.level].program
+        return loop.loops[self.level].first if self.name == "first" else loop.loops[self.level].steps
 
-    def inputs(self, kernel: Kernel) -> list[str]:
+    def inputs(self, kernel: Kernel) -> list[Value]:
         """What its steps may read but their own values."""
         if self.name == "build":
-            return ["x0", *(c.name for c in self.build(kernel).constants)]
+            return [Value("x0"), *(c.name for c in self.build(kernel).constants)]
         loop, constants = kernel.passes[self.index], [c.name for c in kernel.constants]
         inside = loop.loops[self.level - 1] if self.name != "flush" else loop.loops[-1]
         accs = [acc.name for acc in inside.accs]
         if self.name == "flush":
-            return [*constants, *accs, *(f"c{r}" for r in range(len(loop.tile)))]
+            return [*constants, *accs, *(Value(f"c{r}") for r in range(len(loop.tile)))]
         own = [] if self.name == "first" else [acc.name for acc in loop.loops[self.level].accs]
         if self.level:
             return [*constants, *accs, *own]
         registers = kernel.columns * kernel.slot_bytes * 8 // load.load(kernel.isa).table.vector_bits
-        columns = [f"w{g}_{i}" for i in range(len(loop.columns)) for g in range(registers)]
-        return [*constants, *own, *(f"a{i}" for i in range(len(loop.rows))), *columns]
+        columns = [Value(f"w{g}_{i}") for i in range(len(loop.columns)) for g in range(registers)]
+        return [*constants, *own, *(Value(f"a{i}") for i in range(len(loop.rows))), *columns]
 
-    def replaced(self, kernel: Kernel, lines: tuple[str, ...], renamed: dict[str, str]) -> Kernel:
-        """The kernel with other lines there, and what it gives under other names."""
+    def replaced(self, kernel: Kernel, steps: tuple[Step, ...], renamed: dict[Value, Value]) -> Kernel:
+        """The kernel with other steps there, and what it gives under other names."""
 
-        def name(old: str) -> str:
+        def name(old: Value) -> Value:
             return renamed.get(old, old)
 
         if self.name == "build":
             build = self.build(kernel)
-            build = change(build, program=lines, table=name(build.table))
+            build = change(build, steps=steps, table=name(build.table))
             return change(kernel, build=build)
         loop = kernel.passes[self.index]
         if self.name == "flush":
-            return replaced(kernel, self.index, flush=lines, tile=tuple(map(name, loop.tile)))
+            return replaced(kernel, self.index, flush=steps, tile=tuple(map(name, loop.tile)))
         nested = loop.loops[self.level]
         if self.name == "first":
             accs = tuple(change(acc, start=name(acc.start)) for acc in nested.accs)
-            return _with_loop(kernel, self.index, self.level, first=lines, accs=accs)
+            return _with_loop(kernel, self.index, self.level, first=steps, accs=accs)
         accs = tuple(change(acc, next=name(acc.next)) for acc in nested.accs)
-        return _with_loop(kernel, self.index, self.level, program=lines, accs=accs)
+        return _with_loop(kernel, self.index, self.level, steps=steps, accs=accs)
 
 
 def places(kernel: Kernel) -> list[Place]:
@@ -324,13 +326,12 @@ def places(kernel: Kernel) -> list[Place]:
 
 def _of_programs(kernel: Kernel) -> Mutants:
     for place in places(kernel):
-        lines = place.lines(kernel)
-        for at, line in enumerate(lines):
-            step = Step.parse(line)
+        steps = place.steps(kernel)
+        for at, step in enumerate(steps):
             for kind, changed in _changed_steps(kernel, place, at, step):
-                mutant = place.replaced(kernel, _set(lines, at, str(changed)), {})
+                mutant = place.replaced(kernel, _set(steps, at, changed), {})
                 yield f"{kind} in {place.name}: {changed} for {step}", mutant
-            rest = lines[:at] + lines[at + 1 :]
+            rest = steps[:at] + steps[at + 1 :]
             yield f"drop in {place.name}: {step}", place.replaced(kernel, rest, {})
             yield f"bypass in {place.name}: {step}", _bypassed(kernel, place, at, step)
 
@@ -338,7 +339,7 @@ def _of_programs(kernel: Kernel) -> Mutants:
 def _changed_steps(kernel: Kernel, place: Place, at: int, step: Step) -> Iterator[tuple[str, Step]]:
     for op in _alike(kernel.isa, step.op):
         yield "form", change(step, op=op)
-    live = place.inputs(kernel) + [Step.parse(line).dst for line in place.lines(kernel)[:at]]
+    live = place.inputs(kernel) + [earlier.dst for earlier in place.steps(kernel)[:at]]
     for i in range(len(step.args)):
         for j in range(i):
             yield "swap", change(step, args=_set(_set(step.args, i, step.args[j]), j, step.args[i]))
@@ -365,6 +366,6 @@ def _alike(isa_name: str, op: str) -> tuple[str, ...]:
 def _bypassed(kernel: Kernel, place: Place, at: int, step: Step) -> Kernel:
     """The step left out, and its first operand used in its place."""
     renamed = {step.dst: step.args[0]}
-    rest = [Step.parse(line) for k, line in enumerate(place.lines(kernel)) if k != at]
-    lines = (str(change(s, args=tuple(renamed.get(a, a) for a in s.args))) for s in rest)
-    return place.replaced(kernel, tuple(lines), renamed)
+    rest = (s for k, s in enumerate(place.steps(kernel)) if k != at)
+    steps = tuple(change(s, args=tuple(renamed.get(a, a) for a in s.args)) for s in rest)
+    return place.replaced(kernel, steps, renamed)

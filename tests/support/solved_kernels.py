@@ -6,10 +6,10 @@ import os
 from functools import cache
 from pathlib import Path
 
-import msgspec
 from filelock import FileLock
 
 from bitsynth import paths
+from bitsynth.isa.records import from_json, to_json
 from bitsynth.kernel.program import Kernel
 from bitsynth.proof.proved import Proved, examine, statements
 from bitsynth.solver.budget import Budget
@@ -67,8 +67,8 @@ def proved_entry(isa: str, method: str, act_bits: int, w_bits: int) -> ProvedEnt
     path = Path(os.environ["BITSYNTH_TEST_SOLVED"], f"{name((isa, method, act_bits, w_bits))}.json")
     with FileLock(f"{path}.lock"):
         if not path.exists():
-            path.write_bytes(msgspec.json.encode(_solved(isa, method, act_bits, w_bits)))
-    text = msgspec.json.decode(path.read_bytes(), type=Entry)
+            path.write_bytes(to_json(_solved(isa, method, act_bits, w_bits)))
+    text = from_json(path.read_bytes(), Entry)
     return accept(text)
 
 

@@ -9,6 +9,7 @@ from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 
 INPUTS = 3
 
@@ -29,9 +30,9 @@ def test_a_form_gives_all_lanes_at_once(name):
         lanes, rows = Trace(isa, domain), ArrayTrace(isa, domain)
         for k, operand in enumerate(form.operands):
             values = given(operand.type, rng)
-            lanes.bind(f"x{k}", Register(operand.type, tuple(values)))
-            rows.bind(f"x{k}", rows.register(operand.type, values))
-        step = Step("v0", form.name, tuple(f"x{k}" for k in range(len(form.operands))), imm)
+            lanes.bind(Value(f"x{k}"), Register(operand.type, tuple(values)))
+            rows.bind(Value(f"x{k}"), rows.register(operand.type, values))
+        step = Step(Value("v0"), form.name, tuple(Value(f"x{k}") for k in range(len(form.operands))), imm)
         with np.errstate(all="ignore"):
             wanted, found = (t.registers[t.run(step)] for t in (lanes, rows))
         assert (np.array(np.broadcast_arrays(*wanted.lanes)) == found.lanes).all(), form.name

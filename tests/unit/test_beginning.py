@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from support.programs import change, lines
 
 import bitsynth
 from bitsynth.errors import Refuted
@@ -20,7 +20,7 @@ def _kernel(widens):
     """One that widens what it adds, for layers, or one that adds bytes in all rows."""
     options = {"method": "popcount", "channels": 64} if widens else {"cpu": "a53"}
     kernel = bitsynth.get_kernel("neon", 1, 1, **options).with_order("a53").entry.kernel
-    return msgspec.structs.replace(kernel, scalar_pass=None)
+    return change(kernel, scalar_pass=None)
 
 
 def _begun(kernel):
@@ -77,7 +77,7 @@ def test_loops_that_are_entered_again_have_none():
 def test_passes_that_go_on_with_others_sums_have_none():
     kernel = _kernel(False)
     (loop,) = kernel.passes
-    carries = msgspec.structs.replace(kernel, passes=(msgspec.structs.replace(loop, carries=True),))
+    carries = change(kernel, passes=(change(loop, carries=True),))
     assert begin_loop(carries, loop, pipelining.pipeline_loop(kernel, loop)) is None
 
 
@@ -85,12 +85,9 @@ def test_a_first_run_of_other_values_is_none():
     """One that negates what it counts is no part of a turn."""
     kernel = _kernel(False)
     (loop,) = kernel.passes
-    odd = tuple(line.replace("cnt.u8x16", "mvn.u8x16") for line in loop.step.first)
-    other = msgspec.structs.replace(loop, loops=(msgspec.structs.replace(loop.step, first=odd),))
-    assert (
-        begin_loop(msgspec.structs.replace(kernel, passes=(other,)), other, pipelining.pipeline_loop(kernel, loop))
-        is None
-    )
+    odd = tuple(line.replace("cnt.u8x16", "mvn.u8x16") for line in lines(loop.step.first))
+    other = change(loop, loops=(change(loop.step, first=odd),))
+    assert begin_loop(change(kernel, passes=(other,)), other, pipelining.pipeline_loop(kernel, loop)) is None
 
 
 def test_sums_that_the_next_step_replaces_are_none():
@@ -104,12 +101,12 @@ def test_sums_that_the_next_step_replaces_are_none():
 
 def _forged(found, kernel):
     one, other, *rest = found.flat.accs
-    swapped = (msgspec.structs.replace(one, next=other.next), msgspec.structs.replace(other, next=one.next), *rest)
+    swapped = (change(one, next=other.next), change(other, next=one.next), *rest)
     turns, places = list(found.body), range(len(found.body))
     dropped = next(k for k in places if turns[k][0] and not turns[k][1] and turns[k][0].args)
     every = pipelining.pipeline_loop(kernel, kernel.passes[0]).body
     added = next(k for k in places if turns[k][0] != every[k][0])
-    yield FirstIteration(found.body, msgspec.structs.replace(found.flat, accs=swapped))
+    yield FirstIteration(found.body, change(found.flat, accs=swapped))
     yield FirstIteration((*turns[:dropped], (None, False), *turns[dropped + 1 :]), found.flat)
     yield FirstIteration(((None, False), *turns), found.flat)
     loads = [k for k in places if turns[k][1] and not turns[k][0].args]
@@ -118,7 +115,7 @@ def _forged(found, kernel):
     yield FirstIteration(tuple(moved), found.flat)
     yield FirstIteration((*turns[:added], every[added], *turns[added + 1 :]), found.flat)
     if line := turns[added][0]:
-        wrong = msgspec.structs.replace(line, args=("a0_0",))
+        wrong = change(line, args=("a0_0",))
         yield FirstIteration((*turns[:added], (wrong, False), *turns[added + 1 :]), found.flat)
 
 

@@ -3,9 +3,9 @@
 import subprocess
 import sys
 
-import msgspec
 import pytest
 from support.case_selection import quick
+from support.programs import change
 from support.solved_kernels import REPRESENTATIVE, kernel, name
 
 from bitsynth import paths
@@ -17,7 +17,6 @@ from bitsynth.proof import checker, proved
 from bitsynth.schedule.flush import max_trip_counts, with_trip_count
 from bitsynth.store.matmul import MATMUL
 
-change = msgspec.structs.replace
 KERNELS = sorted(paths.shipped_kernels().glob("*/*.json"))
 
 
@@ -54,7 +53,7 @@ def test_what_the_lemmas_say():
     lemmas = checker.check(found).lemmas
     lanes = sum(int(acc.type.split("x")[1]) for acc in loop.step.accs)
     assert any(f"a step adds to each of {lanes} accumulator lanes a sum of bits in [0, " in x for x in lemmas)
-    assert any(f"{found.k_step} positions of K a step, {len(loop.step.program)} instructions" in x for x in lemmas)
+    assert any(f"{found.k_step} positions of K a step, {len(loop.step.steps)} instructions" in x for x in lemmas)
     assert any(f"a flush every {loop.flush_every} steps moves every lane to its column, none" in x for x in lemmas)
     assert any("act * bipolar(wgt) == row term + column term + sum on all 16 rows" in x for x in lemmas)
 

@@ -387,8 +387,8 @@ def kept(request, user):
 def programs(found):
     """Every line of a kernel's programs."""
     loops = [nested for p in found.passes for nested in p.loops]
-    build = found.build.program if found.build else ()
-    return [*build, *(x for n in loops for x in (*n.program, *n.first)), *(x for p in found.passes for x in p.flush)]
+    build = found.build.steps if found.build else ()
+    return [*build, *(x for n in loops for x in (*n.steps, *n.first)), *(x for p in found.passes for x in p.flush)]
 
 
 def test_show(run, kept):
@@ -431,7 +431,7 @@ def test_show_json(run, kept):
                 assert all(t.keys() == {"text", "codes"} for t in given["tables"])
     steps += found["build"]["program"] if found["build"] else []
     assert all(step.keys() == {"text", "lane", "does", "cycles"} for step in steps)
-    assert sorted(step["text"] for step in steps) == sorted(programs(made.kernel))
+    assert sorted(step["text"] for step in steps) == sorted(map(str, programs(made.kernel)))
     assert facts["act_encoding"] == "unsigned"
     assert facts["method"] == method
 
@@ -486,11 +486,11 @@ def test_planes_in_words(table, bits, text):
 
 def test_lanes_in_registers():
     neon = load.load("neon")
-    assert describe.lane_text(neon["eor.u8x16"], Step("t0", "eor.u8x16", ("a1", "w0_2"))) == "a1[i] ^ w0_2[i]"
-    swapped = describe.lane_text(neon["bic.u8x16"], Step("t0", "bic.u8x16", ("b", "a")))
+    assert describe.lane_text(neon["eor.u8x16"], Step.parse("t0 = eor.u8x16 a1 w0_2")) == "a1[i] ^ w0_2[i]"
+    swapped = describe.lane_text(neon["bic.u8x16"], Step.parse("t0 = bic.u8x16 b a"))
     assert swapped == "b[i] & ~a[i]"
-    assert describe.lane_text(neon["shl.u8x16"], Step("t0", "shl.u8x16", ("t1",), 3)) == "t1[i] << 3"
-    wide = describe.lane_text(neon["uaddlp.u8x16"], Step("t0", "uaddlp.u8x16", ("t9",)))
+    assert describe.lane_text(neon["shl.u8x16"], Step.parse("t0 = shl.u8x16 t1 #3")) == "t1[i] << 3"
+    wide = describe.lane_text(neon["uaddlp.u8x16"], Step.parse("t0 = uaddlp.u8x16 t9"))
     assert wide == "zext(t9[2 * i], 16) + zext(t9[2 * i + 1], 16)"
 
 

@@ -1,12 +1,12 @@
 """Depthwise kernels: stored certificates, the sketch's choice, mutants that are refused."""
 
-import msgspec
 import pytest
+from support.programs import change, lines
 
 from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.load import load
-from bitsynth.isa.step import Step
+from bitsynth.isa.records import from_json, to_json
 from bitsynth.layers.epilogues.requantize import requantize_spec
 from bitsynth.layers.epilogues.thresholds import thresholds_spec
 from bitsynth.proof import depthwise as proof
@@ -21,7 +21,6 @@ SETS = ("armv7_neon", "avx2", "avx512", "neon")
 DOT = ("avx512", "neon_dotprod")
 """Sets with a kernel of dot products."""
 KERNELS = [*((isa, "multiply") for isa in SETS), *((isa, "dot") for isa in DOT)]
-change = msgspec.structs.replace
 
 
 def program_of(isa, act_bits=4, w_bits=4, method="multiply"):
@@ -52,10 +51,10 @@ def test_solver_discharges_what_is_on_record(path):
 
 def programs_changed(program):
     """The kernel with one line of step or flush changed: another operand, another instruction of the same types."""
-    for lines in lines_changed(program, program.program, ["a0", "w0", "acc0"]):
-        yield change(program, program=lines)
-    for lines in lines_changed(program, program.flushes[-1].program, ["acc0", "c0", "c1"]):
-        yield flush_changed(program, len(program.flushes) - 1, program=lines)
+    for steps in lines_changed(program, program.steps, ["a0", "w0", "acc0"]):
+        yield change(program, steps=steps)
+    for steps in lines_changed(program, program.flushes[-1].steps, ["acc0", "c0", "c1"]):
+        yield flush_changed(program, len(program.flushes) - 1, steps=steps)
 
 
 def flush_changed(kernel, k, **changes):
@@ -63,11 +62,11 @@ def flush_changed(kernel, k, **changes):
     return change(kernel, flushes=flushes)
 
 
-def lines_changed(program, lines, inputs):
+def lines_changed(program, steps, inputs):
     isa = load(program.isa)
-    for k, line in enumerate(lines):
-        for other in step_changed(isa, inputs, Step.parse(line)):
-            yield (*lines[:k], str(other), *lines[k + 1 :])
+    for k, line in enumerate(steps):
+        for other in step_changed(isa, inputs, line):
+            yield (*steps[:k], other, *steps[k + 1 :])
 
 
 def step_changed(isa, inputs, step):
@@ -120,8 +119,8 @@ def test_mutants_are_refused(isa, method):
 def test_equal_instructions_of_other_lanes_are_no_mutants():
     """An instruction that does the same on other types is as right: a proof speaks of what it does."""
     program = program_of("avx2")
-    flush = tuple(line.replace("add.u32x8", "add.s32x8") for line in program.flushes[0].program)
-    assert flush != program.flushes[0].program
+    flush = tuple(line.replace("add.u32x8", "add.s32x8") for line in lines(program.flushes[0].steps))
+    assert flush != lines(program.flushes[0].steps)
     proof.examine(flush_changed(program, 0, program=flush))
 
 
@@ -138,13 +137,13 @@ def test_sums_come_in_the_orders_of_programs_that_make_bytes(isa):
 
 def test_a_damaged_file_is_refused(tmp_path):
     path = DEPTHWISE.find("avx2", 4, 4)
-    entry = msgspec.json.decode(path.read_bytes(), type=DepthwiseEntry)
+    entry = from_json(path.read_bytes(), DepthwiseEntry)
     damaged = tmp_path / path.name
-    damaged.write_bytes(msgspec.json.encode(change(entry, program=change(entry.program, flush_every=1))))
+    damaged.write_bytes(to_json(change(entry, program=change(entry.program, flush_every=1))))
     with pytest.raises(SpecError, match="edited or damaged"):
         DEPTHWISE.load(damaged)
     false = change(entry, program=change(entry.program, flush_every=73))
-    damaged.write_bytes(msgspec.json.encode(change(false, digest=false.expected_digest)))
+    damaged.write_bytes(to_json(change(false, digest=false.expected_digest)))
     with pytest.raises(SpecError, match="after 73 steps"):
         DEPTHWISE.load(damaged)
 

@@ -29,7 +29,7 @@ def test_results_are_moved(name):
     assert not base.program.is_ordered
     assert moved.program.is_ordered
     assert moved.program.name != base.program.name
-    assert len(moved.program.program) == len(base.program.program) + len(base.program.results)
+    assert len(moved.program.steps) == len(base.program.steps) + len(base.program.results)
 
 
 @pytest.mark.slow

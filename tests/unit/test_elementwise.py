@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 from support.case_selection import quick
+from support.programs import change, lines
 
 from bitsynth.cli import main
 from bitsynth.emit.elementwise import source
@@ -118,10 +119,10 @@ CHANGED = {
     },
     "no such result": lambda p: {"results": ("zz",) * len(p.results)},
     "no steps": lambda p: {"program": ()},
-    "a keyword of C": lambda p: {"program": tuple(line.replace("v0", "while") for line in p.program)},
-    "an input's name": lambda p: {"program": (*p.program, p.program[-1].replace(p.results[-1], "s0_0", 1))},
-    "a value made twice": lambda p: {"program": (*p.program, p.program[-1])},
-    "a constant's name": lambda p: {"constants": (msgspec.structs.replace(p.constants[0], name="in"),)},
+    "a keyword of C": lambda p: {"program": tuple(line.replace("v0", "while") for line in lines(p.steps))},
+    "an input's name": lambda p: {"program": (*p.steps, lines(p.steps)[-1].replace(p.results[-1], "s0_0", 1))},
+    "a value made twice": lambda p: {"program": (*p.steps, p.steps[-1])},
+    "a constant's name": lambda p: {"constants": (change(p.constants[0], name="in"),)},
 }
 
 
@@ -129,7 +130,7 @@ CHANGED = {
 def test_programs_that_are_not_of_the_form_are_refused(what):
     program = ELEMENTWISE.load(ELEMENTWISE.named(f"{thresholds_spec(3, words=False).name}_avx2")).program
     with pytest.raises(SpecError, match=r"want a unit of|no name of a|defined twice|has no value"):
-        check(msgspec.structs.replace(program, **CHANGED[what](program)))
+        check(change(program, **CHANGED[what](program)))
 
 
 def test_a_record_of_other_statements_is_refused():
@@ -141,7 +142,7 @@ def test_a_record_of_other_statements_is_refused():
 def test_a_meaning_is_computed_as_it_is_written():
     two = (ElementInput("x", "u8"), ElementInput("y", "u8"))
     program = synth.solve("avx2", ElementwiseSpec("greatest", two, "ite(ult(x, y), y, x)", "u8")).program
-    assert len(program.program) == 1
+    assert len(program.steps) == 1
     assert program.order == tuple(range(program.unit))
     sums = (ElementInput("s", "s32"), ElementInput("r", "s32", "row"), ElementInput("c", "s32", "channel"))
     assert synth.solve("avx2", ElementwiseSpec("affine", sums, "asr(s + r + c, 1)", "s32")).program.spec.out == "s32"
@@ -169,12 +170,12 @@ def test_verify(capsys):
 def test_a_loop_is_proved_turn_by_turn():
     program = ELEMENTWISE.find("avx2", thresholds_spec(31, words=True)).program
     assert program.loop
-    again = program.loop.program
+    again = lines(program.loop.steps)
     for n, line in enumerate(again):
         if " = sub." in line or " = cmpgt." in line:
             dst, _, op, a, b = line.split()
             turned = (*again[:n], f"{dst} = {op} {b} {a}", *again[n + 1 :])
-            mutant = msgspec.structs.replace(program, loop=msgspec.structs.replace(program.loop, program=turned))
+            mutant = change(program, loop=change(program.loop, program=turned))
             with pytest.raises(Refuted):
                 check(mutant)
             with pytest.raises(Refuted):
@@ -196,7 +197,7 @@ def test_constants_that_registers_do_not_hold_are_loaded_by_rows(isa, levels, la
     for step in program.by_elements:
         assert not {*step.args} & (made - seen)
         seen.add(step.dst)
-    assert sorted(map(str, program.by_elements)) == sorted(program.program)
+    assert sorted(map(str, program.by_elements)) == sorted(lines(program.steps))
 
 
 def short(words):

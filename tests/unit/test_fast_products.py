@@ -1,18 +1,17 @@
 """Products of two sums (Winograd 1968): what instruction sets have for them, their bounds, their terms, their proof."""
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.case_selection import quick
+from support.programs import change
 from support.solved_kernels import entry
 
 from bitsynth import get_kernel
 from bitsynth.emit.packing import packing
 from bitsynth.errors import NoKernel, Refuted, SpecError
 from bitsynth.isa.load import load
-from bitsynth.isa.step import Step
 from bitsynth.kernel.interpreter import product, wanted
 from bitsynth.kernel.packing import crossed
 from bitsynth.kernel.wellformed import check_shape
@@ -27,8 +26,6 @@ from bitsynth.sketches.lanes import terms
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions
 from bitsynth.synth.synthesize import synthesize
-
-change = msgspec.structs.replace
 
 
 @pytest.fixture(scope="module", params=[(3, 3), (4, 4)], ids=str)
@@ -97,14 +94,13 @@ def _adds(kernel, changed):
     """The kernel whose first sum of codes has other operands, in first runs too."""
     (loop,) = kernel.passes
 
-    def program(lines):
-        steps = list(map(Step.parse, lines))
+    def program(steps):
         at = next((k for k, s in enumerate(steps) if s.op.startswith("add")), None)
         if at is None:
-            return lines
-        return tuple(map(str, [*steps[:at], changed(steps[at]), *steps[at + 1 :]]))
+            return steps
+        return (*steps[:at], changed(steps[at]), *steps[at + 1 :])
 
-    step = change(loop.step, program=program(loop.step.program), first=program(loop.step.first))
+    step = change(loop.step, program=program(loop.step.steps), first=program(loop.step.first))
     return change(kernel, passes=(change(loop, loops=(step, *loop.loops[1:])),))
 
 

@@ -1,11 +1,11 @@
 """Forms of a kernel that differ in speed alone: how often its loop over K is unrolled, where planes lie in memory."""
 
-import msgspec
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 from support.case_selection import quick
+from support.programs import change
 
 from bitsynth import toolchain
 from bitsynth.errors import SpecError, ToolError
@@ -14,7 +14,6 @@ from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.matmul import get_kernel
 from bitsynth.proof import checker
 
-change = msgspec.structs.replace
 COMPILERS = [
     pytest.param(isa, c, marks=pytest.mark.slow if (isa, k) != ("avx2", 0) else ())
     for isa in ("avx2", "neon")

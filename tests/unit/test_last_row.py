@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-import msgspec
 import numpy as np
 import pytest
+from support.programs import change, lines
 
 import bitsynth
 from bitsynth.bench.resnet18 import named
@@ -15,8 +15,9 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.domains.forms import BitField, Concat, Inexact, as_form
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import load
+from bitsynth.isa.value import WORDS, Part
 from bitsynth.kernel.in_order import halves, pipelining
-from bitsynth.kernel.in_order.halves import in_word, words_of
+from bitsynth.kernel.in_order.halves import words_of
 from bitsynth.kernel.in_order.list_scheduling import issue
 from bitsynth.kernel.interpreter import product, wanted
 from bitsynth.kernel.names import KernelName
@@ -32,7 +33,6 @@ from bitsynth.schedule.tiles import in_words
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.options import KernelOptions
 
-change = msgspec.structs.replace
 NEON = load("neon")
 CACHED = cached_kernel(bitsynth.get_kernel("neon", 1, 1).spec, KernelOptions(model="a53"))
 KERNEL = CACHED.entry.kernel
@@ -136,7 +136,7 @@ def test_its_lines_take_no_vector_pipe():
     """In a turn it runs beside the vectors of other rows: no line of its own takes their pipes."""
     kernel = CACHED.on("a53").entry.kernel
     found = pipelining.pipeline_loop(kernel, kernel.passes[0])
-    own = [step for step, _ in found.body if step.dst.endswith(f"_{kernel.rows - 1}") or in_word(step.dst)]
+    own = [step for step, _ in found.body if step.dst.endswith(f"_{kernel.rows - 1}") or step.dst.part.in_general]
     assert len(own) > 80
     for step in own:
         issued = issue(NEON, "a53", step, {})
@@ -192,8 +192,8 @@ def test_compiled_it_is_exact():
 
 def test_a_word_of_a_row_that_is_repeated_four_times_is_not_loaded():
     """Memory has four of its bytes alone, and others behind them."""
-    assert words_of(NEON, "dup64.u8x16") == ("i",)
-    assert words_of(NEON, "load.u8x16") == ("i", "j")
+    assert words_of(NEON, "dup64.u8x16") == (Part.LOW_WORD,)
+    assert words_of(NEON, "load.u8x16") == WORDS
     assert words_of(NEON, "dup32.u32x4") == words_of(NEON, "dup8.u8x16") == ()
 
 
@@ -201,7 +201,7 @@ def test_a_word_of_a_row_that_is_repeated_four_times_is_not_loaded():
 def test_such_a_load_is_another_value(load_form, monkeypatch):
     """An order that has it anyway is refuted."""
     kernel = change(CACHED.on("a53").entry.kernel, memory=change(KERNEL.memory, broadcast=load_form))
-    monkeypatch.setattr(halves, "words_of", lambda *_: ("i", "j"))
+    monkeypatch.setattr(halves, "words_of", lambda *_: WORDS)
     with pytest.raises(Refuted):
         orders.check_order(kernel)
 
@@ -241,10 +241,10 @@ def test_other_rows_are_on_vectors():
 
 def test_what_it_joins_again_is_not_ahead():
     """Lines on vectors wait for lines of its own, which are in their turn."""
-    lines = list(STEP.program)
-    taken = lines.index("t0 = low_x.x64x1 a0")
-    lines[taken + 1 : taken + 1] = ["t190 = fmov_x.u8x8 t0", "t191 = ins_x.u8x16 t190 t0", "t192 = low_x.x64x1 t191"]
-    program = tuple(line.replace("eor_x.x64x1 t0 ", "eor_x.x64x1 t192 ") for line in lines)
+    program = list(lines(STEP.steps))
+    taken = program.index("t0 = low_x.x64x1 a0")
+    program[taken + 1 : taken + 1] = ["t190 = fmov_x.u8x8 t0", "t191 = ins_x.u8x16 t190 t0", "t192 = low_x.x64x1 t191"]
+    program = [line.replace("eor_x.x64x1 t0 ", "eor_x.x64x1 t192 ") for line in program]
     kernel = change(_with(program, first=()), order="a53", rows=4)
     accs = tuple(change(acc, start="") for acc in STEP.accs)
     own = change(kernel.scalar_pass, loops=(change(kernel.scalar_pass.step, accs=accs),))

@@ -3,20 +3,19 @@
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
+from support.programs import change
 from support.solved_kernels import REPRESENTATIVE, kernel, name
 
 from bitsynth import paths
 from bitsynth.errors import BitsynthError, Refuted
 from bitsynth.isa.load import load
+from bitsynth.isa.value import Role
 from bitsynth.kernel.in_order import pipelining
 from bitsynth.kernel.scaled import scaled
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.proof import multiples
 from bitsynth.store.matmul import MATMUL
-
-change = msgspec.structs.replace
 
 
 @pytest.mark.parametrize("doublings", [1, 2])
@@ -52,7 +51,7 @@ def test_an_order_that_adds_the_terms_of_rows_once_is_refused(monkeypatch):
     found, right = change(kernel("neon", "lookup", 2, 1), order="a53", rows=3), pipelining.order_fold
 
     def once(isa, of, flat):
-        twice = {s.dst: s.args[0] for s in flat.steps if s.dst.startswith("more") and s.args}
+        twice = {s.dst: s.args[0] for s in flat.steps if s.dst.role is Role.TERM and s.args}
         lines = (change(s, args=tuple(twice.get(a, a) for a in s.args)) for s in right(isa, of, flat))
         return tuple(s for s in lines if s.dst not in twice)
 

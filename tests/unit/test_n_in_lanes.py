@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 from support.case_selection import quick
+from support.programs import change, lines
 from support.solved_kernels import REPRESENTATIVE, kernel, name
 
 from bitsynth.emit.packing import packing
@@ -17,6 +17,7 @@ from bitsynth.isa import cost_models, load
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 from bitsynth.kernel.inputs import Planes
 from bitsynth.kernel.interpreter import product, wanted
 from bitsynth.kernel.order import interleaved
@@ -28,8 +29,6 @@ from bitsynth.schedule.registers import fits_registers
 from bitsynth.sketches.lanes import tables, terms
 from bitsynth.sketches.reduction import stages
 from bitsynth.solver.budget import Budget
-
-change = msgspec.structs.replace
 
 BYTES = ["mul.u8x16 + add.u8x16", "mul.s8x16 + add.s8x16", "mla.u8x16", "mla.s8x16"]
 LONG = ["umlal.u8x16 + umlal2.u8x16", "smlal.s8x16 + smlal2.s8x16"]
@@ -95,7 +94,7 @@ def test_what_a_term_covers(isa):
             assert term.slot_bytes * len(term.halves) * term.acc_type.lanes == lanes
             assert (term.acc is None) == (term.add is not None)
             assert term.positions == {"lookup": term.positions, "multiply": term.slot_bytes, "dot": 4}[method]
-            places = term.arguments("r", "c", "a")
+            places = term.arguments(Value("r"), Value("c"), Value("a"))
             assert places[term.row] == "r"
             assert places[term.column] == "c"
     assert {t.positions for t in terms.find(load.load(isa), "lookup")} == ({4, 6} if isa == "avx512" else {4})
@@ -138,7 +137,7 @@ def looked_up(isa, term, rounds, codes):
     trace.bind_constants(built.constants)
     staged = [*codes, *[255] * 8]
     stage = [np.uint64(staged[n] if n >= 0 else 0) for n in built.stage]
-    trace.bind("x0", Register(isa.word, tuple(stage[b % 8] for b in range(isa.word.lanes))))
+    trace.bind(Value("x0"), Register(isa.word, tuple(stage[b % 8] for b in range(isa.word.lanes))))
     for step in built.steps:
         trace.run(step)
     return [int(x) for x in trace.registers[built.table].lanes], built
@@ -160,7 +159,7 @@ def test_tables_hold_every_sum(isa, bits):
         codes = rng.integers(0, 256 // bits, bits).tolist()
         got, built = looked_up(load.load(isa), term, rounds, codes)
         assert got[: 1 << bits] == [sum(c for n, c in enumerate(codes) if e >> n & 1) for e in range(1 << bits)]
-    assert len(built.program) == 2 * len(lookups) + rounds.arranged
+    assert len(built.steps) == 2 * len(lookups) + rounds.arranged
 
 
 def test_an_index_that_leads_elsewhere_makes_another_table():
@@ -245,17 +244,17 @@ def test_first_runs_are_found_again(config):
     for loop in found.passes:
         again = peel.peel_first_run(load.load(found.isa), without_first(loop), found.rows)
         assert again == loop
-        assert len(loop.step.first) <= len(loop.step.program)
+        assert len(loop.step.first) <= len(loop.step.steps)
         assert peel.peel_first_run(load.load(found.isa), without_first(loop), 10_000) == without_first(loop)
 
 
 def test_a_sum_that_starts_is_no_addition():
     """Adding to zero is left out; what accumulates becomes the form that does not."""
     (loop,) = kernel("neon", "popcount", 1, 1).passes
-    assert any(" uadalp" in line for line in loop.step.program)
-    assert not any("acc" in line or " uadalp" in line for line in loop.step.first)
+    assert any(" uadalp" in line for line in lines(loop.step.steps))
+    assert not any("acc" in line or " uadalp" in line for line in lines(loop.step.first))
     (loop,) = kernel("avx2", "multiply", 2, 2).passes
-    first, steady = (sum(" add." in line for line in lines) for lines in (loop.step.first, loop.step.program))
+    first, steady = (sum(" add." in line for line in lines(x)) for x in (loop.step.first, loop.step.steps))
     assert first == steady - len(loop.step.accs)
 
 
@@ -281,9 +280,9 @@ def test_a_saturating_sum_is_exact_while_it_fits():
 def test_one_instruction_takes_every_second_lane_to_a_tile_register():
     found = kernel("avx512", "lookup", 2, 1)
     (loop,) = found.passes
-    into_tile = [step for step in loop.flush_steps if step.dst in loop.tile]
+    into_tile = [step for step in loop.flush if step.dst in loop.tile]
     assert len(into_tile) == found.tile_registers(512)
-    for k in {arg for step in into_tile for arg in step.args if arg[0] == "k"}:
+    for k in {arg for step in into_tile for arg in step.args if arg.is_constant}:
         (constant,) = (c for c in found.constants if c.name == k)
         assert sorted(set(constant.lanes)) == [0, 2]
         for lanes in ((2,) * len(constant.lanes), constant.lanes[1:] + constant.lanes[:1]):
@@ -302,7 +301,7 @@ def test_adders_that_crowd_the_ports_of_lookups_lose():
 
 
 def with_add(loop):
-    program = tuple(line.replace(" adds.", " add.") for line in loop.step.program)
+    program = tuple(line.replace(" adds.", " add.") for line in lines(loop.step.steps))
     return change(loop, loops=(change(loop.step, program=program), *loop.loops[1:]))
 
 

@@ -2,10 +2,11 @@
 
 from itertools import product
 
-import msgspec
 import numpy as np
 import pytest
 from support.case_selection import quick
+from support.programs import change
+from support.programs import lines as texts
 from support.solved_kernels import REPRESENTATIVE, kernel, name, on_record, spec_of
 
 from bitsynth import toolchain
@@ -23,7 +24,6 @@ from bitsynth.run.runner import runner_for
 from bitsynth.schedule.flush import with_flush_period
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
 
-change = msgspec.structs.replace
 FORMS = [(c, axis) for c in REPRESENTATIVE for axis in BIT_AXES]
 
 
@@ -38,7 +38,7 @@ def with_a_cancelled_input():
     (loop,) = found.passes
     more = [f"t90{g} = xor.u8x32 w{g}_1 w{g}_1" for g in range(2)]
     more += [f"t91{g} = add.u8x32 acc{g} t90{g}" for g in range(2)]
-    lines = (line.replace(" acc0 ", " t910 ").replace(" acc1 ", " t911 ") for line in loop.step.program)
+    lines = (line.replace(" acc0 ", " t910 ").replace(" acc1 ", " t911 ") for line in texts(loop.step.steps))
     accs = tuple(change(acc, start="") for acc in loop.step.accs)
     step = change(loop.step, program=(*more, *lines), first=(), accs=accs)
     columns = (*loop.columns, Planes((2,), 0, 1, 1))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from support.case_selection import quick
@@ -17,7 +19,7 @@ from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
 from bitsynth.kernel.describe import step_title
 from bitsynth.kernel.in_order import pipelining
-from bitsynth.kernel.in_order.halves import in_word, inserts, stays_in_word
+from bitsynth.kernel.in_order.halves import inserts
 from bitsynth.matmul import MatmulKernel
 from bitsynth.schedule import predicted
 
@@ -123,9 +125,9 @@ def test_flushes_have_the_predicted_instructions(config, tile_of):
 
 def pipelined_name(isa, step):
     """The call that an instruction of a pipelined loop is in C: halves of registers have their own."""
-    if stays_in_word(step.dst):
+    if step.dst.part.is_word:
         return "WORD"
-    if in_word(step.dst) and not step.args:
+    if step.dst.part.in_general and not step.args:
         return "memcpy"
     return "JOINED" if inserts(isa, step) else c_name(isa, step.op)
 
@@ -140,7 +142,9 @@ def test_pipelined_loops_have_the_predicted_instructions(config, monkeypatch):
     for loop, text in zip(kernel.passes, section(lines, step_title(kernel).lower()), strict=True):
         peeled = bool(loop.step.first) and pipelining.peels(kernel)
         copies = pipelining.pipeline_loop(kernel, loop).copies
-        blocks = {id(block): block for block in list(tile._pipelined_steps(loop)(peeled + 3 * copies + 1))[peeled:]}
+        blocks: dict[int, Sequence[Any]] = {
+            id(block): block for block in list(tile._pipelined_steps(loop)(peeled + 3 * copies + 1))[peeled:]
+        }
         steps = [step for block in blocks.values() for step in block if isinstance(step, Step)]
         wanted = Counter(pipelined_name(isa, step) for step in steps)
         written = Counter(CALL.findall("\n".join(text)))

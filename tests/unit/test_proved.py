@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import cache as memoize
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from support.programs import change
 
 from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError, Undecided
@@ -32,7 +32,6 @@ from bitsynth.store.matmul import MATMUL
 AVX2 = load.load("avx2")
 SHIPPED = sorted(paths.shipped_kernels().rglob("bs_mm_*.json"))
 OF_METHODS = [p for p in SHIPPED if p.parent.name.endswith("-c64") and "_a2u_w2b_" in p.stem]
-change = msgspec.structs.replace
 
 
 @pytest.fixture

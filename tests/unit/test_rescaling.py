@@ -5,6 +5,7 @@ import functools
 import msgspec
 import numpy as np
 import pytest
+from support.programs import change
 
 from bitsynth.emit import elementwise
 from bitsynth.errors import Refuted
@@ -85,9 +86,10 @@ def test_a_gate_is_kept_between_0_and_1(isa):
 def test_a_mutant_is_refused_by_z3():
     program = stored("avx2", requantize_spec(CodeForm("u8"), row=False, wide=False))
     shifted = next(step for step in program.steps if step.op.startswith("srav"))
-    lines = tuple(line.replace(str(shifted), f"{shifted.dst} = {shifted.op} n0_0 n0_0") for line in program.program)
+    wrong = change(shifted, args=("n0_0", "n0_0"))
+    mutant = tuple(wrong if step == shifted else step for step in program.steps)
     with pytest.raises(Refuted):
-        discharge(msgspec.structs.replace(program, program=lines), Budget())
+        discharge(change(program, program=mutant), Budget())
 
 
 @pytest.mark.parametrize("bound", [100.0, 2.0**31])

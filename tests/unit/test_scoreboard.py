@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import pytest
+from support.programs import acc, change, lines
 from support.solved_kernels import kernel
 
 import bitsynth
@@ -12,17 +12,16 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa import recurrence
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import InOrder, busy, cycles, of_kind
+from bitsynth.isa.value import Role
 from bitsynth.kernel.in_order import folds, pipelining
 from bitsynth.kernel.in_order.halves import half_loads, split_loads
 from bitsynth.kernel.in_order.list_scheduling import issue
 from bitsynth.kernel.names import KernelName
-from bitsynth.kernel.program import Acc
 from bitsynth.kernel.wellformed import check_shape
 from bitsynth.matmul import MatmulKernel
 from bitsynth.proof.orders import check_order
 from bitsynth.schedule import cost, listing, predicted
 
-change = msgspec.structs.replace
 NEON = load("neon")
 
 
@@ -149,7 +148,7 @@ def test_lines_that_are_the_same_are_predicted_once(order):
     """But for one that an accumulator becomes; one that differs by its immediate alone is another."""
     found = change(kernel("neon", "popcount", 1, 1), order=order)
     (loop,) = found.passes
-    first, second, *others = loop.step.program
+    first, second, *others = lines(loop.step.steps)
     assert (first[:5], second) == ("t0 = ", "t1 = cnt.u8x16 t0")
     again, of_it = first.replace("t0", "t99", 1), "t98 = cnt.u8x16 t99"
 
@@ -157,13 +156,13 @@ def test_lines_that_are_the_same_are_predicted_once(order):
         of = change(loop.step, program=program, **step)
         return predicted.call_cycles(NEON, change(found, passes=(change(loop, loops=(of, *loop.loops[1:])),)), "a72")
 
-    least = told(*loop.step.program)
+    least = told(*loop.step.steps)
     assert told(first, again, of_it, second, *others) == least
     assert told(first, again, "t98 = cnt.u8x16 t3", second, *others) > least
     shifts = [f"t{90 + k} = ushr.u8x16 t0 #{1 + k}" for k in range(8)]
     assert told(first, *shifts, second, *others) > told(first, *shifts[:1] * 8, second, *others)
-    sums = tuple(Acc(f"acc{90 + k}", "u8x16", f"t{90 + k}") for k in range(8))
-    same = [f"{acc.next} = add.u8x16 t0 t0" for acc in sums]
+    sums = tuple(acc(f"acc{90 + k}", "u8x16", f"t{90 + k}", "t0") for k in range(8))
+    same = [f"{x.next} = add.u8x16 t0 t0" for x in sums]
     assert told(first, *same, second, *others, accs=(*loop.step.accs, *sums)) > told(first, *same, second, *others)
 
 
@@ -175,7 +174,7 @@ def test_an_order_has_the_same_lines_and_is_quicker(config):
     check_order(ordered)
     for loop in ordered.passes:
         made = pipelining.pipeline_loop(ordered, loop)
-        assert sorted(map(str, [*made.prologue, *made.tail])) == sorted(made.flat.program)
+        assert sorted(map(str, [*made.prologue, *made.tail])) == sorted(lines(made.flat.steps))
     assert predicted.call_cycles(NEON, ordered, "a53") < predicted.call_cycles(NEON, found, "a53")
     with pytest.raises(SpecError, match="an order of its steps"):
         check_shape(NEON, change(found, order="a72"))
@@ -222,7 +221,7 @@ def test_an_order_with_other_loads_is_refuted(monkeypatch, forged):
     """A row that is loaded as it lies is not what is repeated over a register."""
     ordered = change(kernel("neon", "popcount", 1, 1), order="a53")
     made = pipelining.pipeline_loop(ordered, ordered.passes[0])
-    k, (step, later) = next((k, turn) for k, turn in enumerate(made.body) if turn[0].dst[0] == "a")
+    k, (step, later) = next((k, turn) for k, turn in enumerate(made.body) if turn[0].dst.role is Role.ROW)
     other = change(step, op=ordered.memory.load) if forged == "form" else change(step, dst="a7_7")
     wrong = pipelining.PipelinedLoop(made.copies, made.flat, (*made.body[:k], (other, later), *made.body[k + 1 :]))
     monkeypatch.setattr(pipelining, "pipeline_loop", lambda *_: wrong)

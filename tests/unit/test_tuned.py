@@ -17,6 +17,7 @@ from bitsynth.bench.resnet18 import LAYERS
 from bitsynth.errors import BitsynthWarning, SpecError, ToolError
 from bitsynth.host import facts, features, placement
 from bitsynth.isa.load import load
+from bitsynth.isa.records import from_json, to_json
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers import Conv2d
 from bitsynth.layers import tuned as find_module
@@ -222,7 +223,7 @@ def test_a_digest_is_of_the_program_alone():
     said = msgspec.structs.replace(entry.certificate, minimality=("other words",))
     assert msgspec.structs.replace(entry, certificate=said).kernel.digest == entry.kernel.digest
     assert msgspec.structs.replace(entry.kernel, unroll=2).digest != entry.kernel.digest
-    assert msgspec.json.decode(msgspec.json.encode(entry.kernel), type=Kernel).digest == entry.kernel.digest
+    assert from_json(to_json(entry.kernel), Kernel).digest == entry.kernel.digest
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 from support.case_selection import quick
+from support.programs import change
 from support.solved_kernels import kernel
 
 from bitsynth.errors import NoKernel, Refuted
@@ -15,6 +15,7 @@ from bitsynth.isa import cost_models, load
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.value import Value
 from bitsynth.kernel.inputs import Planes, Table
 from bitsynth.kernel.interpreter import product, wanted
 from bitsynth.kernel.program import held_for_rows
@@ -22,8 +23,6 @@ from bitsynth.proof import checker, counterexample
 from bitsynth.schedule import cost
 from bitsynth.schedule.registers import fits_registers
 from bitsynth.sketches.lanes import unpack
-
-change = msgspec.structs.replace
 
 PACKED = [
     ("neon", "multiply", 2, 2),
@@ -47,8 +46,8 @@ def unpacked(isa, ways, numbers):
     """What each way makes of bytes `numbers`, lane by lane."""
     for way in ways:
         trace = Trace(isa, ConcreteDomain())
-        trace.bind("x", Register(isa.word, tuple(map(np.uint64, numbers))))
-        yield [int(x) for x in trace.registers[way.apply(trace, "x")].viewed_as(trace.domain, isa.word).lanes]
+        x = trace.bind(Value("x"), Register(isa.word, tuple(map(np.uint64, numbers))))
+        yield [int(x) for x in trace.registers[way.apply(trace, x)].viewed_as(trace.domain, isa.word).lanes]
 
 
 @pytest.mark.parametrize("isa", load.names())
@@ -140,9 +139,9 @@ def with_step(found, n, step):
     """Without a first run, which would be another."""
     (loop,) = found.passes
     accs = tuple(change(acc, start="") for acc in loop.step.accs)
-    lines = (*loop.step.program[:n], str(step), *loop.step.program[n + 1 :])
+    steps = (*loop.step.steps[:n], step, *loop.step.steps[n + 1 :])
     return change(
-        found, passes=(change(loop, loops=(change(loop.step, program=lines, first=(), accs=accs), *loop.loops[1:])),)
+        found, passes=(change(loop, loops=(change(loop.step, steps=steps, first=(), accs=accs), *loop.loops[1:])),)
     )
 
 

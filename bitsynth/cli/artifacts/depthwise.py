@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -13,6 +12,7 @@ from bitsynth.cli.artifacts.artifact import KERNELS, ListRow, NamedArtifact
 from bitsynth.cli.reports.program_page import constant_text, heading, legend, runs_text, step_facts, steps_page
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
+from bitsynth.isa.records import to_builtins
 from bitsynth.kernel.depthwise import DepthwiseProgram
 from bitsynth.progress import Progress
 from bitsynth.proof.depthwise import ProvedDepthwise
@@ -131,7 +131,7 @@ def _range_text(ends: tuple[int, int]) -> str:
 
 
 def _facts(entry: DepthwiseEntry) -> dict[str, Any]:
-    isa, facts = load(entry.program.isa), msgspec.to_builtins(entry)
+    isa, facts = load(entry.program.isa), to_builtins(entry)
     facts["program"]["program"] = [step_facts(isa, s) for s in entry.program.steps]
     for flush, of_flush in zip(entry.program.flushes, facts["program"]["flushes"], strict=True):
         of_flush["program"] = [step_facts(isa, s) for s in flush.steps]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -13,6 +12,7 @@ from bitsynth.cli.artifacts.artifact import PROGRAMS, ListRow, NamedArtifact
 from bitsynth.cli.reports.program_page import constant_text, heading, legend, runs_text, step_facts, steps_page
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
+from bitsynth.isa.records import to_builtins
 from bitsynth.isa.step import Step
 from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names
 from bitsynth.progress import Progress
@@ -41,7 +41,7 @@ class ElementwiseArtifact(NamedArtifact[ProgramEntry, ProvedProgram]):
     def row(cls, record: ProgramEntry) -> ListRow:
         """Return the row of a program. Instructions are those of a unit, with all iterations of its loop."""
         program, loop = record.program, record.program.loop
-        instructions = len(program.program) + (len(loop.program) * program.spec.inputs[-1].count if loop else 0)
+        instructions = len(program.steps) + (len(loop.steps) * program.spec.inputs[-1].count if loop else 0)
         facts = {
             "isa": program.isa,
             "method": ELEMENTWISE.name,
@@ -137,11 +137,11 @@ def _loop_page(program: ElementwiseProgram, loop: ElementLoop) -> list[Renderabl
 
 
 def _loop_steps(program: ElementwiseProgram) -> list[Step]:
-    return [Step.parse(line) for line in program.loop.program] if program.loop else []
+    return [*program.loop.steps] if program.loop else []
 
 
 def _facts(entry: ProgramEntry) -> dict[str, Any]:
-    isa, facts = load(entry.program.isa), msgspec.to_builtins(entry)
+    isa, facts = load(entry.program.isa), to_builtins(entry)
     facts["program"]["program"] = [step_facts(isa, s) for s in entry.program.steps]
     if entry.program.loop:
         facts["program"]["loop"]["program"] = [step_facts(isa, s) for s in _loop_steps(entry.program)]

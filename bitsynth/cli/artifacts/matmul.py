@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -15,6 +14,7 @@ from bitsynth.cli.artifacts.artifact import KERNELS, ListRow, NamedArtifact
 from bitsynth.cli.report import ON_RECORD, claim_line, price_text
 from bitsynth.cli.reports.program_page import constant_text, heading, legend, program, step_facts, steps_page
 from bitsynth.isa.load import Isa, load
+from bitsynth.isa.records import to_builtins
 from bitsynth.isa.step import Step
 from bitsynth.kernel.describe import flush_title, input_text, loop_title, plane_text, step_title
 from bitsynth.kernel.inputs import Build, Planes
@@ -189,7 +189,7 @@ def _build_page(isa: Isa, build: Build) -> list[RenderableType]:
     stage = " ".join("-" if n < 0 else str(n) for n in build.stage)
     return [
         "",
-        heading(f"table of a row: built in {output.count(len(build.program), 'instruction')} as the row is packed"),
+        heading(f"table of a row: built in {output.count(len(build.steps), 'instruction')} as the row is packed"),
         f"  x0 holds the values of codes {stage}, over and over; {output.count(build.tables, 'table')} at a time",
         *(f"  {constant_text(k)}" for k in build.constants),
         program(isa, build.steps),
@@ -216,11 +216,11 @@ def _pass_page(isa: Isa, kernel: Kernel, loop: Pass, where: str) -> list[Rendera
     if loop.step.first:
         title = f"{where}first run of the step"
         starts = ", ".join(f"{a.name} {a.type} starts as {a.start}" for a in loop.step.accs)
-        out += steps_page(isa, title, loop.step.first_steps, starts)
+        out += steps_page(isa, title, loop.step.first, starts)
     for level, outer in enumerate(loop.loops[1:], 1):
         out += steps_page(isa, where + loop_title(loop, level), outer.steps, _becoming(outer))
     into = "the next pass starts from" if loop.carries else "the tile becomes"
-    return out + steps_page(isa, where + flush_title(loop), loop.flush_steps, f"{into} {', '.join(loop.tile)}")
+    return out + steps_page(isa, where + flush_title(loop), loop.flush, f"{into} {', '.join(loop.tile)}")
 
 
 def _becoming(loop: Loop) -> str:
@@ -239,7 +239,7 @@ def _programs(kernel: Kernel) -> list[Step]:
 
 def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
     isa = load(entry.kernel.isa)
-    facts: dict[str, Any] = msgspec.to_builtins(entry)
+    facts: dict[str, Any] = to_builtins(entry)
     kernel, facts_of = entry.kernel, facts["kernel"]
     # Programs, step by step.
     if kernel.build:
@@ -248,8 +248,8 @@ def _facts(name: str, parsed: KernelName, entry: Entry) -> dict[str, Any]:
     for loop, texts in zip(kernel.every_pass, of_passes, strict=True):
         for nested, of_nested in zip(loop.loops, texts["loops"], strict=True):
             of_nested["program"] = [step_facts(isa, s) for s in nested.steps]
-            of_nested["first"] = [step_facts(isa, s) for s in nested.first_steps]
-        texts["flush"] = [step_facts(isa, s) for s in loop.flush_steps]
+            of_nested["first"] = [step_facts(isa, s) for s in nested.first]
+        texts["flush"] = [step_facts(isa, s) for s in loop.flush]
         texts["flush_every"] = loop.flush_every
         # Inputs, in words.
         for side, given, bits in (

@@ -24,6 +24,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 from bitsynth.kernel.elementwise.constants import UnitConstants
 from bitsynth.kernel.forms_used import constant_load
 from bitsynth.kernel.program_rules import check_names
@@ -38,14 +39,14 @@ class ElementLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         order: Byte p counts for channel order[p] of the unit.
         start: The constant that the bytes start from.
-        program: One iteration; it reads the input's value of this iteration as value 0.
+        steps: One iteration; it reads the input's value of this iteration as value 0.
         next: The bytes after an iteration.
     """
 
     order: tuple[int, ...]
-    start: str
-    program: tuple[str, ...]
-    next: tuple[str, ...]
+    start: Value
+    steps: tuple[Step, ...] = msgspec.field(name="program")
+    next: tuple[Value, ...]
 
 
 class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -56,7 +57,7 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
             that differ from element to element have the same order.
         loads: The form that loads each input.
         results: The registers that `store` writes one behind the other, in the order of channels.
-        loop: Runs before `program`, which then reads the bytes that the loop has counted.
+        loop: Runs before `steps`, which then read the bytes that the loop has counted.
         moves: Whether the last instructions move results so that elements lie in the order of channels.
     """
 
@@ -66,8 +67,8 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
     orders: tuple[tuple[int, ...], ...]
     loads: tuple[str, ...]
     constants: tuple[Constant, ...]
-    program: tuple[str, ...]
-    results: tuple[str, ...]
+    steps: tuple[Step, ...] = msgspec.field(name="program")
+    results: tuple[Value, ...]
     store: str
     loop: ElementLoop | None = None
     moves: bool = False
@@ -75,7 +76,7 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
     @property
     def forms(self) -> list[str]:
         """The instruction forms used, sorted."""
-        in_loop = map(Step.parse, self.loop.program) if self.loop else ()
+        in_loop = self.loop.steps if self.loop else ()
         return sorted({s.op for s in (*self.steps, *in_loop)} | {*self.loads, self.store})
 
     @property
@@ -98,7 +99,7 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
             spec=self.spec.iteration(),
             orders=(*others, tuple(range(self.unit)), over),
             loads=(*self.loads[:-1], self._byte_load, self.loads[-1]),
-            program=self.loop.program,
+            steps=self.loop.steps,
             results=self.loop.next,
             store=next(i.name for i in load(self.isa).instrs.values() if i.store and i.out == load(self.isa).word),
             loop=None,
@@ -118,11 +119,6 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
         """The form that would load the bytes that count."""
         isa = load(self.isa)
         return constant_load(isa, isa.word).name
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps of `program`."""
-        return tuple(map(Step.parse, self.program))
 
     @property
     def name(self) -> str:
@@ -160,11 +156,11 @@ def shape(isa: Isa, one: ElementInput, unit: int) -> tuple[VecType, int]:
     return VecType(one.lane.sign, one.lane.bits, lanes), count
 
 
-def names(program: ElementwiseProgram, one: ElementInput) -> list[list[str]]:
+def names(program: ElementwiseProgram, one: ElementInput) -> list[list[Value]]:
     """Return the names of the registers of an input, value by value."""
     _, count = program.registers(one)
     values = 1 if one.per == "table" else one.values
-    return [[f"{one.name}{k}_{n}" for n in range(count)] for k in range(values)]
+    return [[Value(f"{one.name}{k}_{n}") for n in range(count)] for k in range(values)]
 
 
 def place(spec: ElementwiseSpec, channel: int, bit: int) -> int:
@@ -199,12 +195,12 @@ def check_shape(program: ElementwiseProgram) -> None:
 
 def _check_names(program: ElementwiseProgram) -> None:
     """Raise SpecError unless names are well formed, no value is defined twice, and all results are defined."""
-    loops = (program.loop.program, program.loop.next) if program.loop else ((), ())
+    loops = (program.loop.steps, program.loop.next) if program.loop else ((), ())
     given = {c.name for c in program.constants} | {r for x in program.spec.inputs for v in names(program, x) for r in v}
-    given |= {f"x0_{n}" for n in range(len(loops[1]))}
+    given |= {Value(f"x0_{n}") for n in range(len(loops[1]))}
     check_names("constant", "k", (c.name for c in program.constants))
-    for steps, results in ((program.program, program.results), loops):
-        computed = [Step.parse(step).dst for step in steps]
+    for steps, results in ((program.steps, program.results), loops):
+        computed = [step.dst for step in steps]
         check_names("value", "v", computed)
         if unknown := set(results) - {*computed, *given}:
             raise SpecError(f"{program.name}: the result {min(unknown)[:40]!r} has no value")

@@ -12,9 +12,9 @@ from bitsynth.isa.array_trace import ArrayTrace
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.domains.domain import Domain
 from bitsynth.isa.load import load
-from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names, place
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 
@@ -56,7 +56,7 @@ def _executed(program: ElementwiseProgram, trace: Trace, given: Values) -> list[
 
 
 def _bind(
-    trace: Trace, program: ElementwiseProgram, one: ElementInput, values: Sequence[Any], registers: Sequence[str]
+    trace: Trace, program: ElementwiseProgram, one: ElementInput, values: Sequence[Any], registers: Sequence[Value]
 ) -> None:
     """Put the values of an input, one for each position or one for all, into registers."""
     kind, _ = program.registers(one)
@@ -68,15 +68,15 @@ def _bind(
 def _run_loop(trace: Trace, program: ElementwiseProgram, loop: ElementLoop, given: Values) -> None:
     """Run the loop; each iteration reads the next value of the last input as value 0."""
     over = program.spec.inputs[-1]
-    first, steps = names(program, over)[0], [Step.parse(line) for line in loop.program]
+    first = names(program, over)[0]
     for n in range(len(loop.next)):
-        trace.bind(f"x0_{n}", trace.registers[loop.start])
+        trace.bind(Value(f"x0_{n}"), trace.registers[loop.start])
     for values in given[over.name]:
         _bind(trace, program, over, values, first)
-        for step in steps:
+        for step in loop.steps:
             trace.run(step)
         for n, name in enumerate(loop.next):
-            trace.bind(f"x0_{n}", trace.registers[name])
+            trace.bind(Value(f"x0_{n}"), trace.registers[name])
 
 
 def _lanes(program: ElementwiseProgram, domain: Domain, registers: Sequence[Register]) -> list[Any]:

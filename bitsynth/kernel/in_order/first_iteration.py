@@ -20,6 +20,7 @@ import msgspec
 
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Step
+from bitsynth.isa.value import Value
 from bitsynth.kernel.in_order import loop_control
 from bitsynth.kernel.in_order.pipelining import PipelinedLoop, peels, write_step
 from bitsynth.kernel.program import Kernel, Loop, Pass
@@ -57,7 +58,7 @@ def begin_loop(kernel: Kernel, loop: Pass, pipelined: PipelinedLoop) -> FirstIte
     by_name = {step.dst: step for step in first.steps}
     body = tuple((step if ahead else by_name.get(step.dst), ahead) for step, ahead in pipelined.body)
     own = [*pipelined.prologue, *(step for step, ahead in body if step and not ahead)]
-    flat = msgspec.structs.replace(pipelined.flat, program=tuple(map(str, own)), accs=first.accs)
+    flat = msgspec.structs.replace(pipelined.flat, steps=tuple(own), accs=first.accs)
     return FirstIteration(body, flat)
 
 
@@ -69,7 +70,7 @@ def _with_names_of(first: Loop, step: Loop) -> Loop | None:
     """
     names_in_step = {(s.op, s.imm, s.args or s.dst): s.dst for s in step.steps}
     accumulators = {one.next: every.next for one, every in zip(first.accs, step.accs, strict=True)}
-    names, program = dict[str, str](), list[Step]()
+    names, program = dict[Value, Value](), list[Step]()
     for s in first.steps:
         args = tuple(names.get(a, a) for a in s.args)
         name = names_in_step.get((s.op, s.imm, args or s.dst)) or accumulators.get(s.dst)
@@ -78,7 +79,7 @@ def _with_names_of(first: Loop, step: Loop) -> Loop | None:
         names[s.dst] = name
         program.append(Step(name, s.op, args, s.imm))
     accs = tuple(msgspec.structs.replace(acc, next=names[acc.next]) for acc in first.accs)
-    return msgspec.structs.replace(first, program=tuple(map(str, program)), accs=accs)
+    return msgspec.structs.replace(first, steps=tuple(program), accs=accs)
 
 
 def _makes_each_accumulator(first: Loop, pipelined: PipelinedLoop) -> bool:

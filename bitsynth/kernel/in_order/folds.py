@@ -7,25 +7,22 @@ ones are spilled to memory between folds. A flush adds the outermost accumulator
     t0_0 = padal acc1_0 acc0_0; t0_1 = padal acc1_1 acc0_1
     s_acc1_0 = store t0_0; s_acc1_1 = store t0_1
 
-Instructions are as in `kernel/order.py`; a store is named after the place that it stores to, with the prefix STORED.
+Instructions are as in `kernel/order.py`; the result of a store is the place that it stores to (`Value.place`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from types import MappingProxyType
 
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
-from bitsynth.kernel.order import of_row
+from bitsynth.isa.value import Role, Value
+from bitsynth.kernel.order import in_row
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass, but_accumulators
 
 _MAX_SHARED_REGISTERS = 4
 """Registers of a start of the tile that all rows share, at most."""
-
-STORED = "s_"
-"""Prefix of an instruction that stores: the name of the place in memory follows."""
 
 
 def outer_accs(loop: Pass) -> tuple[Acc, ...]:
@@ -58,9 +55,9 @@ def fold(kernel: Kernel, outer: Loop) -> Loop:
     lines = list[Step]()
     for group in range(kernel.groups):
         lines += _loads(kernel, group, outer.accs)
-        lines += _of_row(outer.steps, group)
+        lines += (in_row(s, group) for s in outer.steps)
         lines += _stores(kernel, group, {acc.name: acc.next for acc in outer.accs})
-    return Loop(1, tuple(map(str, lines)), ())
+    return Loop(1, tuple(lines), ())
 
 
 def shares_starts(isa: Isa, kernel: Kernel) -> bool:
@@ -76,35 +73,40 @@ def flush(isa: Isa, kernel: Kernel, loop: Pass, *, row_terms: bool, doublings: i
     """
     memory, lines = kernel.memory, list[Step]()
     registers, loaded = kernel.tile_registers(isa.table.vector_bits), outer_accs(loop) if in_memory(isa, kernel) else ()
-    names = [f"c{r}" for r in range(registers * kernel.together)]
+    tile = [Value.of(Role.TILE, r) for r in range(registers * kernel.together)]
     for group in range(kernel.groups):
-        becomes = dict[str, str]()
+        starts = dict[Value, Value]()
         lines += _loads(kernel, group, loaded)
         for member, row in enumerate(kernel.rows_of(group)):
-            more = [of_row("more", row), *(of_row(f"more{k}", row) for k in range(doublings))]
+            more = [Value.of(Role.TERM, k, row=row) for k in (None, *range(doublings))]
             if row_terms:
                 lines.append(Step(more[0], memory.broadcast_tile, ()))
                 lines += (Step(twice, memory.add_tile, (once, once)) for once, twice in pairwise(more))
-            for r, name in enumerate(names[member * registers : (member + 1) * registers]):
-                own = of_row(name, group)
-                start = of_row(f"c{r}", 0) if shared else own
-                if start == own:
+            for r, register in enumerate(tile[member * registers : (member + 1) * registers]):
+                own = register.of_row(group)
+                loaded_from = tile[r].of_row(0) if shared else own
+                if loaded_from == own:
                     lines.append(Step(own, memory.load_tile, ()))
-                becomes[name] = start
+                starts[register] = loaded_from
                 if row_terms:
-                    becomes[name] = f"from_{own}"
-                    lines.append(Step(becomes[name], memory.add_tile, (start, more[-1])))
+                    starts[register] = Value.of(Role.START, register.number, row=group)
+                    lines.append(Step(starts[register], memory.add_tile, (loaded_from, more[-1])))
         flushed = kernel.of_group(loop, group)
-        program = list(_of_row(flushed.flush_steps, group, becomes))
+        program = [_renamed(s, starts, group) for s in flushed.flush]
         if flushed is not loop:
-            early = _independent_of(program, becomes.values())
+            early = _independent_of(program, starts.values())
             lines, program = [*early, *lines], [s for s in program if s not in early]
         lines += program
-        lines += _stores(kernel, group, dict(zip(names, flushed.tile, strict=True)))
-    return Loop(1, tuple(map(str, lines)), ())
+        lines += _stores(kernel, group, dict(zip(tile, flushed.tile, strict=True)))
+    return Loop(1, tuple(lines), ())
 
 
-def _independent_of(program: Iterable[Step], tile: Iterable[str]) -> list[Step]:
+def _renamed(step: Step, starts: Mapping[Value, Value], group: int) -> Step:
+    """Return a step of a flush for a group of rows, whose tile registers are in `starts`."""
+    return step.renamed(lambda value: starts.get(value) or value.of_row(group))
+
+
+def _independent_of(program: Iterable[Step], tile: Iterable[Value]) -> list[Step]:
     """Return the instructions that do not wait for the tile: a chain whose latency the others are to hide."""
     dependent, out = set(tile), list[Step]()
     for step in program:
@@ -116,18 +118,10 @@ def _independent_of(program: Iterable[Step], tile: Iterable[str]) -> list[Step]:
 
 
 def _loads(kernel: Kernel, group: int, accs: Iterable[Acc]) -> list[Step]:
-    return [Step(of_row(acc.name, group), kernel.memory.load_tile, ()) for acc in accs]
+    return [Step(acc.name.of_row(group), kernel.memory.load_tile, ()) for acc in accs]
 
 
-def _stores(kernel: Kernel, group: int, places: dict[str, str]) -> list[Step]:
+def _stores(kernel: Kernel, group: int, results: Mapping[Value, Value]) -> list[Step]:
+    """Return the stores of a group's results, by the values in whose places they are stored."""
     store = kernel.memory.store_tile
-    return [Step(STORED + of_row(place, group), store, (of_row(value, group),)) for place, value in places.items()]
-
-
-def _of_row(program: Iterable[Step], group: int, whole: Mapping[str, str] = MappingProxyType({})) -> Iterator[Step]:
-    """Return the program with the names of a group of rows; `whole` has names that are replaced as given."""
-
-    def rename(name: str) -> str:
-        return whole.get(name) or (name if name[0] == "k" else of_row(name, group))
-
-    return (Step(rename(s.dst), s.op, tuple(map(rename, s.args)), s.imm) for s in program)
+    return [Step(value.of_row(group).place, store, (result.of_row(group),)) for value, result in results.items()]

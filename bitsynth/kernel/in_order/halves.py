@@ -11,9 +11,6 @@ Given                       Result
 
 A scalar pass reads 64-bit words of a column in general-purpose registers. Where a step moves a half of a loaded
 register there, `split_loads` loads the word directly, as `w0i` (low) or `w0j` (high).
-
-The suffix of a name says which part of a register a value is; `half_of` takes it off, and the other functions here
-answer what a name says, for all who need it.
 """
 
 from __future__ import annotations
@@ -30,15 +27,8 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import HALVES, WORDS, Part, Value
 from bitsynth.kernel.program import Loop
-
-HALVES = ("l", "h")
-"""Suffixes of a name: the low half of the register and the high half, which are joined."""
-
-WORDS = ("i", "j")
-"""Suffixes of a name: the halves, each loaded into a general-purpose register to be used there."""
-
-PARTS = (*HALVES, *WORDS)
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,7 @@ class HalfLoads:
 
     load: str
     join: str
-    takes: Mapping[str, str]
+    takes: Mapping[str, Part]
 
 
 @lru_cache
@@ -75,7 +65,7 @@ def half_loads(isa: Isa, cpu: str) -> HalfLoads | None:
     return HalfLoads(load.name, join.name, dict(_takes(isa))) if load and join else None
 
 
-def _takes(isa: Isa) -> Iterator[tuple[str, str]]:
+def _takes(isa: Isa) -> Iterator[tuple[str, Part]]:
     """Yield the forms that move a half of a register into a general-purpose register, with which of WORDS."""
     domain, size = LinearDomain(1), isa.word.lanes
     lanes = [variable(k, 0, 255) for k in range(size)]
@@ -87,7 +77,7 @@ def _takes(isa: Isa) -> Iterator[tuple[str, str]]:
             yield from ((form.name, part) for part, word in words.items() if result == [word])
 
 
-def words_of(isa: Isa, load: str) -> tuple[str, ...]:
+def words_of(isa: Isa, load: str) -> tuple[Part, ...]:
     """Return which WORDS of a loaded register lie in memory as they are.
 
     Both of a whole register; the first of half a register, which is repeated; else none.
@@ -99,7 +89,7 @@ def words_of(isa: Isa, load: str) -> tuple[str, ...]:
 def split_loads(isa: Isa, cpu: str, flat: Loop) -> Loop:
     """Return the program with every load of a whole register split in halves; itself, if `cpu` gains nothing by it."""
     forms = half_loads(isa, cpu)
-    return flat if forms is None else msgspec.structs.replace(flat, program=tuple(map(str, _split(isa, forms, flat))))
+    return flat if forms is None else msgspec.structs.replace(flat, steps=tuple(_split(isa, forms, flat)))
 
 
 def _split(isa: Isa, forms: HalfLoads, flat: Loop) -> Iterator[Step]:
@@ -111,60 +101,29 @@ def _split(isa: Isa, forms: HalfLoads, flat: Loop) -> Iterator[Step]:
     whole = [s.dst for s in flat.steps if not s.args and isa[s.op].operands[0].type.total_bits == isa.table.vector_bits]
     words = _words(isa, forms, flat)
     read_whole = {a for s in flat.steps if s.dst not in words for a in s.args}
-    only_words = {half_of(word)[0] for word in words.values()} - read_whole
-    whole = [name for name in whole if name not in only_words]
-    next_load, loaded = dict(pairwise(whole)), set[str]()
+    only_words = {word.whole for word in words.values()} - read_whole
+    whole = [value for value in whole if value not in only_words]
+    next_load, loaded = dict(pairwise(whole)), set[Value]()
     for step in flat.steps:
-        word = words.get(step.dst, "")
+        word = words.get(step.dst)
         if word and word not in loaded:
             loaded.add(word)
             yield Step(word, forms.load, ())
         if word or (not step.args and step.dst in only_words):
             continue
         if step.args or step.dst not in whole:
-            yield Step(step.dst, step.op, tuple(words.get(a, a) for a in step.args), step.imm)
+            yield step.changed(args=tuple(words.get(a, a) for a in step.args))
             continue
-        for name in (step.dst if step.dst == whole[0] else "", next_load.get(step.dst, "")):
-            yield from (Step(name + half, forms.load, ()) for half in HALVES if name)
-        yield Step(step.dst, forms.join, tuple(step.dst + half for half in HALVES))
+        for value in (step.dst if step.dst == whole[0] else None, next_load.get(step.dst)):
+            yield from (Step(value.of_part(half), forms.load, ()) for half in HALVES if value)
+        yield Step(step.dst, forms.join, tuple(step.dst.of_part(half) for half in HALVES))
 
 
-def _words(isa: Isa, forms: HalfLoads, flat: Loop) -> dict[str, str]:
-    """Return the values that are a half of a loaded register, each with the name of the word to load instead."""
-    loads = {s.dst: words_of(isa, s.op) for s in flat.steps if not s.args and is_input(s.dst)}
+def _words(isa: Isa, forms: HalfLoads, flat: Loop) -> dict[Value, Value]:
+    """Return the values that are a half of a loaded register, each with the word to load instead."""
+    loads = {s.dst: words_of(isa, s.op) for s in flat.steps if not s.args and s.dst.is_input}
     moved = ((s.dst, s.args[0], forms.takes[s.op]) for s in flat.steps if s.op in forms.takes)
-    return {dst: register + word for dst, register, word in moved if word in loads.get(register, ())}
-
-
-def is_input(name: str) -> bool:
-    """Whether a value is an input of a step, of a row or of columns."""
-    return name[0] in "aw" and not name.startswith("acc")
-
-
-@lru_cache(maxsize=1 << 14)
-def half_of(name: str) -> tuple[str, str]:
-    """Return the register that a value is part of, and which of the PARTS it is, "" if it is the whole register.
-
-    The suffix stands before the number of a copy of the step: w0l_of1 is the low half of w0_of1.
-    """
-    value, separator, copy = name.partition("_of")
-    half = value[-1] if value.endswith(PARTS) else ""
-    return value.removesuffix(half) + separator + copy, half
-
-
-def is_high(name: str) -> bool:
-    """Whether a value is the high half of a register."""
-    return half_of(name)[1] in (HALVES[1], WORDS[1])
-
-
-def in_word(name: str) -> bool:
-    """Whether a value is half a vector register, loaded into a general-purpose register."""
-    return half_of(name)[1] in (HALVES[1], *WORDS)
-
-
-def stays_in_word(name: str) -> bool:
-    """Whether a value is half a vector register, loaded into a general-purpose register to be used there."""
-    return half_of(name)[1] in WORDS
+    return {dst: register.of_part(word) for dst, register, word in moved if word in loads.get(register, ())}
 
 
 def inserts(isa: Isa, step: Step) -> bool:
@@ -175,9 +134,4 @@ def inserts(isa: Isa, step: Step) -> bool:
 
 def is_join(step: Step) -> bool:
     """Whether an instruction joins the two halves of its result."""
-    return [half_of(a) for a in step.args] == [(step.dst, half) for half in HALVES]
-
-
-def is_half(name: str) -> bool:
-    """Whether a value is half a vector register."""
-    return half_of(name)[1] != ""
+    return tuple(a.part for a in step.args) == HALVES and all(a.whole == step.dst for a in step.args)

@@ -27,8 +27,9 @@ from itertools import islice
 from bitsynth.isa.load import Isa
 from bitsynth.isa.scoreboard import InOrder, Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
+from bitsynth.isa.value import Part, Value
 from bitsynth.kernel.in_order.folds import in_registers, outer_accs
-from bitsynth.kernel.in_order.halves import HALVES, WORDS, half_of, in_word, is_join
+from bitsynth.kernel.in_order.halves import is_join
 from bitsynth.kernel.order import vector_accs
 from bitsynth.kernel.program import Kernel, Loop, row_free
 
@@ -51,8 +52,8 @@ _GENERAL_REGISTERS, _COUNTERS = 31, 9
 LoopInstruction = tuple[Step, bool]
 """An instruction of a loop's body, and whether it belongs to the next step: it is issued ahead."""
 
-StepValue = tuple[str, bool]
-"""The name of a value, and whether it is that of the next step."""
+StepValue = tuple[Value, bool]
+"""A value, and whether it is that of the next step."""
 
 
 def general_registers(taken: int) -> int:
@@ -60,7 +61,7 @@ def general_registers(taken: int) -> int:
     return _GENERAL_REGISTERS - _COUNTERS - taken
 
 
-def issue(isa: Isa, cpu: str, step: Step, becomes: Mapping[str, str], address: str = "") -> Issued:
+def issue(isa: Isa, cpu: str, step: Step, becomes: Mapping[Value, Value], address: str = "") -> Issued:
     """Return how the scoreboard of `cpu` sees an instruction.
 
     `becomes` renames the next values of accumulators to the accumulators. A load waits for the register `address`; ""
@@ -79,7 +80,7 @@ def issue(isa: Isa, cpu: str, step: Step, becomes: Mapping[str, str], address: s
 
 def load_kind(isa: Isa, step: Step) -> str:
     """Return the kind of issue rules that a load falls under."""
-    if in_word(step.dst):
+    if step.dst.part.in_general:
         return "load_integer"
     instr = isa[step.op]
     if instr.operands[0].type.total_bits < instr.out.total_bits:
@@ -87,7 +88,7 @@ def load_kind(isa: Isa, step: Step) -> str:
     return "load" if instr.out.total_bits == isa.table.vector_bits else "load_half"
 
 
-def _scalar_values(isa: Isa, flat: Loop) -> Iterator[str]:
+def _scalar_values(isa: Isa, flat: Loop) -> Iterator[Value]:
     """Yield the operands and results that are in general-purpose registers, accumulators included."""
     for step in flat.steps:
         if step.args and not isa[step.op].store:
@@ -171,12 +172,12 @@ class ListScheduler:
         self.max_vectors = isa.table.registers - constants - _spare_vectors(isa, kernel, flat)
         self.inputs = read - {s.dst for s in flat.steps}
         self.issued_ahead = issued_ahead
-        self.scalars = {s.dst for s in flat.steps if in_word(s.dst)} | set(_scalar_values(isa, flat))
+        self.scalars = {s.dst for s in flat.steps if s.dst.part.in_general} | set(_scalar_values(isa, flat))
         by_scalar = kernel.active_scalar_pass is not None
         self.max_general = general_registers(kernel.groups) if by_scalar else _MAX_HIGH_HALVES
         self.max_high_halves = _MAX_HIGH_HALVES_BY_SCALAR if by_scalar else _MAX_HIGH_HALVES
         self.loads_in_halves = any(map(is_join, flat.steps))
-        self.start = [(name, False) for name in sorted(self.inputs) if name[0] != "k"]
+        self.start = [(name, False) for name in sorted(self.inputs) if not name.is_constant]
         for step in issued_ahead:
             self.core.issue(issue(isa, kernel.order, step, self.becomes))
 
@@ -205,8 +206,7 @@ class ListScheduler:
         step, ahead = instruction
         issued = issue(self.isa, self.kernel.order, step, self.becomes)
         reads = tuple((a, ahead) for a in dict.fromkeys(step.args))
-        whole, half = half_of(step.dst)
-        overwritten = ([step.dst, whole] if half == HALVES[0] else [step.dst]) if ahead else []
+        overwritten = dict.fromkeys([step.dst, step.dst.whole] if step.dst.part is Part.LOW else [step.dst])
         return _Candidate(
             instruction=instruction,
             issued=issued,
@@ -214,7 +214,7 @@ class ListScheduler:
             needs=frozenset(value for value in reads if value[0] not in self.inputs),
             same_class=tuple(value for value in reads if (value[0] in self.scalars) == (step.dst in self.scalars)),
             makes=(step.dst, ahead),
-            overwrites=tuple((name, False) for name in overwritten),
+            overwrites=tuple((name, False) for name in overwritten if ahead),
             use=self._use(step.dst),
             takes_half=("vector", 1) in issued.takes,
             address=self._address(step),
@@ -306,14 +306,13 @@ class ListScheduler:
             use.SCALAR: free > 0,
         }
 
-    def _use(self, name: str) -> _RegisterUse:
+    def _use(self, value: Value) -> _RegisterUse:
         """Return the use of the register that holds a value."""
-        half = half_of(name)[1]
-        if name not in self.scalars:
-            return _RegisterUse.LOW_HALF if half == HALVES[0] else _RegisterUse.VECTOR
-        if half == HALVES[1]:
+        if value not in self.scalars:
+            return _RegisterUse.LOW_HALF if value.part is Part.LOW else _RegisterUse.VECTOR
+        if value.part is Part.HIGH:
             return _RegisterUse.HIGH_HALF
-        return _RegisterUse.WORD if half in WORDS else _RegisterUse.SCALAR
+        return _RegisterUse.WORD if value.part.is_word else _RegisterUse.SCALAR
 
     def _update_live(self, x: _Candidate) -> None:
         """End the live ranges of values that `x` reads last, and begin that of its result."""

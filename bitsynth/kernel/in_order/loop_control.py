@@ -25,7 +25,6 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.scoreboard import InOrder, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import CpuTable
-from bitsynth.kernel.in_order.halves import is_high
 from bitsynth.kernel.in_order.list_scheduling import issue, load_kind
 from bitsynth.kernel.in_order.pipelining import LONG_LOOP, WARM_UP_ITERATIONS, PipelinedLoop
 from bitsynth.kernel.program import Kernel
@@ -100,23 +99,18 @@ def _idle_slots(kernel: Kernel, loop: PipelinedLoop) -> list[int]:
     return [k for k, cycle in enumerate(starts[-len(loop.body) :]) if started[cycle] < core.rules.width]
 
 
-def is_column(step: Step) -> bool:
-    """Whether a load reads columns, not a row."""
-    return step.dst[0] == "w"
-
-
 def pointer_of(step: Step) -> str:
     """Return the name of the pointer that a load of a step's inputs reads by: "column", "offset" of rows, or "high".
 
     High halves of rows share the pointer "high". Without it compilers would keep one pointer for the high half of
     every row, and run out of registers.
     """
-    return "column" if is_column(step) else "high" if is_high(step.dst) else "offset"
+    return "column" if step.dst.is_column else "high" if step.dst.part.is_high else "offset"
 
 
 def has_address(isa: Isa, step: Step) -> bool:
     """Whether a load needs an instruction for its address: broadcasts of rows do; others add two registers."""
-    return not step.args and not is_column(step) and load_kind(isa, step) == "broadcast"
+    return not step.args and not step.dst.is_column and load_kind(isa, step) == "broadcast"
 
 
 def prefetch_distance(cpu: CpuTable, kernel: Kernel, size: int) -> int:

@@ -28,8 +28,9 @@ from bitsynth.isa import recurrence
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.scoreboard import InOrder, busy
 from bitsynth.isa.step import Step
+from bitsynth.isa.value import Part, Value
 from bitsynth.kernel.in_order.folds import in_registers
-from bitsynth.kernel.in_order.halves import half_of, is_half, is_join, split_loads
+from bitsynth.kernel.in_order.halves import is_join, split_loads
 from bitsynth.kernel.in_order.list_scheduling import ListScheduler, LoopInstruction, issue
 from bitsynth.kernel.order import interleaved, row_by_row, vector_accs
 from bitsynth.kernel.program import ORDERS, Kernel, Loop, Pass, row_free
@@ -61,7 +62,7 @@ class PipelinedLoop:
     """The loop over steps, in order.
 
     Attributes:
-        copies: Steps in one iteration. Values of copy n, from 1 on, are named with the suffix `_of{n}`.
+        copies: Steps in one iteration. Each has its own values (`Value.of_copy`).
         flat: The instructions as written before they were ordered, with the accumulators.
         body: The instructions of an iteration in order; those of the next iteration are issued ahead.
     """
@@ -71,7 +72,7 @@ class PipelinedLoop:
     body: tuple[LoopInstruction, ...]
 
     @property
-    def becomes(self) -> dict[str, str]:
+    def becomes(self) -> dict[Value, Value]:
         """The accumulators by the names of their next values."""
         return self.flat.becomes
 
@@ -86,7 +87,7 @@ class PipelinedLoop:
         return tuple(step for step, ahead in self.body if not ahead)
 
     @property
-    def carried(self) -> tuple[str, ...]:
+    def carried(self) -> tuple[Value, ...]:
         """The values that an iteration takes over from the one before it."""
         read = {a for step in self.tail for a in step.args}
         return tuple(step.dst for step in self.prologue if step.dst in read)
@@ -161,7 +162,7 @@ def _body(
     names = {step.dst for step in issued_ahead}
     own = [(step, False) for step in flat.steps if step.dst not in names]
     last_read = {a: k for k, (step, _) in enumerate(own) for a in step.args}
-    issued_ahead = sorted(issued_ahead, key=lambda step: last_read.get(half_of(step.dst)[0], 0))
+    issued_ahead = sorted(issued_ahead, key=lambda step: last_read.get(step.dst.whole, 0))
     both = [*own, *((step, True) for step in issued_ahead)]
     return tuple(ListScheduler(isa, kernel, flat, issued_ahead, window).order(both))
 
@@ -169,7 +170,7 @@ def _body(
 def _without_lone_halves(issued_ahead: Sequence[Step]) -> list[Step]:
     """Return the instructions without loads of halves whose join is not issued ahead: compilers would copy them."""
     joined = {a for step in issued_ahead for a in step.args}
-    return [step for step in issued_ahead if step.args or step.dst in joined or not is_half(step.dst)]
+    return [step for step in issued_ahead if step.args or step.dst in joined or step.dst.part is Part.WHOLE]
 
 
 @lru_cache(maxsize=1 << 10)
@@ -216,24 +217,19 @@ def list_schedule(isa: Isa, kernel: Kernel, flat: Loop) -> tuple[Step, ...]:
     )
 
 
-def copy_of(name: str, copy: int) -> str:
-    """Return the name of a value in a copy of the step."""
-    return f"{name}_of{copy}" if copy and name[0] != "k" else name
-
-
 def _repeat(flat: Loop, copies: int) -> Loop:
     """Return a program of `copies` steps; each goes on from the accumulators of the one before it."""
     out, starts = list[Step](), {acc.name: acc.name for acc in flat.accs}
     for copy in range(copies):
         for s in flat.steps:
-            args = tuple(starts.get(a, copy_of(a, copy)) for a in s.args)
-            out.append(msgspec.structs.replace(s, dst=copy_of(s.dst, copy), args=args))
-        starts = {acc.name: copy_of(acc.next, copy) for acc in flat.accs}
+            args = tuple(starts[a] if a in starts else a.of_copy(copy) for a in s.args)
+            out.append(s.changed(dst=s.dst.of_copy(copy), args=args))
+        starts = {acc.name: acc.next.of_copy(copy) for acc in flat.accs}
     accs = tuple(msgspec.structs.replace(acc, next=starts[acc.name]) for acc in flat.accs)
-    return msgspec.structs.replace(flat, program=tuple(map(str, out)), accs=accs)
+    return msgspec.structs.replace(flat, steps=tuple(out), accs=accs)
 
 
-def _dependents(flat: Loop, names: Iterable[str]) -> set[str]:
+def _dependents(flat: Loop, names: Iterable[Value]) -> set[Value]:
     """Return these values and all that depend on them."""
     out = set(names)
     for step in flat.steps:
@@ -248,10 +244,10 @@ def _needs_copies(isa: Isa, flat: Loop) -> bool:
     That value is copied first, which leaves no register for instructions issued ahead.
     """
     reads = Counter(a for step in flat.steps for a in dict.fromkeys(step.args))
-    tied = set[str]()
+    tied = set[Value]()
     for s in flat.steps:
         tied |= {a for a, o in zip(s.args, isa[s.op].operands, strict=False) if o.name in isa[s.op].tied}
-    return any(reads[a] > 1 for a in tied if not a.startswith("acc"))
+    return any(reads[a] > 1 for a in tied if not a.is_accumulator)
 
 
 def _loop_cycles(isa: Isa, kernel: Kernel, loop: Pass, x: PipelinedLoop) -> int:

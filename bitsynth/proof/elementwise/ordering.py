@@ -13,7 +13,6 @@ from bitsynth.errors import Refuted
 from bitsynth.isa.domains.forms import Inexact, as_form
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa, load
-from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.elementwise.program import ElementwiseProgram, check_shape
@@ -23,8 +22,8 @@ from bitsynth.proof.accumulation import any_value
 def check(base: ElementwiseProgram, program: ElementwiseProgram) -> None:
     """Raise Refuted unless results of `program` are those of `base`, of the elements that its orders say."""
     check_shape(program)
-    common = len(base.program)
-    if program.program[:common] != base.program or program.constants[: len(base.constants)] != base.constants:
+    common = len(base.steps)
+    if program.steps[:common] != base.steps or program.constants[: len(base.constants)] != base.constants:
         raise Refuted(f"{program.name}: it does not begin as {base.name} does")
     if base.spec.out == "words":
         raise Refuted(f"{program.name}: bits of words are not moved one by one")
@@ -47,8 +46,8 @@ def _channels(isa: Isa, base: ElementwiseProgram, program: ElementwiseProgram) -
     for n, name in enumerate(base.results):
         lanes = (any_value(n * kind.lanes + i, kind) for i in range(kind.lanes))
         trace.bind(name, Register(kind, tuple(lanes)))
-    for step in program.program[len(base.program) :]:
-        trace.run(Step.parse(step))
+    for step in program.steps[len(base.steps) :]:
+        trace.run(step)
     return [c for name in program.results for c in _known(trace.registers[name].viewed_as(trace.domain, kind))]
 
 
@@ -71,7 +70,7 @@ def _relabelled(base: ElementwiseProgram, program: ElementwiseProgram, came: lis
         base,
         orders=tuple(tuple(place[c] for c in order) for order in base.orders),
         constants=program.constants,
-        program=program.program,
+        steps=program.steps,
         results=program.results,
         loop=loop,
         moves=True,

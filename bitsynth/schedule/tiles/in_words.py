@@ -15,8 +15,10 @@ import msgspec
 
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Step
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.program import Acc, Kernel, Loop, Pass
 from bitsynth.schedule.peel import peel_first_run
 from bitsynth.schedule.quickest import scoreboard
@@ -49,7 +51,7 @@ def _can(isa: Isa, kernel: Kernel) -> bool:
     if _LOW not in isa.instrs or len(kernel.passes) > 1 or kernel.slot_bytes != _WORD.lanes:
         return False
     (loop,) = kernel.passes
-    gates = {s.op for s in loop.step.steps if any(a[0] == "w" for a in s.args)}
+    gates = {s.op for s in loop.step.steps if any(a.is_column for a in s.args)}
     sums = [acc.type for acc in loop.step.accs]
     bytes_of_four = set(sums) == {str(isa.word)} and 4 * len(sums) == kernel.columns
     return bytes_of_four and len(loop.rows) == len(loop.columns) == len(loop.loops) == 1 and gates == {_GATE}
@@ -58,15 +60,20 @@ def _can(isa: Isa, kernel: Kernel) -> bool:
 def _last_row(isa: Isa, kernel: Kernel) -> Pass:
     (loop,) = kernel.passes
     pairs = kernel.columns // 2
-    step = _trace(isa, ["a0", *(f"w{g}_0" for g in range(pairs))])
-    row = step.apply(_LOW, ["a0"])
-    accs = tuple(Acc(f"acc{g}", str(_WORD), _added(step, _zero(step, f"acc{g}"), row, f"w{g}_0")) for g in range(pairs))
-    inner = Loop(loop.step.trip_count, tuple(map(str, step.steps)), accs)
+    given, columns = Value.of(Role.ROW, 0), [Value.of(Role.COLUMN, 0, register=g) for g in range(pairs)]
+    sums = [Value.of(Role.ACCUMULATOR, g) for g in range(pairs)]
+    step = _trace(isa, [given, *columns])
+    row = step.apply(_LOW, [given])
+    accs = tuple(
+        Acc(acc, str(_WORD), _added(step, _zero(step, acc), row, column))
+        for acc, column in zip(sums, columns, strict=True)
+    )
+    inner = Loop(loop.step.trip_count, tuple(step.steps), accs)
     changed = Pass(loop.rows, loop.columns, (inner,), *_flush(isa, loop, pairs))
     return peel_first_run(isa, changed, 1) if loop.step.first else changed
 
 
-def _added(step: Trace, acc: str, row: str, columns: str) -> str:
+def _added(step: Trace, acc: Value, row: Value, columns: Value) -> Value:
     """Add the bits in which a row differs from the two columns of a register to four bytes of `acc` each."""
     first, second = (_counted(step, step.apply(_EOR, [row, step.apply(part, [columns])])) for part in (_LOW, _HIGH))
     above = step.apply(_ADD_LEFT, [first, first], 32)
@@ -75,36 +82,36 @@ def _added(step: Trace, acc: str, row: str, columns: str) -> str:
     return step.apply(_ADD_RIGHT, [step.apply(_ADD, [acc, low]), high], 4)
 
 
-def _counted(step: Trace, bits: str) -> str:
+def _counted(step: Trace, bits: Value) -> Value:
     """Return the number of set bits of every four, there."""
     for size in (1, 2):
         bits = step.apply(_ADD_RIGHT, list(_parted(step, bits, size)), size)
     return bits
 
 
-def _parted(step: Trace, word: str, size: int) -> tuple[str, str]:
+def _parted(step: Trace, word: Value, size: int) -> tuple[Value, Value]:
     """Return every other field of `size` bits, and those between them."""
     low = step.apply(_AND, [word], _FIELDS[size])
     return low, step.apply(_AND, [word], _FIELDS[size] << size)
 
 
-def _flush(isa: Isa, loop: Pass, pairs: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _flush(isa: Isa, loop: Pass, pairs: int) -> tuple[tuple[Step, ...], tuple[Value, ...]]:
     """Return the flush of the other rows, whose accumulators are two words each, and what it makes of the tile."""
-    flush = _trace(isa, [f"c{r}" for r in range(len(loop.tile))])
-    words = [_zero(flush, f"acc{pair}") for pair in range(pairs)]
+    flush = _trace(isa, [Value.of(Role.TILE, r) for r in range(len(loop.tile))])
+    words = [_zero(flush, Value.of(Role.ACCUMULATOR, pair)) for pair in range(pairs)]
     halves = zip(loop.step.accs, words[::2], words[1::2], strict=True)
     names = {acc.name: flush.apply(_JOIN, [flush.apply(_HALF, [low]), high]) for acc, low, high in halves}
-    for s in loop.flush_steps:
+    for s in loop.flush:
         names[s.dst] = flush.apply(s.op, [names.get(a, a) for a in s.args], s.imm)
-    return tuple(map(str, flush.steps)), tuple(names[t] for t in loop.tile)
+    return tuple(flush.steps), tuple(names[t] for t in loop.tile)
 
 
-def _zero(trace: Trace, name: str) -> str:
-    """Return a word of zeros by this name."""
-    return trace.bind(name, Register(_WORD, (0,) * _WORD.lanes))
+def _zero(trace: Trace, value: Value) -> Value:
+    """Return the value, a word of zeros."""
+    return trace.bind(value, Register(_WORD, (0,) * _WORD.lanes))
 
 
-def _trace(isa: Isa, inputs: list[str]) -> Trace:
+def _trace(isa: Isa, inputs: list[Value]) -> Trace:
     """Return a trace with these registers, of zeros."""
     trace = Trace(isa, LinearDomain(1))
     for name in inputs:

@@ -22,12 +22,11 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import product
 
-import msgspec
-
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import ConstantPool, Register, Trace
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.program import Acc, Loop
 from bitsynth.schedule.tiles.shapes import NEIGHBOURS, TileShape, gathered_lookups
 from bitsynth.sketches.lanes import pairs
@@ -48,7 +47,7 @@ def plain_step(isa: Isa, shape: TileShape, parts: Sequence[Unpack], constants: C
     """Return the step that adds every term to the accumulators of its columns."""
     writer = _StepWriter(isa, shape, parts, constants)
     for n, g in _term_order(shape):
-        writer.accumulate(g, f"a{n // shape.term.slots}", writer.codes(n, g), n % shape.term.slots)
+        writer.accumulate(g, Value.of(Role.ROW, n // shape.term.slots), writer.codes(n, g), n % shape.term.slots)
     return writer.finish()
 
 
@@ -56,10 +55,10 @@ def fast_step(isa: Isa, shape: TileShape, parts: Sequence[Unpack], constants: Co
     """Return the step of the fast inner product."""
     writer = _StepWriter(isa, shape, parts, constants)
 
-    def add_codes(n: int, g: int, other: int) -> str:
+    def add_codes(n: int, g: int, other: int) -> Value:
         """Add the row's code at position n and the columns' codes at the other position."""
         codes = writer.codes(other, g)
-        return writer.run(shape.term.add_codes, (f"a{n}", codes))
+        return writer.run(shape.term.add_codes, (Value.of(Role.ROW, n), codes))
 
     for n, g in product(range(0, shape.terms, NEIGHBOURS), range(shape.registers)):
         row, column = add_codes(n, g, n + 1), add_codes(n + 1, g, n)
@@ -72,22 +71,23 @@ class _StepWriter:
 
     def __init__(self, isa: Isa, shape: TileShape, parts: Sequence[Unpack], constants: ConstantPool) -> None:
         self.isa, self.shape, self.parts = isa, shape, parts
-        self.accs = [f"acc{k}" for k in range(shape.registers * len(shape.term.halves))]
+        self.accs = [Value.of(Role.ACCUMULATOR, k) for k in range(shape.registers * len(shape.term.halves))]
         self.current = dict(zip(self.accs, self.accs, strict=True))
         self.trace = Trace(isa, LinearDomain(1), constants=constants)
 
-    def run(self, op: str, args: tuple[str, ...], imm: int = 0) -> str:
+    def run(self, op: str, args: tuple[Value, ...], imm: int = 0) -> Value:
         """Append an instruction and return the name of its result."""
         self.trace.steps.append(Step(self.trace.fresh(), op, args, imm))
         return self.trace.steps[-1].dst
 
-    def codes(self, n: int, g: int) -> str:
+    def codes(self, n: int, g: int) -> Value:
         """Return the codes of column register g at term n, unpacked."""
         u, number = divmod(n, self.shape.per_byte)
-        packed = self.trace.bind(f"w{g}_{u}", Register(self.isa.word, (0,) * self.isa.word.lanes))
+        blank = Register(self.isa.word, (0,) * self.isa.word.lanes)
+        packed = self.trace.bind(Value.of(Role.COLUMN, u, register=g), blank)
         return self.parts[number].apply(self.trace, packed)
 
-    def accumulate(self, g: int, row: str, column: str, imm: int = 0) -> None:
+    def accumulate(self, g: int, row: Value, column: Value, imm: int = 0) -> None:
         """Multiply two values and add the products to the accumulators of column register g."""
         term = self.shape.term
         for h, op in enumerate(term.halves):
@@ -98,7 +98,7 @@ class _StepWriter:
     def finish(self) -> Loop:
         """Return the step as a loop."""
         accs = tuple(Acc(name, str(self.shape.term.acc_type), self.current[name]) for name in self.accs)
-        return Loop(1, tuple(map(str, self.trace.steps)), accs)
+        return Loop(1, tuple(self.trace.steps), accs)
 
 
 def _term_order(shape: TileShape) -> Iterator[tuple[int, int]]:
@@ -121,15 +121,17 @@ def pair_step(isa: Isa, shape: TileShape) -> Loop:
     term, pairing, steps, add = shape.term, pairs.find(isa), list[Step](), shape.term.add or ""
     bits = max(len(digit.row) for digit in shape.digits)
 
-    def run(op: str, args: tuple[str, ...], imm: int = 0) -> str:
-        steps.append(Step(f"t{len(steps)}", op, args, imm))
+    def run(op: str, args: tuple[Value, ...], imm: int = 0) -> Value:
+        steps.append(Step(Value.of(Role.TEMPORARY, len(steps)), op, args, imm))
         return steps[-1].dst
 
-    def look_up(tables: range, g: int) -> str:
-        entries = [run(term.op, term.arguments(f"a{n}", f"w{g}_{n}", "")) for n in tables]
+    def look_up(tables: range, g: int) -> Value:
+        inputs = [(Value.of(Role.ROW, n), Value.of(Role.COLUMN, n, register=g)) for n in tables]
+        entries = [run(term.op, term.arguments(row, column, None)) for row, column in inputs]
         return reduce(lambda x, y: run(add, (x, y)), entries)
 
-    current = [f"acc{k}" for k in range(shape.registers * pairs.ROWS)]
+    accumulators = [Value.of(Role.ACCUMULATOR, k) for k in range(shape.registers * pairs.ROWS)]
+    current = list(accumulators)
     gathered = gathered_lookups(isa, term, bits)
     for first in range(0, shape.terms, gathered):
         tables = range(first, min(first + gathered, shape.terms))
@@ -137,8 +139,8 @@ def pair_step(isa: Isa, shape: TileShape) -> Loop:
             both = look_up(tables, low // pairs.ROWS)
             current[low] = run(add, (current[low], both))
             current[low + 1] = run(pairing.add_high, (current[low + 1], both), pairing.bits)
-    accs = tuple(Acc(f"acc{k}", str(term.acc_type), name) for k, name in enumerate(current))
-    return Loop(1, tuple(map(str, steps)), accs)
+    accs = tuple(Acc(acc, str(term.acc_type), last) for acc, last in zip(accumulators, current, strict=True))
+    return Loop(1, tuple(steps), accs)
 
 
 def rows_one_after_the_other(nest: Nest, registers: int) -> Nest:
@@ -149,14 +151,8 @@ def rows_one_after_the_other(nest: Nest, registers: int) -> Nest:
     loops, flush, given = nest
     each = len(given) // (registers * pairs.ROWS)
     order = [(g * pairs.ROWS + m) * each + k for m in range(pairs.ROWS) for g in range(registers) for k in range(each)]
-    return loops, _rename_tile(flush, order), tuple(_new_name(given[old], order) for old in order)
 
+    def move(value: Value) -> Value:
+        return Value.of(Role.TILE, order.index(value.number or 0)) if value.role is Role.TILE else value
 
-def _rename_tile(program: Sequence[str], order: Sequence[int]) -> tuple[str, ...]:
-    steps = map(Step.parse, program)
-    return tuple(str(msgspec.structs.replace(s, args=tuple(_new_name(a, order) for a in s.args))) for s in steps)
-
-
-def _new_name(name: str, order: Sequence[int]) -> str:
-    """Return the new name of a tile register; other names stay."""
-    return f"c{order.index(int(name[1:]))}" if name[0] == "c" else name
+    return loops, tuple(step.renamed(move) for step in flush), tuple(move(given[old]) for old in order)

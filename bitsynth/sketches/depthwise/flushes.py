@@ -28,6 +28,7 @@ from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.depthwise import DepthwiseFlush
 from bitsynth.sketches.depthwise.steps import DepthwiseStep
 from bitsynth.sketches.elementwise.roles import narrowing, ran
@@ -63,7 +64,7 @@ def _narrow_order_channels(isa: Isa) -> Iterator[ChannelOrder]:
 class SumRegister:
     """A register of sums and the channels of its lanes."""
 
-    name: str
+    name: Value
     kind: VecType
     channels: ChannelOrder
 
@@ -75,23 +76,23 @@ class FlushWriter:
     program: list[Step] = field(default_factory=list)
     constants: list[Constant] = field(default_factory=list)
 
-    def __call__(self, op: str, args: tuple[str, ...], imm: int = 0) -> str:
+    def __call__(self, op: str, args: tuple[Value, ...], imm: int = 0) -> Value:
         """Return the register that a step makes; equal steps share one."""
         step = next((s for s in self.program if (s.op, s.args, s.imm) == (op, args, imm)), None)
         if step is None:
-            self.program.append(step := Step(f"t{len(self.program)}", op, args, imm))
+            self.program.append(step := Step(Value.of(Role.TEMPORARY, len(self.program)), op, args, imm))
         return step.dst
 
-    def flush(self, order: ChannelOrder, tile: Mapping[int, str]) -> DepthwiseFlush:
+    def flush(self, order: ChannelOrder, tile: Mapping[int, Value]) -> DepthwiseFlush:
         """Return the flush to `order` whose sums are `tile`."""
         named = tuple(tile[r] for r in range(len(tile)))
-        return DepthwiseFlush(order, tuple(self.constants), tuple(map(str, self.program)), named)
+        return DepthwiseFlush(order, tuple(self.constants), tuple(self.program), named)
 
-    def constant(self, kind: VecType, lanes: tuple[int, ...]) -> str:
+    def constant(self, kind: VecType, lanes: tuple[int, ...]) -> Value:
         """Return the constant register that holds `lanes`; equal constants share one."""
         equal = next((c for c in self.constants if (c.type, c.lanes) == (str(kind), lanes)), None)
         if equal is None:
-            self.constants.append(equal := Constant(f"k{len(self.constants)}", str(kind), lanes))
+            self.constants.append(equal := Constant(Value.of(Role.CONSTANT, len(self.constants)), str(kind), lanes))
         return equal.name
 
 
@@ -166,9 +167,9 @@ def _halvings(isa: Isa, kind: VecType, part: VecType) -> tuple[tuple[str, int], 
     )
 
 
-def parts_of(x: SumRegister, lanes: int) -> list[ChannelOrder]:
-    """Return the channels of the registers of int32 that are made of it."""
-    return [x.channels[k : k + lanes] for k in range(0, len(x.channels), lanes)]
+def parts_of(channels: ChannelOrder, lanes: int) -> list[ChannelOrder]:
+    """Return the channels of the registers of int32 that a register of these channels becomes."""
+    return [channels[k : k + lanes] for k in range(0, len(channels), lanes)]
 
 
 def ordered_at_last(
@@ -227,15 +228,16 @@ def _reorder_registers(
 
 def _mix_registers(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
     """Return the same of instructions without index, which take lanes of two registers; none if they do not do."""
-    lanes, found = isa.tile.lanes, list[tuple[SumRegister, tuple[str, str]]]()
+    lanes, found = isa.tile.lanes, list[tuple[str, SumRegister, SumRegister, ChannelOrder]]()
     wanted = {order[k : k + lanes] for k in range(0, len(order), lanes)}
     for x, y in zip(held[::2], held[1::2], strict=len(held) > 1):
         for op, channels in _mixes(isa, x, y):
-            mixed = SumRegister(op, x.kind, channels)
-            if wanted.issuperset(parts := parts_of(mixed, lanes)):
-                found.append((mixed, (x.name, y.name)))
+            if wanted.issuperset(parts := parts_of(channels, lanes)):
+                found.append((op, x, y, channels))
                 wanted.difference_update(parts)
-    return [replace(mixed, name=write(mixed.name, args)) for mixed, args in found] if not wanted else []
+    if wanted:
+        return []
+    return [SumRegister(write(op, (x.name, y.name)), x.kind, channels) for op, x, y, channels in found]
 
 
 def _mixes(isa: Isa, x: SumRegister, y: SumRegister) -> Iterator[tuple[str, ChannelOrder]]:
@@ -252,7 +254,7 @@ def _mixes(isa: Isa, x: SumRegister, y: SumRegister) -> Iterator[tuple[str, Chan
                     yield instr.name, tuple(ch for p in places for ch in both[p : p + each])
 
 
-def _gather_register(isa: Isa, sources: Sequence[SumRegister], wanted: ChannelOrder, write: FlushWriter) -> str:
+def _gather_register(isa: Isa, sources: Sequence[SumRegister], wanted: ChannelOrder, write: FlushWriter) -> Value:
     """Return a register of the channels `wanted`, by one instruction; NoKernel if there is none."""
     both = _channels(sources)
     index = [both.index(ch) for ch in wanted]
@@ -323,19 +325,25 @@ def _flush(isa: Isa, step: DepthwiseStep, order: ChannelOrder) -> DepthwiseFlush
             held = ordered_at_last(isa, held, order, write)
         adding = widening_adds(isa, held[0].kind)
         if held[0].kind.bits * 2 == _SUM_BITS and adding and _holds(held, places):
-            added = [(part, op, x.name) for x in held for part, op in zip(parts_of(x, lanes), adding, strict=True)]
-            return write.flush(order, {r: write(op, (f"c{r}", x)) for part, op, x in added for r in [places[part]]})
+            added = [
+                (part, op, x.name) for x in held for part, op in zip(parts_of(x.channels, lanes), adding, strict=True)
+            ]
+            return write.flush(
+                order, {r: write(op, (Value.of(Role.TILE, r), x)) for part, op, x in added for r in [places[part]]}
+            )
         held = [half for x in held for half in _widen_register(isa, x, write)]
     if not _holds(held, places):
         held = ordered(isa, held, order, write)
     add = adder(isa, isa.tile)
-    return write.flush(order, {r: write(add, (f"c{r}", x.name)) for x in held for r in [places[x.channels]]})
+    return write.flush(
+        order, {r: write(add, (Value.of(Role.TILE, r), x.name)) for x in held for r in [places[x.channels]]}
+    )
 
 
 def _holds(held: Sequence[SumRegister], places: Mapping[ChannelOrder, int]) -> bool:
     """Whether parts of the registers are registers of sums."""
     lanes = len(next(iter(places)))
-    return all(part in places for x in held for part in parts_of(x, lanes))
+    return all(part in places for x in held for part in parts_of(x.channels, lanes))
 
 
 def _widen_register(isa: Isa, x: SumRegister, write: FlushWriter) -> Iterator[SumRegister]:

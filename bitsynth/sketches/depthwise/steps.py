@@ -12,6 +12,7 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.program import Acc
 from bitsynth.sketches.lanes.terms import ProductTerm, find
 
@@ -46,18 +47,22 @@ class _Layout:
 
     taps: int
     made: tuple[Step, ...]
-    registers: tuple[tuple[str, Places], ...]
+    registers: tuple[tuple[Value, Places], ...]
+
+
+def _tap(number: int) -> Value:
+    """Return the register of activations of a tap."""
+    return Value.of(Role.ROW, number)
 
 
 def _layouts(isa: Isa, size: int) -> Iterator[_Layout]:
     unit = isa.word.lanes
     if size == 1:
-        yield _Layout(1, (), (("a0", tuple(range(unit))),))
+        yield _Layout(1, (), ((_tap(0), tuple(range(unit))),))
     if size == 2:
         for pair in interleavers(isa, 1):
-            made, registers = _interleave(
-                isa, pair, 1, ("a0", tuple(range(unit))), ("a1", tuple(range(unit, 2 * unit))), 0
-            )
+            first, second = (_tap(0), tuple(range(unit))), (_tap(1), tuple(range(unit, 2 * unit)))
+            made, registers = _interleave(isa, pair, 1, first, second, 0)
             yield _Layout(2, made, registers)
     if size == 4:
         for pairs, fours in product(interleavers(isa, 1), interleavers(isa, 2)):
@@ -66,14 +71,14 @@ def _layouts(isa: Isa, size: int) -> Iterator[_Layout]:
 
 def _four_taps(isa: Isa, pairs: Interleaver, fours: Interleaver) -> _Layout:
     """Two pairs of taps side by side, then those."""
-    given = [(f"a{j}", tuple(range(j * isa.word.lanes, (j + 1) * isa.word.lanes))) for j in range(4)]
+    given = [(_tap(j), tuple(range(j * isa.word.lanes, (j + 1) * isa.word.lanes))) for j in range(4)]
     made: list[Step] = []
     halves = []
     for j in (0, 2):
         steps, registers = _interleave(isa, pairs, 1, given[j], given[j + 1], len(made))
         made += steps
         halves.append(registers)
-    found: list[tuple[str, Places]] = []
+    found: list[tuple[Value, Places]] = []
     for low, high in zip(*halves, strict=True):
         steps, registers = _interleave(isa, fours, 2, low, high, len(made))
         made += steps
@@ -86,11 +91,11 @@ Interleaver = tuple[tuple[str, Places], ...]
 
 
 def _interleave(
-    isa: Isa, by: Interleaver, size: int, one: tuple[str, Places], other: tuple[str, Places], first: int
-) -> tuple[tuple[Step, ...], tuple[tuple[str, Places], ...]]:
+    isa: Isa, by: Interleaver, size: int, one: tuple[Value, Places], other: tuple[Value, Places], first: int
+) -> tuple[tuple[Step, ...], tuple[tuple[Value, Places], ...]]:
     """Return steps, numbered from `first` on, that interleave `size` bytes of both, and their result registers."""
     both = (*one[1], *other[1])
-    made = tuple(Step(f"t{first + k}", op, (one[0], other[0])) for k, (op, _) in enumerate(by))
+    made = tuple(Step(Value.of(Role.TEMPORARY, first + k), op, (one[0], other[0])) for k, (op, _) in enumerate(by))
     places = (tuple(p for lane in lanes for p in both[lane * size : (lane + 1) * size]) for _, lanes in by)
     return made, tuple((step.dst, of) for step, of in zip(made, places, strict=True))
 
@@ -131,10 +136,11 @@ def _step(term: ProductTerm, layout: _Layout) -> DepthwiseStep:
     unit = len(layout.registers[0][1])
     for j, (register, places) in enumerate(layout.registers):
         for h, op in enumerate(term.halves):
-            acc = f"acc{len(accs)}"
-            program.append(Step(f"t{len(program)}", op, term.arguments(register, f"w{j}", acc)))
+            acc = Value.of(Role.ACCUMULATOR, len(accs))
+            args = term.arguments(register, Value.of(Role.COLUMN, j), acc)
+            program.append(Step(Value.of(Role.TEMPORARY, len(program)), op, args))
             if term.add:
-                program.append(Step(f"t{len(program)}", term.add, (acc, program[-1].dst)))
+                program.append(Step(Value.of(Role.TEMPORARY, len(program)), term.add, (acc, program[-1].dst)))
             accs.append(Acc(acc, str(_signed(term.acc_type)), program[-1].dst))
             first = h * each * term.slot_bytes
             channels.append(tuple(places[first + i * term.slot_bytes] % unit for i in range(each)))
@@ -156,8 +162,8 @@ def in_registers(step: DepthwiseStep, pixels: int) -> int:
 
 def _alive(program: Sequence[Step], taps: int) -> int:
     """Most values of one pixel at a time, its activations among them."""
-    last = {name: k for k, s in enumerate(program) for name in s.args if name[0] in "at" and not name.startswith("acc")}
-    alive, most = {f"a{j}" for j in range(taps)}, taps
+    last = {name: k for k, s in enumerate(program) for name in s.args if name.role in (Role.ROW, Role.TEMPORARY)}
+    alive, most = {Value.of(Role.ROW, j) for j in range(taps)}, taps
     for k, step in enumerate(program):
         alive = {name for name in alive if last[name] > k}
         if step.dst in last:

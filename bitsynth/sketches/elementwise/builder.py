@@ -25,6 +25,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.trace import ConstantPool, Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names, shape
 from bitsynth.kernel.elementwise.run import run
 from bitsynth.sketches.elementwise import roles
@@ -42,7 +43,7 @@ class UnitValue:
     """One value for every element of the unit, in registers of one type."""
 
     type: VecType
-    registers: tuple[str, ...]
+    registers: tuple[Value, ...]
 
     def as_type(self, kind: VecType) -> UnitValue:
         """Return the same registers, viewed as another type of their size."""
@@ -58,26 +59,28 @@ class Builder:
     unit: int
     steps: list[Step] = field(default_factory=list)
     constants: ConstantPool = field(default_factory=dict)
-    memo: dict[tuple[str, tuple[str, ...], int], str] = field(default_factory=dict)
+    memo: dict[tuple[str, tuple[Value, ...], int], Value] = field(default_factory=dict)
 
     def input(self, name: str, number: int = 0) -> UnitValue:
         """Return value `number` of an input."""
         one = next(x for x in self.spec.inputs if x.name == name)
         kind, count = shape(self.isa, one, self.unit)
-        return UnitValue(kind, tuple(f"{name}{number}_{n}" for n in range(count)))
+        return UnitValue(kind, tuple(Value(f"{name}{number}_{n}") for n in range(count)))
 
     def constant(self, kind: VecType, *lanes: int) -> UnitValue:
         """Return a constant register: one number for all lanes, or one for each."""
         full = tuple(x % (1 << kind.bits) for x in (lanes if len(lanes) > 1 else lanes * kind.lanes))
-        constant = self.constants.setdefault((kind, full), Constant(f"k{len(self.constants)}", str(kind), full))
+        constant = self.constants.setdefault(
+            (kind, full), Constant(Value.of(Role.CONSTANT, len(self.constants)), str(kind), full)
+        )
         return UnitValue(kind, (constant.name,))
 
-    def apply(self, filled: Filled, args: Sequence[str]) -> str:
+    def apply(self, filled: Filled, args: Sequence[Value]) -> Value:
         """Append an instruction, unless the same one is there already, and return the name of its result."""
         given = tuple(args[k] for k in filled.places)
         key = (filled.op, given, filled.imm)
         if key not in self.memo:
-            self.memo[key] = f"v{len(self.steps)}"
+            self.memo[key] = Value(f"v{len(self.steps)}")
             self.steps.append(Step(self.memo[key], filled.op, given, filled.imm))
         return self.memo[key]
 
@@ -115,12 +118,12 @@ class Builder:
         start = self.constant(counts.type, 0).registers[0]
         steps = _select_used(self.steps, counts.registers)
         self.steps, self.memo = [], {}
-        return ElementLoop((), start, tuple(map(str, steps)), counts.registers)
+        return ElementLoop((), start, tuple(steps), counts.registers)
 
     def finish(self, results: UnitValue, loop: ElementLoop | None = None) -> ElementwiseProgram:
         """Return the program, as yet without orders and without instructions whose results are unused."""
         steps = _select_used(self.steps, results.registers)
-        in_loop = [Step.parse(step) for step in loop.program] if loop else []
+        in_loop = loop.steps if loop else ()
         read = {a for s in (*steps, *in_loop) for a in s.args} | set(results.registers)
         return ElementwiseProgram(
             isa=self.isa.name,
@@ -129,7 +132,7 @@ class Builder:
             orders=tuple(() for _ in self.spec.inputs),
             loads=tuple(self._load(x.name) for x in self.spec.inputs),
             constants=tuple(c for c in self.constants.values() if c.name in read or (loop and c.name == loop.start)),
-            program=tuple(map(str, steps)),
+            steps=tuple(steps),
             results=results.registers,
             store=role(self.isa, roles.LOADED, results.type, results.type, store=True).op,
             loop=loop,
@@ -143,7 +146,7 @@ class Builder:
         return role(self.isa, roles.LOADED, kind, kind, memory=True).op
 
 
-def _select_used(steps: Sequence[Step], results: Sequence[str]) -> list[Step]:
+def _select_used(steps: Sequence[Step], results: Sequence[Value]) -> list[Step]:
     """Return the instructions that the results depend on."""
     wanted, out = set(results), []
     for step in reversed(steps):

@@ -22,6 +22,7 @@ from bitsynth.errors import NoKernel
 from bitsynth.isa.floats import INFINITY
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 from bitsynth.kernel.elementwise.constants import unmoved
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.sketches.elementwise import roles
@@ -90,7 +91,7 @@ def _sum_pairs(builder: Builder) -> UnitValue:
 
 def _sum_each(builder: Builder) -> UnitValue:
     """Widen codes to 16 bits, and multiply half a register at a time."""
-    registers = []
+    registers = list[Value]()
     a, b = (widen(builder, builder.input(name)) for name in "ab")
     for one, other in zip(a.registers, b.registers, strict=True):
         for start in (0, a.type.lanes // 2):
@@ -118,7 +119,7 @@ def widen(builder: Builder, x: UnitValue) -> UnitValue:
     return UnitValue(kind, tuple(name for both in zip(*(p.registers for p in parts), strict=True) for name in both))
 
 
-def _multiply_half(builder: Builder, a: UnitValue, b: UnitValue, start: int) -> str:
+def _multiply_half(builder: Builder, a: UnitValue, b: UnitValue, start: int) -> Value:
     out = VecType("s", 32, a.type.lanes // 2)
     f, g = builder.input("f"), builder.input("g")
     first = builder.map(_half("sext(a[i{0}], 32) * sext(b[i{0}], 32)", start), a, f, out=out)

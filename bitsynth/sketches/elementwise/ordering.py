@@ -10,6 +10,7 @@ from bitsynth.errors import NoKernel
 from bitsynth.isa.load import load
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.sketches.elementwise.roles import PERMUTED, role
 
@@ -26,22 +27,22 @@ def in_order(program: ElementwiseProgram) -> ElementwiseProgram:
     isa = load(program.isa)
     kind = VecType("u", _BLOCK, isa[program.store].out.total_bits // _BLOCK)
     filled = role(isa, PERMUTED, kind, kind, kind)
-    constants, steps, results = list(program.constants), list(program.program), list[str]()
+    constants, steps, results = list(program.constants), list(program.steps), list[Value]()
     for result, lanes in zip(program.results, _moves(program, kind.lanes), strict=True):
         known = next((c for c in constants if (c.type, c.lanes) == (str(kind), lanes)), None)
         if known is None:
             known = Constant(_fresh("k", [c.name for c in constants]), str(kind), lanes)
             constants.append(known)
         given = result, known.name
-        results.append(_fresh("v", [Step.parse(line).dst for line in steps]))
-        steps.append(str(Step(results[-1], filled.op, tuple(given[k] for k in filled.places), filled.imm)))
+        results.append(_fresh("v", [step.dst for step in steps]))
+        steps.append(Step(results[-1], filled.op, tuple(given[k] for k in filled.places), filled.imm))
     places = [program.order.index(channel) for channel in range(program.unit)]
     loop = program.loop and msgspec.structs.replace(program.loop, order=tuple(places[c] for c in program.loop.order))
     return msgspec.structs.replace(
         program,
         orders=tuple(tuple(places[channel] for channel in order) for order in program.orders),
         constants=tuple(constants),
-        program=tuple(steps),
+        steps=tuple(steps),
         results=tuple(results),
         loop=loop,
         moves=True,
@@ -64,6 +65,6 @@ def _moves(program: ElementwiseProgram, count: int) -> list[tuple[int, ...]]:
     return out
 
 
-def _fresh(kind: str, taken: Sequence[str]) -> str:
+def _fresh(kind: str, taken: Sequence[Value]) -> Value:
     """Return the first name of a kind behind those that are taken."""
-    return f"{kind}{max((int(name[1:]) for name in taken), default=-1) + 1}"
+    return Value(f"{kind}{max((int(name[1:]) for name in taken), default=-1) + 1}")

@@ -23,6 +23,7 @@ from itertools import product
 from bitsynth.errors import NoKernel
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 from bitsynth.kernel.elementwise.program import ElementwiseProgram, shape
 from bitsynth.sketches.elementwise import roles
 from bitsynth.sketches.elementwise.builder import Builder, UnitValue
@@ -292,7 +293,7 @@ def _loops(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
         try:
             parts = ThresholdParts(Builder(isa, spec, unit))
             kind, registers = shape(isa, ElementInput("x", "u8"), unit)
-            counts = UnitValue(kind, tuple(f"x0_{n}" for n in range(registers)))
+            counts = UnitValue(kind, tuple(Value(f"x0_{n}") for n in range(registers)))
             loop = parts.builder.finish_loop(count(parts, counts))
             yield parts.builder.finish(finish(parts, counts), loop)
         except NoKernel:

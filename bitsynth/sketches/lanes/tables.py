@@ -17,6 +17,7 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import ConstantPool, Register, Trace
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import STAGE_BYTES, Build
 from bitsynth.sketches.lanes.terms import ProductTerm
 from bitsynth.solver.budget import Budget, Model
@@ -43,7 +44,7 @@ def build(isa: Isa, term: ProductTerm, load: str, store: str, rounds: LookupRoun
     constants: ConstantPool = {}
     trace = Trace(isa, LinearDomain(1), constants=constants)
     blank = Register(isa.word, (0,) * isa.word.lanes)
-    table = trace.bind("x0", blank)
+    table = trace.bind(Value.of(Role.STAGED, 0), blank)
     zero = _index_of_zero(isa, term) if rounds.arranged else None
     tables = min(isa.word.lanes >> rounds.bits, STAGE_BYTES // rounds.bits) if zero is not None else 1
     stage = _in_order(rounds.bits if zero is None else STAGE_BYTES) if rounds.arranged else rounds.stage
@@ -53,10 +54,10 @@ def build(isa: Isa, term: ProductTerm, load: str, store: str, rounds: LookupRoun
             none = rounds.bits if zero is None else zero
             lanes = [(t, none if n < 0 else n + t % tables * rounds.bits) for t, n in lanes]
         index = trace.constant(isa.word, [n for _, n in lanes])
-        more = trace.bind(_blind(trace, term.op, term.arguments(table, index, "")), blank)
+        more = trace.bind(_blind(trace, term.op, term.arguments(table, index, None)), blank)
         alone = k == 0 and rounds.arranged
         table = more if alone else trace.bind(_blind(trace, term.add or "", (table, more)), blank)
-    return Build(tables, load, stage, tuple(constants.values()), tuple(map(str, trace.steps)), table, store)
+    return Build(tables, load, stage, tuple(constants.values()), tuple(trace.steps), table, store)
 
 
 def _in_order(codes: int) -> tuple[int, ...]:
@@ -78,7 +79,7 @@ def _index_of_zero(isa: Isa, term: ProductTerm) -> int | None:
     return greatest if all(lane == 0 for lane in found) else None
 
 
-def _blind(trace: Trace, op: str, args: tuple[str, ...]) -> str:
+def _blind(trace: Trace, op: str, args: tuple[Value, ...]) -> Value:
     """Record a step without running it: what it makes is for the checker to know."""
     step = Step(trace.fresh(), op, args)
     trace.steps.append(step)

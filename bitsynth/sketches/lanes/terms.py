@@ -30,6 +30,7 @@ from bitsynth.isa.domains.products import gated, product
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 from bitsynth.sketches.lanes import pairs
 from bitsynth.spec.options import DOT_POSITIONS, INDEX_BITS
 
@@ -81,9 +82,9 @@ class ProductTerm:
         """The instructions one column register takes."""
         return (self.op, self.high) if self.high else (self.op,)
 
-    def arguments(self, row: str, column: str, acc: str) -> tuple[str, ...]:
+    def arguments(self, row: Value, column: Value, acc: Value | None) -> tuple[Value, ...]:
         """Return the operands in the instruction's order."""
-        places = {self.row: row, self.column: column} | ({self.acc: acc} if self.acc is not None else {})
+        places = {self.row: row, self.column: column} | ({self.acc: acc} if acc and self.acc is not None else {})
         return tuple(places[k] for k in range(len(places)))
 
     def __str__(self) -> str:

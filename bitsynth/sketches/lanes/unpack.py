@@ -15,6 +15,7 @@ from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
+from bitsynth.isa.value import Value
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Unpack:
     by: int
     keep: str
 
-    def apply(self, trace: Trace, name: str) -> str:
+    def apply(self, trace: Trace, name: Value) -> Value:
         """Run it on register `name`; the name of the register that holds the codes."""
         if self.shift:
             name = trace.apply(self.shift, [name], self.by)
@@ -78,9 +79,9 @@ def _gives(isa: Isa, unpack: Unpack, per_byte: int, number: int) -> bool:
     """Whether it leaves code `number` of each byte in the byte, and nothing else."""
     codes = [[_code(unpack.bits, b, q) for q in range(per_byte)] for b in range(isa.word.lanes)]
     trace = Trace(isa, LinearDomain(1))
-    trace.bind("x", Register(isa.word, tuple(_pack_byte(of_byte, unpack.bits) for of_byte in codes)))
+    x = trace.bind(Value("x"), Register(isa.word, tuple(_pack_byte(of_byte, unpack.bits) for of_byte in codes)))
     try:
-        got = trace.registers[unpack.apply(trace, "x")].viewed_as(trace.domain, isa.word).lanes
+        got = trace.registers[unpack.apply(trace, x)].viewed_as(trace.domain, isa.word).lanes
     except (Inexact, SpecError):
         return False
     return list(got) == [of_byte[number] for of_byte in codes]

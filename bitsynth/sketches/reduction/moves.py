@@ -21,6 +21,7 @@ from bitsynth.isa.lane import is_bitwise
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Value
 
 ILLEGAL = (Inexact, SpecError)
 """Errors of running a move that does not apply."""
@@ -41,7 +42,7 @@ class Move:
     fill: tuple[int | None, ...]
     imm: int = 0
 
-    def fits(self, trace: Trace, names: Sequence[str]) -> bool:
+    def fits(self, trace: Trace, names: Sequence[Value]) -> bool:
         """Quick test: lanes as wide as wanted, or for a pair narrower ones cut from wide lanes."""
         want = trace.isa[self.op].operands[self.fill.index(None)].type.bits
         have = trace.registers[names[0]].type.bits
@@ -53,7 +54,7 @@ class Move:
             return (self.op, self.high or self.op) * registers
         return (self.op,) * (registers // 2 if self.kind == "pair" else registers)
 
-    def apply(self, trace: Trace, names: Sequence[str]) -> list[str]:
+    def apply(self, trace: Trace, names: Sequence[Value]) -> list[Value]:
         """Run the level; the names of the new registers. Inexact or SpecError if it does not apply."""
         if self.kind == "map":
             return [self._issue(trace, self.op, [n]) for n in names]
@@ -63,7 +64,7 @@ class Move:
             raise SpecError("a pair level wants an even number of registers")
         return [self._issue(trace, self.op, pair) for pair in zip(names[::2], names[1::2], strict=True)]
 
-    def _issue(self, trace: Trace, op: str, registers: Sequence[str]) -> str:
+    def _issue(self, trace: Trace, op: str, registers: Sequence[Value]) -> Value:
         given = iter(registers)
         args = []
         for value, operand in zip(self.fill, trace.isa[op].operands, strict=True):
@@ -89,7 +90,7 @@ class Halves:
         """The type of the lanes it makes."""
         return VecType("u", 2 * self.narrow.bits, self.narrow.lanes // 2)
 
-    def fits(self, trace: Trace, names: Sequence[str]) -> bool:
+    def fits(self, trace: Trace, names: Sequence[Value]) -> bool:
         """Quick test: lanes as narrow as wanted."""
         return trace.registers[names[0]].type.bits == self.narrow.bits
 
@@ -97,7 +98,7 @@ class Halves:
         """Return how many instructions the level takes for `registers` registers."""
         return ((self.keep,) if self.keep else ()) * registers + (self.shift,) * registers
 
-    def apply(self, trace: Trace, names: Sequence[str]) -> list[str]:
+    def apply(self, trace: Trace, names: Sequence[Value]) -> list[Value]:
         """Run the level; the names of the new registers. Inexact or SpecError if it does not apply."""
         out = []
         for name in names:
@@ -107,7 +108,7 @@ class Halves:
             trace.registers[name] = trace.registers[name].viewed_as(trace.domain, self.wide)
         return out
 
-    def _low(self, trace: Trace, name: str, keep: str) -> str:
+    def _low(self, trace: Trace, name: Value, keep: str) -> Value:
         kind, size = trace.isa[keep].operands[1].type, self.narrow.bits // 8
         mask = (255,) * size + (0,) * size
         lanes = Register(trace.isa.word, mask * (trace.isa.word.lanes // len(mask))).viewed_as(trace.domain, kind)
@@ -142,9 +143,9 @@ def _halves(isa: Isa) -> Iterator[Halves]:
 
 def _parts(isa: Isa, move: Halves, given: Register) -> bool:
     trace = Trace(isa, LinearDomain(1))
-    trace.bind("x", given)
+    x = trace.bind(Value("x"), given)
     try:
-        low, high = (trace.registers[name].lanes for name in move.apply(trace, ["x"]))
+        low, high = (trace.registers[name].lanes for name in move.apply(trace, [x]))
     except ILLEGAL:
         return False
     return (*low, *high) == (*given.lanes[::2], *given.lanes[1::2])
@@ -183,7 +184,7 @@ def _fills(operands: int) -> list[tuple[Literal["map", "pair"], tuple[int | None
     return []
 
 
-def signature(trace: Trace, names: Sequence[str]) -> Signature:
+def signature(trace: Trace, names: Sequence[Value]) -> Signature:
     """Return the content of each lane: nothing, or some atoms of one column; Inexact for anything else."""
     out: list[tuple[str, tuple[tuple[int, int] | None, ...]]] = []
     for name in names:

@@ -25,6 +25,7 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step
 from bitsynth.isa.trace import ConstantPool, Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.sketches.reduction.moves import ILLEGAL, AnyMove, Move, all_moves, arithmetic, atoms, signature
 from bitsynth.sketches.reduction.writeback import (
     Flush,
@@ -81,7 +82,7 @@ class ReductionInput:
         return self.menu is None or op.split(".", maxsplit=1)[0] in self.menu
 
 
-def start(isa: Isa, given: ReductionInput) -> tuple[Trace, list[str]]:
+def start(isa: Isa, given: ReductionInput) -> tuple[Trace, list[Value]]:
     """Return registers of counts: lane b of those in a column's slot is an atom."""
     trace = Trace(isa, LinearDomain(1))
     kind = VecType("u", given.bits, isa.table.vector_bits // given.bits)
@@ -90,7 +91,7 @@ def start(isa: Isa, given: ReductionInput) -> tuple[Trace, list[str]]:
     for g in range(given.groups):
         places = [(g * kind.lanes // each + b // each, b % each) for b in range(kind.lanes)]
         lanes = tuple(variable((slot, b, 0), given.least, given.most) for slot, b in places)
-        names.append(trace.bind(f"n{g}", Register(kind, lanes)))
+        names.append(trace.bind(Value(f"n{g}"), Register(kind, lanes)))
     return trace, names
 
 
@@ -167,7 +168,7 @@ def _loops(isa: Isa, given: ReductionInput, steps: int, metric: Metric) -> list[
     return sorted(out, key=lambda part: part.bound)
 
 
-def _may_accumulate(given: ReductionInput, trace: Trace, names: Sequence[str], instr: Instr) -> bool:
+def _may_accumulate(given: ReductionInput, trace: Trace, names: Sequence[Value], instr: Instr) -> bool:
     sign = "s" if given.least < 0 else "u"
     plain = instr.out.sign == sign and len(instr.operands) == 2 and not instr.imm and given.allows(instr.name)
     same = instr.operands[0].type == instr.out
@@ -204,20 +205,20 @@ def _flush_counts(steps: int) -> list[int]:
     return sorted({-(-steps // period) for period in range(1, steps + 1)})
 
 
-def accumulated(trace: Trace, names: Sequence[str], instr: Instr) -> list[Lanes] | None:
+def accumulated(trace: Trace, names: Sequence[Value], instr: Instr) -> list[Lanes] | None:
     """Return the forms that one step adds to each accumulator lane; None if `instr` does not accumulate."""
     out = []
     try:
         for r, name in enumerate(names):
             probe = Trace(trace.isa, trace.domain, dict(trace.registers))
             start_lanes = tuple(variable(("acc", i), 0, 0) for i in range(instr.out.lanes))
-            probe.bind("acc", Register(instr.out, start_lanes))
-            lanes = probe.registers[probe.apply(instr.name, ["acc", name])].lanes
+            probe.bind(Value("acc"), Register(instr.out, start_lanes))
+            lanes = probe.registers[probe.apply(instr.name, [Value("acc"), name])].lanes
             added = tuple(_without(x, ("acc", i)) for i, x in enumerate(lanes))
             out.append(added)
-            trace.bind(f"added{r}", Register(instr.out, added))
+            trace.bind(Value(f"added{r}"), Register(instr.out, added))
         whole = atoms(signature(trace, names))
-        return out if atoms(signature(trace, [f"added{r}" for r in range(len(names))])) == whole else None
+        return out if atoms(signature(trace, [Value(f"added{r}") for r in range(len(names))])) == whole else None
     except ILLEGAL:
         return None
 
@@ -236,13 +237,13 @@ def _flush(
     return cheapest_flush(*after_loop(isa, added, kind, period), _GENERAL_COEF, metric, isa.tile, ceiling)
 
 
-def after_loop(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int) -> tuple[Trace, list[str]]:
+def after_loop(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int) -> tuple[Trace, list[Value]]:
     """Return accumulators after `period` steps, one atom a lane."""
     trace = Trace(isa, LinearDomain(1))
     names = []
     for r, lanes in enumerate(added):
         held = tuple(held_sum(x, (r, i), period) for i, x in enumerate(lanes))
-        names.append(trace.bind(f"acc{r}", Register(kind, held)))
+        names.append(trace.bind(Value.of(Role.ACCUMULATOR, r), Register(kind, held)))
     return trace, names
 
 
@@ -254,7 +255,7 @@ def held_sum(x: LinearForm | int, place: tuple[int, int], period: int) -> Linear
     return variable((slot, *place), x.lo * period, x.hi * period)
 
 
-def flush_trace(isa: Isa, plan: ReductionPlan, names: Sequence[str], constants: ConstantPool, first: int) -> Trace:
+def flush_trace(isa: Isa, plan: ReductionPlan, names: Sequence[Value], constants: ConstantPool, first: int) -> Trace:
     """Return a trace in which `names` hold what the plan's accumulators hold at a flush."""
     trace, counted = start(isa, replace(plan.given, most=1, least=min(0, plan.given.least)))
     for level in plan.pre:
@@ -270,28 +271,28 @@ def flush_trace(isa: Isa, plan: ReductionPlan, names: Sequence[str], constants: 
 
 
 def flush_program(
-    isa: Isa, plan: ReductionPlan, classes: Mapping[int, Sequence[str]], constants: ConstantPool, metric: Metric
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    isa: Isa, plan: ReductionPlan, classes: Mapping[int, Sequence[Value]], constants: ConstantPool, metric: Metric
+) -> tuple[tuple[Step, ...], tuple[Value, ...]]:
     """Return instructions and final tile registers: for each class of accumulators the tile minus coef * sum."""
-    tile = [f"c{r}" for r in range(len(plan.slots) // isa.tile.lanes)]
+    tile = [Value.of(Role.TILE, r) for r in range(len(plan.slots) // isa.tile.lanes)]
     program: list[Step] = []
     for coef, names in classes.items():
         trace = flush_trace(isa, plan, names, constants, len(program))
         for k, name in enumerate(tile):
-            trace.registers[name] = trace.registers[f"c{k}"]
-        sums: Sequence[str] = names
+            trace.registers[name] = trace.registers[Value.of(Role.TILE, k)]
+        sums: Sequence[Value] = names
         for level in plan.post:
             sums = level.apply(trace, sums)
         tile = take_from_tile(trace, _best_write_back(isa, plan, coef, metric), sums, coef, tile)
         program += trace.steps
-    return tuple(map(str, program)), tuple(tile)
+    return tuple(program), tuple(tile)
 
 
 @lru_cache
 def _best_write_back(isa: Isa, plan: ReductionPlan, coef: int, metric: Metric) -> WriteBack:
     """Return the cheapest write-back of the plan's sums for `coef`."""
-    trace = flush_trace(isa, plan, [f"acc{r}" for r in range(plan.accs)], {}, 0)
-    sums: Sequence[str] = [f"acc{r}" for r in range(plan.accs)]
+    trace = flush_trace(isa, plan, [Value.of(Role.ACCUMULATOR, r) for r in range(plan.accs)], {}, 0)
+    sums: Sequence[Value] = [Value.of(Role.ACCUMULATOR, r) for r in range(plan.accs)]
     for level in plan.post:
         sums = level.apply(trace, sums)
     if (best := cheapest_write_back(trace, sums, coef, metric, isa.tile)) is None:

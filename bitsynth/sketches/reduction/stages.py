@@ -24,8 +24,10 @@ from bitsynth.isa.domains.forms import variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
+from bitsynth.isa.step import Step
 from bitsynth.isa.trace import ConstantPool, Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.program import Acc, Loop
 from bitsynth.sketches.reduction.moves import AnyMove, Halves
 from bitsynth.sketches.reduction.writeback import WriteBack, cheapest_flush, cheapest_write_back, take_from_tile
@@ -159,8 +161,8 @@ def _with_shifts(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath |
 def _find_add(isa: Isa, kind: VecType, coef: int, metric: Metric) -> tuple[float, WriteBack] | None:
     """Return the write-back that takes `coef` times a register of `kind` from another, lane by lane, and its cost."""
     trace = Trace(isa, LinearDomain(1))
-    trace.bind("acc", filled(kind, 1))
-    found = cheapest_write_back(trace, ["acc"], coef, metric, kind)
+    acc = trace.bind(Value("acc"), filled(kind, 1))
+    found = cheapest_write_back(trace, [acc], coef, metric, kind)
     return found[:2] if found and found[2] == tuple(range(kind.lanes)) else None
 
 
@@ -197,8 +199,8 @@ def _stage(
     isa: Isa, have: VecType, most: int, kind: VecType, coef: int, times: int, metric: Metric
 ) -> tuple[WideningStage, float] | None:
     trace = Trace(isa, LinearDomain(1))
-    trace.bind("acc", filled(have, most))
-    found = cheapest_flush(trace, ["acc"], coef, metric, kind)
+    acc = trace.bind(Value("acc"), filled(have, most))
+    found = cheapest_flush(trace, [acc], coef, metric, kind)
     if found is None:
         return None
     cost, moves, order, write_back = found
@@ -210,17 +212,17 @@ def filled(kind: VecType, most: int) -> Register:
     return Register(kind, tuple(variable((i, 0, 0), 0, most) for i in range(kind.lanes)))
 
 
-Nest = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
+Nest = tuple[tuple[Loop, ...], tuple[Step, ...], tuple[Value, ...]]
 
 
 def loop_nest(isa: Isa, path: WideningPath, step: Loop, constants: ConstantPool, number: int = 0) -> Nest:
     """Return the loops around `step`, the flush and its results, of pass `number` of a chain."""
-    loops = [Loop(path.stages[0].trip_count, step.program, step.accs)]
+    loops = [Loop(path.stages[0].trip_count, step.steps, step.accs)]
     names = [acc.name for acc in step.accs]
     have = path.start
     for stage in path.stages[:-1]:
         count = len(names) * stage.registers
-        wider = [f"acc{len(names) + k}" for k in range(count)]
+        wider = [Value.of(Role.ACCUMULATOR, len(names) + k) for k in range(count)]
         lines, after = _take(isa, stage, have, names, wider, constants)
         accs = tuple(Acc(w, str(stage.kind), a) for w, a in zip(wider, after, strict=True))
         times = path.stages[len(loops)].trip_count
@@ -229,14 +231,14 @@ def loop_nest(isa: Isa, path: WideningPath, step: Loop, constants: ConstantPool,
     if number < len(path.shifts):
         return (tuple(loops), *_double_accumulators(isa, path, names, path.shifts[number], constants))
     last = path.stages[-1]
-    tile = [f"c{r}" for r in range(len(names) * last.registers)]
+    tile = [Value.of(Role.TILE, r) for r in range(len(names) * last.registers)]
     flush, tile = _take(isa, last, have, names, tile, constants)
     return tuple(loops), flush, tuple(tile)
 
 
 def _double_accumulators(
-    isa: Isa, path: WideningPath, names: Sequence[str], times: int, constants: ConstantPool
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    isa: Isa, path: WideningPath, names: Sequence[Value], times: int, constants: ConstantPool
+) -> tuple[tuple[Step, ...], tuple[Value, ...]]:
     """Return instructions that double the shared accumulators `names` `times` times, and the final names."""
     kind = path.stages[0].kind
     trace = Trace(isa, LinearDomain(1), constants=constants)
@@ -246,17 +248,22 @@ def _double_accumulators(
     for _ in range(times):
         assert path.double is not None
         out = [take_from_tile(trace, path.double, [name], -1, [name])[0] for name in out]
-    return tuple(map(str, trace.steps)), tuple(out)
+    return tuple(trace.steps), tuple(out)
 
 
 def _take(
-    isa: Isa, stage: WideningStage, have: VecType, names: Sequence[str], into: Sequence[str], constants: ConstantPool
-) -> tuple[tuple[str, ...], list[str]]:
+    isa: Isa,
+    stage: WideningStage,
+    have: VecType,
+    names: Sequence[Value],
+    into: Sequence[Value],
+    constants: ConstantPool,
+) -> tuple[tuple[Step, ...], list[Value]]:
     """Return the instructions of one stage for all accumulators `names`, and the new names of `into`."""
     trace = Trace(isa, LinearDomain(1), constants=constants)
     for name in into:
         trace.bind(name, Register(stage.kind, tuple(variable((name, i), 0, 0) for i in range(stage.kind.lanes))))
-    out: list[str] = []
+    out: list[Value] = []
     for name in names:
         trace.bind(name, filled(have, 1))
     for k, name in enumerate(_unmix_lanes(trace, stage, have, names)):
@@ -266,10 +273,10 @@ def _take(
             sums = move.apply(trace, sums)
         own = into[k * stage.registers : (k + 1) * stage.registers]
         out += take_from_tile(trace, stage.write_back, sums, stage.coef, own)
-    return tuple(map(str, trace.steps)), out
+    return tuple(trace.steps), out
 
 
-def _unmix_lanes(trace: Trace, stage: WideningStage, have: VecType, names: Sequence[str]) -> Sequence[str]:
+def _unmix_lanes(trace: Trace, stage: WideningStage, have: VecType, names: Sequence[Value]) -> Sequence[Value]:
     """Return the accumulators; if the stage separates rows, each second one is subtracted from the one before."""
     if stage.unmix is None:
         return names

@@ -21,6 +21,7 @@ from bitsynth.isa.instr import Instr, Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
+from bitsynth.isa.value import Role, Value
 from bitsynth.sketches.reduction.moves import ILLEGAL, AnyMove, Signature, all_moves, arithmetic, atoms, signature
 
 _MAX_REGISTERS = 8
@@ -42,7 +43,7 @@ class WriteBack:
 
 
 def cheapest_write_back(
-    trace: Trace, names: Sequence[str], coef: int, metric: Metric, kind: VecType
+    trace: Trace, names: Sequence[Value], coef: int, metric: Metric, kind: VecType
 ) -> tuple[float, WriteBack, tuple[int, ...]] | None:
     """Return the cheapest way to take coef * sum from registers of `kind`; None unless every lane is a whole column."""
     held = [lane for _, lanes in signature(trace, names) for lane in lanes if lane]
@@ -72,10 +73,12 @@ def _cost(isa: Isa, option: WriteBack, registers: int, metric: Metric) -> float:
     return registers * option.parts * sum(metric(isa[op]) for op in ops)
 
 
-def bind_tile(trace: Trace, kind: VecType) -> list[str]:
+def bind_tile(trace: Trace, kind: VecType) -> list[Value]:
     """Return registers c0.. of `kind` to take sums from, more than are needed."""
     return [
-        trace.bind(f"c{r}", Register(kind, tuple(variable(("c", r, i), 0, 0) for i in range(kind.lanes))))
+        trace.bind(
+            Value.of(Role.TILE, r), Register(kind, tuple(variable(("c", r, i), 0, 0) for i in range(kind.lanes)))
+        )
         for r in range(_MAX_REGISTERS)
     ]
 
@@ -111,9 +114,11 @@ def _scales(instr: Instr, coef: int) -> bool:
     return len(instr.operands) == 2 and all(o.type == instr.out for o in instr.operands)
 
 
-def take_from_tile(trace: Trace, option: WriteBack, names: Sequence[str], coef: int, tile: Sequence[str]) -> list[str]:
+def take_from_tile(
+    trace: Trace, option: WriteBack, names: Sequence[Value], coef: int, tile: Sequence[Value]
+) -> list[Value]:
     """Run the write-back; the names of the new tile registers."""
-    out: list[str] = []
+    out: list[Value] = []
     free = iter(tile)
     for name in names:
         scaled = _scale(trace, option.scale, name, abs(coef)) if option.scale else name
@@ -125,7 +130,7 @@ def take_from_tile(trace: Trace, option: WriteBack, names: Sequence[str], coef: 
     return out
 
 
-def _factors(trace: Trace, option: WriteBack, op: str, part: int, coef: int) -> list[str]:
+def _factors(trace: Trace, option: WriteBack, op: str, part: int, coef: int) -> list[Value]:
     """Return the constant that a fused write-back multiplies by: the coefficient in the lanes of `part`."""
     if not option.fused:
         return []
@@ -133,14 +138,14 @@ def _factors(trace: Trace, option: WriteBack, op: str, part: int, coef: int) -> 
     return [trace.constant(kind, [abs(coef) if k % option.parts == part else 0 for k in range(kind.lanes)])]
 
 
-def _scale(trace: Trace, op: str, name: str, coef: int) -> str:
+def _scale(trace: Trace, op: str, name: Value, coef: int) -> Value:
     instr = trace.isa[op]
     if instr.imm:
         return trace.apply(op, [name], coef.bit_length() - 1)
     return trace.apply(op, [name, trace.constant(instr.out, (coef,) * instr.out.lanes)])
 
 
-def _columns(trace: Trace, tile: Sequence[str], coef: int) -> tuple[int, ...]:
+def _columns(trace: Trace, tile: Sequence[Value], coef: int) -> tuple[int, ...]:
     """Return the column order: slots[s] is the column whose lane took -coef * all atoms of slot s."""
     taken: dict[int, int] = {}
     for r, name in enumerate(tile):
@@ -168,7 +173,7 @@ Flush = tuple[float, tuple[AnyMove, ...], tuple[int, ...], WriteBack]
 
 
 def cheapest_flush(
-    trace: Trace, names: list[str], coef: int, metric: Metric, target: VecType, ceiling: float = float("inf")
+    trace: Trace, names: list[Value], coef: int, metric: Metric, target: VecType, ceiling: float = float("inf")
 ) -> Flush | None:
     """Find the cheapest way to take coef * sums from registers of type `target`: levels, order, write-back.
 
@@ -177,7 +182,7 @@ def cheapest_flush(
     isa = trace.isa
     whole = atoms(signature(trace, names))
     ties = counter()
-    queue: list[tuple[float, int, tuple[AnyMove, ...], Trace, list[str]]] = [(0.0, next(ties), (), trace, names)]
+    queue: list[tuple[float, int, tuple[AnyMove, ...], Trace, list[Value]]] = [(0.0, next(ties), (), trace, names)]
     seen: set[Signature] = set()
     goal: Flush | None = None
     while queue:
@@ -203,7 +208,7 @@ def cheapest_flush(
     return goal
 
 
-def _step(trace: Trace, names: Sequence[str], move: AnyMove, whole: int) -> tuple[Trace, list[str]] | None:
+def _step(trace: Trace, names: Sequence[Value], move: AnyMove, whole: int) -> tuple[Trace, list[Value]] | None:
     extended = Trace(trace.isa, trace.domain, dict(trace.registers), list(trace.steps), dict(trace.constants))
     try:
         after = move.apply(extended, names)
