@@ -38,6 +38,15 @@ def test_a_list_of_all_is_a_page_on_a_terminal():
     assert all(re.search(rf"^{name} +\d+ ", out, re.MULTILINE) for name in load.names())
 
 
+def test_a_list_has_a_line_for_each_kernel_on_a_terminal():
+    """A variant stands alone where a terminal has no room for `shipped`, and no cell is folded."""
+    lines = uncoloured(terminal("list", "--isa", "avx2", "--variant", "lookup-c64")[0]).splitlines()
+    rows = [line for line in lines if line.startswith("bs_mm_")]
+    assert len(rows) > 4
+    assert all(re.fullmatch(r"bs_mm_\w+ +lookup .*lookup-c64 *", row) and len(row) <= 80 for row in rows)
+    assert not [line for line in lines if line.startswith("  ")]
+
+
 def test_a_label_stands_alone_where_its_line_is_folded():
     lines = uncoloured(terminal("show", shipped())[0]).splitlines()
     assert max(map(len, lines)) <= 80

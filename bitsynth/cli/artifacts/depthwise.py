@@ -27,7 +27,7 @@ class DepthwiseArtifact(NamedArtifact[DepthwiseEntry, ProvedDepthwise]):
 
     kind = DEPTHWISE
     table = KERNELS
-    note = "bs_dw, depthwise: for operands up to the widths in the name; figures are for a 3 x 3 window"
+    note = "bs_dw: depthwise, up to the widths in the name; figures are for a 3 x 3 window"
 
     def __init__(self, name: str, proved: ProvedDepthwise) -> None:
         super().__init__(name, proved)

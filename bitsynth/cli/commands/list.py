@@ -153,24 +153,31 @@ def _write(table: ListTable, found: list[_Listed]) -> None:
     for isa in sorted({each.isa for each in found}):
         rows = [each for each in found if each.isa == isa]
         cpus = list(dict.fromkeys(cpu for each in rows if each.row for cpu in each.row.cycles))
-        output.write(output.fit_table(partial(_table, table, rows, cpus), partial(_table, table, rows, [])), "")
+        makes = (partial(_table, table, rows, cpus), partial(_table, table, rows, []))
+        output.write(output.fit_table(*makes, partial(_table, table, rows, [], brief=True)), "")
     kinds = [artifact for artifact in ARTIFACTS.values() if any(each.artifact == artifact for each in found)]
     notes = [*(table.notes if found else ()), *(artifact.note for artifact in kinds if artifact.note)]
     output.write(*(Text(line, "dim") for line in notes))
 
 
-def _table(table: ListTable, found: list[_Listed], cpus: list[str], gap: int) -> Table:
-    columns = (*table.before, *cpus, *table.after)
+def _table(table: ListTable, found: list[_Listed], cpus: list[str], gap: int, *, brief: bool = False) -> Table:
+    """Return a table with a row for each artifact.
+
+    A brief table has no columns after those of cycles, and shows a shipped kernel's variant alone as its origin.
+    """
+    after = () if brief else table.after
+    columns = (*table.before, *cpus, *after)
     shown = output.table(table.title, *columns, "from", right=(*table.right, *cpus), whole=[table.title], gap=gap)
     for each in found:
         origin = f"{each.origin}, {each.variant}" if table.has_widths and each.variant else each.origin
+        origin = each.variant if brief and table.has_widths and each.variant and each.origin == "shipped" else origin
         if each.row is None:
             name = Text(printable(each.path.stem, kept=""), "red")
             shown.add_row(name, *["-"] * len(columns), Text(f"{origin}, broken", "red"))
             continue
         row = each.row
         cycles = (f"{row.cycles[cpu]:.2f}" if cpu in row.cycles else "-" for cpu in cpus)
-        shown.add_row(each.path.stem, *row.before, *cycles, *row.after, origin)
+        shown.add_row(each.path.stem, *row.before, *cycles, *(() if brief else row.after), origin)
     return shown
 
 
