@@ -51,13 +51,13 @@ class FewBits(mobilenets.Floats):
         self.act_bits, self.w_bits = act_bits, w_bits
 
     def quantized(self, x: str, scale: Any, bits: int, *, signed: bool, narrow: bool = False) -> str:
-        """Codes of an edge or of weights."""
-        given = [x, *(self.constant(value) for value in (scale, 0, bits))]
+        """Add a quantizer of an edge or of weights, and return the edge of its codes."""
+        inputs = [x, *(self.constant(value) for value in (scale, 0, bits))]
         about = {"signed": int(signed), "narrow": int(narrow), "rounding_mode": "ROUND", "domain": DOMAIN}
-        return super().add("Quant", given, self.channels.get(x, 0), **about)
+        return super().add("Quant", inputs, self.channels.get(x, 0), **about)
 
     def add(self, op: str, inputs: list[str], channels: int, **attributes: Any) -> str:
-        """A node as floats have it, weights as codes with a scale for each channel."""
+        """Add a node, with the weights of a product quantized to codes with a scale for each channel."""
         if op in ("Conv", "Gemm"):
             bits = self.w_bits if op == "Conv" else 8
             weights = numpy_helper.to_array(next(w for w in self.constants if w.name == inputs[1]))
@@ -70,18 +70,18 @@ class FewBits(mobilenets.Floats):
         return super().add(op, inputs, channels, **attributes)
 
     def relu(self, x: str) -> str:
-        """Codes of max(x, 0)."""
+        """Add max(x, 0) and a quantizer, and return the edge of its codes."""
         return self.quantized(super().relu(x), 2.1 / ((1 << self.act_bits) - 1), self.act_bits, signed=False)
 
     def model(self, name: str, last: str, size: int) -> Any:
-        """The model, with the quantizers' domain."""
-        made = super().model(name, last, size)
-        made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
-        return made
+        """Return the model, with the quantizers' domain."""
+        model = super().model(name, last, size)
+        model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+        return model
 
 
 def chain(net: mobilenets.Floats) -> str:
-    """Convolutions 3 x 3 one after another."""
+    """Add convolutions 3 x 3 one after another, and return the edge of the classes."""
     x = "x"
     for to, stride in CHAIN:
         x = net.relu(net.conv(x, to, 3, stride))
@@ -93,7 +93,7 @@ NETWORKS: dict[str, Callable[[mobilenets.Floats], str]] = {"resnet18": mobilenet
 
 @dataclass(frozen=True)
 class Compiled:
-    """Medians of compiles of a network for a target; seconds with a compiler are 0 where none was asked."""
+    """Median times to compile a network for a target; seconds with a C compiler are 0 where it was not used."""
 
     network: str
     target: str
@@ -103,17 +103,17 @@ class Compiled:
 
 
 def child(*command: str, **environment: str) -> tuple[float, float]:
-    """Seconds and CPU seconds of a process and its children, whose matrix products are of one thread."""
+    """Return the seconds and CPU seconds of a process and its children, in which BLAS has one thread."""
     started = time.perf_counter()
     several = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=several)
     assert process.stderr is not None
-    told = process.stderr.read().decode()
+    error_text = process.stderr.read().decode()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     process.stderr.close()
     if process.returncode:
-        raise ToolError(f"a fresh process failed: {(told.strip().splitlines() or ['without a word'])[-1]}")
+        raise ToolError(f"a fresh process failed: {(error_text.strip().splitlines() or ['without a word'])[-1]}")
     return time.perf_counter() - started, used.ru_utime + used.ru_stime
 
 

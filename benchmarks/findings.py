@@ -46,7 +46,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One cached kernel, `which` the variant it is kept as."""
+    """A cached kernel; `which` is the variant under which it is stored."""
 
     entry: Entry
     which: str
@@ -63,7 +63,7 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """The widths, and which of its kernels it is."""
+        """The widths, and the variant."""
         return f"A{self.bits[0]}W{self.bits[1]}" + (f" ({self.which})" if self.which else "")
 
     @cached_property
@@ -90,13 +90,13 @@ class Finding:
 
     @property
     def table(self) -> Table | None:
-        """The first table a row is looked up in."""
+        """The first table in which values of a row are looked up; None if there is none."""
         rows = (x for p in self.entry.kernel.passes for x in p.rows if isinstance(x, Table))
         return next(rows, None)
 
     @property
     def by_hand(self) -> float:
-        """Operations per 128 multiply-accumulates of the formula."""
+        """Operations per 128 multiply-accumulates by the formula in this module's docstring."""
         act, wgt = self.bits
         if self.table:
             lookup = next(self.isa[s.op].instructions for s in self.steps if "a0" in s.args)
@@ -111,7 +111,7 @@ class Finding:
 
     @property
     def build(self) -> tuple[int, int]:
-        """Operations and lookups of the program that makes a table."""
+        """The numbers of operations and of lookups in the program that builds a table."""
         build = self.entry.kernel.build
         program = build.steps if build else ()
         lookups = {s.op for s in self.steps if "a0" in s.args}
@@ -119,14 +119,14 @@ class Finding:
 
     @property
     def coefficients(self) -> list[int]:
-        """The factors of counts inside the tables that count."""
+        """The factors with which the tables of byte lookups weigh counted bits."""
         constants = {c.name: c.lanes for c in self.entry.kernel.constants}
-        found = set()
+        factors = set()
         for step in self.counted:
             place = _counts(self.isa)[step.op].table
             lanes = constants.get(step.args[place]) if place is not None else None
-            found |= {lanes[1]} if lanes else set()
-        return sorted(found)
+            factors |= {lanes[1]} if lanes else set()
+        return sorted(factors)
 
 
 def main() -> int:
@@ -146,11 +146,11 @@ def main() -> int:
 
 
 def _findings() -> list[Finding]:
-    """Every cached kernel once, in the order of sets, widths and variants; a broken one is told of.
+    """Return every cached kernel once, in the order of sets, widths and variants; print the reason for a broken one.
 
-    Those for layers, which are what the same sketches give for tiles of fewer columns, are left out.
+    Kernels for layers are left out: they are results of the same sketches for tiles of fewer columns.
     """
-    found: dict[str, Finding] = {}
+    by_kernel: dict[str, Finding] = {}
     for path in MATMUL.every():
         try:
             entry = MATMUL.load(path).entry
@@ -160,15 +160,15 @@ def _findings() -> list[Finding]:
         if entry.channels:
             continue
         which = path.parent.name if path.parent.name != entry.kernel.isa else ""
-        known = found.get(str(entry.kernel))
-        if known is None or len(which) < len(known.which):
-            found[str(entry.kernel)] = Finding(entry, which)
-    return sorted(found.values(), key=lambda f: (f.isa.name, f.bits, f.which))
+        earlier = by_kernel.get(str(entry.kernel))
+        if earlier is None or len(which) < len(earlier.which):
+            by_kernel[str(entry.kernel)] = Finding(entry, which)
+    return sorted(by_kernel.values(), key=lambda f: (f.isa.name, f.bits, f.which))
 
 
 @lru_cache
 def _counts(isa: Isa) -> dict[str, Count]:
-    """The instructions that count, on any processor of the set."""
+    """Return the instructions that count bits on any processor of the set, by name."""
     return {c.op: c for i in (*map(isa.for_cpu, isa.table.cpu), isa) for c in counts.find(i)}
 
 
@@ -186,8 +186,8 @@ def _row(f: Finding) -> list[object]:
     ops = [f"{price.ops_per_128_mac:.2f}", f"{f.by_hand:.2f}", f.saved, _bound(f)]
     if not f.table:
         return [f.name, f"{f.popcounts:g}", f.bits[0] * f.bits[1], f"{f.gates:g}", *ops]
-    made, rounds = f.build
-    return [f.name, f.table.bits, len(f.entry.kernel.passes), *ops, made, 2 * f.table.bits - 1, rounds]
+    operations, lookups = f.build
+    return [f.name, f.table.bits, len(f.entry.kernel.passes), *ops, operations, 2 * f.table.bits - 1, lookups]
 
 
 def _bound(f: Finding) -> str:
@@ -196,7 +196,7 @@ def _bound(f: Finding) -> str:
 
 
 def _lines(findings: Sequence[Finding]) -> list[str]:
-    """Lines that say what is true of which kernels."""
+    """Return lines, each a fact and the kernels for which it holds."""
     methods = Counter(f.entry.method for f in findings)
     lines = [f"{len(findings)} kernels: {', '.join(f'{n} {method}' for method, n in sorted(methods.items()))}."]
     formulas = [f for f in findings if f.entry.method in METHODS]
@@ -209,8 +209,8 @@ def _lines(findings: Sequence[Finding]) -> list[str]:
             lines.append(f"{what}: {'all' if len(some) == len(findings) else ', '.join(f.name for f in some)}.")
     weighed = {f.name: f.coefficients for f in findings if any(c != 1 for c in f.coefficients)}
     if weighed:
-        said = "; ".join(f"{name}: {', '.join(map(str, c))}" for name, c in weighed.items())
-        lines.append(f"Coefficients inside the tables that count: {said}.")
+        coefficients = "; ".join(f"{name}: {', '.join(map(str, c))}" for name, c in weighed.items())
+        lines.append(f"Coefficients inside the tables that count: {coefficients}.")
     return lines
 
 
@@ -230,11 +230,14 @@ def _facts(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
 
 
 def _claims(findings: Sequence[Finding]) -> str:
-    """Every claim of the certificates once, and how many kernels rest on it."""
-    said = Counter(claim for f in findings for claim in set(f.entry.certificate.minimality))
-    unsat = sum("unsat" in claim for claim in said)
-    lines = [f"- {claim} ({n})" for claim, n in sorted(said.items())]
-    title = f"{len(said)} claims that nothing in the sketches is cheaper, {unsat} of them UNSAT, and kernels on each"
+    """Return a list of each claim of the certificates, with the number of kernels that have it."""
+    kernels_of_claim = Counter(claim for f in findings for claim in set(f.entry.certificate.minimality))
+    unsat = sum("unsat" in claim for claim in kernels_of_claim)
+    lines = [f"- {claim} ({n})" for claim, n in sorted(kernels_of_claim.items())]
+    title = (
+        f"{len(kernels_of_claim)} claims that nothing in the sketches is cheaper, {unsat} of them UNSAT, "
+        "and kernels on each"
+    )
     return "\n".join(["<details><summary>" + title + "</summary>", "", *lines, "", "</details>"])
 
 

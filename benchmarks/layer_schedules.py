@@ -33,14 +33,14 @@ FORMS = ("default", "tuned", "two threads", "packing")
 CALLS = 3
 SAMPLE_NS = 1e6
 WARM_NS = 2e7
-"""Until sleeping threads are awake, and on cores of their own."""
-MOST_DEFAULT, LEAST_GAIN, MOST_PACKING = 1.25, 1.8, 0.1
-"""What is wanted of the sums: the default's time by the tuned one's, one thread's by two threads', packing's share."""
+"""Nanoseconds of untimed calls, until sleeping threads are awake and run on different cores."""
+MAX_DEFAULT_TO_TUNED, MIN_GAIN_OF_THREADS, MAX_PACKING_SHARE = 1.25, 1.8, 0.1
+"""Goals for all layers together, as ratios of times: default to tuned, one thread to two, packing to the whole."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One layer, or the sum: microseconds of each form; ratios of the forms' times."""
+    """A layer, or the sum of all: microseconds of each form, and ratios of their times."""
 
     config: str
     layer: str
@@ -53,7 +53,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Figure:
-    """A ratio as it should be, and as it is."""
+    """A ratio as measured, and its goal."""
 
     config: str
     what: str
@@ -63,7 +63,11 @@ class Figure:
 
 
 def calls_of(layer: ResNetLayer, isa: str, act_bits: int, w_bits: int) -> tuple[str, int, list[Callable[[], int]]]:
-    """The schedule, and a call of each form that runs it so many times; Refuted if one is wrong."""
+    """Return the schedule, a number of runs, and for each form a call that runs the layer that often.
+
+    Raises:
+        Refuted: A form computes a wrong result.
+    """
     tuned, codes, _ = checked(layer, isa, act_bits, w_bits)
     plain = default_schedule(tuned.plan.spec, isa)
     default = checked(layer, isa, act_bits, w_bits, 1, plain)[0]
@@ -74,27 +78,27 @@ def calls_of(layer: ResNetLayer, isa: str, act_bits: int, w_bits: int) -> tuple[
 
 
 def spent(call: Callable[[], int], times: int) -> float:
-    """Nanoseconds of one of the `times` runs of a call: the fastest of a few calls, after untimed ones."""
+    """Return the nanoseconds of one of the `times` runs of a call: the fastest of a few calls, after untimed ones."""
     warm = perf_counter_ns() + WARM_NS
     while perf_counter_ns() < warm:
         call()
     return min(time_calls(call, CALLS, perf_counter_ns)) / times
 
 
-def measured(isa: str, act_bits: int, w_bits: int, rounds: int, rest: float) -> list[Row]:
-    """Every layer of one configuration, and their sum."""
-    made = [calls_of(layer, isa, act_bits, w_bits) for layer in LAYERS]
+def measure(isa: str, act_bits: int, w_bits: int, rounds: int, rest: float) -> list[Row]:
+    """Measure every layer of one configuration, and return their rows and that of their sum."""
+    prepared = [calls_of(layer, isa, act_bits, w_bits) for layer in LAYERS]
     sleep(rest)
     samples = np.array(
-        [[[spent(call, times) for call in calls] for _, times, calls in made] for _ in range(rounds)]
+        [[[spent(call, times) for call in calls] for _, times, calls in prepared] for _ in range(rounds)]
     ).transpose(1, 2, 0)
     config = f"A{act_bits}W{w_bits}"
-    rows = [row(config, layer.name, made[n][0], samples[n]) for n, layer in enumerate(LAYERS)]
+    rows = [row(config, layer.name, prepared[n][0], samples[n]) for n, layer in enumerate(LAYERS)]
     return [*rows, row(config, SUM, "", samples.sum(0))]
 
 
 def row(config: str, layer: str, schedule: str, samples: NDArray[np.float64]) -> Row:
-    """The row of nanoseconds by form and round."""
+    """Return the row of `samples`, nanoseconds by form and round."""
     default, tuned, two, packing = samples
     us = {form: Summary.of(mine / 1000) for form, mine in zip(FORMS, samples, strict=True)}
     ratios = (Summary.of(ratio) for ratio in (default / tuned, tuned / two, packing / tuned))
@@ -102,7 +106,7 @@ def row(config: str, layer: str, schedule: str, samples: NDArray[np.float64]) ->
 
 
 def figures(rows: Sequence[Row]) -> list[Figure]:
-    """The figures that the sums should reach, and the layer that threads gain least."""
+    """Return the figures of all layers together, and of the layer that gains least from threads."""
     found = []
     for total in (r for r in rows if r.layer == SUM):
         mine = [r for r in rows if r.config == total.config and r.layer != SUM]
@@ -110,10 +114,22 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
         default, gain, packing = (s.median for s in (total.default_to_tuned, total.gain_of_threads, total.packing))
         slowest = least.gain_of_threads.median
         found += [
-            Figure(total.config, "default to tuned", default, f"at most {MOST_DEFAULT}", default <= MOST_DEFAULT),
-            Figure(total.config, "gain of two threads", gain, f"at least {LEAST_GAIN}", gain >= LEAST_GAIN),
+            Figure(
+                total.config,
+                "default to tuned",
+                default,
+                f"at most {MAX_DEFAULT_TO_TUNED}",
+                default <= MAX_DEFAULT_TO_TUNED,
+            ),
+            Figure(
+                total.config,
+                "gain of two threads",
+                gain,
+                f"at least {MIN_GAIN_OF_THREADS}",
+                gain >= MIN_GAIN_OF_THREADS,
+            ),
             Figure(total.config, f"the same, least layer, {least.layer}", slowest, "at least 1", slowest >= 1),
-            Figure(total.config, "packing", packing, f"at most {MOST_PACKING}", packing <= MOST_PACKING),
+            Figure(total.config, "packing", packing, f"at most {MAX_PACKING_SHARE}", packing <= MAX_PACKING_SHARE),
         ]
     return found
 
@@ -123,14 +139,14 @@ FIGURE_TITLES = ("of the sum", "measured", "wanted", "reached")
 
 
 def cells(r: Row) -> list[str]:
-    """One printed row."""
+    """Return the cells of a printed row."""
     us = [f"{r.microseconds[form].median:.1f}" for form in FORMS]
     ratios = [f"{r.default_to_tuned.median:.2f}", f"{r.gain_of_threads.median:.2f}", f"{r.packing.median:.1%}"]
     return [f"{r.config} {r.layer}", *us, *ratios, r.schedule]
 
 
 def figure_cells(f: Figure) -> list[str]:
-    """One printed row."""
+    """Return the cells of a printed figure."""
     return [f"{f.config} {f.what}", f"{f.measured:.3f}", f.wanted, report.yes(f.met)]
 
 
@@ -141,7 +157,7 @@ def main() -> int:
     require_native(load(given.isa).table)
     configs = [given.only] if given.only else report.LAYER_WIDTHS
     basis = report.layers_basis(given.isa, configs)
-    rows = [r for a, w in configs for r in measured(given.isa, a, w, given.rounds, given.rest)]
+    rows = [r for a, w in configs for r in measure(given.isa, a, w, given.rounds, given.rest)]
     found = figures(rows)
     plain = {"rows": [asdict(r) for r in rows], "figures": [asdict(f) for f in found]}
     facts = report.facts(basis, [given.isa], **plain)

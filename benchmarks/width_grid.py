@@ -34,7 +34,7 @@ REPEATS = 5
 
 @dataclass(frozen=True)
 class Row:
-    """One width: microseconds a call, seconds of synthesis and of scheduling."""
+    """A pair of widths: microseconds of a call, seconds of synthesis and of scheduling."""
 
     act_bits: int
     w_bits: int
@@ -50,8 +50,8 @@ class Row:
         return f"A{self.act_bits}W{self.w_bits}"
 
 
-def measured(isa: str, widths: Sequence[tuple[int, int]], rounds: int) -> list[Row]:
-    """Times of all widths, in turn in every round; then what finding each took."""
+def measure(isa: str, widths: Sequence[tuple[int, int]], rounds: int) -> list[Row]:
+    """Measure calls at all widths, one after the other in every round; then the time that finding each kernel takes."""
     defaults = [default_of(TuningTask(isa, *bits, LAYER.geometry, LAYER.image, 1)) for bits in widths]
     layers = [checked(LAYER, isa, *bits, 1, default) for bits, default in zip(widths, defaults, strict=True)]
     times: list[list[float]] = [[] for _ in widths]
@@ -59,22 +59,24 @@ def measured(isa: str, widths: Sequence[tuple[int, int]], rounds: int) -> list[R
         for (*_, call), mine in zip(layers, times, strict=True):
             mine.append(min(sample_calls(call, REPEATS, 1)) / 1000)
     return [
-        row(isa, *bits, made, Summary.of(mine)) for bits, (made, *_), mine in zip(widths, layers, times, strict=True)
+        find_again(isa, *bits, layer, Summary.of(mine))
+        for bits, (layer, *_), mine in zip(widths, layers, times, strict=True)
     ]
 
 
-def row(isa: str, act_bits: int, w_bits: int, made: Conv2d, microseconds: Summary) -> Row:
+def find_again(isa: str, act_bits: int, w_bits: int, layer: Conv2d, microseconds: Summary) -> Row:
+    """Return the row of a layer whose calls took `microseconds`, after its kernel was solved and scheduled again."""
     spec = MatmulSpec.plain(isa, act_bits, w_bits)
     seconds = cold(spec, KernelOptions(channels=64)).seconds
     speed = LAYER.macs / microseconds.median / 1000
-    return Row(act_bits, w_bits, str(made.schedule), microseconds, speed, seconds, schedule_seconds(spec, LAYER))
+    return Row(act_bits, w_bits, str(layer.schedule), microseconds, speed, seconds, schedule_seconds(spec, LAYER))
 
 
 TITLES = ("C2", "us", "quartiles", "GMAC/s", "synthesis, s", "scheduling, s", "schedule")
 
 
 def cells(r: Row) -> list[str]:
-    """One printed row."""
+    """Return the cells of a printed row."""
     us = [f"{r.microseconds.median:.0f}", f"{r.microseconds.low:.0f} to {r.microseconds.high:.0f}"]
     return [
         r.config,
@@ -91,7 +93,7 @@ def main() -> int:
     require_native(load(given.isa).table)
     widths = [given.only] if given.only else report.WIDTHS
     basis = report.layers_basis(given.isa, widths)
-    rows = measured(given.isa, widths, given.rounds)
+    rows = measure(given.isa, widths, given.rounds)
     facts = report.facts(basis, [given.isa], rows=[asdict(r) for r in rows])
     if given.results:
         table = report.markdown(TITLES, [cells(r) for r in rows])

@@ -1,7 +1,11 @@
-"""A package baseline's process: `python -m bitsynth.bench.baselines.worker PACKAGE THREADS`.
+"""The process that runs another package: `python -m bitsynth.bench.baselines.worker PACKAGE THREADS`.
 
-A line of JSON each way. The first answer says what is there, every other one gives the times of what was
-asked for: {"variant": ..., "layer": ..., "repeats": ...}. Ends with its input.
+It reads a question from each line of standard input and writes an answer, both in JSON, until the input ends:
+
+    ["C2", "C3"]                                         the layers to prepare
+    -> {"about": ..., "variants": ..., "problems": ...}  facts on the package, its variants, those that fail
+    {"variant": ..., "layer": ..., "repeats": ...}       a measurement
+    -> times in nanoseconds
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ Calls = dict[tuple[str, str], Callable[[], object]]
 
 
 def serve(package: Any, threads: int, questions: Iterable[str], answer: Callable[[Any], object]) -> None:
-    """Prepare every layer that is asked for in the first line, then time what the others ask for."""
+    """Prepare the layers that the first question names, then answer each other question with times."""
     questions = iter(questions)
     about = package.start(threads)
     calls, problems = _prepare(package, threads, json.loads(next(questions)))
@@ -33,7 +37,7 @@ def serve(package: Any, threads: int, questions: Iterable[str], answer: Callable
 
 
 def _prepare(package: Any, threads: int, names: list[str]) -> tuple[Calls, dict[str, str]]:
-    """Calls of every layer of every variant, and the reasons of variants that fail."""
+    """Return a call for each variant and layer, and for each variant that fails the reason."""
     calls: Calls = {}
     problems: dict[str, str] = {}
     for operands in (ConvOperands.of(layer) for layer in LAYERS if layer.name in names):
@@ -46,6 +50,7 @@ def _prepare(package: Any, threads: int, names: list[str]) -> tuple[Calls, dict[
 
 
 def _check_results(package: Any, variant: str, operands: ConvOperands, threads: int) -> Callable[[], object]:
+    """Return a call of a layer whose results are right; raise what the package raises."""
     prepared = package.prepare(variant, operands, threads)
     prepared.check(operands)
     call: Callable[[], object] = prepared.call

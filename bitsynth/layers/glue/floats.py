@@ -22,15 +22,15 @@ from bitsynth.spec.matmul import Encoding, plain_array
 class Quantize(Glue):
     """Codes of float32 numbers, as ONNX's QuantizeLinear: round(x / scale) + zero_point, clamped.
 
-    The quotient is rounded to float32, then half to even. What is no number (NaN) becomes the least code, on every
-    processor. Bipolar codes are of one bit: 1 where x / scale is 0 or more.
+    The quotient is rounded to float32, then to an integer, ties to even. NaN becomes the least code, on every
+    processor. Bipolar codes have one bit: 1 where x / scale is 0 or more.
 
     Args:
         channels: Channels of a pixel.
-        quantization: The codes that are given: a quantization, or bits of codes whose scale is 1.
-        scale: A number above 0 a channel, in the place of the quantization's.
-        low: The least value that is given, if not the encoding's.
-        high: The greatest.
+        quantization: The codes of results: a quantization, or bits of codes whose scale is 1.
+        scale: A number above 0 for each channel, instead of the quantization's scale.
+        low: The least value of results, if not that of the encoding.
+        high: The greatest value of results, if not that of the encoding.
         layout: "NHWC" or "packed", of results.
         **options: `isa` and `threads`, as of `Conv2d`.
 
@@ -67,7 +67,7 @@ class Dequantize(Glue):
     Args:
         channels: Channels of a pixel.
         quantization: The codes that are read: a quantization, or bits of codes whose scale is 1.
-        scale: A number above 0 a channel, in the place of the quantization's.
+        scale: A number above 0 for each channel, instead of the quantization's scale.
         layout: "NHWC" or "packed", of the codes.
         **options: `isa` and `threads`, as of `Conv2d`.
 
@@ -98,7 +98,7 @@ class Dequantize(Glue):
 
 
 def _quantizer_spec(out: Quantization, limits: tuple[int, int]) -> tuple[ElementwiseSpec, dict[str, int]]:
-    """Return the spec that quantizes, and the numbers it reads: limits are bits of float32."""
+    """Return the spec of a quantizer, and the numbers that its program reads; limits are the bits of float32."""
     if out.operand.encoding is Encoding.BIPOLAR:
         return specs.signs(), {}
     low, high = np.array(limits, np.float32) - np.float32(out.zero_point)
@@ -112,7 +112,7 @@ def _period(channels: int) -> int:
 
 
 def _arrays(program: ElementwiseSpec, numbers: dict[str, int], scale: NDArray[np.float32]) -> Arrays:
-    """Return the scales, over and over, and the numbers that the program reads, if there are any."""
+    """Return the scales, repeated over a period, and the numbers that the program reads, if there are any."""
     scales = {"scale": np.tile(scale, _period(len(scale)) // len(scale))}
     return {**scales, "numbers": shared_numbers(program, numbers)} if numbers else scales
 
@@ -120,7 +120,7 @@ def _arrays(program: ElementwiseSpec, numbers: dict[str, int], scale: NDArray[np
 def to_codes(
     x: NDArray[np.float32], scale: Any, out: Quantization, limits: tuple[int, int] | None = None
 ) -> NDArray[np.uint8]:
-    """Return the codes of `x` / `scale`, each operation in float32, by numpy."""
+    """Return the codes of `x` / `scale` in numpy, each operation in float32: the reference for C."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         quotient = (x / scale).astype(np.float32)
     if out.operand.encoding is Encoding.BIPOLAR:
@@ -131,7 +131,7 @@ def to_codes(
 
 
 def _limits(out: Quantization, low: int | None, high: int | None) -> tuple[int, int]:
-    """Return the least and the greatest value; raise SpecError for those the encoding has not."""
+    """Return the least and the greatest value; raise SpecError if the encoding does not have them."""
     operand = out.operand
     if operand.encoding is Encoding.BIPOLAR and (operand.bits != 1 or out.zero_point or (low, high) != (None, None)):
         raise SpecError("bipolar codes of floats are of 1 bit, with neither a zero point nor limits")
@@ -143,11 +143,12 @@ def _limits(out: Quantization, low: int | None, high: int | None) -> tuple[int, 
 
 
 def _scales(scale: ArrayLike | None, quantization: Quantization, channels: int) -> NDArray[np.float32]:
-    given = plain_array(quantization.scale if scale is None else scale, "scale")
-    if given.dtype.kind not in "iuf" or given.shape not in ((), (1,), (channels,)):
-        raise SpecError(f"scale must be one number or {channels} of them, not {given.dtype} {given.shape}")
+    """Return a float32 scale for each channel; raise SpecError unless it is above 0 and finite."""
+    array = plain_array(quantization.scale if scale is None else scale, "scale")
+    if array.dtype.kind not in "iuf" or array.shape not in ((), (1,), (channels,)):
+        raise SpecError(f"scale must be one number or {channels} of them, not {array.dtype} {array.shape}")
     with np.errstate(over="ignore"):
-        made = np.ascontiguousarray(np.broadcast_to(given, (channels,)).astype(np.float32))
-    if not np.isfinite(made).all() or (made <= 0).any():
+        scales = np.ascontiguousarray(np.broadcast_to(array, (channels,)).astype(np.float32))
+    if not np.isfinite(scales).all() or (scales <= 0).any():
         raise SpecError("scale must have numbers above 0 that float32 holds")
-    return made
+    return scales
