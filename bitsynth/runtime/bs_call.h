@@ -6,59 +6,88 @@
 
 #include "bs_layer.h"
 
-/* The state of a call, shared by all its tasks. A *line* is a row of packed pixels, a *view* the
- * packed lines that one task reads, a *strip* the accumulators that are finished at once. */
+/* The state of a call, shared by all its tasks. Words of all files of the runtime:
+ *
+ * - line: a row of packed pixels.
+ * - row: a pixel, or a patch, as the kernel reads it.
+ * - tile: the columns that one call of the kernel computes.
+ * - strip: the accumulators that are finished at once, some rows of some tiles.
+ * - band: output rows that are packed and computed at once.
+ * - view: the packed lines that one task reads.
+ * - slot: one of the tasks that run at the same time, each with its own scratch memory.
+ *
+ * Names that end in `_bytes` are sizes or distances in bytes. Sizes of parts of the arena are
+ * multiples of 64. */
 struct call {
+    /* What is computed: the layer, its tensors, their sizes in pixels. */
     const struct bs_layer *layer;
     const uint8_t *input, *residual;
     uint8_t *output, *sum;
     struct bs_shape in, out;
-    size_t grid_h, grid_w;                       /* pixels that are packed */
-    size_t pixel_codes, pixel_bytes, line_bytes; /* of the packed pixels */
-    /* A copy of the last window of a line, paired with the first window of the next line. 0 bytes
-     * if no pair spans two lines. */
+    size_t image, group; /* the image of the batch and the group that tasks compute now */
+    int packs_only;      /* 1: bs_layer_pack, which computes nothing */
+
+    /* How the input is read. */
+    size_t from_words; /* 1: rows are packed from packed words */
+    size_t expands;    /* 1: words are unpacked to codes first */
+    size_t in_pixel;   /* bytes of a pixel of the input, codes or words */
+    size_t tap_bytes;  /* bytes of one group of that pixel */
+    int reads_input;   /* 1: rows are the input itself, nothing is packed */
+
+    /* Packed pixels. The grid is the padded image, or the output with a patch for each pixel. */
+    size_t grid_h, grid_w; /* pixels */
+    size_t pixel_codes;    /* codes of a pixel of the grid */
+    size_t pixel_bytes;    /* from one pixel to the next */
+    size_t line_bytes;     /* from one line to the next */
+    /* A copy of the last window of a line, which is paired with the first window of the next line:
+     * its offset in the line and its size, 0 if no pair spans two lines. */
     size_t end_at, end_bytes;
-    /* from_words: rows are packed from packed words. expands: words are unpacked to codes first.
-     * Bytes of a pixel of the input, and of its group. */
-    size_t from_words, expands, in_pixel, tap_bytes;
-    int reads_input; /* rows are the input itself: nothing is packed */
+
+    /* What the kernel reads for a row: segments of consecutive steps of K. */
     size_t segments, segment_steps;
-    size_t tiles, tile_bytes; /* of columns */
-    size_t band_rows, band_grid_rows, bands;
-    size_t slots; /* tasks at a time, each with its own scratch */
-    size_t rows_bytes, sums_bytes, view_bytes, views;
-    /* Of views and scratch, of codes that are packed to words at the end, of everything. */
-    size_t private_bytes, codes_bytes, arena_bytes;
-    /* Lines of the input that are copied to channels last and kept, and bytes of one. */
-    size_t staged_lines, staged_bytes;
-    size_t pointers_bytes, terms_bytes, held_bytes, taps_bytes, patch_bytes;
-    /* A strip, accumulators that are finished at once: pixels, distance of rows, tiles. */
-    size_t strip_rows, strip_columns, strip_tiles, strip_bytes, results_bytes;
-    size_t scratch_bytes;
-    /* Results that wait to be packed to words, or to be transposed; else NULL. */
-    uint8_t *codes;
-    size_t first_codes; /* the pixel that they start at */
+    size_t *segment_offsets; /* bytes from the first segment to each */
+
+    /* How work is split. */
+    size_t tiles, tile_bytes;         /* of columns, and bytes of the weights of one */
+    size_t bands;                     /* of an image */
+    size_t band_rows, band_grid_rows; /* output rows of a band, and lines that they read */
+    size_t slots;                     /* tasks at a time */
+    /* A strip: rows, columns in whole units, and tiles. */
+    size_t strip_rows, strip_columns, strip_tiles;
+
+    /* Results that are stored first and finished later. */
+    uint8_t *codes;     /* that wait to be packed to words or to be transposed; else NULL */
+    size_t first_codes; /* the output pixel that `codes` start at */
+    int pads_results;   /* 1: corrections of padding are added to stored results */
+
+    /* The arena: all views, the scratch of each slot, `codes`, then `segment_offsets`. */
     uint8_t *arena;
-    size_t *segment_offsets;
-    size_t offsets_bytes;
-    size_t image, group;
-    int packs_only;
-    int pads_results; /* corrections of padding are added to stored results */
+    size_t arena_bytes, private_bytes; /* of everything; of views and scratch */
+    size_t codes_bytes, offsets_bytes;
+    size_t views;                       /* one for all tasks, or one for each slot */
+    size_t view_bytes;                  /* packed rows, then terms, then affines */
+    size_t rows_bytes, sums_bytes;      /* of packed rows; of terms, and of affines */
+    size_t scratch_bytes;               /* of struct scratch, whose parts follow */
+    size_t pointers_bytes, terms_bytes; /* of segments; of terms, and of affines */
+    size_t strip_bytes, results_bytes;  /* of a strip's accumulators, and of its results */
+    size_t held_bytes, taps_bytes;      /* of `held` and of `taps` */
+    size_t staged_lines, staged_bytes;  /* input lines copied to channels last, bytes of one */
+    size_t patch_bytes;                 /* of the codes of a patch */
 };
 
-/* Packed lines from `first` on, the address they are read from, and terms and affines of pixels. */
+/* The packed lines that one task reads. */
 struct view {
-    uint8_t *rows;
-    const uint8_t *lines;
-    int32_t *term, *affine;
-    size_t first;
+    uint8_t *rows;          /* where lines are packed */
+    const uint8_t *lines;   /* where they are read: there, or in the input itself */
+    int32_t *term, *affine; /* of each pixel */
+    size_t first;           /* the number of the first line in the image's grid */
 };
 
-/* Codes, or words, of a line of the input, channels last: the group's first pixel, bytes from one
- * pixel to the next, and bytes that can be read. */
+/* Codes, or words, of a line of the input, channels last. */
 struct line {
-    const uint8_t *codes;
-    size_t apart, readable;
+    const uint8_t *codes; /* the group's first pixel */
+    size_t apart;         /* bytes from one pixel to the next */
+    size_t readable;      /* bytes that can be read */
 };
 
 /* A staged line, and its number from 1 on; 0 for none. */
@@ -67,13 +96,17 @@ struct held {
     size_t number;
 };
 
+/* The memory of one task. */
 struct scratch {
-    const uint8_t **pointers;
-    int32_t *term, *affine, *strip;
-    uint8_t *results;  /* of a strip, if they have another order in memory */
-    struct held *held; /* the line y of the input is in place y % staged_lines */
-    struct line *taps; /* the lines that a row of output reads */
-    uint8_t *staged, *patch, *pad;
+    const uint8_t **pointers; /* the address of each segment of each row of a tile */
+    int32_t *term, *affine;   /* of the rows of a block */
+    int32_t *strip;           /* accumulators */
+    uint8_t *results;         /* of a strip, if they have another order in memory */
+    struct held *held;        /* the line y of the input is in place y % staged_lines */
+    struct line *taps;        /* the lines that a row of output reads */
+    uint8_t *staged;          /* lines of the input, copied to channels last */
+    uint8_t *patch;           /* the codes of a window */
+    uint8_t *pad;             /* a packed pixel of padding */
 };
 
 static inline size_t least(size_t a, size_t b)
@@ -161,7 +194,8 @@ static inline size_t bs_unit_tiles(const struct bs_layer *l)
     return tiles;
 }
 
-/* Returns whether a tap of an output pixel lies in the image; y and x are its place. */
+/* Returns whether a tap of an output pixel lies in the image, and stores its position in y and x.
+ */
 static inline int bs_inside(
     const struct call *c, size_t oy, size_t ox, size_t ky, size_t kx, size_t *y, size_t *x)
 {
@@ -231,7 +265,8 @@ void bs_pack_lines(
  * to `end` are packed. */
 void bs_pair_lines(const struct call *c, struct view view, size_t from, size_t to, size_t end);
 
-/* Packs a pixel of padding into the scratch; its terms go to place 0 of the view. */
+/* Packs a pixel of padding into the scratch; its term and affine are stored at index 0 of the view.
+ */
 void bs_pack_padding(const struct call *c, struct view view, const struct scratch *s);
 
 /* Computes output pixels from..to of the image, tiles tile_from..tile_to of the columns. */

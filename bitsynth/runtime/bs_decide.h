@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Sums are made of so many pixels and channels at a time, of weights in blocks of channels. */
+/* Pixels and channels whose sums are computed at a time; weights lie in blocks of channels. */
 #ifdef __AVX512F__
 #define BS_FLOATS 16
 #else

@@ -11,25 +11,33 @@
  */
 struct depthwise {
     struct call call;
-    struct bs_layer one; /* the layer as results see it: all channels in one group */
-    size_t in_channels, channels, padded; /* of all groups; padded to whole units */
-    size_t phases, taps, steps;
+    struct bs_layer one; /* the layer as the epilogue sees it: all channels in one group */
+
+    /* The input: channels of all groups, output channels, and these padded to whole units. */
+    size_t in_channels, channels, padded;
+    size_t transposed_lines; /* lines that are transposed to channels last at once */
+
+    /* The ring buffer: lines, pixels of a line, bytes of a phase, and of all phases of a line. */
     size_t lines, width, phase_bytes, line_bytes;
-    /* Lines of the input that become channels last at once, and bands of rows of the output that
-     * become channels first. */
-    size_t transposed_lines, bands;
+
+    /* What the kernel reads for a pixel: phases, taps of the window, steps of taps. */
+    size_t phases, taps, steps;
+
+    size_t bands; /* of output rows that are finished at once */
+
+    /* Sizes of the parts of a slot, and of a slot. */
     size_t held_bytes, pointers_bytes, codes_bytes, transposed_bytes, sums_bytes, slot_bytes;
 };
 
 /* The scratch of a task. */
 struct slot {
-    /* The number of the line in each place of the ring from 1 on, 0 for none; behind them that of
-     * the first of the transposed ones. */
+    /* For each line of the ring the number of its input line from 1 on, 0 for none; then the number
+     * of the first transposed line. */
     size_t *held;
     const uint8_t **pointers;
     uint8_t *ring, *pad, *codes, *transposed;
     uint8_t *made;          /* results of a band that wait to be packed or transposed */
-    struct scratch results; /* sums of a row, and what is made of them */
+    struct scratch results; /* accumulators of a row, and their results */
 };
 
 /* Returns whether lines are copied as they are, but for padding. */

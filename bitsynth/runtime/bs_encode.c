@@ -7,15 +7,15 @@
 
 enum { CHUNK = 256, PIECE = 4096 };
 
-/* A call: values are encoded in pieces by `slots` tasks; bits that no difference to the least value
- * may have, and whether the last code of that width is unused. */
+/* A call: `slots` tasks encode the values in pieces. */
 struct job {
     const struct bs_values *v;
     const uint8_t *from;
     uint8_t *to;
     size_t slots, pieces;
-    uint64_t foreign;
-    int bad, has_gap;
+    uint64_t foreign; /* bits that the difference to the least value has in no code */
+    int bad;          /* 1: a value has no code */
+    int has_gap;      /* 1: the last code of that width is not used */
 };
 
 /* Codes of `count` values, and all bits of their differences to the least. In arithmetic of their

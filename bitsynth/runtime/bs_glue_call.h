@@ -13,17 +13,18 @@ struct glue {
     struct bs_shape in, out;
     const uint8_t *inputs[BS_GLUE_INPUTS];
     uint8_t *output, *arena;
-    /* Bytes of a pixel in memory, and in the lines that an operation reads and writes. */
-    size_t in_pixel[BS_GLUE_INPUTS], out_pixel;
-    size_t pixel[BS_GLUE_INPUTS], made_pixel;
-    size_t slots; /* tasks at a time, each with its own scratch */
+    size_t in_pixel[BS_GLUE_INPUTS], out_pixel; /* bytes of a pixel in memory */
+    size_t pixel[BS_GLUE_INPUTS], made_pixel;   /* and in the lines that an operation computes on */
+    size_t slots;                               /* tasks at a time, each with its own scratch */
+    /* Sizes of the parts of struct glue_scratch, of all of it, and of the arena. */
     size_t line_bytes, made_bytes, work_bytes, scratch_bytes, arena_bytes;
 };
 
-/* The memory of a task: a line of codes of each packed input and of a packed output, and scratch of
- * pooling. */
+/* The memory of a task. */
 struct glue_scratch {
-    uint8_t *lines[BS_GLUE_INPUTS], *made, *work;
+    uint8_t *lines[BS_GLUE_INPUTS]; /* for each packed input a line of its codes */
+    uint8_t *made;                  /* a line of codes of a packed output */
+    uint8_t *work;                  /* sums of a pool */
 };
 
 /* Computes line y of an image of the output into `to`. */
@@ -52,7 +53,7 @@ typedef void bs_glue_words(
     uint8_t *to,
     size_t to_apart);
 
-/* The greater of two codes, computed on their bits; by bits of a code. */
+/* The functions that compute the greater of two codes on their bits, by the number of bits. */
 extern bs_glue_words *const bs_glue_greatest_words[];
 
 /* `rows` of `count` neighbouring elements, which lie `apart` bytes from each other. */

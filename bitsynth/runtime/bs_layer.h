@@ -157,7 +157,7 @@ struct bs_layer {
      * the epilogue's program computes values. */
     const int32_t *affine;
     size_t factor, shift;
-    size_t tap_parts; /* depthwise: the weight of a tap is the sum of so many packed weights */
+    size_t tap_parts; /* depthwise: packed weights whose sum is the weight of a tap */
     /* NULL, or the correction of a column for taps on padding, before the shift: a table of
      * [kernel_h + 1][kernel_w + 1] sums over the taps above and left of each place. */
     const int32_t *padding;

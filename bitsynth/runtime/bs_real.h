@@ -203,7 +203,7 @@ static inline double bs_floor_pair(double x, double rest)
     return below - (((below == x) & (rest < 0)) ? 1.0 : 0.0);
 }
 
-/* The middle of the bounds that float64 gives a number that lies beside `near`, off by `rest`. */
+/* The middle of the bounds that float64 has for a number that differs from `near` by `rest`. */
 static inline double bs_middle(double near, double rest)
 {
     const double unit = bs_size(near) * 0x1p-52;
