@@ -83,8 +83,8 @@ class Dense(Conv2d):
 
     def _residual(self, given: Any, count: int) -> NDArray[Any] | None:
         """Return a residual of `count` vectors as that of their line of pixels."""
-        made = self.packed.residual_operand(given, (count, self.geometry.out_channels))
-        return None if made is None else made[None, None]
+        checked = self.packed.residual_operand(given, (count, self.geometry.out_channels))
+        return None if checked is None else checked[None, None]
 
     def bound(
         self, codes: NDArray[Any], *, residual: NDArray[Any] | None = None, part: str = "run", times: int = 1
@@ -117,9 +117,9 @@ class Dense(Conv2d):
         return codes
 
 
-def _vectors(made: Results) -> Results:
+def _vectors(results: Results) -> Results:
     """Return results of a line of pixels as vectors."""
-    return tuple(x[0, 0] for x in made) if isinstance(made, tuple) else made[0, 0]
+    return tuple(x[0, 0] for x in results) if isinstance(results, tuple) else results[0, 0]
 
 
 def _flat_image(shape: Any, packed: bool) -> FlatImage:

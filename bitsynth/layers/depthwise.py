@@ -202,11 +202,11 @@ def estimates(layer: LayerSpec, isa: str, cpu: str = "") -> list[DepthwiseEstima
     g = layer.geometry
     if g.groups == 1 or g.in_channels // g.groups > MOST_GROUP_CHANNELS:
         return []
-    found = []
+    every = []
     for name in _sets(isa):
         with suppress(SpecError):
-            found.append(DepthwiseEstimate(kernel_for(name, layer.act, layer.wgt, cpu), layer, cpu))
-    return sorted(found, key=lambda x: x.cycles)
+            every.append(DepthwiseEstimate(kernel_for(name, layer.act, layer.wgt, cpu), layer, cpu))
+    return sorted(every, key=lambda x: x.cycles)
 
 
 def _sets(isa: str) -> list[str]:
@@ -251,11 +251,11 @@ def _reorder_units(sums: NDArray[Any], order: Sequence[int] | None) -> NDArray[n
 
 def _split(values: NDArray[np.int64], program: DepthwiseProgram) -> NDArray[np.int64]:
     """Return (OC, taps, parts): weights of the kernel whose sums are `values`."""
-    found, rest = list[NDArray[np.int64]](), values
-    while not found or rest.any():
-        found.append(rest.clip(*program.wgt))
-        rest = rest - found[-1]
-    return np.stack(found, axis=2)
+    parts, rest = list[NDArray[np.int64]](), values
+    while not parts or rest.any():
+        parts.append(rest.clip(*program.wgt))
+        rest = rest - parts[-1]
+    return np.stack(parts, axis=2)
 
 
 def _pack_units(weights: NDArray[np.int64], program: DepthwiseProgram) -> NDArray[np.uint8]:

@@ -91,16 +91,16 @@ class PackedLayer:
         order = slice(None) if isinstance(kernel, DepthwiseKernel) else finish.order(geometry)
         offset = Offset(bias[order], spec.zero_point)
         if isinstance(kernel, DepthwiseKernel):
-            groups, made = 1, depthwise.constants(kernel, spec, codes, finish.programs, offset)
+            groups, of_kernel = 1, depthwise.constants(kernel, spec, codes, finish.programs, offset)
         else:
             groups, form = geometry.groups, Form(schedule.gather, finish.unit, finish.folds)
-            made = constants(kernel.entry.kernel, self.plan.product, geometry, codes[order], offset, form)
+            of_kernel = constants(kernel.entry.kernel, self.plan.product, geometry, codes[order], offset, form)
         arrays = finish.program_arrays(replace(geometry, groups=groups))
         if isinstance(kernel, MatmulKernel) and not finish.residual:
             arrays |= finish.tail(geometry)
-        numbers = {**made.numbers, **schedule.numbers(), **self._interface(), "out_bits": finish.bits}
+        numbers = {**of_kernel.numbers, **schedule.numbers(), **self._interface(), "out_bits": finish.bits}
         numbers["joined_pixels"] = finish.joined
-        return Constants(MappingProxyType(numbers), MappingProxyType({**made.arrays, **arrays}))
+        return Constants(MappingProxyType(numbers), MappingProxyType({**of_kernel.arrays, **arrays}))
 
     def _interface(self) -> dict[str, Number]:
         """Return the numbers on the layouts of activations and results."""
@@ -183,7 +183,7 @@ class PackedLayer:
 
     def text(self, name: str) -> LayerText:
         """Return the C of the layer under `name`, as a value of `emit`."""
-        kernel, made = self.plan.kernel, self.constants
+        kernel, constants_of_c = self.plan.kernel, self.constants
         channels = self.plan.spec.geometry.out_channels
         epilogue = self.epilogue.self_test(channels) if self.epilogue else SelfTestEpilogue()
         tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, epilogue)
@@ -192,8 +192,10 @@ class PackedLayer:
         else:
             c = CSource(kernel.proved_entry.proved, kernel.spec)
         operands = self.plan.spec.product(kernel.spec.isa)
-        numbers, cpu = made.numbers, self.plan.cpu
-        return LayerText(name, c, operands, numbers, made.arrays, tested, self.programs, cpu, self.command(name))
+        numbers, cpu = constants_of_c.numbers, self.plan.cpu
+        return LayerText(
+            name, c, operands, numbers, constants_of_c.arrays, tested, self.programs, cpu, self.command(name)
+        )
 
     def command(self, name: str, cpus: Sequence[str] = ()) -> str:
         """Return the command that writes this layer as C under `name`, for its processor or for several `cpus`.

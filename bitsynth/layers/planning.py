@@ -115,8 +115,8 @@ def solve_missing(spec: LayerSpec, isa: str, schedule: LayerSchedule | None, pro
     progress(f"solving {spec.act} x {spec.wgt} for layers on {wanted[0]}")
     from bitsynth.synth.synthesize import synthesize
 
-    found = synthesize(spec.product(wanted[0]), wanted[1], progress=progress)
-    MATMUL.store(found.proved_entry)
+    synthesis = synthesize(spec.product(wanted[0]), wanted[1], progress=progress)
+    MATMUL.store(synthesis.proved_entry)
 
 
 GIVEN = "as given"
@@ -207,11 +207,11 @@ def plan(
     kept, asked = _KEPT.get(), (spec, isa, cpu, threads)
     if kept is not None and asked in kept:
         return kept[asked]
-    found, origin, where = _choose(spec, isa, threads, cpu)
-    made = LayerPlan(spec, found, origin, isa, threads, where)
+    chosen, origin, where = _choose(spec, isa, threads, cpu)
+    layer_plan = LayerPlan(spec, chosen, origin, isa, threads, where)
     if kept is not None:
-        kept[asked] = made
-    return made
+        kept[asked] = layer_plan
+    return layer_plan
 
 
 @contextmanager
@@ -289,15 +289,15 @@ def default_schedule(spec: LayerSpec, isa: str, threads: int = 1, cpu: str = "")
     Estimated are those of schedules, predicted those of methods that are close.
     """
     cpu = cpu or cpu_for(isa)
-    found: list[Estimate | DepthwiseEstimate] = [*depthwise.estimates(spec, isa, cpu=cpu)[:1]]
+    estimates: list[Estimate | DepthwiseEstimate] = [*depthwise.estimates(spec, isa, cpu=cpu)[:1]]
     try:
         every = ranked(spec, isa, cpu=cpu)
     except NoKernel:
-        if not found:
+        if not estimates:
             raise
     else:
-        found.append(choose_by_prediction(every))
-    best = with_quickest_rows(spec, min(found, key=lambda x: x.cycles).schedule, cpu)
+        estimates.append(choose_by_prediction(every))
+    best = with_quickest_rows(spec, min(estimates, key=lambda x: x.cycles).schedule, cpu)
     return best.among(threads, spec.out_rows)
 
 
@@ -313,20 +313,20 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -
     not in order. Cycles are those of `cpu`, of the first processor of a set's if it is none of them.
     """
     every = [*candidates(spec.act, spec.wgt, isa, fits), *_of_wider_operands(spec, isa, fits)]
-    found = [x for x in every if cpu in x.entry.cost.cycles or cpu not in load_table(x.isa).cpu]
-    found = [x for x in found if x.model in ("ops", cpu) and predicted.serves(load(x.isa), x.method, cpu)]
-    if not found:
+    usable = [x for x in every if cpu in x.entry.cost.cycles or cpu not in load_table(x.isa).cpu]
+    usable = [x for x in usable if x.model in ("ops", cpu) and predicted.serves(load(x.isa), x.method, cpu)]
+    if not usable:
         where = isa if isa != "auto" else "any instruction set this processor runs"
         raise NoKernel(f"no kernel of {spec.act} x {spec.wgt} for layers on {where}; {advice(spec, isa)}")
-    made = [
+    estimates = [
         Estimate(candidate, spec, algorithm, rows, cpu)
-        for candidate in found
+        for candidate in usable
         for algorithm in conv_algorithms(spec.geometry)
         for rows in tile_rows(candidate.entry.kernel)
     ]
     # Elsewhere tiles of columns share what their pixels point to, and sums hide what is read.
-    made += [replace(x, columns_first=True) for x in made if x.loads_block and x.column_tiles > 1]
-    return sorted(made, key=lambda x: x.cycles)
+    estimates += [replace(x, columns_first=True) for x in estimates if x.loads_block and x.column_tiles > 1]
+    return sorted(estimates, key=lambda x: x.cycles)
 
 
 def _of_wider_operands(spec: LayerSpec, isa: str, fits: Fits | None) -> Iterator[Candidate]:

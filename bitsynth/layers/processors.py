@@ -37,17 +37,17 @@ def best_sets(isa: str, cpus: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def files(name: str, made: Mapping[str, Conv2d]) -> dict[str, str]:
+def files(name: str, layers: Mapping[str, Conv2d]) -> dict[str, str]:
     """C of layers by processor under `name`: a folder a layer, those that are alike once, and the choice among them.
 
     SpecError if no layer can be called so.
     """
     require_name(name)
     texts: dict[str, LayerText] = {}
-    for cpu, layer in made.items():
-        same = (c for c in texts if (made[c].schedule, made[c].kernel.name) == (layer.schedule, layer.kernel.name))
+    for cpu, layer in layers.items():
+        same = (c for c in texts if (layers[c].schedule, layers[c].kernel.name) == (layer.schedule, layer.kernel.name))
         first = next(same, cpu)
         texts[cpu] = texts[first] if first != cpu else layer.packed.text(f"{name}_{cpu}")
-    (arch,) = {load_table(layer.kernel.spec.isa).arch for layer in made.values()}
-    command = next(iter(made.values())).packed.command(name, [*made])
+    (arch,) = {load_table(layer.kernel.spec.isa).arch for layer in layers.values()}
+    command = next(iter(layers.values())).packed.command(name, [*layers])
     return ProcessorsText(name, arch, texts, command).files()

@@ -48,6 +48,6 @@ def with_quickest_rows(spec: LayerSpec, schedule: LayerSchedule, cpu: str) -> La
     if schedule.method == DEPTHWISE or cpu not in load(schedule.isa).table.in_order:
         return schedule
     computed = widen_operands(spec, schedule.operands)
-    found = scheduled_kernel(schedule, computed.act, computed.wgt, cpu)
-    assert isinstance(found, MatmulKernel)
-    return msgspec.structs.replace(schedule, rows=quickest(found.entry.kernel, cpu).rows)
+    kernel = scheduled_kernel(schedule, computed.act, computed.wgt, cpu)
+    assert isinstance(kernel, MatmulKernel)
+    return msgspec.structs.replace(schedule, rows=quickest(kernel.entry.kernel, cpu).rows)

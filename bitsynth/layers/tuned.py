@@ -155,12 +155,12 @@ def read(path: Path) -> tuple[TuningRecord, ...]:
     except SpecError as why:
         raise _Damaged(str(why)) from None
     try:
-        if (found := msgspec.json.decode(data, type=_Format).format) == FORMAT:
+        if (number := msgspec.json.decode(data, type=_Format).format) == FORMAT:
             return msgspec.json.decode(data, type=_File).tuned
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, SpecError) as error:
         raise _Damaged(f"{path} has no tuned schedules of this version ({error})") from None
-    kind = SpecError if found > FORMAT else _Damaged
-    raise kind(f"{path} has no tuned schedules of this version (format {found} is not {FORMAT})")
+    kind = SpecError if number > FORMAT else _Damaged
+    raise kind(f"{path} has no tuned schedules of this version (format {number} is not {FORMAT})")
 
 
 def warn(what: str) -> None:
@@ -180,11 +180,11 @@ def find_tuned(task: TuningTask, cpu: str = "") -> Iterator[tuple[TuningRecord, 
     for folder in (paths.user_schedules(), paths.shipped_schedules()):
         path = path_of(folder, task)
         try:
-            found = read(path)
+            records = read(path)
         except SpecError as why:
             warn(f"{why}; {_REMEDY}")
             continue
-        yield from ((known, _why_not(path, known, cpu)) for known in found if known.task == task)
+        yield from ((known, _why_not(path, known, cpu)) for known in records if known.task == task)
 
 
 def _why_not(path: Path, known: TuningRecord, cpu: str) -> str:

@@ -45,7 +45,7 @@ def plain_product(kernel: Kernel, spec: MatmulSpec) -> MatmulSpec | None:
     if not spec.wgt.zero:
         return spec
     plain = (replace(spec, wgt=MatmulOperand(spec.wgt.bits, encoding)) for encoding in _PLAIN)
-    return next((found for found in plain if _sums_rows(kernel, found, spec)), None)
+    return next((product for product in plain if _sums_rows(kernel, product, spec)), None)
 
 
 def row_scale(kernel: Kernel, spec: MatmulSpec) -> dict[str, Number]:

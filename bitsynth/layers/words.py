@@ -41,9 +41,9 @@ class Packed(np.ndarray[Any, np.dtype[np.uint64]]):
         if type(channels) is not int or channels < 1:
             raise SpecError(f"channels must be a whole number of at least 1, not {channels!r}")
         _require_words(words, bits, channels)
-        made = words.view(cls)
-        made.bits, made.encoding, made.channels = bits, None if encoding is None else known, channels
-        return made
+        packed = words.view(cls)
+        packed.bits, packed.encoding, packed.channels = bits, None if encoding is None else known, channels
+        return packed
 
     def __array_finalize__(self, made_of: Any) -> None:
         """Keep the type in views and copies."""
@@ -122,8 +122,8 @@ def pack_words(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint64]:
     whole = np.zeros((*codes.shape[:-1], blocks * WORD_CHANNELS), np.uint8)
     whole[..., :channels] = codes
     bytes_of = whole.reshape(*codes.shape[:-1], blocks, 1, 8, 8) >> np.arange(bits, dtype=np.uint8)[:, None, None] & 1
-    made = np.packbits(bytes_of, axis=-2, bitorder="little").reshape(*codes.shape[:-1], blocks * bits, 8)
-    return np.ascontiguousarray(made).view("<u8")[..., 0].astype(np.uint64)
+    packed = np.packbits(bytes_of, axis=-2, bitorder="little").reshape(*codes.shape[:-1], blocks * bits, 8)
+    return np.ascontiguousarray(packed).view("<u8")[..., 0].astype(np.uint64)
 
 
 def unpack_words(words: NDArray[np.uint64], bits: int, channels: int) -> NDArray[np.uint8]:

@@ -73,8 +73,8 @@ class Arithmetic(ABC):
 
     def shape(self, a: Quantity) -> Shape:
         """Return the shape of the numbers."""
-        found: Shape = a.shape
-        return found
+        shape: Shape = a.shape
+        return shape
 
     def min(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
         """Return the least numbers along axes, which stay as 1."""

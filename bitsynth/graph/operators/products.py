@@ -18,8 +18,8 @@ _MAX_WINDOW_ELEMENTS = 1 << 18
 
 
 def _window(site: Site) -> SlidingWindow:
-    found: SlidingWindow = site["window"]
-    return found
+    window: SlidingWindow = site["window"]
+    return window
 
 
 def _infer_conv(site: Site) -> list[Edge]:

@@ -115,11 +115,11 @@ def _reorder(node: FileNode, edge: str, order: tuple[int, ...], deep: int = _MAX
     inputs = []
     for name in maker.inputs:
         alike = len(graph.edges[name].shape) == len(order)
-        found = _transpose_constant(node, name, order) if name in graph.constants else None
-        found = found or (_reorder(node, name, order, deep - 1) if alike else None)
-        if found is None:
+        reordered = _transpose_constant(node, name, order) if name in graph.constants else None
+        reordered = reordered or (_reorder(node, name, order, deep - 1) if alike else None)
+        if reordered is None:
             return None
-        inputs.append(found)
+        inputs.append(reordered)
     attributes = {key: _reorder_attribute(key, value, order) for key, value in maker.attributes.items()}
     return _remember(node, edge, order, node.add(maker.op, *inputs, **attributes))
 

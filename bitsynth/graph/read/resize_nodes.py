@@ -203,14 +203,14 @@ def _corners(node: FileNode, neighbours: dict[int, _Neighbours]) -> list[tuple[d
 
     The first axis is the outermost: the order for two axes is (0, 0), (0, 1), (1, 0), (1, 1).
     """
-    rank, found = len(node.shape()), []
+    rank, corners = len(node.shape()), []
     for sides in product((0, 1), repeat=len(neighbours)):
         corner = list(zip(neighbours.items(), sides, strict=True))
         shares = [
             of.weights[side].reshape([-1 if k == axis else 1 for k in range(rank)]) for (axis, of), side in corner
         ]
-        found.append(({axis: of.places[side] for (axis, of), side in corner}, reduce(np.multiply, shares)))
-    return found
+        corners.append(({axis: of.places[side] for (axis, of), side in corner}, reduce(np.multiply, shares)))
+    return corners
 
 
 def _coordinates(node: FileNode, axis: _Axis) -> list[Coordinate]:

@@ -21,10 +21,10 @@ def broadcast_to_channels(name: str, value: ArrayLike, channels: int, dtype: Any
     if given.dtype.kind not in kinds or given.shape not in ((), (1,), (channels,)):
         raise SpecError(f"{name} must be one number or {channels} of them, not {given.dtype} {given.shape}")
     with np.errstate(over="ignore", invalid="ignore"):
-        made = np.broadcast_to(given, (channels,)).astype(dtype)
-    if not np.isfinite(made.astype(np.float64)).all() or (np.dtype(dtype).kind == "i" and (made != given).any()):
+        numbers = np.broadcast_to(given, (channels,)).astype(dtype)
+    if not np.isfinite(numbers.astype(np.float64)).all() or (np.dtype(dtype).kind == "i" and (numbers != given).any()):
         raise SpecError(f"{name} has numbers that {np.dtype(dtype)} does not hold")
-    return np.ascontiguousarray(made)
+    return np.ascontiguousarray(numbers)
 
 
 def copy_read_only(value: ArrayLike, name: str) -> NDArray[Any]:

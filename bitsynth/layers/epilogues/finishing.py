@@ -46,7 +46,7 @@ _LARGEST_UNIT = 128
 
 def find_cheapest(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> _Found | None:
     """Return the stored program of fewest cycles among those wanted, with its inputs; None if none is stored."""
-    return min(_find_all(kernel, wanted), key=lambda found: price(found[0]), default=None)
+    return min(_find_all(kernel, wanted), key=lambda candidate: price(candidate[0]), default=None)
 
 
 def _find_all(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> Iterator[_Found]:
@@ -59,12 +59,12 @@ def _find_all(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> Iterator[_
 def find_stored(kernel: LayerKernel, spec: ElementwiseSpec) -> ElementwiseProgram | None:
     """Return the program of `spec` for the kernel's instruction set or one it extends; None if none can be used."""
     proved = ELEMENTWISE.find(kernel.spec.isa, spec)
-    found = proved.program if proved else None
-    if found and isinstance(kernel, DepthwiseKernel) and not kernel.order(found):
+    program = proved.program if proved else None
+    if program and isinstance(kernel, DepthwiseKernel) and not kernel.order(program):
         return None
-    if found is None or found.unit > _LARGEST_UNIT or {*elementwise.needs(found).host} - {*kernel.needs.host}:
+    if program is None or program.unit > _LARGEST_UNIT or {*elementwise.needs(program).host} - {*kernel.needs.host}:
         return None
-    return found
+    return program
 
 
 def find_in_channel_order(program: EpilogueProgram | None) -> EpilogueProgram | None:
@@ -72,8 +72,8 @@ def find_in_channel_order(program: EpilogueProgram | None) -> EpilogueProgram | 
     if not isinstance(program, ElementwiseProgram):
         return program
     proved = ELEMENTWISE.find(program.isa, program.spec)
-    found = in_order(proved) if proved else None
-    return found.program if found else None
+    ordered = in_order(proved) if proved else None
+    return ordered.program if ordered else None
 
 
 LONGEST_PERIOD = 512
@@ -176,9 +176,9 @@ class Finishing:
         own: list[dict[str, NDArray[Any]]] = [{n: x[:, i] for n, x in grouped.items()} for i in range(g.groups)]
         if self.joined:
             own = [{n: repeat_for_period(x, self.joined) for n, x in of.items()} for of in own]
-        made = [program.pack(count * max(1, self.joined), of) for of in own]
+        packed = [program.pack(count * max(1, self.joined), of) for of in own]
         shared = shared_numbers(program.spec, inputs)
-        arrays: dict[str, NDArray[Any]] = {names[0]: np.concatenate(made)}
+        arrays: dict[str, NDArray[Any]] = {names[0]: np.concatenate(packed)}
         return arrays | ({names[1]: shared} if shared.size else {})
 
     def tail(self, g: Geometry) -> dict[str, NDArray[Any]]:
@@ -200,12 +200,14 @@ def choose_finishing(
 
     A stored program that reads accumulators comes first, then one that reads values, then plain C (fallback code).
     """
-    found = _choose(kernel, spec, weight, bias, epilogue)
-    ordered = replace(found, program=find_in_channel_order(found.program) or found.program)
+    finishing = _choose(kernel, spec, weight, bias, epilogue)
+    ordered = replace(finishing, program=find_in_channel_order(finishing.program) or finishing.program)
     if isinstance(kernel, DepthwiseKernel):
-        return ordered if found.residual else found
+        return ordered if finishing.residual else finishing
     joined = joined_pixels(spec, list(ordered.programs.by_field.values()))
-    return replace(ordered, joined=joined) if joined or found.residual or found.tail(spec.geometry) else found
+    return (
+        replace(ordered, joined=joined) if joined or finishing.residual or finishing.tail(spec.geometry) else finishing
+    )
 
 
 def _choose(
@@ -234,8 +236,8 @@ def _with_residual(kernel: LayerKernel, spec: LayerSpec, sums: Sums, epilogue: E
     """Return a program that adds the residual to values in place, and the program of the epilogue after it."""
     one, added, after = epilogue.lower_residual(sums)
     program = find_stored(kernel, one) or _plain(kernel, spec, one)
-    made = _finish_accumulators(kernel, spec, [(False, after)], epilogue) if gives_codes(epilogue) else Finishing()
-    return replace(made, folds=_starts_from_columns(kernel), residual=program, added=added)
+    finishing = _finish_accumulators(kernel, spec, [(False, after)], epilogue) if gives_codes(epilogue) else Finishing()
+    return replace(finishing, folds=_starts_from_columns(kernel), residual=program, added=added)
 
 
 def _finish_accumulators(
@@ -245,9 +247,9 @@ def _finish_accumulators(
     every = [(folds, x, n) for folds, x in sums for n in _planes(kernel, spec, epilogue)]
     bits = epilogue.code_bits
     for folds, x, n in every:
-        found = find_cheapest(kernel, epilogue.lower(x, n))
-        if found and (epilogue.residual is None or keeps_blocks(found[0].order)):
-            return Finishing(*found, bits, folds)
+        cheapest = find_cheapest(kernel, epilogue.lower(x, n))
+        if cheapest and (epilogue.residual is None or keeps_blocks(cheapest[0].order)):
+            return Finishing(*cheapest, bits, folds)
     return next(
         Finishing(_plain(kernel, spec, one), inputs, bits, folds)
         for folds, x, n in every

@@ -67,10 +67,10 @@ class FixedLine:
     def at(self, x: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the function of integers (..., channels)."""
         multiplier, summand = self.of(x.shape[-1])
-        made = x * multiplier + summand
-        if made.size and not INT32.min <= made.min() <= made.max() <= INT32.max:
+        scaled = x * multiplier + summand
+        if scaled.size and not INT32.min <= scaled.min() <= scaled.max() <= INT32.max:
             raise SpecError("multiplier and summand make numbers beyond int32")
-        return np.asarray(made >> FIXED_SHIFT)
+        return np.asarray(scaled >> FIXED_SHIFT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +106,8 @@ class FixedPoint(CodesEpilogue):
         ends = self.window(channels)
         if (ends[0] > ends[1]).any() or (self.then and np.size(self.then.multiplier) + np.size(self.then.summand) > 2):
             raise SpecError("least is not above most, and the second line is that of all channels")
-        found = self._lines(np.stack(ends))
-        object.__setattr__(self, "_ends", (int(found.min()), int(found.max())))
+        results = self._lines(np.stack(ends))
+        object.__setattr__(self, "_ends", (int(results.min()), int(results.max())))
         if not 0 <= self.codes[0] <= self.codes[1] < 1 << self.bits:
             raise SpecError(f"codes go from {self.codes[0]} to {self.codes[1]}, beyond {self.bits} bits")
 
@@ -131,8 +131,8 @@ class FixedPoint(CodesEpilogue):
         return self._lines(values.astype(np.int64).clip(*self.window(values.shape[-1]))).astype(np.uint8)
 
     def _lines(self, kept_sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        made = self.line.at(kept_sums)
-        return self.then.at(made) if self.then else made
+        results = self.line.at(kept_sums)
+        return self.then.at(results) if self.then else results
 
     def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
         """Of sums that are values but for their row's addend; as bytes."""

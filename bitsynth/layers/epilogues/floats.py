@@ -204,8 +204,8 @@ def _opened(values: NDArray[Any], gate: GateLine) -> NDArray[Any]:
     """Return the factors of the gate: clip(value * factor + summand, 0, 1)."""
     factor, summand = np.asarray(gate, values.dtype)
     with np.errstate(over="ignore"):
-        made: NDArray[Any] = (values * factor + summand).clip(0, 1)
-    return made
+        opened: NDArray[Any] = (values * factor + summand).clip(0, 1)
+    return opened
 
 
 def gate_formula(gate: GateLine | None, real: type) -> dict[str, Any]:
@@ -254,13 +254,13 @@ class Rescale(FloatValues, ClampedCodes):
         """Store a copy of the gate; raise SpecError if gated values could overflow float32."""
         if self.residual is not None or self.bias is None:
             raise SpecError("a gate wants a bias, and no residual")
-        found = plain_array(gate, "gate")
-        if found.shape != (2,) or found.dtype.kind not in "iuf" or not (np.abs(found) < _MAX_GATED).all():
+        numbers = plain_array(gate, "gate")
+        if numbers.shape != (2,) or numbers.dtype.kind not in "iuf" or not (np.abs(numbers) < _MAX_GATED).all():
             raise SpecError(f"a gate is two numbers below {_MAX_GATED:g}, not {gate!r}")
         for value in map(np.asarray, (self.scale, self.bias)):
             if value.dtype.kind not in "iuf" or not (np.abs(value.astype(np.float64)) < _MAX_GATED).all():
                 raise SpecError(f"with a gate, scale and bias must be numbers below {_MAX_GATED:g}")
-        object.__setattr__(self, "gate", (float(found[0]), float(found[1])))
+        object.__setattr__(self, "gate", (float(numbers[0]), float(numbers[1])))
 
     def _values(self, sums: NDArray[Any]) -> NDArray[Any]:
         return apply_gate(super()._values(sums), self.gate)

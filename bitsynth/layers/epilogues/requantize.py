@@ -114,9 +114,9 @@ class Requantize(ClampedCodes):
         even = self.rounding == "even" and self.shift > 0
         for wide in (False, True):
             product = _Product(given, half, shift).fitted(wide)
-            made = product.inputs(sums.bound, wide, even)
-            if made is not None:
-                yield requantize_spec(codes, row=sums.row, wide=wide, even=even), {**made, **limits}
+            inputs = product.inputs(sums.bound, wide, even)
+            if inputs is not None:
+                yield requantize_spec(codes, row=sums.row, wide=wide, even=even), {**inputs, **limits}
         if sums.are_values:
             rounds: ProgramInputs = {"g": np.array(half - even, np.int64), "n": np.array(shift, np.int32)}
             yield requantize_any_spec(codes, even=even), {"m": multiplier, **rounds, **limits}

@@ -79,8 +79,8 @@ def check_residual(residual: Residual, elements: Any, shape: tuple[int, ...]) ->
     # Both ends are finite, or are what is not a number if one is none.
     if residual.type == "float32" and elements.size and not np.isfinite([elements.min(), elements.max()]).all():
         raise SpecError("the residual has floats that are not finite")
-    found: NDArray[Any] = elements
-    return found
+    checked: NDArray[Any] = elements
+    return checked
 
 
 def residual_operand(residual: Residual | None, elements: Any, shape: tuple[int, ...]) -> NDArray[Any] | None:

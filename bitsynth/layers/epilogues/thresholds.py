@@ -170,14 +170,14 @@ def fold_thresholds(sums: Sums, thresholds: NDArray[np.int64], rising: NDArray[n
     """
     least = ((thresholds + rising) << sums.shift) - sums.columns
     ends = -(-least // sums.factor)
-    found: NDArray[Any] = np.where(rising, ends - 1, -1 - ends)
-    if sums.bound >= INT32.max and (found < INT32.min).any():
-        channel = np.argwhere(found < INT32.min)[0, 1]
+    folded: NDArray[Any] = np.where(rising, ends - 1, -1 - ends)
+    if sums.bound >= INT32.max and (folded < INT32.min).any():
+        channel = np.argwhere(folded < INT32.min)[0, 1]
         raise SpecError(
             f"thresholds of channel {channel} lie beyond int32, and the residual may bring sums to its end: "
             f"give levels from {INT32.min} to {INT32.max}"
         )
-    return np.sort(found, axis=0).clip(INT32.min, INT32.max).astype(np.int32)
+    return np.sort(folded, axis=0).clip(INT32.min, INT32.max).astype(np.int32)
 
 
 def parse_levels(values: Any) -> NDArray[np.int64]:

@@ -154,11 +154,11 @@ class Glue(ABC):
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         """Keep the arguments; there are none where a copy or a pickle is filled afterwards."""
-        made = super().__new__(cls)
+        layer = super().__new__(cls)
         bound = signature(cls).bind_partial(*arguments, **options).arguments
         further = bound.pop("options", {})
-        made.arguments = {**bound, **further}
-        return made
+        layer.arguments = {**bound, **further}
+        return layer
 
     def __init__(
         self,
@@ -284,9 +284,9 @@ class Glue(ABC):
         return given
 
     def _describe_call(self, call: tuple[int, ...]) -> NDArray[np.uint8]:
-        made = self.constants.described(call)
-        room = aligned(made.size, np.uint8)
-        room[:] = made
+        description = self.constants.described(call)
+        room = aligned(description.size, np.uint8)
+        room[:] = description
         return room
 
     def _error_of(self, status: int) -> Exception:
@@ -297,12 +297,12 @@ class Glue(ABC):
 
     def _of_activations(self) -> Numbers:
         """Return the numbers of inputs and output."""
-        made: dict[str, Number] = {"inputs": len(self.inputs), "in_layout": self.inputs[0].layout}
+        numbers: dict[str, Number] = {"inputs": len(self.inputs), "in_layout": self.inputs[0].layout}
         for i, kind in enumerate(self.inputs):
-            made |= {f"channels[{i}]": kind.channels, f"bits[{i}]": kind.bits, f"last[{i}]": kind.last}
+            numbers |= {f"channels[{i}]": kind.channels, f"bits[{i}]": kind.bits, f"last[{i}]": kind.last}
         out = self.output
-        made |= {"out_channels": out.channels, "out_bits": out.bits, "out_last": out.last, "out_layout": out.layout}
-        return made
+        numbers |= {"out_channels": out.channels, "out_bits": out.bits, "out_last": out.last, "out_layout": out.layout}
+        return numbers
 
     def _example(self) -> tuple[list[NDArray[Any]], NDArray[Any]]:
         """Return inputs of a small image and their results, for the self-test."""

@@ -50,16 +50,16 @@ def window_of(channels: int, window: Pair, stride: Pair | None, padding: Any, di
     """Return the window; raise SpecError for padding as wide as it reaches."""
     require_channels(channels)
     size = pair("window", window, 1)
-    made = Geometry(
+    geometry = Geometry(
         *(channels, channels, 1),
         kernel=size,
         stride=size if stride is None else pair("stride", stride, 1),
         padding=edges(padding),
         dilation=pair("dilation", dilation, 1),
     )
-    if any(pad >= reach for pad, reach in zip(made.padding, made.reach * 2, strict=True)):
-        raise SpecError(f"padding {made.padding} must be less than the window reaches over, {made.reach}")
-    return made
+    if any(pad >= reach for pad, reach in zip(geometry.padding, geometry.reach * 2, strict=True)):
+        raise SpecError(f"padding {geometry.padding} must be less than the window reaches over, {geometry.reach}")
+    return geometry
 
 
 class MaxPool2d(WindowGlue):
@@ -261,27 +261,27 @@ def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, N
     """Return the numbers of a mean, with the faster program if codes of input and output are the same numbers."""
     if not is_one_of(rounding, ROUNDING.words):
         raise SpecError(f"unknown rounding {rounding!r}; known: {', '.join(ROUNDING.words)}")
-    made: dict[str, Number] = {"op": "mean pool", "rounding": rounding, "program": specs.mean(even=False).name}
-    made["most_pixels"] = _MOST_PIXELS
+    numbers: dict[str, Number] = {"op": "mean pool", "rounding": rounding, "program": specs.mean(even=False).name}
+    numbers["most_pixels"] = _MOST_PIXELS
     if source == out and source.operand.scale != 1:
-        return {**made, "factor": 1, "summand": 0, "divisor": 1, "zero_point": 0}
+        return {**numbers, "factor": 1, "summand": 0, "divisor": 1, "zero_point": 0}
     require_whole_steps(out)
     ratio, zero = source.exact_scale / out.exact_scale, out.zero_point - out.operand.offset
-    made |= {**_of_values(source, ratio.numerator), "divisor": ratio.denominator, "zero_point": zero}
-    if made["factor"] == ratio.denominator and int(made["summand"]) + zero * ratio.denominator == 0:
-        return made
-    most = _INT64_MAX // (_greatest(made) + _greatest_addend(made))
+    numbers |= {**_of_values(source, ratio.numerator), "divisor": ratio.denominator, "zero_point": zero}
+    if numbers["factor"] == ratio.denominator and int(numbers["summand"]) + zero * ratio.denominator == 0:
+        return numbers
+    most = _INT64_MAX // (_greatest(numbers) + _greatest_addend(numbers))
     if not most:
         raise SpecError(f"scales {source.scale!r} and {out.scale!r} are too far apart")
-    return made | {"program": _SCALED, "most_pixels": min(most, _MOST_PIXELS)}
+    return numbers | {"program": _SCALED, "most_pixels": min(most, _MOST_PIXELS)}
 
 
 def _sum_numbers(source: Quantization, out: str) -> dict[str, Number]:
     """Return the numbers of a sum that is the result."""
     if out != "int32":
         raise SpecError(f"out must be a Quantization, a number of bits, a Requantize or 'int32', not {out!r}")
-    made: dict[str, Number] = {"op": "mean pool", **_of_values(source, 1)}
-    return made | {"most_pixels": min(INT32_MAX // (_greatest(made) // 2), _MOST_PIXELS)}
+    numbers: dict[str, Number] = {"op": "mean pool", **_of_values(source, 1)}
+    return numbers | {"most_pixels": min(INT32_MAX // (_greatest(numbers) // 2), _MOST_PIXELS)}
 
 
 def _requantize_numbers(source: Quantization, out: Requantize) -> tuple[MatmulOperand, dict[str, Number]]:
@@ -291,13 +291,13 @@ def _requantize_numbers(source: Quantization, out: Requantize) -> tuple[MatmulOp
         raise SpecError("sums of a window have no residual")
     operand = MatmulOperand(out.bits, Encoding.SIGNED if out.signed else Encoding.UNSIGNED)
     first, last = (code - operand.offset for code in out.codes)
-    made: dict[str, Number] = {"op": "mean pool", "rounding": out.rounding, "program": _SCALED, "whole_sums": 1}
-    made |= {"out_first": first, "out_last": last, **_of_values(source, multiplier)}
-    made |= {"divisor": 1 << out.shift, "zero_point": out.zero_point - operand.offset}
-    most = (_INT64_MAX - _greatest_addend(made)) // max(1, _greatest(made))
+    numbers: dict[str, Number] = {"op": "mean pool", "rounding": out.rounding, "program": _SCALED, "whole_sums": 1}
+    numbers |= {"out_first": first, "out_last": last, **_of_values(source, multiplier)}
+    numbers |= {"divisor": 1 << out.shift, "zero_point": out.zero_point - operand.offset}
+    most = (_INT64_MAX - _greatest_addend(numbers)) // max(1, _greatest(numbers))
     if most < 1:
         raise SpecError(f"a shift by {out.shift} leaves no room for sums: give a smaller one")
-    return operand, made | {"most_pixels": min(most, _MOST_PIXELS)}
+    return operand, numbers | {"most_pixels": min(most, _MOST_PIXELS)}
 
 
 def _of_values(source: Quantization, factor: int) -> dict[str, Number]:
@@ -319,8 +319,8 @@ def _codes(n: Numbers, sums: NDArray[Any], pixels: Any) -> NDArray[np.uint8]:
     """Return the codes of sums over the pixels, as Python's integers."""
     divisors = 1 if n.get("whole_sums") else pixels
     top, bottom = sums * int(n["factor"]) + pixels * int(n["summand"]), divisors * int(n["divisor"])
-    made = _quotient(str(n["rounding"]), top, bottom) + int(n["zero_point"])
-    return np.asarray(np.clip(made, int(n.get("out_first", 0)), int(n["out_last"])), np.uint8)
+    codes = _quotient(str(n["rounding"]), top, bottom) + int(n["zero_point"])
+    return np.asarray(np.clip(codes, int(n.get("out_first", 0)), int(n["out_last"])), np.uint8)
 
 
 def _quotient(rounding: str, top: NDArray[Any], bottom: Any) -> NDArray[Any]:
@@ -328,5 +328,5 @@ def _quotient(rounding: str, top: NDArray[Any], bottom: Any) -> NDArray[Any]:
     twice, whole = (top, bottom) if rounding == "down" else (2 * top + bottom, 2 * bottom)
     quotient = twice // whole
     tied = (twice % whole == 0) & (quotient % 2 != 0) if rounding == "even" else 0
-    made: NDArray[Any] = quotient - tied
-    return made
+    rounded: NDArray[Any] = quotient - tied
+    return rounded

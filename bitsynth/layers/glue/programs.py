@@ -37,8 +37,8 @@ TABLE_BYTES = 256
 @cache
 def programs(isa: str) -> tuple[ElementwiseProgram, ...]:
     """Return glue's programs stored for the set, or one it extends, that this processor runs or emulates."""
-    found = (ELEMENTWISE.find(isa, spec) for spec in glue.every())
-    return tuple(p.program for p in found if p is not None and _runs_here(isa, p.program))
+    stored = (ELEMENTWISE.find(isa, spec) for spec in glue.every())
+    return tuple(p.program for p in stored if p is not None and _runs_here(isa, p.program))
 
 
 def _runs_here(isa: str, program: ElementwiseProgram) -> bool:
@@ -75,19 +75,19 @@ def requirements(isa: str) -> Requirements:
 def repeat_table(tables: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     """Return tables (..., codes) for indices of `bits` bits, repeated to the TABLE_BYTES that programs read."""
     entries = max(MIN_TABLE_ENTRIES, 1 << bits)
-    made = np.zeros((*tables.shape[:-1], entries), np.uint8)
-    made[..., : tables.shape[-1]] = tables
-    return np.tile(made, TABLE_BYTES // entries)
+    repeated = np.zeros((*tables.shape[:-1], entries), np.uint8)
+    repeated[..., : tables.shape[-1]] = tables
+    return np.tile(repeated, TABLE_BYTES // entries)
 
 
 def instruction_set(isa: str) -> str:
     """Return `isa`, or for "auto" this processor's set of the widest registers; raise SpecError without one."""
     if not is_one_of(isa, ("auto",)):
         return load(isa).name
-    found = sets_for(isa)
-    if not found:
+    sets = sets_for(isa)
+    if not sets:
         raise SpecError("this processor runs no known instruction set: name one as isa")
-    return max(found, key=lambda name: load(name).table.vector_bits)
+    return max(sets, key=lambda name: load(name).table.vector_bits)
 
 
 @cache

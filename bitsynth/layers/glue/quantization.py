@@ -74,10 +74,10 @@ def round_to_float32(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
         raise SpecError(f"{name} must be a number, not {value!r}")
     with np.errstate(over="ignore"):
-        made = float(np.float32(value))
-    if not math.isfinite(made):
+        rounded = float(np.float32(value))
+    if not math.isfinite(rounded):
         raise SpecError(f"{name} must be a number that float32 holds, not {value!r}")
-    return made
+    return rounded
 
 
 def require_whole_steps(out: Quantization) -> None:
@@ -92,15 +92,15 @@ def half_to_even(numerator: NDArray[Any], divisor: int) -> NDArray[Any]:
     """Return numerator / divisor rounded half to even; exact for Python's integers."""
     twice, whole = 2 * numerator + divisor, 2 * divisor
     quotient = twice // whole
-    made: NDArray[Any] = quotient - ((twice % whole == 0) & (quotient % 2 != 0))
-    return made
+    rounded: NDArray[Any] = quotient - ((twice % whole == 0) & (quotient % 2 != 0))
+    return rounded
 
 
 def as_codes(numerator: NDArray[Any], divisor: int, out: Quantization) -> NDArray[np.uint8]:
     """Return numerator / divisor, in steps of `out`, as codes: rounded half to even, plus zero point, clamped."""
     code = half_to_even(numerator, divisor) + out.zero_point - out.operand.offset
-    made: NDArray[np.uint8] = np.clip(code, 0, out.operand.codes[-1]).astype(np.uint8)
-    return made
+    codes: NDArray[np.uint8] = np.clip(code, 0, out.operand.codes[-1]).astype(np.uint8)
+    return codes
 
 
 def requantize_codes(source: Quantization, out: Quantization) -> NDArray[np.uint8]:

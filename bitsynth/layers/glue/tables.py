@@ -43,10 +43,10 @@ def floats_table(table: ArrayLike, shapes: Sequence[tuple[int, ...]]) -> NDArray
     given = plain_array(table, "table")
     _require(given, "iuf", "numbers", shapes)
     with np.errstate(over="ignore"):
-        made = given.astype(np.float32)
-    if (np.isinf(made) & np.isfinite(given)).any():
+        floats = given.astype(np.float32)
+    if (np.isinf(floats) & np.isfinite(given)).any():
         raise SpecError("the table has numbers that float32 does not hold")
-    return made
+    return floats
 
 
 def _require(given: NDArray[Any], kinds: str, wanted: str, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -148,8 +148,8 @@ def _shapes(source: Activations) -> list[tuple[int, ...]]:
 
 def _look_up(table: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
     """Return the entries of tables (1 or channels, codes) for codes (..., channels)."""
-    made: NDArray[Any] = table[0 if len(table) == 1 else np.arange(x.shape[-1]), x]
-    return made
+    entries: NDArray[Any] = table[0 if len(table) == 1 else np.arange(x.shape[-1]), x]
+    return entries
 
 
 class QuantizeImage(Lookup):
@@ -205,10 +205,10 @@ def per_channel(values: ArrayLike, name: str) -> NDArray[np.float32]:
     if given.dtype.kind not in "iuf":
         raise SpecError(f"{name} must be numbers, not {given.dtype}")
     with np.errstate(over="ignore"):
-        made = given.astype(np.float32)
-    if not np.isfinite(made).all():
+        floats = given.astype(np.float32)
+    if not np.isfinite(floats).all():
         raise SpecError(f"{name} has numbers that float32 does not hold")
-    return made
+    return floats
 
 
 _FEW_BITS, _MOST_BITS = 2, 4
@@ -267,8 +267,8 @@ class PairLookup(Glue):
         super().__init__(inputs, output, {"op": "add", **numbers}, arrays, **options)
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
-        made: NDArray[np.uint8] = self.pairs[codes[0], codes[1]]
-        return made
+        results: NDArray[np.uint8] = self.pairs[codes[0], codes[1]]
+        return results
 
 
 def _lower_pairs(
@@ -288,8 +288,8 @@ def _lower_pairs(
         return _pair_table_spec(pairs, bits), pairs
     some = pairs[: reachable[0], : reachable[1]] if reachable else pairs
     for wanted in [pairs] if some.shape == pairs.shape else [pairs, some]:
-        if found := next(find_weighted_sums(first, second, out, wanted), None):
-            return found
+        if weighted := next(find_weighted_sums(first, second, out, wanted), None):
+            return weighted
     return (_pair_table_spec(pairs, bits) if bits <= _MOST_BITS else _of_all(pairs)), pairs
 
 
@@ -355,8 +355,8 @@ class SumLookup(WindowGlue):
 
     def meaning(self, *codes: NDArray[Any]) -> NDArray[Any]:
         read, _ = self._taps(codes[0])
-        made: NDArray[np.uint8] = self.table[read.sum(axis=0)]
-        return made
+        results: NDArray[np.uint8] = self.table[read.sum(axis=0)]
+        return results
 
 
 class Add(PairLookup):

@@ -119,7 +119,7 @@ def _summand(f: int, g: int, n: int, codes: NDArray[np.int64], ends: tuple[int, 
 
     Codes at `ends` are clamped, so they bound k on one side only. A sample of pairs is tried first.
     """
-    found = None
+    summand = None
     for apart in (_SAMPLE_STEP, 1):
         some = codes[::apart, ::apart]
         a, b = (np.arange(0, size, apart, dtype=np.int64) for size in codes.shape)
@@ -128,5 +128,5 @@ def _summand(f: int, g: int, n: int, codes: NDArray[np.int64], ends: tuple[int, 
         high = int(least[some < ends[1]].min(initial=_INT32)) + (1 << n) - 1
         if low > high:
             return None
-        found = (low + high) // 2
-    return found
+        summand = (low + high) // 2
+    return summand

@@ -46,13 +46,13 @@ def _packed(numbers: Tensor, least: int, step: int, last: int) -> EncodedArray:
     bits = next(b for b in (1, 2, 4, 8) if last < 1 << b)
     codes = numbers.reshape(-1).astype(np.uint8)
     padded = np.pad(codes, (0, -len(codes) % (8 // bits))).reshape(-1, 8 // bits)
-    made = reduce(or_, (column << np.uint8(bits * k) for k, column in enumerate(padded.T)))
+    bytes_of_codes = reduce(or_, (column << np.uint8(bits * k) for k, column in enumerate(padded.T)))
     return {
         "bits": bits,
         "low": least,
         "step": step,
         "shape": list(numbers.shape),
-        "data": _text(made),
+        "data": _text(bytes_of_codes),
     }
 
 

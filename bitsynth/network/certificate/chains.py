@@ -74,23 +74,23 @@ class ChainWriter:
 
         Unsupported if scales or zero points differ along other axes than channels.
         """
-        made = ChainValue(name, edge.dtype)
+        value = ChainValue(name, edge.dtype)
         if isinstance(edge.type, Integers):
             for numbers in (edge.type.scale, edge.type.zero):
                 _column(numbers, *self.place)
             grid = tuple(ChainValue(f"{k}{number}", is_constant=True) for k in ("scale", "zero"))
-            made = ChainValue(name, edge=edge, place=self.place, grid=grid)
-        self.edges[edge.name] = made
+            value = ChainValue(name, edge=edge, place=self.place, grid=grid)
+        self.edges[edge.name] = value
 
     def start_sums(self, sums: Edge, given: Edge, weights: Edge | None = None) -> None:
         """Begin with accumulators of the `given` edge and weights, called "sum", on the product of their scales."""
         scales = np.ones(()) if weights is None else weights.integers.scale, given.integers.scale, sums.integers.scale
-        own, read, made = (x.astype(np.float64).reshape(-1, 1) for x in scales)
-        if {len(own), len(read)} - {1, max(len(own), len(read))} or set(np.ravel(own * read)) != set(np.ravel(made)):
+        own, read, summed = (x.astype(np.float64).reshape(-1, 1) for x in scales)
+        if {len(own), len(read)} - {1, max(len(own), len(read))} or set(np.ravel(own * read)) != set(np.ravel(summed)):
             raise Unsupported("sums are on another scale than products")
         scale, results = ChainValue("scale0", is_constant=True), sums.shape[self.place[1]]
         if len(read) > 1 and len(read) != results:  # a group reads a channel and gives several results
-            if len(made) != results:
+            if len(summed) != results:
                 raise Unsupported("scales of what is read differ along other axes than channels")
             scale, own = self.constant(sums.integers.scale), np.ones((1, 1))
         self.factor = own
@@ -100,24 +100,24 @@ class ChainWriter:
         """Add a node whose inputs are in the chain or constant; Unsupported if the checker has no such operation."""
         from bitsynth.network.certificate.recorder import record
 
-        made = self.graph.edges[node.outputs[0]]
+        result = self.graph.edges[node.outputs[0]]
         if node.op == "reshape":
-            self._reshape(self.graph.edges[node.inputs[0]], made)
+            self._reshape(self.graph.edges[node.inputs[0]], result)
             return
-        self.edges[made.name] = record(self, node)
+        self.edges[result.name] = record(self, node)
 
-    def _reshape(self, before: Edge, made: Edge) -> None:
-        axis = None if self.place[1] < 0 else moved_axis(before.shape, made.shape, self.place[1])
-        self.edges[made.name] = self.value(before.name)
-        self.place = len(made.shape), -1 if axis is None else axis
+    def _reshape(self, before: Edge, after: Edge) -> None:
+        axis = None if self.place[1] < 0 else moved_axis(before.shape, after.shape, self.place[1])
+        self.edges[after.name] = self.value(before.name)
+        self.place = len(after.shape), -1 if axis is None else axis
 
     def integers(self, edge: str) -> str:
         """Return the name of an edge's integers."""
         value, kind = self.value(edge), self.graph.edges[edge].integers
         if value.edge is not None:
             return value.name
-        made = self.op("div", value, self.constant(kind.scale)) if (kind.scale != 1).any() else value
-        return (self.op("add", made, self.constant(kind.zero)) if kind.zero.any() else made).name
+        unscaled = self.op("div", value, self.constant(kind.scale)) if (kind.scale != 1).any() else value
+        return (self.op("add", unscaled, self.constant(kind.zero)) if kind.zero.any() else unscaled).name
 
     def number(self, edge: str) -> ChainValue:
         """Return the numbers that an edge's integers stand for, as `Arithmetic.number` does."""
@@ -128,13 +128,15 @@ class ChainWriter:
         scale, *zero = value.grid or (self.constant(x, value.place) for x in (kind.scale, kind.zero))
         if value.name == "sum" and (self.factor != 1).any():
             scale = self.op("mul", scale, self._of_weights())
-        made = ChainValue(value.name, value.dtype, value.is_constant)
+        number = ChainValue(value.name, value.dtype, value.is_constant)
         if zero and (value.grid or kind.zero.any()):
-            made = self.op("sub", made, *zero)
+            number = self.op("sub", number, *zero)
         if not value.edge.is_float and not self.exact:
-            return made
-        made = self.typed(made, value.edge.dtype)
-        return self.op("mul", made, self.typed(scale, made.dtype)) if value.grid or (kind.scale != 1).any() else made
+            return number
+        number = self.typed(number, value.edge.dtype)
+        return (
+            self.op("mul", number, self.typed(scale, number.dtype)) if value.grid or (kind.scale != 1).any() else number
+        )
 
     def _of_weights(self) -> ChainValue:
         """Return the scale of weights (OC, ...) or (..., OC), a number a channel."""
@@ -147,23 +149,23 @@ class ChainWriter:
         if edge not in self.edges:
             if edge not in self.graph.constants:
                 raise Unsupported(f"{edge} is computed by another step")
-            found = self.graph.edges[edge]
-            made = self.constant(self.graph.constants[edge])
-            kind = found if isinstance(found.type, Integers) else None
-            self.edges[edge] = ChainValue(made.name, made.dtype, True, kind, self.place)
+            given = self.graph.edges[edge]
+            constant = self.constant(self.graph.constants[edge])
+            kind = given if isinstance(given.type, Integers) else None
+            self.edges[edge] = ChainValue(constant.name, constant.dtype, True, kind, self.place)
         return self.edges[edge]
 
     def constant(self, array: Any, place: Place | None = None) -> ChainValue:
         """Return a constant, a number a channel or one for all, that broadcasts to the current edge or another."""
-        made = _column(np.asarray(array), *(place or self.place))
-        if made.dtype.kind not in "iuf" or made.dtype.itemsize > 8:
-            raise Unsupported(f"constants of {made.dtype}")
-        if made.dtype.kind != "f" and np.any(np.abs(made.astype(object)) > _MAX_WHOLE):
+        column = _column(np.asarray(array), *(place or self.place))
+        if column.dtype.kind not in "iuf" or column.dtype.itemsize > 8:
+            raise Unsupported(f"constants of {column.dtype}")
+        if column.dtype.kind != "f" and np.any(np.abs(column.astype(object)) > _MAX_WHOLE):
             raise Unsupported("constants of more than 53 bits")
-        text = encode_array(made)
+        text = encode_array(column)
         name = next((n for n, other in self.constants.items() if other == text), f"k{len(self.constants)}")
         self.constants[name] = text
-        return ChainValue(name, made.dtype.name if made.dtype.kind == "f" else "float64", True)
+        return ChainValue(name, column.dtype.name if column.dtype.kind == "f" else "float64", True)
 
     def scalar(self, number: float, like: ChainValue) -> ChainValue:
         """Return a number in the type of a value."""
@@ -187,8 +189,8 @@ class ChainWriter:
             return ChainValue(value.name, value.dtype, value.is_constant)
         if dtype not in ("float16", "float32", "float64"):
             raise Unsupported(f"numbers of {dtype}")
-        made = self.op("type", value, bytes=np.dtype(dtype).itemsize)
-        return ChainValue(made.name, dtype, made.is_constant)
+        rounded = self.op("type", value, bytes=np.dtype(dtype).itemsize)
+        return ChainValue(rounded.name, dtype, rounded.is_constant)
 
 
 def _column(array: Tensor, rank: int, axis: int) -> Tensor:

@@ -51,13 +51,14 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> StepClaim:
         raise Unsupported("the graph has no product that it computes")
     sums = program.graph.edges[product.outputs[0]]
     chain = ChainWriter(program.graph, (len(sums.shape), 1 if product.op == "conv" else len(sums.shape) - 1))
-    given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
+    given, written = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain.start_sums(sums, given[0].edge, program.graph.edges[product.inputs[1]])
     for other in given[1:]:
         chain.start("other", other.edge, 1)
     add_nodes(chain, [node for node in nodes if node not in _before(nodes, product)])
     results = [
-        {**claim, "is": chain.integers(b.edge.name)} for claim, b in zip(layer_formulas(step.layer), made, strict=True)
+        {**claim, "is": chain.integers(b.edge.name)}
+        for claim, b in zip(layer_formulas(step.layer), written, strict=True)
     ]
     products = _products(program.graph, step, given[0], product)
     claim = finish_claims(chain, results, products)
@@ -72,7 +73,7 @@ def layer_claims(program: NetworkProgram, step: LayerStep) -> StepClaim:
 
 def glue_claims(program: NetworkProgram, step: GlueStep) -> StepClaim:
     """Return the sums, the chain and the claims of glue with a table."""
-    given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
+    given, written = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     nodes = program.nodes_of(step)
     glue, first = step.glue, given[0]
     if isinstance(glue, Lookup | PairLookup):
@@ -89,7 +90,7 @@ def glue_claims(program: NetworkProgram, step: GlueStep) -> StepClaim:
         nodes, sums = nodes[1:], _window(first, step, glue)
     add_nodes(chain, nodes)
     reads = sums.reads if isinstance(sums, WindowSums) else operand_of(first)
-    claim = {**table_formula(glue, reads), "is": chain.integers(made[0].edge.name)}
+    claim = {**table_formula(glue, reads), "is": chain.integers(written[0].edge.name)}
     return finish_claims(chain, [claim], sums)
 
 
@@ -114,23 +115,23 @@ def input_claims(program: NetworkProgram, step: PlainStep, step_function: StepFu
     chain = ChainWriter(program.graph, (len(start.shape), step_function.chain.axes[0]))
     chain.start("sum", start)
     add_nodes(chain, step_function.chain.nodes)
-    made = program.buffers[step.outputs[0]]
-    assert made.format.operand is not None
-    values, rising = level_ends(step_function, made.format.operand), step_function.rising.astype(np.int64)[:, None]
+    written = program.buffers[step.outputs[0]]
+    assert written.format.operand is not None
+    values, rising = level_ends(step_function, written.format.operand), step_function.rising.astype(np.int64)[:, None]
     shown = {"values": encode_array(values), "rising": encode_array(rising)}
     claim = {"by": "thresholds", **shown, "factor": encode_array(np.zeros((1, 1), np.int64)), "of_zero": 0}
     places = FloatPlaces(places="float32", bias=0, low=-MAX_PLACE, high=MAX_PLACE)
-    return finish_claims(chain, [{**claim, "is": chain.integers(made.edge.name)}], places)
+    return finish_claims(chain, [{**claim, "is": chain.integers(written.edge.name)}], places)
 
 
 def _before(nodes: Sequence[Node], product: Node) -> list[Node]:
     """Return the nodes that compute what a product reads, and the product."""
-    found, wanted = [product], {*product.inputs}
+    before, wanted = [product], {*product.inputs}
     for node in reversed(nodes[: nodes.index(product)]):
         if wanted & {*node.outputs}:
-            found.append(node)
+            before.append(node)
             wanted |= {*node.inputs}
-    return found
+    return before
 
 
 def add_nodes(chain: ChainWriter, nodes: Sequence[Node]) -> None:

@@ -43,9 +43,9 @@ def formula_claims(
     """Return the claims of C that computes a formula: of accumulators, or of float32 inputs by thresholds."""
     if isinstance(formula, StepFunction):
         return input_claims(program, step, formula)
-    given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
+    given, written = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     chain, channels = _chain(program, step, given), given[0].edge.shape[1]
-    claim = {**encode_formula(formula.formula()), "is": chain.integers(made[0].edge.name)}
+    claim = {**encode_formula(formula.formula()), "is": chain.integers(written[0].edge.name)}
     proof = finish_claims(chain, [claim], ELEMENTS)
     if isinstance(formula, AffineFormula) and formula.gate is None:
         require_few(proof, formula.limits, channels, given)
@@ -68,7 +68,7 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> StepClaim:
 
     They are those of nodes, or the caller gets an edge's integers as numbers.
     """
-    given, made = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
+    given, written = ([program.buffers[name] for name in names] for names in (step.inputs, step.outputs))
     if len(given) != 1 or not isinstance(given[0].edge.type, Integers):
         raise Unsupported("plain C computes real numbers: tested, not proved")
     if program.graph.reference != "exact":
@@ -77,7 +77,7 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> StepClaim:
     chain = ChainWriter(program.graph, (len(first.shape), 1 if len(first.shape) > 1 else -1))
     chain.start("sum", first)
     add_nodes(chain, program.nodes_of(step))
-    end, points = chain.number(made[0].edge.name), first.integers.most - first.integers.least + 1
+    end, points = chain.number(written[0].edge.name), first.integers.most - first.integers.least + 1
     channels = first.shape[1] if len(first.shape) > 1 else math.prod(first.shape)
     if points * channels * (1 + len(chain.ops)) >= checker.MAX_POINTS >> 1:
         if not step.nodes:
@@ -88,7 +88,7 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> StepClaim:
     if not np.isfinite(off):
         raise Unsupported("plain C computes real numbers, and how far off they are is not known")
     claims = [{**claim, "off": off} for claim in proof.claims]
-    reach = [] if isinstance(made[0].edge.type, Integers) else [encode_array(np.full((1, 1), x)) for x in ends]
+    reach = [] if isinstance(written[0].edge.type, Integers) else [encode_array(np.full((1, 1), x)) for x in ends]
     return msgspec.structs.replace(proof, claims=claims, reach=tuple(reach))
 
 
@@ -129,16 +129,16 @@ def carried_claims(program: NetworkProgram, step: NetworkStep) -> StepClaim:
         raise Unsupported(f"plain C computes {left[0]}: tested, not proved")
     if len(step.inputs) != 1:
         raise Unsupported("what is moved comes from several edges")
-    given, made = (program.buffers[names[0]] for names in (step.inputs, step.outputs))
-    if _facts(given) != _facts(made):
+    given, written = (program.buffers[names[0]] for names in (step.inputs, step.outputs))
+    if _facts(given) != _facts(written):
         raise Unsupported("elements are on another grid than those they are moved from")
-    claim = {**_kept(made), "is": "sum"}
+    claim = {**_kept(written), "is": "sum"}
     return StepClaim(constants={}, chain=[], claims=[claim], sums=_moved(given.edge, nodes))
 
 
-def _kept(made: Buffer) -> Claim:
+def _kept(buffer: Buffer) -> Claim:
     """Return the formula of elements that are those that are read: codes by a table, integers themselves."""
-    if operand := made.format.operand:
+    if operand := buffer.format.operand:
         table = encode_array(np.arange(len(operand.codes))[None])
         return {"by": "table", "table": table, "first": operand.offset, "apart": operand.scale, "width": 1}
     return {"by": "sums", "factor": 0, "of_zero": 0}

@@ -70,15 +70,15 @@ def _kernel(layer: PackedLayer) -> KernelRecord:
     kernel = layer.plan.kernel
     if isinstance(kernel, DepthwiseKernel):
         return KernelRecord("depthwise", kernel.entry.name, kernel.program.isa, kernel.entry.digest)
-    found = kernel.proved_entry
-    while found.base is not None:
-        found = found.base
-    return KernelRecord("product", found.entry.name, found.entry.kernel.isa, found.entry.digest)
+    entry = kernel.proved_entry
+    while entry.base is not None:
+        entry = entry.base
+    return KernelRecord("product", entry.entry.name, entry.entry.kernel.isa, entry.entry.digest)
 
 
 def _record(program: ElementwiseProgram) -> KernelRecord:
     """Return the record of an elementwise program, or of the program whose results it moves."""
     proved = ELEMENTWISE.find(program.isa, program.spec)
     assert proved is not None
-    found = ELEMENTWISE.record_of(proved)
-    return KernelRecord("elementwise", found.name, program.isa, found.digest)
+    record = ELEMENTWISE.record_of(proved)
+    return KernelRecord("elementwise", record.name, program.isa, record.digest)

@@ -34,7 +34,7 @@ def processors_certificate(
     It has the digests of these certificates and of what lies around their folders, the C that chooses.
     """
     held = {each: text for each, text in files.items() if "/" not in each or each in certificates.values()}
-    made = {
+    fields = {
         "about": MARK,
         "format": FORMAT,
         "version": __version__,
@@ -42,7 +42,7 @@ def processors_certificate(
         "files": {each: hashlib.sha256(as_bytes(text)).hexdigest() for each, text in sorted(held.items())},
         "digest": "",
     }
-    return {f"{name}{ENDS}": as_json({**made, "digest": digest(made)})}
+    return {f"{name}{ENDS}": as_json({**fields, "digest": digest(fields)})}
 
 
 def certificates_of(path: Path) -> list[Path]:
@@ -57,16 +57,16 @@ def certificates_of(path: Path) -> list[Path]:
     if "processors" not in given:
         return [path]
     try:
-        found = msgspec.convert(given, _Processors)
+        record = msgspec.convert(given, _Processors)
     except msgspec.ValidationError as error:
         raise SpecError(f"{path} is no certificate of this version ({error}); {REMEDY}") from None
-    if found.digest != digest(given):
+    if record.digest != digest(given):
         raise Refuted(f"{path}: the certificate was changed; {REMEDY}")
-    if not found.processors or (unsaid := set(found.processors.values()) - found.files.keys()):
-        raise Refuted(f"{path}: it says nothing of {min(unsaid) if found.processors else 'any processor'}; {REMEDY}")
-    for name, listed in found.files.items():
+    if not record.processors or (unsaid := set(record.processors.values()) - record.files.keys()):
+        raise Refuted(f"{path}: it says nothing of {min(unsaid) if record.processors else 'any processor'}; {REMEDY}")
+    for name, listed in record.files.items():
         _require(path, name, listed)
-    return [path.parent / name for name in found.processors.values()]
+    return [path.parent / name for name in record.processors.values()]
 
 
 def files_of(path: Path) -> list[str]:
@@ -82,9 +82,9 @@ def require_around(path: Path, texts: Mapping[str, NetworkText]) -> None:
     """
     stem, listed = path.name.removesuffix(ENDS), {name for name in files_of(path) if "/" not in name}
     (arch,) = {load(text.program.isa).table.arch for text in texts.values()}
-    made = processors_files(stem, arch, texts)
-    for name in sorted(listed | made.keys()):
-        if name not in made or as_bytes(made[name]) != read_file(path.parent / name):
+    around = processors_files(stem, arch, texts)
+    for name in sorted(listed | around.keys()):
+        if name not in around or as_bytes(around[name]) != read_file(path.parent / name):
             raise Refuted(f"{path}: {name} is not the C around its networks; {REMEDY}")
 
 

@@ -86,32 +86,32 @@ def check_certificate(path: Path) -> NetworkCertificate:
     """
     given = parse_certificate(path)
     try:
-        found = msgspec.convert(given, NetworkCertificate)
+        certificate = msgspec.convert(given, NetworkCertificate)
         checker.check(given, path.parent)
-        _require_all(found, path)
+        _require_all(certificate, path)
     except AssertionError as why:
         raise Refuted(f"{path}: {why}; {REMEDY}") from None
     except OSError as error:
         raise ToolError(f"cannot read a file beside {path}: {error.strerror or error}") from None
     except Exception as error:
         raise _unread(path, error) from None
-    return found
+    return certificate
 
 
-def _require_all(found: NetworkCertificate, path: Path) -> None:
+def _require_all(certificate: NetworkCertificate, path: Path) -> None:
     """Raise AssertionError unless it lists the library's own C and checker."""
     stem = path.name.removesuffix(ENDS)
-    if left := [name for name in (f"{stem}.c", f"{stem}_check.py") if name not in found.files]:
+    if left := [name for name in (f"{stem}.c", f"{stem}_check.py") if name not in certificate.files]:
         raise AssertionError(f"it says nothing of {left[0]}")
 
 
-def render_library(found: NetworkCertificate, path: Path) -> Library:
+def render_library(certificate: NetworkCertificate, path: Path) -> Library:
     """Return the library that a certificate describes, after its files were compared with it, byte for byte.
 
     The self-test is not compared: its numbers are evaluated from the graph.
 
     Args:
-        found: The certificate, as `check_certificate` returned it.
+        certificate: The certificate, as `check_certificate` returned it.
         path: Where it is.
 
     Raises:
@@ -121,11 +121,17 @@ def render_library(found: NetworkCertificate, path: Path) -> Library:
     """
     stem = path.name.removesuffix(ENDS)
     try:
-        weights = {name: read_file(path.parent / name, MAX_WEIGHTS) for name in found.files if "_weights." in name}
+        weights = {
+            name: read_file(path.parent / name, MAX_WEIGHTS) for name in certificate.files if "_weights." in name
+        }
         library = library_of(parse_certificate(path), stem, weights)
-        require_files(library, found.files)
+        require_files(library, certificate.files)
     except AssertionError as why:
-        by = "" if found.version == __version__ else f" (it is of bitsynth {found.version}, this is {__version__})"
+        by = (
+            ""
+            if certificate.version == __version__
+            else f" (it is of bitsynth {certificate.version}, this is {__version__})"
+        )
         raise Refuted(f"{path}: {why}; {REMEDY}{by}") from None
     except OSError as error:
         raise ToolError(f"cannot read a file beside {path}: {error.strerror or error}") from None
@@ -143,8 +149,8 @@ def further_files(folder: Path, listed: Collection[str]) -> list[str]:
         Refuted: One of them, at any depth, is a header that is not of another library: a compiler that looks into the
             folder could include it instead of the system's header of that name.
     """
-    found = sorted(path.relative_to(folder) for path in islice(folder.rglob("*"), MAX_FILES) if path.is_file())
-    left = [path for path in found if str(path) not in listed and not path.name.endswith(ENDS)]
+    paths = sorted(path.relative_to(folder) for path in islice(folder.rglob("*"), MAX_FILES) if path.is_file())
+    left = [path for path in paths if str(path) not in listed and not path.name.endswith(ENDS)]
     for path in left:
         if path.suffix == ".h" and not _is_of_library(folder / path):
             raise Refuted(f"{folder / path} is a header of no certificate here, which C may include; remove it")

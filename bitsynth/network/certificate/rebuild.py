@@ -112,9 +112,9 @@ def _same_text(one: PlainStep, other: PlainStep) -> bool:
     return all(same) and len(one.constants) == len(other.constants) and all(np.array_equal(a, b) for a, b in pairs)
 
 
-def _step_function(claim: Claim, made: Buffer) -> StepFunction:
+def _step_function(claim: Claim, written: Buffer) -> StepFunction:
     """Return the step function of which a claim has the thresholds, from the caller's floats to codes."""
-    operand, kind = made.format.operand, made.edge.integers
+    operand, kind = written.format.operand, written.edge.integers
     checker.require(operand is not None and claim["by"] == "thresholds", "codes of floats are by thresholds")
     assert operand is not None
     first, per_level = (kind.least - operand.offset) // operand.scale, max(1, kind.step // operand.scale)
@@ -173,8 +173,8 @@ def library_of(fields: JsonValue, name: str, files: Mapping[str, bytes]) -> Libr
     has_weights_file = f"{name}_weights.bin" in files
     text = NetworkText(name, program, _plan(given), has_weights_file=has_weights_file, reading=given.reading)
     script = marked({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
-    made: dict[str, str | bytes] = {**text.untested(), **text.binaries, **script}
-    return Library(text, {file: _digest(as_bytes(content)) for file, content in made.items()}, texts)
+    contents: dict[str, str | bytes] = {**text.untested(), **text.binaries, **script}
+    return Library(text, {file: _digest(as_bytes(content)) for file, content in contents.items()}, texts)
 
 
 def require_files(library: Library, listed: Mapping[str, str]) -> None:
@@ -200,14 +200,14 @@ def _buffer(name: str, record: BufferRecord, edges: Mapping[str, EdgeRecord]) ->
     operand = rebuild(record.codes)
     form = Format(record.type, operand, record.layout)
     edge = edge_of(record.edge, edges[record.edge])
-    made = Buffer(name, edge, form, "arena" if record.alias else record.role, record.alias)
+    buffer = Buffer(name, edge, form, "arena" if record.alias else record.role, record.alias)
     what = f"{name} has other codes than it says"
-    checker.require(operand_of(made) == record.operand, what)
+    checker.require(operand_of(buffer) == record.operand, what)
     if operand:
         checker.require(record.holds == [operand.value(0), operand.value(operand.codes[-1])], what)
     checker.require(record.bits == form.bits, what)
-    checker.require(record.alias or record.bytes == made.bytes, f"{name} has other bytes than its elements take")
-    return made
+    checker.require(record.alias or record.bytes == buffer.bytes, f"{name} has other bytes than its elements take")
+    return buffer
 
 
 class _Constants:
@@ -255,10 +255,10 @@ def _step(
             text = input_step(_step_function(record.claims[0], buffers[to]), buffers[to].edge, own.order)
         else:
             text = make_conversion(graph, buffers[source], buffers[to])
-        made = replace(text, nodes=nodes, inputs=(source,), outputs=(to,))
-        for array in made.constants:
+        step = replace(text, nodes=nodes, inputs=(source,), outputs=(to,))
+        for array in step.constants:
             constants.place(np.ascontiguousarray(array).tobytes())
-        return made
+        return step
     checker.require("conversion" not in [c["by"] for c in record.claims], "a conversion has other text")
     if own.constants is UNSET or own.scratch_bytes is UNSET or own.headers is UNSET:
         raise SpecError("plain C lacks its constants, scratch memory or headers")
@@ -292,21 +292,21 @@ def _require_claimed(what: str, step: NetworkStep, record: StepRecord, buffers: 
     """Raise AssertionError unless what a certificate says of a step is true of the C that it is rendered to."""
     names = [kernel.name for kernel in records_of(step)]
     checker.require(names == record.kernels, f"{what} has other kernels than it says")
-    given, made = ([buffers[name] for name in names] for names in (step.inputs, step.outputs))
+    given, written = ([buffers[name] for name in names] for names in (step.inputs, step.outputs))
     formulas = [{k: x for k, x in claim.items() if k != "is"} for claim in record.claims]
     if isinstance(step, LayerStep):
-        _require_layer(what, step, given, made)
+        _require_layer(what, step, given, written)
         if formulas:
             checker.require(formulas == layer_formulas(step.layer), f"{what} computes another formula than it claims")
             sums = {} if record.sums is UNSET else record.sums
             checker.require({**sums, **plain(layer_facts(step))} == sums, f"{what} has other sums than it claims")
     elif isinstance(step, GlueStep):
-        _require_glue(what, step, given, made)
+        _require_glue(what, step, given, written)
         if formulas:
             _require_table(what, step, given[0], formulas, {} if record.sums is UNSET else record.sums)
 
 
-def _require_layer(what: str, step: LayerStep, given: list[Buffer], made: list[Buffer]) -> None:
+def _require_layer(what: str, step: LayerStep, given: list[Buffer], written: list[Buffer]) -> None:
     """Raise AssertionError unless a layer reads and gives elements as its buffers have them."""
     layer, spec, numbers = step.layer, step.layer.plan.spec, step.layer.constants.numbers
     residual = layer.epilogue.residual if layer.epilogue else None
@@ -321,9 +321,9 @@ def _require_layer(what: str, step: LayerStep, given: list[Buffer], made: list[B
         checker.require(same and numpy_type(form.dtype) == kind, f"{what} reads elements of other widths")
         checker.require(_layout(form) == layout, f"{what} reads elements that lie otherwise")
     results = [layer.out_type, *([layer.kept_type] if layer.kept_type else [])]
-    kinds = [numpy_type(buffer.format.dtype) for buffer in made]
+    kinds = [numpy_type(buffer.format.dtype) for buffer in written]
     checker.require(kinds == results, f"{what} gives elements of other widths")
-    first = made[0].format
+    first = written[0].format
     checker.require(_layout(first) == spec.out_layout, f"{what} gives elements that lie otherwise")
     if spec.out_layout == Layout.PACKED:
         checker.require(
@@ -331,20 +331,22 @@ def _require_layer(what: str, step: LayerStep, given: list[Buffer], made: list[B
         )
     _require_elements(what, given[:1], [math.prod(step.image) * spec.in_elements])
     after = math.prod(layer.tensor_shape(*step.image))
-    _require_elements(what, [*made[:1], *given[1:], *made[1:]], [math.prod(layer.out_shape(*step.image)), after, after])
+    _require_elements(
+        what, [*written[:1], *given[1:], *written[1:]], [math.prod(layer.out_shape(*step.image)), after, after]
+    )
 
 
-def _require_glue(what: str, step: GlueStep, given: list[Buffer], made: list[Buffer]) -> None:
+def _require_glue(what: str, step: GlueStep, given: list[Buffer], written: list[Buffer]) -> None:
     """Raise AssertionError unless glue reads and gives codes as its buffers have them."""
     glue = step.glue
-    checker.require(len(given) == len(glue.inputs) and len(made) == 1, f"{what} reads other tensors than its glue")
-    for buffer, kind in zip([*given, *made], [*glue.inputs, glue.output], strict=True):
+    checker.require(len(given) == len(glue.inputs) and len(written) == 1, f"{what} reads other tensors than its glue")
+    for buffer, kind in zip([*given, *written], [*glue.inputs, glue.output], strict=True):
         form = buffer.format
         same = form.operand == kind.operand and numpy_type(form.dtype) == kind.dtype
         checker.require(same and _layout(form) == kind.layout, f"{what} has elements of other widths")
     batch, height, width = step.image
     after = batch * math.prod(glue.out_size(height, width)) * glue.output.elements
-    _require_elements(what, [*given, *made], [*(batch * height * width * x.elements for x in glue.inputs), after])
+    _require_elements(what, [*given, *written], [*(batch * height * width * x.elements for x in glue.inputs), after])
 
 
 def _require_table(what: str, step: GlueStep, given: Buffer, formulas: list[Claim], sums: JsonValue) -> None:

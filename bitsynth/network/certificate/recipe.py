@@ -79,8 +79,8 @@ def rebuild(given: JsonValue) -> Any:
     if "encoding" in given and len(given) == 1:
         return Encoding.parse(given["encoding"])
     if "array" in given:
-        made = checker.array(given["array"]).astype(given["dtype"])
-        return np.ma.masked_array(made, rebuild(given["mask"])) if "mask" in given else made
+        array = checker.array(given["array"]).astype(given["dtype"])
+        return np.ma.masked_array(array, rebuild(given["mask"])) if "mask" in given else array
     if given.get("is") not in CLASSES:
         raise SpecError(f"no class {given.get('is')!r} is known to recipes")
     arguments = {name: rebuild(x) for name, x in given.items() if name != "is"}

@@ -105,13 +105,13 @@ def certificate_files(
 ) -> dict[str, str]:
     """Return the certificate of the library `name`, and the program that checks it, by file name."""
     script = marked({f"{name}_check.py": Path(checker.__file__).read_text("utf-8")})
-    made = certificate(program, plan, {**files, **script}, reading)
-    return {**script, f"{name}{ENDS}": as_json(made)}
+    fields = certificate(program, plan, {**files, **script}, reading)
+    return {**script, f"{name}{ENDS}": as_json(fields)}
 
 
-def as_json(made: Mapping[str, JsonValue]) -> str:
+def as_json(fields: Mapping[str, JsonValue]) -> str:
     """JSON that we may replace, each step and buffer on a line."""
-    return "{" + ",\n".join(f"{json.dumps(name)}: {_lines(value)}" for name, value in made.items()) + "}\n"
+    return "{" + ",\n".join(f"{json.dumps(name)}: {_lines(value)}" for name, value in fields.items()) + "}\n"
 
 
 def _lines(value: JsonValue) -> str:
@@ -199,9 +199,9 @@ def _claims(program: NetworkProgram, step: NetworkStep) -> StepClaim:
 
 def _gives_numbers(program: NetworkProgram, step: NetworkStep) -> bool:
     """Return whether a step computes real numbers, or hands integers to the caller as real numbers."""
-    made = program.buffers[step.outputs[0]]
-    if isinstance(made.edge.type, Integers):
-        return made.role == "output" and (made.edge.is_float or bool(made.edge.type.zero.any()))
+    written = program.buffers[step.outputs[0]]
+    if isinstance(written.edge.type, Integers):
+        return written.role == "output" and (written.edge.is_float or bool(written.edge.type.zero.any()))
     return bool(step.nodes)
 
 
@@ -245,7 +245,7 @@ def _holds(buffer: Buffer) -> list[int]:
 
 def _lives(program: NetworkProgram, used: Mapping[str, list[int]], root: str) -> list[int]:
     """Return the first and the last step that use a buffer's memory."""
-    found = used.get(root, [])
+    places = used.get(root, [])
     if root in program.inputs:
-        return [0, max(found, default=0)]
-    return [found[0], found[-1]] if found else []
+        return [0, max(places, default=0)]
+    return [places[0], places[-1]] if places else []
