@@ -176,6 +176,18 @@ class LayerPlan:
         return self.cpu if self.cpu in known else next(iter(known))
 
 
+def expected_cycles(plan: LayerPlan) -> float:
+    """Return the cycles that the cost model expects of a plan's accumulators, packing included, for a typical image."""
+    spec, schedule, kernel = plan.computed, plan.schedule, plan.kernel
+    if isinstance(kernel, depthwise.DepthwiseKernel):
+        return DepthwiseEstimate(kernel, spec, plan.processor).cycles
+    options = KernelOptions(method=schedule.method, channels=schedule.channels, k_step=schedule.k_step)
+    candidate = Candidate(kernel.entry, options, schedule.operands)
+    algorithm = "im2col" if schedule.gather == "im2col" else "direct"
+    rows = schedule.rows or kernel.entry.kernel.rows
+    return Estimate(candidate, plan.spec, algorithm, rows, plan.processor, schedule.columns_first).cycles
+
+
 def plan(
     spec: LayerSpec,
     *,

@@ -1,4 +1,4 @@
-"""Why no fusion group begins with a node, so that `inspect` and `compile` can say why it became plain C.
+"""Why no fusion group begins with a node, or not another one, so that `inspect` and `compile` can say it.
 
 Several matchers look at a node. The reason that is kept is that of the matcher that came nearest: the one whose failed
 check belongs to the latest `Stage`; of equals the first.
@@ -26,14 +26,34 @@ class Stage(IntEnum):
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """A fusion pattern that lost by its predicted cost.
+
+    Args:
+        pattern: What its group would be, in words.
+        times: Its cycles, with those of the nodes that it leaves over, over those of the group that was chosen.
+        at_least: Whether `times` is a lower bound: its groups were not searched.
+    """
+
+    pattern: str
+    times: float
+    at_least: bool
+
+    def __str__(self) -> str:
+        return f"{self.pattern} costs {'at least ' * self.at_least}{self.times:.1f} times that"
+
+
+@dataclass(frozen=True)
 class Declines:
-    """The nearest decline of each node.
+    """The nearest decline of each node, and the patterns that lost by their cost.
 
     Attributes:
         nearest: Stage and reason by the node's name.
+        lost: The patterns that lost at a node, by its name; the group that was chosen begins with it.
     """
 
     nearest: dict[str, tuple[Stage, Reason]] = field(default_factory=dict)
+    lost: dict[str, tuple[Alternative, ...]] = field(default_factory=dict)
 
     def add(self, node: str, stage: Stage, reason: Reason) -> None:
         """Record that a matcher declined a node, unless another one came as near."""

@@ -13,8 +13,10 @@ from bitsynth.layers.pool import check_threads
 from bitsynth.network.declines import Declines, Reason, Stage
 
 if TYPE_CHECKING:
-    from bitsynth.network.formulas.chain import Link
+    from bitsynth.network.formulas.chain import Chain, Link
+    from bitsynth.network.formulas.epilogues import EpilogueForm
     from bitsynth.network.formulas.step_functions import StepFunction
+    from bitsynth.network.fusion.layer_maker import Product
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,14 @@ class AnalysisMemo:
         links: The longest list of links that begins with a node; None if the node is no link.
         step_functions: The step function of a chain; None if the chain has none.
         sources: The edges that a node reads and that are not constant, in order, by the node's name.
+        epilogue_forms: The product that begins with a node, a monotone chain after it and its epilogue, by the node's
+            name; None if there are none.
     """
 
     links: dict[LinkKey, LinkList | None] = field(default_factory=dict)
     step_functions: dict[ChainKey, StepFunction | None] = field(default_factory=dict)
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    epilogue_forms: dict[str, tuple[Product, Chain, EpilogueForm] | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
 from bitsynth.errors import SpecError
-from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.ir import Graph
 from bitsynth.graph.names import Names
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.passes import run_passes
 from bitsynth.graph.types import Edge
 from bitsynth.layers.planning import plans_kept
-from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse, NetworkTarget
-from bitsynth.network.fusion import MATCHERS
+from bitsynth.network.fusion import PATTERNS, Chooser
 from bitsynth.network.fusion.codes import kept_layouts
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.passes import lowering_passes
@@ -41,33 +40,24 @@ def lower(graph: Graph, target: NetworkTarget) -> NetworkProgram:
         )
     def_use = DefUse(run_passes(graph, lowering_passes(target)), target)
     with plans_kept():
-        assembly = _Assembly(def_use, sort_groups(cover(def_use)))
-        return assembly.program()
+        return assemble(def_use, cover(def_use))
+
+
+def assemble(def_use: DefUse, groups: Iterable[FusionGroup]) -> NetworkProgram:
+    """Return the program of groups that have each node of a graph once."""
+    return _Assembly(def_use, sort_groups(groups)).program()
 
 
 def cover(def_use: DefUse) -> list[FusionGroup]:
-    """Return groups that have each node of the graph once: by the first matcher that takes it, else as plain C."""
+    """Return groups that have each node of the graph once: the cheapest that begins with it, else plain C."""
+    chooser = Chooser(def_use, PATTERNS)
     taken: set[str] = set()
-    made: list[FusionGroup] = []
+    groups: list[FusionGroup] = []
     for node in def_use.graph.nodes:
-        if node.name not in taken and (group := _match_first(def_use, node, taken)):
-            taken |= {n.name for n in group.nodes}
-            made.append(group)
-    return made + plain_groups(def_use, [n for n in def_use.graph.nodes if n.name not in taken])
-
-
-def _match_first(def_use: DefUse, node: Node, taken: set[str]) -> FusionGroup | None:
-    for match in MATCHERS:
-        try:
-            group = match(def_use, node)
-        except SpecError as error:  # Numbers that a layer or glue does not hold: another group, or plain C, takes it.
-            def_use.decline(node, Stage.FORMULA, str(error))
-            continue
-        if group is not None and not any(n.name in taken for n in group.nodes):
-            return group
-        if group is not None:
-            def_use.decline(node, Stage.FORMULA, "another group has a node that it would be fused with")
-    return None
+        if node.name not in taken and (group := chooser.choose(node, taken)):
+            taken |= set(group.names)
+            groups.append(group)
+    return groups + plain_groups(def_use, [n for n in def_use.graph.nodes if n.name not in taken])
 
 
 def sort_groups(groups: Iterable[FusionGroup]) -> list[FusionGroup]:
@@ -108,7 +98,8 @@ class _Assembly:
             self._add(group)
         outputs = tuple(self._deliver(name, k) for k, name in enumerate(graph.outputs))
         target, steps = self.def_use.target, tuple(self.steps)
-        return NetworkProgram(graph, target.isa, target.threads, steps, self.buffers, inputs, outputs, target.cpu)
+        program = NetworkProgram(graph, target.isa, target.threads, steps, self.buffers, inputs, outputs, target.cpu)
+        return replace(program, alternatives=self.def_use.declines.lost)
 
     def _give(self, edge: str) -> str:
         """Add the buffer of an input of the network."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +20,7 @@ from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulOperand
 
 if TYPE_CHECKING:
+    from bitsynth.network.declines import Alternative
     from bitsynth.network.formulas.affine import AffineFormula
     from bitsynth.network.formulas.curves import Curve
     from bitsynth.network.formulas.step_functions import StepFunction
@@ -198,6 +199,7 @@ class NetworkProgram:
         inputs: Buffers that the caller gives, one for each input of the graph.
         outputs: Buffers that the caller gets, in the file's order.
         cpu: The processor of the set that its layers were chosen for; "" if that is not known.
+        alternatives: The fusion patterns that lost by their cost, by the first node of the group that was chosen.
     """
 
     graph: Graph
@@ -208,6 +210,7 @@ class NetworkProgram:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     cpu: str = ""
+    alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
 
     @cached_property
     def _places(self) -> dict[str, int]:

@@ -12,6 +12,7 @@ from bitsynth.graph.float_products import FloatProduct, find_float_products, is_
 from bitsynth.graph.overflow import find_overflows
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.arena import ArenaPlan
+from bitsynth.network.declines import Alternative
 from bitsynth.network.program import Buffer, Format, GlueStep, LayerStep, NetworkProgram, NetworkStep, PlainStep
 
 
@@ -32,6 +33,7 @@ class StepReport:
         macs: Multiply-accumulates of a layer.
         cycles: Cycles of these on the processor that the network is for, or the first that the set names; 0 of others.
         reason: Why no layer, glue or formula computes the nodes of a step of plain C; empty of others.
+        alternatives: Fusion patterns that would have computed the first node, and cost more.
     """
 
     nodes: tuple[str, ...]
@@ -46,6 +48,7 @@ class StepReport:
     macs: int = 0
     cycles: int = 0
     reason: str = ""
+    alternatives: tuple[Alternative, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,8 @@ def _step(program: NetworkProgram, step: NetworkStep, ops: Mapping[str, str]) ->
     names = step.nodes, first.edge.name
     reason = step.reason if isinstance(step, PlainStep) else ""
     kind, shape, memory = step.kind, first.edge.shape, _memory(first)
-    return StepReport(*names, kind, method, kernel, shape, memory, size, weights, macs, cycles, reason)
+    lost = program.alternatives.get(step.nodes[0], ()) if step.nodes else ()
+    return StepReport(*names, kind, method, kernel, shape, memory, size, weights, macs, cycles, reason, lost)
 
 
 def _became(step: NetworkStep, ops: Mapping[str, str]) -> tuple[str, str, Iterable[NDArray[Any]]]:

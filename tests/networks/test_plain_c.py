@@ -50,7 +50,7 @@ def is_right(edge, made, want):
 
 
 def require_right(monkeypatch, rng, names, reference):
-    monkeypatch.setattr(lowering, "MATCHERS", ())
+    monkeypatch.setattr(lowering, "PATTERNS", ())
     graph, inputs = graph_of(names, reference, rng)
     net = Network(lowering.lower(graph, NetworkTarget("avx2")))
     made, want = net.trace(inputs), run(graph, inputs)

@@ -1,7 +1,8 @@
 """Fusion patterns: which nodes one step computes together.
 
 A matcher takes a node and returns the group that begins with it, or None and records why (`network/declines.py`).
-`MATCHERS` has their order, the widest patterns first: the first that matches takes the nodes.
+`PATTERNS` has their order, the widest first. Where several match, the cheapest whole is chosen (`choice.py`), by
+predicted cycles (`cost.py`).
 
 | pattern | file |
 |---|---|
@@ -15,11 +16,16 @@ A matcher takes a node and returns the group that begins with it, or None and re
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from bitsynth.graph.ir import Node
-from bitsynth.network.def_use import DefUse
 from bitsynth.network.fusion.affine import match_affine
+from bitsynth.network.fusion.choice import (
+    Chooser,
+    Pattern,
+    bound_curve,
+    bound_many_levels,
+    exclude,
+    is_no_product,
+    is_product,
+)
 from bitsynth.network.fusion.curves import match_curve
 from bitsynth.network.fusion.glue import match_move, match_pool
 from bitsynth.network.fusion.group import FusionGroup
@@ -27,6 +33,7 @@ from bitsynth.network.fusion.inputs import match_input
 from bitsynth.network.fusion.layers import (
     match_product,
     match_product_to_codes,
+    match_product_to_many_levels,
     match_product_with_gate,
     match_product_with_residual,
 )
@@ -35,23 +42,23 @@ from bitsynth.network.fusion.pair_tables import match_pair_chains, match_pair_no
 from bitsynth.network.fusion.real_convolutions import match_real_convolution
 from bitsynth.network.fusion.real_levels import match_reals
 
-Matcher = Callable[[DefUse, Node], FusionGroup | None]
-"""Return the group that begins with a node, its first in the graph's order; None if the pattern does not match."""
-
-MATCHERS: tuple[Matcher, ...] = (
-    match_product_to_codes,
-    match_product_with_gate,
-    match_product_with_residual,
-    match_product,
-    match_affine,
-    match_curve,
-    match_input,
-    match_real_convolution,
-    match_reals,
-    match_pool,
-    match_move,
-    match_forks,
-    match_pair_chains,
-    match_pair_node,
-    match_lookup,
+PATTERNS: tuple[Pattern, ...] = (
+    Pattern("a layer to codes", match_product_to_codes, applies=is_product),
+    Pattern("a layer with a gate", match_product_with_gate, exclude, is_product),
+    Pattern("a layer with a residual", match_product_with_residual, exclude, is_product),
+    Pattern("a layer of accumulators", match_product, applies=is_product),
+    Pattern("a layer with many thresholds", match_product_to_many_levels, bound_many_levels, is_product),
+    Pattern("an affine formula", match_affine, applies=is_no_product),
+    Pattern("a table of breakpoints", match_curve, bound_curve, is_no_product),
+    Pattern("thresholds of the caller's numbers", match_input, exclude),
+    Pattern("a convolution of the caller's numbers", match_real_convolution, exclude),
+    Pattern("thresholds of real numbers", match_reals, exclude),
+    Pattern("a pool", match_pool, exclude),
+    Pattern("a move of codes", match_move, exclude),
+    Pattern("a table of a function with forks", match_forks, exclude, is_no_product),
+    Pattern("a table of pairs of codes, with the nodes before", match_pair_chains, applies=is_no_product),
+    Pattern("a table of pairs of codes", match_pair_node, applies=is_no_product),
+    Pattern("a table of codes", match_lookup, applies=is_no_product),
 )
+
+__all__ = ["PATTERNS", "Chooser", "FusionGroup", "Pattern"]

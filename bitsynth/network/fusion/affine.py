@@ -138,12 +138,17 @@ class AffineGroup(AccumulatorGroup):
         affine, pixels = self.repeated
         numbers = [affine.factor, affine.summand, *([] if affine.ratio is None else [affine.ratio])]
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
-        fits = self._most < _MAX_UNCLIPPED
+        fits = self.is_vectorized
         body = _body_of_rows(affine, pixels) if fits else _body(affine, pixels, AffineNames())
         constants = tuple(np.ascontiguousarray(k) for k in numbers)
         formula = self.affine.of(self.def_use.graph.edges[self.chain.start].shape[1])
         room = 4 * len(affine.factor) if fits else 0
         return PlainStep(self.names, inputs, outputs, body, constants, room, formula=formula)
+
+    @property
+    def is_vectorized(self) -> bool:
+        """Whether int32 holds values before they are clipped, so that compilers vectorize the loops."""
+        return self._most < _MAX_UNCLIPPED
 
     @property
     def _most(self) -> float:

@@ -23,7 +23,6 @@ from bitsynth.network.formulas import (
     split_at_codes,
     step_function_of,
 )
-from bitsynth.network.formulas.affine import find_affine
 from bitsynth.network.formulas.epilogues import is_long
 from bitsynth.network.fusion.affine import residual_operand
 from bitsynth.network.fusion.codes import operand_of
@@ -39,13 +38,32 @@ def match_product_to_codes(def_use: DefUse, node: Node) -> FusionGroup | None:
     Given:   %acc = conv(%x, weights); %codes = quantize(relu(batch_norm(%acc)))
     Result:  %codes = layer(%x, weights, thresholds | rescale | fixed point)
     """
-    product = find_product(def_use, node)
-    whole = find_chain(def_use, product.end, product.axis) if product else None
-    if product is None or whole is None:
-        return None
-    chain, form = _find_form_of_part(def_use, product, whole)
-    if form is None or (is_long(form) and _has_affine(def_use, chain)):
-        return None
+    found = find_product_and_form(def_use, node)
+    return None if found is None or is_long(found[2]) else _make_group_to_codes(def_use, *found)
+
+
+def match_product_to_many_levels(def_use: DefUse, node: Node) -> FusionGroup | None:
+    """Match a product and the monotone chain to codes of many levels after it, for which no formula is proved.
+
+    Given:   %acc = conv(%x, weights); %codes = quantize(relu(batch_norm(%acc)))    %codes of more than 15 levels
+    Result:  %codes = layer(%x, weights, thresholds)
+    """
+    found = find_product_and_form(def_use, node)
+    return _make_group_to_codes(def_use, *found) if found is not None and is_long(found[2]) else None
+
+
+def find_product_and_form(def_use: DefUse, node: Node) -> tuple[Product, Chain, EpilogueForm] | None:
+    """Return the product that begins with a node, a monotone chain after it and the chain's epilogue. Found once."""
+    memo = def_use.memo.epilogue_forms
+    if node.name not in memo:
+        product = find_product(def_use, node)
+        whole = find_chain(def_use, product.end, product.axis) if product else None
+        chain, form = _find_form_of_part(def_use, product, whole) if product and whole else (None, None)
+        memo[node.name] = (product, chain, form) if product and chain and form else None
+    return memo[node.name]
+
+
+def _make_group_to_codes(def_use: DefUse, product: Product, chain: Chain, form: EpilogueForm) -> FusionGroup | None:
     nodes = (*product.nodes, *collect_chain_nodes(def_use, product.nodes[0], chain))
     return _make_group(def_use, replace(product, bias=product.bias + form.bias), nodes, form.epilogue)
 
@@ -74,17 +92,6 @@ def _find_form(def_use: DefUse, chain: Chain) -> EpilogueForm | None:
         return form
     fixed = find_fixed_point(def_use, chain, operand)
     return EpilogueForm(fixed) if fixed else form
-
-
-def _has_affine(def_use: DefUse, chain: Chain) -> bool:
-    """Return whether an affine step after the layer gives the codes, which is faster than many thresholds."""
-    edge, step_function = def_use.graph.edges[chain.end], step_function_of(def_use, chain)
-    operand = operand_of(edge)
-    return (
-        step_function is not None
-        and operand is not None
-        and find_affine(step_function, operand, edge.integers) is not None
-    )
 
 
 def match_product_with_gate(def_use: DefUse, node: Node) -> FusionGroup | None:

@@ -1,0 +1,306 @@
+"""Predicted cycles of fusion groups, by which one of several is chosen (`choice.py`).
+
+Cycles are those of the target's processor, on one thread, for the batch of the graph. A group takes those of
+
+* the accumulators of a layer, by the model that chose its schedule (`layers/cost.py`),
+* each element: proved programs by `schedule/element_cost.py`, plain C by its counted operations (`Work`),
+* the bytes that it reads and writes, from the nearest cache if an edge fits there, else from the next,
+* the call of its step.
+
+`benchmarks/fusion_costs.py` measures the constants of plain C, and compares predictions with times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, singledispatch
+
+from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
+from bitsynth.graph.float_products import multiply_accumulates
+from bitsynth.graph.ir import Graph, Node
+from bitsynth.graph.operators import PRODUCTS, TABLE
+from bitsynth.graph.types import Integers
+from bitsynth.isa.load import load_table
+from bitsynth.isa.tables import CpuTable, IsaTable
+from bitsynth.kernel.elementwise.plain import EpilogueProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.layers.cost import MEASURED_WIDTH
+from bitsynth.layers.glue.programs import list_called
+from bitsynth.layers.planning import expected_cycles
+from bitsynth.network.def_use import DefUse, NetworkTarget
+from bitsynth.network.fusion.affine import AffineGroup, GuardedAffineGroup
+from bitsynth.network.fusion.curves import CurveGroup
+from bitsynth.network.fusion.glue import GlueGroup
+from bitsynth.network.fusion.group import FusionGroup
+from bitsynth.network.fusion.inputs import InputGroup
+from bitsynth.network.fusion.layers import ProductGroup
+from bitsynth.network.fusion.real_convolutions import RealConvolution
+from bitsynth.network.fusion.real_levels import RealsGroup
+from bitsynth.network.plain.group import PlainGroup
+from bitsynth.schedule import element_cost
+
+CALL_CYCLES = 20.0
+"""Cycles of the call of a step of plain C or glue; measured on Zen 4, as the other figures here."""
+SCALAR_CYCLES = 0.25
+"""Cycles of an operation of a loop that a compiler does not vectorize."""
+FUNCTION_CYCLES = 6.0
+"""Cycles of a function of one number, such as exp."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Counted operations of plain C, without loads and stores of loops that compilers vectorize.
+
+    Args:
+        doubles: On vectors of float64.
+        words: On vectors of 32 bits.
+        scalars: On single numbers, in loops that compilers do not vectorize.
+        functions: Functions such as exp, of single numbers.
+    """
+
+    doubles: float = 0.0
+    words: float = 0.0
+    scalars: float = 0.0
+    functions: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        """Return both together."""
+        counts = zip(self._counts, other._counts, strict=True)
+        return Work(*(a + b for a, b in counts))
+
+    def times(self, count: float) -> Work:
+        """Return the work of a number of elements."""
+        return Work(*(count * x for x in self._counts))
+
+    @property
+    def _counts(self) -> tuple[float, ...]:
+        return self.doubles, self.words, self.scalars, self.functions
+
+
+AFFINE = Work(doubles=6, words=6)
+"""An element of an affine formula: multiply, add, round, two conversions; then add, clip and narrow."""
+SECOND_OPERAND = Work(doubles=3)
+"""More for an affine formula with a second operand."""
+GATE = Work(doubles=5)
+"""More for an affine formula with a gate."""
+CURVE = Work(doubles=5, scalars=10)
+"""An element of a table of breakpoints: its cell by vectors of float64, then a comparison, and two loads."""
+TABLE_LOAD = Work(scalars=4)
+"""An element of a table in memory."""
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What a processor takes for work and for bytes.
+
+    Args:
+        isa: The instruction set.
+        cpu: A processor of the set, "" for the first that it names.
+    """
+
+    isa: str
+    cpu: str = ""
+
+    @cached_property
+    def _table(self) -> IsaTable:
+        return load_table(self.isa)
+
+    @cached_property
+    def _cpu(self) -> CpuTable:
+        return self._table.cpu.get(self.cpu) or next(iter(self._table.cpu.values()))
+
+    @cached_property
+    def _doubles_bits(self) -> int:
+        """Bits of a register of float64: 32-bit Arm has no vectors of them."""
+        return 64 if self._table.arch == "arm" else self._table.vector_bits
+
+    @cached_property
+    def slower(self) -> float:
+        """How many times as long scalar operations take as on the processor of `MEASURED_WIDTH`."""
+        return self._cpu.slower or MEASURED_WIDTH / self._cpu.vector_per_cycle
+
+    def cycles(self, work: Work) -> float:
+        """Return the cycles of work of plain C."""
+        vectors = work.doubles * 64 / self._doubles_bits + work.words * 32 / self._table.vector_bits
+        single = work.scalars * SCALAR_CYCLES + work.functions * FUNCTION_CYCLES
+        return vectors / self._cpu.vector_per_cycle + self.slower * single
+
+    def transfer(self, size: float) -> float:
+        """Return the cycles in which an edge of so many bytes is read or written."""
+        is_near = size <= self._cpu.near_bytes
+        return size / (self._table.vector_bits / 8 if is_near else self._cpu.far_bytes_per_cycle)
+
+    def together(self, elements: float, moved: float) -> float:
+        """Return the cycles of elements and of the bytes that they are read from and written to.
+
+        Work hides the transfer, as of a layer's accumulators, unless loads block.
+        """
+        return elements + moved if self._cpu.loads_block else max(elements, moved)
+
+    def program_cycles(self, program: EpilogueProgram) -> float:
+        """Return the cycles of an element by a program, proved or of plain C."""
+        if isinstance(program, ElementwiseProgram):
+            return _proved_cycles(program, self.cpu)
+        spec = program.spec
+        return self.cycles(Work(words=spec.meaning.count("(") + len(spec.nested) + 2))
+
+
+@lru_cache(maxsize=1 << 10)
+def _proved_cycles(program: ElementwiseProgram, cpu: str) -> float:
+    """Return the cycles of an element by a proved program, on a processor or the first that the program's set names."""
+    known = load_table(program.isa).cpu
+    return element_cost.cycles(program, cpu if cpu in known else next(iter(known))) / program.unit
+
+
+def processor_of(target: NetworkTarget) -> Processor:
+    """Return the processor of a target."""
+    return Processor(target.isa, target.cpu)
+
+
+@dataclass(frozen=True)
+class GroupCost:
+    """Predicted cycles of a group.
+
+    Args:
+        sums: Of a layer's accumulators and what they read, which are the same with any epilogue.
+        rest: Of elements, bytes and the call.
+        floor: All cycles if elements took none.
+    """
+
+    sums: float
+    rest: float
+    floor: float
+
+    @property
+    def cycles(self) -> float:
+        """All cycles."""
+        return self.sums + self.rest
+
+
+def cost_of(group: FusionGroup, def_use: DefUse) -> GroupCost:
+    """Return the predicted cycles of a group."""
+    processor, edges = processor_of(def_use.target), def_use.graph.edges
+    if group.is_alias:
+        return GroupCost(0.0, 0.0, 0.0)
+    elements = _element_cycles(group, def_use, processor)
+    read = {e: processor.transfer(group.reads(e)[0].bytes(edges[e].shape)) for e in group.inputs}
+    written = sum(processor.transfer(group.writes(e)[0].bytes(edges[e].shape)) for e in group.outputs)
+    if not isinstance(group, ProductGroup):
+        moved = sum(read.values()) + written
+        return GroupCost(0.0, processor.together(elements, moved) + CALL_CYCLES, moved + CALL_CYCLES)
+    layer = group.maker.layer()
+    sums = group.product.image[0] * expected_cycles(layer.plan)
+    others = sum(cycles for edge, cycles in read.items() if edge != group.product.start)
+    moved = written + others + CALL_CYCLES
+    return GroupCost(sums, elements + moved, sums + moved)
+
+
+@singledispatch
+def _element_cycles(group: FusionGroup, def_use: DefUse, processor: Processor) -> float:
+    """Return the cycles of a group's elements."""
+    raise NotImplementedError(type(group).__name__)
+
+
+def _size(group: FusionGroup, def_use: DefUse) -> int:
+    """Return the elements of a group's first result."""
+    return math.prod(def_use.graph.edges[group.outputs[0]].shape)
+
+
+@_element_cycles.register
+def _(group: ProductGroup, def_use: DefUse, processor: Processor) -> float:
+    layer, size = group.maker.layer(), _size(group, def_use)
+    channels, programs = layer.plan.spec.geometry.out_channels, layer.programs.by_field.values()
+    joins = int(layer.constants.numbers.get("joined_pixels", 0)) > 0
+    cycles = 0.0
+    for program in programs:
+        units = channels if joins else -(-channels // program.unit) * program.unit
+        cycles += size / channels * units * processor.program_cycles(program)
+    return cycles
+
+
+@_element_cycles.register
+def _(group: AffineGroup, def_use: DefUse, processor: Processor) -> float:
+    work = AFFINE
+    work += SECOND_OPERAND if group.affine.ratio is not None else Work()
+    work += GATE if group.affine.gate is not None else Work()
+    if isinstance(group, GuardedAffineGroup) or not group.is_vectorized:
+        work = Work(scalars=work.doubles + work.words)
+    return processor.cycles(work.times(_size(group, def_use)))
+
+
+@_element_cycles.register
+def _(group: CurveGroup, def_use: DefUse, processor: Processor) -> float:
+    return processor.cycles(CURVE.times(_size(group, def_use)))
+
+
+@_element_cycles.register
+def _(group: InputGroup, def_use: DefUse, processor: Processor) -> float:
+    levels = min(group.step_function.levels, 8)  # More are found by a formula, or by a search of as many steps.
+    return processor.cycles(Work(words=4 + 2 * levels).times(_size(group, def_use)))
+
+
+@_element_cycles.register
+def _(group: RealsGroup, def_use: DefUse, processor: Processor) -> float:
+    return processor.cycles(Work(doubles=4 + 2 * group.step_function.levels).times(_size(group, def_use)))
+
+
+@_element_cycles.register
+def _(group: RealConvolution, def_use: DefUse, processor: Processor) -> float:
+    macs = group.sums.shape[0] * group.sums.macs
+    return processor.cycles(Work(words=macs) + Work(words=12).times(_size(group, def_use)))
+
+
+@_element_cycles.register
+def _(group: GlueGroup, def_use: DefUse, processor: Processor) -> float:
+    glue = group.make(group.layouts[0], group.layouts[0])
+    numbers, size = glue.constants.numbers, _size(group, def_use)
+    programs = list_called(glue.isa, glue.constants)
+    taps = int(numbers.get("kernel_h", 1)) * int(numbers.get("kernel_w", 1))
+    if programs:
+        return taps * size * max(map(processor.program_cycles, programs))
+    is_table = numbers["op"] in ("lookup", "add") or "tables" in glue.constants.arrays
+    work = TABLE_LOAD if is_table else Work(words=1)
+    return taps * processor.cycles(work.times(size))
+
+
+@_element_cycles.register
+def _(group: PlainGroup, def_use: DefUse, processor: Processor) -> float:
+    return processor.cycles(plain_work(def_use.graph, group.nodes))
+
+
+_PAIRED = 6.0
+"""Scalar operations of a node whose numbers are pairs of float64."""
+
+
+def plain_work(graph: Graph, nodes: Iterable[Node]) -> Work:
+    """Return the counted operations of plain C of nodes.
+
+    Where a quantizer follows in exact arithmetic, real numbers are pairs of float64.
+    """
+    nodes = tuple(nodes)
+    is_paired = graph.reference == "exact" and any(TABLE[node.op].kind == "step" for node in nodes)
+    real = Work(scalars=_PAIRED) if is_paired else Work(doubles=1)
+    work = Work()
+    for node in nodes:
+        work += _node_work(graph, node, real)
+    return work + Work(doubles=2 * max((math.prod(graph.edges[n.outputs[0]].shape) for n in nodes), default=0))
+
+
+def _node_work(graph: Graph, node: Node, real: Work) -> Work:
+    """Return the counted operations of a node; an operation on real numbers is the work `real`."""
+    size = math.prod(graph.edges[node.outputs[0]].shape)
+    is_real = not all(isinstance(graph.edges[e].type, Integers) for e in (*node.inputs, *node.outputs))
+    if node.op in PRODUCTS:
+        macs = multiply_accumulates(graph, node)
+        return Work(doubles=2 * macs) if is_real else Work(words=2 * macs)
+    if node.op in FUNCTIONS or node.op == "softmax":
+        return Work(functions=size)
+    kind = TABLE[node.op].kind
+    if kind in ("pool", "reduction"):
+        size = max(size, *(math.prod(graph.edges[e].shape) for e in node.inputs))
+        return Work(doubles=size) if is_real else Work(words=size)
+    if kind == "move":
+        return Work(scalars=2 * size)
+    return real.times(size) if is_real else Work(words=size)
