@@ -295,6 +295,8 @@ def _node_work(graph: Graph, node: Node, real: Work) -> Work:
     if node.op in PRODUCTS:
         macs = multiply_accumulates(graph, node)
         return Work(doubles=2 * macs) if is_real else Work(words=2 * macs)
+    if node.op == "multi_threshold":
+        return Work(scalars=2 * size * node.attributes["thresholds"].shape[1])
     if node.op in FUNCTIONS or node.op == "softmax":
         return Work(functions=size)
     kind = TABLE[node.op].kind
