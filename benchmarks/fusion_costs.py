@@ -20,7 +20,6 @@ import numpy as np
 import report
 
 from bitsynth import toolchain
-from bitsynth.bench.setting import Basis
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.types import Integers
@@ -58,6 +57,8 @@ int64_t chain(int64_t loops) {{
     return n;
 }}
 """
+WIDTHS = ((2, 2),)
+"""Bits of the layers."""
 LEVELS = (1, 3, 7, 15, 31, 63, 255)
 
 
@@ -252,7 +253,13 @@ def main() -> int:
     given = parser.parse_args()
     require_native(load(given.isa).table)
     found = measure(given.isa, given.cpu, given.rounds)
-    facts = report.facts(Basis({}), [given.isa], isa=given.isa, cpu=given.cpu, rows=[asdict(row) for row in found])
+    facts = report.facts(
+        report.layers_basis(given.isa, WIDTHS),
+        [given.isa],
+        isa=given.isa,
+        cpu=given.cpu,
+        rows=[asdict(row) for row in found],
+    )
     titles = ["group", "measured, cycles", "predicted", "ratio"]
     lines = [[r.group, f"{r.measured:,.0f}", f"{r.predicted:,.0f}", f"{r.ratio:.2f}"] for r in found]
     if given.results:
