@@ -29,7 +29,7 @@ from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import find_chain, step_function_of
 from bitsynth.network.formulas.affine import find_affine
 from bitsynth.network.formulas.curves import find_curve
-from bitsynth.network.formulas.epilogues import make_thresholds
+from bitsynth.network.formulas.thresholds import make_thresholds
 from bitsynth.network.fusion.affine import AffineGroup
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.cost import GroupCost, cost_of

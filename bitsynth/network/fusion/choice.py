@@ -29,8 +29,8 @@ from bitsynth.network.fusion.cost import (
     CALL_CYCLES,
     CURVE,
     GroupCost,
+    Operations,
     Processor,
-    Work,
     cost_of,
     plain_work,
     processor_of,
@@ -75,7 +75,7 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Bound:
+class LowerBound:
     """What is known of a pattern's groups before they are searched.
 
     Args:
@@ -87,11 +87,11 @@ class Bound:
     nodes: frozenset[str] = frozenset()
 
 
-FindBound = Callable[[DefUse, Node, Whole], Bound | None]
+FindBound = Callable[[DefUse, Node, Whole], LowerBound | None]
 """Return the bound of a pattern at a node where a whole is known; None if the pattern cannot match there then."""
 
 
-def bound_narrower(def_use: DefUse, node: Node, best: Whole) -> Bound | None:
+def bound_narrower(def_use: DefUse, node: Node, best: Whole) -> LowerBound | None:
     """Return the bound of groups with fewer nodes than the best, which leave one of its inner edges in memory.
 
     The edge is written and read, another step is called, and if it has no codes, the step is an affine formula at
@@ -101,7 +101,7 @@ def bound_narrower(def_use: DefUse, node: Node, best: Whole) -> Bound | None:
     cuts = [_cut_cycles(def_use, processor, group, place) for place in range(len(group.nodes) - 1)]
     if not cuts:
         return None
-    return Bound(best.costs[0].floor + CALL_CYCLES + min(cuts))
+    return LowerBound(best.costs[0].floor + CALL_CYCLES + min(cuts))
 
 
 def _cut_cycles(def_use: DefUse, processor: Processor, group: FusionGroup, place: int) -> float:
@@ -116,26 +116,26 @@ def _cut_cycles(def_use: DefUse, processor: Processor, group: FusionGroup, place
     return processor.together(min(plain, *formulas), moved)
 
 
-def bound_many_levels(def_use: DefUse, node: Node, best: Whole) -> Bound | None:
+def bound_many_levels(def_use: DefUse, node: Node, best: Whole) -> LowerBound | None:
     """Return the bound of a layer with many thresholds, each of which takes a comparison an element."""
     found = find_product_and_form(def_use, node)
     if found is None or not is_long(found[2]):
         return None
     product, chain, form = found
     processor, edge = processor_of(def_use.target), def_use.graph.edges[chain.end]
-    work = Work(words=form.epilogue.codes[1]).times(math.prod(edge.shape))
+    work = Operations(words=form.epilogue.codes[1]).times(math.prod(edge.shape))
     cycles = best.costs[0].sums + processor.cycles(work) + CALL_CYCLES
-    return Bound(cycles, frozenset(n.name for n in (*product.nodes, *chain.nodes)))
+    return LowerBound(cycles, frozenset(n.name for n in (*product.nodes, *chain.nodes)))
 
 
-def bound_curve(def_use: DefUse, node: Node, best: Whole) -> Bound | None:
+def bound_curve(def_use: DefUse, node: Node, best: Whole) -> LowerBound | None:
     """Return the bound of tables of breakpoints: the operations of an element are known."""
     size = math.prod(def_use.graph.edges[best.group.outputs[0]].shape)
     processor = processor_of(def_use.target)
-    return Bound(processor.together(processor.cycles(CURVE.times(size)), 0.0) + CALL_CYCLES)
+    return LowerBound(processor.together(processor.cycles(CURVE.times(size)), 0.0) + CALL_CYCLES)
 
 
-def exclude(def_use: DefUse, node: Node, best: Whole) -> Bound | None:
+def exclude(def_use: DefUse, node: Node, best: Whole) -> LowerBound | None:
     """Return None: the pattern is for nodes that no pattern before it takes."""
     return None
 

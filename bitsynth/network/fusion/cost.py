@@ -3,7 +3,7 @@
 Cycles are those of the target's processor, on one thread, for the batch of the graph. A group takes those of
 
 * the accumulators of a layer, by the model that chose its schedule (`layers/cost.py`),
-* each element: proved programs by `schedule/element_cost.py`, plain C by its counted operations (`Work`),
+* each element: proved programs by `schedule/element_cost.py`, plain C by its counted operations (`Operations`),
 * the bytes that it reads and writes, from the nearest cache if an edge fits there, else from the next,
 * the call of its step.
 
@@ -22,6 +22,7 @@ from bitsynth.graph.float_products import multiply_accumulates
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS, TABLE
 from bitsynth.graph.types import Integers
+from bitsynth.isa import architecture
 from bitsynth.isa.load import load_table
 from bitsynth.isa.tables import CpuTable, IsaTable
 from bitsynth.kernel.elementwise.plain import EpilogueProgram
@@ -50,7 +51,7 @@ FUNCTION_CYCLES = 6.0
 
 
 @dataclass(frozen=True)
-class Work:
+class Operations:
     """Counted operations of plain C, without loads and stores of loops that compilers vectorize.
 
     Args:
@@ -65,29 +66,29 @@ class Work:
     scalars: float = 0.0
     functions: float = 0.0
 
-    def __add__(self, other: Work) -> Work:
+    def __add__(self, other: Operations) -> Operations:
         """Return both together."""
         counts = zip(self._counts, other._counts, strict=True)
-        return Work(*(a + b for a, b in counts))
+        return Operations(*(a + b for a, b in counts))
 
-    def times(self, count: float) -> Work:
+    def times(self, count: float) -> Operations:
         """Return the work of a number of elements."""
-        return Work(*(count * x for x in self._counts))
+        return Operations(*(count * x for x in self._counts))
 
     @property
     def _counts(self) -> tuple[float, ...]:
         return self.doubles, self.words, self.scalars, self.functions
 
 
-AFFINE = Work(doubles=6, words=6)
+AFFINE = Operations(doubles=6, words=6)
 """An element of an affine formula: multiply, add, round, two conversions; then add, clip and narrow."""
-SECOND_OPERAND = Work(doubles=3)
+SECOND_OPERAND = Operations(doubles=3)
 """More for an affine formula with a second operand."""
-GATE = Work(doubles=5)
+GATE = Operations(doubles=5)
 """More for an affine formula with a gate."""
-CURVE = Work(doubles=5, scalars=10)
+CURVE = Operations(doubles=5, scalars=10)
 """An element of a table of breakpoints: its cell by vectors of float64, then a comparison, and two loads."""
-TABLE_LOAD = Work(scalars=4)
+TABLE_LOAD = Operations(scalars=4)
 """An element of a table in memory."""
 
 
@@ -113,15 +114,15 @@ class Processor:
 
     @cached_property
     def _doubles_bits(self) -> int:
-        """Bits of a register of float64: 32-bit Arm has no vectors of them."""
-        return 64 if self._table.arch == "arm" else self._table.vector_bits
+        """Bits of a register of float64: processors of 32 bits have no vectors of them."""
+        return 64 if architecture.named(self._table.arch).bits == 32 else self._table.vector_bits
 
     @cached_property
     def slower(self) -> float:
         """How many times as long scalar operations take as on the processor of `MEASURED_WIDTH`."""
         return self._cpu.slower or MEASURED_WIDTH / self._cpu.vector_per_cycle
 
-    def cycles(self, work: Work) -> float:
+    def cycles(self, work: Operations) -> float:
         """Return the cycles of work of plain C."""
         vectors = work.doubles * 64 / self._doubles_bits + work.words * 32 / self._table.vector_bits
         single = work.scalars * SCALAR_CYCLES + work.functions * FUNCTION_CYCLES
@@ -135,7 +136,7 @@ class Processor:
     def together(self, elements: float, moved: float) -> float:
         """Return the cycles of elements and of the bytes that they are read from and written to.
 
-        Work hides the transfer, as of a layer's accumulators, unless loads block.
+        Operations hide the transfer, as those of a layer's accumulators, unless loads block.
         """
         return elements + moved if self._cpu.loads_block else max(elements, moved)
 
@@ -144,7 +145,7 @@ class Processor:
         if isinstance(program, ElementwiseProgram):
             return _proved_cycles(program, self.cpu)
         spec = program.spec
-        return self.cycles(Work(words=spec.meaning.count("(") + len(spec.nested) + 2))
+        return self.cycles(Operations(words=spec.meaning.count("(") + len(spec.nested) + 2))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -223,10 +224,10 @@ def _(group: ProductGroup, def_use: DefUse, processor: Processor) -> float:
 @_element_cycles.register
 def _(group: AffineGroup, def_use: DefUse, processor: Processor) -> float:
     work = AFFINE
-    work += SECOND_OPERAND if group.affine.ratio is not None else Work()
-    work += GATE if group.affine.gate is not None else Work()
+    work += SECOND_OPERAND if group.affine.ratio is not None else Operations()
+    work += GATE if group.affine.gate is not None else Operations()
     if isinstance(group, GuardedAffineGroup) or not group.is_vectorized:
-        work = Work(scalars=work.doubles + work.words)
+        work = Operations(scalars=work.doubles + work.words)
     return processor.cycles(work.times(_size(group, def_use)))
 
 
@@ -238,18 +239,18 @@ def _(group: CurveGroup, def_use: DefUse, processor: Processor) -> float:
 @_element_cycles.register
 def _(group: InputGroup, def_use: DefUse, processor: Processor) -> float:
     levels = min(group.step_function.levels, 8)  # More are found by a formula, or by a search of as many steps.
-    return processor.cycles(Work(words=4 + 2 * levels).times(_size(group, def_use)))
+    return processor.cycles(Operations(words=4 + 2 * levels).times(_size(group, def_use)))
 
 
 @_element_cycles.register
 def _(group: RealsGroup, def_use: DefUse, processor: Processor) -> float:
-    return processor.cycles(Work(doubles=4 + 2 * group.step_function.levels).times(_size(group, def_use)))
+    return processor.cycles(Operations(doubles=4 + 2 * group.step_function.levels).times(_size(group, def_use)))
 
 
 @_element_cycles.register
 def _(group: RealConvolution, def_use: DefUse, processor: Processor) -> float:
     macs = group.sums.shape[0] * group.sums.macs
-    return processor.cycles(Work(words=macs) + Work(words=12).times(_size(group, def_use)))
+    return processor.cycles(Operations(words=macs) + Operations(words=12).times(_size(group, def_use)))
 
 
 @_element_cycles.register
@@ -261,7 +262,7 @@ def _(group: GlueGroup, def_use: DefUse, processor: Processor) -> float:
     if programs:
         return taps * size * max(map(processor.program_cycles, programs))
     is_table = numbers["op"] in ("lookup", "add") or "tables" in glue.constants.arrays
-    work = TABLE_LOAD if is_table else Work(words=1)
+    work = TABLE_LOAD if is_table else Operations(words=1)
     return taps * processor.cycles(work.times(size))
 
 
@@ -274,35 +275,35 @@ _PAIRED = 6.0
 """Scalar operations of a node whose numbers are pairs of float64."""
 
 
-def plain_work(graph: Graph, nodes: Iterable[Node]) -> Work:
+def plain_work(graph: Graph, nodes: Iterable[Node]) -> Operations:
     """Return the counted operations of plain C of nodes.
 
     Where a quantizer follows in exact arithmetic, real numbers are pairs of float64.
     """
     nodes = tuple(nodes)
     is_paired = graph.reference == "exact" and any(TABLE[node.op].kind == "step" for node in nodes)
-    real = Work(scalars=_PAIRED) if is_paired else Work(doubles=1)
-    work = Work()
+    real = Operations(scalars=_PAIRED) if is_paired else Operations(doubles=1)
+    work = Operations()
     for node in nodes:
         work += _node_work(graph, node, real)
-    return work + Work(doubles=2 * max((math.prod(graph.edges[n.outputs[0]].shape) for n in nodes), default=0))
+    return work + Operations(doubles=2 * max((math.prod(graph.edges[n.outputs[0]].shape) for n in nodes), default=0))
 
 
-def _node_work(graph: Graph, node: Node, real: Work) -> Work:
+def _node_work(graph: Graph, node: Node, real: Operations) -> Operations:
     """Return the counted operations of a node; an operation on real numbers is the work `real`."""
     size = math.prod(graph.edges[node.outputs[0]].shape)
     is_real = not all(isinstance(graph.edges[e].type, Integers) for e in (*node.inputs, *node.outputs))
     if node.op in PRODUCTS:
         macs = multiply_accumulates(graph, node)
-        return Work(doubles=2 * macs) if is_real else Work(words=2 * macs)
+        return Operations(doubles=2 * macs) if is_real else Operations(words=2 * macs)
     if node.op == "multi_threshold":
-        return Work(scalars=2 * size * node.attributes["thresholds"].shape[1])
+        return Operations(scalars=2 * size * node.attributes["thresholds"].shape[1])
     if node.op in FUNCTIONS or node.op == "softmax":
-        return Work(functions=size)
+        return Operations(functions=size)
     kind = TABLE[node.op].kind
     if kind in ("pool", "reduction"):
         size = max(size, *(math.prod(graph.edges[e].shape) for e in node.inputs))
-        return Work(doubles=size) if is_real else Work(words=size)
+        return Operations(doubles=size) if is_real else Operations(words=size)
     if kind == "move":
-        return Work(scalars=2 * size)
-    return real.times(size) if is_real else Work(words=size)
+        return Operations(scalars=2 * size)
+    return real.times(size) if is_real else Operations(words=size)

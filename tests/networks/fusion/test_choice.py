@@ -8,8 +8,8 @@ from bitsynth.network.compiling import network_of
 from bitsynth.network.declines import Alternative
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.fusion import PATTERNS, choice
-from bitsynth.network.fusion.choice import Bound, Chooser, Pattern
-from bitsynth.network.fusion.cost import AFFINE, CURVE, GroupCost, Processor, Work, cost_of
+from bitsynth.network.fusion.choice import Chooser, LowerBound, Pattern
+from bitsynth.network.fusion.cost import AFFINE, CURVE, GroupCost, Operations, Processor, cost_of
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.fusion.lookup import match_lookup
 from bitsynth.network.plain import plain_groups
@@ -58,7 +58,7 @@ def pattern(name, count, cycles, bound=0.0):
     def match(def_use, node):
         return Fake(def_use, count, cycles) if node is def_use.graph.nodes[0] else None
 
-    return Pattern(name, match, lambda *_: Bound(bound))
+    return Pattern(name, match, lambda *_: LowerBound(bound))
 
 
 def chosen(def_use, *patterns):
@@ -93,7 +93,7 @@ def test_a_pattern_whose_bound_is_above_a_whole_is_not_searched(graph_of_two):
     def search(def_use, node):
         raise AssertionError
 
-    dear = Pattern("dear", search, lambda *_: Bound(1.3 * MUCH))
+    dear = Pattern("dear", search, lambda *_: LowerBound(1.3 * MUCH))
     count, lost = chosen(graph_of_two, pattern("wide", 2, MUCH), dear)
     assert (count, lost) == (2, (Alternative("dear", 1.3, True),))
     assert str(lost[0]) == "dear costs at least 1.3 times that"
@@ -116,11 +116,12 @@ def test_names_of_patterns_differ():
 def test_work_takes_its_share_of_vectors():
     """A float64 takes twice the lanes of 32 bits, wider vectors half the time; 32-bit Arm has no vectors of float64."""
     avx2, avx512 = Processor("avx2", "zen4"), Processor("avx512", "zen5")
-    assert avx2.cycles(Work(doubles=1)) == 2 * avx2.cycles(Work(words=1))
-    assert avx2.cycles(Work(words=1)) == 2 * avx512.cycles(Work(words=1))
-    assert Processor("armv7_neon").cycles(Work(doubles=1)) == 4 * Processor("armv7_neon").cycles(Work(words=1))
+    assert avx2.cycles(Operations(doubles=1)) == 2 * avx2.cycles(Operations(words=1))
+    assert avx2.cycles(Operations(words=1)) == 2 * avx512.cycles(Operations(words=1))
+    narrow = Processor("armv7_neon")
+    assert narrow.cycles(Operations(doubles=1)) == 4 * narrow.cycles(Operations(words=1))
     assert avx2.cycles(AFFINE) < avx2.cycles(CURVE)
-    assert AFFINE + Work() == AFFINE
+    assert AFFINE + Operations() == AFFINE
     assert AFFINE.times(2) == AFFINE + AFFINE
 
 
@@ -145,7 +146,7 @@ def test_reports_have_what_lost(monkeypatch):
     small = Small()
     x = small.codes("x", (1, 4, 3, 3), 0, 3, 0.5)
     graph = small.build((small.quantized(small.add("tanh", x), 0.01),))
-    more = Pattern("another", match_lookup, lambda *_: Bound(MUCH))
+    more = Pattern("another", match_lookup, lambda *_: LowerBound(MUCH))
     monkeypatch.setattr(lowering, "PATTERNS", (*PATTERNS, more))
     found = network_of(graph, TARGET, 1, silent, {}).report()
     (lost,) = [step["alternatives"] for step in found.as_json()["steps"] if step["alternatives"]]
