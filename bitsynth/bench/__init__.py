@@ -1,1 +1,1 @@
-"""Measurements of what was proved: kernels beside hand-written loops, layers beside packages, timed or counted."""
+"""Measurements: kernels against hand-written loops, layers and networks against packages, timed or counted."""

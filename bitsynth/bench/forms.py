@@ -1,4 +1,4 @@
-"""Forms of a layer in a network: how its input and results lie, and what becomes of its sums."""
+"""Forms of a layer in a network: layouts of its input and results, and its epilogue."""
 
 from __future__ import annotations
 
@@ -132,4 +132,4 @@ EPILOGUES = (
     LayerForm("codes to bytes, Rescale", Layout.NHWC, Layout.NHWC, rescale).with_residual("uint8"),
     FLOATS.with_residual("float32"),
 )
-"""The forms that are timed beside codes to int32, which come first."""
+"""The forms that are timed, codes to int32 first."""

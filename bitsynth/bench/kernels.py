@@ -1,4 +1,4 @@
-"""Every cached kernel of an instruction set beside its baselines: timed here, or counted under an emulator.
+"""Every cached kernel of an instruction set and its baselines: timed here, or counted under an emulator.
 
 The figures are those of 128 multiply-accumulates: core cycles if this processor runs
 the code itself, executed instructions if an emulator does. Counts are not times.

@@ -170,7 +170,7 @@ def _random(low: int, high: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -
 
 
 def _repeat(symbol: str, parameters: str, header: str) -> dict[str, str]:
-    """C that calls `symbol` as often as it is told."""
+    """Return C that calls `symbol` a given number of times."""
     names = ", ".join(re.findall(r"(\w+)(?:,|$)", parameters))
     signature = f"void bs_repeat(size_t calls, {parameters})"
     body = f"for (; calls > 0; --calls)\n        {symbol}({names});"

@@ -1,4 +1,4 @@
-"""Whole networks beside ONNX Runtime: on the same file, on its twin in floats and on its twin in int8."""
+"""Whole networks compared with ONNX Runtime: on the same file, on its twin in floats and on its twin in int8."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class NetworkTimes:
 
 
 def measure(model: Path, net: Network, rounds: int, progress: Progress, *, peers: bool = True) -> NetworkTimes:
-    """Measure a compiled network beside its peers, by turns, round by round.
+    """Measure a compiled network and its peers alternately, round by round.
 
     One thread is measured in CPU time, several in wall time. Inputs are random with a fixed seed. A contender whose
     calls take more than a second is measured once. SpecError for no rounds.
@@ -175,8 +175,8 @@ def _often(call: Callable[[], object], threads: int) -> int:
 def peer(name: str, times: Mapping[str, Sequence[float]]) -> Peer:
     """Return the contender `name` of nanoseconds by name and round."""
     mine, its = np.array(times[MINE]), np.array(times[name])
-    beside = mine if len(mine) == len(its) else np.median(mine)
-    return Peer(name, Summary.of(its), Summary.of(its / beside), len(its))
+    ours = mine if len(mine) == len(its) else np.median(mine)
+    return Peer(name, Summary.of(its), Summary.of(its / ours), len(its))
 
 
 def _steps(

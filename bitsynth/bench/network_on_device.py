@@ -1,4 +1,4 @@
-"""A network on a board: right there by its self-test, timed whole and by step, beside ONNX Runtime where that is."""
+"""A network on a board: its self-test, and times of the whole, of each step, and of ONNX Runtime if it is there."""
 
 from __future__ import annotations
 

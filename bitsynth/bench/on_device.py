@@ -1,4 +1,4 @@
-"""ResNet-18's layers on a board: checked and timed there, beside a float convolution and ONNX Runtime."""
+"""ResNet-18's layers on a board: checked and timed there, with a float convolution and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def measure(
 def _report(
     answer: Measured, isa: str, widths: Sequence[tuple[int, int]], threads: int, names: list[str]
 ) -> LayersReport:
-    """The report of an answer. Baselines do not depend on widths: those beside the first are shown."""
+    """Return the report of an answer. Baselines do not depend on widths: those of the first are shown."""
     found = {x.name: x for x in answer.layers}
     first = f"A{widths[0][0]}W{widths[0][1]}"
     by_subject: dict[Subject, list[Sequence[float]]] = {

@@ -1,4 +1,4 @@
-"""The float convolution that layers are timed beside on boards, here: Arm's machines may have no other."""
+"""Bitsynth's own float convolution, a baseline for layers: Arm machines may have no other."""
 
 from __future__ import annotations
 

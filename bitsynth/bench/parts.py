@@ -60,14 +60,14 @@ def parts_of(net: Network, inputs: Mapping[str, Tensor]) -> dict[int, LayerParts
 
 def _parts(runner: Runner, layer: Call) -> LayerParts:
     """The parts of the fastest of some calls of a layer."""
-    look, told = runner.call("bs_parts_look", bits=32), np.zeros(6, np.uint64)
-    take = runner.bind("bs_parts_take", told)
+    look, counters = runner.call("bs_parts_look", bits=32), np.zeros(6, np.uint64)
+    take = runner.bind("bs_parts_take", counters)
     found = []
     for _ in range(_CALLS):
         take()
         layer()
         take()
-        found.append(told.astype(float))
+        found.append(counters.astype(float))
     ticks, calls = min(found, key=lambda t: t[2]).reshape(2, 3)
     pack, epilogue, whole = np.maximum(ticks - look * calls, 0)
     whole = max(whole - look * (calls[0] + calls[1]), pack + epilogue, 1.0)

@@ -43,8 +43,8 @@ def setting(
     rows = {"machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs", "processor": here().title}
     if hasattr(os, "getloadavg"):
         rows |= {"load at the end": ", ".join(f"{x:.1f}" for x in os.getloadavg()) + " (1, 5, 15 minutes)"}
-    if said := _read_scheduling():
-        rows["scheduling"] = said
+    if scheduling := _read_scheduling():
+        rows["scheduling"] = scheduling
     compilers = {f"compiler ({isa})": _compiler(isa) for isa in isas} or {"compiler": "none is used"}
     versions = {"python": platform.python_version(), **{p: _version(p) for p in packages}}
     return {**rows, **versions, **compilers, "commit": measured_at or commit(), "command": command()}

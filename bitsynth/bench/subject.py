@@ -32,7 +32,7 @@ class TimedSubject(Subject, ABC):
 class LocalSubject(TimedSubject):
     """A subject of this process: a call a layer, on `threads` threads that must not spin between calls.
 
-    A call that does its work `each` times counts as so many, so that Python's part is no part of the time.
+    A call that does its work `each` times counts as `each` calls, so that Python's overhead is not measured.
     """
 
     calls: Mapping[str, Callable[[], object]]

@@ -99,7 +99,7 @@ class _Twin:
         self.values: dict[str, NDArray[Any]] = {}
 
     def nodes(self, node: Any) -> Iterator[Any]:
-        """What becomes of a node: itself on other names, or nothing."""
+        """Yield the node with renamed edges, or nothing if it is removed."""
         first = node.input[0] if node.input else ""
         codes = self._constants.get(self.same.get(first, first))
         if node.op_type == "DequantizeLinear" and codes is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 ANY_PORT = "vector"
-"""The port class of what every vector port takes."""
+"""The port class of instructions that any vector port takes."""
 
 
 class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Costs: `lat` cycles of latency, at most `per_cycle` instructions a cycle, on `port`.
 
-    A load may take `slots` of the vector ports too, as one does that repeats what it read over a register.
+    A load may also take `slots` of the vector ports, as a load that repeats its data over a register does.
     """
 
     lat: float
@@ -23,9 +23,9 @@ class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One `[instr.NAME]` table.
 
-    `mnemonic` is what its C compiles to, as disassemblers spell it: one for all forms, or a list of one a form. " | "
-    separates those that a compiler may choose from. `floats` are the operands that are float32 numbers; with `any_nan`,
-    what is not a number may have any sign and payload in the result.
+    `mnemonic` is the machine instruction of its C, as disassemblers spell it: one for all forms, or a list with one for
+    each form. " | " separates alternatives of compilers. `floats` are the operands that are float32 numbers; with
+    `any_nan`, a NaN in the result may have any sign and payload.
     """
 
     doc: str
@@ -49,10 +49,10 @@ class InstrTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FeatureTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Instructions only some processors of the set have.
+    """Instructions that only some processors of the set have.
 
-    `macro` says that the compiler may use them, `cc_flags` that it shall; `host` is what
-    Linux's /proc/cpuinfo calls them.
+    The compiler defines `macro` if it may use them, and does so with `cc_flags`; `host` are their names in Linux's
+    /proc/cpuinfo.
     """
 
     doc: str
@@ -62,7 +62,7 @@ class FeatureTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KindTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Instructions but vector arithmetic: cycles of latency, slots by port; `alone`: nothing is issued with it."""
+    """A kind of instruction: cycles of latency, slots that it takes by port; `alone`: nothing issues with it."""
 
     lat: int
     takes: dict[str, int]
@@ -72,8 +72,8 @@ class KindTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class IssueTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The issue rules of a processor: `width` instructions a cycle, in order, or from a `window` in flight.
 
-    `ports` are the pipes that each class of ports means, `kinds` the instructions that are no arithmetic of
-    vectors, `others` arithmetic that no table has, by mnemonic.
+    `ports` are the pipes of each class of ports, `kinds` the instructions that are not vector arithmetic, `others`
+    vector arithmetic that no instruction table declares, by mnemonic.
     """
 
     width: int
@@ -86,21 +86,21 @@ class IssueTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def ports_per_cycle(self) -> int:
-        """Arithmetic instructions on vectors that start a cycle, at most."""
+        """The most vector instructions that issue in a cycle."""
         return len(self.ports[ANY_PORT])
 
 
 class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A processor: how many vector instructions it can start a cycle, at most.
+    """A processor, of which at most `vector_per_cycle` vector instructions issue in a cycle.
 
-    If no operand is wider than half a register, `half_width_speedup` times as many start; stores are as many as ever.
-    `overlap` is the share of other port classes' cycles that overlap with those of the busiest one. With `loads_block`,
-    nothing is issued with a load of a whole register. `features` are the feature sets it has; all if none are given.
-    `near_bytes` stay in its first cache from one tile of a layer to the next, `outer_bytes` in its second, from which
-    it reads `far_bytes_per_cycle`; a tile takes `call_cycles` besides its sums. The defaults of these four are Zen 5's,
-    measured. Kernels in its order prefetch cache lines `prefetch_turns` iterations before they read them. Packing and
-    pointers take `slower` times as long as on Zen 5, by `vector_per_cycle` if not given. `issue` are its issue rules,
-    for processors that are predicted.
+    If no operand is wider than half a register, `half_width_speedup` times as many issue, except stores. `overlap`
+    is the share of other port classes' cycles that overlap with those of the busiest one. With `loads_block`,
+    nothing is issued with a load of a whole register. `features` are the feature sets it has; all if none are
+    given. `near_bytes` stay in its first cache from one tile of a layer to the next, `outer_bytes` in its second,
+    from which it reads `far_bytes_per_cycle`; a tile takes `call_cycles` in addition to its accumulation. The
+    defaults of these four were measured on Zen 5. Kernels in its order prefetch cache lines `prefetch_turns`
+    iterations before they read them. Packing and pointers take `slower` times as long as on Zen 5, by
+    `vector_per_cycle` if not given. `issue` are its issue rules, for processors that are predicted.
     """
 
     doc: str

@@ -36,8 +36,8 @@ def read_arrays(path: Path, alone: str) -> dict[str, NDArray[Any]]:
                 raise SpecError(f"{path} unpacks to more than the {MOST_BYTES:,} bytes that are read of such a file")
             return {name: _array(name, loaded[name]) for name in loaded}
     except _DAMAGED as error:
-        said = "it has Python objects" if "pickle" in str(error) else error
-        raise SpecError(f"{path} is no .npy or .npz file of plain arrays: {said}") from None
+        reason = "it has Python objects" if "pickle" in str(error) else error
+        raise SpecError(f"{path} is no .npy or .npz file of plain arrays: {reason}") from None
 
 
 def _array(name: str, member: object) -> NDArray[Any]:

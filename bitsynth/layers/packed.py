@@ -159,12 +159,12 @@ class PackedLayer:
         return residual_operand(self.epilogue.residual if self.epilogue else None, given, shape)
 
     def room_for_sums(self, shape: tuple[int, ...]) -> NDArray[Any] | None:
-        """Return an array for the sums that are kept beside results; None if none are."""
+        """Return an array for the sums that are stored in addition to results; None if none are."""
         return None if self.kept_type is None else np.empty(shape, self.kept_type)
 
     @property
     def kept_type(self) -> np.dtype[Any] | None:
-        """The type of the sums that are kept beside results; None if none are."""
+        """The type of the sums that are stored in addition to results; None if none are."""
         return self.epilogue.kept_type if self.epilogue else None
 
     def results(self, out: NDArray[Any], kept: NDArray[Any] | None) -> Any:
@@ -172,7 +172,7 @@ class PackedLayer:
         return self.typed(out) if kept is None else (self.typed(out), kept)
 
     def described(self, batch: int, height: int, width: int) -> Description:
-        """Return the layer and its input as C that runs any layer (`layer_call.c.j2`) is told of them."""
+        """Return the numbers that describe the layer and its input to C that runs any layer (`layer_call.c.j2`)."""
         numbers = self._description[0].copy()
         numbers[-len(SHAPE) :] = batch, height, width
         return numbers, self._description[1]

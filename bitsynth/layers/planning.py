@@ -281,11 +281,11 @@ def _choose(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSch
             if missed := why_not or _misfit(spec, known.schedule):
                 passed_over[f"what was tuned on {known.processor} {missed}"] = None
                 continue
-            said = f"tuned on {known.processor}, {known.ratio:.2f} of the default's time"
+            origin = f"tuned on {known.processor}, {known.ratio:.2f} of the default's time"
             where = cpu or known.cpu
             if n == threads:
-                return known.schedule, said, where
-            return known.schedule.among(threads, rows), f"{said} with one thread", where
+                return known.schedule, origin, where
+            return known.schedule.among(threads, rows), f"{origin} with one thread", where
     return default.among(threads, rows), "; ".join(["default", *passed_over]), usual
 
 

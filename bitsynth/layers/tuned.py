@@ -85,8 +85,8 @@ class TuningRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     def cpu(self) -> str:
         """The processor among those that the instruction set names; "" if it is none of them."""
         table = load(self.task.isa).table
-        told = architecture.named(table.arch).processors.get(self.processor)
-        return next((name for name in table.cpu if name == told or name in self.processor.lower()), "")
+        known_name = architecture.named(table.arch).processors.get(self.processor)
+        return next((name for name in table.cpu if name == known_name or name in self.processor.lower()), "")
 
     def __post_init__(self) -> None:
         times = self.nanoseconds, self.default_nanoseconds
@@ -119,7 +119,7 @@ def path_of(folder: Path, task: TuningTask) -> Path:
 
 
 def store(record: TuningRecord, folder: Path) -> Path:
-    """Write one record, in one step and beside those of other processes; ToolError if that fails.
+    """Write one record, in one step, next to those of other processes; ToolError if that fails.
 
     It replaces that of the same task and kind of processor, and comes before those of other kinds.
     """
@@ -133,7 +133,7 @@ def store(record: TuningRecord, folder: Path) -> Path:
 
 
 def _read_records(path: Path) -> tuple[TuningRecord, ...]:
-    """Return the records of a file, none if it is damaged: then it is set aside, and the user told where.
+    """Return the records of a file, none if it is damaged: then it is renamed, and a warning names it.
 
     SpecError for one that cannot be read, or that a newer version wrote: these stay.
     """

@@ -68,8 +68,8 @@ def _graph(variant: str, operands: ConvOperands) -> str:
     layer = operands.layer
     sizes = {0: layer.out_channels, 1: layer.kernel, 3: layer.stride, 4: layer.padding, 6: operands.w.size}
     sizes |= {8: _REQUANTIZED} if variant == "int8" else {}
-    said = " ".join(f"{key}={value}" for key, value in sizes.items())
-    return f"7767517\n2 2\nInput x 0 1 x\nConvolution convolution 1 1 x y {said}\n"
+    settings = " ".join(f"{key}={value}" for key, value in sizes.items())
+    return f"7767517\n2 2\nInput x 0 1 x\nConvolution convolution 1 1 x y {settings}\n"
 
 
 def _weights(variant: str, operands: ConvOperands) -> bytes:

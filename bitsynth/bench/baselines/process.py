@@ -27,7 +27,7 @@ class BaselineProcess:
     worker: Worker
 
     def ask(self, question: Any) -> Any:
-        """The answer to one question; ToolError with the last it said if the worker has ended."""
+        """Return the answer to a question; ToolError with the last lines of its output if the worker has ended."""
         self.worker.child.send_signal(signal.SIGCONT)
         try:
             line = self.worker.ask(json.dumps(question).encode())

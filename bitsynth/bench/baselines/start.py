@@ -73,10 +73,12 @@ def start(
 
 
 def _add(found: PackageBaselines, process: BaselineProcess, cap: Cap, layers: Sequence[str]) -> None:
-    said, package = process.ask(list(layers)), process.package
-    found.about[package] = {**said["about"], **cap.env}
-    found.baselines.extend(PackageBaseline(f"{package} {v}", kind, v, process) for v, kind in said["variants"].items())
-    found.left_out.update({f"{package} {v}": why for v, why in said["problems"].items()})
+    answer, package = process.ask(list(layers)), process.package
+    found.about[package] = {**answer["about"], **cap.env}
+    found.baselines.extend(
+        PackageBaseline(f"{package} {v}", kind, v, process) for v, kind in answer["variants"].items()
+    )
+    found.left_out.update({f"{package} {v}": why for v, why in answer["problems"].items()})
 
 
 def _missing(package: str) -> str:

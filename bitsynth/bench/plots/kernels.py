@@ -1,4 +1,4 @@
-"""Plots of speed beside the baselines, and of the model beside the measurements: one row of plots a set."""
+"""Plots of speed compared with baselines, and of the model compared with measurements: a row for each set."""
 
 from __future__ import annotations
 

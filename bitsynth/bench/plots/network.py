@@ -1,4 +1,4 @@
-"""A network beside its peers, and where its own time goes: a bar a contender, a bar a step."""
+"""Plots of a network's time: a bar for the network and each of its peers, and a bar for each step."""
 
 from __future__ import annotations
 

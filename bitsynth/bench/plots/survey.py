@@ -1,4 +1,4 @@
-"""Maps of winners beside curves of what low bits gain over int8: one row of plots a processor."""
+"""Maps of winners, and curves of what low bits gain over int8: a row of plots for each processor."""
 
 from __future__ import annotations
 

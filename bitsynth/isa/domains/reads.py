@@ -1,4 +1,11 @@
-"""Dependency meaning: which input lanes a value was made from."""
+"""The domain of dependencies: a value is the set of input lanes that it may depend on.
+
+Given:  lane i is ite(ult(x[i], 4), t[0], t[i])
+Result: lane 1 depends on lane 1 of x and lanes 0 and 1 of t
+
+A value depends on everything that its operands depend on, whatever the operation; only a shift by all its bits gives a
+constant.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +16,7 @@ ReadBits = frozenset[tuple[int, int]]
 
 
 class ReadsDomain:
-    """A payload, or a truth value, is the set of input lanes it may depend on."""
+    """Operations on sets of input lanes; a truth value is such a set, too."""
 
     def const(self, value: int, w: int) -> ReadBits:
         return frozenset()

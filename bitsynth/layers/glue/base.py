@@ -292,8 +292,8 @@ class Glue(ABC):
     def _error_of(self, status: int) -> Exception:
         if status != _CODES:
             return ToolError(f"{self!r} failed with status {status}")
-        said = "; ".join(f"codes of {x.operand} go to {x.last}" for x in self.inputs)
-        return SpecError(f"{said}; some are greater")
+        limits = "; ".join(f"codes of {x.operand} go to {x.last}" for x in self.inputs)
+        return SpecError(f"{limits}; some are greater")
 
     def _of_activations(self) -> Numbers:
         """Return the numbers of inputs and output."""

@@ -51,8 +51,8 @@ def floats_table(table: ArrayLike, shapes: Sequence[tuple[int, ...]]) -> NDArray
 
 def _require(given: NDArray[Any], kinds: str, wanted: str, shapes: Sequence[tuple[int, ...]]) -> None:
     if given.dtype.kind not in kinds or given.shape not in shapes:
-        said = " or ".join(map(str, dict.fromkeys(shapes)))
-        raise SpecError(f"table must be {wanted} of shape {said}, not {given.dtype} {given.shape}")
+        allowed = " or ".join(map(str, dict.fromkeys(shapes)))
+        raise SpecError(f"table must be {wanted} of shape {allowed}, not {given.dtype} {given.shape}")
 
 
 _OF_CHANNELS, _OF_FLOATS = specs.lookup_channels(), specs.lookup_channels(floats=True)
@@ -294,7 +294,7 @@ def _lower_pairs(
 
 
 def _pair_table_spec(pairs: NDArray[np.uint8], bits: int) -> Lowered:
-    """Return the program that looks pairs of codes of at most so many bits up."""
+    """Return the program that looks up pairs of codes of at most `bits` bits."""
     square = np.zeros((1 << bits, 1 << bits), np.uint8)
     square[: pairs.shape[0], : pairs.shape[1]] = pairs
     tables = repeat_table(square.reshape(-1), 2 * bits)

@@ -71,7 +71,7 @@ class SumRegister:
 
 @dataclass
 class FlushWriter:
-    """The program that is being made."""
+    """The program of a flush, while its instructions are added."""
 
     program: list[Step] = field(default_factory=list)
     constants: list[Constant] = field(default_factory=list)
@@ -102,7 +102,7 @@ def unknowns(kind: VecType, what: str = "x") -> list[LinearForm]:
 
 
 def gives(instr: Instr, args: Sequence[Sequence[object]], imm: int, want: Sequence[LinearForm]) -> bool:
-    """Whether the instruction makes the lanes `want` of its operands, whatever these hold."""
+    """Return whether the instruction computes the lanes `want` from its operands, for all their values."""
     try:
         got = [as_form(x) for x in instr(LinearDomain(1), args, imm)]
     except Inexact:
@@ -140,7 +140,7 @@ def widenings(isa: Isa, kind: VecType) -> tuple[tuple[tuple[str, int], ...], ...
 def _find_widening(
     isa: Isa, kind: VecType, x: Sequence[LinearForm], want: Sequence[LinearForm]
 ) -> tuple[tuple[str, int], ...]:
-    """One instruction on the whole register, or one that takes a half of it and one on that."""
+    """Return one instruction on the whole register, or two: one takes a half of it, the other widens the half."""
     part = VecType("s", kind.bits, kind.lanes // 2)
     unary = [i for i in isa.full_forms if len(i.operands) == 1 and not i.imm and i.out.bits == 2 * kind.bits]
     for instr in unary:
