@@ -87,7 +87,7 @@ class Epilogue(ABC):
 
     @abstractmethod
     def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
-        """Yield specs that compute results, the best first, with their inputs; as packed words if `planes` is not 0.
+        """Yield specs that compute results of `sums`, the best first, as packed words if `planes` is not 0.
 
         A spec is left out if a constant does not fit; if accumulators are the values, all fit. With a residual, specs
         read values with the residual in place of accumulators.
@@ -112,7 +112,7 @@ class Epilogue(ABC):
         return self.residual
 
     def residual_factors(self, channels: int) -> NDArray[Any]:
-        """Return the scale of the residual, one int32 or float32 a channel."""
+        """Return the scale of the residual, an int32 or float32 for each of `channels` channels."""
         return factors(self.added_residual, channels, integers=not self.adds_floats)
 
     def self_test(self, channels: int) -> SelfTestEpilogue:
@@ -129,9 +129,10 @@ class Epilogue(ABC):
         """Return the self-test's epilogue without a residual."""
 
     def formula(self, channels: int) -> ClaimedFormula | None:
-        """Return the formula as a certificate claims it, without the residual; None if the checker knows no such.
+        """Return the formula of `channels` channels as a certificate claims it, without the residual.
 
-        `by` names the kind of formula, as `network/certificate/checker.py` does; arrays are (channels, numbers).
+        None if the checker has no such formula. `by` names the kind of formula, as `network/certificate/checker.py`
+        does; arrays are (channels, numbers).
         """
         return None
 

@@ -135,7 +135,7 @@ class FixedPoint(CodesEpilogue):
         return self.then.at(results) if self.then else results
 
     def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
-        """Of sums that are values but for their row's addend; as bytes."""
+        """Yield the spec for `sums` that are values except for their row's addend, as bytes; none for `planes`."""
         if planes or sums.factor != 1 or sums.shift or sums.columns.any():
             return
         channels = sums.channels
@@ -157,7 +157,7 @@ class FixedPoint(CodesEpilogue):
         return SelfTestEpilogue("fixed_point", self.out_type, numbers, arrays)
 
     def formula(self, channels: int) -> ClaimedFormula:
-        """Return, for each affine function, the range of its inputs, its multiplier and its summand."""
+        """Return the range of inputs, multiplier and summand of each affine function, for `channels` channels."""
         lines: list[tuple[NDArray[Any], ...]] = [(*self.window(channels), *self.line.of(channels))]
         if self.then:
             ends = (np.array([int(end)]) for end in (INT32.min, INT32.max))

@@ -86,7 +86,7 @@ class FloatValues(Epilogue):
     bias: ArrayLike | None
 
     def floats(self, channels: int) -> dict[str, NDArray[Any]]:
-        """Return scale and bias, one float32 a channel each; no bias if the epilogue has none."""
+        """Return scale and bias, a float32 each for `channels` channels; no bias if the epilogue has none."""
         given = {"scale": self.scale} | ({} if self.bias is None else {"bias": self.bias})
         return {name: broadcast_to_channels(name, value, channels, np.float32) for name, value in given.items()}
 
@@ -124,10 +124,12 @@ class FloatValues(Epilogue):
         return value, inputs
 
     def lower_residual(self, sums: Sums) -> tuple[ElementwiseSpec, ProgramInputs, Sums]:
-        """Return the spec that adds the residual, its inputs, and the sums; SpecError if float32 may overflow.
+        """Return the spec that adds the residual to `sums`, its inputs, and the values after the addition.
 
-        Values would be infinite, and no number with an infinite residual. Without a bias, -0 is added: that changes
-        nothing.
+        Without a bias, -0 is added, which changes nothing.
+
+        Raises:
+            SpecError: float32 may overflow: values would be infinite, and NaN with an infinite residual.
         """
         channels, residual = sums.channels, self.added_residual
         given = {"bias": np.full(channels, -0.0, np.float32), **self.floats(channels)}
@@ -170,7 +172,7 @@ class Scale(FloatValues):
         return values
 
     def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
-        """Of float32 results; none after a residual, which is added last."""
+        """Yield the spec of float32 results of `sums`; none after a residual, which is added last. `planes` is 0."""
         if self.residual is None and (lowered := self._lower_values(sums)):
             value, inputs = lowered
             yield scale_spec(value, bias=True), inputs
@@ -277,7 +279,7 @@ class Rescale(FloatValues, ClampedCodes):
         return np.asarray(rounded + self.zero_point, self.out_type)
 
     def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
-        """Of codes; after a residual, of values."""
+        """Yield specs of codes of `sums`, in words of `planes` bit planes if not 0; after a residual, of values."""
         codes = self._code_form(planes)
         limits = self._code_inputs(codes)
         if self.residual is not None:
@@ -298,7 +300,7 @@ class Rescale(FloatValues, ClampedCodes):
         return SelfTestEpilogue("rescale", self.out_type, self.code_numbers, arrays)
 
     def formula(self, channels: int) -> ClaimedFormula:
-        """Return scale, bias, codes and gate."""
+        """Return scale, bias, codes and gate of `channels` channels."""
         floats = {"bias": np.zeros(channels, np.float32), **self.floats(channels)}
         low, high = self.codes
         codes = {"zero": self.zero_point, "low": low, "high": high}

@@ -105,7 +105,10 @@ class Requantize(ClampedCodes):
         return codes.astype(self.out_type)
 
     def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
-        """Of products s * (factor * m) + column * m, shifted further by the value's own shift: of 32 bits, or of 64."""
+        """Yield specs of s * (factor * m) + column * m, shifted by the value's own shift too, in 32 or 64 bits.
+
+        `sums` are the accumulators; codes go to words of `planes` bit planes, or to bytes if it is 0.
+        """
         codes = self._code_form(planes)
         limits = self._code_inputs(codes)
         multiplier = broadcast_to_channels("multiplier", self.multiplier, sums.channels, np.int32)

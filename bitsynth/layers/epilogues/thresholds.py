@@ -119,7 +119,7 @@ class Thresholds(CodesEpilogue):
         return np.asarray(np.where(rising, above, below), np.uint8)
 
     def levels(self, channels: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return levels (channels, levels) and whether each channel is rising; raise SpecError for other channels.
+        """Return levels (`channels`, levels) and whether each channel is rising; raise SpecError for other channels.
 
         An absent level is the greatest int32, as no sum is above it, and the least in a falling channel.
         """
@@ -131,7 +131,7 @@ class Thresholds(CodesEpilogue):
         return np.where(np.ma.getmaskarray(np.ma.asarray(self.values)) & ~up[:, None], INT32.min, every), up
 
     def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
-        """Yield specs that count the sorted levels below an accumulator, with their inputs.
+        """Yield specs that count the sorted levels below an accumulator of `sums`, in words of `planes` if not 0.
 
         Levels are padded to the number that a code can count, and clipped to what accumulators reach, plus 2.
         """
@@ -156,7 +156,7 @@ class Thresholds(CodesEpilogue):
         return SelfTestEpilogue("thresholds", self.out_type, {"levels": given.shape[1]}, arrays)
 
     def formula(self, channels: int) -> ClaimedFormula:
-        """Return the thresholds, and whether each channel is rising."""
+        """Return the thresholds of `channels` channels, and whether each channel is rising."""
         values, rising = self.levels(channels)
         return {"by": "thresholds", "values": values, "rising": rising.astype(np.int64)[:, None]}
 
