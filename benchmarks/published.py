@@ -36,6 +36,7 @@ def _commands() -> Iterator[tuple[str, str]]:
         yield f"epilogues_{isa}", epilogues
         yield f"depthwise_{isa}", f"BITSYNTH_CC=gcc python benchmarks/depthwise.py --isa {isa} {to}"
         yield f"edges_{isa}", f"BITSYNTH_CC=clang python benchmarks/edges.py --isa {isa} {to}"
+        yield f"fusion_costs_{isa}", f"BITSYNTH_CC=gcc python benchmarks/fusion_costs.py --isa {isa} --cpu zen4 {to}"
     for isa, cc in product(X86, ("gcc", "clang")):
         stem = f"kernels_{isa}_{cc}"
         yield stem, f"BITSYNTH_CC={cc} bitsynth bench kernels --isa {isa} --act-bits 1,2,3 --w-bits 1,2,3{_files(stem)}"
