@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
 
 import msgspec
 
@@ -23,7 +22,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.forms_used import constant_load
 from bitsynth.kernel.program import Acc
-from bitsynth.kernel.program_rules import check_names
+from bitsynth.kernel.program_rules import check_names, check_program, find_unused
 
 PREFIX = "bs_dw_"
 """How the names of depthwise kernels start."""
@@ -141,7 +140,7 @@ def check_shape(isa: Isa, program: DepthwiseProgram) -> None:
     }
     if wrong := [fact for fact, holds in facts.items() if not holds]:
         raise SpecError(f"malformed depthwise kernel: it lacks {', '.join(wrong)}")
-    _check_names(program)
+    _check_names(isa, program)
 
 
 def _spans(act: tuple[int, int], codes: int) -> bool:
@@ -161,24 +160,19 @@ def _whole(isa: Isa, acc: Acc) -> bool:
     return VecType.parse(acc.type).total_bits == isa.table.vector_bits and not acc.start
 
 
-def _check_names(program: DepthwiseProgram) -> None:
+def _check_names(isa: Isa, program: DepthwiseProgram) -> None:
     """Raise SpecError unless inputs have the names they must have, no value is defined twice, and all are used."""
     inputs = [Value.of(Role.ROW, j) for j in range(program.taps)]
     inputs += [Value.of(Role.COLUMN, j) for j in range(len(program.weights))]
     accs = [a.name for a in program.accs]
-    _check_values("step", inputs, [], program.steps, [a.next for a in program.accs])
     check_names("accumulator", "acc", accs)
+    check_program(isa, program.steps, {*inputs, *accs})
+    unused = {"step": find_unused(inputs, program.steps, [a.next for a in program.accs])}
     for flush in program.flushes:
-        sums, constants = [Value.of(Role.TILE, r) for r in range(len(flush.tile))], [c.name for c in flush.constants]
-        _check_values("flush", [*accs, *sums], constants, flush.steps, flush.tile)
-
-
-def _check_values(
-    where: str, inputs: Sequence[str], constants: Sequence[str], steps: Sequence[Step], results: Sequence[str]
-) -> None:
-    defined = [s.dst for s in steps]
-    check_names("constant", "k", constants)
-    check_names("value", "t", defined)
-    used = {x for s in steps for x in s.args} | set(results)
-    if not {*inputs, *constants, *defined} <= used:
+        tile = [Value.of(Role.TILE, r) for r in range(len(flush.tile))]
+        given = [*accs, *tile, *(c.name for c in flush.constants)]
+        check_names("constant", "k", (c.name for c in flush.constants))
+        check_program(isa, flush.steps, given)
+        unused["flush"] = unused.get("flush") or find_unused(given, flush.steps, flush.tile)
+    if where := next((where for where, names in unused.items() if names), None):
         raise SpecError(f"malformed depthwise kernel: a {where} lacks uses of every value")

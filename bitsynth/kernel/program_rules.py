@@ -1,4 +1,11 @@
-"""Checks the rules of all programs: well-formed names, each defined once before its uses, by register instructions."""
+"""The rules of straight-line programs, of whatever kind of artifact.
+
+Names are well formed, each value is defined once and before its uses, by an instruction on registers, and none is
+left unused. Kinds differ in the names of their inputs and values, and in what reads the results.
+
+    inputs a0, w0; steps t0 = mul a0 w0, t1 = add t0 acc0; results t1: right
+    t1 = add t0 t2: t2 has no value yet                    results t0: t1 is unused
+"""
 
 from __future__ import annotations
 
@@ -46,13 +53,23 @@ def check_names(what: str, kind: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def check_program(isa: Isa, program: Iterable[Step], inputs: set[str], general: Iterable[str] = ()) -> set[str]:
-    """SpecError unless each value has one definition, before its uses, by an instruction on registers of its kind.
+def find_unused(given: Iterable[str], program: Iterable[Step], results: Iterable[str]) -> list[str]:
+    """Return the given names and the values of a program that neither its steps nor its `results` read."""
+    program = list(program)
+    read = {a for s in program for a in s.args}.union(results)
+    return [name for name in (*given, *(s.dst for s in program)) if name not in read]
 
-    The values that are in general-purpose registers, as those inputs are that are `general`.
+
+def check_program(
+    isa: Isa, program: Iterable[Step], inputs: Iterable[str], general: Iterable[str] = (), letter: str = "t"
+) -> set[str]:
+    """Raise SpecError unless each value has one definition, before its uses, by an instruction on registers.
+
+    Values are named by `letter` and a number. Return those in general-purpose registers; the inputs that are in such
+    registers are `general`.
     """
     program, words = list(program), set(general)
-    check_names("value", "t", (s.dst for s in program))
+    check_names("value", letter, (s.dst for s in program))
     known = set(inputs)
     for s in program:
         instr = isa[s.op]

@@ -15,7 +15,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import STAGE_BYTES, Build, Input, Planes, Table
 from bitsynth.kernel.program import ORDERS, Acc, Kernel, Loop, Pass
-from bitsynth.kernel.program_rules import check_constants, check_names, check_program, register_type
+from bitsynth.kernel.program_rules import check_constants, check_names, check_program, find_unused, register_type
 
 MAX_TRIP_COUNT = 1 << 24
 MAX_COLUMNS = 256
@@ -52,28 +52,19 @@ def check_used(isa: Isa, kernel: Kernel) -> None:
     read = {a for p in kernel.every_pass for program in p.programs for s in program for a in s.args}
     unused: list[str] = [c.name for c in kernel.constants if c.name not in read]
     if kernel.build:
-        reads = {a for s in kernel.build.steps for a in s.args} | {kernel.build.table}
-        names = [
-            Value.of(Role.STAGED, 0),
-            *(c.name for c in kernel.build.constants),
-            *(s.dst for s in kernel.build.steps),
-        ]
-        unused += [f"{name} of the table" for name in names if name not in reads]
+        given = [Value.of(Role.STAGED, 0), *(c.name for c in kernel.build.constants)]
+        unused += [f"{name} of the table" for name in find_unused(given, kernel.build.steps, [kernel.build.table])]
     # Each loop of each pass, and its flush.
     for number, loop in enumerate(kernel.every_pass):
         inputs = _inputs(isa, kernel, loop)
         for level, nested in enumerate(loop.loops):
-            reads = {a for s in nested.steps for a in s.args} | {acc.next for acc in nested.accs}
-            names = [*inputs, *(s.dst for s in nested.steps)]
-            unused += [f"{name} of loop {level} of pass {number}" for name in names if name not in reads]
+            left = find_unused(inputs, nested.steps, (acc.next for acc in nested.accs))
+            unused += [f"{name} of loop {level} of pass {number}" for name in left]
             if nested.first:
-                reads = {a for s in nested.first for a in s.args} | {acc.start for acc in nested.accs}
-                names = [*inputs, *(s.dst for s in nested.first)]
-                unused += [f"{name} of the first run of pass {number}" for name in names if name not in reads]
+                left = find_unused(inputs, nested.first, (acc.start for acc in nested.accs))
+                unused += [f"{name} of the first run of pass {number}" for name in left]
             inputs = [acc.name for acc in nested.accs]
-        reads = {a for s in loop.flush for a in s.args} | set(loop.tile)
-        names = [*inputs, *(s.dst for s in loop.flush)]
-        unused += [f"{name} of flush {number}" for name in names if name not in reads]
+        unused += [f"{name} of flush {number}" for name in find_unused(inputs, loop.flush, loop.tile)]
     if unused:
         raise SpecError(f"malformed kernel: never used: {', '.join(unused[:8])}")
 

@@ -27,7 +27,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Value
 from bitsynth.kernel.elementwise.constants import UnitConstants
 from bitsynth.kernel.forms_used import constant_load
-from bitsynth.kernel.program_rules import check_names
+from bitsynth.kernel.program_rules import check_names, check_program
 from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec
 
 MAX_UNIT, MAX_VALUES = 256, 256
@@ -179,7 +179,7 @@ def check_shape(program: ElementwiseProgram) -> None:
     if not 1 <= program.unit <= MAX_UNIT or any(not 0 <= x.count <= MAX_VALUES for x in spec.inputs):
         raise SpecError(f"{where}want a unit of 1 to {MAX_UNIT} channels and at most {MAX_VALUES} values an input")
     _check_orders(program)
-    _check_names(program)
+    _check_names(program, isa)
     if spec.out == "words" and program.unit % WORD_BITS:
         raise SpecError(f"{where}words take units of {WORD_BITS} channels")
     if len(program.loads) != len(spec.inputs):
@@ -193,16 +193,15 @@ def check_shape(program: ElementwiseProgram) -> None:
         _check_loop(program, program.loop)
 
 
-def _check_names(program: ElementwiseProgram) -> None:
+def _check_names(program: ElementwiseProgram, isa: Isa) -> None:
     """Raise SpecError unless names are well formed, no value is defined twice, and all results are defined."""
     loops = (program.loop.steps, program.loop.next) if program.loop else ((), ())
     given = {c.name for c in program.constants} | {r for x in program.spec.inputs for v in names(program, x) for r in v}
     given |= {Value(f"x0_{n}") for n in range(len(loops[1]))}
     check_names("constant", "k", (c.name for c in program.constants))
     for steps, results in ((program.steps, program.results), loops):
-        computed = [step.dst for step in steps]
-        check_names("value", "v", computed)
-        if unknown := set(results) - {*computed, *given}:
+        check_program(isa, steps, given, letter="v")
+        if unknown := set(results) - {*(s.dst for s in steps), *given}:
             raise SpecError(f"{program.name}: the result {min(unknown)[:40]!r} has no value")
 
 
