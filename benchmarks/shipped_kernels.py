@@ -155,7 +155,7 @@ def store_depthwise() -> None:
             except NoKernel:
                 continue
             DEPTHWISE.store(found)
-            print(f"{found.program.name} {time.perf_counter() - start:.1f} s", flush=True)
+            print(f"{found.artifact.name} {time.perf_counter() - start:.1f} s", flush=True)
 
 
 def main() -> int:

@@ -236,7 +236,7 @@ class MatmulKernel:
 
 
 @lru_cache(maxsize=256)
-def _source(proved: Proved, spec: MatmulSpec) -> CSource:
+def _source(proved: Proved[Kernel], spec: MatmulSpec) -> CSource:
     return CSource(proved, spec)
 
 

@@ -14,7 +14,7 @@ from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseMemory, DepthwiseProgram, needs
-from bitsynth.proof.depthwise import ProvedDepthwise
+from bitsynth.proof.proved import Proved
 
 
 class DepthwiseSource:
@@ -23,8 +23,8 @@ class DepthwiseSource:
     Accumulators are stored in the channel `order` of one of the kernel's flushes, by default the first.
     """
 
-    def __init__(self, proved: ProvedDepthwise, order: tuple[int, ...] | None = None) -> None:
-        program = proved.program
+    def __init__(self, proved: Proved[DepthwiseProgram], order: tuple[int, ...] | None = None) -> None:
+        program = proved.artifact
         flush = program.flushes[program.orders.index(order) if order else 0]
         self.name, isa = program.name, load(program.isa)
         self.needs = needs(isa, program)

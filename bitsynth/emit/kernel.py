@@ -109,8 +109,8 @@ _SHIFTED_BYTES = 16
 class CSource:
     """The C files of a proved kernel under the encodings of `spec`, each rendered when it is first read."""
 
-    def __init__(self, proved: Proved, spec: MatmulSpec) -> None:
-        kernel = proved.kernel
+    def __init__(self, proved: Proved[Kernel], spec: MatmulSpec) -> None:
+        kernel = proved.artifact
         self._of = kernel, spec
         self.name = str(KernelName.of(kernel, spec))
         isa = load(kernel.isa)

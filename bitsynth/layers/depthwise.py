@@ -36,7 +36,7 @@ from bitsynth.layers.constants import (
 )
 from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
 from bitsynth.layers.spec import LayerSpec
-from bitsynth.proof.depthwise import ProvedDepthwise
+from bitsynth.proof.proved import Proved
 from bitsynth.schedule.depthwise import METHODS, WIDTHS, able, unit_cycles
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
 from bitsynth.store.depthwise import DEPTHWISE as KIND
@@ -64,8 +64,8 @@ class DepthwiseKernel:
         name: The name in C, `bs_dw_...`.
     """
 
-    def __init__(self, proved: ProvedDepthwise, spec: MatmulSpec) -> None:
-        self.proved, self.spec, self.name = proved, spec, proved.program.name
+    def __init__(self, proved: Proved[DepthwiseProgram], spec: MatmulSpec) -> None:
+        self.proved, self.spec, self.name = proved, spec, proved.artifact.name
 
     def __repr__(self) -> str:
         return f"<bitsynth kernel {self.name}>"
@@ -77,7 +77,7 @@ class DepthwiseKernel:
     @property
     def program(self) -> DepthwiseProgram:
         """The program that was proved."""
-        return self.proved.program
+        return self.proved.artifact
 
     @cached_property
     def entry(self) -> DepthwiseEntry:
@@ -134,19 +134,19 @@ def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand, cpu: str = "") 
     known = load(isa).table.cpu
     where = cpu if cpu in known else next(iter(known))
     stored = [
-        x for x in _stored_kernels(isa, act) if where in able(load(isa), x.program) and _runs_here(isa, x.program)
+        x for x in _stored_kernels(isa, act) if where in able(load(isa), x.artifact) and _runs_here(isa, x.artifact)
     ]
     if not stored:
         raise SpecError(f"no depthwise kernel of {act} x {wgt} on {isa}")
     least, most = weight_range(act, wgt)
 
-    def cycles(proved: ProvedDepthwise) -> float:
-        return unit_cycles(load(isa), proved.program, where, 9 * parts(least, most, proved.program))
+    def cycles(proved: Proved[DepthwiseProgram]) -> float:
+        return unit_cycles(load(isa), proved.artifact, where, 9 * parts(least, most, proved.artifact))
 
     return DepthwiseKernel(min(stored, key=cycles), MatmulSpec(isa, act, wgt))
 
 
-def _stored_kernels(isa: str, act: MatmulOperand) -> Iterator[ProvedDepthwise]:
+def _stored_kernels(isa: str, act: MatmulOperand) -> Iterator[Proved[DepthwiseProgram]]:
     for act_bits, w_bits, method in product((n for n in WIDTHS if n >= act.bits), WIDTHS, METHODS):
         if path := KIND.find(isa, act_bits, w_bits, method):
             yield KIND.load(path)

@@ -1,4 +1,4 @@
-"""Proves depthwise kernels; `ProvedDepthwise` is the type of a proved one.
+"""How depthwise kernels are proved.
 
 The checker runs the step and the flushes on linear forms, as `accumulation.py` explains:
 
@@ -12,8 +12,7 @@ It uses neither the synthesizer nor Z3; Z3 discharges the instruction lemmas tha
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, total, variable
@@ -26,9 +25,9 @@ from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseProgram, check_shape, forms_used
 from bitsynth.proof.accumulation import any_value
+from bitsynth.proof.matmul import statements
 from bitsynth.proof.obligations import Obligation, ObligationRecorder
-from bitsynth.proof.proved import Settle, recorded, statements
-from bitsynth.proof.sealed import Sealed
+from bitsynth.proof.rules import Lemmas, ProofRules
 
 if TYPE_CHECKING:
     from bitsynth.solver.budget import Budget
@@ -169,43 +168,23 @@ def _check_memory(isa: Isa, program: DepthwiseProgram) -> None:
             raise Refuted(f"{op} does not move lanes as they are")
 
 
-@final
-@dataclass(frozen=True, init=False, eq=False)
-class ProvedDepthwise(Sealed, made="a depthwise kernel is proved by ProvedDepthwise.by_solver or .on_record"):
-    """A depthwise kernel, its lemmas and the obligations they rest on; made by `by_solver` and `on_record` alone."""
+class DepthwiseRules(ProofRules[DepthwiseProgram]):
+    """The rules of depthwise kernels, which have no forms."""
 
-    __slots__ = ("lemmas", "obligations", "program")
+    def examine(self, artifact: DepthwiseProgram, *, thorough: bool) -> Lemmas:
+        """Return the lemmas of memory, step, flush and loop, and the obligations."""
+        return examine(artifact)
 
-    program: DepthwiseProgram
-    lemmas: tuple[str, ...]
-    obligations: frozenset[Obligation]
+    def discharge(self, artifact: DepthwiseProgram, obligations: frozenset[Obligation], budget: Budget) -> int:
+        """Have Z3 discharge each obligation."""
+        from bitsynth.proof import discharge
 
-    @staticmethod
-    def by_solver(program: DepthwiseProgram, budget: Budget) -> ProvedDepthwise:
-        """Return the kernel, each obligation discharged by Z3.
+        return discharge.discharge(load(artifact.isa), obligations, budget)
 
-        Refuted if one is wrong, Undecided if the budget is spent.
-        """
-        from bitsynth.proof.discharge import discharge
+    def statements(self, artifact: DepthwiseProgram, obligations: frozenset[Obligation]) -> tuple[str, ...]:
+        """Return the obligations in words, sorted."""
+        return statements(obligations)
 
-        return ProvedDepthwise._settled(program, lambda isa, obligations: discharge(isa, obligations, budget))
-
-    @staticmethod
-    def on_record(program: DepthwiseProgram, discharged: tuple[str, ...]) -> ProvedDepthwise:
-        """Return the kernel, whose obligations are those a certificate says were discharged.
-
-        SpecError if they are not.
-        """
-        return ProvedDepthwise._settled(program, recorded(discharged))
-
-    @property
-    def statements(self) -> tuple[str, ...]:
-        """The obligations in words, sorted."""
-        return statements(self.obligations)
-
-    @staticmethod
-    def _settled(program: DepthwiseProgram, settle: Settle) -> ProvedDepthwise:
-        """Return the kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
-        lemmas, obligations = examine(program)
-        settle(load(program.isa), obligations)
-        return ProvedDepthwise._of(program=program, lemmas=lemmas, obligations=obligations)
+    def derive(self, base: DepthwiseProgram, proved: Lemmas, artifact: DepthwiseProgram) -> Lemmas:
+        """Raise SpecError: a depthwise kernel has no forms."""
+        raise SpecError("a depthwise kernel has no forms: another one wants a proof of its own")

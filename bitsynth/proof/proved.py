@@ -1,139 +1,129 @@
-"""The type of a proved kernel: to construct one is to prove it.
+"""The type of a proved artifact: to construct one is to prove it.
 
-The checker composes the kernel's lemmas (`checker`) and lists the obligations they rest on, one
-for each use of an instruction. These are settled in one of three ways, and there are no others: Z3 discharges
-each, a stored certificate says that Z3 did (`bitsynth verify` has it done again), or they follow from
-those of another form of the same kernel.
+The checker of the artifact's kind shows its lemmas and lists the obligations they rest on. These are settled in one
+of three ways, and there are no others: Z3 discharges them, a stored certificate says that Z3 did (`bitsynth verify`
+has it done again), or they follow from those of another form of the same artifact.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, final
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, final
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.load import Isa, load
-from bitsynth.kernel.program import BIT_AXES, ORDERS, Kernel, Pass
-from bitsynth.kernel.wellformed import check_shape
-from bitsynth.proof import checker
-from bitsynth.proof.obligations import Obligation, ObligationRecorder, implies
-from bitsynth.proof.orders import check_order
-from bitsynth.proof.sealed import Sealed
+from bitsynth.kernel.depthwise import DepthwiseProgram
+from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.kernel.program import Kernel
+from bitsynth.proof.obligations import Obligation
+from bitsynth.proof.rules import A, ProofRules
 
 if TYPE_CHECKING:
     from bitsynth.solver.budget import Budget
 
 How = Literal["discharged", "on record", "derived"]
-Settle = Callable[[Isa, Collection[Obligation]], object]
-"""What raises unless all obligations hold."""
+
+
+def _rules(artifact: object) -> ProofRules[Any]:
+    """Return the rules of the artifact's kind: the table of what can be proved, which nobody can add to."""
+    kind = type(artifact)
+    if kind is Kernel:
+        from bitsynth.proof.matmul import MatmulRules
+
+        return MatmulRules()
+    if kind is DepthwiseProgram:
+        from bitsynth.proof.depthwise import DepthwiseRules
+
+        return DepthwiseRules()
+    if kind is ElementwiseProgram:
+        from bitsynth.proof.elementwise.rules import ElementwiseRules
+
+        return ElementwiseRules()
+    raise SpecError(f"nothing is proved of {kind.__name__}")
 
 
 @final
 @dataclass(frozen=True, init=False, eq=False)
-class Proved(Sealed, made="a kernel is proved by Proved.by_solver, Proved.on_record or .form"):
-    """A kernel, the lemmas that compose into its correctness, and the obligations they rest on, settled as `how` says.
+class Proved(Generic[A]):
+    """An artifact, the lemmas that compose into its correctness, and what they rest on, settled as `how` says.
 
-    Made by `by_solver`, `on_record` and `form` alone.
+    Made by `by_solver`, `on_record` and `form` alone. It has no subclasses, and is not pickled: whoever could write a
+    pickle could write a proof.
     """
 
-    __slots__ = ("how", "kernel", "lemmas", "obligations")
+    # Not slots=True: before Python 3.11.3 that puts a `__setstate__` of its own in the place of the one below.
+    __slots__ = ("artifact", "how", "lemmas", "obligations")
 
-    kernel: Kernel
+    artifact: A
     lemmas: tuple[str, ...]
     obligations: frozenset[Obligation]
     how: How
 
-    @staticmethod
-    def by_solver(kernel: Kernel, budget: Budget) -> Proved:
-        """Return the kernel, each obligation discharged by Z3.
+    def __init__(self) -> None:
+        raise TypeError("a proof is made by Proved.by_solver, Proved.on_record or .form")
 
-        Refuted if one is wrong, Undecided if the budget is spent.
-        """
-        from bitsynth.proof.discharge import discharge
-
-        return Proved._settled(kernel, "discharged", lambda isa, obligations: discharge(isa, obligations, budget))
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("a proof has no other kinds")
 
     @staticmethod
-    def on_record(kernel: Kernel, discharged: tuple[str, ...]) -> Proved:
-        """Return the kernel, whose obligations are those a certificate says were discharged.
+    def by_solver(artifact: A, budget: Budget) -> Proved[A]:
+        """Return the artifact, checked, and each statement that it rests on proved by Z3.
 
-        SpecError if they are not.
+        Refuted if it is wrong, Undecided if the budget is spent.
         """
-        return Proved._settled(kernel, "on record", recorded(discharged))
+        rules = _rules(artifact)
+        lemmas, obligations = rules.examine(artifact, thorough=True)
+        rules.discharge(artifact, obligations, budget)
+        return _seal(artifact, lemmas, obligations, "discharged")
 
-    def form(self, kernel: Kernel) -> Proved:
-        """Return the same kernel with other rows, bounds of loops, unrolling, order or place of the bit axis.
+    @staticmethod
+    def on_record(artifact: A, discharged: tuple[str, ...]) -> Proved[A]:
+        """Return the artifact, checked, which rests on those statements that a certificate says Z3 proved.
 
-        SpecError for any other kernel, and if an obligation neither equals nor is narrower than one of this one's.
+        SpecError if it rests on others.
         """
-        if _without_form(kernel) != _without_form(self.kernel):
-            raise SpecError("another kernel is not a form of this one: it wants a proof of its own")
-        if _as_checked(kernel) == _as_checked(self.kernel):
-            check_shape(load(kernel.isa), kernel)
-            check_order(kernel)
-            return Proved._of(kernel=kernel, lemmas=self.lemmas, obligations=self.obligations, how="derived")
-        return Proved._settled(kernel, "derived", self._require_implied)
+        rules = _rules(artifact)
+        lemmas, obligations = rules.examine(artifact, thorough=False)
+        if rules.statements(artifact, obligations) != discharged:
+            raise SpecError(rules.differ)
+        return _seal(artifact, lemmas, obligations, "on record")
 
-    def _require_implied(self, isa: Isa, obligations: Collection[Obligation]) -> None:
-        discharged_of: dict[tuple[str, int], list[Obligation]] = defaultdict(list)
-        for obligation in self.obligations:
-            discharged_of[obligation.op, obligation.imm].append(obligation)
-        for wanted in sorted(set(obligations) - self.obligations, key=lambda u: u.statement):
-            if not any(implies(isa, wider, wanted) for wider in discharged_of[wanted.op, wanted.imm]):
-                raise SpecError(
-                    f"this form of the kernel does not follow from its proof ({wanted.statement}); take another"
-                )
+    def form(self, artifact: A) -> Proved[A]:
+        """Return another form of this artifact, which follows from it; SpecError or Refuted if it does not.
+
+        A matmul kernel has forms with other rows, bounds of loops, unrolling, order or place of the bit axis, an
+        elementwise program one for elements in the order of channels.
+        """
+        if type(artifact) is not type(self.artifact):
+            raise SpecError(f"{type(artifact).__name__} is no form of {type(self.artifact).__name__}")
+        lemmas, obligations = _rules(artifact).derive(self.artifact, (self.lemmas, self.obligations), artifact)
+        return _seal(artifact, lemmas, obligations, "derived")
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """The obligations in words, sorted."""
-        return statements(self.obligations)
+        """The statements that Z3 proves, in words."""
+        return _rules(self.artifact).statements(self.artifact, self.obligations)
 
-    @staticmethod
-    def _settled(kernel: Kernel, how: How, settle: Settle) -> Proved:
-        """Return the kernel as checked, once `settle` has returned, which raises unless all obligations hold."""
-        lemmas, obligations = examine(kernel)
-        check_order(kernel)
-        settle(load(kernel.isa), obligations)
-        return Proved._of(kernel=kernel, lemmas=lemmas, obligations=obligations, how=how)
+    def discharge(self, budget: Budget) -> int:
+        """Have Z3 prove the statements again; return how many queries that took. Refuted if one is wrong."""
+        return _rules(self.artifact).discharge(self.artifact, self.obligations, budget)
 
+    def __copy__(self) -> Self:
+        return self
 
-def _as_checked(kernel: Kernel) -> Kernel:
-    """Return the kernel without the fields that lemmas do not depend on, such as the number of rows."""
-    return msgspec.structs.replace(kernel, rows=1, unroll=0, bit_axis=BIT_AXES[0], order=ORDERS[0])
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a proof is not pickled; pickle what it is of, which is checked again where it is read")
 
-def _without_form(kernel: Kernel) -> Kernel:
-    """Return the kernel without the fields in which its forms differ."""
-    return _as_checked(kernel).with_passes(_without_bounds)
+    def __setstate__(self, state: object) -> NoReturn:
+        raise TypeError("a proof is not unpickled")
 
 
-def _without_bounds(loop: Pass) -> Pass:
-    loops = tuple(msgspec.structs.replace(x, trip_count=1) for x in loop.loops)
-    return msgspec.structs.replace(loop, loops=loops)
-
-
-def examine(kernel: Kernel) -> tuple[tuple[str, ...], frozenset[Obligation]]:
-    """Return the checker's lemmas, and the obligations they rest on; Refuted or SpecError if it finds none."""
-    obligations: set[Obligation] = set()
-    checked = checker.check(kernel, lambda isa, domain: ObligationRecorder(isa, domain, seen=obligations))
-    return checked.lemmas, frozenset(obligations)
-
-
-def statements(obligations: Collection[Obligation]) -> tuple[str, ...]:
-    """Return the obligations in words, sorted."""
-    return tuple(sorted(o.statement for o in obligations))
-
-
-def recorded(discharged: tuple[str, ...]) -> Settle:
-    """Settles obligations by a certificate that says that `discharged` ones hold; SpecError if they are others."""
-
-    def compare(_: Isa, obligations: Collection[Obligation]) -> None:
-        if statements(obligations) != discharged:
-            raise SpecError("the instruction lemmas differ")
-
-    return compare
+def _seal(artifact: A, lemmas: tuple[str, ...], obligations: frozenset[Obligation], how: How) -> Proved[A]:
+    """Return the proof with these fields, once it is one."""
+    sealed: Proved[A] = object.__new__(Proved)
+    fields = {"artifact": artifact, "lemmas": lemmas, "obligations": obligations, "how": how}
+    for name, value in fields.items():
+        object.__setattr__(sealed, name, value)
+    return sealed

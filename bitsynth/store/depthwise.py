@@ -7,7 +7,7 @@ from pathlib import Path
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.depthwise import PREFIX, DepthwiseProgram, isa_of
-from bitsynth.proof.depthwise import ProvedDepthwise
+from bitsynth.proof.proved import Proved
 from bitsynth.schedule.depthwise import DepthwiseCost, cost_of
 from bitsynth.spec.options import DOT_POSITIONS
 from bitsynth.store import files
@@ -30,7 +30,7 @@ class DepthwiseEntry(Record, frozen=True, forbid_unknown_fields=True):
     digest: str
 
 
-class DepthwiseKind(ArtifactKind[DepthwiseEntry, ProvedDepthwise]):
+class DepthwiseKind(ArtifactKind[DepthwiseEntry, Proved[DepthwiseProgram]]):
     """Depthwise kernels, in the folder `depthwise` of an instruction set."""
 
     name = "depthwise"
@@ -40,13 +40,13 @@ class DepthwiseKind(ArtifactKind[DepthwiseEntry, ProvedDepthwise]):
     pattern = "depthwise/*.json"
     remedy = "delete it: what ships is used then"
 
-    def accept(self, record: DepthwiseEntry) -> ProvedDepthwise:
+    def accept(self, record: DepthwiseEntry) -> Proved[DepthwiseProgram]:
         """Return the kernel of a record, proved on record."""
-        return ProvedDepthwise.on_record(record.program, record.instructions)
+        return Proved.on_record(record.program, record.instructions)
 
-    def record_of(self, proved: ProvedDepthwise) -> DepthwiseEntry:
+    def record_of(self, proved: Proved[DepthwiseProgram]) -> DepthwiseEntry:
         """Return the text of a proved kernel."""
-        program = proved.program
+        program = proved.artifact
         cost = cost_of(load(program.isa), program)
         return DepthwiseEntry(
             self.format, program.name, program, cost, proved.lemmas, proved.statements, CLAIM, ""

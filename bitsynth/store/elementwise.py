@@ -11,7 +11,7 @@ from pathlib import Path
 from bitsynth.errors import NoKernel
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
-from bitsynth.proof.elementwise.proved import ProvedProgram
+from bitsynth.proof.proved import Proved
 from bitsynth.schedule import element_cost
 from bitsynth.sketches.elementwise import ordering
 from bitsynth.spec.elementwise import ElementwiseSpec
@@ -31,7 +31,7 @@ class ProgramEntry(Record, frozen=True, forbid_unknown_fields=True):
     digest: str = ""
 
 
-class ElementwiseKind(ArtifactKind[ProgramEntry, ProvedProgram]):
+class ElementwiseKind(ArtifactKind[ProgramEntry, Proved[ElementwiseProgram]]):
     """Elementwise programs, in the folder `elementwise` of an instruction set."""
 
     name = "elementwise"
@@ -41,13 +41,13 @@ class ElementwiseKind(ArtifactKind[ProgramEntry, ProvedProgram]):
     pattern = "elementwise/*.json"
     remedy = "delete it, and it is found anew where it is wanted"
 
-    def accept(self, record: ProgramEntry) -> ProvedProgram:
+    def accept(self, record: ProgramEntry) -> Proved[ElementwiseProgram]:
         """Return the program of a record, proved on record."""
-        return ProvedProgram.on_record(record.program, record.statements)
+        return Proved.on_record(record.program, record.statements)
 
-    def record_of(self, proved: ProvedProgram) -> ProgramEntry:
+    def record_of(self, proved: Proved[ElementwiseProgram]) -> ProgramEntry:
         """Return the text of a proved program."""
-        program = proved.program
+        program = proved.artifact
         cycles = {cpu: element_cost.cycles(program, cpu) for cpu in element_cost.able(program)}
         return ProgramEntry(self.format, program.name, program, cycles, proved.statements).with_digest()
 
@@ -59,7 +59,7 @@ class ElementwiseKind(ArtifactKind[ProgramEntry, ProvedProgram]):
         """Return the file of the program called `name`, None if there is none."""
         return next((path for path in self.every() if path.stem == name), None)
 
-    def find(self, isa: str, spec: ElementwiseSpec) -> ProvedProgram | None:
+    def find(self, isa: str, spec: ElementwiseSpec) -> Proved[ElementwiseProgram] | None:
         """Return the stored program of `spec` for an instruction set, or the one that it extends; None if none.
 
         None, too, if the one of that name is of another spec.
@@ -67,7 +67,7 @@ class ElementwiseKind(ArtifactKind[ProgramEntry, ProvedProgram]):
         home = load(isa)
         for name in (home.name, *([home.table.extends] if home.table.extends else [])):
             path = files.first(Path(name) / self.name / f"{spec.name}_{name}.json")
-            if path and (proved := self.load(path)).program.spec == spec:
+            if path and (proved := self.load(path)).artifact.spec == spec:
                 return proved
         return None
 
@@ -76,11 +76,11 @@ ELEMENTWISE = ElementwiseKind()
 
 
 @memoize
-def in_order(proved: ProvedProgram) -> ProvedProgram | None:
+def in_order(proved: Proved[ElementwiseProgram]) -> Proved[ElementwiseProgram] | None:
     """Return the same program for elements in the order of channels; None if there is none."""
-    if proved.program.is_ordered:
+    if proved.artifact.is_ordered:
         return proved
     try:
-        return proved.moved(ordering.in_order(proved.program))
+        return proved.form(ordering.in_order(proved.artifact))
     except NoKernel:
         return None

@@ -79,7 +79,7 @@ class ProvedEntry:
     Nothing is claimed of a kernel that is a form of another, `base`.
     """
 
-    proved: Proved
+    proved: Proved[Kernel]
     options: KernelOptions
     claims: tuple[str, ...]
     bound: float
@@ -92,11 +92,13 @@ class ProvedEntry:
     def __post_init__(self) -> None:
         if type(self.proved) is not Proved:
             raise SpecError(f"a kernel is sealed by a proof, not by {type(self.proved).__name__}")
+        if type(self.proved.artifact) is not Kernel:
+            raise SpecError(f"the proof is of {type(self.proved.artifact).__name__}, not of a kernel")
 
     @cached_property
     def entry(self) -> Entry:
         """The text, with its digest."""
-        kernel = self.proved.kernel
+        kernel = self.proved.artifact
         core = kernel.core
         certificate = Certificate(
             self.options.sketch, core.k_max, self.proved.lemmas, self.proved.statements, self.claims
@@ -121,7 +123,7 @@ class ProvedEntry:
 
         Minimal if it was solved for, and its steady loop meets the sketch's lower bound.
         """
-        kernel, isa = self.proved.kernel, load(self.proved.kernel.isa)
+        kernel, isa = self.proved.artifact, load(self.proved.artifact.isa)
         minimal = self.base is None and cost.loop_ops_per_128_mac(isa, kernel) <= self.bound
         return KernelCost(
             ops_per_128_mac=round(cost.ops_per_128_mac(isa, kernel), 4),
@@ -137,12 +139,12 @@ class ProvedEntry:
 
         SpecError if `Proved.form` refuses it.
         """
-        return self if kernel == self.proved.kernel else _form(self, kernel)
+        return self if kernel == self.proved.artifact else _form(self, kernel)
 
     def __reduce__(self) -> tuple[Callable[..., ProvedEntry], tuple[Any, ...]]:
         """Pickle the text, which is checked again by whoever unpickles it."""
         if self.base is not None:
-            return _form_of_text, (self.base, to_json(self.proved.kernel))
+            return _form_of_text, (self.base, to_json(self.proved.artifact))
         from bitsynth.store.accept import accept_text
 
         return accept_text, (to_json(self.entry),)

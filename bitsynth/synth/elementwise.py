@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from bitsynth.errors import NoKernel
 from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
-from bitsynth.proof.elementwise.proved import ProvedProgram
+from bitsynth.proof.proved import Proved
 from bitsynth.schedule.element_cost import price
 from bitsynth.sketches.elementwise import (
     direct,
@@ -44,7 +44,7 @@ SKETCHES: dict[SpecKind, Alternatives] = {
 """The sketch for each family of specs."""
 
 
-def get_program(isa: str, spec: ElementwiseSpec) -> ProvedProgram:
+def get_program(isa: str, spec: ElementwiseSpec) -> Proved[ElementwiseProgram]:
     """Return the program of `spec`: the stored one, else solve and store it; NoKernel if the sketch has none.
 
     A set that extends another takes the program of that set.
@@ -56,14 +56,14 @@ def get_program(isa: str, spec: ElementwiseSpec) -> ProvedProgram:
     return program
 
 
-def solve(isa: str, spec: ElementwiseSpec) -> ProvedProgram:
+def solve(isa: str, spec: ElementwiseSpec) -> Proved[ElementwiseProgram]:
     """Return the cheapest program of the sketch, proved anew; NoKernel if there is none."""
     from bitsynth.solver.budget import Budget
 
     cheapest = min(alternatives(isa, spec), key=price, default=None)
     if cheapest is None:
         raise NoKernel(f"{isa} has no program for {spec.name}: a form of instruction is missing")
-    return ProvedProgram.by_solver(ordered(cheapest), Budget())
+    return Proved.by_solver(ordered(cheapest), Budget())
 
 
 def alternatives(isa: str, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:

@@ -34,7 +34,7 @@ COLUMNS = 4096
 
 
 def program(isa):
-    return ELEMENTWISE.find(isa, SPEC).program
+    return ELEMENTWISE.find(isa, SPEC).artifact
 
 
 def text(isa):

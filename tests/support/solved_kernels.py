@@ -11,7 +11,8 @@ from filelock import FileLock
 from bitsynth import paths
 from bitsynth.isa.records import from_json, to_json
 from bitsynth.kernel.program import Kernel
-from bitsynth.proof.proved import Proved, examine, statements
+from bitsynth.proof.matmul import examine, statements
+from bitsynth.proof.proved import Proved
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions
@@ -83,7 +84,7 @@ def _solved(isa: str, method: str, act_bits: int, w_bits: int) -> Entry:
     return ProvedEntry(on_record(best.kernel), options, best.claims, best.bound, others).entry
 
 
-def on_record(found: Kernel) -> Proved:
+def on_record(found: Kernel) -> Proved[Kernel]:
     """A kernel that the checker accepts, as if its lemmas were on record as discharged."""
     return Proved.on_record(found, statements(examine(found)[1]))
 

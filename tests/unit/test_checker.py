@@ -13,7 +13,7 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa import load, tested
 from bitsynth.kernel.forms_used import forms_used
 from bitsynth.kernel.inputs import Build, Table
-from bitsynth.proof import checker, proved
+from bitsynth.proof import checker, matmul
 from bitsynth.schedule.flush import max_trip_counts, with_trip_count
 from bitsynth.store.matmul import MATMUL
 
@@ -81,7 +81,7 @@ def test_what_the_lemmas_of_mixed_sums_say():
 @pytest.mark.parametrize("config", REPRESENTATIVE, ids=name)
 def test_a_recorder_changes_nothing(config):
     found = kernel(*config)
-    lemmas, obligations = proved.examine(found)
+    lemmas, obligations = matmul.examine(found)
     assert lemmas == checker.check(found).lemmas
     programs = [program for p in found.passes for program in p.programs]
     build = found.build.steps if found.build else ()

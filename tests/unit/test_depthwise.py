@@ -10,6 +10,7 @@ from bitsynth.isa.records import from_json, to_json
 from bitsynth.layers.epilogues.requantize import requantize_spec
 from bitsynth.layers.epilogues.thresholds import thresholds_spec
 from bitsynth.proof import depthwise as proof
+from bitsynth.proof.proved import Proved
 from bitsynth.schedule.depthwise import WIDTHS, cheapest, method_of, ops
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.rescaling import CodeForm
@@ -24,7 +25,7 @@ KERNELS = [*((isa, "multiply") for isa in SETS), *((isa, "dot") for isa in DOT)]
 
 
 def program_of(isa, act_bits=4, w_bits=4, method="multiply"):
-    return DEPTHWISE.load(DEPTHWISE.find(isa, act_bits, w_bits, method)).program
+    return DEPTHWISE.load(DEPTHWISE.find(isa, act_bits, w_bits, method)).artifact
 
 
 def test_every_set_has_kernels_of_all_widths():
@@ -45,7 +46,7 @@ def test_shipped_kernels_are_what_the_sketch_gives(isa, method):
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
 def test_solver_discharges_what_is_on_record(path):
     on_record = DEPTHWISE.load(path)
-    proved = proof.ProvedDepthwise.by_solver(on_record.program, Budget())
+    proved = Proved.by_solver(on_record.artifact, Budget())
     assert DEPTHWISE.record_of(proved) == DEPTHWISE.record_of(on_record)
 
 
@@ -130,7 +131,7 @@ def test_sums_come_in_the_orders_of_programs_that_make_bytes(isa):
     orders = program_of(isa).orders
     specs = [requantize_spec(CodeForm(out), row=False, wide=wide) for out in ("u8", "s16") for wide in (False, True)]
     specs += [thresholds_spec(3, words=False, narrow=narrow) for narrow in (False, True)]
-    found = [one.program.order for spec in specs if (one := ELEMENTWISE.find(isa, spec))]
+    found = [one.artifact.order for spec in specs if (one := ELEMENTWISE.find(isa, spec))]
     assert len(found) > 4
     assert set(found) <= set(orders)
 
@@ -156,9 +157,9 @@ def test_sizes_that_no_kernel_has_are_refused(changed):
 
 def test_a_proof_is_made_in_two_ways_only():
     with pytest.raises(TypeError, match="by_solver"):
-        proof.ProvedDepthwise()
+        Proved()
     with pytest.raises(SpecError, match="lemmas differ"):
-        proof.ProvedDepthwise.on_record(program_of("avx2"), ())
+        Proved.on_record(program_of("avx2"), ())
 
 
 def test_cost_counts_steps_and_flushes():

@@ -11,7 +11,7 @@ from bitsynth import paths
 from bitsynth.errors import Refuted, Undecided
 from bitsynth.isa import load
 from bitsynth.isa.domains.forms import BitField, Concat, LinearForm, TableEntry
-from bitsynth.proof import discharge, proved
+from bitsynth.proof import discharge, matmul
 from bitsynth.proof.obligations import Lane, Obligation, shape
 from bitsynth.solver.budget import Budget
 from bitsynth.store.matmul import MATMUL
@@ -29,7 +29,7 @@ SHIPPED = sorted(paths.shipped_kernels().glob("*/*.json"))
 
 
 def obligations_of(*config):
-    return proved.examine(kernel(*config))[1]
+    return matmul.examine(kernel(*config))[1]
 
 
 def bits(n, mask=0xFF, width=8):
@@ -70,14 +70,14 @@ def test_lemmas_of_all_representatives_hold(config):
 @pytest.mark.parametrize("path", quick(SHIPPED[::5], of=SHIPPED), ids=lambda p: p.stem)
 def test_shipped_kernels_list_their_lemmas(path):
     entry = MATMUL.read(path)
-    obligations = proved.examine(entry.kernel)[1]
+    obligations = matmul.examine(entry.kernel)[1]
     assert tuple(sorted(u.statement for u in obligations)) == entry.certificate.instructions
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SHIPPED[::5], ids=lambda p: p.stem)
 def test_lemmas_of_shipped_kernels_hold(path):
-    obligations = proved.examine(MATMUL.read(path).kernel)[1]
+    obligations = matmul.examine(MATMUL.read(path).kernel)[1]
     assert discharge.discharge(load.load(path.parent.name), obligations, Budget()) > 0
 
 

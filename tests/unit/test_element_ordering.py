@@ -26,27 +26,27 @@ def stored(name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_results_are_moved(name):
     base, moved = stored(name), in_order(stored(name))
-    assert not base.program.is_ordered
-    assert moved.program.is_ordered
-    assert moved.program.name != base.program.name
-    assert len(moved.program.steps) == len(base.program.steps) + len(base.program.results)
+    assert not base.artifact.is_ordered
+    assert moved.artifact.is_ordered
+    assert moved.artifact.name != base.artifact.name
+    assert len(moved.artifact.steps) == len(base.artifact.steps) + len(base.artifact.results)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES[:2])
 def test_the_solver_agrees(name):
     """It asks about the whole program, where the proof of the moves knows nothing of what is moved."""
-    discharge(in_order(stored(name)).program, Budget())
+    discharge(in_order(stored(name)).artifact, Budget())
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_mutants_are_refused(name):
     """But for those that choose the same lane by another number."""
     base, left, seen = stored(name), [], 0
-    for what, mutant in mutants(in_order(base).program):
+    for what, mutant in mutants(in_order(base).artifact):
         seen += 1
         try:
-            left.append((what, base.moved(mutant).program))
+            left.append((what, base.form(mutant).artifact))
         except (Refuted, SpecError):
             continue
     assert all(what.startswith("constant") for what, _ in left)
@@ -59,12 +59,12 @@ def test_mutants_are_refused(name):
 def test_moves_say_where_results_go(name):
     """Orders alone, or moves alone, are another program."""
     base = stored(name)
-    moved = in_order(base).program
+    moved = in_order(base).artifact
     for field in ("orders", "results"):
         with pytest.raises(Refuted):
-            base.moved(msgspec.structs.replace(moved, **{field: getattr(base.program, field)}))
+            base.form(msgspec.structs.replace(moved, **{field: getattr(base.artifact, field)}))
     with pytest.raises(Refuted):
-        base.moved(base.program)
+        base.form(base.artifact)
 
 
 def test_a_program_in_order_is_left_alone():

@@ -15,7 +15,7 @@ from bitsynth.isa.load import load
 from bitsynth.layers.epilogues.thresholds import thresholds_spec
 from bitsynth.proof.elementwise.checker import check
 from bitsynth.proof.elementwise.discharge import discharge
-from bitsynth.proof.elementwise.proved import ProvedProgram
+from bitsynth.proof.proved import Proved
 from bitsynth.run.runner import runner_for
 from bitsynth.schedule import element_cost
 from bitsynth.solver.budget import Budget
@@ -35,7 +35,7 @@ void run_{name}(const size_t *n, const void *constants, const void *from, const 
 def shipped(isa, levels):
     names = tuple(f"thresholds{n}_" for n in levels)
     return [
-        ELEMENTWISE.load(p).program
+        ELEMENTWISE.load(p).artifact
         for p in ELEMENTWISE.every()
         if p.parents[1].name == isa and p.stem.startswith(names)
     ]
@@ -103,7 +103,7 @@ def test_a_program_is_proved_and_stored(tmp_path, monkeypatch):
     monkeypatch.setenv("BITSYNTH_CACHE", str(tmp_path))
     proved = synth.solve("avx2", thresholds_spec(1, words=False))
     path = ELEMENTWISE.store(proved)
-    assert ELEMENTWISE.load(path).program == proved.program
+    assert ELEMENTWISE.load(path).artifact == proved.artifact
     path.write_bytes(path.read_bytes().replace(b"slt", b"ult"))
     ELEMENTWISE.forget()
     with pytest.raises(SpecError, match="damaged"):
@@ -128,29 +128,29 @@ CHANGED = {
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_programs_that_are_not_of_the_form_are_refused(what):
-    program = ELEMENTWISE.load(ELEMENTWISE.named(f"{thresholds_spec(3, words=False).name}_avx2")).program
+    program = ELEMENTWISE.load(ELEMENTWISE.named(f"{thresholds_spec(3, words=False).name}_avx2")).artifact
     with pytest.raises(SpecError, match=r"want a unit of|no name of a|defined twice|has no value"):
         check(change(program, **CHANGED[what](program)))
 
 
 def test_a_record_of_other_statements_is_refused():
-    program = ELEMENTWISE.find("avx2", SPEC).program
+    program = ELEMENTWISE.find("avx2", SPEC).artifact
     with pytest.raises(SpecError, match="statements differ"):
-        ProvedProgram.on_record(program, ("for every s: 0",))
+        Proved.on_record(program, ("for every s: 0",))
 
 
 def test_a_meaning_is_computed_as_it_is_written():
     two = (ElementInput("x", "u8"), ElementInput("y", "u8"))
-    program = synth.solve("avx2", ElementwiseSpec("greatest", two, "ite(ult(x, y), y, x)", "u8")).program
+    program = synth.solve("avx2", ElementwiseSpec("greatest", two, "ite(ult(x, y), y, x)", "u8")).artifact
     assert len(program.steps) == 1
     assert program.order == tuple(range(program.unit))
     sums = (ElementInput("s", "s32"), ElementInput("r", "s32", "row"), ElementInput("c", "s32", "channel"))
-    assert synth.solve("avx2", ElementwiseSpec("affine", sums, "asr(s + r + c, 1)", "s32")).program.spec.out == "s32"
+    assert synth.solve("avx2", ElementwiseSpec("affine", sums, "asr(s + r + c, 1)", "s32")).artifact.spec.out == "s32"
 
 
 def test_nested_conditions_that_do_not_nest_are_refused():
     spec = thresholds_spec(3, words=False)
-    program = ELEMENTWISE.find("avx2", spec).program
+    program = ELEMENTWISE.find("avx2", spec).artifact
     loose = msgspec.structs.replace(program, spec=msgspec.structs.replace(spec, assumes=()))
     with pytest.raises(Refuted):
         discharge(loose, Budget())
@@ -168,7 +168,7 @@ def test_verify(capsys):
 
 
 def test_a_loop_is_proved_turn_by_turn():
-    program = ELEMENTWISE.find("avx2", thresholds_spec(31, words=True)).program
+    program = ELEMENTWISE.find("avx2", thresholds_spec(31, words=True)).artifact
     assert program.loop
     again = lines(program.loop.steps)
     for n, line in enumerate(again):
@@ -205,13 +205,13 @@ def short(words):
 
 
 def test_short_sums_are_narrowed_by_one_instruction():
-    program = ELEMENTWISE.find("neon", short(words=True)).program
-    saturated = ELEMENTWISE.find("neon", thresholds_spec(3, words=True, narrow=True)).program
+    program = ELEMENTWISE.find("neon", short(words=True)).artifact
+    saturated = ELEMENTWISE.find("neon", thresholds_spec(3, words=True, narrow=True)).artifact
     assert element_cost.cycles(program, "a76") < 0.8 * element_cost.cycles(saturated, "a76")
 
 
 def test_sums_that_are_not_known_to_be_short_are_saturated():
-    program = ELEMENTWISE.find("neon", short(words=True)).program
+    program = ELEMENTWISE.find("neon", short(words=True)).artifact
     loose = msgspec.structs.replace(program, spec=thresholds_spec(3, words=True, narrow=True))
     with pytest.raises(Refuted):
         discharge(loose, Budget())

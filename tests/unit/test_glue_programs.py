@@ -11,7 +11,7 @@ from bitsynth.kernel.elementwise.run import run
 from bitsynth.proof.elementwise import checker
 from bitsynth.proof.elementwise import words as proof_of_words
 from bitsynth.proof.elementwise.discharge import discharge
-from bitsynth.proof.elementwise.proved import ProvedProgram
+from bitsynth.proof.proved import Proved
 from bitsynth.solver.budget import Budget
 from bitsynth.spec import glue, words
 from bitsynth.spec.glue import greatest, lookup
@@ -42,13 +42,13 @@ def test_it_is_stored_with_what_was_proved(isa, spec):
     proved = ELEMENTWISE.find(isa, spec)
     assert proved is not None
     assert proved.statements[0].endswith(f": {spec.meaning}")
-    assert get_program(isa, spec).program == proved.program
+    assert get_program(isa, spec).artifact == proved.artifact
 
 
 @pytest.mark.parametrize(("isa", "spec"), MAPS, ids=lambda x: getattr(x, "name", x))
 def test_every_code_and_pair_by_numpy(isa, spec):
     """All there are: what the proof says, once more, by instructions run on numbers."""
-    program = ELEMENTWISE.find(isa, spec).program
+    program = ELEMENTWISE.find(isa, spec).artifact
     last = spec.inputs[-1]
     table = np.random.default_rng(0).integers(0, 256, last.count)
     most = 256 if spec == greatest() else int(last.count**0.5)
@@ -67,7 +67,7 @@ def test_every_code_and_pair_by_numpy(isa, spec):
 @pytest.mark.parametrize("isa", ["avx2", "neon"])
 def test_a_weighted_sum_by_numpy(isa, wide, even):
     spec, rng, count = glue.weighted(even=even, wide=wide), np.random.default_rng(0), 500
-    program = ELEMENTWISE.find(isa, spec).program
+    program = ELEMENTWISE.find(isa, spec).artifact
     n, most = rng.integers(1, 15, count), (1 << 20 if wide else 1 << 14)
     f, g, k, z = (rng.integers(-x, x, count) for x in (most, most, 1 << 20, 200))
     a, b = rng.integers(0, 256, (2, program.unit, count))
@@ -84,7 +84,7 @@ def test_a_weighted_sum_by_numpy(isa, wide, even):
 def test_a_mean_by_numpy(isa, even, pixels):
     """What the proof does not know: that the product with this reciprocal is the quotient."""
     spec, rng, count = glue.mean(even=even), np.random.default_rng(0), 500
-    program, divisor = ELEMENTWISE.find(isa, spec).program, 2 * pixels
+    program, divisor = ELEMENTWISE.find(isa, spec).artifact, 2 * pixels
     shift = max(32, 31 + (divisor - 1).bit_length())
     near = pixels * rng.integers(0, 256, (program.unit, count)) + rng.integers(-3, 4, (program.unit, count))
     sums = np.where(rng.random(near.shape) < 0.5, near, near + pixels // 2).clip(0, 255 * pixels)
@@ -115,8 +115,8 @@ def mutants(program):
 @pytest.mark.parametrize(("isa", "spec"), STORED, ids=lambda x: getattr(x, "name", x))
 def test_mutants_are_refused(isa, spec):
     proved, refused = ELEMENTWISE.find(isa, spec), 0
-    for steps in mutants(proved.program):
-        mutant = change(proved.program, program=tuple(steps))
+    for steps in mutants(proved.artifact):
+        mutant = change(proved.artifact, program=tuple(steps))
         with pytest.raises((Refuted, SpecError)):
             checker.check(mutant)
         if spec == greatest() or (isa == "avx2" and spec in (lookup(16), glue.pairs(2))):
@@ -129,7 +129,7 @@ def test_mutants_are_refused(isa, spec):
 def test_a_proof_of_other_statements_is_none():
     proved = ELEMENTWISE.find("avx2", lookup(16))
     with pytest.raises(SpecError, match="the statements differ"):
-        ProvedProgram.on_record(proved.program, proved.statements[:-1])
+        Proved.on_record(proved.artifact, proved.statements[:-1])
 
 
 @pytest.mark.parametrize("spec", words.every()[:4], ids=lambda x: x.name)
@@ -155,4 +155,4 @@ def test_words_of_many_planes_are_proved(spec):
 @pytest.mark.slow
 @pytest.mark.parametrize(("isa", "spec"), AGAIN, ids=lambda x: getattr(x, "name", x))
 def test_z3_proves_it_again(isa, spec):
-    assert ProvedProgram.by_solver(ELEMENTWISE.find(isa, spec).program, Budget()).program.spec == spec
+    assert Proved.by_solver(ELEMENTWISE.find(isa, spec).artifact, Budget()).artifact.spec == spec

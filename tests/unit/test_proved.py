@@ -15,11 +15,13 @@ from support.programs import change
 from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError, Undecided
 from bitsynth.isa import load
+from bitsynth.kernel.program import Kernel
 from bitsynth.matmul import MatmulKernel, get_kernel
-from bitsynth.proof import discharge, encodings, proved
+from bitsynth.proof import discharge, encodings, matmul
 from bitsynth.proof.encodings import encoding_lemma
+from bitsynth.proof.matmul import examine, statements
 from bitsynth.proof.obligations import Lane, Obligation, implies
-from bitsynth.proof.proved import Proved, examine, statements
+from bitsynth.proof.proved import Proved
 from bitsynth.schedule.flush import with_flush_period
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
@@ -71,11 +73,11 @@ def test_every_form_of_a_shipped_kernel_follows_from_it(path):
 def test_what_rows_and_orders_rest_on_is_what_they_are_checked_for(path):
     """A form with other rows, unrolling or order has its kernel's lemmas: the checker makes the same of it anew."""
     found = MATMUL.load(path)
-    kernel, isa = found.proved.kernel, found.proved.kernel.isa
+    kernel, isa = found.proved.artifact, found.proved.artifact.isa
     order = next(iter(load.load(isa).table.in_order), "steps")
     other = change(kernel, rows=kernel.together, unroll=3, bit_axis=kernel.bit_axes[-1], order=order)
     made = found.proved.form(other)
-    assert made.kernel == other
+    assert made.artifact == other
     assert examine(other) == (made.lemmas, made.obligations) == (found.proved.lemmas, found.proved.obligations)
     with pytest.raises(SpecError, match="rows"):
         found.proved.form(change(kernel, rows=25))
@@ -83,7 +85,7 @@ def test_what_rows_and_orders_rest_on_is_what_they_are_checked_for(path):
 
 def test_what_does_not_follow_is_refused(lookup, monkeypatch):
     """Nothing is sealed whose lemmas nobody discharged."""
-    monkeypatch.setattr(proved, "implies", lambda *_: False)
+    monkeypatch.setattr(matmul, "implies", lambda *_: False)
     with pytest.raises(SpecError, match=r"does not follow from its proof \(instruction: .*\); take another"):
         lookup.proved_entry.form(more_flushes(lookup.proved_entry, 5))
 
@@ -152,6 +154,20 @@ def test_nothing_but_what_is_proved_becomes_a_kernel(lookup, tmp_path, monkeypat
         with pytest.raises(SpecError, match=f"not of {type(other).__name__}"):
             MATMUL.store(other)
     assert not list(tmp_path.rglob("*.json"))
+
+    class Other(Kernel, frozen=True):
+        """A kernel that could answer otherwise later."""
+
+    fields = {name: getattr(lookup.entry.kernel, name) for name in lookup.entry.kernel.__struct_fields__}
+    depthwise = PROOFS["depthwise kernel"]()
+    with pytest.raises(SpecError, match="the proof is of DepthwiseProgram, not of a kernel"):
+        ProvedEntry(depthwise, lookup.proved_entry.options, (), 0.0)
+    with pytest.raises(SpecError, match="is no form of"):
+        lookup.proved_entry.proved.form(depthwise.artifact)
+    with pytest.raises(SpecError, match="a depthwise kernel has no forms"):
+        depthwise.form(depthwise.artifact)
+    with pytest.raises(SpecError, match="nothing is proved of Other"):
+        Proved.by_solver(Other(**fields), Budget())
     with pytest.raises(SpecError, match="sealed by a proof, not by Kernel"):
         ProvedEntry(lookup.entry.kernel, lookup.proved_entry.options, (), 0.0)
     for spec in (MatmulSpec.plain("avx2", 3, 1), MatmulSpec.plain("neon", 2, 1)):
@@ -176,7 +192,7 @@ PROOFS: dict[str, Callable[[], Any]] = {
 def test_a_proof_cannot_be_made_by_other_means(what):
     held = PROOFS[what]()
     kind, fields = type(held), {name: getattr(held, name) for name in held.__slots__}
-    with pytest.raises(TypeError, match=f"a {what} is proved by"):
+    with pytest.raises(TypeError, match="a proof is made by"):
         kind()
     with pytest.raises(TypeError):
         replace(held, **fields)

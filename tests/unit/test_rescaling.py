@@ -41,7 +41,7 @@ EXTREMES = [INT32.min, INT32.min + 1, -129, -128, -3, -1, 0, 1, 127, 128, 254, 2
 
 @functools.cache
 def stored(isa, spec):
-    return ELEMENTWISE.find(isa, spec).program
+    return ELEMENTWISE.find(isa, spec).artifact
 
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512", "neon"])

@@ -24,7 +24,7 @@ from bitsynth.kernel import interpreter
 from bitsynth.kernel.forms_used import constant_load, forms_used
 from bitsynth.kernel.inputs import Table
 from bitsynth.kernel.program import Acc, Kernel
-from bitsynth.proof import checker, obligations, proved
+from bitsynth.proof import checker, matmul, obligations
 
 
 def steady(found):
@@ -82,7 +82,7 @@ def refused(kernel, message, error=SpecError):
     with pytest.raises(error, match=message):
         checker.check(kernel)
     with pytest.raises(error, match=message):
-        proved.examine(kernel)
+        matmul.examine(kernel)
     if error is SpecError:
         with pytest.raises(SpecError):
             interpreter.product(kernel, *two_codes())

@@ -9,15 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic
 
 from rich.console import RenderableType
 
 from bitsynth.progress import Progress
+from bitsynth.proof.proved import Proved
 from bitsynth.store.artifacts import ArtifactKind, P, R
-
-if TYPE_CHECKING:
-    from bitsynth.solver.budget import Budget
 
 
 @dataclass(frozen=True)
@@ -124,9 +122,10 @@ class NamedArtifact(ABC, Generic[R, P]):
     def check(self) -> list[tuple[str, str, str]]:
         """Check the program without Z3; return label, subject and verdict of each line of the report."""
 
+    @property
     @abstractmethod
-    def discharge(self, budget: Budget) -> int:
-        """Have Z3 prove the statements that the certificate rests on; return how many queries that took."""
+    def proof(self) -> Proved[Any]:
+        """The proof, whose statements Z3 proves again."""
 
     @abstractmethod
     def solve(self, rlimit: int | None, say: Progress) -> tuple[str, str]:

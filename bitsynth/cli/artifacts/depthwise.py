@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -15,21 +15,18 @@ from bitsynth.isa.load import load
 from bitsynth.isa.records import to_builtins
 from bitsynth.kernel.depthwise import DepthwiseProgram
 from bitsynth.progress import Progress
-from bitsynth.proof.depthwise import ProvedDepthwise
+from bitsynth.proof.proved import Proved
 from bitsynth.store.depthwise import DEPTHWISE, DepthwiseEntry
 
-if TYPE_CHECKING:
-    from bitsynth.solver.budget import Budget
 
-
-class DepthwiseArtifact(NamedArtifact[DepthwiseEntry, ProvedDepthwise]):
+class DepthwiseArtifact(NamedArtifact[DepthwiseEntry, Proved[DepthwiseProgram]]):
     """A depthwise kernel, whose composition is checked as it is loaded."""
 
     kind = DEPTHWISE
     table = KERNELS
     note = "bs_dw: depthwise, up to the widths in the name; figures are for a 3 x 3 window"
 
-    def __init__(self, name: str, proved: ProvedDepthwise) -> None:
+    def __init__(self, name: str, proved: Proved[DepthwiseProgram]) -> None:
         super().__init__(name, proved)
         self.lemmas = output.count(len(proved.obligations), "instruction lemma")
 
@@ -70,17 +67,16 @@ class DepthwiseArtifact(NamedArtifact[DepthwiseEntry, ProvedDepthwise]):
         """Return the lemmas, which were checked as the kernel was loaded."""
         return [(lemma.partition(":")[0], "1 lemma", "checked") for lemma in self.proved.lemmas]
 
-    def discharge(self, budget: Budget) -> int:
-        """Have Z3 discharge the obligations."""
-        from bitsynth.proof import discharge
-
-        return discharge.discharge(load(self.proved.program.isa), self.proved.obligations, budget)
+    @property
+    def proof(self) -> Proved[Any]:
+        """The proof of the kernel."""
+        return self.proved
 
     def solve(self, rlimit: int | None, say: Progress) -> tuple[str, str]:
         """Enumerate the sketch again."""
         from bitsynth.schedule.depthwise import cheapest, method_of, ops
 
-        program, isa = self.proved.program, load(self.proved.program.isa)
+        program, isa = self.proved.artifact, load(self.proved.artifact.isa)
         found = cheapest(isa, program.act_bits, program.w_bits, method_of(program))
         if ops(isa, found) < ops(isa, program):
             raise Refuted(f"{program.name} is not the cheapest: one takes {ops(isa, found):g} instructions per 128 MAC")

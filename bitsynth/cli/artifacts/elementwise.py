@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -17,15 +17,12 @@ from bitsynth.isa.step import Step
 from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names
 from bitsynth.progress import Progress
 from bitsynth.proof.elementwise import checker
-from bitsynth.proof.elementwise.proved import ProvedProgram
+from bitsynth.proof.proved import Proved
 from bitsynth.spec.elementwise import ElementInput
 from bitsynth.store.elementwise import ELEMENTWISE, ProgramEntry
 
-if TYPE_CHECKING:
-    from bitsynth.solver.budget import Budget
 
-
-class ElementwiseArtifact(NamedArtifact[ProgramEntry, ProvedProgram]):
+class ElementwiseArtifact(NamedArtifact[ProgramEntry, Proved[ElementwiseProgram]]):
     """An elementwise program, which is run on concrete elements and proved as a whole."""
 
     kind = ELEMENTWISE
@@ -33,9 +30,9 @@ class ElementwiseArtifact(NamedArtifact[ProgramEntry, ProvedProgram]):
     discharged = "proved"
     left_out = "the results were not proved again"
 
-    def __init__(self, name: str, proved: ProvedProgram) -> None:
+    def __init__(self, name: str, proved: Proved[ElementwiseProgram]) -> None:
         super().__init__(name, proved)
-        self.lemmas = output.count(proved.program.unit, "result")
+        self.lemmas = output.count(proved.artifact.unit, "result")
 
     @classmethod
     def row(cls, record: ProgramEntry) -> ListRow:
@@ -56,7 +53,7 @@ class ElementwiseArtifact(NamedArtifact[ProgramEntry, ProvedProgram]):
         """The C source."""
         from bitsynth.emit.elementwise import source
 
-        return source([self.proved.program])
+        return source([self.proved.artifact])
 
     def page(self) -> list[RenderableType]:
         """Return inputs, and the program with the meaning of each instruction, its meaning and cost."""
@@ -68,21 +65,20 @@ class ElementwiseArtifact(NamedArtifact[ProgramEntry, ProvedProgram]):
 
     def check(self) -> list[tuple[str, str, str]]:
         """Run the program on many elements."""
-        elements = checker.check(self.proved.program, checker.VERIFIED)
+        elements = checker.check(self.proved.artifact, checker.VERIFIED)
         return [("concrete", f"{elements:,} elements", "checked")]
 
-    def discharge(self, budget: Budget) -> int:
-        """Have Z3 prove every result."""
-        from bitsynth.proof.elementwise.discharge import discharge
-
-        return discharge(self.proved.program, budget)
+    @property
+    def proof(self) -> Proved[Any]:
+        """The proof of the program."""
+        return self.proved
 
     def solve(self, rlimit: int | None, say: Progress) -> tuple[str, str]:
         """Price the alternatives of the sketch again."""
         from bitsynth.schedule.element_cost import price
         from bitsynth.synth.elementwise import alternatives
 
-        program = self.proved.program
+        program = self.proved.artifact
         found = list(alternatives(program.isa, program.spec))
         if any(price(other) < price(program) for other in found):
             raise Refuted(f"{program.name} is not the cheapest of its sketch; delete its file, and that one is found")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -21,13 +21,11 @@ from bitsynth.kernel.inputs import Build, Planes
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel, Loop, Pass
 from bitsynth.progress import Progress
+from bitsynth.proof.proved import Proved
 from bitsynth.schedule.cost import AMORTISED_K
 from bitsynth.spec.options import scope
 from bitsynth.store.entry import Entry, ProvedEntry
 from bitsynth.store.matmul import MATMUL
-
-if TYPE_CHECKING:
-    from bitsynth.solver.budget import Budget
 
 
 class MatmulArtifact(NamedArtifact[Entry, ProvedEntry]):
@@ -87,11 +85,10 @@ class MatmulArtifact(NamedArtifact[Entry, ProvedEntry]):
         classes = Counter("passes" if kind.startswith("pass ") else kind for kind in kinds)
         return [(kind, output.count(n, "lemma"), "checked") for kind, n in classes.items()]
 
-    def discharge(self, budget: Budget) -> int:
-        """Have Z3 discharge the obligations."""
-        from bitsynth.proof import discharge
-
-        return discharge.discharge(load(self.proved.entry.kernel.isa), self.proved.proved.obligations, budget)
+    @property
+    def proof(self) -> Proved[Any]:
+        """The proof of the kernel."""
+        return self.proved.proved
 
     def solve(self, rlimit: int | None, say: Progress) -> tuple[str, str]:
         """Solve the bound and the kernel again."""

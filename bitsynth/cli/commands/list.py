@@ -14,7 +14,7 @@ from rich.text import Text
 
 from bitsynth import paths
 from bitsynth.cli import output
-from bitsynth.cli.artifacts.artifact import KERNELS, PROGRAMS, ListRow, ListTable, NamedArtifact
+from bitsynth.cli.artifacts.artifact import ListRow, ListTable, NamedArtifact
 from bitsynth.cli.artifacts.table import ARTIFACTS
 from bitsynth.cli.options.instruction_sets import Isas
 from bitsynth.cli.options.kernels import All, Check, ManyActBits, ManyWBits, Method, Variants
@@ -28,6 +28,7 @@ from bitsynth.spec.options import KernelOptions
 from bitsynth.store import files
 
 _WIDTHS = re.compile(r"bs_(?:mm|dw)_a(\d)[us]?_w(\d)", re.ASCII)
+_TABLES = tuple(dict.fromkeys(artifact.table for artifact in ARTIFACTS.values()))
 _HINTS = (
     "`bitsynth list --isa SET --act-bits 2` lists kernels of one set and width",
     "`bitsynth list --all` lists every kernel",
@@ -52,7 +53,8 @@ def list_kernels(
     wanted = _Wanted.of(isa, act_bits, w_bits, method, variant)
     isa_names()  # SpecError for a faulty BITSYNTH_ISA, and not once for each kernel.
     summary = not (as_json or every or check or wanted != _Wanted()) and output.on_terminal()
-    tables = [KERNELS, *([PROGRAMS] if every or check or summary or variant else [])]
+    all_listed = every or check or summary or bool(variant)
+    tables = [table for table in _TABLES if table.has_widths or all_listed]
     found = {table: list(_find(wanted, table, check)) for table in tables}
     listed = [each for rows in found.values() for each in rows]
     if as_json:
@@ -185,7 +187,7 @@ def _summary(found: list[_Listed]) -> Table:
     """Return a table with a row for each instruction set: counts of kernels and programs, and variants."""
     numbers = ("kernels", "programs", "yours")
     table = output.table("set", *numbers, "variants, besides the cheapest in operations", right=numbers, whole=["set"])
-    kernels, programs = ([each for each in found if each.artifact.table == t] for t in (KERNELS, PROGRAMS))
+    kernels, programs = ([each for each in found if each.artifact.table.has_widths is has] for has in (True, False))
     for isa in sorted({each.isa for each in kernels}):
         rows = [each for each in kernels if each.isa == isa]
         its = [each for each in programs if each.isa == isa]

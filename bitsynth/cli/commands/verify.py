@@ -69,7 +69,7 @@ def _discharge(found: NamedArtifact[Any, Any], rlimit: int | None, say: Progress
     from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 
     say(f"proving {found.lemmas}")
-    queries = found.discharge(Budget(rlimit or DEFAULT_RLIMIT))
+    queries = found.proof.discharge(Budget(rlimit or DEFAULT_RLIMIT))
     verdict = f"{found.discharged} by Z3, {output.count(queries, 'query')}"
     return ReportLine("machine", (found.lemmas, verdict), time.perf_counter() - start)
 

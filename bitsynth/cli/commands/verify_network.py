@@ -212,10 +212,9 @@ def _check_kernel(record: KernelRecord, z3: bool, rlimit: int | None, say: Progr
     proved = record.proved()
     verdict = f"checked, {output.count(len(proved.statements), 'lemma')} on record"
     if z3:
-        from bitsynth.network.certificate.kernels import discharge_obligations
         from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 
-        queries = discharge_obligations(proved, Budget(rlimit or DEFAULT_RLIMIT))
+        queries = proved.discharge(Budget(rlimit or DEFAULT_RLIMIT))
         verdict = f"discharged by Z3, {output.count(queries, 'query')}"
     return ReportLine("kernel", (record.name, verdict), time.perf_counter() - start)
 

@@ -59,7 +59,7 @@ def _find_all(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> Iterator[_
 def find_stored(kernel: LayerKernel, spec: ElementwiseSpec) -> ElementwiseProgram | None:
     """Return the program of `spec` for the kernel's instruction set or one it extends; None if none can be used."""
     proved = ELEMENTWISE.find(kernel.spec.isa, spec)
-    program = proved.program if proved else None
+    program = proved.artifact if proved else None
     if program and isinstance(kernel, DepthwiseKernel) and not kernel.order(program):
         return None
     if program is None or program.unit > _LARGEST_UNIT or {*elementwise.needs(program).host} - {*kernel.needs.host}:
@@ -73,7 +73,7 @@ def find_in_channel_order(program: EpilogueProgram | None) -> EpilogueProgram | 
         return program
     proved = ELEMENTWISE.find(program.isa, program.spec)
     ordered = in_order(proved) if proved else None
-    return ordered.program if ordered else None
+    return ordered.artifact if ordered else None
 
 
 LONGEST_PERIOD = 512

@@ -38,7 +38,7 @@ TABLE_BYTES = 256
 def programs(isa: str) -> tuple[ElementwiseProgram, ...]:
     """Return glue's programs stored for the set, or one it extends, that this processor runs or emulates."""
     stored = (ELEMENTWISE.find(isa, spec) for spec in glue.every())
-    return tuple(p.program for p in stored if p is not None and _runs_here(isa, p.program))
+    return tuple(p.artifact for p in stored if p is not None and _runs_here(isa, p.artifact))
 
 
 def _runs_here(isa: str, program: ElementwiseProgram) -> bool:

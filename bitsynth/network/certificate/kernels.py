@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.glue.programs import list_called
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.program import GlueStep, LayerStep, NetworkStep
-from bitsynth.proof.depthwise import ProvedDepthwise
-from bitsynth.proof.elementwise.proved import ProvedProgram
 from bitsynth.proof.proved import Proved
 from bitsynth.store.elementwise import ELEMENTWISE
 from bitsynth.store.entry import ProvedEntry
 from bitsynth.store.kinds import KINDS
-
-if TYPE_CHECKING:
-    from bitsynth.solver.budget import Budget
-
-ProvedKernel = Proved | ProvedDepthwise | ProvedProgram
 
 
 class KernelRecord(msgspec.Struct, frozen=True):
@@ -34,28 +26,17 @@ class KernelRecord(msgspec.Struct, frozen=True):
     isa: str
     digest: str
 
-    def proved(self) -> ProvedKernel:
+    def proved(self) -> Proved[Any]:
         """Return the stored kernel, checked again except for what Z3 discharged; SpecError if none has this digest."""
         kind = KINDS[self.kind]
         for path in kind.every():
             if path.stem == self.name and kind.read(path).digest == self.digest:
-                proved: ProvedEntry | ProvedDepthwise | ProvedProgram = kind.load(path)
+                proved: ProvedEntry | Proved[Any] = kind.load(path)
                 return proved.proved if isinstance(proved, ProvedEntry) else proved
         raise SpecError(
             f"no kernel {self.name} with the digest {self.digest[:12]} is stored: the network was made with others; "
             "compile it again"
         )
-
-
-def discharge_obligations(proved: ProvedKernel, budget: Budget) -> int:
-    """Have Z3 discharge the obligations of a kernel's proof; return their number. Refuted if one is wrong."""
-    from bitsynth.proof import discharge
-    from bitsynth.proof.elementwise import discharge as element_discharge
-
-    if isinstance(proved, ProvedProgram):
-        return element_discharge.discharge(proved.program, budget)
-    isa = proved.kernel.isa if isinstance(proved, Proved) else proved.program.isa
-    return discharge.discharge(load(isa), proved.obligations, budget)
 
 
 def records_of(step: NetworkStep) -> list[KernelRecord]:
