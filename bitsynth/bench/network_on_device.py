@@ -23,7 +23,7 @@ def measure(
     times: dict[str, tuple[float, ...]] = {MINE: answer.ns}
     left_out: dict[str, str] = {}
     if peers:
-        made = network_peers.models(model, inputs, left_out)
+        made = network_peers.models(model, net, inputs, left_out)
         files = {f"{network_peers.ORT}, {what}": file.SerializeToString() for what, file in made}
         found, missing = board.time_onnxruntime(files, net.program.threads, rounds)
         times, left_out = times | found, left_out | missing

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bitsynth.graph.read.inputs import fix_inputs
 from bitsynth.graph.types import Tensor, numpy_type
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
@@ -46,7 +47,7 @@ def bound(
             packages[package] = load(net, inputs)
         except ImportError as why:
             left_out[package] = f"{why}; {INSTALL}"
-    for what, file in models(model, inputs, left_out):
+    for what, file in models(model, net, inputs, left_out):
         for package, make in packages.items():
             progress(f"starting {package}, {what}")
             try:
@@ -70,13 +71,16 @@ def _emx(net: Network, inputs: Mapping[str, Tensor]) -> Bound:
     return lambda file: emx_network.bound(file, net.program.isa, given, outputs)
 
 
-def models(model: Path, inputs: Mapping[str, Tensor], left_out: dict[str, str]) -> Iterator[tuple[str, Any]]:
-    """Yield name and model of each file that peers run: the file with fixed shapes, and its twins."""
+def models(
+    model: Path, net: Network, inputs: Mapping[str, Tensor], left_out: dict[str, str]
+) -> Iterator[tuple[str, Any]]:
+    """Yield name and model of each file that peers run: the file as `net` was read from it, and its twins."""
     import onnx
 
     from bitsynth.bench import twins
 
-    file = twins.fixed(onnx.load(model), {name: x.shape for name, x in inputs.items()})
+    loaded = fix_inputs(onnx.load(model), net.reading.get("fixed") or {})
+    file = twins.fixed(loaded, {name: x.shape for name, x in inputs.items()})
     makers: dict[str, Callable[[], Any]] = {
         "same file": lambda: file,
         "fp32 twin": lambda: twins.float_twin(file),

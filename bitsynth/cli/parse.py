@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bitsynth.errors import SpecError
@@ -49,6 +50,32 @@ def parse_size(option: str, text: str) -> tuple[int, int]:
     if len(parts) != 2 or not all(_is_number(p) and 0 < int(p) <= MAX_PIXELS for p in parts):
         raise SpecError(f"{option}: want height and width, such as 28x28, not {text!r}")
     return int(parts[0]), int(parts[1])
+
+
+def parse_shapes(texts: Sequence[str] | None) -> dict[str, int | tuple[int, ...]]:
+    """Return shapes and sizes by name of texts such as `x=1x3x224x224` or `height=224`; SpecError for anything else."""
+    shapes: dict[str, int | tuple[int, ...]] = {}
+    for text in texts or ():
+        name, _, sizes = text.rpartition("=")
+        parts = sizes.split("x")
+        if not name or not all(_is_number(part) and int(part) for part in parts) or name in shapes:
+            raise SpecError(f"--shape: want a name, once, and its sizes, such as x=1x3x224x224, not {text!r}")
+        shapes[name] = int(sizes) if len(parts) == 1 else tuple(map(int, parts))
+    return shapes
+
+
+_NUMBER = re.compile(r"-?\d{1,18}|-?\d{1,18}\.\d{0,18}(?:e-?\d{1,3})?", re.ASCII)
+
+
+def parse_fixed(texts: Sequence[str] | None) -> dict[str, int | float]:
+    """Return numbers by the name of an input of texts such as `sr=16000`; SpecError for anything else."""
+    fixed: dict[str, int | float] = {}
+    for text in texts or ():
+        name, _, number = text.rpartition("=")
+        if not name or not _NUMBER.fullmatch(number) or name in fixed:
+            raise SpecError(f"--fix: want an input, once, and a number, such as sr=16000, not {text!r}")
+        fixed[name] = float(number) if "." in number else int(number)
+    return fixed
 
 
 def input_codes(bits: int | None, scale: float, encoding: Encoding) -> InputCodes | None:

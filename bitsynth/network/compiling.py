@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.read import read
 from bitsynth.host.sets import widest
@@ -35,7 +37,7 @@ def compile(
         cpu: The processor of the set that layers are to be fast on, as of `Conv2d`.
         threads: Threads that run it, or a `Pool`, as of `Conv2d`.
         progress: Hears what is being done.
-        options: Those of `bitsynth.graph.read`: batch, reference, codes, fixed.
+        options: Those of `bitsynth.graph.read`: batch, reference, codes, fixed, shapes.
 
     Raises:
         SpecError: The file is damaged, unsafe or not understood; the message names the node.
@@ -55,5 +57,18 @@ def network_of(
     """Return the network of a graph that was read with `options`, for a target, run by threads."""
     progress(f"lowering {len(graph.nodes)} nodes")
     codes = options.get("codes")
-    reading = {"batch": options.get("batch"), "codes": asdict(codes) if codes else None}
-    return Network(lower(graph, target), threads, {**reading, "fixed": sorted(options.get("fixed") or {})})
+    reading: dict[str, Any] = {"batch": options.get("batch"), "codes": asdict(codes) if codes else None}
+    reading["fixed"] = {name: _recorded(value) for name, value in sorted((options.get("fixed") or {}).items())}
+    shapes = options.get("shapes") or {}
+    reading["shapes"] = {name: size if isinstance(size, int) else list(size) for name, size in sorted(shapes.items())}
+    return Network(lower(graph, target), threads, reading)
+
+
+_MAX_RECORDED = 64
+"""The most numbers of a fixed input that a certificate repeats."""
+
+
+def _recorded(value: Any) -> Any:
+    """Return the value of a fixed input as a certificate has it: numbers in lists; None if there are many."""
+    array = np.asarray(value)
+    return array.tolist() if array.size <= _MAX_RECORDED else None

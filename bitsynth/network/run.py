@@ -44,7 +44,7 @@ class Network:
     def __init__(
         self, program: NetworkProgram, threads: int | Pool = 1, reading: Mapping[str, Any] | None = None
     ) -> None:
-        self._reading = reading or {}
+        self.reading = reading or {}
         self.program, self.pool, self.plan = program, pool_of(threads), plan_arena(program)
         self._machine = NetworkMachine(program, self.plan, self.pool)
 
@@ -120,7 +120,7 @@ class Network:
     @property
     def certificate(self) -> dict[str, Any]:
         """Return the claims of each step and of memory, as in `NAME.certificate.json`, without files."""
-        return certificate(self.program, self.plan, {}, self._reading)
+        return certificate(self.program, self.plan, {}, self.reading)
 
     def report(self) -> NetworkReport:
         """Return how each step is computed, and memory."""
@@ -133,11 +133,11 @@ class Network:
         """
         text = self.text(name, weights_file=weights_file)
         made: dict[str, str | bytes] = {**text.files(), **text.binaries}
-        return made | certificate_files(name, self.program, self.plan, made, self._reading)
+        return made | certificate_files(name, self.program, self.plan, made, self.reading)
 
     def text(self, name: str, *, weights_file: bool = False) -> NetworkText:
         """Return the text from which its C under `name` is rendered; `weights_file` is that of `files`."""
-        return NetworkText(name, self.program, self.plan, has_weights_file=weights_file, reading=self._reading)
+        return NetworkText(name, self.program, self.plan, has_weights_file=weights_file, reading=self.reading)
 
     def emit(self, folder: str | Path, name: str, *, weights_file: bool = False) -> list[Path]:
         """Write the files of the network under `name` into `folder`, `weights_file` as `files` has it; their paths.

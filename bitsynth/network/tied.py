@@ -25,11 +25,21 @@ def require_of(found: NetworkCertificate, path: Path, model: Path, progress: Pro
 
     Raises:
         Refuted: Something differs: the certificate is of another network, or claims less or more.
-        SpecError: The file is none that can be read, or an input was fixed.
+        SpecError: The file is none that can be read, or an input was fixed to many numbers.
     """
-    if found.reading.fixed:
-        raise SpecError(f"{path} is of a network whose {', '.join(found.reading.fixed)} was fixed; compile it again")
-    options: dict[str, Any] = {"batch": found.reading.batch, "codes": found.reading.codes, "reference": found.reference}
+    reading = found.reading
+    if unknown := [name for name, value in reading.fixed.items() if value is None]:
+        raise SpecError(
+            f"{path} is of a network whose input {', '.join(unknown)} was fixed to more numbers than it records; "
+            "compile the network again and compare the folders"
+        )
+    options: dict[str, Any] = {
+        "batch": reading.batch,
+        "codes": reading.codes,
+        "reference": found.reference,
+        "fixed": reading.fixed,
+        "shapes": reading.shapes,
+    }
     net = compile(model, isa=found.isa, cpu=found.cpu, threads=found.threads, progress=progress, **options)
     stem = path.name.removesuffix(ENDS)
     files = net.files(stem, weights_file=_has_weights_file(found, stem))

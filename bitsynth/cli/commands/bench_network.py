@@ -17,9 +17,18 @@ from bitsynth.cli import figures, output
 from bitsynth.cli.batches import warn_of_fixed_batch
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Peers, Rounds, Threads
-from bitsynth.cli.options.networks import Batch, InputBits, InputEncoding, InputScale, ModelArgument, Reference
+from bitsynth.cli.options.networks import (
+    Batch,
+    FixedInputs,
+    InputBits,
+    InputEncoding,
+    InputScale,
+    ModelArgument,
+    Reference,
+    Shapes,
+)
 from bitsynth.cli.options.output import JsonFile, Plot
-from bitsynth.cli.parse import input_codes
+from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
 from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name
 from bitsynth.cli.weight_names import weight_names
 from bitsynth.spec.matmul import Encoding
@@ -48,6 +57,8 @@ def network(
     rounds: Rounds = 11,
     peers: Peers = True,
     batch: Batch = None,
+    shape: Shapes = None,
+    fix: FixedInputs = None,
     reference: Reference = None,
     input_bits: InputBits = None,
     input_scale: InputScale = 1.0,
@@ -70,7 +81,8 @@ def network(
     """
     figures.require(json_file, plot=plot)
     codes = input_codes(input_bits, input_scale, input_encoding)
-    options = {"cpu": cpu, "threads": threads, "batch": batch, "reference": reference, "codes": codes}
+    options: dict[str, Any] = {"cpu": cpu, "threads": threads, "batch": batch, "reference": reference, "codes": codes}
+    options |= {"shapes": parse_shapes(shape), "fixed": parse_fixed(fix)}
     with figures.tables(json_file):
         if device:
             result = _measure_on_board(model, isa, rounds, options, (device, device_runner), peers=peers)

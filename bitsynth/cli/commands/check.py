@@ -16,6 +16,7 @@ from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import DeviceOption, DeviceRunner, Threads
 from bitsynth.cli.options.networks import (
     Batch,
+    FixedInputs,
     InputBits,
     InputCount,
     InputEncoding,
@@ -23,9 +24,10 @@ from bitsynth.cli.options.networks import (
     InputScale,
     ModelArgument,
     Reference,
+    Shapes,
 )
 from bitsynth.cli.options.output import Json
-from bitsynth.cli.parse import input_codes
+from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
 from bitsynth.errors import Refuted
 from bitsynth.printable import shown
 from bitsynth.spec.matmul import Encoding
@@ -45,6 +47,8 @@ def check(
     cpu: ForCpu = "",
     threads: Threads = 1,
     batch: Batch = None,
+    shape: Shapes = None,
+    fix: FixedInputs = None,
     reference: Reference = None,
     input_bits: InputBits = None,
     input_scale: InputScale = 1.0,
@@ -63,6 +67,7 @@ def check(
     With --device the network is compiled for the instruction set of a board, and its self-test runs there too.
     """
     from bitsynth.graph.read.file import load
+    from bitsynth.graph.read.inputs import fix_inputs
     from bitsynth.network import check as checks
     from bitsynth.network.compiling import compile
 
@@ -71,10 +76,12 @@ def check(
         isa = board.best_isa() if board and isa == "auto" else isa
         cpu = board.cpu(isa) if board and not cpu else cpu
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes, "cpu": cpu}
+        options |= {"shapes": parse_shapes(shape), "fixed": parse_fixed(fix)}
         net = compile(model, isa=isa, threads=threads, progress=say, **options)
         warn_of_fixed_batch(net.graph, batch)
         inputs = checks.given(net.graph, data) if data else checks.drawn(net.graph, count)
-        result = checks.checked(net, load(model), inputs, say)
+        peers_model = fix_inputs(load(model), net.reading["fixed"])
+        result = checks.checked(net, peers_model, inputs, say)
         answer = board.run_network(net) if board else None
     _show(result, as_json=as_json)
     if answer and not as_json:

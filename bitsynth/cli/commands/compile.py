@@ -18,16 +18,18 @@ from bitsynth.cli.options.instruction_sets import ForCpus, IsaOrAuto
 from bitsynth.cli.options.measuring import Threads
 from bitsynth.cli.options.networks import (
     Batch,
+    FixedInputs,
     InputBits,
     InputEncoding,
     InputScale,
     ModelArgument,
     NetworkName,
     Reference,
+    Shapes,
     WeightsFile,
 )
 from bitsynth.cli.options.output import Folder, Json
-from bitsynth.cli.parse import input_codes
+from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
 from bitsynth.cli.reports.network_cells import by_whom, shape_of, slow_products, step_name
 from bitsynth.cli.reports.plain_reasons import plain_reasons
 from bitsynth.cli.weight_names import weight_names
@@ -56,6 +58,8 @@ def compile_network(
     cpu: ForCpus = "",
     threads: Threads = 1,
     batch: Batch = None,
+    shape: Shapes = None,
+    fix: FixedInputs = None,
     reference: Reference = None,
     input_bits: InputBits = None,
     input_scale: InputScale = 1.0,
@@ -83,6 +87,7 @@ def compile_network(
     require_name(library)
     with reserve_folder(to, _ADVICE), named(model), output.progress("compile") as say:
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes}
+        options |= {"shapes": parse_shapes(shape), "fixed": parse_fixed(fix)}
         options |= {"isa": isa, "threads": threads, "progress": say}
         several = len(cpus) > 1
         nets = processors.networks(model, cpus, **options) if several else {cpu: compile(model, cpu=cpu, **options)}

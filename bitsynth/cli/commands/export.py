@@ -10,15 +10,17 @@ from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.networks import (
     AsPatterns,
     Batch,
+    FixedInputs,
     InputBits,
     InputEncoding,
     InputScale,
     ModelArgument,
     OnnxFile,
     Reference,
+    Shapes,
     WithShifts,
 )
-from bitsynth.cli.parse import input_codes
+from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
 from bitsynth.errors import SpecError
 from bitsynth.files import replace_file
 from bitsynth.spec.matmul import Encoding
@@ -32,6 +34,8 @@ def export(
     patterns: AsPatterns = False,
     shifts: WithShifts = False,
     batch: Batch = None,
+    shape: Shapes = None,
+    fix: FixedInputs = None,
     reference: Reference = None,
     input_bits: InputBits = None,
     input_scale: InputScale = 1.0,
@@ -50,9 +54,10 @@ def export(
     if not patterns:
         raise SpecError("export wants a form: --patterns is the one there is")
     codes = input_codes(input_bits, input_scale, input_encoding)
+    shapes, fixed = parse_shapes(shape), parse_fixed(fix)
     with output.progress("export") as say:
         say("reading")
-        graph = read(model, batch=batch, reference=reference, codes=codes)
+        graph = read(model, batch=batch, reference=reference, codes=codes, shapes=shapes, fixed=fixed)
         warn_of_fixed_batch(graph, batch)
         say(f"proving {len(graph.nodes)} nodes")
         exported_model = exported(graph, shifts=shifts)

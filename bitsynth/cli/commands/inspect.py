@@ -15,14 +15,16 @@ from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.networks import (
     Batch,
     BecomesOn,
+    FixedInputs,
     InputBits,
     InputEncoding,
     InputScale,
     ModelArgument,
     Reference,
+    Shapes,
 )
 from bitsynth.cli.options.output import HtmlFile, Json
-from bitsynth.cli.parse import input_codes
+from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
 from bitsynth.cli.reports.network_cells import bits_of, by_whom, carries, range_of, shape_of, share
 from bitsynth.cli.reports.plain_reasons import plain_reasons
 from bitsynth.cli.weight_names import weight_names
@@ -48,6 +50,8 @@ _NUMBERS = ("range", "MAC", "weights", "bytes")
 def inspect(
     model: ModelArgument,
     batch: Batch = None,
+    shape: Shapes = None,
+    fix: FixedInputs = None,
     reference: Reference = None,
     input_bits: InputBits = None,
     input_scale: InputScale = 1.0,
@@ -68,9 +72,10 @@ def inspect(
     if html:
         require_writable(html.parent, _ADVICE)
     codes = input_codes(input_bits, input_scale, input_encoding)
+    shapes, fixed = parse_shapes(shape), parse_fixed(fix)
     with output.progress("inspect") as say:
         say("reading")
-        graph = read(model, batch=batch, reference=reference, codes=codes)
+        graph = read(model, batch=batch, reference=reference, codes=codes, shapes=shapes, fixed=fixed)
         warn_of_fixed_batch(graph, batch)
         facts, found = facts_of.inspect_graph(graph), _compile_report(graph, isa, say) if isa else None
     became = {name: step for step in found.steps for name in step.nodes} if found else {}

@@ -38,6 +38,25 @@ Batch = Annotated[
         show_default=False,
     ),
 ]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=SIZES",
+        help="The shape of an input with open sizes, as in x=1x3x224x224, or one open size by its name in the file, as "
+        "in height=224; may be repeated.",
+        show_default=False,
+    ),
+]
+FixedInputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fix",
+        metavar="INPUT=VALUE",
+        help="Make an input a constant, as in sr=16000; may be repeated.",
+        show_default=False,
+    ),
+]
 Reference = Annotated[
     str | None,
     typer.Option(

@@ -12,6 +12,7 @@ Patterns found here:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ from bitsynth.graph.read.file_node import (
     cast_to,
     compare_with_zero,
 )
-from bitsynth.graph.types import Integers, Shape, Tensor, cast
+from bitsynth.graph.types import Edge, Integers, Shape, Tensor, cast
 
 
 def find_bit(graph: GraphBuilder, edge: str) -> Node | None:
@@ -199,8 +200,8 @@ def _count_of_multi_threshold(graph: GraphBuilder, edge: str) -> _ThresholdCount
     )
 
 
-_MAX_COMPARED_INTEGER = 1 << 24
-"""float32 holds all integers up to this, so comparisons of them are exact."""
+_MAX_WHOLE = {"float32": 1 << 24, "float64": 1 << 53}
+"""A type of floats holds all integers up to this, so comparisons of them are exact."""
 
 
 def _comparison_reader(function: Callable[[Tensor, Tensor], Tensor], *, strict: bool, swapped: bool) -> Reader:
@@ -215,7 +216,7 @@ def _comparison_reader(function: Callable[[Tensor, Tensor], Tensor], *, strict: 
     def read(node: FileNode) -> tuple[str, ...]:
         if (folded := _fold_constants(node, function)) is not None:
             return (folded,)
-        p, q = (_operand_in_floats(node, k) for k in ((1, 0) if swapped else (0, 1)))
+        p, q = _operands_in_floats(node)[:: -1 if swapped else 1]
         return (compare_with_zero(node, _subtract(node, p, q), strict=strict),)
 
     return read
@@ -228,15 +229,35 @@ def _fold_constants(node: FileNode, function: Callable[..., Tensor]) -> str | No
     return node.constant(function(*values)) if len(values) == len(inputs) else None
 
 
-def _operand_in_floats(node: FileNode, index: int) -> str:
-    """Return an input in floats, which hold its integers; SpecError for integers that float32 does not hold."""
-    edge = node.input(index)
-    if edge.is_float:
+def _operands_in_floats(node: FileNode) -> tuple[str, str]:
+    """Return the operands of a comparison in floats that hold both; SpecError if no type of floats does.
+
+    Integers are clipped to just beyond a constant operand, which changes no comparison: x < 5 of int64 has the result
+    of clip(x, 4, 6) < 5, whose numbers float32 holds.
+    """
+    edges = [_clip_around(node, index) for index in (0, 1)]
+    operands = [node.graph.edges[edge] for edge in edges]
+    if all(operand.is_float for operand in operands):
+        return edges[0], edges[1]
+    for dtype, limit in _MAX_WHOLE.items():
+        if all(_farthest_from_zero(operand) <= limit for operand in operands):
+            return cast_to(node, edges[0], dtype), cast_to(node, edges[1], dtype)
+    raise node.fail(f"compares two {operands[0].dtype} at run time; cast them to int32 or to floats before")
+
+
+def _farthest_from_zero(edge: Edge) -> float:
+    """Return the largest distance of an edge's integers from 0; infinity if it holds no integers."""
+    return max(-edge.type.least, edge.type.most) if isinstance(edge.type, Integers) else math.inf
+
+
+def _clip_around(node: FileNode, index: int) -> str:
+    """Return an operand of a comparison: integers of a wide range clipped around the other one, if that is constant."""
+    edge, other = node.input(index), node.graph.in_floats(node.edge(1 - index))
+    wide = not edge.is_float and _farthest_from_zero(edge) > _MAX_WHOLE["float32"]
+    if not wide or other is None or not other.size or node.graph.in_floats(edge.name) is not None:
         return edge.name
-    kind = edge.type
-    if not isinstance(kind, Integers) or max(-kind.least, kind.most) > _MAX_COMPARED_INTEGER:
-        raise node.fail(f"compares {edge.dtype} at run time; cast it to float before")
-    return cast_to(node, edge.name, "float32")
+    low, high = math.floor(other.min()) - 1, math.ceil(other.max()) + 1
+    return node.add("clip", edge.name, low=low, high=high)
 
 
 def _subtract(node: FileNode, p: str, q: str) -> str:
@@ -356,7 +377,7 @@ def _read_equal(node: FileNode) -> tuple[str, ...]:
     """Read Equal: p >= q and q >= p."""
     if (folded := _fold_constants(node, np.equal)) is not None:
         return (folded,)
-    p, q = _operand_in_floats(node, 0), _operand_in_floats(node, 1)
+    p, q = _operands_in_floats(node)
     bits = [
         cast_to(node, compare_with_zero(node, _subtract(node, *two), strict=False), "int32") for two in ((p, q), (q, p))
     ]

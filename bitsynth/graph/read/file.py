@@ -66,10 +66,10 @@ def prepare(model: Any, folder: Path | None) -> Any:
     onnx = require_onnx()
     if not model.graph.node and not model.graph.initializer:
         raise SpecError("not an ONNX model: it has no nodes")
-    if len(model.graph.node) > _MAX_NODES:
-        raise SpecError(f"{len(model.graph.node):,} nodes, more than the {_MAX_NODES:,} that are read")
-    _require_text(model)
     _require_no_control_flow(model.graph)
+    if (count := sum(1 for _ in nodes_of(model.graph))) > _MAX_NODES:
+        raise SpecError(f"{count:,} nodes, more than the {_MAX_NODES:,} that are read")
+    _require_text(model)
     if model.functions:
         _require_few_inlined_nodes(model)
         try:
@@ -86,18 +86,18 @@ def _require_few_inlined_nodes(model: Any) -> None:
     bodies = {(f.domain, f.name): f for f in model.functions}
     counts: dict[tuple[str, str], int] = {}
 
-    def count(nodes: Any, around: frozenset[tuple[str, str]]) -> int:
-        return sum(of((node.domain, node.op_type), around) for node in nodes)
+    def count(part: Any, around: frozenset[tuple[str, str]]) -> int:
+        return sum(of((node.domain, node.op_type), around) for node in nodes_of(part))
 
     def of(called: tuple[str, str], around: frozenset[tuple[str, str]]) -> int:
         if called not in bodies or called in around:
             return 1
         if called not in counts:
-            counts[called] = count(bodies[called].node, around | {called})
+            counts[called] = count(bodies[called], around | {called})
         return counts[called]
 
     try:
-        total = count(model.graph.node, frozenset())
+        total = count(model.graph, frozenset())
     except RecursionError:
         raise SpecError("its functions call each other too deeply; export the network without functions") from None
     if total > _MAX_NODES:
@@ -106,9 +106,9 @@ def _require_few_inlined_nodes(model: Any) -> None:
 
 def _require_text(model: Any) -> None:
     """Raise SpecError for names that are not UTF-8, which protobuf gives as bytes."""
-    nodes = [node for part in (model.graph, *model.functions) for node in part.node]
+    nodes = [node for part in (model.graph, *model.functions) for node in nodes_of(part)]
     names = [name for node in nodes for name in (node.name, node.op_type, node.domain, *node.input, *node.output)]
-    names += [x.name for part in (model.graph.input, model.graph.output, model.graph.initializer) for x in part]
+    names += [x.name for graph in graphs_of(model.graph) for x in (*graph.input, *graph.output, *graph.initializer)]
     names += [a.name for node in nodes for a in node.attribute]
     names += [x.domain for x in model.opset_import]
     if bad := [name for name in names if not isinstance(name, str)]:
@@ -122,31 +122,64 @@ def name_of(node: Any) -> str:
 
 def edge_names(graph: Any) -> frozenset[str]:
     """Return every name that the graph of a file uses for an edge, but the empty name of inputs that are left out."""
-    names = {name for node in graph.node for name in (*node.input, *node.output)}
-    names |= {x.name for part in (graph.input, graph.output, graph.initializer, graph.value_info) for x in part}
+    names = {name for node in nodes_of(graph) for name in (*node.input, *node.output)}
+    for part in graphs_of(graph):
+        names |= {x.name for own in (part.input, part.output, part.initializer, part.value_info) for x in own}
     return frozenset(names - {""})
 
 
+_MAX_DEPTH = 64
+"""The most branches of If nodes inside one another."""
+
+
+def branches_of(node: Any) -> Iterator[Any]:
+    """Yield the graphs in the attributes of a node: the branches of an If."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def graphs_of(graph: Any) -> Iterator[Any]:
+    """Yield a graph, or the body of a function, and the branches in it; SpecError if they are nested too deeply."""
+    todo = [(graph, 0)]
+    while todo:
+        part, depth = todo.pop()
+        if depth > _MAX_DEPTH:
+            raise SpecError(f"its control flow is nested more than {_MAX_DEPTH} deep; export the network without it")
+        yield part
+        todo += [(branch, depth + 1) for node in part.node for branch in branches_of(node)]
+
+
+def nodes_of(graph: Any) -> Iterator[Any]:
+    """Yield the nodes of a graph, or of a function, and of the branches in it."""
+    return (node for part in graphs_of(graph) for node in part.node)
+
+
+def is_branching(node: Any) -> bool:
+    """Return whether a node is an If of standard ONNX, one of whose branches is read."""
+    return node.op_type == "If" and node.domain in ("", "ai.onnx")
+
+
 def _require_no_control_flow(graph: Any) -> None:
-    """Raise SpecError for control flow, and for sparse tensors."""
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g") or attribute.graphs:
-                raise SpecError(
-                    f"{name_of(node)}: control flow is not compiled; export the network without loops and ifs"
-                )
-    if graph.sparse_initializer:
-        raise SpecError("sparse initializers are not read; store them dense")
+    """Raise SpecError for control flow other than If, and for sparse tensors."""
+    for part in graphs_of(graph):
+        for node in part.node:
+            if not is_branching(node) and any(True for _ in branches_of(node)):
+                raise SpecError(f"{name_of(node)}: loops are not compiled; export the network without them")
+        if part.sparse_initializer:
+            raise SpecError("sparse initializers are not read; store them dense")
 
 
 def _tensors(model: Any) -> Iterator[Any]:
     """Yield the tensors of a model: initializers and attributes."""
-    yield from model.graph.initializer
-    for node in model.graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
+    for graph in graphs_of(model.graph):
+        yield from graph.initializer
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+                yield from attribute.tensors
 
 
 def _load_external(model: Any, folder: Path | None) -> None:

@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,8 +24,9 @@ from bitsynth.graph.ir import Graph
 from bitsynth.graph.overflow import find_overflows
 from bitsynth.graph.passes import IMPORT_PASSES, run_passes
 from bitsynth.graph.read import file
-from bitsynth.graph.read.file import array_of, dtype_of, require_known_type
+from bitsynth.graph.read.file import array_of, dtype_of
 from bitsynth.graph.read.file_node import FileNode
+from bitsynth.graph.read.inputs import Shapes, close_shapes, fixed_value
 from bitsynth.graph.read.readers import default_reference, reader_of, require_known
 from bitsynth.graph.types import EdgeType, Integers, Reals, Shape, full_range, is_float
 from bitsynth.spec.matmul import Encoding, MatmulOperand
@@ -75,39 +76,92 @@ class _Import:
     batch: int | None
     codes: InputCodes | None
     fixed: Mapping[str, Any]
+    shapes: Shapes
     edges: dict[str, str] = field(default_factory=dict)
     """Edges of the graph by their names in the file."""
     has_open: bool = False
     """Whether there is a float input that not only quantizers read."""
+    versions: dict[str, int] = field(default_factory=dict)
+    """The versions of operators by domain."""
+    branch_names: dict[str, str] = field(default_factory=dict)
+    """Names in the file of edges that branches of If nodes make."""
 
     def run(self) -> Graph:
         """Read the inputs, the constants and all nodes; return the graph."""
         initializers = self._initializers()
-        read = {name for node in self.model.graph.node for name in node.input}
-        read |= {given.name for given in self.model.graph.output}
-        for given in self.model.graph.input:
-            if given.name not in read:
-                continue
+        read = {name for node in file.nodes_of(self.model.graph) for name in node.input}
+        read |= {given.name for graph in file.graphs_of(self.model.graph) for given in graph.output}
+        _require_inputs(self.fixed, self.model.graph)
+        inputs = [given for given in self.model.graph.input if given.name in read and given.name not in initializers]
+        for given in inputs:
             if given.name in self.fixed:
-                value = np.asarray(self.fixed[given.name])
-                require_known_type(str(value.dtype))
-                self.edges[given.name] = self.graph.constant(value)
-            elif given.name not in initializers:
-                self._input(given)
+                self.edges[given.name] = self.graph.constant(fixed_value(given, self.fixed[given.name]))
+        inputs = [given for given in inputs if given.name not in self.fixed]
+        closed = close_shapes(inputs, self.shapes, self.batch)
+        for given in inputs:
+            self._input(given, closed[given.name])
         kind = self.codes.type if self.codes else None
         if kind is not None and not self.has_open:
             raise SpecError("no float input is without a quantizer; leave out the codes of inputs")
-        for tensor in self.model.graph.initializer:
-            self.edges[tensor.name] = self.graph.constant(array_of(tensor))
-        versions = {o.domain: o.version for o in self.model.opset_import}
-        if (version := versions.get("", 1)) > _NEWEST_OPSET:
+        self.versions = {o.domain: o.version for o in self.model.opset_import}
+        if (version := self.versions.get("", 1)) > _NEWEST_OPSET:
             raise SpecError(
                 f"opset {version} is newer than is known, {_NEWEST_OPSET}; export the network for that or an older one"
             )
-        require_known(self.model.graph.node)
-        for node in _sort_nodes(self.model.graph, set(self.edges)):
-            self._node(node, versions)
+        self._read_graph(self.model.graph)
         return self._finished()
+
+    def _read_graph(self, graph: Any) -> None:
+        """Read the constants and the nodes of the file's graph, or of a branch."""
+        for tensor in graph.initializer:
+            self.edges[tensor.name] = self.graph.constant(array_of(tensor))
+        require_known(graph.node)
+        for node in _sort_nodes(graph, set(self.edges)):
+            if file.is_branching(node):
+                self._branch(node)
+            else:
+                self._node(node)
+
+    def _branch(self, node: Any) -> None:
+        """Read the branch of an If that its condition, a constant, selects; errors name the node.
+
+        Names of the branch are known in it alone: the other branch, and branches of other nodes, may have the same.
+        """
+        where = file.name_of(node)
+        branches = {a.name: a.g for a in node.attribute if a.HasField("g")}
+        condition = self.edges.get(node.input[0]) if len(node.input) == 1 else None
+        if condition is None or branches.keys() != {"then_branch", "else_branch"}:
+            raise SpecError(f"{where}: has no condition, or not the two branches of an If")
+        value = self.graph.in_floats(condition)
+        if value is None or value.size != 1:
+            raise SpecError(f"{where}: {self._describe_condition(condition)}")
+        branch = branches["then_branch" if value.reshape(-1)[0] else "else_branch"]
+        if len(branch.output) != len(node.output):
+            raise SpecError(f"{where}: {len(branch.output)} outputs of a branch, {len(node.output)} of the node")
+        own = {x.name for x in branch.initializer} | {name for inner in branch.node for name in inner.output if name}
+        if known := sorted(own & self.edges.keys()):
+            raise SpecError(f"{where}: a branch makes {known[0]}, which exists already")
+        self._read_graph(branch)
+        if missing := [o.name for o in branch.output if o.name not in self.edges]:
+            raise SpecError(f"{where}: nothing makes the output {missing[0]} of a branch")
+        outputs = [self.edges[o.name] for o in branch.output]
+        for name in sorted(own & self.edges.keys()):
+            self.branch_names.setdefault(self.edges.pop(name), name)
+        self.edges.update({name: edge for name, edge in zip(node.output, outputs, strict=True) if name})
+
+    def _describe_condition(self, condition: str) -> str:
+        """Return why the condition of an If is no constant, and what to do."""
+        todo, inputs = [condition], list[str]()
+        visited = {condition}
+        while todo:
+            maker = self.graph.maker(name := todo.pop())
+            inputs += [name] if name in self.graph.inputs else []
+            new = {*maker.inputs} - visited if maker else set()
+            visited |= new
+            todo += sorted(new)
+        if small := [name for name in inputs if math.prod(self.graph.edges[name].shape) == 1]:
+            return f"its condition depends on the input {small[0]}; fix that, as in --fix {small[0]}=VALUE"
+        return "its condition is computed at run time; export the network without it"
 
     def _initializers(self) -> set[str]:
         """Return the names of the initializers; SpecError if a name is there twice."""
@@ -118,12 +172,10 @@ class _Import:
                 raise SpecError(f"{what} {several[0]} appears twice; give each a name of its own")
         return {tensor.name for tensor in graph.initializer}
 
-    def _input(self, given: Any) -> None:
+    def _input(self, given: Any, shape: Shape) -> None:
         """Add an input to the graph."""
         name, tensor = given.name, given.type.tensor_type
-        if not given.type.HasField("tensor_type") or not tensor.HasField("shape"):
-            raise SpecError(f"input {name} has no shape; export the network with the shapes of its inputs")
-        shape = self._shape(name, tensor.shape)
+        _require_size(name, shape)
         try:
             dtype = dtype_of(tensor.elem_type)
         except SpecError as error:
@@ -142,30 +194,12 @@ class _Import:
     def _reading_operators(self) -> dict[str, set[str]]:
         """The operators that read each edge of the file."""
         operators: dict[str, set[str]] = {}
-        for node in self.model.graph.node:
+        for node in file.nodes_of(self.model.graph):
             for name in node.input:
                 operators.setdefault(name, set()).add(node.op_type)
         return operators
 
-    def _shape(self, name: str, shape: Any) -> Shape:
-        """Return the shape of an input; SpecError unless all its sizes are known."""
-        sizes = []
-        for k, dim in enumerate(shape.dim):
-            size = dim.dim_value if dim.HasField("dim_value") else 0
-            if size < 1 and k == 0 and self.batch:
-                size = self.batch
-            if size < 1:
-                what = f"of size {size}" if dim.HasField("dim_value") else dim.dim_param or "unknown"
-                how = "fix the batch with --batch N" if k == 0 else "export the network with fixed sizes"
-                raise SpecError(f"input {name}: axis {k} is {what}; {how}")
-            sizes.append(size)
-        if len(sizes) > MAX_AXES:
-            raise SpecError(f"input {name} has {len(sizes)} axes, more than {MAX_AXES}; reshape it to fewer")
-        if np.prod([float(n) for n in sizes]) > MAX_ELEMENTS:
-            raise SpecError(f"input {name}: shape {tuple(sizes)} has more than {MAX_ELEMENTS:,} elements")
-        return tuple(sizes)
-
-    def _node(self, node: Any, versions: dict[str, int]) -> None:
+    def _node(self, node: Any) -> None:
         """Read a node with the reader of its operator; errors name the node."""
         if missing := [i for i in node.input if i and i not in self.edges]:
             raise SpecError(f"{file.name_of(node)}: nothing makes its input {', '.join(missing)}")
@@ -174,7 +208,7 @@ class _Import:
         file_node = FileNode(
             node.op_type,
             node.domain,
-            versions.get(node.domain, 1 if node.domain else 13),
+            self.versions.get(node.domain, 1 if node.domain else 13),
             node.name or next((o for o in node.output if o), "without a name"),
             _read_attributes(node),
             tuple(self.edges[i] if i else None for i in node.input),
@@ -206,7 +240,27 @@ class _Import:
         names = {name: name for name in self.graph.inputs}
         for name in (*(o.name for o in self.model.graph.output), *self.edges):
             names.setdefault(self.edges[name], name)
+        used = set(names.values())
+        for edge, name in self.branch_names.items():
+            if edge not in names and name not in used:
+                names[edge] = name
+                used.add(name)
         return names
+
+
+def _require_inputs(fixed: Mapping[str, Any], graph: Any) -> None:
+    """Raise SpecError for a fixed input that the file does not have."""
+    names = [given.name for given in graph.input]
+    if unknown := [name for name in fixed if name not in names]:
+        raise SpecError(f"--fix {unknown[0]}: no input of the file; inputs: {', '.join(names)}")
+
+
+def _require_size(name: str, shape: Shape) -> None:
+    """Raise SpecError if an input has too many axes or elements."""
+    if len(shape) > MAX_AXES:
+        raise SpecError(f"input {name} has {len(shape)} axes, more than {MAX_AXES}; reshape it to fewer")
+    if np.prod([float(n) for n in shape]) > MAX_ELEMENTS:
+        raise SpecError(f"input {name}: shape {shape} has more than {MAX_ELEMENTS:,} elements")
 
 
 def _read_attributes(node: Any) -> dict[str, Any]:
@@ -227,6 +281,14 @@ def _read_attributes(node: Any) -> dict[str, Any]:
     return attributes
 
 
+def _names_read(node: Any) -> Iterator[str]:
+    """Yield the names that a node reads, or that a branch of it may read of the graph around it."""
+    yield from filter(None, node.input)
+    for branch in file.branches_of(node):
+        yield from (name for inner in file.nodes_of(branch) for name in inner.input if name)
+        yield from (given.name for part in file.graphs_of(branch) for given in part.output)
+
+
 def _sort_nodes(graph: Any, known: set[str]) -> list[Any]:
     """Return the nodes in an order in which they can run: that of the file if it is such an order."""
     makers: dict[str, int] = {}
@@ -235,7 +297,7 @@ def _sort_nodes(graph: Any, known: set[str]) -> list[Any]:
             if name and (name in makers or name in known):
                 raise SpecError(f"{file.name_of(node)}: makes {name}, which exists already")
             makers[name] = k
-    before = {k: {makers[i] for i in node.input if i in makers and i} for k, node in enumerate(graph.node)}
+    before = {k: {makers[i] for i in _names_read(node) if i in makers} for k, node in enumerate(graph.node)}
     if all(max(needed, default=-1) < k for k, needed in before.items()):
         return list(graph.node)
     try:
@@ -253,6 +315,7 @@ def read(
     reference: str | None = None,
     codes: InputCodes | None = None,
     fixed: Mapping[str, Any] | None = None,
+    shapes: Shapes | None = None,
 ) -> Graph:
     """Read an ONNX file or model; return its graph.
 
@@ -263,6 +326,8 @@ def read(
             file's operators suggest.
         codes: The codes that float inputs hold, if no quantizer of the file says so.
         fixed: The values of inputs that become constants, by name.
+        shapes: The shapes of inputs, or the sizes of symbols, that the file leaves open, by name: {"x": (1, 3, 320,
+            320)} or {"height": 320}.
 
     Warns:
         BitsynthWarning: Sums of the file's integers may wrap, or a bias was clipped to a limit of int32; the message
@@ -277,15 +342,20 @@ def read(
     if batch is not None and (type(batch) is not int or not 1 <= batch <= MAX_BATCH):
         raise SpecError(f"batch is {batch!r}; it must be a whole number from 1 to {MAX_BATCH:,}")
     if not isinstance(source, str | os.PathLike):
-        return _import(file.prepare(source, None), batch, reference, codes, fixed or {})
+        return _import(file.prepare(source, None), batch, reference, codes, fixed or {}, shapes or {})
     path = Path(source)
     model = file.load(path)
     with file.named(path):
-        return _import(model, batch, reference, codes, fixed or {})
+        return _import(model, batch, reference, codes, fixed or {}, shapes or {})
 
 
 def _import(
-    model: Any, batch: int | None, reference: str | None, codes: InputCodes | None, fixed: Mapping[str, Any]
+    model: Any,
+    batch: int | None,
+    reference: str | None,
+    codes: InputCodes | None,
+    fixed: Mapping[str, Any],
+    shapes: Shapes,
 ) -> Graph:
     """Import a checked model, run the passes, and warn of sums that may wrap.
 
@@ -295,7 +365,7 @@ def _import(
     def import_with(batch: int | None) -> Graph:
         name = model.graph.name or "network"
         builder = GraphBuilder(name, reference or default_reference(model), file.edge_names(model.graph))
-        return _Import(model, builder, batch, codes, fixed).run()
+        return _Import(model, builder, batch, codes, fixed, shapes).run()
 
     try:
         graph = run_passes(import_with(batch), IMPORT_PASSES)

@@ -16,6 +16,7 @@ from bitsynth.graph.read import (
     product_and_pool_nodes,
     qonnx_nodes,
     quantized_nodes,
+    recurrent_nodes,
     reduction_and_norm_nodes,
     resize_nodes,
 )
@@ -27,6 +28,7 @@ _STANDARD = {
     **reduction_and_norm_nodes.READERS,
     **constant_and_move_nodes.READERS,
     **resize_nodes.READERS,
+    **recurrent_nodes.READERS,
     **product_and_pool_nodes.READERS,
     **quantized_nodes.READERS,
     **quantized_nodes.ANY_DOMAIN_READERS,
@@ -67,7 +69,7 @@ def custom_operators() -> dict[str, tuple[str, ...]]:
 
 def require_known(nodes: Sequence[Any]) -> None:
     """Raise SpecError for the first node whose operator has no reader; it names all such operators."""
-    unknown = [node for node in nodes if reader_of(node.op_type, node.domain) is None]
+    unknown = [node for node in nodes if reader_of(node.op_type, node.domain) is None and not file.is_branching(node)]
     if not unknown:
         return
     first = unknown[0]
@@ -81,10 +83,10 @@ def _unknown(op: str, domain: str) -> str:
     where = f" of {domain}" if domain else ""
     if op == "FloatQuant":
         return "quantizes to small floats, which are not compiled; quantize to integers"
-    if op in ("Loop", "If", "Scan"):
-        return "control flow is not compiled; export the network without it"
-    if op in ("GRU", "LSTM", "RNN"):
-        return "recurrent layers are not compiled; unroll them into MatMul, Sigmoid and Tanh, or cut the network before"
+    if op in ("Loop", "Scan"):
+        return "loops are not compiled; export the network without them"
+    if op == "RNN":
+        return "is not compiled; use LSTM or GRU, or unroll it into MatMul and Tanh"
     if op == "MatMulNBits":
         return "weights in blocks of few bits are for activations of floats; quantize activations too, in QDQ or QONNX"
     return f"no operator{where} that is compiled; replace it, or cut the network before it"
@@ -96,7 +98,7 @@ def default_reference(model: Any) -> str:
     ONNX Runtime's formulas for networks of its integer operators, for networks of floats, and for those that compute
     the scale of a quantizer from their inputs: such scales are floats, rounded as they are computed. Else exact.
     """
-    used = {node.op_type for node in model.graph.node}
+    used = {node.op_type for node in file.nodes_of(model.graph)}
     if used & _BY_INTEGERS or not used & _QUANTIZERS or _computes_scales(model.graph):
         return "onnxruntime"
     return "exact"
@@ -105,10 +107,9 @@ def default_reference(model: Any) -> str:
 def _computes_scales(graph: Any) -> bool:
     """Return whether the scale of a standard quantizer depends on an input of the network."""
     inputs = {x.name for x in graph.input} - {x.name for x in graph.initializer}
-    depends = _find_dependent(graph.node, inputs)
-    scales = {
-        n.input[1] for n in graph.node if n.op_type in ("QuantizeLinear", "DequantizeLinear") and len(n.input) > 1
-    }
+    nodes = list(file.nodes_of(graph))
+    depends = _find_dependent(nodes, inputs)
+    scales = {n.input[1] for n in nodes if n.op_type in ("QuantizeLinear", "DequantizeLinear") and len(n.input) > 1}
     return not depends.isdisjoint(scales)
 
 

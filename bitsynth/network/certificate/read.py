@@ -43,7 +43,8 @@ class Reading(msgspec.Struct, frozen=True):
 
     batch: int | None
     codes: InputCodes | None
-    fixed: list[str]
+    fixed: dict[str, Any]
+    shapes: dict[str, int | list[int]]
 
 
 class NetworkCertificate(msgspec.Struct, frozen=True):

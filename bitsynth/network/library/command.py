@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bitsynth.emit.command import command
 from bitsynth.network.program import NetworkProgram
+
+_SHELL_NAME = re.compile(r"[A-Za-z0-9_.:/-]+")
+"""Names that a shell takes as they are, and that end no comment of C."""
+
+
+def _is_array(value: Any) -> bool:
+    """Return whether the recorded value of a fixed input is more than a number."""
+    return value is None or isinstance(value, list)
+
+
+def _text_of_sizes(sizes: int | Sequence[int]) -> str:
+    """Return sizes as the option --shape has them."""
+    return str(sizes) if isinstance(sizes, int) else "x".join(map(str, sizes))
 
 
 def compile_command(
@@ -19,12 +33,12 @@ def compile_command(
 ) -> str:
     """Return the command that writes the library `name` of a program, for its processor or for several `cpus`.
 
-    `reading` says how the ONNX file was read, as the certificate has it. The command is empty if inputs were fixed,
-    which only Python can do.
+    `reading` says how the ONNX file was read, as the certificate has it. The command is empty if inputs were fixed to
+    arrays, which only Python can do, or if a name would have to be quoted.
     """
-    if reading.get("fixed"):
+    codes, fixed, shapes = reading.get("codes") or {}, reading.get("fixed") or {}, reading.get("shapes") or {}
+    if any(not _SHELL_NAME.fullmatch(name) for name in (*fixed, *shapes)) or any(map(_is_array, fixed.values())):
         return ""
-    codes = reading.get("codes") or {}
     options = {
         "isa": program.isa,
         "cpu": cpus or program.cpu,
@@ -37,4 +51,6 @@ def compile_command(
         "weights-file": has_weights_file,
         "name": name,
     }
-    return f"{command('compile', 'MODEL.onnx', options)} -o {name}"
+    inputs = [f" --shape {each}={_text_of_sizes(sizes)}" for each, sizes in shapes.items()]
+    inputs += [f" --fix {each}={value}" for each, value in fixed.items()]
+    return f"{command('compile', 'MODEL.onnx', options)}{''.join(inputs)} -o {name}"
