@@ -95,7 +95,7 @@ def test_the_batch_is_fixed_by_an_option(refused):
     made = model(RELU, {"x": ("N", 4)})
     assert refused(made) == "input x: axis 0 is N; fix the batch with --batch N"
     assert read(made, batch=3).edges["y"].shape == (3, 4)
-    assert refused(model(RELU, {"x": (1, "W")}), batch=3) == "input x: axis 1 is W; export the network with fixed sizes"
+    assert refused(model(RELU, {"x": (1, "W")}), batch=3) == "input x: axis 1 is W; give --shape x=1xW with numbers"
 
 
 def test_a_batch_norm_that_is_written_out(rng):
@@ -136,7 +136,7 @@ def test_results_of_too_many_elements(refused, op):
 
 
 def test_axes_of_no_element(refused):
-    assert refused(model([node("Relu", "x")], {"x": (1, 0)})).startswith("input x: axis 1 is of size 0; export the")
+    assert refused(model([node("Relu", "x")], {"x": (1, 0)})).startswith("input x: axis 1 is unknown; give --shape x=1xL")
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
@@ -263,7 +263,7 @@ BROKEN = {
         node=[node("Frob", "x", "h", name="a"), node("Frob", "h", "i"), node("Grob", "i")]
     ),
     "FloatQuant the_FloatQuant: quantizes to small floats": broken(node=[node("FloatQuant", "x", domain=QONNX)]),
-    "Loop again: control flow is not compiled; export": broken(node=[looping()]),
+    "Loop again: loops are not compiled; export": broken(node=[looping()]),
     "Relu the_Relu: nothing makes its input z": broken(node=[node("Relu", "z")]),
     "Relu one: depends on its own output; the graph has a cycle": broken(
         node=[node("Relu", "b", "a", name="one"), node("Neg", "a", "b", name="two"), node("Relu", "x")]
@@ -271,7 +271,7 @@ BROKEN = {
     "Neg the_Neg: makes y, which exists already": broken(node=[*RELU, node("Neg", "x")]),
     "nothing makes the output z": broken(output=[helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]),
     "the network has no output": broken(output=[]),
-    "input x has no shape; export the network with the shapes": broken(input=[untyped()]),
+    "input x has no shape; give it, such as --shape x=1x3x224x224": broken(input=[untyped()]),
     "initializer w appears twice": broken(initializer=[tensor(1.0, "w"), tensor(1.0, "w")]),
     "w: it holds NaN; train or export": broken(initializer=[tensor(np.float32("nan"), "w")]),
     "input x: type complex64 is not compiled": broken(

@@ -99,7 +99,7 @@ FORGED = {
     "a file less": (lambda c: c["files"].pop("net_selftest.c"), "files/net_selftest.c"),
     "another graph": (lambda c: c.update(graph="0" * 64), "graph"),
     "a field more": (lambda c: c["arena"].update(more=1), "arena/more"),
-    "fixed inputs": (lambda c: c["reading"].update(fixed=["x"]), "x was fixed"),
+    "fixed inputs": (lambda c: c["reading"].update(fixed={"x": None}), "x was fixed"),
 }
 
 

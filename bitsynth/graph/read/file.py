@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,8 @@ def prepare(model: Any, folder: Path | None) -> Any:
     if not model.graph.node and not model.graph.initializer:
         raise SpecError("not an ONNX model: it has no nodes")
     _require_no_control_flow(model.graph)
-    if (count := sum(1 for _ in nodes_of(model.graph))) > _MAX_NODES:
-        raise SpecError(f"{count:,} nodes, more than the {_MAX_NODES:,} that are read")
+    if sum(1 for _ in islice(nodes_of(model.graph), _MAX_NODES + 1)) > _MAX_NODES:
+        raise SpecError(f"more than the {_MAX_NODES:,} nodes that are read")
     _require_text(model)
     if model.functions:
         _require_few_inlined_nodes(model)
@@ -128,8 +129,8 @@ def edge_names(graph: Any) -> frozenset[str]:
     return frozenset(names - {""})
 
 
-_MAX_DEPTH = 64
-"""The most branches of If nodes inside one another."""
+_MAX_DEPTH = 24
+"""The most branches of If nodes inside one another; protobuf reads about 30."""
 
 
 def branches_of(node: Any) -> Iterator[Any]:

@@ -6,6 +6,7 @@ Result: batch is 1 and sequence 512, so that state is (2, 1, 128)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ from bitsynth.printable import shown
 
 Shapes = Mapping[str, int | Sequence[int]]
 """Shapes of inputs and sizes of symbols, by name."""
+_IMAGE_RANK = 4
+"""Axes of (N, C, H, W)."""
+_WORD = re.compile(r"[A-Za-z]{1,12}")
 _NO_SYMBOLS = ("", "?", "None", "-1", "unknown")
 """Texts that exporters write for a size without a name: two of them need not be equal."""
 
@@ -33,6 +37,10 @@ def close_shapes(inputs: Sequence[Any], shapes: Shapes, batch: int | None) -> di
     Raises:
         SpecError: A size is missing, or does not fit the file; the message says what to give.
     """
+    for name, shape in shapes.items():
+        sizes_of_one = shape if isinstance(shape, Sequence) else (shape,)
+        if not all(type(size) is int and size > 0 for size in sizes_of_one):
+            raise SpecError(f"--shape {name}: sizes are whole numbers above 0, not {_join(sizes_of_one)}")
     file_shapes = {given.name: _file_shape(given, shapes) for given in inputs}
     sizes = _symbol_sizes(file_shapes, shapes, batch)
     closed = {}
@@ -113,15 +121,17 @@ def _describe_open(name: str, dims: Sequence[int | str], sizes: Sequence[int]) -
     axes = ", ".join(f"axis {k} is {size}" for k, size in zip(still_open, names, strict=True))
     if still_open == [0]:
         return f"input {name}: {axes}; fix the batch with --batch N"
-    return f"input {name}: {axes}; give a number for each letter of --shape {name}={_example(sizes)}"
+    return f"input {name}: {axes}; give --shape {name}={_example(dims, sizes)} with numbers"
 
 
-def _example(sizes: Sequence[int]) -> str:
-    """Return a shape with letters where sizes are open: N for the first axis, H and W for the last two of an image."""
-    letters = ["N", *"ABCDEFG"[: max(0, len(sizes) - 1)]]
-    if len(sizes) == 4:
-        letters = ["N", "C", "H", "W"]
-    return "x".join(str(size or (letters[k] if k < len(letters) else "L")) for k, size in enumerate(sizes))
+def _example(dims: Sequence[int | str], sizes: Sequence[int]) -> str:
+    """Return a shape with capital letters where sizes are open: the symbol of the file, or a letter by the axis."""
+    letters = "NCHW" if len(sizes) == _IMAGE_RANK else "NLABCDEF"
+    words = [
+        dim.upper() if isinstance(dim, str) and _WORD.fullmatch(dim) else letters[k % len(letters)]
+        for k, dim in enumerate(dims)
+    ]
+    return "x".join(str(size or word) for size, word in zip(sizes, words, strict=True))
 
 
 def _join(shape: Sequence[int]) -> str:
@@ -146,8 +156,8 @@ def fixed_value(given: Any, value: Any) -> Tensor:
     if (array != numbers).any() and array.dtype.kind != "f":
         raise SpecError(f"input {given.name}: {value!r} are no {array.dtype}")
     sizes = tuple(dim.dim_value for dim in tensor.shape.dim)
-    if array.size == 1 and 0 not in sizes:
-        return np.full(sizes, array.reshape(()))
+    if array.ndim == 0 and 0 not in sizes:
+        return np.full(sizes, array)
     if tensor.HasField("shape") and len(sizes) != array.ndim:
         raise SpecError(f"input {given.name} has {len(sizes)} axes; its fixed value has {array.ndim}")
     return array
