@@ -136,7 +136,8 @@ def test_results_of_too_many_elements(refused, op):
 
 
 def test_axes_of_no_element(refused):
-    assert refused(model([node("Relu", "x")], {"x": (1, 0)})).startswith("input x: axis 1 is unknown; give --shape x=1xL")
+    open_size = refused(model([node("Relu", "x")], {"x": (1, 0)}))
+    assert open_size == "input x: axis 1 is unknown; give --shape x=1xL with numbers"
 
 
 @pytest.mark.parametrize("reference", REFERENCES)

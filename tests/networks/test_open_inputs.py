@@ -113,7 +113,7 @@ def test_the_branch_that_a_constant_selects_is_read(number, op):
 def test_a_shape_selects_a_branch():
     condition = [node("Shape", "x", "s"), node("Gather", "s zero", "k"), node("Equal", "k sixteen", "c")]
     made = branching(condition, dims=("N",))
-    made.graph.initializer.append(onnx.numpy_helper.from_array(np.int64(0), "zero"))
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array(0), "zero"))
     assert [n.op for n in read(made, shapes={"N": 16}).nodes] == ["relu"]
     assert [n.op for n in read(made, batch=3).nodes] == ["neg"]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
-from support.onnx_files import model, node
+from support.onnx_files import model, node, tensor
 
 import bitsynth
 from bitsynth.errors import SpecError
@@ -76,7 +76,7 @@ def test_batch_first_is_that_of_the_reference(op, rng):
     values = run(read(made), {"x": x})
     assert close(values["y"], swapped["y"].transpose(2, 0, 1, 3))
     assert close(values["y_h"], swapped["y_h"].transpose(1, 0, 2))
-    want = ReferenceEvaluator(first).run(None, {"x": x.swapaxes(0, 1)})
+    want = list(ReferenceEvaluator(first).run(None, {"x": x.swapaxes(0, 1)}))
     assert close(swapped["y"], np.asarray(want[0]).reshape(swapped["y"].shape))
 
 
@@ -109,7 +109,7 @@ def test_quantized_weights_stay_codes(rng):
     graph.node.extend(nodes)
     constants = {"xs": np.float32(0.05), "xz": np.uint8(128), "ws": np.float32(0.02)}
     constants["Wq"] = rng.integers(-8, 8, (1, 32, 32)).astype(np.int8)
-    graph.initializer.extend(onnx.numpy_helper.from_array(v, k) for k, v in constants.items())
+    graph.initializer.extend(tensor(v, k) for k, v in constants.items())
     net = bitsynth.compile(made, isa="avx2")
     assert any(step.kind == "layer" for step in net.report().steps)
 
