@@ -23,9 +23,9 @@ from bitsynth.cli.options.networks import (
     InputBits,
     InputEncoding,
     InputScale,
+    InputShapes,
     ModelArgument,
     Reference,
-    Shapes,
 )
 from bitsynth.cli.options.output import JsonFile, Plot
 from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
@@ -57,7 +57,7 @@ def network(
     rounds: Rounds = 11,
     peers: Peers = True,
     batch: Batch = None,
-    shape: Shapes = None,
+    shape: InputShapes = None,
     fix: FixedInputs = None,
     reference: Reference = None,
     input_bits: InputBits = None,

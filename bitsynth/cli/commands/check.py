@@ -22,9 +22,9 @@ from bitsynth.cli.options.networks import (
     InputEncoding,
     InputFile,
     InputScale,
+    InputShapes,
     ModelArgument,
     Reference,
-    Shapes,
 )
 from bitsynth.cli.options.output import Json
 from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
@@ -47,7 +47,7 @@ def check(
     cpu: ForCpu = "",
     threads: Threads = 1,
     batch: Batch = None,
-    shape: Shapes = None,
+    shape: InputShapes = None,
     fix: FixedInputs = None,
     reference: Reference = None,
     input_bits: InputBits = None,

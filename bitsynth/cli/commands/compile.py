@@ -22,10 +22,10 @@ from bitsynth.cli.options.networks import (
     InputBits,
     InputEncoding,
     InputScale,
+    InputShapes,
     ModelArgument,
     NetworkName,
     Reference,
-    Shapes,
     WeightsFile,
 )
 from bitsynth.cli.options.output import Folder, Json
@@ -58,7 +58,7 @@ def compile_network(
     cpu: ForCpus = "",
     threads: Threads = 1,
     batch: Batch = None,
-    shape: Shapes = None,
+    shape: InputShapes = None,
     fix: FixedInputs = None,
     reference: Reference = None,
     input_bits: InputBits = None,

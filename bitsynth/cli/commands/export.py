@@ -14,10 +14,10 @@ from bitsynth.cli.options.networks import (
     InputBits,
     InputEncoding,
     InputScale,
+    InputShapes,
     ModelArgument,
     OnnxFile,
     Reference,
-    Shapes,
     WithShifts,
 )
 from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
@@ -34,7 +34,7 @@ def export(
     patterns: AsPatterns = False,
     shifts: WithShifts = False,
     batch: Batch = None,
-    shape: Shapes = None,
+    shape: InputShapes = None,
     fix: FixedInputs = None,
     reference: Reference = None,
     input_bits: InputBits = None,

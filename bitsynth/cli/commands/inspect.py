@@ -19,9 +19,9 @@ from bitsynth.cli.options.networks import (
     InputBits,
     InputEncoding,
     InputScale,
+    InputShapes,
     ModelArgument,
     Reference,
-    Shapes,
 )
 from bitsynth.cli.options.output import HtmlFile, Json
 from bitsynth.cli.parse import input_codes, parse_fixed, parse_shapes
@@ -50,7 +50,7 @@ _NUMBERS = ("range", "MAC", "weights", "bytes")
 def inspect(
     model: ModelArgument,
     batch: Batch = None,
-    shape: Shapes = None,
+    shape: InputShapes = None,
     fix: FixedInputs = None,
     reference: Reference = None,
     input_bits: InputBits = None,

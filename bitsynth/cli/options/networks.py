@@ -38,7 +38,7 @@ Batch = Annotated[
         show_default=False,
     ),
 ]
-Shapes = Annotated[
+InputShapes = Annotated[
     list[str] | None,
     typer.Option(
         "--shape",
