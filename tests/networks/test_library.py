@@ -55,7 +55,7 @@ def test_every_file_has_a_licence(files):
 
 def test_the_header_names_the_command():
     program, _ = by_hand("avx2")
-    reading = {"batch": 3, "codes": {"bits": 2, "scale": 0.5, "encoding": "signed"}, "fixed": []}
+    reading = {"batch": 3, "codes": {"bits": 2, "scale": 0.5, "encoding": "signed"}, "fixed": {}, "shapes": {}}
     made = NetworkText("net", program, plan_arena(program), has_weights_file=True, reading=reading).own()["net.h"]
     said = " ".join(made.replace("\n *", " ").split())
     assert (

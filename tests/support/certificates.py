@@ -19,7 +19,7 @@ def reading_of(graph: Graph) -> dict[str, Any]:
     codes = [
         {"bits": kind.bits, "scale": float(kind.scale.flat[0]), "encoding": kind.encoding.value} for kind in kinds[:1]
     ]
-    return {"batch": None, "codes": codes[0] if codes else None, "fixed": []}
+    return {"batch": None, "codes": codes[0] if codes else None, "fixed": {}, "shapes": {}}
 
 
 def certified(graph: Graph, isa: str = "avx2") -> dict[str, Any]:
