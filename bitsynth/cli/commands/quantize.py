@@ -1,0 +1,176 @@
+"""`bitsynth quantize`: quantize a float network for a processor."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from bitsynth.cli import output
+from bitsynth.cli.files import require_writable
+from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
+from bitsynth.cli.options.measuring import Threads
+from bitsynth.cli.options.networks import Batch, FixedInputs, ModelArgument, OnnxFile, Shapes
+from bitsynth.cli.options.output import Json
+from bitsynth.cli.parse import parse_bits, parse_fixed, parse_shapes
+from bitsynth.errors import SpecError
+from bitsynth.files import replace_file
+from bitsynth.printable import shown
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bitsynth.quantize import QuantizationReport
+
+_ADVICE = "name another file"
+Data = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="Typical inputs: a .npz file with an array for each input, samples along the first axis; or a .npy file, "
+        "if the network has one input.",
+        show_default=False,
+    ),
+]
+Labels = Annotated[
+    Path | None,
+    typer.Option(
+        "--labels",
+        metavar="FILE",
+        help="A .npy file with the class of each sample: the loss is then the accuracy that is lost.",
+        show_default="the loss is the error of the output",
+    ),
+]
+Loss = Annotated[str, typer.Option("--loss", metavar="X", help="The greatest loss, as in 1% or 0.01.")]
+ActWidths = Annotated[
+    str, typer.Option("--act-bits", metavar="BITS", help="Bits of activations to choose from, such as 2-8 or 4,8.")
+]
+WeightWidths = Annotated[
+    str, typer.Option("--w-bits", metavar="BITS", help="Bits of weights to choose from, such as 1-8 or 4,8.")
+]
+Minimize = Annotated[str, typer.Option("--minimize", metavar="WHAT", help="cycles or bytes.")]
+
+
+def quantize(
+    model: ModelArgument,
+    data: Data,
+    to: OnnxFile,
+    labels: Labels = None,
+    loss: Loss = "1%",
+    isa: IsaOrAuto = "auto",
+    cpu: ForCpu = "",
+    threads: Threads = 1,
+    act_bits: ActWidths = "2,3,4,8",
+    w_bits: WeightWidths = "2,3,4,8",
+    minimize: Minimize = "cycles",
+    batch: Batch = None,
+    shape: Shapes = None,
+    fix: FixedInputs = None,
+    as_json: Json = False,
+) -> None:
+    """Quantize a float network for a processor.
+
+    Each layer gets the bits of activations and weights with the fewest predicted cycles on the processor, or bytes,
+    with which the whole network loses no more than --loss on the data. Weights have a scale a channel and are rounded
+    by the inputs seen; biases are corrected; no training. The file is written with quantizers of QONNX, for
+    `bitsynth compile`. Inputs, residuals and inputs of pools have 8 bits.
+
+    The loss is measured on the data given, by the compiled network where the instruction set runs here. Give other
+    data than those that you judge the result by.
+    """
+    from bitsynth.graph.read.file import named
+    from bitsynth.layers.array_files import read_arrays
+    from bitsynth.quantize import quantize as quantize_network
+
+    require_writable(to.parent, _ADVICE)
+    bound = _parse_loss(loss)
+    widths = parse_bits("--act-bits", act_bits), parse_bits("--w-bits", w_bits)
+    arrays = _read(data, read_arrays)
+    with named(model), output.progress("quantize", bar=True) as say:
+        result = quantize_network(
+            model,
+            arrays if len(arrays) > 1 or data.suffix != ".npy" else next(iter(arrays.values())),
+            labels=None if labels is None else next(iter(_read(labels, read_arrays).values())),
+            loss=bound,
+            isa=isa,
+            cpu=cpu,
+            threads=threads,
+            act_bits=widths[0],
+            w_bits=widths[1],
+            minimize=minimize,
+            batch=batch,
+            shapes=parse_shapes(shape),
+            fixed=parse_fixed(fix),
+            progress=say,
+        )
+    replace_file(to, result.model.SerializeToString(), _ADVICE)
+    report = result.report
+    if as_json:
+        output.write_json({**report.as_json(), "file": str(to)})
+        return
+    output.write(_heading(report), "", _table(report), "", *_ends(report), f"wrote {to}")
+
+
+def _parse_loss(text: str) -> float:
+    """Return the share in `1%` or `0.01`; SpecError for anything else."""
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,9})?)(%?)", text, re.ASCII)
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share < 1:
+        raise SpecError(f"--loss: want a share, such as 1% or 0.01, not {text!r}")
+    return share
+
+
+def _read(path: Path, read_arrays: object) -> dict[str, NDArray[np.generic]]:
+    """Return the arrays of a file; SpecError if it cannot be read or has none."""
+    try:
+        arrays: dict[str, NDArray[np.generic]] = read_arrays(path, "data")  # type: ignore[operator]
+    except OSError as error:
+        raise SpecError(f"cannot read {path}: {error.strerror or error}") from None
+    if not arrays:
+        raise SpecError(f"{path} has no arrays")
+    return arrays
+
+
+def _heading(report: QuantizationReport) -> Text:
+    on = f"{report.isa}, {report.cpu}" if report.cpu else report.isa
+    return Text.assemble(("quantized", "bold"), f" for {on}, by {output.count(report.samples, 'sample')}")
+
+
+def _table(report: QuantizationReport) -> Table:
+    """Return a table with a row for each product."""
+
+    def rows(gap: int, room: int) -> Table:
+        columns = ("acts", "weights", "cycles", "bytes", "error")
+        table = output.table("product", *columns, right=columns, whole=columns, gap=gap)
+        for layer in report.layers:
+            table.add_row(
+                output.cut_name(shown(layer.name), room),
+                f"{layer.act_bits} bits",
+                f"{layer.w_bits} bits",
+                f"{layer.cycles:,}" if layer.cycles else "plain C",
+                f"{layer.weight_bytes:,}" if layer.weight_bytes else "",
+                f"{layer.loss:.2%}",
+            )
+        return table
+
+    return output.fit_named_table(rows)
+
+
+def _ends(report: QuantizationReport) -> list[str]:
+    """Return the lines below the table."""
+    what = "of accuracy" if report.loss_is == "accuracy" else "error of the output"
+    lines = [
+        f"{report.in_kernels} of {output.count(len(report.layers), 'product')} by kernels; expected in "
+        f"{report.cycles:,} cycles",
+        f"weights {report.weight_bytes:,} bytes, {report.float_bytes:,} in float32",
+        f"loss     {report.loss:.2%} {what} on these data, {report.bound:.2%} allowed; by {report.measured_by}",
+    ]
+    if report.float_accuracy is not None:
+        lines.append(f"accuracy {report.float_accuracy - report.loss:.2%}, {report.float_accuracy:.2%} in floats")
+    return lines

@@ -1,0 +1,115 @@
+"""What calibration inputs say: numbers of each edge, second moments of products' inputs, and weights by bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from bitsynth.progress import Progress
+from bitsynth.quantize.float_model import Feed, FloatModel, Product, Runner
+from bitsynth.quantize.grids import Grid, activation_grid, round_by_inputs, weight_grid
+
+_KEPT_NUMBERS = 200_000
+"""Numbers of an edge that are kept to choose its grid."""
+_ROWS = 16_384
+"""Rows of a product's inputs that the second moments are of, over all samples."""
+_MAX_DEPTH = 4608
+"""The depth up to which second moments are kept: 512 channels of a 3 x 3 window."""
+
+
+@dataclass
+class Calibration:
+    """The facts of a float network on calibration inputs.
+
+    Args:
+        network: The network.
+        samples: The inputs.
+    """
+
+    network: FloatModel
+    samples: Sequence[Feed]
+    outputs: list[NDArray[np.float32]] = field(default_factory=list)
+    """The first output for each sample, as the float network computes it."""
+    numbers: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    """Some numbers of each edge that gets a quantizer."""
+    moments: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Second moments (depth, depth) of the inputs of each product of one group."""
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shapes of the results of products."""
+    _grids: dict[tuple[str, int], Grid] = field(default_factory=dict)
+    _weights: dict[tuple[str, int], tuple[Grid, NDArray[np.float32]]] = field(default_factory=dict)
+
+    def collect(self, progress: Progress) -> None:
+        """Run the float network on all samples."""
+        network, rng = self.network, np.random.default_rng(0)
+        edges = [*network.searched_edges, *network.other_edges]
+        computed = [e for e in edges if e not in network.inputs]
+        products = [p for p in network.products if p.group == 1 and _depth(p, network) <= _MAX_DEPTH]
+        results = [p.output for p in network.products]
+        run = Runner(network.model, [network.outputs[0], *computed, *results])
+        kept: dict[str, list[NDArray[np.float32]]] = {e: [] for e in edges}
+        share = max(1, _KEPT_NUMBERS // len(self.samples))
+        row_share = max(8, _ROWS // len(self.samples))
+        self.moments = {p.name: np.zeros((_depth(p, network),) * 2) for p in products}
+        for k, sample in enumerate(self.samples):
+            progress("calibrating", k, len(self.samples))
+            values = {**sample, **run(sample)}
+            self.shapes = {name: values[name].shape for name in results}
+            self.outputs.append(np.asarray(values[network.outputs[0]], np.float32))
+            for edge in edges:
+                flat = np.asarray(values[edge], np.float32).reshape(-1)
+                ends = [flat.min(), flat.max()]
+                kept[edge].append(np.append(rng.choice(flat, min(share, flat.size), replace=False), ends))
+            for product in products:
+                rows = _rows(product, network, np.asarray(values[product.edge], np.float32))
+                some = rows[rng.integers(0, len(rows), row_share)] if len(rows) > row_share else rows
+                self.moments[product.name] += some.T @ some
+        self.numbers = {edge: np.concatenate(parts) for edge, parts in kept.items()}
+
+    def grid(self, edge: str, bits: int) -> Grid:
+        """Return the grid of an edge's quantizer; it is found once."""
+        if (edge, bits) not in self._grids:
+            self._grids[edge, bits] = activation_grid(self.numbers[edge], bits)
+        return self._grids[edge, bits]
+
+    def weights(self, product: Product, bits: int) -> tuple[Grid, NDArray[np.float32]]:
+        """Return the grid of a product's weights, and the weights on it, rounded by the inputs seen; found once."""
+        if (product.name, bits) not in self._weights:
+            weights = self.network.constants[product.weights]
+            grid = weight_grid(weights, bits, product.channel_axis)
+            if product.name in self.moments and bits > 1:
+                rows = np.moveaxis(weights, product.channel_axis, 0)
+                rounded = round_by_inputs(rows.reshape(len(rows), -1), grid, self.moments[product.name])
+                on_grid = np.moveaxis(rounded.reshape(rows.shape), 0, product.channel_axis)
+            else:
+                on_grid = grid.quantized(weights)
+            self._weights[product.name, bits] = grid, np.ascontiguousarray(on_grid, np.float32)
+        return self._weights[product.name, bits]
+
+
+def _depth(product: Product, network: FloatModel) -> int:
+    weights = network.constants[product.weights]
+    return int(weights.size // weights.shape[product.channel_axis])
+
+
+def _rows(product: Product, network: FloatModel, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the rows (rows, depth) of a product's inputs, in the order of its weights; of a convolution its windows.
+
+    Padding is left out: windows at the border of the image add little.
+    """
+    weights = network.constants[product.weights]
+    if product.op != "Conv":
+        return x.reshape(-1, x.shape[-1])
+    kernel = weights.shape[2:]
+    axes = tuple(range(2, x.ndim))
+    if any(n < k for n, k in zip(x.shape[2:], kernel, strict=True)):
+        missing = [(0, 0), (0, 0), *((0, max(0, k - n)) for n, k in zip(x.shape[2:], kernel, strict=True))]
+        x = np.pad(x, missing)
+    windows = sliding_window_view(x, kernel, axis=axes)
+    count = len(kernel)
+    moved = np.moveaxis(windows, 1, 1 + count)  # (batch, *image, channels, *kernel)
+    return moved.reshape(-1, weights[0].size)

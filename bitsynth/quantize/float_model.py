@@ -1,0 +1,258 @@
+"""A float network as the quantizer sees it: an ONNX model with fixed sizes, and the places where quantizers go.
+
+ONNX Runtime folds constants and batch norm first. Then an edge gets a quantizer if it has to lie in memory:
+
+* a product with constant weights reads it: its bits are searched;
+* two of an operator's inputs are computed at run time, as of a residual addition: all inputs are quantized, but one of
+  an Add, whose accumulators the addition joins;
+* a pool or a mean reads it, or several nodes do.
+
+Every other edge is between a product and its quantizer, so that its operator is fused into the layer.
+
+Given:  a = Relu(Conv(x)); b = Conv(a); c = Relu(Add(b, a)); Gemm(GlobalAveragePool(c))
+Result: x, a and the pool's result are quantized for products, c for the pool; b stays accumulators
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from bitsynth.errors import SpecError, ToolError
+from bitsynth.graph.read.inputs import close_shapes, fix_inputs
+
+Floats = NDArray[np.float32]
+INSTALL = "pip install 'bitsynth[quantize]'"
+_PRODUCTS = ("Conv", "Gemm", "MatMul")
+_SEVERAL = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Concat", "Sum", "Where", "MatMul")
+"""Operators that may read several edges of the run."""
+_POOLS = ("AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "Resize", "Softmax")
+_MOVES = (
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Identity",
+    "MaxPool",
+    "GlobalMaxPool",
+    "Slice",
+    "Pad",
+)
+"""Operators whose results are some of their inputs: codes before are codes behind."""
+
+
+def require_runtime() -> Any:
+    """Import and return the package onnxruntime; ToolError if it is not installed."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ToolError(
+            f"float networks are run with the package onnxruntime: {error}; install it with {INSTALL}"
+        ) from None
+    return onnxruntime
+
+
+def simplify(model: Any, shapes: Mapping[str, int | Sequence[int]], batch: int | None, fixed: Mapping[str, Any]) -> Any:
+    """Return a model with fixed sizes, in which ONNX Runtime folded constants and batch norm; nodes have names."""
+    runtime = require_runtime()
+    closed = onnx.ModelProto()
+    closed.CopyFrom(fix_inputs(model, fixed))
+    constants = {x.name for x in closed.graph.initializer}
+    inputs = [x for x in closed.graph.input if x.name not in constants]
+    for given, sizes in close_shapes(inputs, shapes, batch).items():
+        (edge,) = [x for x in inputs if x.name == given]
+        del edge.type.tensor_type.shape.dim[:]
+        for size in sizes:
+            edge.type.tensor_type.shape.dim.add().dim_value = size
+    del closed.graph.input[:]
+    closed.graph.input.extend(inputs)
+    del closed.graph.value_info[:]
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.log_severity_level = 4
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "simplified.onnx"
+        options.optimized_model_filepath = str(path)
+        try:
+            runtime.InferenceSession(closed.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise SpecError(f"ONNX Runtime does not run it: {str(error).splitlines()[0]}") from None
+        simplified = onnx.load(path)
+    _keep_used_domains(simplified)
+    for k, node in enumerate(simplified.graph.node):
+        node.name = f"{node.op_type}_{k}"
+    return simplified
+
+
+def _keep_used_domains(model: Any) -> None:
+    """Drop the versions of domains that no node has, which ONNX Runtime lists for all that it knows."""
+    used = {node.domain for node in model.graph.node} | {""}
+    kept = [x for x in model.opset_import if x.domain in used or (x.domain == "ai.onnx" and "" in used)]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product with constant weights.
+
+    Args:
+        name: The node's.
+        op: Its operator.
+        edge: The edge of its activations.
+        weights: The name of its weights, a constant.
+        output: The edge of its result.
+        channel_axis: The axis of the weights that is that of output channels.
+        group: Groups of a convolution.
+    """
+
+    name: str
+    op: str
+    edge: str
+    weights: str
+    output: str
+    channel_axis: int
+    group: int = 1
+
+
+@dataclass(frozen=True)
+class FloatModel:
+    """A simplified float network."""
+
+    model: Any
+
+    @cached_property
+    def constants(self) -> dict[str, NDArray[Any]]:
+        """Constants by name."""
+        return {x.name: numpy_helper.to_array(x) for x in self.model.graph.initializer}
+
+    @cached_property
+    def inputs(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the inputs by name."""
+        return {x.name: tuple(d.dim_value for d in x.type.tensor_type.shape.dim) for x in self.model.graph.input}
+
+    @cached_property
+    def types(self) -> dict[str, Any]:
+        """Types of the inputs by name."""
+        numbers = {x.name: x.type.tensor_type.elem_type for x in self.model.graph.input}
+        return {name: onnx.helper.tensor_dtype_to_np_dtype(number) for name, number in numbers.items()}
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """The edges of the results."""
+        return tuple(x.name for x in self.model.graph.output)
+
+    @cached_property
+    def makers(self) -> dict[str, Any]:
+        """The node that makes each edge."""
+        return {name: node for node in self.model.graph.node for name in node.output if name}
+
+    @cached_property
+    def readers(self) -> dict[str, list[Any]]:
+        """The nodes that read each edge."""
+        readers: dict[str, list[Any]] = {}
+        for node in self.model.graph.node:
+            for name in dict.fromkeys(node.input):
+                readers.setdefault(name, []).append(node)
+        return readers
+
+    @cached_property
+    def products(self) -> tuple[Product, ...]:
+        """The products with constant weights, in order."""
+        return tuple(p for node in self.model.graph.node if (p := self._product(node)) is not None)
+
+    def _product(self, node: Any) -> Product | None:
+        if node.op_type not in _PRODUCTS or node.domain not in ("", "ai.onnx") or len(node.input) < 2:
+            return None
+        edge, weights = node.input[0], node.input[1]
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        value = self.constants.get(weights)
+        if edge in self.constants or value is None or value.dtype != np.float32 or value.ndim < 2:
+            return None
+        if len(self.readers[weights]) > 1:  # shared weights have one scale, which one of their products would choose
+            return None
+        axis = 0 if node.op_type == "Conv" or attributes.get("transB") else value.ndim - 1
+        return Product(node.name, node.op_type, edge, weights, node.output[0], axis, attributes.get("group", 1))
+
+    @cached_property
+    def searched_edges(self) -> tuple[str, ...]:
+        """The edges of activations whose bits are searched, in order: those that products read, but inputs."""
+        return tuple(dict.fromkeys(p.edge for p in self.products if p.edge not in self.inputs))
+
+    @cached_property
+    def other_edges(self) -> tuple[str, ...]:
+        """The other edges that get a quantizer, of 8 bits: inputs of the network, residuals, inputs of pools."""
+        of_inputs = dict.fromkeys(p.edge for p in self.products if p.edge in self.inputs)
+        wanted, quantized = dict[str, None](), {*self.searched_edges, *of_inputs}
+        for node in self.model.graph.node:
+            edges = [n for n in dict.fromkeys(node.input) if n and n not in self.constants]
+            if node.op_type in _SEVERAL and len(edges) > 1:
+                fused = next((e for e in edges if node.op_type == "Add" and self._is_accumulator(e)), None)
+                wanted |= dict.fromkeys(e for e in edges if e != fused)
+            elif node.op_type in _POOLS and node.op_type != "Softmax":
+                wanted |= dict.fromkeys(edges[:1])
+        for edge, readers in self.readers.items():
+            if edge in self.makers and len(readers) > 1:
+                wanted[edge] = None
+        others = (e for e in wanted if e not in quantized and not self._is_of_codes(e, {*quantized, *wanted}))
+        return (*of_inputs, *others)
+
+    def _is_accumulator(self, edge: str) -> bool:
+        """Return whether an edge is a product's result, or one that elementwise operators made of it, read once."""
+        while True:
+            if len(self.readers.get(edge, ())) != 1 or edge in self.outputs:
+                return False
+            node = self.makers.get(edge)
+            if node is None:
+                return False
+            if node.op_type in _PRODUCTS:
+                return self._product(node) is not None
+            runtime_edges = [n for n in node.input if n and n not in self.constants]
+            if len(runtime_edges) != 1 or node.op_type in (*_POOLS, *_MOVES):
+                return False
+            edge = runtime_edges[0]
+
+    def _is_of_codes(self, edge: str, quantized: set[str]) -> bool:
+        """Return whether an edge holds codes already: moves made it of a quantized edge."""
+        node = self.makers.get(edge)
+        while node is not None and node.op_type in _MOVES:
+            edge = node.input[0]
+            if edge in quantized:
+                return True
+            node = self.makers.get(edge)
+        return False
+
+
+Feed = Mapping[str, NDArray[Any]]
+
+
+class Runner:
+    """Runs a model with ONNX Runtime and returns some of its edges."""
+
+    def __init__(self, model: Any, edges: Sequence[str]) -> None:
+        runtime = require_runtime()
+        opened = onnx.ModelProto()
+        opened.CopyFrom(model)
+        have = {x.name for x in opened.graph.output}
+        opened.graph.output.extend(onnx.ValueInfoProto(name=n) for n in dict.fromkeys(edges) if n not in have)
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = runtime.InferenceSession(
+            opened.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        self._edges = list(dict.fromkeys(edges))
+
+    def __call__(self, feed: Feed) -> dict[str, NDArray[Any]]:
+        """Return the edges by name."""
+        return dict(zip(self._edges, self._session.run(self._edges, dict(feed)), strict=True))

@@ -1,0 +1,128 @@
+"""Grids of quantizers: scale, zero point and limits that lose least of the numbers that were seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SIGNIFICANT_BITS = 6
+"""Significant bits of scales. With few of them the products of scales, which accumulators are multiplied by, are short
+numbers, and float32 formulas of epilogues are exact where long ones would be a rounding off."""
+_FRACTIONS = np.linspace(0.15, 1.0, 52)
+"""Shares of the largest number that are tried as the end of the range."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The codes of a quantizer: x becomes clip(round(x / scale) + zero, low, high).
+
+    Args:
+        bits: Bits of a code.
+        scale: One number, or one a channel, shaped to broadcast to the numbers.
+        zero: The code of 0.
+        signed: Whether codes have a sign.
+        bipolar: Whether codes are -1 and 1; `zero` and `signed` say nothing then.
+    """
+
+    bits: int
+    scale: NDArray[np.float32]
+    zero: int = 0
+    signed: bool = False
+    bipolar: bool = False
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest code. Codes with a sign are as many below 0 as above."""
+        most = (1 << self.bits - self.signed) - 1
+        return (-most if self.signed else 0), most
+
+    def quantized(self, x: NDArray[Any]) -> NDArray[np.float32]:
+        """Return numbers on the grid, as float32."""
+        if self.bipolar:
+            return np.where(x >= 0, self.scale, -self.scale).astype(np.float32)
+        low, high = self.limits
+        codes = np.clip(np.rint(x / self.scale) + self.zero, low, high)
+        return ((codes - self.zero) * self.scale).astype(np.float32)
+
+
+def shorten(scale: Any) -> NDArray[np.float32]:
+    """Return the nearest scales with few significant bits."""
+    numbers: NDArray[np.float32] = np.asarray(scale, np.float32)
+    mantissa, exponent = np.frexp(numbers)
+    steps = np.float32(1 << _SIGNIFICANT_BITS)
+    short: NDArray[np.float32] = np.ldexp(np.rint(mantissa * steps) / steps, exponent).astype(np.float32)
+    return short
+
+
+def activation_grid(values: NDArray[np.float32], bits: int) -> Grid:
+    """Return the grid of activations with the least mean squared error of numbers that were seen.
+
+    Codes have no sign. Where numbers below 0 occur, the zero point is a code above 0.
+    """
+    least, most = min(0.0, float(values.min())), max(0.0, float(values.max()))
+    if most == least:
+        return Grid(bits, np.ones((), np.float32))
+    highest = (1 << bits) - 1
+    best, error = None, np.inf
+    for low_share in (1.0,) if least == 0 else np.linspace(0.25, 1.0, 7):
+        for share in _FRACTIONS:
+            low, high = least * low_share, most * share
+            if high - low <= 0:
+                continue
+            scale = shorten((high - low) / highest)
+            if not scale > 0:
+                continue
+            grid = Grid(bits, scale, int(np.clip(np.rint(-low / scale), 0, highest)))
+            off = float(np.square(values - grid.quantized(values)).mean())
+            if off < error:
+                best, error = grid, off
+    assert best is not None
+    return best
+
+
+def weight_grid(weights: NDArray[np.float32], bits: int, axis: int) -> Grid:
+    """Return the grid of weights, with a scale of each channel along `axis`, with the least mean squared error."""
+    others = tuple(k for k in range(weights.ndim) if k != axis)
+    if bits == 1:
+        scale = shorten(np.abs(weights).mean(others, keepdims=True))
+        return Grid(1, np.where(scale > 0, scale, np.float32(1)), bipolar=True)
+    most = np.abs(weights).max(others, keepdims=True)
+    most = np.where(most > 0, most, 1).astype(np.float32)
+    highest = (1 << bits - 1) - 1
+    scale, error = shorten(most / highest), np.full(most.shape, np.inf)
+    for share in _FRACTIONS:
+        grid = Grid(bits, shorten(most * np.float32(share) / highest), signed=True)
+        off = np.square(weights - grid.quantized(weights)).mean(others, keepdims=True)
+        scale, error = np.where(off < error, grid.scale, scale), np.minimum(off, error)
+    return Grid(bits, scale.astype(np.float32), signed=True)
+
+
+def round_by_inputs(
+    weights: NDArray[np.float32], grid: Grid, second_moments: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Return weights (channels, depth) on the grid, rounded so that products of the inputs seen lose least.
+
+    The method is GPTQ (Frantar et al., 2022, section 3): columns are rounded one by one, and the error of each is
+    spread over the columns that follow, by the inverse of the inputs' second moments (depth, depth).
+    """
+    depth = weights.shape[1]
+    moments = second_moments + np.eye(depth) * (0.01 * np.trace(second_moments) / depth + 1e-12)
+    order = np.argsort(-np.diag(moments))
+    inverse = np.linalg.inv(moments[np.ix_(order, order)])
+    upper = np.linalg.cholesky((inverse + inverse.T) / 2 + np.eye(depth) * 1e-12 * np.trace(inverse) / depth).T
+    rest, rounded = weights[:, order].astype(np.float64), np.empty_like(weights)
+    scale = Grid(grid.bits, grid.scale.reshape(-1, 1), grid.zero, grid.signed, grid.bipolar)
+    block = 64
+    for begin in range(0, depth, block):
+        end = min(begin + block, depth)
+        errors = np.zeros((len(weights), end - begin))
+        for k in range(begin, end):
+            column = scale.quantized(rest[:, k : k + 1])
+            rounded[:, order[k]] = column[:, 0]
+            errors[:, k - begin] = (rest[:, k] - column[:, 0]) / upper[k, k]
+            rest[:, k + 1 : end] -= errors[:, k - begin, None] * upper[k, k + 1 : end]
+        rest[:, end:] -= errors @ upper[begin:end, end:]
+    return rounded

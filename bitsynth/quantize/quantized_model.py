@@ -1,0 +1,210 @@
+"""Quantized networks as ONNX files: quantizers of QONNX, or the same arithmetic in float operators to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from bitsynth.quantize.calibration import Calibration
+from bitsynth.quantize.float_model import Product
+from bitsynth.quantize.grids import Grid
+
+DOMAIN = "qonnx.custom_op.general"
+
+
+@dataclass(frozen=True)
+class Widths:
+    """The bits of every quantizer; an edge or product that is left out stays in floats.
+
+    Args:
+        edges: Bits of activations, by edge.
+        weights: Bits of weights, by product.
+    """
+
+    edges: Mapping[str, int]
+    weights: Mapping[str, int]
+
+
+@dataclass
+class _Writer:
+    """Adds quantizers to a copy of the model."""
+
+    calibration: Calibration
+    widths: Widths
+    bias: Mapping[str, NDArray[np.float32]]
+    runnable: bool
+    nodes: list[Any] = field(default_factory=list)
+    constants: list[Any] = field(default_factory=list)
+    same: dict[str, str] = field(default_factory=dict)
+    """The quantized edge that stands for an edge."""
+
+    def write(self) -> Any:
+        """Return the model."""
+        network = self.calibration.network
+        source = network.model
+        products = {p.name: p for p in network.products}
+        replaced: set[str] = set()
+        for edge in network.inputs:
+            self._edge(edge)
+        for node in source.graph.node:
+            changed = onnx.NodeProto()
+            changed.CopyFrom(node)
+            for k, name in enumerate(node.input):
+                changed.input[k] = self.same.get(name, name)
+            product = products.get(node.name)
+            if product and product.name in self.widths.weights:
+                grid, weights = self.calibration.weights(product, self.widths.weights[product.name])
+                replaced.add(product.weights)
+                changed.input[1] = self._weights(product.weights, grid, weights)
+            self.nodes.append(changed)
+            if product and product.name in self.widths.weights:
+                self._add_bias(changed, product)
+            for name in node.output:
+                self._edge(name)
+        made = onnx.ModelProto()
+        made.CopyFrom(source)
+        del made.graph.node[:], made.graph.value_info[:], made.graph.initializer[:]
+        made.graph.node.extend(self.nodes)
+        made.graph.initializer.extend(x for x in source.graph.initializer if x.name not in replaced)
+        made.graph.initializer.extend(self.constants)
+        if not self.runnable:
+            made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+        return made
+
+    def _constant(self, name: str, value: Any) -> str:
+        self.constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def _edge(self, edge: str) -> None:
+        """Add the quantizer of an edge, if it has one."""
+        if bits := self.widths.edges.get(edge):
+            self.same[edge] = self._quantizer(edge, self.calibration.grid(edge, bits))
+
+    def _weights(self, name: str, grid: Grid, weights: NDArray[np.float32]) -> str:
+        """Add quantized weights; return their edge."""
+        values = self._constant(f"{name}.rounded", weights)
+        return values if self.runnable else self._quantizer(values, grid)
+
+    def _quantizer(self, edge: str, grid: Grid) -> str:
+        """Add a quantizer; return its result."""
+        result = f"{edge}.quantized"
+        scale = self._constant(f"{edge}.scale", np.asarray(grid.scale, np.float32))
+        if grid.bipolar:
+            self.nodes.append(helper.make_node("BipolarQuant", [edge, scale], [result], domain=DOMAIN))
+        elif not self.runnable:
+            parameters = [(f"{edge}.zero", float(grid.zero)), (f"{edge}.bits", float(grid.bits))]
+            names = [self._constant(name, np.float32(value)) for name, value in parameters]
+            signed = int(grid.signed)
+            self.nodes.append(
+                helper.make_node(
+                    *("Quant", [edge, scale, *names], [result]),
+                    domain=DOMAIN,
+                    signed=signed,
+                    narrow=signed,
+                    rounding_mode="ROUND",
+                )
+            )
+        else:
+            low, high = (np.float32(limit - grid.zero) for limit in grid.limits)
+            ends = [self._constant(f"{edge}.low", low), self._constant(f"{edge}.high", high)]
+            self.nodes += [
+                helper.make_node("Div", [edge, scale], [f"{edge}.divided"]),
+                helper.make_node("Round", [f"{edge}.divided"], [f"{edge}.rounded"]),
+                helper.make_node("Clip", [f"{edge}.rounded", *ends], [f"{edge}.codes"]),
+                helper.make_node("Mul", [f"{edge}.codes", scale], [result]),
+            ]
+        return result
+
+    def _add_bias(self, node: Any, product: Product) -> None:
+        """Add the bias and its correction to a product, as whole accumulators, so that it costs nothing."""
+        network = self.calibration.network
+        place = 2 if node.op_type in ("Conv", "Gemm") else -1
+        has_own = place == 2 and len(node.input) > 2 and node.input[2] in network.constants
+        own = network.constants[node.input[2]] if has_own else np.zeros(1, np.float32)
+        if place == 2 and len(node.input) > 2 and node.input[2] and not has_own:
+            return  # a third operand that is computed when the network runs
+        beta = next((a.f for a in node.attribute if a.name == "beta"), 1.0)
+        total = self._whole(product, own * beta + self.bias.get(product.name, 0)) / beta
+        if not total.any():
+            return
+        name = self._constant(f"{node.name}.bias", total.astype(np.float32))
+        if place == 2:
+            del node.input[2:]
+            node.input.append(name)
+        else:
+            output = node.output[0]
+            node.output[0] = f"{output}.product"
+            self.nodes.append(helper.make_node("Add", [node.output[0], name], [output]))
+
+    def _whole(self, product: Product, bias: NDArray[Any]) -> NDArray[Any]:
+        """Return a bias (channels,) rounded to multiples of what one accumulator stands for."""
+        channels = self.calibration.network.constants[product.weights].shape[product.channel_axis]
+        bias = np.broadcast_to(np.asarray(bias, np.float64).reshape(-1), (channels,))
+        if product.edge not in self.widths.edges:
+            return bias
+        grid, _ = self.calibration.weights(product, self.widths.weights[product.name])
+        unit = grid.scale.reshape(-1).astype(np.float64) * float(
+            self.calibration.grid(product.edge, self.widths.edges[product.edge]).scale
+        )
+        return np.asarray(np.rint(bias / unit) * unit)
+
+
+def write_model(
+    calibration: Calibration,
+    widths: Widths,
+    bias: Mapping[str, NDArray[np.float32]] | None = None,
+    *,
+    runnable: bool = False,
+) -> Any:
+    """Return a network with quantizers as an ONNX model.
+
+    Args:
+        calibration: The float network, with the grids of its quantizers.
+        widths: The bits of every quantizer.
+        bias: Numbers (channels,) to add to the results of products, by product.
+        runnable: Whether quantizers are float operators, which ONNX Runtime runs; else they are those of QONNX.
+    """
+    return _Writer(calibration, widths, bias or {}, runnable).write()
+
+
+def correct_bias(calibration: Calibration, widths: Widths, samples: Sequence[int]) -> dict[str, NDArray[np.float32]]:
+    """Return what makes the mean of each channel of every product that of the float network, on some samples.
+
+    Quantized weights and activations move the means of accumulators (Nagel et al., 2019, section 4.2). Products are
+    corrected in order: each sees the corrected ones before it.
+    """
+    from bitsynth.quantize.float_model import Runner
+
+    network = calibration.network
+    names = [p.output for p in network.products]
+    floats = Runner(network.model, names)
+    wanted = _means(calibration, floats, samples, names)
+    bias: dict[str, NDArray[np.float32]] = {}
+    for part in np.array_split(np.arange(len(network.products)), min(len(network.products), 6)):
+        run = Runner(write_model(calibration, widths, bias, runnable=True), names)
+        now = _means(calibration, run, samples, names)
+        for k in part:
+            product = network.products[k]
+            bias[product.name] = (wanted[product.output] - now[product.output]).astype(np.float32)
+    return bias
+
+
+def _means(
+    calibration: Calibration, run: Any, samples: Sequence[int], names: Sequence[str]
+) -> dict[str, NDArray[np.float64]]:
+    """Return the mean of each channel of some edges."""
+    products = {p.output: p for p in calibration.network.products}
+    sums: dict[str, NDArray[np.float64]] = {}
+    for k in samples:
+        for name, value in run(calibration.samples[k]).items():
+            channels = 1 if products[name].op == "Conv" else value.ndim - 1
+            others = tuple(axis for axis in range(value.ndim) if axis != channels)
+            mean = value.astype(np.float64).mean(others)
+            sums[name] = sums.get(name, np.zeros(mean.shape)) + mean
+    return {name: total / len(samples) for name, total in sums.items()}

@@ -1,0 +1,263 @@
+"""The search for widths: the cheapest bits of each layer whose loss stays below a bound.
+
+A cost table has the predicted cycles and bytes of each product at each pair of widths. They come from the network
+compiled for the processor with these widths everywhere, so kernels, packing and epilogues are included. The loss of
+each choice is measured alone, all others at the most bits, as the error of the network's output. The sum of the losses
+is an estimate; an integer program finds the choice of least cost whose estimate is below a budget. The choice is then
+run. The budget is bisected until the cheapest choice is found whose measured loss is below the bound.
+
+Given:  two layers that cost 9 and 8 at 8 bits, 5 and 4 at 4 bits, and lose 2 and 1 at 4 bits by estimate; a budget of 2
+Result: the first layer at 4 bits, the second at 8: both at 4 bits would lose 3
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product as pairs_of
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitsynth.errors import NoKernel, SpecError, ToolError
+from bitsynth.graph.ir import Graph
+from bitsynth.graph.operators import PRODUCTS
+from bitsynth.graph.read import read
+from bitsynth.network.def_use import NetworkTarget
+from bitsynth.network.lower import lower
+from bitsynth.network.report import NetworkReport, StepReport
+from bitsynth.network.run import Network
+from bitsynth.progress import Progress
+from bitsynth.quantize.calibration import Calibration
+from bitsynth.quantize.float_model import INSTALL, Product, Runner
+from bitsynth.quantize.quantized_model import Widths, correct_bias, write_model
+
+FIXED_BITS = 8
+"""Bits of inputs, residuals and inputs of pools, which are not searched."""
+_PLAIN_CYCLES = 8
+"""Cycles of a multiply-accumulate in plain C, for products that no kernel computes."""
+_MAX_BISECTIONS = 8
+_PROXY_SAMPLES = 64
+"""Samples with which the loss of each choice is estimated."""
+_BIAS_SAMPLES = 64
+_TIE = 1e-4
+"""The weight of bytes where cycles are minimized, and the other way round."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a product costs: predicted cycles, and bytes of its weights."""
+
+    cycles: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A choice of widths that was run: its measured loss, predicted cycles and bytes."""
+
+    widths: Widths
+    loss: float
+    cycles: float
+    bytes: float
+    bias: Mapping[str, NDArray[np.float32]] = field(repr=False, default_factory=dict)
+
+
+@dataclass
+class Search:
+    """The search of one network.
+
+    Args:
+        calibration: The float network on calibration inputs.
+        target: The processor.
+        act_bits: Widths of activations that are tried.
+        w_bits: Widths of weights that are tried.
+        labels: The class of each sample; None if the loss is the error of the output.
+        progress: Hears what is being done.
+    """
+
+    calibration: Calibration
+    target: NetworkTarget
+    act_bits: Sequence[int]
+    w_bits: Sequence[int]
+    labels: NDArray[np.int64] | None
+    progress: Progress
+    trials: list[Trial] = field(default_factory=list)
+    costs: dict[tuple[str, int, int], Cost] = field(default_factory=dict)
+    estimates: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Estimated loss of an edge or a product at some bits."""
+
+    def prepare(self) -> None:
+        """Measure what each choice costs and loses."""
+        choices = list(pairs_of(self.act_bits, self.w_bits))
+        for k, (act, wgt) in enumerate(choices):
+            self.progress("costs", k, len(choices))
+            self._add_costs(act, wgt)
+        network = self.calibration.network
+        most = self._uniform(max(self.act_bits), max(self.w_bits))
+        kept = range(min(len(self.calibration.samples), _PROXY_SAMPLES))
+        base = self._output_error(most, kept)
+        trials = [(edge, bits) for edge in network.searched_edges for bits in self.act_bits]
+        trials += [(p.name, bits) for p in network.products for bits in self.w_bits]
+        for k, (name, bits) in enumerate(trials):
+            self.progress("losses", k, len(trials))
+            changed = Widths({**most.edges}, {**most.weights})
+            own = changed.edges if name in changed.edges else changed.weights
+            if own[name] == bits:
+                self.estimates[name, bits] = 0.0
+                continue
+            own[name] = bits  # type: ignore[index]
+            self.estimates[name, bits] = max(0.0, self._output_error(changed, kept) - base)
+
+    def _uniform(self, act: int, wgt: int) -> Widths:
+        network = self.calibration.network
+        fixed = dict.fromkeys(network.other_edges, FIXED_BITS)
+        return Widths({**dict.fromkeys(network.searched_edges, act), **fixed}, {p.name: wgt for p in network.products})
+
+    def _add_costs(self, act: int, wgt: int) -> None:
+        graph = read(write_model(self.calibration, self._uniform(act, wgt)))
+        report = Network(lower(graph, self.target), self.target.threads).report()
+        steps = find_steps(self.calibration.network.products, graph, report)
+        for product in self.calibration.network.products:
+            step = steps.get(product.name)
+            elements = int(self.calibration.network.constants[product.weights].size)
+            cycles = step.cycles if step else _PLAIN_CYCLES * elements * self._positions(product)
+            self.costs[product.name, act, wgt] = Cost(cycles, step.weight_bytes if step else 4 * elements)
+
+    def _positions(self, product: Product) -> int:
+        """Return how often each weight is used."""
+        shape = self.calibration.shapes[product.output]
+        channels = self.calibration.network.constants[product.weights].shape[product.channel_axis]
+        return math.prod(shape) // int(channels)
+
+    def _output_error(self, widths: Widths, samples: Sequence[int]) -> float:
+        """Return the mean squared error of the output, relative to the variance of the float network's."""
+        run = Runner(write_model(self.calibration, widths, runnable=True), self.calibration.network.outputs[:1])
+        wanted = np.stack([self.calibration.outputs[k] for k in samples])
+        got = np.stack([next(iter(run(self.calibration.samples[k]).values())) for k in samples])
+        return float(np.square(got - wanted).mean() / max(float(wanted.var()), 1e-30))
+
+    def measure(self, widths: Widths) -> Trial:
+        """Run a choice of widths on all samples, its biases corrected; keep and return what it loses and costs."""
+        samples = self.calibration.samples
+        bias = correct_bias(self.calibration, widths, range(min(len(samples), _BIAS_SAMPLES)))
+        run = Runner(write_model(self.calibration, widths, bias, runnable=True), self.calibration.network.outputs[:1])
+        got = [next(iter(run(sample).values())) for sample in samples]
+        cycles, size = (
+            sum(getattr(self._cost(p, widths), what) for p in self.calibration.network.products)
+            for what in ("cycles", "bytes")
+        )
+        trial = Trial(widths, self.loss(got), cycles, size, bias)
+        self.trials.append(trial)
+        return trial
+
+    def _cost(self, product: Product, widths: Widths) -> Cost:
+        act = widths.edges[product.edge] if product.edge in self.calibration.network.searched_edges else None
+        return self.costs[product.name, act or max(self.act_bits), widths.weights[product.name]]
+
+    def loss(self, outputs: Sequence[NDArray[Any]]) -> float:
+        """Return what outputs lose: the share of right classes, or the error relative to the output's deviation."""
+        wanted = self.calibration.outputs
+        if self.labels is None:
+            error = np.sqrt(np.mean([np.square(a - b).mean() for a, b in zip(outputs, wanted, strict=True)]))
+            return float(error / max(float(np.stack(wanted).std()), 1e-30))
+        return float(accuracy(wanted, self.labels) - accuracy(outputs, self.labels))
+
+    def cheapest(self, bound: float, minimize: str = "cycles") -> Trial:
+        """Return the choice of the fewest cycles, or bytes, that was found whose measured loss is at most `bound`.
+
+        SpecError if even the most bits lose more.
+        """
+        best = self.measure(self._uniform(max(self.act_bits), max(self.w_bits)))
+        if best.loss > bound:
+            raise SpecError(
+                f"{max(self.act_bits)}-bit activations and {max(self.w_bits)}-bit weights lose {best.loss:.2%} "
+                "already; allow a greater loss, more bits, or give more data"
+            )
+        top = sum(max(self.estimates[name, bits] for bits in widths) for name, widths in self._variables().items())
+        low, high = np.log(1e-9), np.log(max(top, 1e-8))
+        seen = {_key(best.widths): best}
+        for k in range(_MAX_BISECTIONS):
+            self.progress("widths", k, _MAX_BISECTIONS)
+            middle = (low + high) / 2
+            widths = self.solve(float(np.exp(middle)), minimize)
+            trial = seen.get(_key(widths)) or self.measure(widths)
+            seen[_key(widths)] = trial
+            if trial.loss <= bound:
+                low = middle
+                best = min(best, trial, key=lambda t: _price(t, minimize))
+            else:
+                high = middle
+        return best
+
+    def _variables(self) -> dict[str, Sequence[int]]:
+        """Return the bits to choose from for each edge and product."""
+        network = self.calibration.network
+        edges = dict.fromkeys(network.searched_edges, self.act_bits)
+        return {**edges, **{p.name: self.w_bits for p in network.products}}
+
+    def solve(self, budget: float, minimize: str = "cycles") -> Widths:
+        """Return the widths of least cost whose estimated loss is at most a budget, by an integer program."""
+        highs = _highs()
+        program = highs.Highs()
+        for name in ("output_flag", "log_to_console"):
+            program.setOptionValue(name, False)
+        network, variables = self.calibration.network, self._variables()
+        chosen = {(name, bits): program.addBinary() for name, widths in variables.items() for bits in widths}
+        for name, widths in variables.items():
+            program.addConstr(sum(chosen[name, bits] for bits in widths) == 1)
+        lost = sum(self.estimates[key] / budget * choice for key, choice in chosen.items())
+        program.addConstr(lost <= 1)
+        cost: Any = 0
+        for product in network.products:
+            searched = product.edge in network.searched_edges
+            acts = self.act_bits if searched else (max(self.act_bits),)
+            pairs = {pair: program.addVariable(0, 1) for pair in pairs_of(acts, self.w_bits)}
+            for wgt in self.w_bits:
+                program.addConstr(sum(pairs[act, wgt] for act in acts) == chosen[product.name, wgt])
+            for act in acts if searched else ():
+                program.addConstr(sum(pairs[act, wgt] for wgt in self.w_bits) == chosen[product.edge, act])
+            for (act, wgt), both in pairs.items():
+                cost += _price(self.costs[product.name, act, wgt], minimize) * both
+        program.minimize(cost)
+        if program.getModelStatus() != highs.HighsModelStatus.kOptimal:
+            raise NoKernel(f"the integer program of widths ended as {program.getModelStatus()}")
+        bits = {name: max(widths, key=lambda b: program.val(chosen[name, b])) for name, widths in variables.items()}
+        fixed = dict.fromkeys(network.other_edges, FIXED_BITS)
+        edges = {name: bits[name] for name in network.searched_edges}
+        return Widths({**edges, **fixed}, {p.name: bits[p.name] for p in network.products})
+
+
+def _price(cost: Cost | Trial, minimize: str) -> float:
+    """Return what is minimized; of two equal ones the other decides."""
+    cycles, size = float(cost.cycles), float(cost.bytes)
+    return cycles + size * _TIE if minimize == "cycles" else size + cycles * _TIE
+
+
+def find_steps(products: Iterable[Product], graph: Graph, report: NetworkReport) -> dict[str, StepReport]:
+    """Return the step of each product that a layer computes, by the product's name in the file."""
+    of_node = {node: step for step in report.steps if step.kind == "layer" for node in step.nodes}
+    nodes = {node.source: node.name for node in graph.nodes if node.op in PRODUCTS}
+    names = {product.name: nodes.get(f"{product.op} {product.name}", "") for product in products}
+    return {name: of_node[node] for name, node in names.items() if node in of_node}
+
+
+def _highs() -> Any:
+    """Import and return the package highspy; ToolError if it is not installed."""
+    try:
+        import highspy
+    except ImportError as error:
+        raise ToolError(f"widths are chosen with the package highspy: {error}; install it with {INSTALL}") from None
+    return highspy
+
+
+def _key(widths: Widths) -> tuple[Any, ...]:
+    return tuple(sorted(widths.edges.items())), tuple(sorted(widths.weights.items()))
+
+
+def accuracy(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> float:
+    """Return the share of samples whose greatest output is that of their class."""
+    classes = [int(np.argmax(output.reshape(-1))) for output in outputs]
+    return float(np.mean(np.asarray(classes) == labels))
