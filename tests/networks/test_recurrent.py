@@ -48,6 +48,7 @@ def runtime(made, x):
     return session.run(None, {"x": x})
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     op=st.sampled_from(["LSTM", "GRU"]),

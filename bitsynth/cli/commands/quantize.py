@@ -25,7 +25,7 @@ from bitsynth.printable import shown
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bitsynth.quantize import QuantizationReport
+    from bitsynth.quantization import QuantizationReport
 
 _ADVICE = "name another file"
 Data = Annotated[
@@ -86,7 +86,7 @@ def quantize(
     """
     from bitsynth.graph.read.file import named
     from bitsynth.layers.array_files import read_arrays
-    from bitsynth.quantize import quantize as quantize_network
+    from bitsynth.quantization import quantize as quantize_network
 
     require_writable(to.parent, _ADVICE)
     bound = _parse_loss(loss)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.errors import NoKernel, SpecError, ToolError
+from bitsynth.errors import SpecError, ToolError, Undecided
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.read import read
@@ -30,9 +30,9 @@ from bitsynth.network.lower import lower
 from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
-from bitsynth.quantize.calibration import Calibration
-from bitsynth.quantize.float_model import INSTALL, Product, Runner
-from bitsynth.quantize.quantized_model import Widths, correct_bias, write_model
+from bitsynth.quantization.calibration import Calibration
+from bitsynth.quantization.float_model import INSTALL, Product, Runner
+from bitsynth.quantization.quantized_model import Widths, correct_bias, write_model
 
 FIXED_BITS = 8
 """Bits of inputs, residuals and inputs of pools, which are not searched."""
@@ -199,32 +199,40 @@ class Search:
         return {**edges, **{p.name: self.w_bits for p in network.products}}
 
     def solve(self, budget: float, minimize: str = "cycles") -> Widths:
-        """Return the widths of least cost whose estimated loss is at most a budget, by an integer program."""
-        highs = _highs()
-        program = highs.Highs()
-        for name in ("output_flag", "log_to_console"):
-            program.setOptionValue(name, False)
+        """Return the widths of least cost whose estimated loss is at most a budget, by an integer program.
+
+        It has a 0-1 variable for each choice of an edge or product, and one for each pair of choices of a product.
+        Pairs have the costs, choices the losses; the pairs of a choice add up to it.
+        """
+        optimize, sparse = _scipy()
         network, variables = self.calibration.network, self._variables()
-        chosen = {(name, bits): program.addBinary() for name, widths in variables.items() for bits in widths}
+        choices = [(name, bits) for name, widths in variables.items() for bits in widths]
+        column = {choice: k for k, choice in enumerate(choices)}
+        prices, integral = [0.0] * len(choices), [1] * len(choices)
+        rows: list[tuple[dict[int, float], float, float]] = []
         for name, widths in variables.items():
-            program.addConstr(sum(chosen[name, bits] for bits in widths) == 1)
-        lost = sum(self.estimates[key] / budget * choice for key, choice in chosen.items())
-        program.addConstr(lost <= 1)
-        cost: Any = 0
+            rows.append(({column[name, bits]: 1.0 for bits in widths}, 1.0, 1.0))
+        rows.append(({column[choice]: self.estimates[choice] / budget for choice in choices}, 0.0, 1.0))
         for product in network.products:
             searched = product.edge in network.searched_edges
             acts = self.act_bits if searched else (max(self.act_bits),)
-            pairs = {pair: program.addVariable(0, 1) for pair in pairs_of(acts, self.w_bits)}
+            pairs = {pair: len(prices) + k for k, pair in enumerate(pairs_of(acts, self.w_bits))}
+            prices += [_price(self.costs[product.name, act, wgt], minimize) for act, wgt in pairs]
+            integral += [0] * len(pairs)
             for wgt in self.w_bits:
-                program.addConstr(sum(pairs[act, wgt] for act in acts) == chosen[product.name, wgt])
+                rows.append(({**{pairs[act, wgt]: 1.0 for act in acts}, column[product.name, wgt]: -1.0}, 0.0, 0.0))
             for act in acts if searched else ():
-                program.addConstr(sum(pairs[act, wgt] for wgt in self.w_bits) == chosen[product.edge, act])
-            for (act, wgt), both in pairs.items():
-                cost += _price(self.costs[product.name, act, wgt], minimize) * both
-        program.minimize(cost)
-        if program.getModelStatus() != highs.HighsModelStatus.kOptimal:
-            raise NoKernel(f"the integer program of widths ended as {program.getModelStatus()}")
-        bits = {name: max(widths, key=lambda b: program.val(chosen[name, b])) for name, widths in variables.items()}
+                rows.append(
+                    ({**{pairs[act, wgt]: 1.0 for wgt in self.w_bits}, column[product.edge, act]: -1.0}, 0.0, 0.0)
+                )
+        entries = [(k, c, value) for k, (row, _, _) in enumerate(rows) for c, value in row.items()]
+        places = [e[0] for e in entries], [e[1] for e in entries]
+        matrix = sparse.csr_array(([e[2] for e in entries], places), shape=(len(rows), len(prices)))
+        limits = optimize.LinearConstraint(matrix, [row[1] for row in rows], [row[2] for row in rows])
+        solved = optimize.milp(prices, constraints=limits, integrality=integral, bounds=optimize.Bounds(0, 1))
+        if not solved.success:
+            raise Undecided(f"the integer program of widths ended without an answer: {solved.message}")
+        bits = {name: max(widths, key=lambda b: solved.x[column[name, b]]) for name, widths in variables.items()}
         fixed = dict.fromkeys(network.other_edges, FIXED_BITS)
         edges = {name: bits[name] for name in network.searched_edges}
         return Widths({**edges, **fixed}, {p.name: bits[p.name] for p in network.products})
@@ -244,13 +252,13 @@ def find_steps(products: Iterable[Product], graph: Graph, report: NetworkReport)
     return {name: of_node[node] for name, node in names.items() if node in of_node}
 
 
-def _highs() -> Any:
-    """Import and return the package highspy; ToolError if it is not installed."""
+def _scipy() -> tuple[Any, Any]:
+    """Import and return the modules of scipy for programs and matrices; ToolError if it is not installed."""
     try:
-        import highspy
+        from scipy import optimize, sparse
     except ImportError as error:
-        raise ToolError(f"widths are chosen with the package highspy: {error}; install it with {INSTALL}") from None
-    return highspy
+        raise ToolError(f"widths are chosen with the package scipy: {error}; install it with {INSTALL}") from None
+    return optimize, sparse
 
 
 def _key(widths: Widths) -> tuple[Any, ...]:

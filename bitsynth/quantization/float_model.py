@@ -77,6 +77,8 @@ def simplify(model: Any, shapes: Mapping[str, int | Sequence[int]], batch: int |
     del closed.graph.input[:]
     closed.graph.input.extend(inputs)
     del closed.graph.value_info[:]
+    for k, node in enumerate(closed.graph.node):
+        node.name = f"n{k}"
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level = 4

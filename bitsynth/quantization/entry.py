@@ -20,10 +20,10 @@ from bitsynth.layers.candidates import cpu_for, require_cpu
 from bitsynth.network.compiling import network_of
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.progress import Progress, silent
-from bitsynth.quantize.calibration import Calibration
-from bitsynth.quantize.float_model import FloatModel, simplify
-from bitsynth.quantize.quantized_model import write_model
-from bitsynth.quantize.search import Search, Trial, accuracy, find_steps
+from bitsynth.quantization.calibration import Calibration
+from bitsynth.quantization.float_model import FloatModel, simplify
+from bitsynth.quantization.quantized_model import write_model
+from bitsynth.quantization.search import Search, Trial, accuracy, find_steps
 
 MAX_BITS = 8
 

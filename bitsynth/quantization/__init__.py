@@ -4,6 +4,6 @@ Data go one way: `float_model` (where quantizers go), `calibration` (what inputs
 `search` (widths), `quantized_model` (the file), `entry` (all of it, and the report).
 """
 
-from bitsynth.quantize.entry import LayerChoice, QuantizationReport, Quantized, quantize
+from bitsynth.quantization.entry import LayerChoice, QuantizationReport, Quantized, quantize
 
 __all__ = ["LayerChoice", "QuantizationReport", "Quantized", "quantize"]

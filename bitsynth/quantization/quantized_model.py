@@ -11,9 +11,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from bitsynth.quantize.calibration import Calibration
-from bitsynth.quantize.float_model import Product
-from bitsynth.quantize.grids import Grid
+from bitsynth.quantization.calibration import Calibration
+from bitsynth.quantization.float_model import Product
+from bitsynth.quantization.grids import Grid
 
 DOMAIN = "qonnx.custom_op.general"
 
@@ -179,7 +179,7 @@ def correct_bias(calibration: Calibration, widths: Widths, samples: Sequence[int
     Quantized weights and activations move the means of accumulators (Nagel et al., 2019, section 4.2). Products are
     corrected in order: each sees the corrected ones before it.
     """
-    from bitsynth.quantize.float_model import Runner
+    from bitsynth.quantization.float_model import Runner
 
     network = calibration.network
     names = [p.output for p in network.products]

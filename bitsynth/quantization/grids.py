@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_NO_RANGE = 1e-30
+"""A range below this is taken for 0: its scale would be no normal float32."""
 _SIGNIFICANT_BITS = 6
 """Significant bits of scales. With few of them the products of scales, which accumulators are multiplied by, are short
 numbers, and float32 formulas of epilogues are exact where long ones would be a rounding off."""
-_FRACTIONS = np.linspace(0.15, 1.0, 52)
+_FRACTIONS = np.linspace(0.15, 1.02, 59)
 """Shares of the largest number that are tried as the end of the range."""
 
 
@@ -45,7 +47,8 @@ class Grid:
             return np.where(x >= 0, self.scale, -self.scale).astype(np.float32)
         low, high = self.limits
         codes = np.clip(np.rint(x / self.scale) + self.zero, low, high)
-        return ((codes - self.zero) * self.scale).astype(np.float32)
+        numbers: NDArray[np.float32] = ((codes - self.zero) * self.scale).astype(np.float32)
+        return numbers
 
 
 def shorten(scale: Any) -> NDArray[np.float32]:
@@ -53,7 +56,7 @@ def shorten(scale: Any) -> NDArray[np.float32]:
     numbers: NDArray[np.float32] = np.asarray(scale, np.float32)
     mantissa, exponent = np.frexp(numbers)
     steps = np.float32(1 << _SIGNIFICANT_BITS)
-    short: NDArray[np.float32] = np.ldexp(np.rint(mantissa * steps) / steps, exponent).astype(np.float32)
+    short: NDArray[np.float32] = np.asarray(np.ldexp(np.rint(mantissa * steps) / steps, exponent), np.float32)
     return short
 
 
@@ -63,7 +66,7 @@ def activation_grid(values: NDArray[np.float32], bits: int) -> Grid:
     Codes have no sign. Where numbers below 0 occur, the zero point is a code above 0.
     """
     least, most = min(0.0, float(values.min())), max(0.0, float(values.max()))
-    if most == least:
+    if most - least < _NO_RANGE:
         return Grid(bits, np.ones((), np.float32))
     highest = (1 << bits) - 1
     best, error = None, np.inf

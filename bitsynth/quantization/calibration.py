@@ -10,8 +10,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from bitsynth.progress import Progress
-from bitsynth.quantize.float_model import Feed, FloatModel, Product, Runner
-from bitsynth.quantize.grids import Grid, activation_grid, round_by_inputs, weight_grid
+from bitsynth.quantization.float_model import Feed, FloatModel, Product, Runner
+from bitsynth.quantization.grids import Grid, activation_grid, round_by_inputs, weight_grid
 
 _KEPT_NUMBERS = 200_000
 """Numbers of an edge that are kept to choose its grid."""

@@ -1,0 +1,69 @@
+"""Grids of quantizers, and the rounding of weights by the inputs that were seen."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bitsynth.quantization.grids import activation_grid, round_by_inputs, shorten, weight_grid
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(11)
+
+
+@settings(max_examples=50)
+@given(st.integers(2, 8), st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=50))
+def test_a_grid_of_activations_holds_0_and_is_as_close_as_the_whole_range(bits, numbers):
+    values = np.array(numbers, np.float32)
+    grid = activation_grid(values, bits)
+    low, high = grid.limits
+    assert low <= grid.zero <= high
+    assert grid.quantized(np.zeros(1, np.float32)) == 0
+    whole = max(0.0, float(values.max())) - min(0.0, float(values.min()))
+    step = whole / high
+    assert np.square(values - grid.quantized(values)).mean() <= (step / 2 + 0.02 * whole) ** 2 + 1e-30
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_grid_of_weights_has_a_scale_a_channel(bits, axis, rng):
+    weights = rng.normal(size=(6, 5)).astype(np.float32) * np.logspace(-2, 2, (6, 5)[axis]).reshape(
+        (-1, 1)[:: 1 - 2 * axis]
+    )
+    grid = weight_grid(weights, bits, axis)
+    assert grid.scale.size == (6, 5)[axis]
+    error = np.abs(weights - grid.quantized(weights)) / grid.scale
+    assert (error[np.abs(weights) <= grid.scale * grid.limits[1]] <= 0.5001).all() or bits == 1
+
+
+def test_weights_of_0_have_a_grid():
+    grid = weight_grid(np.zeros((2, 4), np.float32), 4, 0)
+    assert (grid.scale > 0).all()
+    assert not grid.quantized(np.zeros((2, 4), np.float32)).any()
+
+
+@given(st.floats(1e-30, 1e30))
+def test_short_scales_are_near(scale):
+    short = float(shorten(scale))
+    assert abs(short - scale) <= 2.0**-6 * scale
+    assert (np.frexp(short)[0] * 64).is_integer()
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_rounding_by_inputs_loses_less_of_products(bits, rng):
+    """Correlated inputs: errors of one weight are made good by others."""
+    base = rng.normal(size=(400, 6))
+    inputs = base @ rng.normal(size=(6, 24)) + rng.normal(size=(400, 24)) / 10
+    weights = rng.normal(size=(8, 24)).astype(np.float32)
+    grid = weight_grid(weights, bits, 0)
+    rounded = round_by_inputs(weights, grid, inputs.T @ inputs)
+    codes = rounded / grid.scale
+    assert np.allclose(codes, np.rint(codes), atol=1e-3)
+    assert np.abs(codes).max() <= grid.limits[1] + 1e-3
+
+    def lost(w):
+        return np.square(inputs @ (w - weights).T).mean()
+
+    assert lost(rounded) < 0.7 * lost(grid.quantized(weights))

@@ -1,0 +1,185 @@
+"""Quantization of float networks: places of quantizers, the search for widths, and the command."""
+
+import itertools
+import json
+
+import numpy as np
+import onnx
+import pytest
+from support.onnx_files import model, node
+
+import bitsynth
+from bitsynth.errors import SpecError
+from bitsynth.quantization import quantize
+from bitsynth.quantization.float_model import FloatModel, simplify
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("scipy")
+pytestmark = pytest.mark.slow
+
+
+def residual_network(rng, *, dims=("N", 3, 10, 10)):
+    """A float network with batch norm, a residual addition, a pool and a dense layer."""
+    values = {
+        "w1": rng.normal(size=(8, 3, 3, 3)) / 5,
+        "gain": rng.uniform(0.5, 1.5, 8),
+        "shift": rng.normal(size=8) / 5,
+        "mean": rng.normal(size=8) / 5,
+        "var": rng.uniform(0.5, 1.5, 8),
+        "w2": rng.normal(size=(8, 8, 3, 3)) / 8,
+        "b2": rng.normal(size=8) / 5,
+        "w3": rng.normal(size=(8, 5)) / 3,
+        "b3": rng.normal(size=5),
+    }
+    nodes = [
+        node("Conv", "x w1", "c1", pads=[1, 1, 1, 1]),
+        node("BatchNormalization", "c1 gain shift mean var", "n1"),
+        node("Relu", "n1", "a1"),
+        node("Conv", "a1 w2 b2", "c2", pads=[1, 1, 1, 1]),
+        node("Add", "c2 a1", "s"),
+        node("Relu", "s", "a2"),
+        node("GlobalAveragePool", "a2", "p"),
+        node("Flatten", "p", "f"),
+        node("Gemm", "f w3 b3", "y"),
+    ]
+    for k, made in enumerate(nodes):
+        made.name = f"n{k}"
+    return model(nodes, {"x": dims}, {name: v.astype(np.float32) for name, v in values.items()}, opset=17)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(11)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return np.random.default_rng(7).normal(size=(24, 3, 10, 10)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def quantized(data):
+    made = residual_network(np.random.default_rng(3))
+    return quantize(made, data, isa="avx2", batch=1, loss=0.05, act_bits=(4, 8), w_bits=(3, 8))
+
+
+def test_places_of_quantizers():
+    network = FloatModel(simplify(residual_network(np.random.default_rng(3)), {}, 1, {}))
+    assert [p.op for p in network.products] == ["Conv", "Conv", "Gemm"]
+    assert not any(n.op_type == "BatchNormalization" for n in network.model.graph.node)
+    relus = [n.output[0] for n in network.model.graph.node if n.op_type == "Relu"]
+    assert network.searched_edges[0] == relus[0]
+    assert network.other_edges == ("x", relus[1])
+
+
+def test_every_product_is_a_kernel_and_the_loss_holds(quantized, data):
+    report = quantized.report
+    assert report.in_kernels == len(report.layers) == 3
+    assert report.loss <= report.bound == 0.05
+    assert report.loss_is == "error"
+    net = bitsynth.compile(quantized.model, isa="avx2")
+    runtime = pytest.importorskip("onnxruntime")
+    floats = runtime.InferenceSession(
+        residual_network(np.random.default_rng(3)).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    pairs = [(net(x[None]), floats.run(None, {"x": x[None]})[0]) for x in data]
+    error = np.sqrt(np.mean([np.square(a - b) for a, b in pairs])) / np.std([b for _, b in pairs])
+    assert error == pytest.approx(report.loss, rel=1e-3)
+
+
+def test_it_is_cheaper_than_the_most_bits(quantized):
+    first, *others = quantized.report.trials
+    assert min(cycles for _, cycles, _ in others) < first[1]
+    chosen = sum(layer.weight_bytes for layer in quantized.report.layers)
+    assert chosen < quantized.report.float_bytes
+
+
+def test_the_program_finds_the_cheapest_widths(rng):
+    """As trying all widths does."""
+    from bitsynth.network.def_use import NetworkTarget
+    from bitsynth.progress import silent
+    from bitsynth.quantization.calibration import Calibration
+    from bitsynth.quantization.search import Cost, Search
+
+    network = FloatModel(simplify(residual_network(np.random.default_rng(3)), {}, 1, {}))
+    search = Search(Calibration(network, []), NetworkTarget("avx2"), (2, 4, 8), (2, 8), None, silent)
+    variables = {**dict.fromkeys(network.searched_edges, (2, 4, 8)), **{p.name: (2, 8) for p in network.products}}
+    for trial in range(10):
+        search.estimates = {(n, b): float(rng.uniform(0, 1)) for n, widths in variables.items() for b in widths}
+        search.costs = {
+            (p.name, a, w): Cost(float(rng.integers(1, 100)), 0.0)
+            for p in network.products
+            for a in (2, 4, 8)
+            for w in (2, 8)
+        }
+        budget = 0.3 * trial + 1.0
+        costs = {}
+        for chosen in itertools.product(*variables.values()):
+            bits = dict(zip(variables, chosen, strict=True))
+            if sum(search.estimates[item] for item in bits.items()) <= budget:
+                costs[chosen] = sum(
+                    search.costs[p.name, bits.get(p.edge, 8), bits[p.name]].cycles for p in network.products
+                )
+        if not costs:
+            continue
+        widths = search.solve(budget)
+        got = {**widths.edges, **widths.weights}
+        assert sum(search.costs[p.name, got[p.edge], got[p.name]].cycles for p in network.products) == pytest.approx(
+            min(costs.values())
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": 0}, "the loss allowed is 0"),
+        ({"act_bits": (1, 8)}, "bits of activations are 2 to 8, not 1, 8"),
+        ({"w_bits": ()}, "bits of weights are 1 to 8, not none"),
+        ({"minimize": "time"}, "minimize is cycles or bytes, not 'time'"),
+        ({"labels": np.zeros(3, np.int64)}, "labels are int64 (3,); wanted 24 whole numbers"),
+        ({"batch": None}, "input x: axis 0 is N; fix the batch with --batch N"),
+        ({"shapes": {"x": (1, 3, 11, 10)}}, "axis 2 is 10 in the file; --shape gives 11"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, message, data):
+    made = residual_network(np.random.default_rng(3))
+    with pytest.raises(SpecError) as refused:
+        quantize(made, data, isa="avx2", **{"batch": 1, **options})
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x[:, :2], "data of x have shape (24, 2, 10, 10); wanted ('samples', 3, 10, 10)"),
+        (lambda x: x[:0], "data of x have shape (0, 3, 10, 10)"),
+        (lambda x: x * np.nan, "data of x hold NaN or infinity"),
+        (lambda x: {"z": x}, "no data of the input x; arrays: z"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused(change, message, data):
+    with pytest.raises(SpecError) as refused:
+        quantize(residual_network(np.random.default_rng(3)), change(data), isa="avx2", batch=1)
+    assert message in str(refused.value)
+
+
+def test_a_network_without_products_is_refused():
+    with pytest.raises(SpecError, match="nothing to quantize"):
+        quantize(model([node("Relu", "x")], {"x": (1, 4)}, opset=17), np.zeros((1, 4), np.float32), isa="avx2")
+
+
+def test_the_command_writes_a_file_that_compiles(ended, fails, tmp_path, data):
+    source, samples, labels, out = (tmp_path / name for name in ("net.onnx", "x.npy", "labels.npy", "q.onnx"))
+    onnx.save(residual_network(np.random.default_rng(3)), source)
+    np.save(samples, data[:8])
+    np.save(labels, np.zeros(8, np.int64))
+    given = ["quantize", str(source), "--data", str(samples), "--batch", "1", "--isa", "avx2", "-o", str(out)]
+    given += ["--act-bits", "4,8", "--w-bits", "4,8"]
+    shown, _ = ended(0, *given, "--loss", "90%")
+    assert "3 of 3 products by kernels" in shown
+    found = json.loads(ended(0, *given, "--loss", "0.9", "--labels", str(labels), "--json")[0])
+    assert found["loss_is"] == "accuracy"
+    ended(0, "compile", str(out), "--isa", "avx2", "-o", str(tmp_path / "c"))
+    assert "--loss: want a share" in fails(2, *given, "--loss", "2")
+    assert "lose" in fails(2, *given, "--loss", "0.000001%")
+    assert not list(tmp_path.glob("*.tmp"))
