@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from bitsynth.matmul import MatmulKernel, get_kernel
     from bitsynth.network.compiling import compile
     from bitsynth.network.run import Network
+    from bitsynth.quantization import quantize
 
 __version__ = "0.1.0"
 
@@ -95,6 +96,7 @@ __all__ = [
     "compile_all",
     "get_kernel",
     "pack",
+    "quantize",
     "unpack",
 ]
 
@@ -108,6 +110,7 @@ _DEFINED_IN = {
     "bitsynth.matmul": "MatmulKernel get_kernel",
     "bitsynth.network.compiling": "compile",
     "bitsynth.network.run": "Network",
+    "bitsynth.quantization": "quantize",
 }
 """The modules that are imported at first use, and the public names that each defines."""
 

@@ -42,6 +42,8 @@ _MAX_BISECTIONS = 8
 _PROXY_SAMPLES = 64
 """Samples with which the loss of each choice is estimated."""
 _BIAS_SAMPLES = 64
+_ROUNDING = 1e-9
+"""By so much a loss may exceed its bound: both are computed in floats."""
 _TIE = 1e-4
 """The weight of bytes where cycles are minimized, and the other way round."""
 
@@ -171,21 +173,22 @@ class Search:
         SpecError if even the most bits lose more.
         """
         best = self.measure(self._uniform(max(self.act_bits), max(self.w_bits)))
-        if best.loss > bound:
+        if best.loss > bound + _ROUNDING:
             raise SpecError(
                 f"{max(self.act_bits)}-bit activations and {max(self.w_bits)}-bit weights lose {best.loss:.2%} "
                 "already; allow a greater loss, more bits, or give more data"
             )
         top = sum(max(self.estimates[name, bits] for bits in widths) for name, widths in self._variables().items())
-        low, high = np.log(1e-9), np.log(max(top, 1e-8))
+        least = min((loss for loss in self.estimates.values() if loss > 0), default=top or 1.0)
+        low, high = math.log(least / 2), math.log(max(top, least))
         seen = {_key(best.widths): best}
         for k in range(_MAX_BISECTIONS):
             self.progress("widths", k, _MAX_BISECTIONS)
             middle = (low + high) / 2
-            widths = self.solve(float(np.exp(middle)), minimize)
+            widths = self.solve(math.exp(middle), minimize)
             trial = seen.get(_key(widths)) or self.measure(widths)
             seen[_key(widths)] = trial
-            if trial.loss <= bound:
+            if trial.loss <= bound + _ROUNDING:
                 low = middle
                 best = min(best, trial, key=lambda t: _price(t, minimize))
             else:

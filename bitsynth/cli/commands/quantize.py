@@ -15,7 +15,7 @@ from bitsynth.cli import output
 from bitsynth.cli.files import require_writable
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import Threads
-from bitsynth.cli.options.networks import Batch, FixedInputs, ModelArgument, OnnxFile, Shapes
+from bitsynth.cli.options.networks import Batch, FixedInputs, InputShapes, ModelArgument, OnnxFile
 from bitsynth.cli.options.output import Json
 from bitsynth.cli.parse import parse_bits, parse_fixed, parse_shapes
 from bitsynth.errors import SpecError
@@ -70,7 +70,7 @@ def quantize(
     w_bits: WeightWidths = "2,3,4,8",
     minimize: Minimize = "cycles",
     batch: Batch = None,
-    shape: Shapes = None,
+    shape: InputShapes = None,
     fix: FixedInputs = None,
     as_json: Json = False,
 ) -> None:
