@@ -9,9 +9,10 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from bitsynth.network.check.data import Feed
 from bitsynth.progress import Progress
-from bitsynth.quantization.float_model import Feed, FloatModel, Product, Runner
-from bitsynth.quantization.grids import Grid, activation_grid, round_by_inputs, weight_grid
+from bitsynth.quantization.float_model import FloatModel, FloatRunner, WeightedProduct
+from bitsynth.quantization.grids import QuantizerGrid, activation_grid, round_by_inputs, weight_grid
 
 _KEPT_NUMBERS = 200_000
 """Numbers of an edge that are kept to choose its grid."""
@@ -40,8 +41,8 @@ class Calibration:
     """Second moments (depth, depth) of the inputs of each product of one group."""
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Shapes of the results of products."""
-    _grids: dict[tuple[str, int], Grid] = field(default_factory=dict)
-    _weights: dict[tuple[str, int], tuple[Grid, NDArray[np.float32]]] = field(default_factory=dict)
+    _grids: dict[tuple[str, int], QuantizerGrid] = field(default_factory=dict)
+    _weights: dict[tuple[str, int], tuple[QuantizerGrid, NDArray[np.float32]]] = field(default_factory=dict)
 
     def collect(self, progress: Progress) -> None:
         """Run the float network on all samples."""
@@ -50,7 +51,7 @@ class Calibration:
         computed = [e for e in edges if e not in network.inputs]
         products = [p for p in network.products if p.group == 1 and _depth(p, network) <= _MAX_DEPTH]
         results = [p.output for p in network.products]
-        run = Runner(network.model, [network.outputs[0], *computed, *results])
+        run = FloatRunner(network.model, [network.outputs[0], *computed, *results])
         kept: dict[str, list[NDArray[np.float32]]] = {e: [] for e in edges}
         share = max(1, _KEPT_NUMBERS // len(self.samples))
         row_share = max(8, _ROWS // len(self.samples))
@@ -70,13 +71,13 @@ class Calibration:
                 self.moments[product.name] += some.T @ some
         self.numbers = {edge: np.concatenate(parts) for edge, parts in kept.items()}
 
-    def grid(self, edge: str, bits: int) -> Grid:
+    def grid(self, edge: str, bits: int) -> QuantizerGrid:
         """Return the grid of an edge's quantizer; it is found once."""
         if (edge, bits) not in self._grids:
             self._grids[edge, bits] = activation_grid(self.numbers[edge], bits)
         return self._grids[edge, bits]
 
-    def weights(self, product: Product, bits: int) -> tuple[Grid, NDArray[np.float32]]:
+    def weights(self, product: WeightedProduct, bits: int) -> tuple[QuantizerGrid, NDArray[np.float32]]:
         """Return the grid of a product's weights, and the weights on it, rounded by the inputs seen; found once."""
         if (product.name, bits) not in self._weights:
             weights = self.network.constants[product.weights]
@@ -91,12 +92,12 @@ class Calibration:
         return self._weights[product.name, bits]
 
 
-def _depth(product: Product, network: FloatModel) -> int:
+def _depth(product: WeightedProduct, network: FloatModel) -> int:
     weights = network.constants[product.weights]
     return int(weights.size // weights.shape[product.channel_axis])
 
 
-def _rows(product: Product, network: FloatModel, x: NDArray[np.float32]) -> NDArray[np.float32]:
+def _rows(product: WeightedProduct, network: FloatModel, x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the rows (rows, depth) of a product's inputs, in the order of its weights; of a convolution its windows.
 
     Padding is left out: windows at the border of the image add little.

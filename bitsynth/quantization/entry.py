@@ -63,6 +63,7 @@ class QuantizationReport:
         loss_is: What `loss` is: "accuracy", the share of right classes lost; or "error", the root mean square of the
             output's error over the standard deviation of the float network's output.
         loss: The loss of the network that was written, on the calibration inputs.
+        standard_error: That of the loss, of accuracy: the sum of both is what the bound is for. 0 of "error".
         measured_by: What ran it: "compiled C", or "ONNX Runtime" where the instruction set does not run here.
         bound: The loss that was allowed.
         float_accuracy: The share of right classes of the float network; None without labels.
@@ -79,6 +80,7 @@ class QuantizationReport:
     samples: int
     loss_is: str
     loss: float
+    standard_error: float
     measured_by: str
     bound: float
     float_accuracy: float | None
@@ -125,7 +127,8 @@ def quantize(
         model: A path of an ONNX file, or a model that is loaded already.
         data: Typical inputs: an array for each input by name, or the array of a single input, an input a sample.
         labels: The class of each sample. With them the loss is the accuracy that is lost, else the output's error.
-        loss: The greatest loss, such as 0.01 for one percent.
+        loss: The greatest loss, such as 0.01 for one percent; of accuracy with its standard error, which few samples
+            make large.
         isa: The instruction set that costs are for, or "auto" for the best this processor has.
         cpu: The processor of the set.
         threads: Threads that the network will run on.
@@ -208,7 +211,7 @@ def _report(search: Search, best: Trial, quantized: Any, bound: float) -> Quanti
     network, widths = calibration.network, best.widths
     net = network_of(read(quantized), target, target.threads, search.progress, {})
     report = net.report()
-    native = runs_natively(load(target.isa).table)
+    loss, native = best.loss, runs_natively(load(target.isa).table)
     if native:
         search.progress("running the compiled network")
         results = (net(sample) for sample in calibration.samples)
@@ -231,7 +234,8 @@ def _report(search: Search, best: Trial, quantized: Any, bound: float) -> Quanti
         target.cpu,
         len(calibration.samples),
         "error" if search.labels is None else "accuracy",
-        loss if native else best.loss,
+        loss.mean,
+        loss.error,
         "compiled C" if native else "ONNX Runtime",
         bound,
         None if search.labels is None else accuracy(calibration.outputs, search.labels),
@@ -239,6 +243,6 @@ def _report(search: Search, best: Trial, quantized: Any, bound: float) -> Quanti
         sum(step.cycles for step in report.steps),
         report.weight_bytes,
         sum(network.constants[p.weights].nbytes for p in network.products),
-        tuple((t.loss, t.cycles, t.bytes) for t in search.trials),
+        tuple((t.loss.mean, t.cycles, t.bytes) for t in search.trials),
         len(steps),
     )

@@ -29,8 +29,8 @@ from onnx import numpy_helper
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph.read.inputs import close_shapes, fix_inputs
+from bitsynth.network.check.data import Feed
 
-Floats = NDArray[np.float32]
 INSTALL = "pip install 'bitsynth[quantize]'"
 _PRODUCTS = ("Conv", "Gemm", "MatMul")
 _SEVERAL = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Concat", "Sum", "Where", "MatMul")
@@ -105,7 +105,7 @@ def _keep_used_domains(model: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Product:
+class WeightedProduct:
     """A product with constant weights.
 
     Args:
@@ -169,11 +169,11 @@ class FloatModel:
         return readers
 
     @cached_property
-    def products(self) -> tuple[Product, ...]:
+    def products(self) -> tuple[WeightedProduct, ...]:
         """The products with constant weights, in order."""
         return tuple(p for node in self.model.graph.node if (p := self._product(node)) is not None)
 
-    def _product(self, node: Any) -> Product | None:
+    def _product(self, node: Any) -> WeightedProduct | None:
         if node.op_type not in _PRODUCTS or node.domain not in ("", "ai.onnx") or len(node.input) < 2:
             return None
         edge, weights = node.input[0], node.input[1]
@@ -184,7 +184,7 @@ class FloatModel:
         if len(self.readers[weights]) > 1:  # shared weights have one scale, which one of their products would choose
             return None
         axis = 0 if node.op_type == "Conv" or attributes.get("transB") else value.ndim - 1
-        return Product(node.name, node.op_type, edge, weights, node.output[0], axis, attributes.get("group", 1))
+        return WeightedProduct(node.name, node.op_type, edge, weights, node.output[0], axis, attributes.get("group", 1))
 
     @cached_property
     def searched_edges(self) -> tuple[str, ...]:
@@ -235,10 +235,7 @@ class FloatModel:
         return False
 
 
-Feed = Mapping[str, NDArray[Any]]
-
-
-class Runner:
+class FloatRunner:
     """Runs a model with ONNX Runtime and returns some of its edges."""
 
     def __init__(self, model: Any, edges: Sequence[str]) -> None:

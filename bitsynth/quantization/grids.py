@@ -18,7 +18,7 @@ _FRACTIONS = np.linspace(0.15, 1.02, 59)
 
 
 @dataclass(frozen=True)
-class Grid:
+class QuantizerGrid:
     """The codes of a quantizer: x becomes clip(round(x / scale) + zero, low, high).
 
     Args:
@@ -60,14 +60,14 @@ def shorten(scale: Any) -> NDArray[np.float32]:
     return short
 
 
-def activation_grid(values: NDArray[np.float32], bits: int) -> Grid:
+def activation_grid(values: NDArray[np.float32], bits: int) -> QuantizerGrid:
     """Return the grid of activations with the least mean squared error of numbers that were seen.
 
     Codes have no sign. Where numbers below 0 occur, the zero point is a code above 0.
     """
     least, most = min(0.0, float(values.min())), max(0.0, float(values.max()))
     if most - least < _NO_RANGE:
-        return Grid(bits, np.ones((), np.float32))
+        return QuantizerGrid(bits, np.ones((), np.float32))
     highest = (1 << bits) - 1
     best, error = None, np.inf
     for low_share in (1.0,) if least == 0 else np.linspace(0.25, 1.0, 7):
@@ -78,7 +78,7 @@ def activation_grid(values: NDArray[np.float32], bits: int) -> Grid:
             scale = shorten((high - low) / highest)
             if not scale > 0:
                 continue
-            grid = Grid(bits, scale, int(np.clip(np.rint(-low / scale), 0, highest)))
+            grid = QuantizerGrid(bits, scale, int(np.clip(np.rint(-low / scale), 0, highest)))
             off = float(np.square(values - grid.quantized(values)).mean())
             if off < error:
                 best, error = grid, off
@@ -86,25 +86,25 @@ def activation_grid(values: NDArray[np.float32], bits: int) -> Grid:
     return best
 
 
-def weight_grid(weights: NDArray[np.float32], bits: int, axis: int) -> Grid:
+def weight_grid(weights: NDArray[np.float32], bits: int, axis: int) -> QuantizerGrid:
     """Return the grid of weights, with a scale of each channel along `axis`, with the least mean squared error."""
     others = tuple(k for k in range(weights.ndim) if k != axis)
     if bits == 1:
         scale = shorten(np.abs(weights).mean(others, keepdims=True))
-        return Grid(1, np.where(scale > 0, scale, np.float32(1)), bipolar=True)
+        return QuantizerGrid(1, np.where(scale > 0, scale, np.float32(1)), bipolar=True)
     most = np.abs(weights).max(others, keepdims=True)
     most = np.where(most > 0, most, 1).astype(np.float32)
     highest = (1 << bits - 1) - 1
     scale, error = shorten(most / highest), np.full(most.shape, np.inf)
     for share in _FRACTIONS:
-        grid = Grid(bits, shorten(most * np.float32(share) / highest), signed=True)
+        grid = QuantizerGrid(bits, shorten(most * np.float32(share) / highest), signed=True)
         off = np.square(weights - grid.quantized(weights)).mean(others, keepdims=True)
         scale, error = np.where(off < error, grid.scale, scale), np.minimum(off, error)
-    return Grid(bits, scale.astype(np.float32), signed=True)
+    return QuantizerGrid(bits, scale.astype(np.float32), signed=True)
 
 
 def round_by_inputs(
-    weights: NDArray[np.float32], grid: Grid, second_moments: NDArray[np.float64]
+    weights: NDArray[np.float32], grid: QuantizerGrid, second_moments: NDArray[np.float64]
 ) -> NDArray[np.float32]:
     """Return weights (channels, depth) on the grid, rounded so that products of the inputs seen lose least.
 
@@ -117,7 +117,7 @@ def round_by_inputs(
     inverse = np.linalg.inv(moments[np.ix_(order, order)])
     upper = np.linalg.cholesky((inverse + inverse.T) / 2 + np.eye(depth) * 1e-12 * np.trace(inverse) / depth).T
     rest, rounded = weights[:, order].astype(np.float64), np.empty_like(weights)
-    scale = Grid(grid.bits, grid.scale.reshape(-1, 1), grid.zero, grid.signed, grid.bipolar)
+    scale = QuantizerGrid(grid.bits, grid.scale.reshape(-1, 1), grid.zero, grid.signed, grid.bipolar)
     block = 64
     for begin in range(0, depth, block):
         end = min(begin + block, depth)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from bitsynth.quantization.calibration import Calibration
-from bitsynth.quantization.float_model import Product
-from bitsynth.quantization.grids import Grid
+from bitsynth.quantization.float_model import WeightedProduct
+from bitsynth.quantization.grids import QuantizerGrid
 
 DOMAIN = "qonnx.custom_op.general"
 
@@ -86,12 +86,12 @@ class _Writer:
         if bits := self.widths.edges.get(edge):
             self.same[edge] = self._quantizer(edge, self.calibration.grid(edge, bits))
 
-    def _weights(self, name: str, grid: Grid, weights: NDArray[np.float32]) -> str:
+    def _weights(self, name: str, grid: QuantizerGrid, weights: NDArray[np.float32]) -> str:
         """Add quantized weights; return their edge."""
         values = self._constant(f"{name}.rounded", weights)
         return values if self.runnable else self._quantizer(values, grid)
 
-    def _quantizer(self, edge: str, grid: Grid) -> str:
+    def _quantizer(self, edge: str, grid: QuantizerGrid) -> str:
         """Add a quantizer; return its result."""
         result = f"{edge}.quantized"
         scale = self._constant(f"{edge}.scale", np.asarray(grid.scale, np.float32))
@@ -121,7 +121,7 @@ class _Writer:
             ]
         return result
 
-    def _add_bias(self, node: Any, product: Product) -> None:
+    def _add_bias(self, node: Any, product: WeightedProduct) -> None:
         """Add the bias and its correction to a product, as whole accumulators, so that it costs nothing."""
         network = self.calibration.network
         place = 2 if node.op_type in ("Conv", "Gemm") else -1
@@ -142,7 +142,7 @@ class _Writer:
             node.output[0] = f"{output}.product"
             self.nodes.append(helper.make_node("Add", [node.output[0], name], [output]))
 
-    def _whole(self, product: Product, bias: NDArray[Any]) -> NDArray[Any]:
+    def _whole(self, product: WeightedProduct, bias: NDArray[Any]) -> NDArray[Any]:
         """Return a bias (channels,) rounded to multiples of what one accumulator stands for."""
         channels = self.calibration.network.constants[product.weights].shape[product.channel_axis]
         bias = np.broadcast_to(np.asarray(bias, np.float64).reshape(-1), (channels,))
@@ -179,15 +179,15 @@ def correct_bias(calibration: Calibration, widths: Widths, samples: Sequence[int
     Quantized weights and activations move the means of accumulators (Nagel et al., 2019, section 4.2). Products are
     corrected in order: each sees the corrected ones before it.
     """
-    from bitsynth.quantization.float_model import Runner
+    from bitsynth.quantization.float_model import FloatRunner
 
     network = calibration.network
     names = [p.output for p in network.products]
-    floats = Runner(network.model, names)
+    floats = FloatRunner(network.model, names)
     wanted = _means(calibration, floats, samples, names)
     bias: dict[str, NDArray[np.float32]] = {}
     for part in np.array_split(np.arange(len(network.products)), min(len(network.products), 6)):
-        run = Runner(write_model(calibration, widths, bias, runnable=True), names)
+        run = FloatRunner(write_model(calibration, widths, bias, runnable=True), names)
         now = _means(calibration, run, samples, names)
         for k in part:
             product = network.products[k]

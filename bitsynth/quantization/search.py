@@ -31,7 +31,7 @@ from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
 from bitsynth.quantization.calibration import Calibration
-from bitsynth.quantization.float_model import INSTALL, Product, Runner
+from bitsynth.quantization.float_model import INSTALL, FloatRunner, WeightedProduct
 from bitsynth.quantization.quantized_model import Widths, correct_bias, write_model
 
 FIXED_BITS = 8
@@ -57,11 +57,29 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Loss:
+    """What a choice of widths loses.
+
+    Args:
+        mean: Over the samples.
+        error: The standard error of the mean, of accuracy: a search among many choices finds those that do well on
+            these samples by chance. So the bound is for the sum of both.
+    """
+
+    mean: float
+    error: float
+
+    def fits(self, bound: float) -> bool:
+        """Return whether the loss and its standard error are at most a bound, but for rounding."""
+        return self.mean + self.error <= bound + _ROUNDING
+
+
+@dataclass(frozen=True)
 class Trial:
     """A choice of widths that was run: its measured loss, predicted cycles and bytes."""
 
     widths: Widths
-    loss: float
+    loss: Loss
     cycles: float
     bytes: float
     bias: Mapping[str, NDArray[np.float32]] = field(repr=False, default_factory=dict)
@@ -128,7 +146,7 @@ class Search:
             cycles = step.cycles if step else _PLAIN_CYCLES * elements * self._positions(product)
             self.costs[product.name, act, wgt] = Cost(cycles, step.weight_bytes if step else 4 * elements)
 
-    def _positions(self, product: Product) -> int:
+    def _positions(self, product: WeightedProduct) -> int:
         """Return how often each weight is used."""
         shape = self.calibration.shapes[product.output]
         channels = self.calibration.network.constants[product.weights].shape[product.channel_axis]
@@ -136,7 +154,7 @@ class Search:
 
     def _output_error(self, widths: Widths, samples: Sequence[int]) -> float:
         """Return the mean squared error of the output, relative to the variance of the float network's."""
-        run = Runner(write_model(self.calibration, widths, runnable=True), self.calibration.network.outputs[:1])
+        run = FloatRunner(write_model(self.calibration, widths, runnable=True), self.calibration.network.outputs[:1])
         wanted = np.stack([self.calibration.outputs[k] for k in samples])
         got = np.stack([next(iter(run(self.calibration.samples[k]).values())) for k in samples])
         return float(np.square(got - wanted).mean() / max(float(wanted.var()), 1e-30))
@@ -145,7 +163,9 @@ class Search:
         """Run a choice of widths on all samples, its biases corrected; keep and return what it loses and costs."""
         samples = self.calibration.samples
         bias = correct_bias(self.calibration, widths, range(min(len(samples), _BIAS_SAMPLES)))
-        run = Runner(write_model(self.calibration, widths, bias, runnable=True), self.calibration.network.outputs[:1])
+        run = FloatRunner(
+            write_model(self.calibration, widths, bias, runnable=True), self.calibration.network.outputs[:1]
+        )
         got = [next(iter(run(sample).values())) for sample in samples]
         cycles, size = (
             sum(getattr(self._cost(p, widths), what) for p in self.calibration.network.products)
@@ -155,27 +175,29 @@ class Search:
         self.trials.append(trial)
         return trial
 
-    def _cost(self, product: Product, widths: Widths) -> Cost:
+    def _cost(self, product: WeightedProduct, widths: Widths) -> Cost:
         act = widths.edges[product.edge] if product.edge in self.calibration.network.searched_edges else None
         return self.costs[product.name, act or max(self.act_bits), widths.weights[product.name]]
 
-    def loss(self, outputs: Sequence[NDArray[Any]]) -> float:
+    def loss(self, outputs: Sequence[NDArray[Any]]) -> Loss:
         """Return what outputs lose: the share of right classes, or the error relative to the output's deviation."""
         wanted = self.calibration.outputs
         if self.labels is None:
             error = np.sqrt(np.mean([np.square(a - b).mean() for a, b in zip(outputs, wanted, strict=True)]))
-            return float(error / max(float(np.stack(wanted).std()), 1e-30))
-        return float(accuracy(wanted, self.labels) - accuracy(outputs, self.labels))
+            return Loss(float(error / max(float(np.stack(wanted).std()), 1e-30)), 0.0)
+        lost = _right(wanted, self.labels).astype(np.int64) - _right(outputs, self.labels)
+        return Loss(float(lost.mean()), float(lost.std() / math.sqrt(len(lost))))
 
     def cheapest(self, bound: float, minimize: str = "cycles") -> Trial:
-        """Return the choice of the fewest cycles, or bytes, that was found whose measured loss is at most `bound`.
+        """Return the choice of the fewest cycles, or bytes, that was found whose measured loss fits `bound`.
 
         SpecError if even the most bits lose more.
         """
         best = self.measure(self._uniform(max(self.act_bits), max(self.w_bits)))
-        if best.loss > bound + _ROUNDING:
+        if not best.loss.fits(bound):
             raise SpecError(
-                f"{max(self.act_bits)}-bit activations and {max(self.w_bits)}-bit weights lose {best.loss:.2%} "
+                f"{max(self.act_bits)}-bit activations and {max(self.w_bits)}-bit weights lose {best.loss.mean:.2%}, "
+                f"with a standard error of {best.loss.error:.2%} "
                 "already; allow a greater loss, more bits, or give more data"
             )
         top = sum(max(self.estimates[name, bits] for bits in widths) for name, widths in self._variables().items())
@@ -188,7 +210,7 @@ class Search:
             widths = self.solve(math.exp(middle), minimize)
             trial = seen.get(_key(widths)) or self.measure(widths)
             seen[_key(widths)] = trial
-            if trial.loss <= bound + _ROUNDING:
+            if trial.loss.fits(bound):
                 low = middle
                 best = min(best, trial, key=lambda t: _price(t, minimize))
             else:
@@ -247,7 +269,7 @@ def _price(cost: Cost | Trial, minimize: str) -> float:
     return cycles + size * _TIE if minimize == "cycles" else size + cycles * _TIE
 
 
-def find_steps(products: Iterable[Product], graph: Graph, report: NetworkReport) -> dict[str, StepReport]:
+def find_steps(products: Iterable[WeightedProduct], graph: Graph, report: NetworkReport) -> dict[str, StepReport]:
     """Return the step of each product that a layer computes, by the product's name in the file."""
     of_node = {node: step for step in report.steps if step.kind == "layer" for node in step.nodes}
     nodes = {node.source: node.name for node in graph.nodes if node.op in PRODUCTS}
@@ -270,5 +292,9 @@ def _key(widths: Widths) -> tuple[Any, ...]:
 
 def accuracy(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> float:
     """Return the share of samples whose greatest output is that of their class."""
-    classes = [int(np.argmax(output.reshape(-1))) for output in outputs]
-    return float(np.mean(np.asarray(classes) == labels))
+    return float(_right(outputs, labels).mean())
+
+
+def _right(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return whether the greatest output of each sample is that of its class."""
+    return np.asarray([int(np.argmax(output.reshape(-1))) for output in outputs]) == labels

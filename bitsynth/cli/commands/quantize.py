@@ -165,11 +165,12 @@ def _table(report: QuantizationReport) -> Table:
 def _ends(report: QuantizationReport) -> list[str]:
     """Return the lines below the table."""
     what = "of accuracy" if report.loss_is == "accuracy" else "error of the output"
+    error = f", standard error {report.standard_error:.2%}" if report.standard_error else ""
     lines = [
         f"{report.in_kernels} of {output.count(len(report.layers), 'product')} by kernels; expected in "
         f"{report.cycles:,} cycles",
         f"weights {report.weight_bytes:,} bytes, {report.float_bytes:,} in float32",
-        f"loss     {report.loss:.2%} {what} on these data, {report.bound:.2%} allowed; by {report.measured_by}",
+        f"loss     {report.loss:.2%} {what}{error} on these data, {report.bound:.2%} allowed; by {report.measured_by}",
     ]
     if report.float_accuracy is not None:
         lines.append(f"accuracy {report.float_accuracy - report.loss:.2%}, {report.float_accuracy:.2%} in floats")
