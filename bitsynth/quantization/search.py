@@ -297,4 +297,6 @@ def accuracy(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> floa
 
 def _right(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return whether the greatest output of each sample is that of its class."""
-    return np.asarray([int(np.argmax(output.reshape(-1))) for output in outputs]) == labels
+    classes = np.asarray([int(np.argmax(output.reshape(-1))) for output in outputs])
+    right: NDArray[np.bool_] = classes == labels
+    return right
