@@ -50,9 +50,9 @@ _ISA = (
     CommandEntry("check", "Compare every declared instruction with the processor's own.", "isa:check"),
 )
 COMMANDS = (
-    CommandEntry("quantize", "Quantize a float network for a processor.", "quantize:quantize", panel="Networks"),
     CommandEntry("inspect", "Show a quantized ONNX file node by node.", "inspect:inspect", panel="Networks"),
     CommandEntry("compile", "Write a quantized ONNX file as a C library.", "compile:compile_network", panel="Networks"),
+    CommandEntry("quantize", "Quantize a float network for a processor.", "quantize:quantize", panel="Networks"),
     CommandEntry(
         "check", "Compare a compiled network with its reference and other runtimes.", "check:check", panel="Networks"
     ),

@@ -232,6 +232,6 @@ def test_a_system_that_an_emulator_runs_is_said_to_be_one(monkeypatch):
     monkeypatch.setattr(harness, "here", lambda: Facts(emulator="an emulator of programs"))
     made = [SimpleNamespace(compiler=SimpleNamespace(version="gcc 12"))]
     monkeypatch.setattr(harness, "compiled", lambda isa, forms, compiler: made)
-    monkeypatch.setattr(harness, "_started", lambda isa, group: SimpleNamespace(description="natively on aarch64"))
+    monkeypatch.setattr(harness, "_start_runner", lambda isa, group: SimpleNamespace(description="natively on aarch64"))
     by, _ = harness.captures(load.load("neon"), [])
     assert by == "gcc 12, natively on aarch64, in a system run by an emulator of programs"

@@ -171,7 +171,7 @@ def no_search(*args):
 def test_a_pickled_value_keeps_its_plan(value, monkeypatch):
     """Though another schedule would be chosen now."""
     data = pickle.dumps(value)
-    monkeypatch.setattr(planning, "_chosen", no_search)
+    monkeypatch.setattr(planning, "_choose", no_search)
     other = pickle.loads(data)
     if isinstance(value, PackedLayer):
         assert other.files("conv1") == value.files("conv1")
@@ -186,7 +186,7 @@ def test_a_plan_that_cannot_run_here_is_made_again(monkeypatch):
     data = [pickle.dumps(chosen), pickle.dumps(given)]
     assert [pickle.loads(x) for x in data] == [chosen, given]
     monkeypatch.setattr(planning, "runs_here", lambda entry: False)
-    monkeypatch.setattr(planning, "_chosen", lambda *args: (SCHEDULE, "default", ""))
+    monkeypatch.setattr(planning, "_choose", lambda *args: (SCHEDULE, "default", ""))
     assert pickle.loads(data[0]) == LayerPlan(SPEC, SCHEDULE, "default", "avx2")
     assert pickle.loads(data[1]) == given
 

@@ -62,7 +62,7 @@ def test_the_header_names_the_command():
         "command bitsynth compile MODEL.onnx --isa avx2 --batch 3 --reference exact --input-bits 2 --input-scale 0.5 "
         "--input-encoding signed --weights-file --name net -o net" in said
     )
-    fixed = NetworkText("net", program, plan_arena(program), reading={**reading, "fixed": ["x"]}).own()["net.h"]
+    fixed = NetworkText("net", program, plan_arena(program), reading={**reading, "fixed": {"x": None}}).own()["net.h"]
     assert "bitsynth compile" not in fixed
 
 

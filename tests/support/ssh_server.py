@@ -112,7 +112,7 @@ class Server:
     def processor(self, script: str) -> None:
         """Make the server's processor one without a family, whose name the script prints."""
         self.tool("lscpu", script)
-        fields = "'s/^vendor_id'* | 's/^cpu family'* | 's/^model['*"
+        fields = "'/^vendor_id['* | '/^cpu family['* | '/^model['*"
         self.tool("sed", f'case "$2" in {fields}) exit ;; esac\nexec {shutil.which("sed")} "$@"')
 
     def left(self, seconds: float = 0.0) -> list[Path]:

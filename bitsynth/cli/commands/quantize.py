@@ -47,7 +47,7 @@ Labels = Annotated[
         show_default="the loss is the error of the output",
     ),
 ]
-Loss = Annotated[str, typer.Option("--loss", metavar="X", help="The greatest loss, as in 1% or 0.01.")]
+AllowedLoss = Annotated[str, typer.Option("--loss", metavar="X", help="The greatest loss, as in 1% or 0.01.")]
 ActWidths = Annotated[
     str, typer.Option("--act-bits", metavar="BITS", help="Bits of activations to choose from, such as 2-8 or 4,8.")
 ]
@@ -62,7 +62,7 @@ def quantize(
     data: Data,
     to: OnnxFile,
     labels: Labels = None,
-    loss: Loss = "1%",
+    loss: AllowedLoss = "1%",
     isa: IsaOrAuto = "auto",
     cpu: ForCpu = "",
     threads: Threads = 1,
