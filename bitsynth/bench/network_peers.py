@@ -1,4 +1,4 @@
-"""Peers of a whole network: ONNX Runtime and the C of emx-onnx-cgen, on the same file and on its twins."""
+"""Peers of a whole network: ONNX Runtime and the C of emx-onnx-cgen, on the same file and on its twins; LiteRT."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bitsynth.graph.read.file import load_for_peers
 from bitsynth.graph.read.inputs import fix_inputs
 from bitsynth.graph.types import Tensor, numpy_type
 from bitsynth.network.run import Network
@@ -16,17 +17,19 @@ from bitsynth.progress import Progress
 
 Bound = Callable[[Any], Callable[[], object]]
 """A function that returns a call of a model."""
-ORT, EMX = "onnxruntime", "emx-onnx-cgen"
+ORT, EMX, LITERT = "onnxruntime", "emx-onnx-cgen", "ai-edge-litert"
 INT8_TWIN = "int8 twin"
 INSTALL = "pip install 'bitsynth[peers]'"
-_MODULES = {ORT: "onnxruntime", EMX: "emx_onnx_cgen"}
-_NEEDS = {ORT: (ORT, INT8_TWIN), EMX: (EMX,)}
+_MODULES = {ORT: "onnxruntime", EMX: "emx_onnx_cgen", LITERT: "ai_edge_litert"}
+_NEEDS = {ORT: (ORT, INT8_TWIN), EMX: (EMX,), LITERT: (LITERT,)}
 """The contenders that are left out without a package: ONNX Runtime quantizes the int8 twin too."""
 
 
-def missing(threads: int) -> dict[str, tuple[str, ...]]:
+def missing(threads: int, model: Path | None = None) -> dict[str, tuple[str, ...]]:
     """Return the peers' packages that are not installed, with the contenders that are left out without each."""
     wanted = (ORT, EMX) if threads == 1 else (ORT,)
+    if model is not None and isinstance(load_for_peers(model), bytes):
+        wanted = (LITERT,)
     return {package: _NEEDS[package] for package in wanted if not _is_installed(_MODULES[package])}
 
 
@@ -41,6 +44,9 @@ def bound(
     model: Path, net: Network, inputs: Mapping[str, Tensor], left_out: dict[str, str], progress: Progress
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield name and call of each peer that runs; the reasons why others do not go to `left_out`."""
+    if isinstance(data := load_for_peers(model), bytes):
+        yield from _bound_litert(data, inputs, net.program.threads, left_out, progress)
+        return
     packages: dict[str, Bound] = {}
     for package, load in {ORT: _onnxruntime, **({EMX: _emx} if net.program.threads == 1 else {})}.items():
         try:
@@ -54,6 +60,24 @@ def bound(
                 yield f"{package}, {what}", make(file)
             except Exception as why:  # whatever a peer says of a file that it cannot run
                 left_out[f"{package}, {what}"] = _first_line(why)
+
+
+def _bound_litert(
+    data: bytes, inputs: Mapping[str, Tensor], threads: int, left_out: dict[str, str], progress: Progress
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield name and call of LiteRT, on the file as it is, with its default kernels and without XNNPACK."""
+    from bitsynth.bench import litert_network
+
+    for kernels, name in litert_network.KERNELS.items():
+        contender = f"{LITERT}, {name}"
+        progress(f"starting {contender}")
+        try:
+            yield contender, litert_network.bound(data, inputs, threads, kernels)
+        except ImportError as why:
+            left_out[LITERT] = f"{why}; {INSTALL}"
+            return
+        except Exception as why:  # whatever a peer says of a file that it cannot run
+            left_out[contender] = _first_line(why)
 
 
 def _onnxruntime(net: Network, inputs: Mapping[str, Tensor]) -> Bound:
@@ -76,6 +100,10 @@ def models(
 ) -> Iterator[tuple[str, Any]]:
     """Yield name and model of each file that peers run: the file as `net` was read from it, and its twins."""
     import onnx
+
+    if isinstance(load_for_peers(model), bytes):
+        left_out[ORT] = "it runs ONNX files alone"
+        return
 
     from bitsynth.bench import twins
 

@@ -42,6 +42,7 @@ _PACKAGES = (
     ("unicorn", "runs and counts other processors' instructions", _EMULATOR),
     ("pyelftools", "loads code into an emulator", _EMULATOR),
     ("onnx", "reads and writes models", _BENCH),
+    ("tflite", "reads TensorFlow Lite files", "pip install 'bitsynth[network]'"),
     ("matplotlib", "draws the published figures", _BENCH),
     ("optuna", "finds faster schedules of layers", "pip install 'bitsynth[tune]'"),
 )

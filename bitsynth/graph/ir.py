@@ -47,7 +47,7 @@ class Graph:
 
     Args:
         name: The name of the network.
-        reference: The named reference that defines its results: exact, onnxruntime or onnx.
+        reference: The named reference that defines its results: exact, onnxruntime, onnx or tflite.
         nodes: The nodes, each after those whose outputs it reads.
         edges: Every edge by name, constants included.
         constants: The values of edges that no node makes.

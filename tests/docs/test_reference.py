@@ -16,7 +16,7 @@ import bitsynth
 from bitsynth import device, errors, layers
 from bitsynth.bench.baselines.caps import Cap
 from bitsynth.cli import interrupts
-from bitsynth.graph.read import qonnx_nodes
+from bitsynth.graph.read import qonnx_nodes, tflite
 from bitsynth.graph.read.readers import custom_operators
 from bitsynth.isa import architecture, baseline_loops, step, tables
 from bitsynth.isa.functions import FUNCTIONS
@@ -127,8 +127,11 @@ OPERATORS = {
     "Vitis AI and Quark": ("com.vai.quantize", "com.amd.quark"),
     "OpenVINO": ("org.openvinotoolkit",),
     "Quantlab, Deeploy and DORY": ("",),
+    "TensorFlow Lite": (tflite.DOMAIN,),
 }
 """The domains of operators by the headings of their tables."""
+RUN_BY_TESTS = ("ONNX Runtime", "TensorFlow Lite")
+"""The headings of projects that tests run where they are installed, so that they need no goldens."""
 
 
 def test_every_operator_that_is_not_of_standard_onnx():
@@ -151,7 +154,7 @@ def test_every_project_that_operators_were_compared_with():
     found = sections("reference/operators.md")
     read = {name for rows in found.values() for row in rows for name in names([row]) if row[1].startswith("a reading")}
     compared = {op for case in CASES.values() for op in (n.op_type for n in case.model.graph.node)}
-    rest = {name for heading, rows in found.items() if heading != "ONNX Runtime" for name in names(rows[1:])}
+    rest = {name for heading, rows in found.items() if heading not in RUN_BY_TESTS for name in names(rows[1:])}
     assert rest - compared <= read
 
 

@@ -140,7 +140,7 @@ def test_axes_of_no_element(refused):
     assert open_size == "input x: axis 1 is unknown; give --shape x=1xL with numbers"
 
 
-@pytest.mark.parametrize("reference", REFERENCES)
+@pytest.mark.parametrize("reference", [name for name in REFERENCES if name != "tflite"])
 def test_roots_of_numbers_below_0_are_0(reference):
     quantizer = node("Quant", "r s z b", domain=QONNX, signed=1, narrow=0, rounding_mode="ROUND")
     given = {"s": np.float32(0.5), "z": np.float32(0), "b": np.float32(4)}
@@ -344,7 +344,8 @@ def test_options_that_make_no_sense():
     for options, why in (
         ({"batch": 0}, "batch is 0"),
         ({"batch": "two"}, "batch is 'two'"),
-        ({"reference": "torch"}, "unknown reference 'torch'; known: exact, onnxruntime, onnx"),
+        ({"reference": "tflite"}, "the reference tflite is that of TensorFlow Lite files alone"),
+        ({"reference": "torch"}, "unknown reference 'torch'; known: exact, onnxruntime, onnx, tflite"),
         ({"codes": InputCodes(0)}, "bits must be a whole number from 1 to 8, not 0"),
         ({"codes": InputCodes(2, encoding="gray")}, "unknown encoding 'gray'; known: unsigned"),
     ):

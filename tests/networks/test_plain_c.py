@@ -16,7 +16,7 @@ from bitsynth.network.plain.loops import ConstantArrays, Loops
 from bitsynth.network.plain.table import GENERATORS
 from bitsynth.network.run import Network
 
-FAST = ("thresholds", "narrow floats")
+FAST = ("thresholds", "narrow floats", "fixed point", "lookup", "softmax of codes")
 ROUNDED = (
     *(
         "elementwise",

@@ -212,6 +212,41 @@ def _requantized(b: GraphBuilder, x: str) -> Made:
     )
 
 
+def _bytes(b: GraphBuilder, x: str) -> str:
+    """Return the edge of integers of 8 bits with a sign."""
+    return b.add("cast", b.add("view", codes(b, x, 8, 0.0625), scale=1.0, zero=0.0, dtype="float32"), dtype="int8")
+
+
+def _fixed_point(b: GraphBuilder, x: str) -> Made:
+    whole = b.add("cast", b.add("round", b.add("mul", x, b.constant(np.float32(90))), rounding="DOWN"), dtype="int32")
+    sums = b.add("clip", whole, low=-1000, high=1000)
+    channels = np.array([1 << 30, 1518500250, (1 << 31) - 1, 1234567891]).reshape(1, 4, 1, 1)
+    right = np.array([2, 0, 5, 1]).reshape(1, 4, 1, 1)
+    multiply = partial(b.add, "multiply_shift", sums, zero=3)
+    return (
+        multiply(multiplier=channels, shift=np.asarray(31), right=right, low=-128, high=127, dtype="int8"),
+        multiply(
+            multiplier=channels[:, :1], shift=np.asarray(28), right=right[:, :1], low=None, high=None, dtype="int32"
+        ),
+    )
+
+
+def _looked_up(b: GraphBuilder, x: str) -> Made:
+    table = np.abs(np.arange(-128, 128)) - 5
+    return (b.add("lookup", _bytes(b, x), table=table, first=-128, dtype="int8"),)
+
+
+def _softmax_of_codes(b: GraphBuilder, x: str) -> Made:
+    powers = np.rint(((1 << 31) - 1) * np.exp(-0.07 * np.arange(256))).astype(np.int64)
+    at = [b.add("softmax_codes", _bytes(b, x), axes=a, powers=powers, low=-128, high=127) for a in ((1,), (3,))]
+    return tuple(at)
+
+
+case("fixed point", _fixed_point)
+case("lookup", _looked_up)
+case("softmax of codes", _softmax_of_codes)
+
+
 def _view(b: GraphBuilder, x: str) -> Made:
     made = b.add("view", codes(b, x), scale=np.float32(0.5), zero=np.float32(0), dtype="float32")
     return (b.add("relu", made), made)

@@ -71,7 +71,8 @@ def network(
     """Measure a network, and each of its steps, beside ONNX Runtime.
 
     ONNX Runtime runs the same file, if it can; its twin in floats, without quantizers; and that twin quantized to int8
-    by ONNX Runtime itself. On one thread, C that emx-onnx-cgen makes of these files is measured too. All are measured
+    by ONNX Runtime itself. On one thread, C that emx-onnx-cgen makes of these files is measured too. A .tflite file is
+    run by LiteRT instead, with its default kernels (XNNPACK) and with its own. All are measured
     by turns, round by round, on random inputs and with the same number of threads. A ratio is the median of the
     rounds' ratios. A contender that takes more than a second a call is measured once. Steps are measured one by one.
     An emulated instruction set is refused, because an emulator tells no time.
@@ -107,7 +108,7 @@ def _measure_here(model: Path, isa: str, rounds: int, options: dict[str, Any], *
         net = compile(model, isa=isa, progress=say, **options)
         require_native(load(net.program.isa).table)
         warn_of_fixed_batch(net.graph, options["batch"])
-        missing = network_peers.missing(net.program.threads) if peers else {}
+        missing = network_peers.missing(net.program.threads, model) if peers else {}
         _warn_of_missing(missing)
         result = measure(model, net, rounds, say, peers=peers)
     _show(

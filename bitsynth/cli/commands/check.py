@@ -61,12 +61,13 @@ def check(
 
     The network is compiled and run, and the codes that differ are counted at every edge. The compiled C must equal the
     named reference, else the exit code is 1. Other runtimes (ONNX Runtime without optimization, onnx.reference and
-    qonnx, where installed) may sum in another order and differ. Inputs with numbers halfway between two codes of the
+    qonnx; of a .tflite file the reference kernels of LiteRT) may sum in another order and differ, where they are
+    installed. Inputs with numbers halfway between two codes of the
     first quantizer, which others may round to the other code, are counted apart.
 
     With --device the network is compiled for the instruction set of a board, and its self-test runs there too.
     """
-    from bitsynth.graph.read.file import load
+    from bitsynth.graph.read.file import load_for_peers
     from bitsynth.graph.read.inputs import fix_inputs
     from bitsynth.network import check as checks
     from bitsynth.network.compiling import compile
@@ -80,7 +81,9 @@ def check(
         net = compile(model, isa=isa, threads=threads, progress=say, **options)
         warn_of_fixed_batch(net.graph, batch)
         inputs = checks.given(net.graph, data) if data else checks.drawn(net.graph, count)
-        peers_model = fix_inputs(load(model), net.reading["fixed"])
+        peers_model = load_for_peers(model)
+        if not isinstance(peers_model, bytes):
+            peers_model = fix_inputs(peers_model, net.reading["fixed"])
         result = checks.checked(net, peers_model, inputs, say)
         answer = board.run_network(net) if board else None
     _show(result, as_json=as_json)

@@ -62,7 +62,7 @@ Reference = Annotated[
     typer.Option(
         "--reference",
         metavar="NAME",
-        help="The reference that defines results: exact, onnxruntime or onnx.",
+        help="The reference that defines results: exact, onnxruntime, onnx or tflite.",
         show_default="chosen by the operators of the file",
     ),
 ]

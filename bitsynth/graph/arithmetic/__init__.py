@@ -10,7 +10,7 @@ from bitsynth.graph.arithmetic.floats import Floats
 from bitsynth.graph.arithmetic.fractions import Fractions, SomeFractions
 from bitsynth.graph.arithmetic.intervals import Interval, Intervals, WideIntervals, interval
 
-REFERENCES = ("exact", "onnxruntime", "onnx")
+REFERENCES = ("exact", "onnxruntime", "onnx", "tflite")
 
 __all__ = [
     "REFERENCES",

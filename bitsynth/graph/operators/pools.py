@@ -10,7 +10,7 @@ from bitsynth.graph.arithmetic import Interval, Quantity
 from bitsynth.graph.operators.site import Operator, Site, floats_hold
 from bitsynth.graph.operators.windows import SlidingWindow
 from bitsynth.graph.ranges import is_per_channel
-from bitsynth.graph.types import Edge, Integers, Reals, Shape, Tensor
+from bitsynth.graph.types import INT32, Edge, Integers, Reals, Shape, Tensor
 
 
 def _pool_shape(site: Site) -> Shape:
@@ -137,6 +137,58 @@ def _infer_softmax(site: Site) -> list[Edge]:
     return [site.output_edge(site.inputs[0].shape, Reals())]
 
 
+_REDUCED_BITS = 12
+"""The bits that powers lose before they are added, so that int32 holds their sum."""
+
+
+def reciprocal(total: Tensor) -> Tensor:
+    """Return 2^62 / (total * 2^zeros) in 31 bits, where `zeros` are the leading zeros of a sum in 32 bits.
+
+    As `GetReciprocal` of TensorFlow Lite: three steps of Newton's method on 1 / (1 + x) in fixed point (gemmlowp,
+    `one_over_one_plus_x_for_x_in_0_1`).
+    """
+    x = total * np.left_shift(1, leading_zeros(total)) - (1 << 31)
+    half = (x + (1 << 31)) >> 1
+    found: Tensor = 1515870810 + _high_product(half, np.asarray(-1010580540))
+    for _ in range(3):
+        step = _high_product(found, (1 << 29) - _high_product(half, found))
+        found = found + np.clip(4 * step, *INT32)
+    doubled: Tensor = np.clip(2 * found, *INT32)
+    return doubled
+
+
+def leading_zeros(total: Tensor) -> Tensor:
+    """Return the leading zeros of positive numbers in 32 bits."""
+    return np.asarray(32 - np.frexp(total.astype(np.float64))[1], np.int64)
+
+
+def _high_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return a * b / 2^31 to nearest, ties up."""
+    return np.asarray((a * b + (1 << 30)) >> 31)
+
+
+def _softmax_codes(site: Site, value: Tensor) -> list[Tensor]:
+    """Return a softmax of int8 codes, as the reference kernel of TensorFlow Lite computes it in integers.
+
+    `powers[d]` is e^-(scale * d) in 31 bits, for a code that is `d` below the greatest of its row.
+    """
+    axes, low, high = site["axes"], site["low"], site["high"]
+    powers = site["powers"][value.max(axes, keepdims=True) - value]
+    total = ((powers + (1 << (_REDUCED_BITS - 1))) >> _REDUCED_BITS).sum(axes, keepdims=True)
+    shift = _REDUCED_BITS - leading_zeros(total) + 31 - 8
+    numbers = (_high_product(reciprocal(total), powers) + np.left_shift(1, shift - 1)) >> shift
+    return [np.clip(numbers + low, low, high)]
+
+
+def _infer_softmax_codes(site: Site) -> list[Edge]:
+    kind, count = site.inputs[0].type, int(np.prod([site.inputs[0].shape[k] for k in site["axes"]]))
+    if not isinstance(kind, Integers) or kind.most - kind.least >= len(site["powers"]):
+        raise site.fail("its input does not carry codes of 8 bits")
+    if count >= 1 << _REDUCED_BITS:
+        raise site.fail(f"{count:,} codes along its axis, whose powers int32 does not add up")
+    return [site.output_edge(site.inputs[0].shape, Integers.between(site["low"], site["high"]))]
+
+
 def _infer_rank(site: Site) -> list[Edge]:
     shape = list(site.inputs[0].shape)
     axis, count = site["axis"], site["k"]
@@ -192,5 +244,6 @@ ROWS = (
     _extreme_operator("max"),
     _extreme_operator("min"),
     Operator("softmax", "reduction", _infer_softmax, _softmax),
+    Operator("softmax_codes", "reduction", _infer_softmax_codes, _softmax_codes),
     Operator("rank", "reduction", _infer_rank, _rank),
 )

@@ -108,6 +108,9 @@ _AS_WRITTEN: dict[str, Round] = {
 
 
 def rounding(mode: str, reference: str) -> Round:
-    """Return the function of a mode: of real numbers, or the formula that a float reference computes."""
-    function = ROUNDINGS[mode] if reference == "exact" else _AS_WRITTEN.get(mode, ROUNDINGS[mode])
+    """Return the function of a mode: of real numbers, or the formula that a float reference computes.
+
+    TensorFlow Lite rounds by `std::round`, which is exact.
+    """
+    function = ROUNDINGS[mode] if reference in ("exact", "tflite") else _AS_WRITTEN.get(mode, ROUNDINGS[mode])
     return lambda t: t.rounded(mode) if isinstance(t, RoundsItself) else function(t)

@@ -11,7 +11,7 @@ import numpy as np
 from bitsynth.graph.arithmetic import Quantity, SomeFractions
 from bitsynth.graph.operators.rounding import rounding
 from bitsynth.graph.operators.site import Operator, Site, broadcast_shape
-from bitsynth.graph.types import Edge, Integers, Shape, Tensor, compress
+from bitsynth.graph.types import INT32, Edge, Integers, Shape, Tensor, compress
 
 _StepFunction = Callable[[Tensor], Tensor]
 _MAX_FLOAT64_INTEGER = 1 << 53
@@ -133,6 +133,68 @@ def _add_codes_step(site: Site) -> _StepFunction:
     return lambda t: np.clip(mode(t), low, high)
 
 
+# Fixed-point requantization: integers times a 31-bit multiplier and a power of two.
+
+
+def _multiply_shift(site: Site, x: Any) -> Any:
+    """Return x * multiplier / 2^(shift + right), rounded twice, plus a zero point, clipped; in 64-bit integers.
+
+    The quotient by 2^shift is rounded to nearest with ties up, that by 2^right with ties away from 0. With a shift of
+    31 this is `MultiplyByQuantizedMultiplier` of TensorFlow Lite (kernels/internal/common.h), which takes both parts
+    from gemmlowp: `SaturatingRoundingDoublingHighMul` and `RoundingDivideByPOT`.
+
+    Example: 5 * 2^30 / 2^31 = 2.5 becomes 3, and 3 / 2^1 becomes 2; -5 becomes -2, and -2 / 2^1 is -1.
+    """
+    shift, right = site["shift"], site["right"]
+    high = (x * site["multiplier"] + np.left_shift(1, shift - 1)) >> shift
+    if np.any(right):
+        half = np.where(right > 0, np.left_shift(1, np.maximum(right, 1) - 1), 0)
+        high = (high + (half - np.where(high < 0, 1, 0) * np.where(right > 0, 1, 0))) >> right
+    made = high + site["zero"]
+    return made if site["low"] is None else np.clip(made, site["low"], site["high"])
+
+
+def _multiply_shift_operator() -> Operator:
+    """Return the row of integers that are multiplied and shifted to the right.
+
+    It has one meaning under every reference: what it reads and gives are integers.
+    """
+
+    def infer(site: Site) -> list[Edge]:
+        kind = site.inputs[0].type
+        if not isinstance(kind, Integers) or site.inputs[0].is_float or not kind.is_centred:
+            raise site.fail(f"its input is {site.inputs[0].dtype}; it needs integers")
+        ends = [end - kind.zero.astype(np.int64) for end in (kind.low, kind.high)]
+        largest = max(int((np.abs(end) * np.left_shift(1, np.maximum(31 - site["shift"], 0))).max()) for end in ends)
+        if largest > INT32[1]:
+            raise site.fail(f"integers of up to {largest:,}, after a shift to the left, do not fit int32")
+        low, high = site["low"], site["high"]
+        if low is None:
+            low, high = (compress(_multiply_shift(site, end)) for end in ends)
+        return [site.output_edge(broadcast_shape(site), Integers.between(low, high), site["dtype"])]
+
+    def run(site: Site, value: Any) -> list[Any]:
+        zero = site.inputs[0].integers.zero
+        return [_multiply_shift(site, value - zero.astype(np.int64) if zero.any() else value)]
+
+    return Operator("multiply_shift", "step", infer, run, monotone=True)
+
+
+def _lookup_operator() -> Operator:
+    """Return the row of a table: the integer `first` + k becomes the k-th number of it."""
+
+    def infer(site: Site) -> list[Edge]:
+        kind, table, first = site.inputs[0].type, site["table"], site["first"]
+        if not isinstance(kind, Integers) or not kind.is_plain:
+            raise site.fail(f"its input is {site.inputs[0].dtype}; it needs integers")
+        if kind.least < first or kind.most >= first + table.size:
+            raise site.fail(f"integers from {kind.least} to {kind.most} are not all in a table from {first}")
+        grid = Integers.between(table.min(), table.max())
+        return [site.output_edge(broadcast_shape(site), grid, site["dtype"])]
+
+    return Operator("lookup", "step", infer, lambda site, value: [site["table"][value - site["first"]]])
+
+
 # Thresholds.
 
 
@@ -207,6 +269,8 @@ ROWS = (
     step_operator("quantize", _divide_by_scale, _quantize_step, _quantizer_grid),
     step_operator("requantize", _rescale, _requantize_step, _quantizer_grid),
     step_operator("add_codes", _add_codes, _add_codes_step, _quantizer_grid),
+    _multiply_shift_operator(),
+    _lookup_operator(),
     step_operator("multi_threshold", _unscale, _count_step, _count_grid),
     step_operator("trunc", _drop_bits, _truncate_step, _truncate_grid),
     _view_operator(),

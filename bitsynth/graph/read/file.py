@@ -14,6 +14,7 @@ import numpy as np
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import read_file
+from bitsynth.graph.read import tflite
 from bitsynth.graph.types import Tensor, is_float
 from bitsynth.printable import one_line, shown
 
@@ -48,18 +49,39 @@ def named(path: Path) -> Iterator[None]:
 
 
 def load(path: Path) -> Any:
-    """Load the model of a file, with external data from its folder; SpecError if it is damaged or unsafe."""
+    """Load the model of an ONNX file, with external data from its folder, or of a TensorFlow Lite file.
+
+    SpecError if it is damaged or unsafe.
+    """
     onnx = require_onnx()
-    try:
-        data = read_file(path, _MAX_BYTES)
-    except OSError as error:
-        raise SpecError(f"cannot read {path}: {error.strerror or error}") from None
+    data = _read(path)
     with named(path):
+        if is_tflite_file(path, data):
+            return prepare(tflite.parse(data), None)
         try:
             model = onnx.load_model_from_string(data)
         except Exception as error:
             raise SpecError(f"not an ONNX model, or cut short: {error}") from None
         return prepare(model, path.parent)
+
+
+def _read(path: Path) -> bytes:
+    """Return the bytes of a file; SpecError if it cannot be read."""
+    try:
+        return read_file(path, _MAX_BYTES)
+    except OSError as error:
+        raise SpecError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def is_tflite_file(path: Path, data: bytes) -> bool:
+    """Return whether a file is of TensorFlow Lite, by its name or its first bytes."""
+    return path.suffix == ".tflite" or tflite.is_tflite(data)
+
+
+def load_for_peers(path: Path) -> Any:
+    """Return what other runtimes take of a file: the bytes of a TensorFlow Lite file, or the model of an ONNX file."""
+    data = _read(path)
+    return data if is_tflite_file(path, data) else load(path)
 
 
 def prepare(model: Any, folder: Path | None) -> Any:

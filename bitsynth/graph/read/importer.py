@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +28,8 @@ from bitsynth.graph.read.file import array_of, dtype_of
 from bitsynth.graph.read.file_node import FileNode
 from bitsynth.graph.read.inputs import Shapes, close_shapes, fixed_value
 from bitsynth.graph.read.readers import default_reference, reader_of, require_known
+from bitsynth.graph.read.tflite import CHANNELS_FIRST
+from bitsynth.graph.read.tflite import DOMAIN as TFLITE
 from bitsynth.graph.types import EdgeType, Integers, Reals, Shape, full_range, is_float
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
@@ -223,6 +225,16 @@ class _Import:
         except (ValueError, IndexError, TypeError, KeyError, OverflowError, ArithmeticError) as error:
             raise SpecError(f"{file_node}: its inputs and attributes do not fit: {error}") from None
         self.edges.update({o: e for o, e in zip(node.output, edges, strict=False) if o})
+        if node.domain == TFLITE:
+            self._name_channels_first(node.output)
+
+    def _name_channels_first(self, names: Iterable[str]) -> None:
+        """Give images of a TensorFlow Lite file a name with channels first: as such they are in the graph."""
+        for name in names:
+            rank = len(self.graph.edges[self.edges[name]].shape)
+            order = (0, rank - 1, *range(1, rank - 1))
+            if (first := self.graph.transposed.get((self.edges[name], order))) and rank > 2:
+                self.edges.setdefault(f"{name}{CHANNELS_FIRST}", first)
 
     def _finished(self) -> Graph:
         """Return the graph of the outputs; SpecError if an output is missing."""
@@ -317,13 +329,13 @@ def read(
     fixed: Mapping[str, Any] | None = None,
     shapes: Shapes | None = None,
 ) -> Graph:
-    """Read an ONNX file or model; return its graph.
+    """Read an ONNX or TensorFlow Lite file, or an ONNX model; return its graph.
 
     Args:
         source: A path, or a model that is loaded already.
         batch: The size of a first axis that the file leaves open.
-        reference: The named reference that defines results: exact, onnxruntime or onnx; None takes the one that the
-            file's operators suggest.
+        reference: The named reference that defines results: exact, onnxruntime, onnx or tflite; None takes the one that
+            the file's operators suggest.
         codes: The codes that float inputs hold, if no quantizer of the file says so.
         fixed: The values of inputs that become constants, by name.
         shapes: The shapes of inputs, or the sizes of symbols, that the file leaves open, by name: {"x": (1, 3, 320,
@@ -361,6 +373,12 @@ def _import(
 
     SpecError also says how to export the file if it can be imported with a batch of 1, but not with this `batch`.
     """
+
+    is_tflite = any(o.domain == TFLITE for o in model.opset_import)
+    if reference == "tflite" and not is_tflite:
+        raise SpecError("the reference tflite is that of TensorFlow Lite files alone; name another one")
+    if batch is None and is_tflite:
+        batch = 1  # which the shapes in the file hold, even of an open batch
 
     def import_with(batch: int | None) -> Graph:
         name = model.graph.name or "network"

@@ -119,11 +119,11 @@ def add_average_pool(node: FileNode, edge: str, dtype: str) -> str:
     """Return the edge of means over the node's windows of an edge, which has the shape of the first input."""
     window = window_of(node, _kernel_shape(node), ceil=bool(node.get("ceil_mode")))
     sums = node.add("sum_pool", edge, window=window)  # which refuses windows that would take hours, also to count
-    counts = _count_elements(window, node.shape()[2:], padded=bool(node.get("count_include_pad")))
+    counts = count_elements(window, node.shape()[2:], padded=bool(node.get("count_include_pad")))
     return node.add("div", sums, node.constant(cast(counts, dtype)))
 
 
-def _count_elements(window: SlidingWindow, image: Shape, *, padded: bool) -> Tensor:
+def count_elements(window: SlidingWindow, image: Shape, *, padded: bool) -> Tensor:
     """Return how many elements each window averages; one number if all average the same."""
     ones = np.pad(np.ones(image), list(zip(window.begins, window.ends, strict=True)), constant_values=float(padded))
     if padded:

@@ -21,6 +21,8 @@ from bitsynth.graph.read import (
     resize_nodes,
 )
 from bitsynth.graph.read.file_node import Reader
+from bitsynth.graph.read.tflite import DOMAIN as TFLITE
+from bitsynth.graph.read.tflite.readers import READERS as TFLITE_READERS
 
 _STANDARD = {
     **elementwise_nodes.READERS,
@@ -43,6 +45,7 @@ _CUSTOM: dict[str, dict[str, Reader]] = {
     **dict.fromkeys(qonnx_nodes.DOMAINS, qonnx_nodes.READERS),
     qonnx_nodes.CHANNELS_LAST_DOMAIN: qonnx_nodes.CHANNELS_LAST_READERS,
     **quantized_nodes.VENDOR_READERS,
+    TFLITE: TFLITE_READERS,
 }
 """Readers of operators that are not of standard ONNX, by domain and operator."""
 _VENDORS = {op for readers in quantized_nodes.VENDOR_READERS.values() for op in readers}
@@ -95,9 +98,12 @@ def _unknown(op: str, domain: str) -> str:
 def default_reference(model: Any) -> str:
     """Return the reference of a file that names none.
 
-    ONNX Runtime's formulas for networks of its integer operators, for networks of floats, and for those that compute
-    the scale of a quantizer from their inputs: such scales are floats, rounded as they are computed. Else exact.
+    TensorFlow Lite's for its files. ONNX Runtime's formulas for networks of its integer operators, for networks of
+    floats, and for those that compute the scale of a quantizer from their inputs: such scales are floats, rounded as
+    they are computed. Else exact.
     """
+    if any(node.domain == TFLITE for node in model.graph.node):
+        return "tflite"
     used = {node.op_type for node in file.nodes_of(model.graph)}
     if used & _BY_INTEGERS or not used & _QUANTIZERS or _computes_scales(model.graph):
         return "onnxruntime"

@@ -792,7 +792,9 @@ def check_header(given: dict[str, Any]) -> None:
     """Raise AssertionError unless what comments of the C show are plain names, and numbers are those of a library."""
     for key in ("isa", "cpu", "reference"):
         require(re.fullmatch(r"[a-z0-9_]*", given[key]) is not None, f"{key} is {given[key]!r}, which is no name")
-    require(given["reference"] in {"exact", "onnxruntime", "onnx"}, f"there is no reference {given['reference']}")
+    require(
+        given["reference"] in {"exact", "onnxruntime", "onnx", "tflite"}, f"there is no reference {given['reference']}"
+    )
     require(0 < whole(given["threads"]) < INT32, f"it is for {given['threads']} threads")
     require(0 <= whole(given["arena"]["bytes"]) < WHOLE, f"its arena has {given['arena']['bytes']} bytes")
     for key in ("inputs", "outputs"):

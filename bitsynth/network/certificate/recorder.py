@@ -182,6 +182,8 @@ def record(chain: ChainWriter, node: Node) -> ChainValue:
     if node.op == "view":
         return ChainValue(chain.integers(node.inputs[0]), edge=edge)
     site = Site(node, inputs, (None,) * len(inputs), graph.reference, (edge,), RecordedArithmetic(chain))
+    if node.op == "multiply_shift":
+        return ChainValue(_multiply_shift(chain, site).value.name, "float64", edge=edge)
     if operator.kind == "step":
         integers = _count(chain, site) if node.op == "multi_threshold" else operator.run(site, *inputs)[0]
         return ChainValue(integers.value.name, is_constant=integers.value.is_constant, edge=edge)
@@ -195,6 +197,35 @@ def record(chain: ChainWriter, node: Node) -> ChainValue:
 
 def _wraps(node: Node, edge: Edge) -> bool:
     return node.op not in _NEVER_WRAP and may_wrap(edge)
+
+
+_LOW_BITS = 16
+
+
+def _multiply_shift(chain: ChainWriter, site: Site) -> RecordedNumber:
+    """Record products with 31-bit multipliers in parts that float64 holds, as x * (a * 2^16 + b) has 62 bits.
+
+    floor((x * m + 2^(s - 1)) / 2^s) = floor((x * a + floor(x * b / 2^16) + 2^(s - 17)) / 2^(s - 16)), for s > 16.
+    """
+    multiplier, shift, right = site["multiplier"], site["shift"], site["right"]
+    kind = site.inputs[0].integers
+    (number,) = site.numbers(site.inputs)
+    most = max(int(np.abs(end - kind.zero).max()) for end in (kind.low, kind.high))
+    if most * int(multiplier.max()) < 1 << 52:
+        whole, low_bits = number * np.asarray(multiplier), 0
+    elif np.all(shift > _LOW_BITS):
+        high, low = multiplier >> _LOW_BITS, multiplier & ((1 << _LOW_BITS) - 1)
+        whole = number * np.asarray(high) + np.floor(number * np.asarray(low) / np.asarray(1 << _LOW_BITS))
+        low_bits = _LOW_BITS
+    else:
+        raise Unsupported("products of more than 52 bits with a shift of fewer than 17")
+    half, unit = (np.left_shift(1, shift - low_bits - k) for k in (1, 0))
+    scaled: RecordedNumber = np.floor((whole + half) / unit)
+    if np.any(right):
+        scaled = (scaled / np.left_shift(1, right)).rounded("HALF_UP")
+    shifted = scaled + np.asarray(site["zero"]).astype(np.int64)
+    limited: RecordedNumber = np.clip(shifted, site["low"], site["high"]) if site["low"] is not None else shifted
+    return limited
 
 
 def _count(chain: ChainWriter, site: Site) -> RecordedNumber:

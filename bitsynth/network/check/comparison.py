@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from bitsynth.graph.overflow import find_overflows
 from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import Integers, Tensor, is_float, numpy_type
 from bitsynth.network.check.data import Feed, on_ties
-from bitsynth.network.check.peers import PEERS, Executor
+from bitsynth.network.check.peers import PEERS, TFLITE_PEERS, Executor
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress, silent
 
@@ -86,7 +86,7 @@ class NetworkCheck:
     def peers(self) -> tuple[str, ...]:
         """The runtimes that computed edges, the C first."""
         found = {name for edge in self.edges for name in edge.differ}
-        return tuple(name for name in (OURS, *PEERS) if name in found)
+        return tuple(name for name in (OURS, *PEERS, *TFLITE_PEERS) if name in found)
 
     @property
     def first(self) -> EdgeCheck | None:
@@ -120,7 +120,7 @@ def checked(net: Network, model: Any, inputs: Sequence[Feed], progress: Progress
 
     Args:
         net: The compiled network.
-        model: What it was compiled from, for the peers.
+        model: What it was compiled from, for the peers: an ONNX model, or the bytes of a TensorFlow Lite file.
         inputs: Arrays by the name of an input.
         progress: Hears what is being done.
 
@@ -151,7 +151,8 @@ def _results(net: Network, trace: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 
 def _peers(model: Any, left_out: dict[str, str]) -> dict[str, Executor]:
     made = {}
-    for name, begin in PEERS.items():
+    runtimes: Mapping[str, Callable[[Any], Executor]] = TFLITE_PEERS if isinstance(model, bytes) else PEERS
+    for name, begin in runtimes.items():
         try:
             made[name] = begin(model)
         except ImportError:

@@ -1,10 +1,13 @@
-"""Other runtimes of ONNX files: each computes all edges of a model, by their names in the file."""
+"""Other runtimes: each computes all edges of a file, by their names in it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
+from bitsynth.graph.read import tflite
 from bitsynth.graph.read.file import require_onnx
 from bitsynth.graph.types import Tensor
 from bitsynth.network.check.data import Feed
@@ -79,6 +82,42 @@ def qonnx(model: Any) -> Executor:
     return run
 
 
+def litert(data: bytes) -> Executor:
+    """Return an executor of LiteRT's reference kernels, of the bytes of a TensorFlow Lite file.
+
+    Images have a second name, with channels first, as the graph has them.
+    """
+    from ai_edge_litert import interpreter as package
+
+    running = package.Interpreter(
+        model_content=data,
+        experimental_op_resolver_type=package.OpResolverType.BUILTIN_REF,
+        experimental_preserve_all_tensors=True,
+    )
+    names = tflite.tensor_names(data)
+
+    def run(inputs: Feed) -> Mapping[str, Tensor]:
+        for given in running.get_input_details():
+            array = inputs[names[given["index"]]]
+            if tuple(given["shape"]) != array.shape:
+                running.resize_tensor_input(given["index"], array.shape)
+        running.allocate_tensors()
+        for given in running.get_input_details():
+            running.set_tensor(given["index"], inputs[names[given["index"]]].astype(given["dtype"]))
+        running.invoke()
+        found = {}
+        for tensor in running.get_tensor_details():
+            if tensor["index"] >= len(names) or not tensor["shape"].size:
+                continue
+            value = running.get_tensor(tensor["index"])
+            found[names[tensor["index"]]] = value
+            if value.ndim > 2:
+                found[f"{names[tensor['index']]}{tflite.CHANNELS_FIRST}"] = np.moveaxis(value, -1, 1)
+        return found
+
+    return run
+
+
 def _only(inputs: Feed, wanted: set[str]) -> dict[str, Tensor]:
     return {name: value for name, value in inputs.items() if name in wanted}
 
@@ -88,4 +127,6 @@ PEERS: Mapping[str, Callable[[Any], Executor]] = {
     "onnx": onnx_reference,
     "qonnx": qonnx,
 }
-"""By name: of a model what runs it."""
+"""By name: of an ONNX model what runs it."""
+TFLITE_PEERS: Mapping[str, Callable[[bytes], Executor]] = {"litert": litert}
+"""By name: of the bytes of a TensorFlow Lite file what runs it."""

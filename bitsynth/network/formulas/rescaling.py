@@ -24,6 +24,8 @@ from bitsynth.spec.matmul import MatmulOperand
 
 _MAX_SHIFTS = 140
 """Integers that are tried as shifts."""
+_MAX_SHIFTS_A_FACTOR = 80
+"""Integers that are tried as shifts with each of several factors."""
 _FLOAT32_SLACK = 2.0**-22
 """Relative to the greatest code: by so much the reference, if it computes in float32, may be off an affine function."""
 
@@ -42,6 +44,7 @@ class Wanted(ByChannel):
         ratio: An element's weight relative to an accumulator's, one for all or one a channel.
         residual: Type and zero point of the residual.
         written: The float32 factor that the network has, which is tried first; None if it has none.
+        is_fixed_point: Whether the codes are those of a fixed-point formula that rounds twice.
     """
 
     sums: Tensor
@@ -53,6 +56,7 @@ class Wanted(ByChannel):
     ratio: Tensor = field(default_factory=lambda: np.zeros(1))
     residual: Residual | None = None
     written: Tensor | None = None
+    is_fixed_point: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ratio", np.broadcast_to(self.ratio, self.sums.shape[1]))
@@ -120,6 +124,7 @@ def find_rescaling(wanted: Wanted) -> Rescaling | None:
     if room.min() < -_FLOAT32_SLACK * (1 + wanted.limits[1]):
         return None
     plans = (_try_factors, _try_with_zero, _try_with_summand, _try_shifted)[: 4 if wanted.elements is None else 3]
+    plans = (*plans, _try_shifted_factors) if wanted.is_fixed_point and wanted.elements is None else plans
     hardest = wanted.of(np.array([room.argmin()]))
     return next((found for plan in plans if _find_first(hardest, plan) and (found := _find_first(wanted, plan))), None)
 
@@ -176,17 +181,32 @@ def _try_with_integers(wanted: Wanted) -> Tries:
 
 def _try_shifted(wanted: Wanted) -> Tries:
     """Yield formulas that shift accumulators so that the middle code is near 0, where float32 is finest."""
-    middle = (wanted.limits[0] + wanted.limits[1] + 1) // 2
-    centred = replace(wanted, zero=middle)
-    best = next(centred.fit.factors())
+    centred = _around_middle(wanted)
+    yield from _shift_accumulators(centred, next(centred.fit.factors()), _MAX_SHIFTS)
+
+
+def _try_shifted_factors(wanted: Wanted) -> Tries:
+    """Yield formulas with shifts and all other factors: the formulas of fixed point leave little room."""
+    centred = _around_middle(wanted)
+    for factor in centred.fit.factors():
+        yield from _shift_accumulators(centred, factor, _MAX_SHIFTS_A_FACTOR)
+
+
+def _around_middle(wanted: Wanted) -> Wanted:
+    """Return the wanted codes with the middle one as that of 0."""
+    return replace(wanted, zero=(wanted.limits[0] + wanted.limits[1] + 1) // 2)
+
+
+def _shift_accumulators(centred: Wanted, best: Tensor, count: int) -> Tries:
+    """Yield formulas of a factor for `count` shifts around the one that makes the summand 0."""
     summand = next(centred.fit.summands(best))
     start = np.rint(summand / np.where(best == 0, 1, best)).clip(-(1 << 30), 1 << 30).astype(np.int64)
     factor = best.astype(np.float32)
     summands = [*centred.fit.summands(factor.astype(np.float64))]
-    for k in range(_MAX_SHIFTS):
+    for k in range(count):
         shift = start + (k // 2 if k % 2 else -(k // 2))
         for part in summands:
-            yield Rescaling(factor, (part - factor * shift).astype(np.float32), shift, middle)
+            yield Rescaling(factor, (part - factor * shift).astype(np.float32), shift, centred.zero)
 
 
 def _find_first(wanted: Wanted, plan: Callable[[Wanted], Tries]) -> Rescaling | None:
@@ -207,7 +227,10 @@ def _compute_wanted(step_function: StepFunction, operand: MatmulOperand, kind: I
     codes = (step_function.at(points) - operand.offset) // operand.scale
     limits, written = (int(codes.min()), int(codes.max())), _written_factor(step_function)
     zero = step_function.chain.nodes[-1].attributes.get("zero", kind.zero)
-    return Wanted(points, codes, operand, limits, zero_code(np.asarray(zero), operand), written=written)
+    fixed = step_function.chain.nodes[-1].op == "multiply_shift"
+    return Wanted(
+        points, codes, operand, limits, zero_code(np.asarray(zero), operand), written=written, is_fixed_point=fixed
+    )
 
 
 def _written_factor(step_function: StepFunction) -> Tensor | None:

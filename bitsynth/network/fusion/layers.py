@@ -49,7 +49,9 @@ def match_product_to_many_levels(def_use: DefUse, node: Node) -> FusionGroup | N
     Result:  %codes = layer(%x, weights, thresholds)
     """
     found = find_product_and_form(def_use, node)
-    return _make_group_to_codes(def_use, *found) if found is not None and is_long(found[2]) else None
+    if found is None or not is_long(found[2]) or any(n.op == "multiply_shift" for n in found[1].nodes):
+        return None  # fixed point after the layer is faster than many thresholds
+    return _make_group_to_codes(def_use, *found)
 
 
 def find_product_and_form(def_use: DefUse, node: Node) -> tuple[Product, Chain, EpilogueForm] | None:

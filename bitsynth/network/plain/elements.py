@@ -60,6 +60,8 @@ def _meaning(graph: Graph, node: Node, terms: list[LoopTerm], writer: Writer) ->
     site = site_of(graph, node, writer)
     if node.op == "multi_threshold":
         made = _counted(site, terms[0], writer)
+    elif node.op == "lookup":
+        made = _looked_up(site, terms[0], writer)
     else:
         (made,) = TABLE[node.op].run(site, *terms)
     if isinstance(edge.type, Integers):
@@ -76,6 +78,16 @@ def site_of(graph: Graph, node: Node, writer: Writer) -> Site:
 
 def _never(mask: Tensor) -> list[Tensor]:
     raise TypeError("terms are no fractions")
+
+
+def _looked_up(site: Site, value: LoopTerm, writer: Writer) -> LoopTerm:
+    """Return the element of a table for an integer."""
+    table = site["table"]
+    name = writer.constants.add(table.astype(np.int32))
+    place = writer.held(value - site["first"])
+    return LoopTerm(
+        writer, WHOLE, writer.loops.value("int32_t", f"{name}[{place.code}]"), (int(table.min()), int(table.max()))
+    )
 
 
 def _counted(site: Site, value: LoopTerm, writer: Writer) -> LoopTerm:

@@ -156,6 +156,51 @@ def softmax(body: NodeBody) -> None:
     deliver(body, writer, powers.at(writer, places) / sums.at(writer, _outer_steps(edge, axes, 1)))
 
 
+_SOFTMAX_OF_CODES = """\
+for (size_t i = 0; i < {lines}; ++i) {{
+  const {number} *x = {codes} + i * {count};
+  {number} *y = {made} + i * {count};
+  {number} most = x[0];
+  for (size_t j = 1; j < {count}; ++j) most = x[j] > most ? x[j] : most;
+  int64_t total = 0;
+  for (size_t j = 0; j < {count}; ++j) total += ((int64_t){powers}[most - x[j]] + 2048) >> 12;
+  int zeros = 0;
+  while (!(total << zeros >> 31)) ++zeros;
+  const int64_t half = total << zeros >> 1;
+  int64_t found = 1515870810 + ((half * -1010580540 + (1 << 30)) >> 31);
+  for (int k = 0; k < 3; ++k) {{
+    const int64_t rest = (1 << 29) - ((half * found + (1 << 30)) >> 31);
+    const int64_t step = 4 * ((found * rest + (1 << 30)) >> 31);
+    found += step < INT32_MIN ? INT32_MIN : step > INT32_MAX ? INT32_MAX : step;
+  }}
+  found = 2 * found < INT32_MIN ? INT32_MIN : 2 * found > INT32_MAX ? INT32_MAX : 2 * found;
+  const int shift = 35 - zeros;
+  for (size_t j = 0; j < {count}; ++j) {{
+    const int64_t part = (found * {powers}[most - x[j]] + (1 << 30)) >> 31;
+    const int64_t code = ((part + (INT64_C(1) << (shift - 1))) >> shift) + {low};
+    y[j] = ({number})(code < {low} ? {low} : code > {high} ? {high} : code);
+  }}
+}}"""
+
+
+def softmax_codes(body: NodeBody) -> None:
+    """Write a softmax of codes: each row's powers from a table, the reciprocal of their sum by Newton's method."""
+    (edge,), at = body.edges, body.node.attributes
+    axes = list(at["axes"])
+    count = int(np.prod([edge.shape[k] for k in axes]))
+    lines = int(np.prod(edge.shape)) // count
+    codes = body.lined_up(edge, axes, centred=False)
+    made = body.array(codes.dtype, lines * count)
+    powers = body.constants.add(at["powers"].astype(np.int32))
+    names = {"codes": codes.name, "made": made.name, "number": codes.c_type, "powers": powers}
+    body.do(_SOFTMAX_OF_CODES.format(**names, lines=lines, count=count, low=at["low"], high=at["high"]))
+    writer = result_writer(body)
+    inner = dense_steps(tuple(edge.shape[k] for k in axes))
+    steps = _outer_steps(edge, axes, count)
+    places = [inner[axes.index(k)] if k in axes else step for k, step in enumerate(steps)]
+    deliver(body, writer, within(made.at(writer, places), body.outs[0]))
+
+
 def _fold_lines(body: NodeBody, array: ScratchArray, to: ScratchArray, lines: Shape, fold: Fold) -> None:
     """Write the fold of each row of an array."""
     writer = body.writer(lines[:1])

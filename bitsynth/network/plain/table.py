@@ -10,7 +10,7 @@ from bitsynth.network.plain.convolutions import conv
 from bitsynth.network.plain.elements import elements
 from bitsynth.network.plain.matrices import matmul
 from bitsynth.network.plain.moves import move
-from bitsynth.network.plain.pools import MAX, MIN, SUM, pool, reduction, softmax
+from bitsynth.network.plain.pools import MAX, MIN, SUM, pool, reduction, softmax, softmax_codes
 from bitsynth.network.plain.ranks import rank
 
 Generator = Callable[[NodeBody], None]
@@ -25,6 +25,7 @@ _BY_NAME: Mapping[str, Generator] = {
     "reduce_max": reduction(MAX),
     "reduce_min": reduction(MIN),
     "softmax": softmax,
+    "softmax_codes": softmax_codes,
     "rank": rank,
 }
 GENERATORS: Mapping[str, Generator] = {
