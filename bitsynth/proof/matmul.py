@@ -45,7 +45,7 @@ class MatmulRules(ProofRules[Kernel]):
         return statements(obligations)
 
     def derive(self, base: Kernel, proved: Lemmas, artifact: Kernel) -> Lemmas:
-        """Return the same kernel with other rows, bounds of loops, unrolling, order or place of the bit axis.
+        """Return the lemmas and obligations of `artifact`, which is `base` with other rows, loops, order or bit axis.
 
         SpecError for any other kernel, and if an obligation neither equals nor is narrower than one of the base's.
         """

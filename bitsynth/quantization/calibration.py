@@ -1,4 +1,4 @@
-"""What calibration inputs say: numbers of each edge, second moments of products' inputs, and weights by bits."""
+"""Statistics of a float network on calibration inputs: numbers of edges, second moments of inputs, rounded weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bitsynth.quantization.grids import QuantizerGrid, activation_grid, round_by
 _KEPT_NUMBERS = 200_000
 """Numbers of an edge that are kept to choose its grid."""
 _ROWS = 16_384
-"""Rows of a product's inputs that the second moments are of, over all samples."""
+"""The most input rows, over all samples, from which a product's second moments are computed."""
 _MAX_DEPTH = 4608
 """The depth up to which second moments are kept: 512 channels of a 3 x 3 window."""
 
@@ -100,7 +100,7 @@ def _depth(product: WeightedProduct, network: FloatModel) -> int:
 def _rows(product: WeightedProduct, network: FloatModel, x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the rows (rows, depth) of a product's inputs, in the order of its weights; of a convolution its windows.
 
-    Padding is left out: windows at the border of the image add little.
+    Padding is left out, as windows at the border of the image add little, and strides and dilations are ignored.
     """
     weights = network.constants[product.weights]
     if product.op != "Conv":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.errors import SpecError
+from bitsynth.errors import BitsynthWarning, SpecError
 from bitsynth.graph.read import file, read
 from bitsynth.host.placement import runs_natively
 from bitsynth.host.sets import widest
@@ -24,8 +25,7 @@ from bitsynth.quantization.calibration import Calibration
 from bitsynth.quantization.float_model import FloatModel, simplify
 from bitsynth.quantization.quantized_model import write_model
 from bitsynth.quantization.search import Search, Trial, accuracy, find_steps
-
-MAX_BITS = 8
+from bitsynth.spec.matmul import MAX_BITS
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class QuantizationReport:
         loss_is: What `loss` is: "accuracy", the share of right classes lost; or "error", the root mean square of the
             output's error over the standard deviation of the float network's output.
         loss: The loss of the network that was written, on the calibration inputs.
-        standard_error: That of the loss, of accuracy: the sum of both is what the bound is for. 0 of "error".
+        standard_error: The standard error of the loss; 0 if `loss_is` is "error". The bound holds for the sum of both.
         measured_by: What ran it: "compiled C", or "ONNX Runtime" where the instruction set does not run here.
         bound: The loss that was allowed.
         float_accuracy: The share of right classes of the float network; None without labels.
@@ -152,15 +152,17 @@ def quantize(
     require_cpu(isa, cpu)
     chosen_isa = widest(isa)
     target = NetworkTarget(chosen_isa, threads, cpu or cpu_for(isa))
+    if isinstance(model, str | os.PathLike) and Path(model).suffix == ".tflite":
+        raise SpecError(f"{model}: a TensorFlow Lite file is not quantized; give the float network as ONNX")
     progress("reading")
     loaded = file.load(Path(model)) if isinstance(model, str | os.PathLike) else file.prepare(model, None)
     network = FloatModel(simplify(loaded, shapes or {}, batch, fixed or {}))
     if not network.products:
         raise SpecError("the network has no product with constant float weights; there is nothing to quantize")
     samples = _samples(network, data)
-    classes = None if labels is None else _classes(labels, len(samples))
     calibration = Calibration(network, samples)
     calibration.collect(progress)
+    classes = None if labels is None else _classes(labels, calibration.outputs, next(iter(network.inputs.values())))
     search = Search(calibration, target, acts, wgts, classes, progress)
     search.prepare()
     best = search.cheapest(loss, minimize)
@@ -184,6 +186,8 @@ def _samples(network: FloatModel, data: Mapping[str, NDArray[Any]] | NDArray[Any
     parts: dict[str, list[NDArray[Any]]] = {}
     for name, shape in network.inputs.items():
         array = np.asarray(arrays[name])
+        if array.dtype.kind not in "biuf":
+            raise SpecError(f"data of {name} are of type {array.dtype}; wanted numbers")
         batch = shape[0] if shape else 1
         if array.ndim != max(1, len(shape)) or array.shape[1:] != shape[1:] or not len(array) or len(array) % batch:
             raise SpecError(f"data of {name} have shape {array.shape}; wanted {('samples', *shape[1:])}")
@@ -197,11 +201,19 @@ def _samples(network: FloatModel, data: Mapping[str, NDArray[Any]] | NDArray[Any
     return [dict(zip(parts, some, strict=True)) for some in zip(*parts.values(), strict=True)]
 
 
-def _classes(labels: NDArray[Any], samples: int) -> NDArray[np.int64]:
-    """Return the class of each sample; SpecError for other labels."""
-    array = np.asarray(labels)
-    if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) != samples:
-        raise SpecError(f"labels are {array.dtype} {array.shape}; wanted {samples} whole numbers, a class a sample")
+def _classes(labels: NDArray[Any], outputs: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the class of each item; SpecError for labels that are none of the first output's classes."""
+    array, batch = np.asarray(labels), shape[0] if shape else 1
+    items = len(outputs) * batch
+    if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) != items:
+        raise SpecError(f"labels are {array.dtype} {array.shape}; wanted {items} whole numbers, a class a sample")
+    if outputs[0].size % batch:
+        raise SpecError(f"the first output has shape {outputs[0].shape}; wanted the scores of {batch} samples")
+    classes = outputs[0].size // batch
+    if array.min() < 0 or array.max() >= classes:
+        raise SpecError(
+            f"labels go from {array.min()} to {array.max()}; the first output has classes 0 to {classes - 1}"
+        )
     return array.astype(np.int64)
 
 
@@ -216,6 +228,13 @@ def _report(search: Search, best: Trial, quantized: Any, bound: float) -> Quanti
         search.progress("running the compiled network")
         results = (net(sample) for sample in calibration.samples)
         loss = search.loss([result[0] if isinstance(result, tuple) else result for result in results])
+        if not loss.fits(bound):
+            warnings.warn(
+                f"the compiled network loses {loss.mean:.2%} (standard error {loss.error:.2%}), above the bound of "
+                f"{bound:.2%}, where ONNX Runtime's run of the same widths lost {best.loss.mean:.2%}",
+                BitsynthWarning,
+                stacklevel=3,
+            )
     steps = find_steps(network.products, net.graph, report)
     layers = tuple(
         LayerChoice(

@@ -28,14 +28,15 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from bitsynth.errors import SpecError, ToolError
+from bitsynth.graph.read.file import edge_names
 from bitsynth.graph.read.inputs import close_shapes, fix_inputs
 from bitsynth.network.check.data import Feed
 
 INSTALL = "pip install 'bitsynth[quantize]'"
 _PRODUCTS = ("Conv", "Gemm", "MatMul")
 _SEVERAL = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Concat", "Sum", "Where", "MatMul")
-"""Operators that may read several edges of the run."""
-_POOLS = ("AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "Resize", "Softmax")
+"""Operators that may have several inputs computed at run time."""
+_POOLS = ("AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "Resize")
 _MOVES = (
     "Reshape",
     "Flatten",
@@ -48,7 +49,7 @@ _MOVES = (
     "Slice",
     "Pad",
 )
-"""Operators whose results are some of their inputs: codes before are codes behind."""
+"""Operators that only select or move elements, so that codes stay codes."""
 
 
 def require_runtime() -> Any:
@@ -91,8 +92,11 @@ def simplify(model: Any, shapes: Mapping[str, int | Sequence[int]], batch: int |
             raise SpecError(f"ONNX Runtime does not run it: {str(error).splitlines()[0]}") from None
         simplified = onnx.load(path)
     _keep_used_domains(simplified)
+    edges = edge_names(simplified.graph)
     for k, node in enumerate(simplified.graph.node):
         node.name = f"{node.op_type}_{k}"
+        while node.name in edges:  # edges and products are looked up by name together
+            node.name += "_"
     return simplified
 
 
@@ -181,6 +185,8 @@ class FloatModel:
         value = self.constants.get(weights)
         if edge in self.constants or value is None or value.dtype != np.float32 or value.ndim < 2:
             return None
+        if node.op_type != "Conv" and (value.ndim != 2 or attributes.get("transA")):
+            return None
         if len(self.readers[weights]) > 1:  # shared weights have one scale, which one of their products would choose
             return None
         axis = 0 if node.op_type == "Conv" or attributes.get("transB") else value.ndim - 1
@@ -201,7 +207,7 @@ class FloatModel:
             if node.op_type in _SEVERAL and len(edges) > 1:
                 fused = next((e for e in edges if node.op_type == "Add" and self._is_accumulator(e)), None)
                 wanted |= dict.fromkeys(e for e in edges if e != fused)
-            elif node.op_type in _POOLS and node.op_type != "Softmax":
+            elif node.op_type in _POOLS:
                 wanted |= dict.fromkeys(edges[:1])
         for edge, readers in self.readers.items():
             if edge in self.makers and len(readers) > 1:
@@ -220,7 +226,7 @@ class FloatModel:
             if node.op_type in _PRODUCTS:
                 return self._product(node) is not None
             runtime_edges = [n for n in node.input if n and n not in self.constants]
-            if len(runtime_edges) != 1 or node.op_type in (*_POOLS, *_MOVES):
+            if len(runtime_edges) != 1 or node.op_type in (*_POOLS, *_MOVES, "Softmax"):
                 return False
             edge = runtime_edges[0]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from bitsynth.quantization.calibration import Calibration
-from bitsynth.quantization.float_model import WeightedProduct
+from bitsynth.quantization.float_model import FloatRunner, WeightedProduct
 from bitsynth.quantization.grids import QuantizerGrid
 
 DOMAIN = "qonnx.custom_op.general"
@@ -129,9 +129,14 @@ class _Writer:
         own = network.constants[node.input[2]] if has_own else np.zeros(1, np.float32)
         if place == 2 and len(node.input) > 2 and node.input[2] and not has_own:
             return  # a third operand that is computed when the network runs
-        beta = next((a.f for a in node.attribute if a.name == "beta"), 1.0)
-        total = self._whole(product, own * beta + self.bias.get(product.name, 0)) / beta
-        if not total.any():
+        channels = network.constants[product.weights].shape[product.channel_axis]
+        if own.size not in (1, channels):
+            return  # a bias of rows
+        beta = next((a for a in node.attribute if a.name == "beta"), None)
+        total = self._whole(product, own * (beta.f if beta else 1.0) + self.bias.get(product.name, 0))
+        if beta:
+            beta.f = 1.0
+        if not total.any() and not has_own:
             return
         name = self._constant(f"{node.name}.bias", total.astype(np.float32))
         if place == 2:
@@ -179,8 +184,6 @@ def correct_bias(calibration: Calibration, widths: Widths, samples: Sequence[int
     Quantized weights and activations move the means of accumulators (Nagel et al., 2019, section 4.2). Products are
     corrected in order: each sees the corrected ones before it.
     """
-    from bitsynth.quantization.float_model import FloatRunner
-
     network = calibration.network
     names = [p.output for p in network.products]
     floats = FloatRunner(network.model, names)
@@ -196,7 +199,7 @@ def correct_bias(calibration: Calibration, widths: Widths, samples: Sequence[int
 
 
 def _means(
-    calibration: Calibration, run: Any, samples: Sequence[int], names: Sequence[str]
+    calibration: Calibration, run: FloatRunner, samples: Sequence[int], names: Sequence[str]
 ) -> dict[str, NDArray[np.float64]]:
     """Return the mean of each channel of some edges."""
     products = {p.output: p for p in calibration.network.products}

@@ -43,9 +43,9 @@ _PROXY_SAMPLES = 64
 """Samples with which the loss of each choice is estimated."""
 _BIAS_SAMPLES = 64
 _ROUNDING = 1e-9
-"""By so much a loss may exceed its bound: both are computed in floats."""
+"""The tolerance when a loss is compared with its bound: both are floats."""
 _TIE = 1e-4
-"""The weight of bytes where cycles are minimized, and the other way round."""
+"""The weight of the cost that is not minimized; it breaks ties."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,13 @@ class Search:
         trials += [(p.name, bits) for p in network.products for bits in self.w_bits]
         for k, (name, bits) in enumerate(trials):
             self.progress("losses", k, len(trials))
-            changed = Widths({**most.edges}, {**most.weights})
-            own = changed.edges if name in changed.edges else changed.weights
+            own = most.edges if name in most.edges else most.weights
             if own[name] == bits:
                 self.estimates[name, bits] = 0.0
                 continue
-            own[name] = bits  # type: ignore[index]
-            self.estimates[name, bits] = max(0.0, self._output_error(changed, kept) - base)
+            changed = {**own, name: bits}
+            widths = Widths(changed, most.weights) if own is most.edges else Widths(most.edges, changed)
+            self.estimates[name, bits] = max(0.0, self._output_error(widths, kept) - base)
 
     def _uniform(self, act: int, wgt: int) -> Widths:
         network = self.calibration.network
@@ -180,7 +180,7 @@ class Search:
         return self.costs[product.name, act or max(self.act_bits), widths.weights[product.name]]
 
     def loss(self, outputs: Sequence[NDArray[Any]]) -> Loss:
-        """Return what outputs lose: the share of right classes, or the error relative to the output's deviation."""
+        """Return the loss of outputs: the share of right classes lost, or the error over the output's deviation."""
         wanted = self.calibration.outputs
         if self.labels is None:
             error = np.sqrt(np.mean([np.square(a - b).mean() for a, b in zip(outputs, wanted, strict=True)]))
@@ -189,7 +189,7 @@ class Search:
         return Loss(float(lost.mean()), float(lost.std() / math.sqrt(len(lost))))
 
     def cheapest(self, bound: float, minimize: str = "cycles") -> Trial:
-        """Return the choice of the fewest cycles, or bytes, that was found whose measured loss fits `bound`.
+        """Return the cheapest choice found, in cycles or bytes, whose measured loss fits `bound`.
 
         SpecError if even the most bits lose more.
         """
@@ -297,6 +297,7 @@ def accuracy(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> floa
 
 def _right(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return whether the greatest output of each sample is that of its class."""
-    classes = np.asarray([int(np.argmax(output.reshape(-1))) for output in outputs])
+    items = labels.size // len(outputs)
+    classes = np.concatenate([output.reshape(items, -1).argmax(1) for output in outputs])
     right: NDArray[np.bool_] = classes == labels
     return right

@@ -73,9 +73,9 @@ class ArtifactKind(ABC, Generic[R, P]):
 
     @abstractmethod
     def named(self, name: str, variant: str | None = None) -> Path | None:
-        """Return the file of the artifact called `name`; None if no artifact of this kind can be meant.
+        """Return the file of the artifact called `name`; None if the name may be of another kind.
 
-        SpecError if one of this kind is meant, and none is stored. `variant` chooses among several of one name.
+        SpecError if the name can only be of this kind and no file has it. `variant` chooses among several of one name.
         """
 
     def every(self, isa: str = "*") -> Iterator[Path]:
@@ -87,7 +87,7 @@ class ArtifactKind(ABC, Generic[R, P]):
         return files.read(path, self.record, self.noun, self.format, self.remedy)
 
     def load(self, path: Path) -> P:
-        """Return the artifact in `path`, accepted once a process; SpecError says what of it does not check."""
+        """Return the artifact in `path`, accepted once a process; SpecError says what in the record is wrong."""
         if path not in self._accepted:
             self._accepted[path] = self._load(path)
         return self._accepted[path]

@@ -137,6 +137,8 @@ def test_the_program_finds_the_cheapest_widths(rng):
         ({"w_bits": ()}, "bits of weights are 1 to 8, not none"),
         ({"minimize": "time"}, "minimize is cycles or bytes, not 'time'"),
         ({"labels": np.zeros(3, np.int64)}, "labels are int64 (3,); wanted 24 whole numbers"),
+        ({"labels": np.arange(24)}, "labels go from 0 to 23; the output has classes 0 to 4"),
+        ({"fixed": {"typo": 1}}, "--fix typo: no input of the file; inputs: x"),
         ({"batch": None}, "input x: axis 0 is N; fix the batch with --batch N"),
         ({"shapes": {"x": (1, 3, 11, 10)}}, "axis 2 is 10 in the file; --shape gives 11"),
     ],
@@ -155,12 +157,40 @@ def test_options_that_do_not_fit_are_refused(options, message, data):
         (lambda x: x[:0], "data of x have shape (0, 3, 10, 10)"),
         (lambda x: x * np.nan, "data of x hold NaN or infinity"),
         (lambda x: {"z": x}, "no data of the input x; arrays: z"),
+        (lambda x: np.full(x.shape, "a"), "data of x are of type <U1; wanted numbers"),
     ],
 )
 def test_data_that_do_not_fit_are_refused(change, message, data):
     with pytest.raises(SpecError) as refused:
         quantize(residual_network(np.random.default_rng(3)), change(data), isa="avx2", batch=1)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("op", ["3-D MatMul", "Gemm with transA", "Gemm with a bias of rows", "Gemm with beta 0"])
+def test_products_of_other_forms(op, rng):
+    """They stay in floats, or are quantized; the file has the network's results."""
+    w = rng.normal(size=(6, 5)).astype(np.float32)
+    constants = {
+        "w": w,
+        "c": rng.normal(size=(4, 1)).astype(np.float32),
+        "v": rng.normal(size=(5, 3)).astype(np.float32),
+    }
+    forms = {
+        "3-D MatMul": (node("MatMul", "x w3", "a"), (2, 4, 6)),
+        "Gemm with transA": (node("Gemm", "x w", "a", transA=1), (6, 4)),
+        "Gemm with a bias of rows": (node("Gemm", "x w c", "a"), (4, 6)),
+        "Gemm with beta 0": (node("Gemm", "x w c", "a", beta=0.0), (4, 6)),
+    }
+    first, shape = forms[op]
+    constants["w3"] = rng.normal(size=(2, 6, 5)).astype(np.float32)
+    used = {name for name in (*first.input, "v") if name in constants}
+    nodes = [first, node("Relu", "a", "r"), node("MatMul", "r v", "y")]
+    for k, made in enumerate(nodes):
+        made.name = f"n{k}"
+    made = model(nodes, {"x": shape}, {k: v for k, v in constants.items() if k in used}, opset=17)
+    data = rng.normal(size=(shape[0] * 6, *shape[1:])).astype(np.float32)
+    result = quantize(made, data, isa="avx2", loss=0.2, act_bits=(8,), w_bits=(8,))
+    assert result.report.loss < 0.05
 
 
 def test_a_network_without_products_is_refused():

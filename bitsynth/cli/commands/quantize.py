@@ -85,18 +85,17 @@ def quantize(
     data than those that you judge the result by.
     """
     from bitsynth.graph.read.file import named
-    from bitsynth.layers.array_files import read_arrays
     from bitsynth.quantization import quantize as quantize_network
 
     require_writable(to.parent, _ADVICE)
     bound = _parse_loss(loss)
     widths = parse_bits("--act-bits", act_bits), parse_bits("--w-bits", w_bits)
-    arrays = _read(data, read_arrays)
+    arrays = _read(data)
     with named(model), output.progress("quantize", bar=True) as say:
         result = quantize_network(
             model,
             arrays if len(arrays) > 1 or data.suffix != ".npy" else next(iter(arrays.values())),
-            labels=None if labels is None else next(iter(_read(labels, read_arrays).values())),
+            labels=None if labels is None else next(iter(_read(labels).values())),
             loss=bound,
             isa=isa,
             cpu=cpu,
@@ -126,10 +125,12 @@ def _parse_loss(text: str) -> float:
     return share
 
 
-def _read(path: Path, read_arrays: object) -> dict[str, NDArray[np.generic]]:
+def _read(path: Path) -> dict[str, NDArray[np.generic]]:
     """Return the arrays of a file; SpecError if it cannot be read or has none."""
+    from bitsynth.layers.array_files import read_arrays
+
     try:
-        arrays: dict[str, NDArray[np.generic]] = read_arrays(path, "data")  # type: ignore[operator]
+        arrays = read_arrays(path, "data")
     except OSError as error:
         raise SpecError(f"cannot read {path}: {error.strerror or error}") from None
     if not arrays:

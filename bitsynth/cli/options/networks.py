@@ -11,7 +11,9 @@ from bitsynth.cli.options.kernels import ENCODINGS
 from bitsynth.cli.options.output import output_path
 from bitsynth.spec.matmul import Encoding
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="An ONNX or TensorFlow Lite file.", show_default=False)
+]
 OnnxFile = Annotated[
     Path,
     typer.Option(

@@ -26,7 +26,7 @@ from bitsynth.graph.passes import IMPORT_PASSES, run_passes
 from bitsynth.graph.read import file
 from bitsynth.graph.read.file import array_of, dtype_of
 from bitsynth.graph.read.file_node import FileNode
-from bitsynth.graph.read.inputs import Shapes, close_shapes, fixed_value
+from bitsynth.graph.read.inputs import Shapes, close_shapes, fixed_value, require_inputs
 from bitsynth.graph.read.readers import default_reference, reader_of, require_known
 from bitsynth.graph.read.tflite import CHANNELS_FIRST
 from bitsynth.graph.read.tflite import DOMAIN as TFLITE
@@ -93,7 +93,7 @@ class _Import:
         initializers = self._initializers()
         read = {name for node in file.nodes_of(self.model.graph) for name in node.input}
         read |= {given.name for graph in file.graphs_of(self.model.graph) for given in graph.output}
-        _require_inputs(self.fixed, self.model.graph)
+        require_inputs(self.fixed, self.model.graph)
         inputs = [given for given in self.model.graph.input if given.name in read and given.name not in initializers]
         for given in inputs:
             if given.name in self.fixed:
@@ -258,13 +258,6 @@ class _Import:
                 names[edge] = name
                 used.add(name)
         return names
-
-
-def _require_inputs(fixed: Mapping[str, Any], graph: Any) -> None:
-    """Raise SpecError for a fixed input that the file does not have."""
-    names = [given.name for given in graph.input]
-    if unknown := [name for name in fixed if name not in names]:
-        raise SpecError(f"--fix {unknown[0]}: no input of the file; inputs: {', '.join(names)}")
 
 
 def _require_size(name: str, shape: Shape) -> None:

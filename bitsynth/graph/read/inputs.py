@@ -163,10 +163,18 @@ def fixed_value(given: Any, value: Any) -> Tensor:
     return array
 
 
+def require_inputs(fixed: Mapping[str, Any], graph: Any) -> None:
+    """Raise SpecError for a fixed input that the file does not have."""
+    names = [given.name for given in graph.input]
+    if unknown := [name for name in fixed if name not in names]:
+        raise SpecError(f"--fix {unknown[0]}: no input of the file; inputs: {', '.join(names)}")
+
+
 def fix_inputs(model: Any, fixed: Mapping[str, Any]) -> Any:
     """Return a model whose `fixed` inputs are constants, for other runtimes; the model itself if none is fixed."""
     if not fixed:
         return model
+    require_inputs(fixed, model.graph)
     onnx = require_onnx()
     changed = onnx.ModelProto()
     changed.CopyFrom(model)

@@ -90,6 +90,6 @@ def accumulators_of_kernel(kernel: Kernel, spec: MatmulSpec, geometry: Geometry,
 
 
 def values_as_accumulators(spec: LayerSpec, weight: Codes, bias: NDArray[np.int64]) -> Sums:
-    """Return values in the place of sums, where those cannot be told from them: as great as the weights allow."""
+    """Return the values themselves as accumulators, bounded by the weights; for kernels with constants not folded."""
     most = min(greatest(spec, weight, Offset(bias, spec.zero_point)), int(INT32.max) - 1)
     return Sums(1, np.zeros(len(bias), np.int64), 0, False, most)

@@ -221,7 +221,7 @@ def gives_codes(epilogue: Epilogue | None) -> TypeGuard[CodesEpilogue]:
 def check_epilogue(epilogue: Any, out_layout: str) -> None:
     """Raise SpecError if the object is no epilogue, or its results cannot have the layout `out_layout`."""
     if epilogue is not None and not isinstance(epilogue, Epilogue):
-        raise SpecError(f"an epilogue is Scale, Requantize, Rescale or Thresholds, not {epilogue!r}")
+        raise SpecError(f"an epilogue is Scale, Requantize, Rescale, FixedPoint or Thresholds, not {epilogue!r}")
     if out_layout != Layout.PACKED:
         return
     if not gives_codes(epilogue):

@@ -166,5 +166,5 @@ class FixedPoint(CodesEpilogue):
 
 
 def _wrapped(line: FixedLine, channels: int) -> Iterator[NDArray[np.int32]]:
-    """Multipliers and summands as C has them: what products of int32 wrap by, sums wrap back."""
+    """Return multipliers and summands as int32; the wrapping of products and of sums in C cancels."""
     return (x.astype(np.int32) for x in line.of(channels))

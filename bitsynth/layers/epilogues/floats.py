@@ -62,7 +62,7 @@ def rescale_spec(value: Sum, codes: CodeForm, *, bias: bool) -> ElementwiseSpec:
 def gated_spec(value: Sum, codes: CodeForm) -> ElementwiseSpec:
     """Codes of the float32 v = value * m + b times its gate v * g + a, which is kept between 0 and 1, as `rescale` has.
 
-    A gate that is not a negative number is the greater the more its bits are as a signed number. Hard swish is such.
+    Float32 numbers that are not negative have the order of their bits as signed integers, so clips compare integers.
     """
     scaled = _scaled_text(value, bias=True)
     gate = f"fadd(fmul({scaled}, g), a)"

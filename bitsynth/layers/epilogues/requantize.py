@@ -26,7 +26,7 @@ def requantize_spec(codes: CodeForm, *, row: bool, wide: bool, even: bool = Fals
     """Return codes p >> n plus z, with p the value * m + k, the value s, and r of its row if `row`.
 
     Products have 32 bits, and wrap; or 64 if they are `wide`, which are shifted by 32 more. Rounded half to `even`,
-    g and bit n of p are added to p before it is shifted; else what rounds is in k.
+    g and bit n of p are added to p before it is shifted; else the rounding constant is part of k.
     """
     value, size = Sum(row=row), 64 if wide else 32
     product = f"(sext({value.text}, {size}) * sext(m, {size}) + k)"

@@ -42,7 +42,7 @@ class CertificatePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class EdgeRecord(CertificatePart, frozen=True, kw_only=True):
-    """What an edge carries: integers with a range and a grid, or real numbers, of which a range may be known."""
+    """An edge's type: integers with range, scale and zero point; or real numbers, with a range if one is proved."""
 
     shape: list[int]
     type: str
@@ -63,7 +63,7 @@ class ChainOperation(CertificatePart, frozen=True, kw_only=True):
 
 
 class LayerFacts(CertificatePart, frozen=True, kw_only=True):
-    """What a layer itself decides of its sums: weights, bias, window, and the integers of codes (scale, offset)."""
+    """Facts that the layer's record gives: weights, bias, window, and scale and offset of input codes."""
 
     weights: EncodedArray
     padded: bool
@@ -115,7 +115,7 @@ ClaimedSums = LayerSums | WindowSums | ElementSums | FloatPlaces
 class StepClaim(CertificatePart, frozen=True, kw_only=True):
     """The claims of a step: that C's formulas of sums are the network's chain.
 
-    `reach` has the least and the greatest real number of results, if that is what the claim tells.
+    `reach` has the least and the greatest real result; it is empty unless the claim is `numbers`.
     """
 
     constants: dict[str, EncodedArray]
@@ -126,7 +126,7 @@ class StepClaim(CertificatePart, frozen=True, kw_only=True):
 
 
 class RegridRecord(CertificatePart, frozen=True, kw_only=True):
-    """The nodes, as names and operators, by which the integers of a buffer mean others than those of its memory."""
+    """The nodes between the edge of a shared memory and a buffer that reads its bytes on another grid."""
 
     nodes: list[list[str]]
     unclaimed: str = ""

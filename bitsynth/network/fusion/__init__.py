@@ -1,8 +1,8 @@
 """Fusion patterns: which nodes one step computes together.
 
 A matcher takes a node and returns the group that begins with it, or None and records why (`network/declines.py`).
-`PATTERNS` has their order, the widest first. Where several match, the cheapest whole is chosen (`choice.py`), by
-predicted cycles (`cost.py`).
+`PATTERNS` has the order in which they are tried. A pattern with `exclude` is tried only where none before it matched;
+the others are compared by predicted cycles (`choice.py`, `cost.py`).
 
 | pattern | file |
 |---|---|
@@ -23,8 +23,8 @@ from bitsynth.network.fusion.choice import (
     bound_curve,
     bound_many_levels,
     exclude,
-    is_no_product,
-    is_product,
+    is_not_product,
+    may_begin_layer,
 )
 from bitsynth.network.fusion.curves import match_curve
 from bitsynth.network.fusion.glue import match_move, match_pool
@@ -43,22 +43,22 @@ from bitsynth.network.fusion.real_convolutions import match_real_convolution
 from bitsynth.network.fusion.real_levels import match_reals
 
 PATTERNS: tuple[Pattern, ...] = (
-    Pattern("a layer to codes", match_product_to_codes, applies=is_product),
-    Pattern("a layer with a gate", match_product_with_gate, exclude, is_product),
-    Pattern("a layer with a residual", match_product_with_residual, exclude, is_product),
-    Pattern("a layer of accumulators", match_product, applies=is_product),
-    Pattern("a layer with many thresholds", match_product_to_many_levels, bound_many_levels, is_product),
-    Pattern("an affine formula", match_affine, applies=is_no_product),
-    Pattern("a table of breakpoints", match_curve, bound_curve, is_no_product),
+    Pattern("a layer to codes", match_product_to_codes, applies=may_begin_layer),
+    Pattern("a layer with a gate", match_product_with_gate, exclude, may_begin_layer),
+    Pattern("a layer with a residual", match_product_with_residual, exclude, may_begin_layer),
+    Pattern("a layer of accumulators", match_product, applies=may_begin_layer),
+    Pattern("a layer with many thresholds", match_product_to_many_levels, bound_many_levels, may_begin_layer),
+    Pattern("an affine formula", match_affine, applies=is_not_product),
+    Pattern("a table of breakpoints", match_curve, bound_curve, is_not_product),
     Pattern("thresholds of the caller's numbers", match_input, exclude),
     Pattern("a convolution of the caller's numbers", match_real_convolution, exclude),
     Pattern("thresholds of real numbers", match_reals, exclude),
     Pattern("a pool", match_pool, exclude),
     Pattern("a move of codes", match_move, exclude),
-    Pattern("a table of a function with forks", match_forks, exclude, is_no_product),
-    Pattern("a table of pairs of codes, with the nodes before", match_pair_chains, applies=is_no_product),
-    Pattern("a table of pairs of codes", match_pair_node, applies=is_no_product),
-    Pattern("a table of codes", match_lookup, applies=is_no_product),
+    Pattern("a table of a function with forks", match_forks, exclude, is_not_product),
+    Pattern("a table of pairs of codes, with the nodes before", match_pair_chains, applies=is_not_product),
+    Pattern("a table of pairs of codes", match_pair_node, applies=is_not_product),
+    Pattern("a table of codes", match_lookup, applies=is_not_product),
 )
 
 __all__ = ["PATTERNS", "Chooser", "FusionGroup", "Pattern"]

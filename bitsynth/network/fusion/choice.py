@@ -145,12 +145,12 @@ def always(def_use: DefUse, node: Node) -> bool:
     return True
 
 
-def is_product(def_use: DefUse, node: Node) -> bool:
+def may_begin_layer(def_use: DefUse, node: Node) -> bool:
     """Return whether a node is a product, or a reshape that may flatten an image for one."""
     return node.op in PRODUCTS or node.op == "reshape"
 
 
-def is_no_product(def_use: DefUse, node: Node) -> bool:
+def is_not_product(def_use: DefUse, node: Node) -> bool:
     """Return whether a node is none."""
     return node.op not in PRODUCTS
 

@@ -145,6 +145,7 @@ class Processor:
         if isinstance(program, ElementwiseProgram):
             return _proved_cycles(program, self.cpu)
         spec = program.spec
+        # An opening parenthesis for each operation of the text; two more load and store.
         return self.cycles(Operations(words=spec.meaning.count("(") + len(spec.nested) + 2))
 
 
