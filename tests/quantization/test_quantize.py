@@ -137,7 +137,7 @@ def test_the_program_finds_the_cheapest_widths(rng):
         ({"w_bits": ()}, "bits of weights are 1 to 8, not none"),
         ({"minimize": "time"}, "minimize is cycles or bytes, not 'time'"),
         ({"labels": np.zeros(3, np.int64)}, "labels are int64 (3,); wanted 24 whole numbers"),
-        ({"labels": np.arange(24)}, "labels go from 0 to 23; the output has classes 0 to 4"),
+        ({"labels": np.arange(24)}, "labels go from 0 to 23; the first output has classes 0 to 4"),
         ({"fixed": {"typo": 1}}, "--fix typo: no input of the file; inputs: x"),
         ({"batch": None}, "input x: axis 0 is N; fix the batch with --batch N"),
         ({"shapes": {"x": (1, 3, 11, 10)}}, "axis 2 is 10 in the file; --shape gives 11"),
