@@ -9,6 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from bitsynth.errors import SpecError
 from bitsynth.network.check.data import Feed
 from bitsynth.progress import Progress
 from bitsynth.quantization.float_model import FloatModel, FloatRunner, WeightedProduct
@@ -22,6 +23,10 @@ _MAX_DEPTH = 4608
 """The depth up to which second moments are kept: 512 channels of a 3 x 3 window."""
 
 
+Outputs = tuple[NDArray[np.float32], ...]
+"""The float outputs of a network for one sample, in order."""
+
+
 @dataclass
 class Calibration:
     """The facts of a float network on calibration inputs.
@@ -33,8 +38,8 @@ class Calibration:
 
     network: FloatModel
     samples: Sequence[Feed]
-    outputs: list[NDArray[np.float32]] = field(default_factory=list)
-    """The first output for each sample, as the float network computes it."""
+    outputs: list[Outputs] = field(default_factory=list)
+    """The float outputs for each sample, as the float network computes them."""
     numbers: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     """Some numbers of each edge that gets a quantizer."""
     moments: dict[str, NDArray[np.float64]] = field(default_factory=dict)
@@ -51,7 +56,7 @@ class Calibration:
         computed = [e for e in edges if e not in network.inputs]
         products = [p for p in network.products if p.group == 1 and _depth(p, network) <= _MAX_DEPTH]
         results = [p.output for p in network.products]
-        run = FloatRunner(network.model, [network.outputs[0], *computed, *results])
+        run = FloatRunner(network.model, [*network.float_outputs, *computed, *results])
         kept: dict[str, list[NDArray[np.float32]]] = {e: [] for e in edges}
         share = max(1, _KEPT_NUMBERS // len(self.samples))
         row_share = max(8, _ROWS // len(self.samples))
@@ -60,7 +65,10 @@ class Calibration:
             progress("calibrating", k, len(self.samples))
             values = {**sample, **run(sample)}
             self.shapes = {name: values[name].shape for name in results}
-            self.outputs.append(np.asarray(values[network.outputs[0]], np.float32))
+            self.outputs.append(tuple(np.asarray(values[name], np.float32) for name in network.float_outputs))
+            for name in (*network.float_outputs, *edges):
+                if not values[name].size or not np.isfinite(values[name]).all():
+                    raise SpecError(f"{name} holds NaN, infinity or no numbers for sample {k}")
             for edge in edges:
                 flat = np.asarray(values[edge], np.float32).reshape(-1)
                 ends = [flat.min(), flat.max()]

@@ -20,11 +20,12 @@ from bitsynth.isa.load import load
 from bitsynth.layers.candidates import cpu_for, require_cpu
 from bitsynth.network.compiling import network_of
 from bitsynth.network.def_use import NetworkTarget
+from bitsynth.network.run import Network
 from bitsynth.progress import Progress, silent
-from bitsynth.quantization.calibration import Calibration
+from bitsynth.quantization.calibration import Calibration, Outputs
 from bitsynth.quantization.float_model import FloatModel, simplify
 from bitsynth.quantization.quantized_model import write_model
-from bitsynth.quantization.search import Search, Trial, accuracy, find_steps
+from bitsynth.quantization.search import Search, Trial, accuracy, find_steps, require_scipy
 from bitsynth.spec.matmul import MAX_BITS
 
 
@@ -61,7 +62,7 @@ class QuantizationReport:
         cpu: Its processor.
         samples: Calibration inputs.
         loss_is: What `loss` is: "accuracy", the share of right classes lost; or "error", the root mean square of the
-            output's error over the standard deviation of the float network's output.
+            output's error over the standard deviation of the float network's output, of the output that loses most.
         loss: The loss of the network that was written, on the calibration inputs.
         standard_error: The standard error of the loss; 0 if `loss_is` is "error". The bound holds for the sum of both.
         measured_by: What ran it: "compiled C", or "ONNX Runtime" where the instruction set does not run here.
@@ -126,7 +127,8 @@ def quantize(
     Args:
         model: A path of an ONNX file, or a model that is loaded already.
         data: Typical inputs: an array for each input by name, or the array of a single input, an input a sample.
-        labels: The class of each sample. With them the loss is the accuracy that is lost, else the output's error.
+        labels: The class of each sample. With them the loss is the accuracy of the first output that is lost, else the
+            largest error of an output.
         loss: The greatest loss, such as 0.01 for one percent; of accuracy with its standard error, which few samples
             make large.
         isa: The instruction set that costs are for, or "auto" for the best this processor has.
@@ -159,6 +161,9 @@ def quantize(
     network = FloatModel(simplify(loaded, shapes or {}, batch, fixed or {}))
     if not network.products:
         raise SpecError("the network has no product with constant float weights; there is nothing to quantize")
+    if not network.float_outputs:
+        raise SpecError("the network has no output in floats, by which the loss could be measured")
+    require_scipy()
     samples = _samples(network, data)
     calibration = Calibration(network, samples)
     calibration.collect(progress)
@@ -193,28 +198,41 @@ def _samples(network: FloatModel, data: Mapping[str, NDArray[Any]] | NDArray[Any
             raise SpecError(f"data of {name} have shape {array.shape}; wanted {('samples', *shape[1:])}")
         if not np.isfinite(array.astype(np.float64)).all():
             raise SpecError(f"data of {name} hold NaN or infinity")
-        typed = array.astype(network.types[name])
-        parts[name] = [typed[k : k + batch] if shape else typed[k] for k in range(0, len(array), batch)]
+        with np.errstate(all="ignore"):
+            typed = array.astype(network.types[name])
+        same = typed == array if typed.dtype.kind != "f" else np.isfinite(typed)
+        if not same.all():
+            raise SpecError(f"data of {name} have numbers that are no {typed.dtype}, such as {array[~same].flat[0]}")
+        parts[name] = [typed[k : k + batch] if shape else np.asarray(typed[k]) for k in range(0, len(array), batch)]
     counts = {name: len(part) for name, part in parts.items()}
     if len(set(counts.values())) > 1:
         raise SpecError(f"data have {', '.join(f'{n} of {name}' for name, n in counts.items())}")
     return [dict(zip(parts, some, strict=True)) for some in zip(*parts.values(), strict=True)]
 
 
-def _classes(labels: NDArray[Any], outputs: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[np.int64]:
+def _classes(labels: NDArray[Any], outputs: Sequence[Outputs], shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the class of each item; SpecError for labels that are none of the first output's classes."""
     array, batch = np.asarray(labels), shape[0] if shape else 1
     items = len(outputs) * batch
     if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) != items:
         raise SpecError(f"labels are {array.dtype} {array.shape}; wanted {items} whole numbers, a class a sample")
-    if outputs[0].size % batch:
-        raise SpecError(f"the first output has shape {outputs[0].shape}; wanted the scores of {batch} samples")
-    classes = outputs[0].size // batch
+    scores = outputs[0][0]
+    if scores.size % batch:
+        raise SpecError(f"the first output has shape {scores.shape}; wanted the scores of {batch} samples")
+    classes = scores.size // batch
     if array.min() < 0 or array.max() >= classes:
         raise SpecError(
             f"labels go from {array.min()} to {array.max()}; the first output has classes 0 to {classes - 1}"
         )
     return array.astype(np.int64)
+
+
+def _float_outputs(net: Network, network: FloatModel, sample: Mapping[str, NDArray[Any]]) -> Outputs:
+    """Return the float outputs of the compiled network."""
+    results = net({name: sample[name] for name in net.graph.inputs})
+    several = results if isinstance(results, tuple) else (results,)
+    by_name = dict(zip(net.graph.outputs, several, strict=True))
+    return tuple(np.asarray(by_name[name], np.float32) for name in network.float_outputs)
 
 
 def _report(search: Search, best: Trial, quantized: Any, bound: float) -> QuantizationReport:
@@ -226,8 +244,7 @@ def _report(search: Search, best: Trial, quantized: Any, bound: float) -> Quanti
     loss, native = best.loss, runs_natively(load(target.isa).table)
     if native:
         search.progress("running the compiled network")
-        results = (net(sample) for sample in calibration.samples)
-        loss = search.loss([result[0] if isinstance(result, tuple) else result for result in results])
+        loss = search.loss([_float_outputs(net, network, sample) for sample in calibration.samples])
         if not loss.fits(bound):
             warnings.warn(
                 f"the compiled network loses {loss.mean:.2%} (standard error {loss.error:.2%}), above the bound of "

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.version_converter
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
@@ -78,6 +79,7 @@ def simplify(model: Any, shapes: Mapping[str, int | Sequence[int]], batch: int |
     del closed.graph.input[:]
     closed.graph.input.extend(inputs)
     del closed.graph.value_info[:]
+    closed = _in_new_opset(closed)
     for k, node in enumerate(closed.graph.node):
         node.name = f"n{k}"
     options = runtime.SessionOptions()
@@ -98,6 +100,22 @@ def simplify(model: Any, shapes: Mapping[str, int | Sequence[int]], batch: int |
         while node.name in edges:  # edges and products are looked up by name together
             node.name += "_"
     return simplified
+
+
+_LEAST_OPSET = 13
+"""The least version of the standard operators in which quantizers can be written as float operators."""
+
+
+def _in_new_opset(model: Any) -> Any:
+    """Return a model in a version of the standard operators that has all that quantizers are written with."""
+    version = max((x.version for x in model.opset_import if x.domain in ("", "ai.onnx")), default=1)
+    if version >= _LEAST_OPSET:
+        return model
+    try:
+        return onnx.version_converter.convert_version(model, _LEAST_OPSET)
+    except Exception as error:
+        why = str(error).splitlines()[0]
+        raise SpecError(f"opset {version} cannot be brought to {_LEAST_OPSET} ({why}); export it again") from None
 
 
 def _keep_used_domains(model: Any) -> None:
@@ -159,6 +177,21 @@ class FloatModel:
         return tuple(x.name for x in self.model.graph.output)
 
     @cached_property
+    def float_outputs(self) -> tuple[str, ...]:
+        """The results in floats, by which the loss is measured."""
+        return tuple(name for name in self.outputs if self._is_float(name))
+
+    @cached_property
+    def _types(self) -> dict[str, int]:
+        """Types of edges by name, as ONNX infers them."""
+        graph = onnx.shape_inference.infer_shapes(self.model).graph
+        return {x.name: x.type.tensor_type.elem_type for x in (*graph.value_info, *graph.output, *graph.input)}
+
+    def _is_float(self, edge: str) -> bool:
+        """Return whether an edge holds floats; edges of unknown type do."""
+        return self._types.get(edge, onnx.TensorProto.FLOAT) == onnx.TensorProto.FLOAT
+
+    @cached_property
     def makers(self) -> dict[str, Any]:
         """The node that makes each edge."""
         return {name: node for node in self.model.graph.node for name in node.output if name}
@@ -212,6 +245,7 @@ class FloatModel:
         for edge, readers in self.readers.items():
             if edge in self.makers and len(readers) > 1:
                 wanted[edge] = None
+        wanted = {e: None for e in wanted if self._is_float(e)}
         others = (e for e in wanted if e not in quantized and not self._is_of_codes(e, {*quantized, *wanted}))
         return (*of_inputs, *others)
 

@@ -79,7 +79,7 @@ def activation_grid(values: NDArray[np.float32], bits: int) -> QuantizerGrid:
             if not scale > 0:
                 continue
             grid = QuantizerGrid(bits, scale, int(np.clip(np.rint(-low / scale), 0, highest)))
-            off = float(np.square(values - grid.quantized(values)).mean())
+            off = float(np.square(values - grid.quantized(values), dtype=np.float64).mean())
             if off < error:
                 best, error = grid, off
     assert best is not None
@@ -98,7 +98,7 @@ def weight_grid(weights: NDArray[np.float32], bits: int, axis: int) -> Quantizer
     scale, error = shorten(most / highest), np.full(most.shape, np.inf)
     for share in _FRACTIONS:
         grid = QuantizerGrid(bits, shorten(most * np.float32(share) / highest), signed=True)
-        off = np.square(weights - grid.quantized(weights)).mean(others, keepdims=True)
+        off = np.square(weights - grid.quantized(weights), dtype=np.float64).mean(others, keepdims=True)
         scale, error = np.where(off < error, grid.scale, scale), np.minimum(off, error)
     return QuantizerGrid(bits, scale.astype(np.float32), signed=True)
 

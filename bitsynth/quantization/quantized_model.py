@@ -11,6 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from bitsynth.graph.read.file import edge_names
 from bitsynth.quantization.calibration import Calibration
 from bitsynth.quantization.float_model import FloatRunner, WeightedProduct
 from bitsynth.quantization.grids import QuantizerGrid
@@ -41,6 +42,7 @@ class _Writer:
     runnable: bool
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
+    _used: set[str] = field(default_factory=set)
     same: dict[str, str] = field(default_factory=dict)
     """The quantized edge that stands for an edge."""
 
@@ -77,7 +79,17 @@ class _Writer:
             made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
         return made
 
+    def _fresh(self, name: str) -> str:
+        """Return a name that no edge of the file has, and that was not given before."""
+        self._used = self._used or set(edge_names(self.calibration.network.model.graph))
+        while name in self._used:
+            name += "_"
+        self._used.add(name)
+        return name
+
     def _constant(self, name: str, value: Any) -> str:
+        """Add a constant; return its name."""
+        name = self._fresh(name)
         self.constants.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
@@ -93,7 +105,7 @@ class _Writer:
 
     def _quantizer(self, edge: str, grid: QuantizerGrid) -> str:
         """Add a quantizer; return its result."""
-        result = f"{edge}.quantized"
+        result = self._fresh(f"{edge}.quantized")
         scale = self._constant(f"{edge}.scale", np.asarray(grid.scale, np.float32))
         if grid.bipolar:
             self.nodes.append(helper.make_node("BipolarQuant", [edge, scale], [result], domain=DOMAIN))
@@ -113,11 +125,12 @@ class _Writer:
         else:
             low, high = (np.float32(limit - grid.zero) for limit in grid.limits)
             ends = [self._constant(f"{edge}.low", low), self._constant(f"{edge}.high", high)]
+            divided, whole, codes = (self._fresh(f"{edge}.{part}") for part in ("divided", "whole", "codes"))
             self.nodes += [
-                helper.make_node("Div", [edge, scale], [f"{edge}.divided"]),
-                helper.make_node("Round", [f"{edge}.divided"], [f"{edge}.rounded"]),
-                helper.make_node("Clip", [f"{edge}.rounded", *ends], [f"{edge}.codes"]),
-                helper.make_node("Mul", [f"{edge}.codes", scale], [result]),
+                helper.make_node("Div", [edge, scale], [divided]),
+                helper.make_node("Round", [divided], [whole]),
+                helper.make_node("Clip", [whole, *ends], [codes]),
+                helper.make_node("Mul", [codes, scale], [result]),
             ]
         return result
 
@@ -144,7 +157,7 @@ class _Writer:
             node.input.append(name)
         else:
             output = node.output[0]
-            node.output[0] = f"{output}.product"
+            node.output[0] = self._fresh(f"{output}.product")
             self.nodes.append(helper.make_node("Add", [node.output[0], name], [output]))
 
     def _whole(self, product: WeightedProduct, bias: NDArray[Any]) -> NDArray[Any]:
@@ -189,12 +202,10 @@ def correct_bias(calibration: Calibration, widths: Widths, samples: Sequence[int
     floats = FloatRunner(network.model, names)
     wanted = _means(calibration, floats, samples, names)
     bias: dict[str, NDArray[np.float32]] = {}
-    for part in np.array_split(np.arange(len(network.products)), min(len(network.products), 6)):
-        run = FloatRunner(write_model(calibration, widths, bias, runnable=True), names)
-        now = _means(calibration, run, samples, names)
-        for k in part:
-            product = network.products[k]
-            bias[product.name] = (wanted[product.output] - now[product.output]).astype(np.float32)
+    for product in network.products:
+        run = FloatRunner(write_model(calibration, widths, bias, runnable=True), [product.output])
+        now = _means(calibration, run, samples, [product.output])
+        bias[product.name] = (wanted[product.output] - now[product.output]).astype(np.float32)
     return bias
 
 

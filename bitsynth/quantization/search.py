@@ -30,7 +30,7 @@ from bitsynth.network.lower import lower
 from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
-from bitsynth.quantization.calibration import Calibration
+from bitsynth.quantization.calibration import Calibration, Outputs
 from bitsynth.quantization.float_model import INSTALL, FloatRunner, WeightedProduct
 from bitsynth.quantization.quantized_model import Widths, correct_bias, write_model
 
@@ -152,21 +152,25 @@ class Search:
         channels = self.calibration.network.constants[product.weights].shape[product.channel_axis]
         return math.prod(shape) // int(channels)
 
+    def _run(
+        self, widths: Widths, samples: Sequence[int], bias: Mapping[str, NDArray[np.float32]] | None = None
+    ) -> list[Outputs]:
+        """Return the float outputs with some widths."""
+        run = FloatRunner(
+            write_model(self.calibration, widths, bias, runnable=True), self.calibration.network.float_outputs
+        )
+        return [tuple(run(self.calibration.samples[k]).values()) for k in samples]
+
     def _output_error(self, widths: Widths, samples: Sequence[int]) -> float:
-        """Return the mean squared error of the output, relative to the variance of the float network's."""
-        run = FloatRunner(write_model(self.calibration, widths, runnable=True), self.calibration.network.outputs[:1])
-        wanted = np.stack([self.calibration.outputs[k] for k in samples])
-        got = np.stack([next(iter(run(self.calibration.samples[k]).values())) for k in samples])
-        return float(np.square(got - wanted).mean() / max(float(wanted.var()), 1e-30))
+        """Return the mean squared error of the outputs, relative to the variance of the float network's."""
+        wanted = [self.calibration.outputs[k] for k in samples]
+        return float(np.mean(relative_errors(self._run(widths, samples), wanted)))
 
     def measure(self, widths: Widths) -> Trial:
         """Run a choice of widths on all samples, its biases corrected; keep and return what it loses and costs."""
         samples = self.calibration.samples
         bias = correct_bias(self.calibration, widths, range(min(len(samples), _BIAS_SAMPLES)))
-        run = FloatRunner(
-            write_model(self.calibration, widths, bias, runnable=True), self.calibration.network.outputs[:1]
-        )
-        got = [next(iter(run(sample).values())) for sample in samples]
+        got = self._run(widths, range(len(samples)), bias)
         cycles, size = (
             sum(getattr(self._cost(p, widths), what) for p in self.calibration.network.products)
             for what in ("cycles", "bytes")
@@ -179,12 +183,11 @@ class Search:
         act = widths.edges[product.edge] if product.edge in self.calibration.network.searched_edges else None
         return self.costs[product.name, act or max(self.act_bits), widths.weights[product.name]]
 
-    def loss(self, outputs: Sequence[NDArray[Any]]) -> Loss:
-        """Return the loss of outputs: the share of right classes lost, or the error over the output's deviation."""
+    def loss(self, outputs: Sequence[Outputs]) -> Loss:
+        """Return the loss: the share of right classes lost, or the largest error of an output over its deviation."""
         wanted = self.calibration.outputs
         if self.labels is None:
-            error = np.sqrt(np.mean([np.square(a - b).mean() for a, b in zip(outputs, wanted, strict=True)]))
-            return Loss(float(error / max(float(np.stack(wanted).std()), 1e-30)), 0.0)
+            return Loss(math.sqrt(max(relative_errors(outputs, wanted))), 0.0)
         lost = _right(wanted, self.labels).astype(np.int64) - _right(outputs, self.labels)
         return Loss(float(lost.mean()), float(lost.std() / math.sqrt(len(lost))))
 
@@ -229,7 +232,7 @@ class Search:
         It has a 0-1 variable for each choice of an edge or product, and one for each pair of choices of a product.
         Pairs have the costs, choices the losses; the pairs of a choice add up to it.
         """
-        optimize, sparse = _scipy()
+        optimize, sparse = require_scipy()
         network, variables = self.calibration.network, self._variables()
         choices = [(name, bits) for name, widths in variables.items() for bits in widths]
         column = {choice: k for k, choice in enumerate(choices)}
@@ -277,7 +280,7 @@ def find_steps(products: Iterable[WeightedProduct], graph: Graph, report: Networ
     return {name: of_node[node] for name, node in names.items() if node in of_node}
 
 
-def _scipy() -> tuple[Any, Any]:
+def require_scipy() -> tuple[Any, Any]:
     """Import and return the modules of scipy for programs and matrices; ToolError if it is not installed."""
     try:
         from scipy import optimize, sparse
@@ -290,14 +293,23 @@ def _key(widths: Widths) -> tuple[Any, ...]:
     return tuple(sorted(widths.edges.items())), tuple(sorted(widths.weights.items()))
 
 
-def accuracy(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> float:
-    """Return the share of samples whose greatest output is that of their class."""
+def relative_errors(got: Sequence[Outputs], wanted: Sequence[Outputs]) -> list[float]:
+    """Return for each output the mean squared error over the variance of the output that is wanted."""
+    errors = []
+    for own, its in zip(zip(*got, strict=True), zip(*wanted, strict=True), strict=True):
+        a, b = np.stack(own).astype(np.float64), np.stack(its).astype(np.float64)
+        errors.append(float(np.square(a - b).mean() / max(float(b.var()), 1e-30)))
+    return errors
+
+
+def accuracy(outputs: Sequence[Outputs], labels: NDArray[np.int64]) -> float:
+    """Return the share of samples whose greatest number of the first output is that of their class."""
     return float(_right(outputs, labels).mean())
 
 
-def _right(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return whether the greatest output of each sample is that of its class."""
+def _right(outputs: Sequence[Outputs], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return whether the greatest number of the first output of each sample is that of its class."""
     items = labels.size // len(outputs)
-    classes = np.concatenate([output.reshape(items, -1).argmax(1) for output in outputs])
+    classes = np.concatenate([output[0].reshape(items, -1).argmax(1) for output in outputs])
     right: NDArray[np.bool_] = classes == labels
     return right

@@ -3,8 +3,11 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto
 from support.certificates import program_of, reading_of, written
+from support.onnx_files import model, node
 
 from bitsynth.files import write_texts
 from bitsynth.graph.builder import GraphBuilder
@@ -47,6 +50,21 @@ def test_a_folder_is_checked(folder, ended):
     out, _ = ended(0, "verify", str(folder), "--no-z3")
     assert "1 of 1 step, for every input; instruction lemmas were not discharged again" in out
     assert "checked," in out
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_what_the_caller_gives_may_be_moved_first(dtype, tmp_path, ended):
+    """Real numbers in another shape, and integers beyond int32 that are copied: each was refused by its own checker."""
+    if dtype == "float32":
+        nodes, constants = [node("Reshape", "x s", "r"), node("MatMul", "r w")], {"s": np.array([6, 4])}
+        constants["w"] = np.full((4, 5), 0.3, np.float32)
+        made = model(nodes, {"x": (2, 3, 4)}, constants)
+    else:
+        nodes = [node("Greater", "x c", "b"), node("Cast", "b", to=TensorProto.FLOAT)]
+        made = model(nodes, {"x": (4,)}, {"c": np.array(5)}, dtype=TensorProto.INT64)
+    onnx.save(made, tmp_path / "net.onnx")
+    ended(0, "compile", str(tmp_path / "net.onnx"), "--isa", "avx2", "-o", str(tmp_path / "out"))
+    ended(0, "verify", str(tmp_path / "out"), "--no-z3")
 
 
 def test_its_kernels_are_proved_again(folder, ended):

@@ -193,6 +193,37 @@ def test_products_of_other_forms(op, rng):
     assert result.report.loss < 0.05
 
 
+def test_every_output_counts(rng):
+    """The largest error of an output is the loss."""
+    constants = {name: rng.normal(size=(8, 4)).astype(np.float32) for name in ("w", "v")}
+    nodes = [node("MatMul", "x w", "y", name="n0"), node("MatMul", "x v", "z", name="n1")]
+    made = model(nodes, {"x": (1, 8)}, constants, outputs="y z", opset=17)
+    data = rng.normal(size=(40, 8)).astype(np.float32)
+    result = quantize(made, data, isa="avx2", loss=0.3, w_bits=(2, 3, 8))
+    net = bitsynth.compile(result.model, isa="avx2")
+    errors = []
+    for k, name in enumerate(("w", "v")):
+        wanted = data @ constants[name]
+        got = np.concatenate([net(row[None])[k] for row in data])
+        errors.append(np.sqrt(np.square(got - wanted).mean() / wanted.var()))
+    assert result.report.loss == pytest.approx(max(errors), rel=1e-3)
+    assert max(errors) <= 0.3
+
+
+def test_biases_are_corrected_in_order(rng):
+    """Of a chain of products that all lose a little, the corrected one is no worse than the one that is not."""
+    nodes, constants, edge = [], {}, "x"
+    for k in range(10):
+        constants[f"w{k}"] = (rng.normal(size=(12, 12)) / 3).astype(np.float32)
+        nodes += [node("MatMul", f"{edge} w{k}", f"a{k}", name=f"m{k}"), node("Relu", f"a{k}", f"r{k}", name=f"r{k}")]
+        edge = f"r{k}"
+    constants["last"] = rng.normal(size=(12, 3)).astype(np.float32)
+    nodes.append(node("MatMul", f"{edge} last", "y", name="end"))
+    made = model(nodes, {"x": (1, 12)}, constants, opset=17)
+    data = rng.normal(size=(60, 12)).astype(np.float32)
+    assert quantize(made, data, isa="avx2", loss=0.5, act_bits=(8,), w_bits=(8,)).report.loss < 0.1
+
+
 def test_a_network_without_products_is_refused():
     with pytest.raises(SpecError, match="nothing to quantize"):
         quantize(model([node("Relu", "x")], {"x": (1, 4)}, opset=17), np.zeros((1, 4), np.float32), isa="avx2")

@@ -88,6 +88,9 @@ def quantize(
     from bitsynth.quantization import quantize as quantize_network
 
     require_writable(to.parent, _ADVICE)
+    sources = [path for path in (model, data, labels) if path and path.exists()]
+    if to.is_dir() or (to.exists() and any(to.samefile(path) for path in sources)):
+        raise SpecError(f"-o {to}: a folder, or a file that is read; {_ADVICE}")
     bound = _parse_loss(loss)
     widths = parse_bits("--act-bits", act_bits), parse_bits("--w-bits", w_bits)
     arrays = _read(data)

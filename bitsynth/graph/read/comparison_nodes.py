@@ -256,7 +256,11 @@ def _clip_around(node: FileNode, index: int) -> str:
     wide = not edge.is_float and _farthest_from_zero(edge) > _MAX_WHOLE["float32"]
     if not wide or other is None or not other.size or node.graph.in_floats(edge.name) is not None:
         return edge.name
-    low, high = math.floor(other.min()) - 1, math.ceil(other.max()) + 1
+    assert isinstance(edge.type, Integers)
+    low = max(math.floor(other.min()) - 1, edge.type.least)
+    high = min(math.ceil(other.max()) + 1, edge.type.most)
+    if low > high:
+        return edge.name
     return node.add("clip", edge.name, low=low, high=high)
 
 

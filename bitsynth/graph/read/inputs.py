@@ -110,7 +110,7 @@ def _symbol_sizes(file_shapes: Mapping[str, list[int | str]], shapes: Shapes, ba
                 settle(symbol, of_axis, f"--shape {name}")
     for name, dims in file_shapes.items():
         if batch and name not in shapes and dims and isinstance(dims[0], str) and dims[0]:
-            sizes.setdefault(dims[0], batch)
+            settle(dims[0], batch, "--batch")
     return sizes
 
 

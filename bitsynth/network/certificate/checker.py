@@ -952,7 +952,9 @@ def _check_alias(name: str, buffer: dict[str, Any], home: dict[str, Any], edge: 
     what = f"{name} is of other integers"
     require([buffer[k] == home[k] for k in ("operand", "bits", "type", "holds")], what)
     require(math.prod(edge["shape"]) == math.prod(other["shape"]), what)
-    require([(key in edge) == (key in other) for key in ("low", "high", "scale", "zero")], what)
+    require([(key in edge) == (key in other) for key in ("scale", "zero")], what)
+    real = "scale" not in edge  # the range of real numbers may be unknown by the second name
+    require([(key in edge) == (key in other) or (real and key not in edge) for key in ("low", "high")], what)
     if "low" in edge:
         (low, least), (high, most) = (elements_of(edge, other, buffer, home, end) for end in ("low", "high"))
         require((low <= least) & (most <= high), what)

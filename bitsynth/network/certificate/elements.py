@@ -130,6 +130,9 @@ def carried_claims(program: NetworkProgram, step: NetworkStep) -> StepClaim:
     if len(step.inputs) != 1:
         raise Unsupported("what is moved comes from several edges")
     given, written = (program.buffers[names[0]] for names in (step.inputs, step.outputs))
+    kind = given.edge.type
+    if isinstance(kind, Integers) and max(-kind.least, kind.most) >= checker.INT32:
+        raise Unsupported("elements are integers beyond int32")
     if _facts(given) != _facts(written):
         raise Unsupported("elements are on another grid than those they are moved from")
     claim = {**_kept(written), "is": "sum"}
