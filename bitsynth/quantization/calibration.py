@@ -23,7 +23,7 @@ _MAX_DEPTH = 4608
 """The depth up to which second moments are kept: 512 channels of a 3 x 3 window."""
 
 
-Outputs = tuple[NDArray[np.float32], ...]
+FloatResults = tuple[NDArray[np.float32], ...]
 """The float outputs of a network for one sample, in order."""
 
 
@@ -38,7 +38,7 @@ class Calibration:
 
     network: FloatModel
     samples: Sequence[Feed]
-    outputs: list[Outputs] = field(default_factory=list)
+    outputs: list[FloatResults] = field(default_factory=list)
     """The float outputs for each sample, as the float network computes them."""
     numbers: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     """Some numbers of each edge that gets a quantizer."""

@@ -22,7 +22,7 @@ from bitsynth.network.compiling import network_of
 from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress, silent
-from bitsynth.quantization.calibration import Calibration, Outputs
+from bitsynth.quantization.calibration import Calibration, FloatResults
 from bitsynth.quantization.float_model import FloatModel, simplify
 from bitsynth.quantization.quantized_model import write_model
 from bitsynth.quantization.search import Search, Trial, accuracy, find_steps, require_scipy
@@ -210,7 +210,7 @@ def _samples(network: FloatModel, data: Mapping[str, NDArray[Any]] | NDArray[Any
     return [dict(zip(parts, some, strict=True)) for some in zip(*parts.values(), strict=True)]
 
 
-def _classes(labels: NDArray[Any], outputs: Sequence[Outputs], shape: tuple[int, ...]) -> NDArray[np.int64]:
+def _classes(labels: NDArray[Any], outputs: Sequence[FloatResults], shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the class of each item; SpecError for labels that are none of the first output's classes."""
     array, batch = np.asarray(labels), shape[0] if shape else 1
     items = len(outputs) * batch
@@ -227,7 +227,7 @@ def _classes(labels: NDArray[Any], outputs: Sequence[Outputs], shape: tuple[int,
     return array.astype(np.int64)
 
 
-def _float_outputs(net: Network, network: FloatModel, sample: Mapping[str, NDArray[Any]]) -> Outputs:
+def _float_outputs(net: Network, network: FloatModel, sample: Mapping[str, NDArray[Any]]) -> FloatResults:
     """Return the float outputs of the compiled network."""
     results = net({name: sample[name] for name in net.graph.inputs})
     several = results if isinstance(results, tuple) else (results,)

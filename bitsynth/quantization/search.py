@@ -30,7 +30,7 @@ from bitsynth.network.lower import lower
 from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
-from bitsynth.quantization.calibration import Calibration, Outputs
+from bitsynth.quantization.calibration import Calibration, FloatResults
 from bitsynth.quantization.float_model import INSTALL, FloatRunner, WeightedProduct
 from bitsynth.quantization.quantized_model import Widths, correct_bias, write_model
 
@@ -154,7 +154,7 @@ class Search:
 
     def _run(
         self, widths: Widths, samples: Sequence[int], bias: Mapping[str, NDArray[np.float32]] | None = None
-    ) -> list[Outputs]:
+    ) -> list[FloatResults]:
         """Return the float outputs with some widths."""
         run = FloatRunner(
             write_model(self.calibration, widths, bias, runnable=True), self.calibration.network.float_outputs
@@ -183,7 +183,7 @@ class Search:
         act = widths.edges[product.edge] if product.edge in self.calibration.network.searched_edges else None
         return self.costs[product.name, act or max(self.act_bits), widths.weights[product.name]]
 
-    def loss(self, outputs: Sequence[Outputs]) -> Loss:
+    def loss(self, outputs: Sequence[FloatResults]) -> Loss:
         """Return the loss: the share of right classes lost, or the largest error of an output over its deviation."""
         wanted = self.calibration.outputs
         if self.labels is None:
@@ -293,7 +293,7 @@ def _key(widths: Widths) -> tuple[Any, ...]:
     return tuple(sorted(widths.edges.items())), tuple(sorted(widths.weights.items()))
 
 
-def relative_errors(got: Sequence[Outputs], wanted: Sequence[Outputs]) -> list[float]:
+def relative_errors(got: Sequence[FloatResults], wanted: Sequence[FloatResults]) -> list[float]:
     """Return for each output the mean squared error over the variance of the output that is wanted."""
     errors = []
     for own, its in zip(zip(*got, strict=True), zip(*wanted, strict=True), strict=True):
@@ -302,12 +302,12 @@ def relative_errors(got: Sequence[Outputs], wanted: Sequence[Outputs]) -> list[f
     return errors
 
 
-def accuracy(outputs: Sequence[Outputs], labels: NDArray[np.int64]) -> float:
+def accuracy(outputs: Sequence[FloatResults], labels: NDArray[np.int64]) -> float:
     """Return the share of samples whose greatest number of the first output is that of their class."""
     return float(_right(outputs, labels).mean())
 
 
-def _right(outputs: Sequence[Outputs], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _right(outputs: Sequence[FloatResults], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return whether the greatest number of the first output of each sample is that of its class."""
     items = labels.size // len(outputs)
     classes = np.concatenate([output[0].reshape(items, -1).argmax(1) for output in outputs])
