@@ -22,6 +22,7 @@ PARAMETERS = {
     **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"), (1,)),
     **dict.fromkeys(("ReduceL1", "ReduceL2", *constant_and_move_nodes.INDEXED_READERS), (1,)),
     **dict.fromkeys(constant_and_move_nodes.FOLDED_READERS, range(4)),
+    **dict.fromkeys(("GRU", "LSTM"), (4,)),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "ConvInteger", "MatMulInteger"), (1, 2, 3)),
     **dict.fromkeys(("QLinearConv", "QLinearMatMul", "BatchNormalization", "LayerNormalization"), range(1, 8)),
 }

@@ -32,7 +32,7 @@ from bitsynth.network.fusion.cost import (
     Operations,
     Processor,
     cost_of,
-    plain_work,
+    plain_work_from_each,
     processor_of,
 )
 from bitsynth.network.fusion.group import FusionGroup
@@ -98,22 +98,25 @@ def bound_narrower(def_use: DefUse, node: Node, best: Whole) -> LowerBound | Non
     least, a table of breakpoints, or plain C of the nodes that are left.
     """
     group, processor = best.group, processor_of(def_use.target)
-    cuts = [_cut_cycles(def_use, processor, group, place) for place in range(len(group.nodes) - 1)]
+    plain = plain_work_from_each(def_use.graph, group.nodes)
+    cuts = [_cut_cycles(def_use, processor, group, place, plain[place + 1]) for place in range(len(group.nodes) - 1)]
     if not cuts:
         return None
     return LowerBound(best.costs[0].floor + CALL_CYCLES + min(cuts))
 
 
-def _cut_cycles(def_use: DefUse, processor: Processor, group: FusionGroup, place: int) -> float:
-    """Return the fewest cycles of the nodes after a place in a group, as a step of their own, without its call."""
+def _cut_cycles(def_use: DefUse, processor: Processor, group: FusionGroup, place: int, plain: Operations) -> float:
+    """Return the fewest cycles of the nodes after a place in a group, as a step of their own, without its call.
+
+    `plain` is their work in plain C.
+    """
     graph = def_use.graph
     edge, size = graph.edges[group.nodes[place].outputs[0]], math.prod(graph.edges[group.outputs[0]].shape)
     if operand_of(edge):
         return 2 * processor.transfer(math.prod(edge.shape))
     moved = 2 * processor.transfer(plain_format(edge, graph.reference).bytes(edge.shape))
-    plain = processor.cycles(plain_work(graph, group.nodes[place + 1 :]))
-    formulas = [processor.cycles(work.times(size)) for work in (AFFINE, CURVE)]
-    return processor.together(min(plain, *formulas), moved)
+    works = plain, AFFINE.times(size), CURVE.times(size)
+    return processor.together(min(map(processor.cycles, works)), moved)
 
 
 def bound_many_levels(def_use: DefUse, node: Node, best: Whole) -> LowerBound | None:

@@ -13,7 +13,7 @@ Cycles are those of the target's processor, on one thread, for the batch of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, singledispatch
 
@@ -276,35 +276,43 @@ _PAIRED = 6.0
 """Scalar operations of a node whose numbers are pairs of float64."""
 
 
-def plain_work(graph: Graph, nodes: Iterable[Node]) -> Operations:
+def plain_work(graph: Graph, nodes: Sequence[Node]) -> Operations:
     """Return the counted operations of plain C of nodes.
 
     Where a quantizer follows in exact arithmetic, real numbers are pairs of float64.
     """
-    nodes = tuple(nodes)
-    is_paired = graph.reference == "exact" and any(TABLE[node.op].kind == "step" for node in nodes)
-    real = Operations(scalars=_PAIRED) if is_paired else Operations(doubles=1)
-    work = Operations()
-    for node in nodes:
-        work += _node_work(graph, node, real)
-    return work + Operations(doubles=2 * max((math.prod(graph.edges[n.outputs[0]].shape) for n in nodes), default=0))
+    return plain_work_from_each(graph, nodes)[0] if nodes else Operations()
 
 
-def _node_work(graph: Graph, node: Node, real: Operations) -> Operations:
-    """Return the counted operations of a node; an operation on real numbers is the work `real`."""
+def plain_work_from_each(graph: Graph, nodes: Sequence[Node]) -> list[Operations]:
+    """Return the `plain_work` of nodes[k:] for each k, each node counted once."""
+    fixed, real_elements, largest, is_paired = Operations(), 0.0, 0, False
+    works = []
+    for node in reversed(nodes):
+        work, elements = _node_work(graph, node)
+        fixed, real_elements = fixed + work, real_elements + elements
+        largest = max(largest, math.prod(graph.edges[node.outputs[0]].shape))
+        is_paired = is_paired or (graph.reference == "exact" and TABLE[node.op].kind == "step")
+        real = Operations(scalars=_PAIRED) if is_paired else Operations(doubles=1)
+        works.append(fixed + real.times(real_elements) + Operations(doubles=2 * largest))
+    return works[::-1]
+
+
+def _node_work(graph: Graph, node: Node) -> tuple[Operations, float]:
+    """Return the counted operations of a node, and how many operations on real numbers it has more."""
     size = math.prod(graph.edges[node.outputs[0]].shape)
     is_real = not all(isinstance(graph.edges[e].type, Integers) for e in (*node.inputs, *node.outputs))
     if node.op in PRODUCTS:
         macs = multiply_accumulates(graph, node)
-        return Operations(doubles=2 * macs) if is_real else Operations(words=2 * macs)
+        return (Operations(doubles=2 * macs) if is_real else Operations(words=2 * macs)), 0.0
     if node.op == "multi_threshold":
-        return Operations(scalars=2 * size * node.attributes["thresholds"].shape[1])
+        return Operations(scalars=2 * size * node.attributes["thresholds"].shape[1]), 0.0
     if node.op in FUNCTIONS or node.op == "softmax":
-        return Operations(functions=size)
+        return Operations(functions=size), 0.0
     kind = TABLE[node.op].kind
     if kind in ("pool", "reduction"):
         size = max(size, *(math.prod(graph.edges[e].shape) for e in node.inputs))
-        return Operations(doubles=size) if is_real else Operations(words=size)
+        return (Operations(doubles=size) if is_real else Operations(words=size)), 0.0
     if kind == "move":
-        return Operations(scalars=2 * size)
-    return real.times(size) if is_real else Operations(words=size)
+        return Operations(scalars=2 * size), 0.0
+    return (Operations(), size) if is_real else (Operations(words=size), 0.0)
