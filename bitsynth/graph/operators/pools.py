@@ -149,9 +149,9 @@ def reciprocal(total: Tensor) -> Tensor:
     """
     x = total * np.left_shift(1, leading_zeros(total)) - (1 << 31)
     half = (x + (1 << 31)) >> 1
-    found: Tensor = 1515870810 + _high_product(half, np.asarray(-1010580540))
+    found: Tensor = 1515870810 + high_product(half, np.asarray(-1010580540))
     for _ in range(3):
-        step = _high_product(found, (1 << 29) - _high_product(half, found))
+        step = high_product(found, (1 << 29) - high_product(half, found))
         found = found + np.clip(4 * step, *INT32)
     doubled: Tensor = np.clip(2 * found, *INT32)
     return doubled
@@ -162,8 +162,8 @@ def leading_zeros(total: Tensor) -> Tensor:
     return np.asarray(32 - np.frexp(total.astype(np.float64))[1], np.int64)
 
 
-def _high_product(a: Tensor, b: Tensor) -> Tensor:
-    """Return a * b / 2^31 to nearest, ties up."""
+def high_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return a * b / 2^31 to nearest, ties up (`SaturatingRoundingDoublingHighMul` of gemmlowp)."""
     return np.asarray((a * b + (1 << 30)) >> 31)
 
 
@@ -176,7 +176,7 @@ def _softmax_codes(site: Site, value: Tensor) -> list[Tensor]:
     powers = site["powers"][value.max(axes, keepdims=True) - value]
     total = ((powers + (1 << (_REDUCED_BITS - 1))) >> _REDUCED_BITS).sum(axes, keepdims=True)
     shift = _REDUCED_BITS - leading_zeros(total) + 31 - 8
-    numbers = (_high_product(reciprocal(total), powers) + np.left_shift(1, shift - 1)) >> shift
+    numbers = (high_product(reciprocal(total), powers) + np.left_shift(1, shift - 1)) >> shift
     return [np.clip(numbers + low, low, high)]
 
 

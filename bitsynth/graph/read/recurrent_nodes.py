@@ -18,6 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
+from bitsynth.graph.read.constant_and_move_nodes import concatenate
 from bitsynth.graph.read.file_node import FileNode, Reader
 from bitsynth.graph.read.layouts import transpose
 from bitsynth.graph.types import Tensor, cast
@@ -114,8 +115,8 @@ class _Direction:
 
     def stack(self, states: Sequence[str]) -> str:
         """Return the edge of the states of all steps, (steps, 1, batch, hidden), in the order of the sequence."""
-        in_order = [states[self.step_order.index(k)] for k in range(len(states))]
-        return _concatenate(self.node, [self.node.reshape(s, (1, 1, self.batch, self.hidden)) for s in in_order], 0)
+        in_order = reversed(states) if self.backward else states
+        return concatenate(self.node, [self.node.reshape(s, (1, 1, self.batch, self.hidden)) for s in in_order], 0)
 
     def zeros(self) -> str:
         """Return the edge of a state of zeros."""
@@ -200,8 +201,8 @@ def _recurrent_reader(gates: int, defaults: tuple[str, ...], add_steps: _Steps) 
         sequence = transpose(node, node.edge(0), (1, 0, 2)) if layout else node.edge(0)
         if layout:
             node = replace(node, inputs=tuple(_states_first(node, k) for k in range(len(node.inputs))))
-        names = [str(x.decode() if isinstance(x, bytes) else x) for x in node.get("activations") or ()]
-        backward = _DIRECTIONS[_text(node.get("direction", "forward"))]
+        names = [x.decode(errors="replace") for x in node.get("activations") or ()]
+        backward = _DIRECTIONS[node.get("direction", "forward")]
         names = names or list(defaults) * len(backward)
         if len(names) != len(defaults) * len(backward) or any(name not in _ACTIVATIONS for name in names):
             raise node.fail(f"activations {', '.join(names)} are not compiled; known: {', '.join(_ACTIVATIONS)}")
@@ -214,19 +215,14 @@ def _recurrent_reader(gates: int, defaults: tuple[str, ...], add_steps: _Steps) 
             all_states.append(direction.stack(states))
             last.append([node.reshape(end, (1, direction.batch, direction.hidden)) for end in ends])
         outputs = [
-            _concatenate(node, all_states, 1),
-            *(_concatenate(node, list(e), 0) for e in zip(*last, strict=True)),
+            concatenate(node, all_states, 1),
+            *(concatenate(node, list(e), 0) for e in zip(*last, strict=True)),
         ]
         if layout:
             outputs = [transpose(node, outputs[0], (2, 0, 1, 3)), *(transpose(node, e, (1, 0, 2)) for e in outputs[1:])]
         return tuple(outputs)
 
     return read
-
-
-def _text(value: str | bytes) -> str:
-    """Return a text attribute as str."""
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _states_first(node: FileNode, index: int) -> str | None:
@@ -236,14 +232,9 @@ def _states_first(node: FileNode, index: int) -> str | None:
     return transpose(node, node.edge(index), (1, 0, 2))
 
 
-def _concatenate(node: FileNode, edges: list[str], axis: int) -> str:
-    """Return the edge of several edges, one after the other; a single one as it is."""
-    return edges[0] if len(edges) == 1 else node.add("concatenate", *edges, axis=axis)
-
-
 def _require_supported(node: FileNode, gates: int) -> None:
     """Raise SpecError for shapes that do not fit one another, and for attributes that are not compiled."""
-    direction = _text(node.get("direction", "forward"))
+    direction = node.get("direction", "forward")
     if direction not in _DIRECTIONS:
         raise node.fail(f"direction {direction!r} is not known; known: {', '.join(_DIRECTIONS)}")
     for name in ("clip", "activation_alpha", "activation_beta"):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
 
 import numpy as np
 
@@ -186,17 +185,12 @@ def _read_resize_bilinear(node: FileNode) -> tuple[str, ...]:
     """Read RESIZE_BILINEAR: four neighbours with weights of 10 bits along each axis, rounded half away from 0."""
     _require_same(node, 0)
     align, half = bool(node.get("AlignCorners", 0)), bool(node.get("HalfPixelCenters", 0))
-    rows, columns = (
+    sides = [
         _neighbours(size, out, align=align, half=half)
         for size, out in zip(node.shape()[1:3], floats.sizes_of(node), strict=True)
-    )
+    ]
     image = node.add("view", to_channels_first(node, node.edge(0)), scale=1.0, zero=0.0, dtype="int32")
-    terms = []
-    for row, column in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        corner = node.add("resize", image, places={2: rows[row], 3: columns[column]})
-        weights = rows[2 + row].reshape(1, 1, -1, 1) * columns[2 + column].reshape(1, 1, 1, -1)
-        terms.append(node.add("mul", corner, node.constant(weights.astype(np.int32))))
-    total = reduce(lambda a, b: node.add("add", a, b), terms)
+    total = floats.add_corners(node, image, sides)
     return (to_channels_last(node, _divide(node, total, np.asarray(1 << 20), *limits(CODES))),)
 
 
@@ -210,7 +204,7 @@ def _neighbours(size: int, out: int, *, align: bool, half: bool) -> tuple[Tensor
     at = k * scale + scale // 2 - (one >> 1) if half else k * scale
     first = np.maximum(at // one, 0)
     second = np.minimum(-(-at // one), size - 1)
-    part = at - one * first
+    part = (at - one * first).astype(np.int32)
     return np.minimum(first, size - 1), np.maximum(second, 0), one - part, part
 
 

@@ -118,6 +118,8 @@ class _File:
     data: bytes
     used: dict[int, None] = field(default_factory=dict)
     """Constants that nodes read, by index."""
+    tensors: dict[int, _Tensor] = field(default_factory=dict)
+    """Tensors that were read, by index."""
 
     def model(self) -> Any:
         """Return the model of raw nodes."""
@@ -168,11 +170,6 @@ class _File:
         if len({*names}) != count:
             names = [f"{name}_{k}" for k, name in enumerate(own)]
         return names
-
-    @cached_property
-    def tensors(self) -> dict[int, _Tensor]:
-        """Tensors that were read, by index."""
-        return {}
 
     def tensor(self, index: int) -> _Tensor:
         """Return a tensor; SpecError if there is no such."""
@@ -349,7 +346,7 @@ def _text(name: bytes | None) -> str:
 
 
 def _length(count: int, most: int) -> int:
-    """Return a number of tables; SpecError if a file can hardly have so many."""
+    """Return a number of tables; SpecError if it is larger than a file of networks has."""
     if count > most:
         raise SpecError(f"{count:,} tables, more than the {most:,} that are read")
     return count

@@ -84,11 +84,6 @@ def along(values: Tensor, rank: int, axis: int) -> Tensor:
     return values.reshape(()) if values.size == 1 else values.reshape([-1 if k == axis else 1 for k in range(rank)])
 
 
-def high_product(a: Tensor, b: Tensor) -> Tensor:
-    """Return a * b / 2^31 to nearest, ties up (SaturatingRoundingDoublingHighMul)."""
-    return np.asarray((a * b + (1 << 30)) >> 31)
-
-
 def shift_right(x: Tensor, bits: int) -> Tensor:
     """Return x / 2^bits to nearest, ties away from 0 (RoundingDivideByPOT)."""
     return np.asarray((x + (1 << (bits - 1)) - (x < 0)) >> bits)

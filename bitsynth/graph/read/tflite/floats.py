@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -136,14 +137,6 @@ def _read_softmax(node: FileNode) -> tuple[str, ...]:
 
 def _read_leaky_relu(node: FileNode) -> tuple[str, ...]:
     return (node.add("leaky_relu", node.edge(0), alpha=float(node.get("Alpha", 0.0))),)
-
-
-def _read_relu6(node: FileNode) -> tuple[str, ...]:
-    return (node.add("clip", node.edge(0), low=0.0, high=6.0),)
-
-
-def _read_relu_n1_to_1(node: FileNode) -> tuple[str, ...]:
-    return (node.add("clip", node.edge(0), low=-1.0, high=1.0),)
 
 
 def _read_mean(node: FileNode) -> tuple[str, ...]:
@@ -291,12 +284,11 @@ def resize_places(size: int, out: int, *, align: bool, half: bool) -> list[int]:
 
     As `GetNearestNeighbor` (kernels/internal/reference/resize_nearest_neighbor.h).
     """
-    one = np.float32(1)
     scale = np.float32(size - 1) / np.float32(out - 1) if align and out > 1 else np.float32(size) / np.float32(out)
     offset = np.float32(0.5) if half else np.float32(0)
     places = []
     for k in range(out):
-        at = (np.float32(k) + offset) * scale * one
+        at = (np.float32(k) + offset) * scale
         place = int(np.floor(at + np.float32(0.5))) if align else int(np.floor(at))
         places.append(max(0, min(place, size - 1)))
     return places
@@ -333,16 +325,25 @@ def _read_resize_bilinear(node: FileNode) -> tuple[str, ...]:
         neighbours(size, out, align=align, half=half)
         for size, out in zip(node.shape()[1:3], sizes_of(node), strict=True)
     ]
-    image, (rows, columns) = to_channels_first(node, node.edge(0)), sides
+    return (to_channels_last(node, add_corners(node, to_channels_first(node, node.edge(0)), sides)),)
+
+
+Side = tuple[Any, Any, Any, Any]
+"""Both neighbours of each element along an axis, and their weights."""
+
+
+def add_corners(node: FileNode, image: str, sides: Sequence[Side]) -> str:
+    """Return the edge of the sums of an image's four neighbours, each times the weights along rows and columns."""
+    rows, columns = sides
     terms = []
     for row, column in ((0, 0), (0, 1), (1, 0), (1, 1)):
         corner = node.add("resize", image, places={2: rows[row], 3: columns[column]})
-        across = rows[2 + row].reshape(1, 1, -1, 1) * columns[2 + column].reshape(1, 1, 1, -1)
-        terms.append(node.add("mul", corner, node.constant(across)))
-    return (to_channels_last(node, reduce(lambda a, b: node.add("add", a, b), terms)),)
+        weights = rows[2 + row].reshape(1, 1, -1, 1) * columns[2 + column].reshape(1, 1, 1, -1)
+        terms.append(node.add("mul", corner, node.constant(weights)))
+    return reduce(lambda a, b: node.add("add", a, b), terms)
 
 
-def neighbours(size: int, out: int, *, align: bool, half: bool) -> tuple[Any, Any, Any, Any]:
+def neighbours(size: int, out: int, *, align: bool, half: bool) -> Side:
     """Return both neighbours of each element along an axis, and their weights in float32.
 
     As `ComputeInterpolationValues` (kernels/internal/reference/resize_bilinear.h).
@@ -354,10 +355,8 @@ def neighbours(size: int, out: int, *, align: bool, half: bool) -> tuple[Any, An
     low = np.floor(at)
     first = np.maximum(low.astype(np.int64), 0)
     second = np.minimum(np.ceil(at).astype(np.int64), size - 1)
-    part = at - first.astype(np.float32) if not half else at - low
-    if half:
-        part = np.where(at < 0, np.float32(0), at - first.astype(np.float32))
-    return np.minimum(first, size - 1), np.maximum(second, 0), one - part, part.astype(np.float32)
+    part = np.maximum(at - first.astype(np.float32), 0)
+    return np.minimum(first, size - 1), np.maximum(second, 0), one - part, part
 
 
 def _read_transpose_conv(node: FileNode) -> tuple[str, ...]:
@@ -399,10 +398,6 @@ def _read_cast(node: FileNode) -> tuple[str, ...]:
     return (cast_to(node, node.edge(0), dtype),)
 
 
-def _read_prelu(node: FileNode) -> tuple[str, ...]:
-    return ELEMENTWISE["PRelu"](node)
-
-
 FLOAT_READERS: dict[str, Reader] = {
     "ABS": unary_reader("abs"),
     "ADD": _binary_reader("add"),
@@ -421,10 +416,10 @@ FLOAT_READERS: dict[str, Reader] = {
     "MINIMUM": _binary_reader("min"),
     "MUL": _binary_reader("mul"),
     "NEG": unary_reader("neg"),
-    "PRELU": _read_prelu,
+    "PRELU": ELEMENTWISE["PRelu"],
     "RELU": unary_reader("relu"),
-    "RELU6": _read_relu6,
-    "RELU_N1_TO_1": _read_relu_n1_to_1,
+    "RELU6": unary_reader("clip", low=0.0, high=6.0),
+    "RELU_N1_TO_1": unary_reader("clip", low=-1.0, high=1.0),
     "RESIZE_BILINEAR": _read_resize_bilinear,
     "SOFTMAX": _read_softmax,
     "SQRT": unary_reader("sqrt"),

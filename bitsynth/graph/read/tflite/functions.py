@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from bitsynth.graph.operators.pools import high_product
 from bitsynth.graph.read.file_node import FileNode, Quantizer, Reader
 from bitsynth.graph.read.tflite.fixed_point import (
     centre,
-    high_product,
     quantize_multipliers,
     rescale,
     shift_right,

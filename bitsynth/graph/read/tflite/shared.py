@@ -148,7 +148,7 @@ def weights_first(node: FileNode, index: int, order: tuple[int, ...]) -> str:
 
 
 def require_rank(node: FileNode, rank: int, index: int = 0) -> None:
-    """Raise SpecError unless an input has so many axes."""
+    """Raise SpecError unless an input has `rank` axes."""
     if len(node.shape(index)) != rank:
         raise node.fail(f"input {index} of shape {node.shape(index)} does not have {rank} axes")
 
