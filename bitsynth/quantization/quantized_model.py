@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from bitsynth.graph.read.file import edge_names
-from bitsynth.quantization.calibration import Calibration
+from bitsynth.quantization.calibration import Calibration, channel_means
 from bitsynth.quantization.float_model import FloatRunner, WeightedProduct
 from bitsynth.quantization.grids import QuantizerGrid
 
@@ -191,34 +191,15 @@ def write_model(
     return _Writer(calibration, widths, bias or {}, runnable).write()
 
 
-def correct_bias(calibration: Calibration, widths: Widths, samples: Sequence[int]) -> dict[str, NDArray[np.float32]]:
-    """Return what makes the mean of each channel of every product that of the float network, on some samples.
+def correct_bias(calibration: Calibration, widths: Widths) -> dict[str, NDArray[np.float32]]:
+    """Return what makes the mean of each channel of every product that of the float network, on the first samples.
 
     Quantized weights and activations move the means of accumulators (Nagel et al., 2019, section 4.2). Products are
     corrected in order: each sees the corrected ones before it.
     """
-    network = calibration.network
-    names = [p.output for p in network.products]
-    floats = FloatRunner(network.model, names)
-    wanted = _means(calibration, floats, samples, names)
     bias: dict[str, NDArray[np.float32]] = {}
-    for product in network.products:
+    for product in calibration.network.products:
         run = FloatRunner(write_model(calibration, widths, bias, runnable=True), [product.output])
-        now = _means(calibration, run, samples, [product.output])
-        bias[product.name] = (wanted[product.output] - now[product.output]).astype(np.float32)
+        means = [channel_means(product, run(sample)[product.output]) for sample in calibration.bias_samples]
+        bias[product.name] = (calibration.means[product.name] - sum(means) / len(means)).astype(np.float32)
     return bias
-
-
-def _means(
-    calibration: Calibration, run: FloatRunner, samples: Sequence[int], names: Sequence[str]
-) -> dict[str, NDArray[np.float64]]:
-    """Return the mean of each channel of some edges."""
-    products = {p.output: p for p in calibration.network.products}
-    sums: dict[str, NDArray[np.float64]] = {}
-    for k in samples:
-        for name, value in run(calibration.samples[k]).items():
-            channels = 1 if products[name].op == "Conv" else value.ndim - 1
-            others = tuple(axis for axis in range(value.ndim) if axis != channels)
-            mean = value.astype(np.float64).mean(others)
-            sums[name] = sums.get(name, np.zeros(mean.shape)) + mean
-    return {name: total / len(samples) for name, total in sums.items()}

@@ -41,7 +41,6 @@ _PLAIN_CYCLES = 8
 _MAX_BISECTIONS = 8
 _PROXY_SAMPLES = 64
 """Samples with which the loss of each choice is estimated."""
-_BIAS_SAMPLES = 64
 _ROUNDING = 1e-9
 """The tolerance when a loss is compared with its bound: both are floats."""
 _TIE = 1e-4
@@ -115,26 +114,29 @@ class Search:
         for k, (act, wgt) in enumerate(choices):
             self.progress("costs", k, len(choices))
             self._add_costs(act, wgt)
-        network = self.calibration.network
-        most = self._uniform(max(self.act_bits), max(self.w_bits))
+        most = {name: max(widths) for name, widths in self._variables().items()}
         kept = range(min(len(self.calibration.samples), _PROXY_SAMPLES))
-        base = self._output_error(most, kept)
-        trials = [(edge, bits) for edge in network.searched_edges for bits in self.act_bits]
-        trials += [(p.name, bits) for p in network.products for bits in self.w_bits]
+        base = self._output_error(self._widths(most), kept)
+        trials = [(name, bits) for name, widths in self._variables().items() for bits in widths]
         for k, (name, bits) in enumerate(trials):
             self.progress("losses", k, len(trials))
-            own = most.edges if name in most.edges else most.weights
-            if own[name] == bits:
+            if bits == most[name]:
                 self.estimates[name, bits] = 0.0
-                continue
-            changed = {**own, name: bits}
-            widths = Widths(changed, most.weights) if own is most.edges else Widths(most.edges, changed)
-            self.estimates[name, bits] = max(0.0, self._output_error(widths, kept) - base)
+            else:
+                loss = self._output_error(self._widths({**most, name: bits}), kept)
+                self.estimates[name, bits] = max(0.0, loss - base)
+
+    def _widths(self, bits: Mapping[str, int]) -> Widths:
+        """Return the widths of every quantizer, where each searched edge and each product has these bits."""
+        network = self.calibration.network
+        edges = {name: bits[name] for name in network.searched_edges}
+        fixed = dict.fromkeys(network.other_edges, FIXED_BITS)
+        return Widths({**edges, **fixed}, {p.name: bits[p.name] for p in network.products})
 
     def _uniform(self, act: int, wgt: int) -> Widths:
+        """Return the same bits of all searched edges, and of all products."""
         network = self.calibration.network
-        fixed = dict.fromkeys(network.other_edges, FIXED_BITS)
-        return Widths({**dict.fromkeys(network.searched_edges, act), **fixed}, {p.name: wgt for p in network.products})
+        return self._widths({**dict.fromkeys(network.searched_edges, act), **{p.name: wgt for p in network.products}})
 
     def _add_costs(self, act: int, wgt: int) -> None:
         graph = read(write_model(self.calibration, self._uniform(act, wgt)))
@@ -168,14 +170,10 @@ class Search:
 
     def measure(self, widths: Widths) -> Trial:
         """Run a choice of widths on all samples, its biases corrected; keep and return what it loses and costs."""
-        samples = self.calibration.samples
-        bias = correct_bias(self.calibration, widths, range(min(len(samples), _BIAS_SAMPLES)))
-        got = self._run(widths, range(len(samples)), bias)
-        cycles, size = (
-            sum(getattr(self._cost(p, widths), what) for p in self.calibration.network.products)
-            for what in ("cycles", "bytes")
-        )
-        trial = Trial(widths, self.loss(got), cycles, size, bias)
+        bias = correct_bias(self.calibration, widths)
+        got = self._run(widths, range(len(self.calibration.samples)), bias)
+        costs = [self._cost(product, widths) for product in self.calibration.network.products]
+        trial = Trial(widths, self.loss(got), sum(c.cycles for c in costs), sum(c.bytes for c in costs), bias)
         self.trials.append(trial)
         return trial
 
@@ -261,9 +259,7 @@ class Search:
         if not solved.success:
             raise Undecided(f"the integer program of widths ended without an answer: {solved.message}")
         bits = {name: max(widths, key=lambda b: solved.x[column[name, b]]) for name, widths in variables.items()}
-        fixed = dict.fromkeys(network.other_edges, FIXED_BITS)
-        edges = {name: bits[name] for name in network.searched_edges}
-        return Widths({**edges, **fixed}, {p.name: bits[p.name] for p in network.products})
+        return self._widths(bits)
 
 
 def _price(cost: Cost | Trial, minimize: str) -> float:
