@@ -25,12 +25,11 @@ from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseProgram, check_shape, forms_used
 from bitsynth.proof.accumulation import any_value
-from bitsynth.proof.matmul import statements
 from bitsynth.proof.obligations import Obligation, ObligationRecorder
 from bitsynth.proof.rules import Lemmas, ProofRules
 
 if TYPE_CHECKING:
-    from bitsynth.solver.budget import Budget
+    pass
 
 Added = dict[tuple[Value, int], tuple[int, LinearForm]]
 """For each accumulator lane, the channel, and the sum of its products that a step adds."""
@@ -174,16 +173,6 @@ class DepthwiseRules(ProofRules[DepthwiseProgram]):
     def examine(self, artifact: DepthwiseProgram, *, thorough: bool) -> Lemmas:
         """Return the lemmas of memory, step, flush and loop, and the obligations."""
         return examine(artifact)
-
-    def discharge(self, artifact: DepthwiseProgram, obligations: frozenset[Obligation], budget: Budget) -> int:
-        """Have Z3 discharge each obligation."""
-        from bitsynth.proof import discharge
-
-        return discharge.discharge(load(artifact.isa), obligations, budget)
-
-    def statements(self, artifact: DepthwiseProgram, obligations: frozenset[Obligation]) -> tuple[str, ...]:
-        """Return the obligations in words, sorted."""
-        return statements(obligations)
 
     def derive(self, base: DepthwiseProgram, proved: Lemmas, artifact: DepthwiseProgram) -> Lemmas:
         """Raise SpecError: a depthwise kernel has no forms."""

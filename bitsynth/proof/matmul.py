@@ -22,7 +22,7 @@ from bitsynth.proof.orders import check_order
 from bitsynth.proof.rules import Lemmas, ProofRules
 
 if TYPE_CHECKING:
-    from bitsynth.solver.budget import Budget
+    pass
 
 
 class MatmulRules(ProofRules[Kernel]):
@@ -33,16 +33,6 @@ class MatmulRules(ProofRules[Kernel]):
         lemmas = examine(artifact)
         check_order(artifact)
         return lemmas
-
-    def discharge(self, artifact: Kernel, obligations: frozenset[Obligation], budget: Budget) -> int:
-        """Have Z3 discharge each obligation."""
-        from bitsynth.proof import discharge
-
-        return discharge.discharge(load(artifact.isa), obligations, budget)
-
-    def statements(self, artifact: Kernel, obligations: frozenset[Obligation]) -> tuple[str, ...]:
-        """Return the obligations in words, sorted."""
-        return statements(obligations)
 
     def derive(self, base: Kernel, proved: Lemmas, artifact: Kernel) -> Lemmas:
         """Return the lemmas and obligations of `artifact`, which is `base` with other rows, loops, order or bit axis.
@@ -91,8 +81,3 @@ def examine(kernel: Kernel) -> tuple[tuple[str, ...], frozenset[Obligation]]:
     obligations: set[Obligation] = set()
     checked = checker.check(kernel, lambda isa, domain: ObligationRecorder(isa, domain, seen=obligations))
     return checked.lemmas, frozenset(obligations)
-
-
-def statements(obligations: Collection[Obligation]) -> tuple[str, ...]:
-    """Return the obligations in words, sorted."""
-    return tuple(sorted(o.statement for o in obligations))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from bitsynth.isa.load import load
 from bitsynth.kernel.depthwise import DepthwiseProgram
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.kernel.program import Kernel
@@ -35,17 +37,24 @@ class ProofRules(ABC, Generic[A]):
         If `thorough` nothing is on record yet, and the checker tries more.
         """
 
-    @abstractmethod
     def discharge(self, artifact: A, obligations: frozenset[Obligation], budget: Budget) -> int:
         """Have Z3 prove the statements; return how many queries that took.
 
         Refuted if one is wrong, Undecided if the budget is spent.
         """
+        from bitsynth.proof import discharge
 
-    @abstractmethod
+        return discharge.discharge(load(artifact.isa), obligations, budget)
+
     def statements(self, artifact: A, obligations: frozenset[Obligation]) -> tuple[str, ...]:
         """Return what Z3 proves, in words."""
+        return statements(obligations)
 
     @abstractmethod
     def derive(self, base: A, proved: Lemmas, artifact: A) -> Lemmas:
         """Return what holds of `artifact` because `base` is `proved`; SpecError if it does not follow."""
+
+
+def statements(obligations: Collection[Obligation]) -> tuple[str, ...]:
+    """Return the obligations in words, sorted."""
+    return tuple(sorted(o.statement for o in obligations))

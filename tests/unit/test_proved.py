@@ -19,9 +19,10 @@ from bitsynth.kernel.program import Kernel
 from bitsynth.matmul import MatmulKernel, get_kernel
 from bitsynth.proof import discharge, encodings, matmul
 from bitsynth.proof.encodings import encoding_lemma
-from bitsynth.proof.matmul import examine, statements
+from bitsynth.proof.matmul import examine
 from bitsynth.proof.obligations import Lane, Obligation, implies
 from bitsynth.proof.proved import Proved
+from bitsynth.proof.rules import statements
 from bitsynth.schedule.flush import with_flush_period
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine
