@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.graph.read.file import load_for_peers
-from bitsynth.graph.read.inputs import fix_inputs
+from bitsynth.graph.read.inputs import fix_inputs, with_shapes
 from bitsynth.graph.types import Tensor, numpy_type
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
@@ -108,7 +108,7 @@ def models(
     from bitsynth.bench import twins
 
     loaded = fix_inputs(onnx.load(model), net.reading.get("fixed") or {})
-    file = twins.fixed(loaded, {name: x.shape for name, x in inputs.items()})
+    file = with_shapes(loaded, {name: x.shape for name, x in inputs.items()})
     makers: dict[str, Callable[[], Any]] = {
         "same file": lambda: file,
         "fp32 twin": lambda: twins.float_twin(file),

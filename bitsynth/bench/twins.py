@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper, version_converter
 
 from bitsynth.errors import SpecError
+from bitsynth.graph.read.inputs import drop_constant_inputs
 
 _QUANTIZERS = {"Quant", "IntQuant", "BipolarQuant", "Trunc", "MultiThreshold", "QuantizeLinear"}
 _CARRIERS = {"Clip", "DequantizeLinear"}
@@ -45,25 +46,6 @@ def float_twin(model: Any) -> Any:
     made.graph.initializer.extend(numpy_helper.from_array(v, name) for name, v in twin.values.items())
     drop_constant_inputs(made)
     return _of_today(made)
-
-
-def fixed(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
-    """The model with these shapes of inputs, and constants that are no inputs."""
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    drop_constant_inputs(made)
-    for x in made.graph.input:
-        for axis, size in zip(x.type.tensor_type.shape.dim, shapes.get(x.name, ()), strict=False):
-            axis.dim_value = size
-    return made
-
-
-def drop_constant_inputs(model: Any) -> None:
-    """Take initializers, which old files list as inputs too, from the inputs of a model."""
-    constants = {x.name for x in model.graph.initializer}
-    inputs = [x for x in model.graph.input if x.name not in constants]
-    del model.graph.input[:]
-    model.graph.input.extend(inputs)
 
 
 def _of_today(model: Any) -> Any:

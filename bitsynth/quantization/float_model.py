@@ -30,7 +30,7 @@ from onnx import numpy_helper
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph.read.file import edge_names
-from bitsynth.graph.read.inputs import close_shapes, fix_inputs
+from bitsynth.graph.read.inputs import close_shapes, fix_inputs, with_shapes
 from bitsynth.network.check.data import Feed
 
 INSTALL = "pip install 'bitsynth[quantize]'"
@@ -67,17 +67,10 @@ def require_runtime() -> Any:
 def simplify(model: Any, shapes: Mapping[str, int | Sequence[int]], batch: int | None, fixed: Mapping[str, Any]) -> Any:
     """Return a model with fixed sizes, in which ONNX Runtime folded constants and batch norm; nodes have names."""
     runtime = require_runtime()
-    closed = onnx.ModelProto()
-    closed.CopyFrom(fix_inputs(model, fixed))
-    constants = {x.name for x in closed.graph.initializer}
-    inputs = [x for x in closed.graph.input if x.name not in constants]
-    for given, sizes in close_shapes(inputs, shapes, batch).items():
-        (edge,) = [x for x in inputs if x.name == given]
-        del edge.type.tensor_type.shape.dim[:]
-        for size in sizes:
-            edge.type.tensor_type.shape.dim.add().dim_value = size
-    del closed.graph.input[:]
-    closed.graph.input.extend(inputs)
+    constant = fix_inputs(model, fixed)
+    initializers = {x.name for x in constant.graph.initializer}
+    inputs = [x for x in constant.graph.input if x.name not in initializers]
+    closed = with_shapes(constant, close_shapes(inputs, shapes, batch))
     del closed.graph.value_info[:]
     closed = _in_new_opset(closed)
     for k, node in enumerate(closed.graph.node):

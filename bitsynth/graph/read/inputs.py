@@ -163,6 +163,27 @@ def fixed_value(given: Any, value: Any) -> Tensor:
     return array
 
 
+def with_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """Return a copy of a model in which inputs have these shapes, and constants are no inputs."""
+    changed = require_onnx().ModelProto()
+    changed.CopyFrom(model)
+    drop_constant_inputs(changed)
+    for given in changed.graph.input:
+        if given.name in shapes:
+            del given.type.tensor_type.shape.dim[:]
+            for size in shapes[given.name]:
+                given.type.tensor_type.shape.dim.add().dim_value = size
+    return changed
+
+
+def drop_constant_inputs(model: Any) -> None:
+    """Take initializers, which old files list as inputs too, from the inputs of a model."""
+    constants = {x.name for x in model.graph.initializer}
+    inputs = [x for x in model.graph.input if x.name not in constants]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+
+
 def require_inputs(fixed: Mapping[str, Any], graph: Any) -> None:
     """Raise SpecError for a fixed input that the file does not have."""
     names = [given.name for given in graph.input]
