@@ -17,12 +17,12 @@ from bitsynth.emit.terms import remaining, row_affines
 from bitsynth.kernel.packing import Codes
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers.constants import Offset, column_terms, padding_terms
+from bitsynth.layers.epilogues.checks import INT32
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.matmul import MatmulSpec
 
-INT32 = np.iinfo(np.int32)
 ProgramInputs = Mapping[str, NDArray[Any]]
 """Arrays (channels,) of the inputs of channels, () of what all elements share."""
 AskedProgram = tuple[ElementwiseSpec, ProgramInputs]

@@ -16,8 +16,15 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.errors import SpecError
-from bitsynth.layers.epilogues.accumulators import INT32, AskedProgram, ProgramInputs, Sums
-from bitsynth.layers.epilogues.checks import code_range, code_type, copy_read_only, require_int32_sums, require_whole
+from bitsynth.layers.epilogues.accumulators import AskedProgram, ProgramInputs, Sums
+from bitsynth.layers.epilogues.checks import (
+    INT32,
+    code_range,
+    code_type,
+    copy_read_only,
+    require_int32_sums,
+    require_whole,
+)
 from bitsynth.layers.epilogues.residual import Residual, add_residual, factors
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.layout import Layout

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.errors import SpecError
 from bitsynth.isa.floats import ONE
-from bitsynth.layers.epilogues.accumulators import INT32, AskedProgram, ProgramInputs, Sums
+from bitsynth.layers.epilogues.accumulators import AskedProgram, ProgramInputs, Sums
 from bitsynth.layers.epilogues.base import ClaimedFormula, ClampedCodes, Epilogue, store_read_only
-from bitsynth.layers.epilogues.checks import broadcast_to_channels, require_int32_sums
+from bitsynth.layers.epilogues.checks import INT32, broadcast_to_channels, require_int32_sums
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 from bitsynth.spec.matmul import plain_array

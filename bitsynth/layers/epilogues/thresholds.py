@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.errors import SpecError
-from bitsynth.layers.epilogues.accumulators import INT32, AskedProgram, Sums
+from bitsynth.layers.epilogues.accumulators import AskedProgram, Sums
 from bitsynth.layers.epilogues.base import ClaimedFormula, CodesEpilogue, store_read_only
+from bitsynth.layers.epilogues.checks import INT32
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.spec.elementwise import MAX_UNROLLED_LEVELS, SHORT_SUM, ElementInput, ElementwiseSpec
 from bitsynth.spec.matmul import MAX_BITS, plain_array
