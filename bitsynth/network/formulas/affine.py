@@ -43,7 +43,7 @@ class AffineFormula:
 
     Args:
         factor: (channels,), of sums.
-        summand: Likewise.
+        summand: (channels,).
         zero: The code that is added after rounding.
         limits: The least and the greatest code.
         ratio: (channels,), of elements of a second edge; None without one.

@@ -88,8 +88,8 @@ class Rescaling(ByChannel):
 
     Args:
         factor: (channels,).
-        summand: Likewise, or None.
-        shift: Likewise.
+        summand: (channels,), or None.
+        shift: (channels,).
         zero: The code that is added after rounding.
     """
 

@@ -129,7 +129,7 @@ class Processor:
         return vectors / self._cpu.vector_per_cycle + self.slower * single
 
     def transfer(self, size: float) -> float:
-        """Return the cycles in which an edge of so many bytes is read or written."""
+        """Return the cycles in which a number of bytes is read or written."""
         is_near = size <= self._cpu.near_bytes
         return size / (self._table.vector_bits / 8 if is_near else self._cpu.far_bytes_per_cycle)
 
@@ -239,7 +239,7 @@ def _(group: CurveGroup, def_use: DefUse, processor: Processor) -> float:
 
 @_element_cycles.register
 def _(group: InputGroup, def_use: DefUse, processor: Processor) -> float:
-    levels = min(group.step_function.levels, 8)  # More are found by a formula, or by a search of as many steps.
+    levels = min(group.step_function.levels, 8)  # More are found by a formula, or by a binary search.
     return processor.cycles(Operations(words=4 + 2 * levels).times(_size(group, def_use)))
 
 
