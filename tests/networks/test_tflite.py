@@ -18,7 +18,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.pools import leading_zeros, reciprocal
-from bitsynth.graph.read.tflite.fixed_point import quantize_multipliers
+from bitsynth.graph.read.tflite.shared import quantize_multipliers
 from bitsynth.graph.types import Integers
 from bitsynth.network.check import PEERS, checked, drawn
 from bitsynth.network.check.peers import TFLITE_PEERS

@@ -10,7 +10,7 @@ import flatbuffers
 import numpy as np
 import tflite
 
-from bitsynth.graph.read.tflite.options import OPTIONS
+from bitsynth.graph.read.tflite.file import OPTIONS
 
 _TYPES = {
     "float32": tflite.TensorType.FLOAT32,

@@ -12,8 +12,7 @@ import numpy as np
 
 from bitsynth.graph.infer import MAX_ELEMENTS
 from bitsynth.graph.read.file import require_onnx
-from bitsynth.graph.read.file_node import FileNode, Reader
-from bitsynth.graph.read.layouts import transpose
+from bitsynth.graph.read.file_node import FileNode, Reader, transpose
 from bitsynth.graph.types import Shape, Tensor, cast
 
 

@@ -1,20 +1,32 @@
-"""A node of a file, and what every reader adds to the graph: casts, quantizers, comparisons with 0."""
+"""A node of a file, and what every reader adds to the graph: casts, quantizers, comparisons with 0, transposes.
+
+Converters write Transpose around nodes of channels-last images. Transposes that undo each other vanish: for
+Transpose(Round(Transpose(x))), which tf2onnx writes, the graph has Round(x) alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bitsynth.errors import SpecError
 from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Edge, Integers, Reals, Shape, Tensor, cast, is_float, limits
 from bitsynth.printable import shown
 
 MAX_FOLDING_ERROR = 2.0**-21
 """The relative error of a number that an exporter folded in float32: a few roundings."""
+_MAX_NODES_BEFORE = 8
+"""How far back nodes are searched for a transpose that can be undone."""
+_IMAGE_RANK = 4
+"""Axes of (N, H, W, C)."""
+_ELEMENTWISE_KINDS = ("elementwise", "step")
+_ORDER_INDEPENDENT = ("concatenate", "pad", "reduce_max", "reduce_min", "reduce_sum")
+"""Operators of other kinds that can work on axes in any order; their attributes are reordered."""
 
 
 @dataclass(frozen=True)
@@ -248,3 +260,118 @@ def cast_to(node: FileNode, edge: str, dtype: str) -> str:
 def _is_zero_or_one(kind: Integers | Reals) -> bool:
     """Return whether numbers can only be 0 and 1."""
     return isinstance(kind, Integers) and kind.is_plain and kind.least >= 0 and kind.most <= 1
+
+
+def with_channels_last(read: Reader, *more: int) -> Reader:
+    """Return a reader like `read` for nodes whose first input, inputs `more` and outputs have channels last."""
+
+    def read_transposed(node: FileNode) -> tuple[str, ...]:
+        inputs = list(node.inputs)
+        for k in (0, *more):
+            inputs[k] = to_channels_first(node, node.edge(k))
+        return tuple(to_channels_last(node, edge) for edge in read(replace(node, inputs=tuple(inputs))))
+
+    return read_transposed
+
+
+def with_layout_attribute(read: Reader) -> Reader:
+    """Return a reader like `read` for nodes whose attribute `channels_last` says where channels are."""
+    return lambda node: (with_channels_last(read) if node.get("channels_last") else read)(node)
+
+
+def to_channels_first(node: FileNode, edge: str) -> str:
+    """Return an edge (N, ..., C) as (N, C, ...)."""
+    rank = len(node.graph.edges[edge].shape)
+    return transpose(node, edge, (0, rank - 1, *range(1, rank - 1)))
+
+
+def to_channels_last(node: FileNode, edge: str) -> str:
+    """Return an edge (N, C, ...) as (N, ..., C)."""
+    rank = len(node.graph.edges[edge].shape)
+    return transpose(node, edge, (0, *range(2, rank), 1))
+
+
+def transpose(node: FileNode, edge: str, order: tuple[int, ...]) -> str:
+    """Return an edge with its axes in another order; without a new transpose if one can be undone."""
+    if order == tuple(range(len(order))):
+        return edge
+    if (edge, order) in node.graph.transposed:
+        return node.graph.transposed[edge, order]
+    shape = node.graph.edges[edge].shape
+    several = [k for k in order if shape[k] != 1]
+    if several == sorted(several):
+        return _remember(node, edge, order, node.reshape(edge, tuple(shape[k] for k in order)))
+    return _reorder(node, edge, order) or _remember(node, edge, order, node.add("transpose", edge, order=order))
+
+
+def find_channels_first(node: FileNode, edge: str, axes: tuple[int, ...]) -> tuple[str, tuple[int, ...], bool]:
+    """Return an image (N, H, W, C) as (N, C, H, W) if that needs no transpose, and where its axes `axes` are there.
+
+    Else the edge and the axes are returned as they are. The last result says whether an edge was found.
+    """
+    rank = len(node.graph.edges[edge].shape)
+    order = (0, rank - 1, *range(1, rank - 1))
+    reordered = _reorder(node, edge, order) if rank == _IMAGE_RANK else None
+    if reordered is None:
+        return edge, axes, False
+    return reordered, tuple(sorted(order.index(k) for k in axes)), True
+
+
+def _remember(node: FileNode, edge: str, order: tuple[int, ...], reordered: str) -> str:
+    """Remember that `reordered` is `edge` transposed, so that neither is transposed again; return `reordered`."""
+    back = tuple(int(k) for k in np.argsort(order))
+    node.graph.transposed |= {(edge, order): reordered, (reordered, back): edge}
+    return reordered
+
+
+def _reorder(node: FileNode, edge: str, order: tuple[int, ...], deep: int = _MAX_NODES_BEFORE) -> str | None:
+    """Return an edge with its axes in another order, if that needs no new transpose; else None.
+
+    The nodes that make it are looked at: an elementwise node of transposed edges is repeated on the edges before.
+    """
+    graph, maker = node.graph, node.graph.maker(edge)
+    if maker is not None and maker.op == "transpose":
+        axes = maker.attributes["order"]
+        return maker.inputs[0] if [axes[k] for k in order] == list(range(len(order))) else None
+    known = graph.transposed.get((edge, order))
+    if known is not None and graph.maker(known, "transpose") is None:
+        return known
+    if maker is None or not deep:
+        return None
+    if maker.op not in _ORDER_INDEPENDENT and TABLE[maker.op].kind not in _ELEMENTWISE_KINDS:
+        return None
+    inputs = []
+    for name in maker.inputs:
+        alike = len(graph.edges[name].shape) == len(order)
+        reordered = _transpose_constant(node, name, order) if name in graph.constants else None
+        reordered = reordered or (_reorder(node, name, order, deep - 1) if alike else None)
+        if reordered is None:
+            return None
+        inputs.append(reordered)
+    attributes = {key: _reorder_attribute(key, value, order) for key, value in maker.attributes.items()}
+    return _remember(node, edge, order, node.add(maker.op, *inputs, **attributes))
+
+
+def _transpose_constant(node: FileNode, name: str, order: tuple[int, ...]) -> str:
+    """Return the edge of a constant operand with its axes in another order."""
+    shape = node.graph.edges[name].shape
+    if node.graph.constants[name].size == 1:
+        return name
+    whole = node.reshape(name, (1,) * (len(order) - len(shape)) + shape)
+    return node.add("transpose", whole, order=order)
+
+
+def _reorder_attribute(key: str, value: Any, order: tuple[int, ...]) -> Any:
+    """Return an attribute of a node whose axes are in another order; rows of thresholds stay as they are."""
+    if key == "pads":
+        return tuple(value[k] for k in order)
+    if key == "axes":
+        return tuple(sorted(order.index(k) for k in value))
+    if isinstance(value, tuple):
+        return tuple(_reorder_attribute(key, part, order) for part in value)
+    if key == "axis":
+        return order.index(value)
+    if key == "thresholds" or not isinstance(value, np.ndarray) or value.size == 1:
+        return value
+    whole: Tensor = value.reshape((1,) * (len(order) - value.ndim) + value.shape)
+    return whole.transpose(order)

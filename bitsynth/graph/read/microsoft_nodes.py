@@ -10,8 +10,14 @@ import numpy as np
 from bitsynth.graph.read import elementwise_nodes
 from bitsynth.graph.read.constant_and_move_nodes import concatenate
 from bitsynth.graph.read.elementwise_nodes import read_gelu, read_swish, softmax_axes
-from bitsynth.graph.read.file_node import FileNode, Reader, cast_to, quantize_to
-from bitsynth.graph.read.layouts import with_channels_last, with_layout_attribute
+from bitsynth.graph.read.file_node import (
+    FileNode,
+    Reader,
+    cast_to,
+    quantize_to,
+    with_channels_last,
+    with_layout_attribute,
+)
 from bitsynth.graph.read.product_and_pool_nodes import (
     add_average_pool,
     read_conv,

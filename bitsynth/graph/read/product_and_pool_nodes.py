@@ -3,6 +3,9 @@
 ConvTranspose becomes a convolution of stride 1 and a move. For a stride s and b elements cut off at the beginning,
 output element s * t + r is phase r of pixel t. Input pixel t + o adds to it by the weight r + b - s * o, if there is
 such a weight. All phases are computed as channels of pixel t, and then interleaved; no zeros are put between pixels.
+
+FINN writes a convolution as Im2Col, whose patches are the rows of a MatMul. Here patches are a depthwise convolution,
+whose weights pick one pixel each, so that the product after Im2Col can be recognized and written as one.
 """
 
 from __future__ import annotations
@@ -13,13 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from bitsynth.graph.builder import GraphBuilder
+from bitsynth.graph.ir import Node
 from bitsynth.graph.operators.windows import SlidingWindow
-from bitsynth.graph.read.file_node import FileNode, Reader
-from bitsynth.graph.read.layouts import match_product_of_pixels
+from bitsynth.graph.read.file_node import FileNode, Reader, to_channels_last
 from bitsynth.graph.read.quantizer_recovery import recover_weight_codes
 from bitsynth.graph.types import Shape, Tensor, cast
 
 _MAX_WINDOW_SIZE = 1 << 20
+_TO_CHANNELS_LAST = (0, 2, 3, 1)
+_POINT_WINDOW = SlidingWindow((1, 1), (1, 1), (1, 1), (0, 0), (0, 0), ceil=False)
 
 
 def window_of(node: FileNode, kernel: Shape, *, ceil: bool = False) -> SlidingWindow:
@@ -327,6 +333,78 @@ def _slice_image(node: FileNode, edge: str, ends: list[tuple[int, int]]) -> str:
         return edge
     every = (None, None, 1)
     return node.add("slice", edge, slices=(every, every, *((first, last, 1) for first, last in ends)))
+
+
+def add_patches(node: FileNode, window: SlidingWindow) -> str:
+    """Return the edge of im2col: each pixel has all pixels of its window, with all their channels, as channels."""
+    channels, size = node.shape()[1], math.prod(window.kernel)
+    weights = node.constant(cast(_one_pixel_weights(channels, window.kernel), node.input(0).dtype))
+    by_channel = node.add("conv", node.edge(0), weights, window=window, groups=channels)
+    return node.add("gather", by_channel, places=_order_by_pixel(channels, size), axis=1)
+
+
+def _one_pixel_weights(channels: int, kernel: Shape) -> Tensor:
+    """Return depthwise weights (C * size, 1, *kernel) that pick one pixel of the window each."""
+    size = math.prod(kernel)
+    return np.tile(np.eye(size), (channels, 1)).reshape(channels * size, 1, *kernel)
+
+
+def _order_by_pixel(channels: int, size: int) -> Tensor:
+    """Return the indices that sort channels of (channel, pixel) by (pixel, channel)."""
+    return np.arange(channels * size).reshape(channels, size).T.reshape(-1)
+
+
+def match_product_of_pixels(node: FileNode, x: str, weights: str) -> str | None:
+    """Return the edge of a convolution for im2col, or for pixels, times a matrix; None of other products."""
+    graph = node.graph
+    moved = graph.maker(x, "transpose")
+    if moved is None or moved.attributes["order"] != _TO_CHANNELS_LAST or weights not in graph.constants:
+        return None
+    image, sizes = moved.inputs[0], graph.edges[weights].shape
+    if len(sizes) != 2 or graph.edges[image].shape[1] != sizes[0]:
+        return None
+    rows = node.add("transpose", weights, order=(1, 0))
+    depthwise = _find_patches(graph, image)
+    if depthwise is not None:
+        return to_channels_last(node, _convolve_patches(node, depthwise, rows))
+    whole = node.reshape(rows, (*graph.edges[rows].shape, 1, 1))
+    return to_channels_last(node, node.add("conv", image, whole, window=_POINT_WINDOW, groups=1))
+
+
+def _find_patches(graph: GraphBuilder, image: str) -> Node | None:
+    """Return the depthwise convolution of im2col, if an image is its result sorted by pixel; else None."""
+    sorted_by = graph.maker(image, "gather")
+    depthwise = graph.maker(sorted_by.inputs[0], "conv") if sorted_by else None
+    if sorted_by is None or depthwise is None or sorted_by.attributes["axis"] != 1:
+        return None
+    weights, channels = graph.constants.get(depthwise.inputs[1]), depthwise.attributes["groups"]
+    kernel = depthwise.attributes["window"].kernel
+    if weights is None or not np.array_equal(weights, _one_pixel_weights(channels, kernel)):
+        return None
+    same = np.array_equal(sorted_by.attributes["places"], _order_by_pixel(channels, math.prod(kernel)))
+    return depthwise if same else None
+
+
+def _convolve_patches(node: FileNode, depthwise: Node, rows: str) -> str:
+    """Add a convolution for the product of im2col with rows of weights; depthwise if the weights are block diagonal."""
+    channels, window = depthwise.attributes["groups"], depthwise.attributes["window"]
+    count, size = node.graph.edges[rows].shape[0], math.prod(window.kernel)
+    by_channel = node.add("gather", rows, places=_order_by_pixel(size, channels), axis=1)
+    kernel, groups = node.reshape(by_channel, (count, channels, *window.kernel)), 1
+    if _is_depthwise(node.graph.value(by_channel), channels):
+        each, groups = node.reshape(kernel, (count * channels, *window.kernel)), channels
+        own = np.arange(count) * channels + np.arange(count) * channels // count
+        kernel = node.reshape(node.add("gather", each, places=own, axis=0), (count, 1, *window.kernel))
+    return node.add("conv", depthwise.inputs[0], kernel, window=window, groups=groups)
+
+
+def _is_depthwise(rows: Tensor | None, channels: int) -> bool:
+    """Return whether rows of weights have nonzero numbers of one channel each, in equal parts for all channels."""
+    if rows is None or channels == 1 or len(rows) % channels:
+        return False
+    others = rows.reshape(channels, -1, channels, rows.shape[1] // channels).copy()
+    others[range(channels), :, range(channels)] = 0
+    return not others.any()
 
 
 READERS: dict[str, Reader] = {

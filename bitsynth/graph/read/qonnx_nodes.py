@@ -7,9 +7,15 @@ from dataclasses import replace
 import numpy as np
 
 from bitsynth.graph.operators.rounding import QONNX_ROUNDINGS
-from bitsynth.graph.read.file_node import FileNode, Quantizer, Reader, align_parameter, require_positive
-from bitsynth.graph.read.layouts import add_patches, with_channels_last
-from bitsynth.graph.read.product_and_pool_nodes import add_window_sums, read_conv, read_max_pool, window_of
+from bitsynth.graph.read.file_node import (
+    FileNode,
+    Quantizer,
+    Reader,
+    align_parameter,
+    require_positive,
+    with_channels_last,
+)
+from bitsynth.graph.read.product_and_pool_nodes import add_patches, add_window_sums, read_conv, read_max_pool, window_of
 from bitsynth.graph.read.reduction_and_norm_nodes import read_batch_norm
 from bitsynth.graph.types import Integers, Tensor, cast
 

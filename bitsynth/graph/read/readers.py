@@ -22,7 +22,7 @@ from bitsynth.graph.read import (
 )
 from bitsynth.graph.read.file_node import Reader
 from bitsynth.graph.read.tflite import DOMAIN as TFLITE
-from bitsynth.graph.read.tflite.readers import READERS as TFLITE_READERS
+from bitsynth.graph.read.tflite.codes import READERS as TFLITE_READERS
 
 _STANDARD = {
     **elementwise_nodes.READERS,

@@ -19,8 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from bitsynth.graph.read.constant_and_move_nodes import concatenate
-from bitsynth.graph.read.file_node import FileNode, Reader
-from bitsynth.graph.read.layouts import transpose
+from bitsynth.graph.read.file_node import FileNode, Reader, transpose
 from bitsynth.graph.types import Tensor, cast
 
 _MAX_STEPS = 4096

@@ -3,7 +3,7 @@
     bytes -> `file.py`: operators, tensors and options, checked -> a model of raw nodes in the containers of ONNX
           -> the importer, with the readers of `floats.py`, `codes.py` and `functions.py` -> the typed graph
 
-Images have channels last in a file and first in the graph; `layouts.py` makes transposes between nodes vanish.
+Images have channels last in a file and first in the graph; `file_node.py` makes transposes between nodes vanish.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """TensorFlow Lite nodes of int8 codes, as its reference kernels compute them: products, sums, pools and moves.
 
-A product's sums become codes by the row `multiply_shift`, with the multipliers of `fixed_point.py`.
+The table at the end has the reader of each operator, of codes and of floats.
+
+A product's sums become codes by the row `multiply_shift`, with the multipliers of `shared.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +12,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bitsynth.graph.read.file_node import FileNode, Quantizer, Reader
-from bitsynth.graph.read.layouts import to_channels_first, to_channels_last, with_channels_last
+from bitsynth.graph.read.file_node import (
+    FileNode,
+    Quantizer,
+    Reader,
+    to_channels_first,
+    to_channels_last,
+    with_channels_last,
+)
 from bitsynth.graph.read.product_and_pool_nodes import (
     count_elements,
     read_max_pool,
@@ -19,23 +27,22 @@ from bitsynth.graph.read.product_and_pool_nodes import (
     window_of,
 )
 from bitsynth.graph.read.tflite import floats
-from bitsynth.graph.read.tflite.fixed_point import (
-    MULTIPLIER_BITS,
-    along,
-    centre,
-    multiply,
-    quantize_multipliers,
-    rescale,
-)
 from bitsynth.graph.read.tflite.functions import FUNCTION_READERS
 from bitsynth.graph.read.tflite.shared import (
     CODES,
+    MULTIPLIER_BITS,
     CodeGrid,
+    along,
     as_matrix,
     by_type,
+    centre,
     code_limits,
     codes_of,
+    multiply,
+    quantize_multipliers,
     require_rank,
+    rescale,
+    with_sizes,
 )
 from bitsynth.graph.types import Tensor, limits
 
@@ -304,7 +311,7 @@ def _mover(op: str, read: Reader) -> Reader:
     return of_any
 
 
-def readers() -> dict[str, Reader]:
+def _readers() -> dict[str, Reader]:
     """Return the readers of all operators by name."""
     of_both = {
         op: by_type(floats.FLOAT_READERS.get(op), CODE_READERS.get(op))
@@ -317,3 +324,7 @@ def readers() -> dict[str, Reader]:
     moves = {op: _mover(op, read) for op, read in floats.MOVE_READERS.items()}
     more = {"DEQUANTIZE": _read_dequantize, "QUANTIZE": _read_quantize, **floats.OTHER_READERS}
     return {**of_both, **moves, **more}
+
+
+READERS: dict[str, Reader] = {op: with_sizes(read) for op, read in _readers().items()}
+"""By operator; each refuses a result of another shape than the file says."""

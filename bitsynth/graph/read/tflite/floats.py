@@ -14,8 +14,15 @@ from bitsynth.graph.infer import MAX_ELEMENTS
 from bitsynth.graph.read.constant_and_move_nodes import READERS as MOVES
 from bitsynth.graph.read.constant_and_move_nodes import concatenate
 from bitsynth.graph.read.elementwise_nodes import READERS as ELEMENTWISE
-from bitsynth.graph.read.file_node import FileNode, Reader, cast_to
-from bitsynth.graph.read.layouts import to_channels_first, to_channels_last, transpose, with_channels_last
+from bitsynth.graph.read.file_node import (
+    FileNode,
+    Reader,
+    cast_to,
+    to_channels_first,
+    to_channels_last,
+    transpose,
+    with_channels_last,
+)
 from bitsynth.graph.read.product_and_pool_nodes import (
     READERS as PRODUCTS,
 )

@@ -10,14 +10,17 @@ import numpy as np
 
 from bitsynth.graph.operators.pools import high_product
 from bitsynth.graph.read.file_node import FileNode, Quantizer, Reader
-from bitsynth.graph.read.tflite.fixed_point import (
+from bitsynth.graph.read.tflite.floats import read_softmax_axes
+from bitsynth.graph.read.tflite.shared import (
+    CODES,
+    CodeGrid,
     centre,
+    code_limits,
+    codes_of,
     quantize_multipliers,
     rescale,
     shift_right,
 )
-from bitsynth.graph.read.tflite.floats import read_softmax_axes
-from bitsynth.graph.read.tflite.shared import CODES, CodeGrid, code_limits, codes_of
 from bitsynth.graph.types import Tensor, limits
 
 # Softmax in fixed point: numbers of 5 bits before the point and 26 after, and powers of e in 31 bits.
