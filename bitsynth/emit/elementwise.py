@@ -87,7 +87,7 @@ class _Text:
         """One unit of columns: its constants, then every row."""
         lines = [] if self.late else list(self._loads("channel", "constant", scope))
         if self.program.loop:
-            lines.append(f"const uint8_t *const turns = constant + {self.program.offset(self.over.name)};")
+            lines.append(f"const uint8_t *const values = constant + {self.program.offset(self.over.name)};")
         advanced = [f"constant += {self.program.constant_bytes};"] if self.program.constant_bytes else []
         lines += [] if self.late else advanced
         lines.append(f"const uint8_t *in = {_column('(const uint8_t *)from', self.first.lane.bits)};")
@@ -136,11 +136,11 @@ class _Text:
         lines = [scope.declare(name, kind, scope.viewed(loop.start, kind)) for name in counts]
         size = self.program.unit * self.over.lane.bits // 8
         inside = scope.inner()
-        body = list(self._value(self.over, names(self.program, self.over)[0], "turn", 0, inside))
+        body = list(self._value(self.over, names(self.program, self.over)[0], "value", 0, inside))
         body += inside.steps(loop.steps)
         body += [f"{name} = {inside.viewed(new, kind)};" for name, new in zip(counts, loop.next, strict=True)]
-        lines.append("const uint8_t *turn = turns;")
-        return [*lines, *block(f"for (int left = {self.over.count}; left > 0; --left, turn += {size})", body)]
+        lines.append("const uint8_t *value = values;")
+        return [*lines, *block(f"for (int left = {self.over.count}; left > 0; --left, value += {size})", body)]
 
     def _late_loads(self, scope: Scope) -> dict[Value, str]:
         """Return the loads that come where they are read first, by the names of their registers."""

@@ -6,7 +6,8 @@ float product that something is added to, and one for each sum of many terms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import ast
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bitsynth.emit.elementwise import PARAMETERS, opening
@@ -20,8 +21,8 @@ from bitsynth.kernel.elementwise.plain import PlainProgram
 from bitsynth.spec.elementwise import MAX_UNROLLED_LEVELS, WORD_BITS, ElementInput
 from bitsynth.spec.words import WordsSpec
 
-TURN = "turn"
-"""The C variable of loops over values of an input."""
+LOOP_INDEX = "k"
+"""The C variable of loops over the terms of a sum."""
 
 
 class InputValues:
@@ -47,12 +48,35 @@ class InputValues:
 
 
 def functions(domain: CDomain) -> dict[str, Any]:
-    """Return the functions of lane expressions in `domain`: those that C has in other words, or in a loop, in those."""
+    """Return the functions of lane expressions in `domain`: those that C has in other words, or in a loop, in those.
+
+    Expressions call `sum_over` where the lane language has a sum over a range, see `SumsOverRanges`.
+    """
     return {**FUNCTIONS, **{name: _shift(domain, name) for name in ("asr", "lsr", "lsl")}} | {
-        "range": lambda *ends: _iterate(domain, range(*ends)),
-        "sum": lambda xs: _added_up(domain, xs),
+        "sum_over": lambda numbers, term: _sum_over(domain, numbers, term),
         "lookup": _looked_up,
     }
+
+
+class SumsOverRanges(ast.NodeTransformer):
+    """Replaces each sum over a range by a call that has the range, and the term as a function of its number.
+
+    Given:   sum(zext(bit(slt(t[k], s)), 8) for k in range(255))
+    Result:  sum_over(range(255), lambda k: zext(bit(slt(t[k], s)), 8))     a loop in C, with the term written once
+    """
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Return the call itself, or the one that replaces it."""
+        self.generic_visit(node)
+        match node:
+            case ast.Call(func=ast.Name(id="sum"), args=[ast.GeneratorExp(elt=term, generators=[loop])]):
+                match loop:
+                    case ast.comprehension(ast.Name(id=k), ast.Call(func=ast.Name(id="range")) as numbers, ifs=[]):
+                        one = ast.arguments(
+                            posonlyargs=[], args=[ast.arg(k)], kwonlyargs=[], kw_defaults=[], defaults=[]
+                        )
+                        return ast.Call(ast.Name("sum_over", ast.Load()), [numbers, ast.Lambda(one, term)], [])
+        return node
 
 
 def _shift(domain: CDomain, name: str) -> Any:
@@ -65,21 +89,12 @@ def _shift(domain: CDomain, name: str) -> Any:
     return shift
 
 
-def _iterate(domain: CDomain, numbers: range) -> Iterator[Any]:
-    """Yield the numbers; of many from 0 on, the variable that counts them, alone."""
+def _sum_over(domain: CDomain, numbers: range, term: Callable[[int | Term], Bits]) -> Bits:
+    """Return the sum of `term` of each number: in a loop, if there are many from 0 on."""
     if len(numbers) <= MAX_UNROLLED_LEVELS or numbers.start or numbers.step != 1:
-        yield from numbers
-    else:
-        domain.turns = len(numbers)
-        yield Term(TURN, 64)
-
-
-def _added_up(domain: CDomain, xs: Iterable[Bits]) -> Bits:
-    values = list(xs)
-    count, domain.turns = domain.turns, 0
-    if not count:
-        return total(values)
-    return Bits(domain, values[0].w, domain.added_up(values[0].v, count, values[0].w))
+        return total(map(term, numbers))
+    one = term(Term(LOOP_INDEX, 64))
+    return Bits(domain, one.w, domain.added_up(one.v, len(numbers), one.w))
 
 
 def _looked_up(table: Any, index: Bits) -> Bits:
@@ -102,8 +117,10 @@ class _Text:
     def __init__(self, program: PlainProgram, name: str) -> None:
         self.program, self.spec, self.name = program, program.spec, name
         self.others = [x for x in self.spec.inputs if x.per == "element"][1:]
-        if len(self.others) > 1 or any(x.per == "turn" for x in self.spec.inputs):
-            raise SpecError(f"{self.spec.name}: plain C has one input of elements beside the first, and no turns")
+        if len(self.others) > 1 or any(x.per == "iteration" for x in self.spec.inputs):
+            raise SpecError(
+                f"{self.spec.name}: plain C has one input of elements besides the first, and none of iterations"
+            )
 
     def text(self) -> str:
         unit = [f"static inline void {self.name}_unit({', '.join(self._parameters())})", "{", *self._unit(), "}", ""]
@@ -139,11 +156,10 @@ class _Text:
 
     def _meaning(self, domain: CDomain) -> Bits:
         names = [x.name for x in self.spec.inputs]
-        tree = lane.parse(self.spec.name, self.spec.meaning, names)
+        tree = SumsOverRanges().visit(lane.parse(self.spec.name, self.spec.meaning, names))
         evaluate = lane.compile_lane(tree, names, functions(domain))
-        found = evaluate(*(self._input(domain, x) for x in self.spec.inputs), 0)
-        made: Bits = trunc(found, self.spec.out_bits)
-        return made
+        value: Bits = evaluate(*(self._input(domain, x) for x in self.spec.inputs), 0)
+        return trunc(value, self.spec.out_bits)
 
     def _input(self, domain: CDomain, one: ElementInput) -> Bits | InputValues:
         """Return an input as the meaning reads it."""
@@ -163,8 +179,8 @@ class _Text:
             return [f"{kind} {name}[{self.program.unit}];", *self._loop(body), f"BS_ROUNDED_ARRAY({name});"]
         value = body.name(term.args[0])
         body.lines.append(f"{name}[j] = ({kind})({name}[j] + {value});")
-        turns = f"for (size_t {TURN} = 0; {TURN} < {term.count}; ++{TURN})"
-        return [f"{kind} {name}[{self.program.unit}] = {{0}};", *block(turns, self._loop(body))]
+        terms = f"for (size_t {LOOP_INDEX} = 0; {LOOP_INDEX} < {term.iterations}; ++{LOOP_INDEX})"
+        return [f"{kind} {name}[{self.program.unit}] = {{0}};", *block(terms, self._loop(body))]
 
     def _rows(self) -> list[str]:
         """Return numbers that all elements share, then units of columns, and every row of each."""

@@ -18,7 +18,7 @@ class Term:
     """A C expression of `args`, which stand in `text` as {0}, {1}: a number of `w` bits, a truth value if that is 0.
 
     A "flipped" one has its sign flipped, a "widened" one is a signed number in twice the bits, or more. A "product" is
-    of floats. In "turns" the term is added up `count` times.
+    of floats. A "sum" adds up its argument in a loop of `iterations`.
     """
 
     text: str
@@ -26,7 +26,7 @@ class Term:
     args: tuple[Term, ...] = ()
     kind: str = ""
     number: int | None = None
-    count: int = 0
+    iterations: int = 0
 
 
 def carrier(w: int) -> int:
@@ -70,7 +70,6 @@ class CDomain:
 
     def __init__(self) -> None:
         self.kept: dict[Term, None] = {}
-        self.turns = 0
 
     def const(self, value: int, w: int) -> Term:
         number = value & ((1 << w) - 1)
@@ -199,11 +198,11 @@ class CDomain:
             elif term not in self.kept:
                 self._keep_products(*term.args)
 
-    def added_up(self, body: Term, count: int, w: int) -> Term:
-        """Return the sum of `body` over `count` turns."""
-        made = Term("", w, (body,), "turns", count=count)
-        self.kept[made] = None
-        return made
+    def added_up(self, body: Term, iterations: int, w: int) -> Term:
+        """Return the sum of `body` over the iterations of a loop."""
+        added = Term("", w, (body,), "sum", iterations=iterations)
+        self.kept[added] = None
+        return added
 
     def shifted(self, a: Term, n: Term, w: int, name: str) -> Term:
         """Return `a` shifted by `n` bits, as a function of `isa.shifts` says."""

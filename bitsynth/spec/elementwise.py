@@ -24,11 +24,11 @@ from bitsynth.isa.bits import MAX_WIDTH, Bits, trunc
 from bitsynth.isa.domains.domain import Domain
 from bitsynth.isa.types import VecType
 
-Per = Literal["element", "channel", "row", "all", "table", "turn"]
+Per = Literal["element", "channel", "row", "all", "table", "iteration"]
 """The elements that share a value of an input: none ("element"), those of a channel, those of a row, or all.
 
 A "table" of `count` values is shared by all, too; it lies in registers, repeated where these are longer. The value of
-"turn" is carried by a loop from one iteration to the next.
+"iteration" is carried by a loop from one iteration to the next.
 """
 
 WORD_BITS = 64
@@ -155,8 +155,8 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         *others, over = self.inputs
         one = msgspec.structs.replace(over, count=1)
         return ElementwiseSpec(
-            name=f"{self.name}_turn",
-            inputs=(*others, ElementInput("x", "u8", "turn"), one),
+            name=f"{self.name}_iteration",
+            inputs=(*others, ElementInput("x", "u8", "iteration"), one),
             meaning=f"x + zext({self.nested[0]}, 8)",
             out="u8",
         )

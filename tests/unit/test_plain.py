@@ -281,7 +281,7 @@ MUTANTS = [
     ("small", "(uint16_t)v0", "(uint8_t)v0"),
     ("bytes", "(int8_t)", "(uint8_t)"),
     ("odd_width", "262144", "131072"),
-    ("many", "turn < 40", "turn < 39"),
+    ("many", "k < 40", "k < 39"),
     ("quotients", ": UINT32_C(4294967295)", ": UINT32_C(4294967294)"),
     ("quotients", " / ", " % "),
     ("other_s8_s32", "(int8_t)", "(uint8_t)"),
@@ -309,6 +309,6 @@ def test_mutants_are_noticed():
 def test_what_c_cannot_say_is_refused():
     third = ElementwiseSpec("third", tuple(ElementInput(n, "s32") for n in "xyz"), "x + y + z", "s32")
     cut = odd("cut", "fmul_flushed(x, y)")
-    for spec, why in ((third, "one input of elements beside the first"), (cut, "not toward zero")):
+    for spec, why in ((third, "one input of elements besides the first"), (cut, "not toward zero")):
         with pytest.raises(SpecError, match=why):
             plain.function(plain_program(spec), spec.name)

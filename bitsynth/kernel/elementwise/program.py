@@ -219,7 +219,7 @@ def _check_loop(program: ElementwiseProgram, loop: ElementLoop) -> None:
     if sorted(loop.order) != list(range(program.unit)) or not zero or over.per != "channel":
         raise SpecError(f"{program.name}: the loop wants an order of the unit, a start of zeros, an input of channels")
     if not 0 < over.count < 1 << 8 or len(program.spec.nested) != 1:
-        raise SpecError(f"{program.name}: a byte counts {over.count} turns, of {len(program.spec.nested)} conditions")
+        raise SpecError(f"{program.name}: a byte counts to {over.count}, of {len(program.spec.nested)} conditions")
 
 
 def _check_orders(program: ElementwiseProgram) -> None:
@@ -234,4 +234,4 @@ def _check_orders(program: ElementwiseProgram) -> None:
 
 def _own(program: ElementwiseProgram, one: ElementInput, order: tuple[int, ...]) -> tuple[int, ...]:
     """Return the order that an input must have: that of elements; in a loop that of the counting bytes; else any."""
-    return {"element": program.order, "turn": tuple(range(program.unit))}.get(one.per, order)
+    return {"element": program.order, "iteration": tuple(range(program.unit))}.get(one.per, order)
