@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from itertools import takewhile
 from typing import Any, Literal
 
 import msgspec
@@ -41,9 +40,10 @@ MAX_UNROLLED_LEVELS = 15
 class SpecKind(StrEnum):
     """The families of specs, each with a sketch of its programs (`synth/elementwise.py`).
 
-    The value is the word that names of the family begin with.
+    Programs of `DIRECT` specs have one instruction for each operator of the meaning.
     """
 
+    DIRECT = "direct"
     THRESHOLDS = "thresholds"
     LOOKUP = "lookup"
     PAIRS = "pairs"
@@ -59,11 +59,6 @@ class SpecKind(StrEnum):
     ROUNDED = "rounded"
     SCALE = "scale"
     RESIDUAL = "residual"
-    OTHER = ""
-
-    @classmethod
-    def _missing_(cls, value: object) -> SpecKind:
-        return cls.OTHER
 
 
 class ElementInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -101,6 +96,7 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         nested: Expressions of one bit, each of which is 1 only where the one before it is. The proof shows that, and
             then goes through the cases: how many are 1.
         alike: Either empty, or for each of `nested` an equivalent expression; the proof shows the equivalence.
+        kind: The family, which says how programs are searched for, and nothing of what they compute.
     """
 
     name: str
@@ -111,11 +107,7 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     assumes: tuple[str, ...] = ()
     nested: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
-
-    @property
-    def kind(self) -> SpecKind:
-        """The family that the name says the spec belongs to."""
-        return SpecKind("".join(takewhile(str.isalpha, self.name)))
+    kind: SpecKind = SpecKind.DIRECT
 
     @property
     def out_bits(self) -> int:

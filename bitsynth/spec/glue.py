@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.rescaling import SMALL_ZERO, is_number
 
 _FIRST, _SECOND = ElementInput("a", "u8"), ElementInput("b", "u8")
@@ -35,21 +35,27 @@ def lookup(entries: int) -> ElementwiseSpec:
     """Return the entry of a table of bytes for each byte, which is below `entries`."""
     inputs = ElementInput("x", "u8"), ElementInput("t", "u8", "table", entries)
     assumes = (f"bit(ult(x, {entries}))",) if entries < 256 else ()
-    return ElementwiseSpec(name=f"lookup{entries}", inputs=inputs, meaning="lookup(t, x)", out="u8", assumes=assumes)
+    return _lookup_spec(f"lookup{entries}", inputs, "lookup(t, x)", "u8", assumes)
 
 
 def lookup_channels(*, floats: bool = False) -> ElementwiseSpec:
     """Return the lookup of each byte in its channel's table of 256 bytes, or of float32 if they are `floats`."""
     kind, name = ("u32", "lookup_floats") if floats else ("u8", "lookup_channels")
     inputs = ElementInput("x", "u8"), ElementInput("t", kind, "channel", 256)
-    return ElementwiseSpec(name=name, inputs=inputs, meaning="lookup(t, x)", out=kind)
+    return _lookup_spec(name, inputs, "lookup(t, x)", kind)
 
 
 def lookup_sums(entries: int = MOST_SUMS) -> ElementwiseSpec:
     """Return the entry of a table of bytes for each sum below `entries`."""
     inputs = ElementInput("s", "u32"), ElementInput("t", "u8", "table", entries)
     below = f"bit(ult(s, {entries}))"
-    return ElementwiseSpec(name="lookup_sums", inputs=inputs, meaning="lookup(t, s)", out="u8", assumes=(below,))
+    return _lookup_spec("lookup_sums", inputs, "lookup(t, s)", "u8", (below,))
+
+
+def _lookup_spec(
+    name: str, inputs: tuple[ElementInput, ...], meaning: str, out: str, assumes: tuple[str, ...] = ()
+) -> ElementwiseSpec:
+    return ElementwiseSpec(name, inputs, meaning, out, assumes=assumes, kind=SpecKind.LOOKUP)
 
 
 def pairs(bits: int) -> ElementwiseSpec:
@@ -62,6 +68,7 @@ def pairs(bits: int) -> ElementwiseSpec:
         meaning=f"lookup(t, ({first} << {bits}) | {second})",
         out="u8",
         assumes=tuple(f"bit(ult({x}, {1 << bits}))" for x in "ab" if bits < 8),
+        kind=SpecKind.PAIRS,
     )
 
 
@@ -87,6 +94,7 @@ def weighted(*, even: bool, wide: bool) -> ElementwiseSpec:
         meaning=f"ite(slt({code}, 0), 0, ite(slt(zext(h, 64), {code}), zext(h, 64), {code}))",
         out="u8",
         assumes=("bit(ult(n, 32))", *([SMALL_ZERO] if even else [])),
+        kind=SpecKind.WEIGHTED,
     )
 
 
@@ -106,6 +114,7 @@ def mean(*, even: bool) -> ElementwiseSpec:
         meaning=f"ite(slt(zext(h, 32), {code}), zext(h, 32), ite(slt({code}, 0), 0, {code}))",
         out="u8",
         assumes=("bit(ult(t, 32))", f"bit(ult({number}, {1 << 31}))"),
+        kind=SpecKind.MEAN,
     )
 
 
@@ -142,6 +151,7 @@ def quantized() -> ElementwiseSpec:
         meaning=f"trunc(nearest(ite(flt({least}, h), {least}, h)) + z, 8)",
         out="u8",
         assumes=(f"bit(flt(h, {_GREAT}))",),
+        kind=SpecKind.QUANTIZE,
     )
 
 
@@ -152,6 +162,7 @@ def signs() -> ElementwiseSpec:
         inputs=(_REAL, _SCALE),
         meaning=f"zext({is_number('x')} & ~bit(flt(fdiv(x, m), 0)), 8)",
         out="u8",
+        kind=SpecKind.SIGNS,
     )
 
 
@@ -163,4 +174,5 @@ def dequantized() -> ElementwiseSpec:
         inputs=(_FIRST, _SCALE, *numbers),
         meaning="fmul(float_of(zext(a, 32) * f + k), m)",
         out="u32",
+        kind=SpecKind.DEQUANTIZE,
     )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bitsynth.isa.floats import INFINITY
-from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 
 SUM = ElementInput("s", "s32")
 _ROW = ElementInput("r", "s32", "row")
@@ -48,17 +48,20 @@ class CodeForm:
         """The function that widens a code."""
         return f"{'z' if self.out[0] == 'u' else 's'}ext"
 
-    def spec(self, name: str, inputs: tuple[ElementInput, ...], code: str, assumes: Sequence[str]) -> ElementwiseSpec:
-        """Return the spec of `code`, in as many bits as the text says."""
+    def spec(
+        self, kind: SpecKind, form: str, inputs: tuple[ElementInput, ...], code: str, assumes: Sequence[str]
+    ) -> ElementwiseSpec:
+        """Return the spec of `code`, in as many bits as the text says; `form` tells it from others of its `kind`."""
         limits = tuple(ElementInput(x, self.out, "all") for x in "lh")
         small = [SMALL_ZERO] if self.out != "s16" else []
         return ElementwiseSpec(
-            name=f"{name}_{self.name}",
+            name=f"{kind}{form}_{self.name}",
             inputs=(*inputs, *([_ZERO] if self.has_zero else []), *limits),
             meaning=code,
             out="words" if self.planes else self.out,
             planes=self.planes,
             assumes=(f"~bit(slt({self.extended}(h, 32), {self.extended}(l, 32)))", *small, *assumes),
+            kind=kind,
         )
 
     def clamped(self, code: str) -> str:

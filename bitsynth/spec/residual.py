@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bitsynth.errors import SpecError
-from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.rescaling import CodeForm, is_number
 
 ELEMENTS = {"uint8": "u8", "int8": "s8", "int16": "s16", "int32": "s32", "float32": "f32"}
@@ -21,7 +21,7 @@ def added(element: str, *, factor: bool) -> ElementwiseSpec:
     more = f"{_widen_element(element)} * f" if factor else _widen_element(element)
     inputs = (_VALUE, ElementInput("e", element), ElementInput("c", "s32", "channel"), *([_FACTOR] if factor else []))
     name = f"residual_{element}{'_factor' if factor else ''}"
-    return ElementwiseSpec(name=name, inputs=inputs, meaning=f"s + c + {more}", out="s32")
+    return ElementwiseSpec(name=name, inputs=inputs, meaning=f"s + c + {more}", out="s32", kind=SpecKind.RESIDUAL)
 
 
 def scaled(element: str) -> ElementwiseSpec:
@@ -43,12 +43,14 @@ def scaled(element: str) -> ElementwiseSpec:
         meaning=text,
         out="u32",
         assumes=(is_number(text),),
+        kind=SpecKind.RESIDUAL,
     )
 
 
 def rounded(codes: CodeForm) -> ElementwiseSpec:
     """Return codes of the float32 value v: rounded half to even, plus z, clamped, as `rescale` does it."""
-    return codes.spec("rounded", (ElementInput("v", "u32"),), codes.clamped("sext(nearest(v), 64)"), [is_number("v")])
+    code = codes.clamped("sext(nearest(v), 64)")
+    return codes.spec(SpecKind.ROUNDED, "", (ElementInput("v", "u32"),), code, [is_number("v")])
 
 
 def _widen_element(element: str) -> str:

@@ -24,6 +24,7 @@ from bitsynth.store.elementwise import ELEMENTWISE
 Alternatives = Callable[[Isa, ElementwiseSpec], Iterator[ElementwiseProgram]]
 
 SKETCHES: dict[SpecKind, Alternatives] = {
+    SpecKind.DIRECT: direct.alternatives,
     SpecKind.THRESHOLDS: thresholds.alternatives,
     SpecKind.LOOKUP: tables.alternatives,
     SpecKind.PAIRS: tables.alternatives,
@@ -39,7 +40,6 @@ SKETCHES: dict[SpecKind, Alternatives] = {
     SpecKind.ROUNDED: rescaling.alternatives,
     SpecKind.SCALE: rescaling.alternatives,
     SpecKind.RESIDUAL: residual.alternatives,
-    SpecKind.OTHER: direct.alternatives,
 }
 """The sketch for each family of specs."""
 

@@ -15,7 +15,7 @@ from bitsynth.layers.epilogues.accumulators import AskedProgram, Sums
 from bitsynth.layers.epilogues.base import ClaimedFormula, CodesEpilogue, store_read_only
 from bitsynth.layers.epilogues.checks import INT32, broadcast_to_channels, copy_read_only, require_whole
 from bitsynth.layers.epilogues.residual import Residual
-from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.matmul import MAX_BITS
 from bitsynth.spec.rescaling import FIXED_SHIFT, Sum
 
@@ -36,6 +36,7 @@ def fixed_point_spec(value: Sum, *, twice: bool = False) -> ElementwiseSpec:
         meaning=f"uclamp({_shifted(f'{code} * u + v') if twice else code}, 8)",
         out="u8",
         assumes=("~bit(slt(b, a))",),
+        kind=SpecKind.FIXED,
     )
 
 

@@ -16,7 +16,7 @@ from bitsynth.layers.epilogues.accumulators import AskedProgram, ProgramInputs, 
 from bitsynth.layers.epilogues.base import ClaimedFormula, ClampedCodes, Epilogue, store_read_only
 from bitsynth.layers.epilogues.checks import INT32, broadcast_to_channels, require_int32_sums
 from bitsynth.layers.epilogues.residual import Residual
-from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.matmul import plain_array
 from bitsynth.spec.rescaling import CodeForm, Sum, is_number
 from bitsynth.spec.residual import ELEMENTS, rounded, scaled
@@ -44,6 +44,7 @@ def scale_spec(value: Sum, *, bias: bool) -> ElementwiseSpec:
         meaning=text,
         out="u32",
         assumes=(is_number(text),),
+        kind=SpecKind.SCALE,
     )
 
 
@@ -56,7 +57,7 @@ def rescale_spec(value: Sum, codes: CodeForm, *, bias: bool) -> ElementwiseSpec:
     text = _scaled_text(value, bias)
     inputs = (*value.inputs, _SCALE, *([_BIAS] if bias else []))
     code = codes.clamped(f"sext(nearest({text}), 64)")
-    return codes.spec(f"rescale{'_bias' if bias else ''}{value.name}", inputs, code, [is_number(text)])
+    return codes.spec(SpecKind.RESCALE, f"{'_bias' if bias else ''}{value.name}", inputs, code, [is_number(text)])
 
 
 def gated_spec(value: Sum, codes: CodeForm) -> ElementwiseSpec:
@@ -70,7 +71,7 @@ def gated_spec(value: Sum, codes: CodeForm) -> ElementwiseSpec:
     shared = ElementInput("g", "u32", "all"), ElementInput("a", "u32", "all")
     code = codes.clamped(f"sext(nearest({text}), 64)")
     assumed = [is_number(gate), is_number(text)]
-    return codes.spec(f"gated{value.name}", (*value.inputs, _SCALE, _BIAS, *shared), code, assumed)
+    return codes.spec(SpecKind.GATED, value.name, (*value.inputs, _SCALE, _BIAS, *shared), code, assumed)
 
 
 class FloatValues(Epilogue):

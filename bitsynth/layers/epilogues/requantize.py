@@ -15,7 +15,7 @@ from bitsynth.layers.epilogues.accumulators import AskedProgram, ProgramInputs, 
 from bitsynth.layers.epilogues.base import ClampedCodes, store_read_only
 from bitsynth.layers.epilogues.checks import INT32, broadcast_to_channels, require_whole
 from bitsynth.layers.epilogues.residual import Residual
-from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
+from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.matmul import is_one_of
 from bitsynth.spec.rescaling import SUM, CodeForm, Sum
 
@@ -34,9 +34,9 @@ def requantize_spec(codes: CodeForm, *, row: bool, wide: bool, even: bool = Fals
     rounded = f"{product} + g + (lsr({product}, {shift}) & 1)" if even else product
     ends = [ElementInput("k", f"s{size}", "channel"), *([ElementInput("g", f"s{size}", "channel")] if even else [])]
     inputs = (*value.inputs, _MULTIPLIER, *ends, ElementInput("n", "s32", "all"))
-    name = f"requantize{size}{'_even' if even else ''}{value.name}"
+    form = f"{size}{'_even' if even else ''}{value.name}"
     code = codes.clamped(f"sext(trunc(asr({rounded}, {shift}), 32), 64)")
-    return codes.spec(name, inputs, code, [f"bit(ult(n, {31 if wide else 32}))"])
+    return codes.spec(SpecKind.REQUANTIZE, form, inputs, code, [f"bit(ult(n, {31 if wide else 32}))"])
 
 
 def requantize_any_spec(codes: CodeForm, *, even: bool = False) -> ElementwiseSpec:
@@ -48,8 +48,10 @@ def requantize_any_spec(codes: CodeForm, *, even: bool = False) -> ElementwiseSp
     rounded = f"{product} + g + (lsr({product}, zext(n, 64)) & 1)" if even else f"{product} + g"
     shared = ElementInput("g", "s64", "all"), ElementInput("n", "s32", "all")
     code = codes.clamped(f"asr({rounded}, zext(n, 64))")
-    name = f"requantize_any{'_even' if even else ''}"
-    return codes.spec(name, (SUM, _MULTIPLIER, *shared), code, ["bit(ult(n, 63))", "bit(ult(g, 1 << 61 | 1))"])
+    form = f"_any{'_even' if even else ''}"
+    return codes.spec(
+        SpecKind.REQUANTIZE, form, (SUM, _MULTIPLIER, *shared), code, ["bit(ult(n, 63))", "bit(ult(g, 1 << 61 | 1))"]
+    )
 
 
 ROUNDINGS = ("up", "even")

@@ -23,7 +23,7 @@ from bitsynth.layers.epilogues.accumulators import AskedProgram, Sums
 from bitsynth.layers.epilogues.base import ClaimedFormula, CodesEpilogue, store_read_only
 from bitsynth.layers.epilogues.checks import INT32
 from bitsynth.layers.epilogues.residual import Residual
-from bitsynth.spec.elementwise import MAX_UNROLLED_LEVELS, SHORT_SUM, ElementInput, ElementwiseSpec
+from bitsynth.spec.elementwise import MAX_UNROLLED_LEVELS, SHORT_SUM, ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.matmul import MAX_BITS, plain_array
 
 _BELOW, _ABOVE = int(INT32.min) - 1, int(INT32.max) + 1
@@ -72,6 +72,7 @@ def thresholds_spec(
         ),
         nested=tuple(f"bit(slt(t[{k}], {compared}))" for k in range(levels if straight else 1)),
         alike=tuple(f"bit(slt(sext(t[{k}], 32), {value}))" for k in range(levels)) if narrow else (),
+        kind=SpecKind.THRESHOLDS,
     )
 
 
