@@ -251,9 +251,9 @@ def _read_rescaled(node: FileNode) -> tuple[str, ...]:
 
 def _read_quantize(node: FileNode) -> tuple[str, ...]:
     """Read QUANTIZE: of floats number / scale, rounded half away from 0, plus the zero point."""
-    if node.input(0).dtype == CODES and node.get("out0.type") == "INT8":
+    if node.input(0).dtype == CODES and node.get("out0.type") == CODES:
         return _read_rescaled(node)
-    if node.input(0).dtype != "float32" or node.get("out0.type") != "INT8":
+    if node.input(0).dtype != "float32" or node.get("out0.type") != CODES:
         raise node.fail(f"from {node.input(0).dtype} to {node.get('out0.type')} is not compiled; known: to int8")
     codes = codes_of(node, "out0")
     quantizer = Quantizer("HALF_UP", limits(CODES), codes.one_scale, np.asarray(codes.one_zero))
@@ -264,7 +264,7 @@ def _read_dequantize(node: FileNode) -> tuple[str, ...]:
     """Read DEQUANTIZE of codes, or of weights in float16."""
     if node.input(0).dtype == "float16":
         return (node.add("cast", node.edge(0), dtype="float32"),)
-    if node.input(0).dtype not in (CODES, "int4") or node.get("out0.type") != "FLOAT":
+    if node.input(0).dtype not in (CODES, "int4") or node.get("out0.type") != "float32":
         raise node.fail(f"from {node.input(0).dtype} is not compiled; known: from int8 and float16")
     codes = codes_of(node, "in0", several=True)
     scale, zero = (along(x, len(node.shape()), codes.axis) for x in (codes.scale, codes.zero))

@@ -66,25 +66,36 @@ _IDENTIFIER = b"TFL3"
 _VERSION = 3
 _MAX_OPERATORS = 100_000
 _MAX_TENSORS = 1_000_000
-_TYPES = {
-    0: "FLOAT",
-    1: "FLOAT16",
-    2: "INT32",
-    3: "UINT8",
-    4: "INT64",
-    6: "BOOL",
-    7: "INT16",
-    9: "INT8",
-    10: "DOUBLE",
-    12: "UINT64",
-    15: "UINT32",
-    16: "UINT16",
-    17: "INT4",
-    18: "BFLOAT16",
-}
-"""The name in ONNX of each type of tensors that is read."""
 _DAMAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, AttributeError, MemoryError, KeyError)
 """What the accessors of flatbuffers raise for offsets outside the file."""
+
+
+@dataclass(frozen=True)
+class _Type:
+    """A type of tensors: what ONNX calls it, what the graph calls it, and its bits."""
+
+    onnx: str
+    name: str
+    bits: int
+
+
+_TYPES = {
+    0: _Type("FLOAT", "float32", 32),
+    1: _Type("FLOAT16", "float16", 16),
+    2: _Type("INT32", "int32", 32),
+    3: _Type("UINT8", "uint8", 8),
+    4: _Type("INT64", "int64", 64),
+    6: _Type("BOOL", "bool", 8),
+    7: _Type("INT16", "int16", 16),
+    9: _Type("INT8", "int8", 8),
+    10: _Type("DOUBLE", "float64", 64),
+    12: _Type("UINT64", "uint64", 64),
+    15: _Type("UINT32", "uint32", 32),
+    16: _Type("UINT16", "uint16", 16),
+    17: _Type("INT4", "int4", 4),
+    18: _Type("BFLOAT16", "bfloat16", 16),
+}
+"""The types of tensors that are read, by their number in the schema."""
 
 
 def is_tflite(data: bytes) -> bool:
@@ -127,7 +138,7 @@ class _Tensor:
 
     Args:
         name: A unique name.
-        dtype: Its type, as ONNX calls it; "" of types that are not read.
+        type: Its type; None for types that are not read.
         shape: Its sizes; -1 where the file leaves one open.
         data: The bytes of a constant; None of other tensors.
         scale: The scales of its codes, empty if it is not quantized.
@@ -137,13 +148,20 @@ class _Tensor:
     """
 
     name: str
-    dtype: str
+    type: _Type | None
     shape: tuple[int, ...]
     data: bytes | None
     scale: tuple[float, ...]
     zero: tuple[int, ...]
     axis: int
     trouble: str
+
+    @property
+    def known_type(self) -> _Type:
+        """The type; SpecError for tensors that nodes cannot read."""
+        if self.trouble or self.type is None:
+            raise SpecError(f"tensor {shown(self.name)} {self.trouble}")
+        return self.type
 
 
 @dataclass
@@ -169,7 +187,7 @@ class _File:
                 to.append(self._value(self.tensor(index)))
         for index in self.used:
             tensor = self.tensor(index)
-            kind = getattr(onnx.TensorProto, tensor.dtype)
+            kind = getattr(onnx.TensorProto, tensor.known_type.onnx)
             graph.initializer.append(
                 onnx.TensorProto(name=tensor.name, data_type=kind, dims=tensor.shape, raw_data=tensor.data)
             )
@@ -221,19 +239,19 @@ class _File:
         open_sizes = [k for k, n in enumerate(signature) if n == -1] if len(signature) == len(shape) else []
         if len(shape) > MAX_AXES or any(n < 0 for n in shape) or math.prod(shape) > MAX_ELEMENTS:
             raise SpecError(f"tensor {shown(name)} has shape {tuple(shape)}: too many axes or elements")
-        dtype, trouble = _TYPES.get(table.Type(), ""), ""
-        if not dtype:
+        kind, trouble = _TYPES.get(table.Type()), ""
+        if kind is None:
             trouble = f"has type {table.Type()}, which is not compiled"
         elif table.IsVariable():
             trouble = "keeps state between calls, which is not compiled"
         elif table.Sparsity() is not None:
             trouble = "is sparse; store it dense"
         data = self._buffer(table.Buffer(), name)
-        if data is not None and not trouble:
-            _require_size(name, dtype, shape, len(data))
+        if data is not None and kind is not None and not trouble:
+            _require_size(name, kind, shape, len(data))
         sizes = tuple(-1 if k in open_sizes and data is None else n for k, n in enumerate(shape))
         scale, zero, axis = _quantization(table, name, shape)
-        return _Tensor(name, dtype, sizes, data, scale, zero, axis, trouble)
+        return _Tensor(name, kind, sizes, data, scale, zero, axis, trouble)
 
     def _buffer(self, index: int, name: str) -> bytes | None:
         """Return the bytes of a constant; None of tensors that are computed."""
@@ -319,10 +337,9 @@ class _File:
         """Return an input or output of the network."""
         import onnx
 
-        if tensor.trouble:
-            raise SpecError(f"tensor {shown(tensor.name)} {tensor.trouble}")
+        kind = getattr(onnx.TensorProto, tensor.known_type.onnx)
         shape = ["batch" if n == -1 and k == 0 else f"size{k}" if n == -1 else n for k, n in enumerate(tensor.shape)]
-        return onnx.helper.make_tensor_value_info(tensor.name, getattr(onnx.TensorProto, tensor.dtype), shape)
+        return onnx.helper.make_tensor_value_info(tensor.name, kind, shape)
 
 
 def _describe(inputs: list[_Tensor | None], outputs: list[_Tensor]) -> dict[str, Any]:
@@ -332,14 +349,13 @@ def _describe(inputs: list[_Tensor | None], outputs: list[_Tensor]) -> dict[str,
         for k, tensor in enumerate(tensors):
             if tensor is None:
                 continue
-            if tensor.trouble:
-                raise SpecError(f"tensor {shown(tensor.name)} {tensor.trouble}")
+            kind = tensor.known_type
             if tensor.scale:
                 attributes[f"{where}{k}.scale"] = list(tensor.scale)
                 attributes[f"{where}{k}.zero"] = list(tensor.zero)
                 attributes[f"{where}{k}.axis"] = tensor.axis
             if where == "out":
-                attributes[f"out{k}.type"] = tensor.dtype
+                attributes[f"out{k}.type"] = kind.name
                 attributes[f"out{k}.rank"] = len(tensor.shape)
                 if tensor.shape:
                     attributes[f"out{k}.shape"] = list(tensor.shape)
@@ -365,10 +381,9 @@ def _quantization(table: Any, name: str, shape: list[int]) -> tuple[tuple[float,
     return tuple(map(float, scale)), tuple(map(int, zero)), axis
 
 
-def _require_size(name: str, dtype: str, shape: list[int], size: int) -> None:
+def _require_size(name: str, kind: _Type, shape: list[int], size: int) -> None:
     """Raise SpecError if the bytes of a constant do not fit its type and shape."""
-    bits = {"FLOAT": 32, "DOUBLE": 64, "BOOL": 8, "INT4": 4}.get(dtype) or int(dtype.lstrip("BUINTFLOA"))
-    wanted = -(-math.prod(shape) * bits // 8)
+    wanted = -(-math.prod(shape) * kind.bits // 8)
     if wanted != size:
         raise SpecError(f"tensor {shown(name)}: {size:,} bytes, where its type and shape need {wanted:,}")
 

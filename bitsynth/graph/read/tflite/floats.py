@@ -400,9 +400,7 @@ def transposed_convolution(node: FileNode, image: str, weights: str) -> str:
 
 
 def _read_cast(node: FileNode) -> tuple[str, ...]:
-    names = {"FLOAT": "float32", "DOUBLE": "float64", "INT32": "int32", "INT64": "int64", "BOOL": "bool"}
-    dtype = names.get(str(node.get("out0.type")), str(node.get("out0.type")).lower())
-    return (cast_to(node, node.edge(0), dtype),)
+    return (cast_to(node, node.edge(0), node.get("out0.type")),)
 
 
 FLOAT_READERS: dict[str, Reader] = {

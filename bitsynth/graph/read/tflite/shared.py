@@ -73,18 +73,17 @@ def by_type(of_floats: Reader | None, of_codes: Reader | None, *, at: int = 0) -
     """Return the reader of an operator that differs for floats and codes, by the type of input `at`."""
 
     def read(node: FileNode) -> tuple[str, ...]:
-        dtype, made = node.input(at).dtype, {"FLOAT": "float32"}.get(node.get("out0.type"), node.get("out0.type"))
-        made = str(made).lower()
-        if dtype == "float32" and made == "float32" and of_floats:
+        dtype, result = node.input(at).dtype, node.get("out0.type")
+        if dtype == "float32" and result == "float32" and of_floats:
             if any(node.input(k).dtype in (CODES, "int4", "uint8") for k in range(len(node.inputs)) if node.has(k)):
                 raise node.fail(
                     "is hybrid: floats times weights of integers, whose kernels quantize activations at run time, "
                     "which is not compiled; convert the network to float32, or to int8 with representative data"
                 )
             return of_floats(node)
-        if dtype == CODES == made and of_codes:
+        if dtype == CODES == result and of_codes:
             return of_codes(node)
-        raise node.fail(f"activations of {dtype} to {made} are not compiled; known: {_known(of_floats, of_codes)}")
+        raise node.fail(f"activations of {dtype} to {result} are not compiled; known: {_known(of_floats, of_codes)}")
 
     return read
 
