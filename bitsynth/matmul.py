@@ -188,7 +188,7 @@ class MatmulKernel:
         isa, needs = load(self.spec.isa), self.needs
         own = {**self.files, **encoder_files()}
         sources = {**own, **(more or {})}
-        library = toolchain.compile_for(isa, sources, needs=needs, flags=("-DBITSYNTH_NO_MAIN",), kept=own)
+        library = toolchain.compile_for(isa, sources, needs=needs, flags=("-DBITSYNTH_NO_MAIN",), cached=own)
         return runner_for(isa, library, needs=needs, count=count)
 
     def matmul(self, a: ArrayLike, w: ArrayLike) -> NDArray[np.int32]:

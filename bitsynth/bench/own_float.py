@@ -28,7 +28,7 @@ def own_float(isa: str, threads: int, names: Sequence[str]) -> LocalSubject:
     table, pool = load(isa), pool_of(threads)
     needs = table.requirements()
     sources = {**float_files(), **runtime_files(threads=True)}
-    library = toolchain.compile_for(table, sources, needs=needs, flags=("-O3", *FLOATS), kept=set(sources))
+    library = toolchain.compile_for(table, sources, needs=needs, flags=("-O3", *FLOATS), cached=set(sources))
     runner = runner_for(table, library, needs=needs)
     return LocalSubject(NAME, "fp32", {x.name: _call(runner, pool, x) for x in LAYERS if x.name in names}, threads)
 

@@ -65,10 +65,10 @@ def check_isa(
     from bitsynth.conformance.harness import captures
 
     instrs = [isa[name] for name in forms] if forms is not None else list(isa.instrs.values())
-    by, found = captures(isa, instrs, compiler)
+    by, captured = captures(isa, instrs, compiler)
     results = {i.name: FormResult(i.name, i.digest) for i in instrs}
     total = sum(len(i.imms) for i in instrs)
-    for done, ((form, _), batches) in enumerate(groupby(found, lambda c: (c.form, c.imm)), 1):
+    for done, ((form, _), batches) in enumerate(groupby(captured, lambda c: (c.form, c.imm)), 1):
         results[form] = _with_case(results[form], isa[form], batches)
         progress(f"{done:,} of {total:,} cases", done, total)
     return CheckReport(isa.name, by, tuple(results.values()))

@@ -197,16 +197,16 @@ def _one_hot(types: Sequence[VecType], rng: np.random.Generator) -> Iterator[lis
     """Inputs in which one lane of all is set and the others are 0, or random while it alone is 0."""
     total = sum(t.lanes for t in types)
     first = 0
-    ones: list[U64] = []
+    bits: list[U64] = []
     holes: list[U64] = []
     for t in types:
         hot = np.zeros((t.lanes, total), dtype=np.uint64)
         hot[np.arange(t.lanes), first + np.arange(t.lanes)] = 1
-        ones.append(hot)
+        bits.append(hot)
         holes.append(random_values(rng, t.bits, (t.lanes, total)) * (np.uint64(1) - hot))
         first += t.lanes
-    yield ones
-    yield [hot * mask(t.bits) for hot, t in zip(ones, types, strict=True)]
+    yield bits
+    yield [hot * mask(t.bits) for hot, t in zip(bits, types, strict=True)]
     yield holes
 
 

@@ -112,8 +112,8 @@ class Device:
         left_out: dict[str, str] = {}
         if onnxruntime:
             models = {} if emulator else {name: onnx_baseline.float_model(x, codes) for name, x, codes in layers}
-            found, left_out = self.time_onnxruntime(models, threads, repeats)
-            times = {name: replace(t, onnxruntime_ns=found.get(name, ())) for name, t in times.items()}
+            baseline_ns, left_out = self.time_onnxruntime(models, threads, repeats)
+            times = {name: replace(t, onnxruntime_ns=baseline_ns.get(name, ())) for name, t in times.items()}
         in_order = tuple(times[name] for name, _, _ in layers)
         return Measured(in_order, threads, self._facts, self.facts_now(), emulator, left_out)
 
@@ -228,8 +228,8 @@ class Device:
 def _group_by_target(layers: NamedLayers) -> dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]]:
     """Return the layers by what their kernels are compiled for."""
     groups: dict[Target, list[tuple[str, Conv2d, NDArray[Any]]]] = {}
-    for one in layers:
-        groups.setdefault(Target.of(one[1].kernel), []).append(one)
+    for layer in layers:
+        groups.setdefault(Target.of(layer[1].kernel), []).append(layer)
     return groups
 
 

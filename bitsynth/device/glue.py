@@ -25,4 +25,4 @@ def glue_program(layer: Glue) -> Path:
     files = {name: c for name, c in layer.files(_NAME).items() if name.endswith((".c", ".h"))}
     files["bs_board.c"] = render("board_glue.c.j2", {"name": _NAME})
     needs = glue_target(layer).needs
-    return toolchain.compile_for(load(layer.isa), files, needs=needs, flags=_FLAGS, shared=False, kept=files)
+    return toolchain.compile_for(load(layer.isa), files, needs=needs, flags=_FLAGS, shared=False, cached=files)

@@ -55,7 +55,7 @@ def network_program(net: Network) -> Path:
     files = {name: c for name, c in text.files().items() if name.endswith((".c", ".h")) and name != "main.c"}
     files["bs_board.c"] = render("board_network.c.j2", text.values)
     isa = load(net.program.isa)
-    return toolchain.compile_for(isa, files, needs=text.needs, flags=_FLAGS, shared=False, kept=files)
+    return toolchain.compile_for(isa, files, needs=text.needs, flags=_FLAGS, shared=False, cached=files)
 
 
 def packed_inputs(net: Network, inputs: Mapping[str, Tensor] | None) -> bytes:

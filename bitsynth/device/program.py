@@ -61,13 +61,13 @@ def compile_program(layers: Iterable[Conv2d]) -> Program:
     kernels = [layer.kernel for layer in chosen.values()]
     names = [f"{k.name}_{i}" for i, k in enumerate(kernels)]
     files = {p.name: p.read_text(encoding="utf-8") for p in _FOLDER.iterdir() if p.suffix in {".c", ".h"}}
-    kept = {*files, *runtime_files(threads=True)}
+    cached = {*files, *runtime_files(threads=True)}
     files |= board_source(names)
     for name, layer in zip(names, chosen.values(), strict=True):
         own = library.files(layer.kernel, layer.packed.programs, threads=True)
         files |= _rename_files(own, layer.kernel.name, name)
     target, flags = Target.of(*kernels), _FLAGS + FLOATS
-    path = toolchain.compile_for(load(target.isa), files, needs=target.needs, flags=flags, shared=False, kept=kept)
+    path = toolchain.compile_for(load(target.isa), files, needs=target.needs, flags=flags, shared=False, cached=cached)
     return Program(target, path, tuple(chosen))
 
 

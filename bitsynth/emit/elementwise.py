@@ -67,9 +67,9 @@ class _Text:
         self.program, self.isa, self.name = program, isa, name
         self.first, *self.others = (x for x in program.spec.inputs if x.per == "element")
         self.over = program.spec.inputs[-1]
-        kept = sum(program.registers(x)[1] * x.values for x in program.spec.inputs if x.per == "channel")
+        channel_registers = sum(program.registers(x)[1] * x.values for x in program.spec.inputs if x.per == "channel")
         folds = architecture.named(isa.table.arch).memory_operands
-        self.late = 2 * kept > 3 * isa.table.registers and not folds and not program.loop
+        self.late = 2 * channel_registers > 3 * isa.table.registers and not folds and not program.loop
         """What elements and channels have is loaded where a row reads it first: most of it does not stay in registers.
 
         Of constants a little beyond the registers compilers keep enough for the next row.
@@ -161,16 +161,16 @@ class _Text:
             if x.per == per and not (self.program.loop and x == self.over):
                 yield from self._registers(x, base, 0 if per == "row" else self.program.offset(x.name), scope)
 
-    def _registers(self, one: ElementInput, base: str, start: int, scope: Scope) -> Iterator[str]:
-        size = self.program.unit * one.lane.bits // 8
-        for k, value in enumerate(names(self.program, one)):
-            yield from self._value(one, value, base, start + k * size, scope)
+    def _registers(self, input_: ElementInput, base: str, start: int, scope: Scope) -> Iterator[str]:
+        size = self.program.unit * input_.lane.bits // 8
+        for k, value in enumerate(names(self.program, input_)):
+            yield from self._value(input_, value, base, start + k * size, scope)
 
     def _value(
-        self, one: ElementInput, registers: Sequence[Value], base: str, start: int, scope: Scope
+        self, input_: ElementInput, registers: Sequence[Value], base: str, start: int, scope: Scope
     ) -> Iterator[str]:
         """One value of an input."""
-        op = self.program.loads[self.program.spec.inputs.index(one)]
+        op = self.program.loads[self.program.spec.inputs.index(input_)]
         size = self.isa[op].operands[0].type.total_bits // 8
         for n, name in enumerate(registers):
             place = start + n * size

@@ -95,15 +95,15 @@ class Flushes:
 
     def _register_by_register(self, group: int, loop: Pass, stores: Mapping[Value, str], scope: Scope) -> Iterator[str]:
         """Load, compute and store a group's tile register by register: all of it does not fit in registers."""
-        rows, steps, known = self.kernel.rows_of(group), {s.dst: s for s in loop.flush}, set[Value]()
+        rows, steps, written = self.kernel.rows_of(group), {s.dst: s for s in loop.flush}, set[Value]()
         starts = {
             Value.of(Role.TILE, n): divmod(n, self._tile_registers) for n in range(len(rows) * self._tile_registers)
         }
 
         def made(name: Value) -> Iterator[str]:
-            if name in known or name not in {*starts, *steps}:
+            if name in written or name not in {*starts, *steps}:
                 return
-            known.add(name)
+            written.add(name)
             if name in starts:
                 member, register = starts[name]
                 yield from self._start(rows[member], register, scope)

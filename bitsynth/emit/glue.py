@@ -43,13 +43,13 @@ def glue_program_source(programs: Sequence[ElementwiseProgram]) -> dict[str, str
     """Return the C file with `programs`, plain C of the other specs, and the table in which the runtime finds all."""
     by_name = {p.spec.name: p for p in programs}
     every = [by_name.get(spec.name) or PlainProgram(spec, _unit(spec)) for spec in glue.every()]
-    made = [plain.function(p, p.name) for p in every if isinstance(p, PlainProgram)]
+    plain_functions = [plain.function(p, p.name) for p in every if isinstance(p, PlainProgram)]
     lines = [
         *([source(programs)] if programs else []),
         '#include "bs_glue_call.h"',
         f'#include "{plain.HEADER}"',
         "",
-        *made,
+        *plain_functions,
         *map(plain.words_function, words.every()),
         "",
         f"const struct bs_glue_program {PROGRAMS}[] = {{",

@@ -191,8 +191,8 @@ class _Sum:
     @property
     def ones(self) -> str:
         """The C of the number that a step of a row packed from words adds: a weighted count of set bits."""
-        made = ones(self.kernel, packing(self.kernel), self.table)
-        return " + ".join(f"{n} * ones({word_text(word, self.kernel)})" for n, word in made) or "0"
+        weighted_words = ones(self.kernel, packing(self.kernel), self.table)
+        return " + ".join(f"{n} * ones({word_text(word, self.kernel)})" for n, word in weighted_words) or "0"
 
 
 def expands_bytes(kernel: Kernel) -> bool:

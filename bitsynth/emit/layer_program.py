@@ -73,5 +73,5 @@ def epilogue_source(name: str, program: EpilogueProgram, *, orders: bool = False
 def _blocks(program: EpilogueProgram) -> list[int]:
     """Return for each block of four columns the block of channels it holds; empty if they are in channel order."""
     order = program.order if isinstance(program, ElementwiseProgram) else ()
-    found = [channel // BLOCK for channel in order[::BLOCK]]
-    return [] if found == sorted(found) else found
+    blocks = [channel // BLOCK for channel in order[::BLOCK]]
+    return [] if blocks == sorted(blocks) else blocks

@@ -100,9 +100,9 @@ def _expression(indent: str, text: str, width: int) -> list[str]:
         return [indent + text]
     if equals and "(" not in left and len(deeper + value) <= width:
         return [f"{indent}{left} =", deeper + value]
-    if not (found := _last_group(text)):
+    if not (group := _last_group(text)):
         return [indent + text]
-    start, end = found
+    start, end = group
     head, inside, tail = text[:start], text[start:end], text[end:]
     if len(conditions := list(_parts(inside, r" (?=\|\| |&& )"))) > 1:
         return [
@@ -122,7 +122,7 @@ def _expression(indent: str, text: str, width: int) -> list[str]:
 
 def _last_group(text: str) -> tuple[int, int] | None:
     """Return start and end of the text in the last outermost parentheses; None without parentheses."""
-    depth, start, found = 0, 0, None
+    depth, start, group = 0, 0, None
     for at, sign in enumerate(_without_strings(text)):
         if sign in "([{":
             depth += 1
@@ -131,8 +131,8 @@ def _last_group(text: str) -> tuple[int, int] | None:
         elif sign in ")]}":
             depth -= 1
             if depth == 0 and sign == ")":
-                found = start, at
-    return found
+                group = start, at
+    return group
 
 
 def _parts(text: str, separator: str) -> Iterator[str]:
@@ -141,9 +141,9 @@ def _parts(text: str, separator: str) -> Iterator[str]:
     looked_at = _without_strings(text)
     for at, sign in enumerate(looked_at):
         depth += (sign in "([{") - (sign in ")]}")
-        if depth == 0 and at >= start and (found := re.compile(separator).match(looked_at, at)):
+        if depth == 0 and at >= start and (separated := re.compile(separator).match(looked_at, at)):
             yield text[start:at]
-            start = found.end()
+            start = separated.end()
     yield text[start:]
 
 

@@ -145,8 +145,8 @@ class _Chain:
         unroll, title = self.kernel.unroll, _comment(step_title(self.kernel))
         lines = [title]
         if unroll > 1:
-            turns = [f"#pragma GCC unroll {unroll}", *block(f"for (int turn = 0; turn < {unroll}; ++turn)", step)]
-            lines += block(f"for (; run >= {unroll}; run -= {unroll})", turns)
+            iterations = [f"#pragma GCC unroll {unroll}", *block(f"for (int turn = 0; turn < {unroll}; ++turn)", step)]
+            lines += block(f"for (; run >= {unroll}; run -= {unroll})", iterations)
         if unroll:
             lines.append("#pragma GCC unroll 1")
         return [*lines, *block("for (; run > 0; --run)", step)]

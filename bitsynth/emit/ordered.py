@@ -65,24 +65,24 @@ class OrderedSteps:
 
     def runs(self, scope: Scope, advance: list[str]) -> list[str]:
         """Return statements that take all `run` steps: several at once while there are as many, then one by one."""
-        copies, several = self._found.copies, block("if (turns > 0)", self._several(scope))
+        copies, pipelined = self._found.copies, block("if (turns > 0)", self._several(scope))
         if copies == 1:
-            return ["size_t turns = run;", "run = 0;", *several]
-        out = [f"size_t turns = run / {copies};", f"run -= turns * {copies};", *several]
+            return ["size_t turns = run;", "run = 0;", *pipelined]
+        out = [f"size_t turns = run / {copies};", f"run -= turns * {copies};", *pipelined]
         return out + block("for (; run > 0; --run)", [*self.alone(self.loop.step, scope), *advance])
 
     def _several(self, scope: Scope, next_segment: Sequence[str] = ()) -> list[str]:
         """Return statements that take as many steps as `turns` have."""
-        found, outer = self._found, scope.inner()
+        loop, outer = self._found, scope.inner()
         step = InputPlaces(self.isa, self.kernel, self.loop)
-        carried = list(self._declared(found, outer))
-        before = self._instructions(found.flat, found.prologue, outer, found.carried, step.of_copies(found.copies))
-        after = self._instructions(found.flat, found.tail, outer, found.carried, step.of_copies(found.copies))
+        carried = list(self._declared(loop, outer))
+        before = self._instructions(loop.flat, loop.prologue, outer, loop.carried, step.of_copies(loop.copies))
+        after = self._instructions(loop.flat, loop.tail, outer, loop.carried, step.of_copies(loop.copies))
         after = [*scope.settle("offset"), *after]
-        high, advance = self._high((line for line, _ in found.body), outer), step.advance(found.copies)
-        turn = block("for (; turns > 0;)", self._iteration(found, outer, advance, next_segment))
+        high, advance = self._high((line for line, _ in loop.body), outer), step.advance(loop.copies)
+        iteration = block("for (; turns > 0;)", self._iteration(loop, outer, advance, next_segment))
         start = self._start(outer, advance, next_segment) if self.begins else []
-        body = [*carried, *high, *block("", before), "--turns;", *start, *turn, *block("", after)]
+        body = [*carried, *high, *block("", before), "--turns;", *start, *iteration, *block("", after)]
         return [*body, advance["offset"], advance["column"]]
 
     def _start(self, scope: Scope, advance: Mapping[str, str], next_segment: Sequence[str]) -> list[str]:
@@ -112,17 +112,17 @@ class OrderedSteps:
 
     def _iteration(
         self,
-        turn: pipelining.PipelinedLoop | FirstIteration,
+        iteration: pipelining.PipelinedLoop | FirstIteration,
         scope: Scope,
         advance: Mapping[str, str],
         next_segment: Sequence[str],
     ) -> list[str]:
         """Return an iteration, the first or a later one. Once pointers have advanced, loads are of the next step."""
-        found, inputs = self._found, InputPlaces(self.isa, self.kernel, self.loop)
-        counted = loop_control.place_counters(self.kernel, found)
-        here, following = (inputs.of_copies(found.copies, turn) for turn in (0, 1))
+        loop, inputs = self._found, InputPlaces(self.isa, self.kernel, self.loop)
+        counted = loop_control.place_counters(self.kernel, loop)
+        here, following = (inputs.of_copies(loop.copies, ahead) for ahead in (0, 1))
         where = list[PlacedInstruction]()
-        for k, (line, later) in enumerate(turn.body):
+        for k, (line, later) in enumerate(iteration.body):
             moved = line and not line.args and k > counted.pointers[pointer_of(line)]
             where.append((line, _place(line, following if later and not moved else here)))
         counts, moves = (
@@ -136,11 +136,11 @@ class OrderedSteps:
             counts[counted.segment] += [*next_segment, *scope.settle("offset")]
             if "high" in counted.pointers:
                 counts[counted.segment] += [self._set_high, *scope.settle("high")]
-        for k, lines in self._fetches(found.copies, counted.left, scope):
+        for k, lines in self._fetches(loop.copies, counted.left, scope):
             counts[k] += lines
-        own, inside = [line for line, later in turn.body if line and not later], scope.inner()
+        own, inside = [line for line, later in iteration.body if line and not later], scope.inner()
         first = self._point(where, counted, counts, inside) if self.kernel.active_scalar_pass else []
-        return [*first, *self._statements(turn.flat, own, where, inside, found.carried, counts)]
+        return [*first, *self._statements(iteration.flat, own, where, inside, loop.carried, counts)]
 
     def _point(
         self,
@@ -160,8 +160,8 @@ class OrderedSteps:
                 continue
             behind = max([before, *(m for m in moves if m < k)])
             name = f"at_{line.dst}"
-            made = [f"const uint8_t *{name} = {place};", *scope.settle(name)]
-            (first if behind < 0 else counts[behind]).extend(made)
+            statements = [f"const uint8_t *{name} = {place};", *scope.settle(name)]
+            (first if behind < 0 else counts[behind]).extend(statements)
             where[k], before = (line, name), k
         return first
 
@@ -231,11 +231,11 @@ class OrderedSteps:
         repeats = step.op == self.kernel.memory.broadcast != self.kernel.memory.load
         return scope.call(self.isa[step.op], [scope.address(place) if repeats and " " in place else place])
 
-    def _declared(self, found: pipelining.PipelinedLoop, scope: Scope) -> Iterator[str]:
+    def _declared(self, loop: pipelining.PipelinedLoop, scope: Scope) -> Iterator[str]:
         """Yield declarations of the values that a step takes from the iteration before."""
-        types = {step.dst: WORD if step.dst.part.in_general else self.isa[step.op].out for step in found.prologue}
-        for kind in dict.fromkeys(types[name] for name in found.carried):
-            names = [name for name in found.carried if types[name] == kind]
+        types = {step.dst: WORD if step.dst.part.in_general else self.isa[step.op].out for step in loop.prologue}
+        for kind in dict.fromkeys(types[name] for name in loop.carried):
+            names = [name for name in loop.carried if types[name] == kind]
             scope.types |= dict.fromkeys(names, kind)
             yield from declared(scope.ctype(kind), names)
 

@@ -14,17 +14,17 @@ from bitsynth.kernel.program import Acc, Loop
 
 def in_place(isa: Isa, flat: Loop, program: Sequence[Step]) -> dict[Value, Acc]:
     """Return the values of a program of all rows that overwrite their accumulator, intermediate values included."""
-    found = early_values(isa, flat, program)
-    return found | values_before(isa, flat, found)
+    early = early_values(isa, flat, program)
+    return early | values_before(isa, flat, early)
 
 
 def early_values(isa: Isa, loop: Loop, program: Sequence[Step]) -> dict[Value, Acc]:
     """Return the values that can overwrite their accumulator: no later instruction reads the old value."""
     last = {name: k for k, step in enumerate(program) for name in step.args}
-    made = {step.dst: k for k, step in enumerate(program)}
+    place = {step.dst: k for k, step in enumerate(program)}
     out: dict[Value, Acc] = {}
     for acc in loop.accs:
-        k = made.get(acc.next)
+        k = place.get(acc.next)
         same = k is not None and isa[program[k].op].out.in_c_as(VecType.parse(acc.type))
         if k is not None and same and acc.next not in out and last.get(acc.name, -1) <= k:
             out[acc.next] = acc
@@ -33,18 +33,18 @@ def early_values(isa: Isa, loop: Loop, program: Sequence[Step]) -> dict[Value, A
 
 def values_before(isa: Isa, loop: Loop, early: Mapping[Value, Acc]) -> dict[Value, Acc]:
     """Return intermediate values of an accumulator's update whose instructions overwrite their operand."""
-    made, out = {step.dst: step for step in loop.steps}, dict[Value, Acc]()
+    writer, out = {step.dst: step for step in loop.steps}, dict[Value, Acc]()
     reads = Counter(a for step in loop.steps for a in step.args)
     for last, acc in early.items():
-        value, between = _overwritten(isa, made[last]), list[Value]()
+        value, between = _overwritten(isa, writer[last]), list[Value]()
         while (
             value is not None
-            and value in made
+            and value in writer
             and reads[value] == reads[acc.name] == 1
-            and str(isa[made[value].op].out) == acc.type
+            and str(isa[writer[value].op].out) == acc.type
         ):
             between.append(value)
-            value = _overwritten(isa, made[value])
+            value = _overwritten(isa, writer[value])
         out |= dict.fromkeys(between, acc) if value == acc.name else {}
     return out
 

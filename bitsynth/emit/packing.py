@@ -66,12 +66,14 @@ class Packing:
 def packing(kernel: Kernel) -> Packing:
     """Return the fastest packing for the rows of `kernel`; raise Refuted if it is not what was proved."""
     inputs = _row_inputs(kernel)
-    made = _as_words(kernel, inputs) or _as_tables(kernel, inputs) or _as_bytes(kernel, inputs)
-    made = made or Packing("steps", tuple(range(kernel.k_step)))
-    check(kernel, made)
-    if kernel.cross_terms and (made.rows != "bytes" or not made.in_order):
-        raise Refuted(f"products of neighbours are of codes in order, a byte each, but rows are packed as {made.rows}")
-    return made
+    chosen = _as_words(kernel, inputs) or _as_tables(kernel, inputs) or _as_bytes(kernel, inputs)
+    chosen = chosen or Packing("steps", tuple(range(kernel.k_step)))
+    check(kernel, chosen)
+    if kernel.cross_terms and (chosen.rows != "bytes" or not chosen.in_order):
+        raise Refuted(
+            f"products of neighbours are of codes in order, a byte each, but rows are packed as {chosen.rows}"
+        )
+    return chosen
 
 
 def _row_inputs(kernel: Kernel) -> list[Input]:
@@ -87,8 +89,8 @@ def _as_words(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
     each, size = kernel.k_step // kernel.slot_bytes, codes_of_word(kernel)
     planes = [x for x in inputs if isinstance(x, Planes) and len(x.tables) == 1]
     fits = all((x.first, x.stride, x.per_byte) == (0, each, each) for x in planes) and len(planes) == len(inputs)
-    several = kernel.slot_bytes > WORD_BYTES
-    if not fits or size not in ((WORD_CODES,) if several else (32, WORD_CODES)) or kernel.slot_bytes % WORD_BYTES:
+    word_slots = kernel.slot_bytes > WORD_BYTES
+    if not fits or size not in ((WORD_CODES,) if word_slots else (32, WORD_CODES)) or kernel.slot_bytes % WORD_BYTES:
         return None
     order = tuple(p - p % size + p % each * WORD_BYTES + p % size // each for p in range(kernel.k_step))
     return Packing("words", order, tuple(_polynomial(x.tables[0], kernel.row_bits) for x in planes))
@@ -146,13 +148,13 @@ def packs_words(kernel: Kernel) -> bool:
     return rows == "words" or together
 
 
-def ones(kernel: Kernel, made: Packing, terms: Sequence[int]) -> list[tuple[int, Polynomial]]:
+def ones(kernel: Kernel, chosen: Packing, terms: Sequence[int]) -> list[tuple[int, Polynomial]]:
     """Return words with counts: set bits of the words times the counts add up to the `terms` of a row's packed codes.
 
     Words of bits and of planes suffice for every kernel that ships; products of bits do for all terms.
     """
     bits = kernel.row_bits
-    words = list(dict.fromkeys([*(((bit,),) for bit in range(bits)), *made.words]))
+    words = list(dict.fromkeys([*(((bit,),) for bit in range(bits)), *chosen.words]))
     columns = np.array([[_value(word, code) for code in range(1 << bits)] for word in words], np.float64)
     taken: list[int] = []
     for k in range(len(words)):
@@ -184,8 +186,8 @@ def check(kernel: Kernel, made: Packing) -> None:
     last, size = (1 << kernel.row_bits) - 1, kernel.k_step
     chosen = range(1, last + 1) if last * size <= MAX_COMPARED_CODES else [last]
     every = np.kron(np.array(chosen, np.uint8)[:, None], np.eye(size, dtype=np.uint8))
-    several = _mixed(ROWS, STEPS * size, last)
-    for codes in (every, several):
+    mixed = _mixed(ROWS, STEPS * size, last)
+    for codes in (every, mixed):
         got, want = packed_rows(kernel, made, codes), proved_rows(kernel, made.order, codes)
         wrong = (got != want).any(axis=1) if got.shape == want.shape else np.ones(len(codes), bool)
         if wrong.any():
@@ -207,19 +209,19 @@ def proved_rows(kernel: Kernel, order: Sequence[int], codes: Codes) -> Codes:
     return _laid(kernel, [_input(kernel, x, steps) for x in _row_inputs(kernel)])
 
 
-def packed_rows(kernel: Kernel, made: Packing, codes: Codes) -> Codes:
+def packed_rows(kernel: Kernel, chosen: Packing, codes: Codes) -> Codes:
     """Return the bytes (R, bytes) that the C function NAME_pack_row writes for codes (R, steps x k_step)."""
     steps = codes.reshape(len(codes), -1, kernel.k_step)
-    if made.rows == "words":
-        return _laid(kernel, list(_words(made.words, steps, kernel)))
-    if made.rows == "tables":
+    if chosen.rows == "words":
+        return _laid(kernel, list(_words(chosen.words, steps, kernel)))
+    if chosen.rows == "tables":
         bits = next(x.bits for x in _row_inputs(kernel) if isinstance(x, Table))
         return _sums(codes.reshape(len(codes), -1, bits)).reshape(len(codes), -1)
-    if made.rows == "bytes":
+    if chosen.rows == "bytes":
         return codes
-    if made.rows == "wide":
+    if chosen.rows == "wide":
         return codes.astype(f"<u{kernel.code_bytes}").view(np.uint8)
-    plain = steps[..., list(made.order)]
+    plain = steps[..., list(chosen.order)]
     return _laid(kernel, [_input(kernel, x, steps if isinstance(x, Table) else plain) for x in _row_inputs(kernel)])
 
 
@@ -247,8 +249,8 @@ def _words(words: Sequence[Polynomial], steps: Codes, kernel: Kernel) -> Iterato
     each = kernel.k_step // kernel.slot_bytes
     eights = steps.reshape(*steps.shape[:2], -1, each, WORD_BYTES)
     shifts = np.arange(each, dtype=np.uint8)[:, None]
-    made = [((eights >> np.uint8(j) & 1) << shifts).sum(axis=3, dtype=np.uint8) for j in range(kernel.row_bits)]
-    bits, full = [x.reshape(*steps.shape[:2], -1) for x in made], np.uint8((1 << each) - 1)
+    planes = [((eights >> np.uint8(j) & 1) << shifts).sum(axis=3, dtype=np.uint8) for j in range(kernel.row_bits)]
+    bits, full = [x.reshape(*steps.shape[:2], -1) for x in planes], np.uint8((1 << each) - 1)
     for polynomial in words:
         products = (reduce(np.bitwise_and, [bits[j] for j in term], np.full_like(bits[0], full)) for term in polynomial)
         yield reduce(np.bitwise_xor, products, np.zeros_like(bits[0]))

@@ -38,10 +38,10 @@ class ProcessorsText:
         for file, template in tests.items():
             own[file] = f'#include "{first}_names.h"\n{render(template, values)}'
         cmake = {"CMakeLists.txt": render("layer_cmake.j2", values)}
-        found = marked({file: lay_out(text) for file, text in own.items()} | cmake)
+        marked_files = marked({file: lay_out(text) for file, text in own.items()} | cmake)
         for layer in self._apart:
-            found |= {f"{layer.name}/{file}": text for file, text in layer.library().items()}
-        return found
+            marked_files |= {f"{layer.name}/{file}": text for file, text in layer.library().items()}
+        return marked_files
 
     @property
     def _apart(self) -> list[LayerText]:
@@ -77,11 +77,11 @@ def choice(arch: str, libraries: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _parts(processors: Mapping[str, str], known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _parts(processors: Mapping[str, str], included: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Of each implementer and part, as 0x41d03, the processor, if it is one of those known."""
     for midr, cpu in processors.items():
         implementer, part = (int(word, 16) for word in midr.split())
-        if cpu in known:
+        if cpu in included:
             yield f"{implementer << 12 | part:#x}", cpu
 
 

@@ -33,7 +33,7 @@ class _TemplateCache(jinja2.FileSystemBytecodeCache):
 @cache
 def environment() -> jinja2.Environment:
     """Return the environment of C templates: no escaping, and an undefined name is an error."""
-    made = jinja2.Environment(
+    jinja = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -42,9 +42,9 @@ def environment() -> jinja2.Environment:
         autoescape=False,
         bytecode_cache=_TemplateCache(),
     )
-    made.filters["comment"] = lambda text: lines.comment(text) + "\n"
-    made.globals["array"] = lines.array
-    return made
+    jinja.filters["comment"] = lambda text: lines.comment(text) + "\n"
+    jinja.globals["array"] = lines.array
+    return jinja
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:

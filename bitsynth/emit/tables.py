@@ -28,8 +28,8 @@ def takes_tables(kernel: Kernel) -> bool:
 
     That is for instruction sets whose tables fill a register; others compute several tables at a time.
     """
-    made = packing(kernel)
-    if made.rows != "tables" or kernel.row_bits > _TAKEN_BITS:
+    rows = packing(kernel)
+    if rows.rows != "tables" or kernel.row_bits > _TAKEN_BITS:
         return False
     bits = next(x.bits for p in kernel.passes for x in p.rows if isinstance(x, Table))
     return bits == _TAKEN_CODES and load(kernel.isa).word.lanes == 1 << bits

@@ -62,9 +62,9 @@ def row_affines(kernel: Kernel, spec: MatmulSpec) -> int:
 
     0 if rows are weights, or if the microkernel stores values.
     """
-    found = slope(affine(spec).act_terms)
-    assert found is not None, "terms of activations have no offset"
-    return 0 if kernel.swapped or makes_values(kernel, spec) else found
+    offset_slope = slope(affine(spec).act_terms)
+    assert offset_slope is not None, "terms of activations have no offset"
+    return 0 if kernel.swapped or makes_values(kernel, spec) else offset_slope
 
 
 def remaining(kernel: Kernel, spec: MatmulSpec) -> Affine:

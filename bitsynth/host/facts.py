@@ -53,26 +53,26 @@ class Facts:
     @classmethod
     def parse(cls, text: str) -> Facts:
         """Return the facts that `facts.sh` printed."""
-        found = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+        values = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
         return cls(
-            machine=found.get("machine", "").lower(),
-            bits=_number(found.get("bits")),
-            kernel=found.get("kernel", ""),
-            board=found.get("board", ""),
-            processor=found.get("processor", ""),
-            vendor=found.get("vendor", ""),
-            family=found.get("family", ""),
-            model=found.get("model", ""),
-            cores=_number(found.get("cores")),
-            midrs=_midrs(found.get("midrs", "")),
-            features=frozenset(found.get("features", "").lower().split()),
-            governor=found.get("governor", ""),
-            clock_mhz=_number(found.get("clock_khz")) // 1000,
-            max_clock_mhz=_number(found.get("max_clock_khz")) // 1000,
-            throttled=_describe_throttling(found.get("throttled", "")),
-            temperature=found.get("temperature", ""),
-            emulator=found.get("emulator", ""),
-            boot=found.get("boot", ""),
+            machine=values.get("machine", "").lower(),
+            bits=_number(values.get("bits")),
+            kernel=values.get("kernel", ""),
+            board=values.get("board", ""),
+            processor=values.get("processor", ""),
+            vendor=values.get("vendor", ""),
+            family=values.get("family", ""),
+            model=values.get("model", ""),
+            cores=_number(values.get("cores")),
+            midrs=_midrs(values.get("midrs", "")),
+            features=frozenset(values.get("features", "").lower().split()),
+            governor=values.get("governor", ""),
+            clock_mhz=_number(values.get("clock_khz")) // 1000,
+            max_clock_mhz=_number(values.get("max_clock_khz")) // 1000,
+            throttled=_describe_throttling(values.get("throttled", "")),
+            temperature=values.get("temperature", ""),
+            emulator=values.get("emulator", ""),
+            boot=values.get("boot", ""),
         )
 
     @property
@@ -137,7 +137,7 @@ def _midrs(text: str) -> frozenset[str]:
     registers = [int(word, 16) for word in words if len(word) > MAX_FIELD_DIGITS]
     if registers:
         return frozenset(f"{r >> 24 & 0xFF:#x} {r >> 4 & 0xFFF:#x}" for r in registers)
-    return frozenset(f"{one} {other}" for one, other in zip(words[::2], words[1::2], strict=False))
+    return frozenset(f"{implementer} {part}" for implementer, part in zip(words[::2], words[1::2], strict=False))
 
 
 def _describe_throttling(text: str) -> str:

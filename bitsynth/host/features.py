@@ -40,11 +40,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def with_other_names(arch: str, found: frozenset[str]) -> frozenset[str]:
+def with_other_names(arch: str, features: frozenset[str]) -> frozenset[str]:
     """Return features of a processor of the architecture under every name that they have."""
     table = architecture.known().get(arch)
     names = table.feature_names if table else {}
-    return found | {names[f] for f in found if f in names}
+    return features | {names[f] for f in features if f in names}
 
 
 def lacking(wanted: Iterable[str]) -> list[str]:
@@ -99,12 +99,12 @@ def _darwin_features() -> frozenset[str]:
     with Child(["sysctl", *keys]) as child:  # It fails if a key is unknown, and prints the others.
         text = child.output(_SECONDS)[0].decode()
     table = architecture.known().get(arch())
-    found = set(table.darwin_features if table else [])
+    features = set(table.darwin_features if table else [])
     for line in text.lower().splitlines():
         key, _, value = line.partition(":")
         if key.startswith("machdep"):
-            found |= set(value.replace(".", "_").split())
+            features |= set(value.replace(".", "_").split())
         elif value.strip() == "1":
             name = key.rpartition(".")[2]
-            found |= {name, name.removeprefix("feat_")}
-    return frozenset(found)
+            features |= {name, name.removeprefix("feat_")}
+    return frozenset(features)

@@ -121,14 +121,14 @@ def known() -> Mapping[str, Architecture]:
 
 @lru_cache
 def _known(shipped: Path, own: tuple[Path, ...]) -> Mapping[str, Architecture]:
-    found = read(shipped)
+    tables = read(shipped)
     for path in own:
         for name, table in read(path).items():
-            if name in found:
+            if name in tables:
                 raise SpecError(f"{path}: {name}: another file declares an architecture of that name")
             files = {key: str(path.parent / file) for key in ("probe", "midr_probe") if (file := getattr(table, key))}
-            found[name] = msgspec.structs.replace(table, **files)
-    return found
+            tables[name] = msgspec.structs.replace(table, **files)
+    return tables
 
 
 def named(name: str) -> Architecture:

@@ -142,12 +142,12 @@ def bit(cond: Cond) -> Bits:
 
 def join(parts: Iterable[Bits]) -> Bits:
     """Return the bits of `parts`, of one width each, lowest first."""
-    first, *rest = parts
-    found = [first.v, *(first.lift(x).v for x in rest)]
-    width = first.w * len(found)
+    first, *others = parts
+    payloads = [first.v, *(first.lift(x).v for x in others)]
+    width = first.w * len(payloads)
     if width > MAX_WIDTH:
         raise TypeError(f"{width} bits cannot be joined; at most {MAX_WIDTH} are kept")
-    return Bits(first.d, width, first.d.join(found, first.w))
+    return Bits(first.d, width, first.d.join(payloads, first.w))
 
 
 def absdiff(a: Bits, b: Bits) -> Bits:
@@ -162,8 +162,8 @@ def popcount(x: Bits) -> Bits:
 
 def total(xs: Iterable[Bits]) -> Bits:
     """Return the sum of one or more values."""
-    first, *rest = xs
-    for x in rest:
+    first, *others = xs
+    for x in others:
         first = first + x
     return first
 
@@ -197,8 +197,8 @@ def lookup(table: Iterable[Bits], index: Bits) -> Bits:
     """
     if isinstance(table, Iterator) and isinstance(index.v, int):
         table = islice(table, index.v + 1)
-    first, *rest = table
-    return Bits(first.d, first.w, first.d.lookup([first.v, *(t.v for t in rest)], index.v, index.w))
+    first, *others = table
+    return Bits(first.d, first.w, first.d.lookup([first.v, *(t.v for t in others)], index.v, index.w))
 
 
 def concat(a: tuple[Bits, ...], b: tuple[Bits, ...]) -> tuple[Bits, ...]:

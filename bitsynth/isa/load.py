@@ -121,7 +121,7 @@ def names() -> list[str]:
 @lru_cache
 def _folders(shipped: Path, own: tuple[Path, ...]) -> Mapping[str, Path]:
     """Return the folder of each instruction set, by name."""
-    found = _sets(shipped)
+    folders = _sets(shipped)
     for home in own:
         sets = _sets(home)
         if not sets:
@@ -130,9 +130,9 @@ def _folders(shipped: Path, own: tuple[Path, ...]) -> Mapping[str, Path]:
                 f"want a folder in it for each set, with the set's name and an isa.toml"
             )
         for name, folder in sets.items():
-            if found.setdefault(name, folder) != folder:
-                raise SpecError(f"{folder}: {found[name]} is also called {name}; give one of them another name")
-    return found
+            if folders.setdefault(name, folder) != folder:
+                raise SpecError(f"{folder}: {folders[name]} is also called {name}; give one of them another name")
+    return folders
 
 
 def _sets(home: Path) -> dict[str, Path]:
@@ -207,8 +207,8 @@ def _for_cpu(isa: Isa, cpu: str) -> Isa:
     if cpu not in isa.table.cpu:
         raise SpecError(f"unknown cpu {cpu!r}; {isa.name} knows {', '.join(isa.table.cpu)}")
     table = isa.table.cpu[cpu]
-    kept = {name: i for name, i in isa.instrs.items() if table.has(i.feature)}
-    return isa if len(kept) == len(isa.instrs) else Isa(isa.table, kept)
+    instrs = {name: i for name, i in isa.instrs.items() if table.has(i.feature)}
+    return isa if len(instrs) == len(isa.instrs) else Isa(isa.table, instrs)
 
 
 def _isa_table(folder: Path) -> tuple[IsaTable, Path | None]:

@@ -28,10 +28,10 @@ def run(rules: IssueTable, blocks: Iterable[Block]) -> tuple[int, InOrder | OutO
     core = processor(rules)
     states, numbers = [core], {core.settle()[1]: 0}
     memo: dict[tuple[int, int], tuple[int, int]] = {}
-    kept = dict[int, Block]()
+    blocks_by_id = dict[int, Block]()
     now = state = 0
     for block in blocks:
-        step = state, id(kept.setdefault(id(block), block))
+        step = state, id(blocks_by_id.setdefault(id(block), block))
         if step not in memo:
             after = deepcopy(states[state], {id(rules): rules})
             for x in block:

@@ -81,10 +81,10 @@ def busy(rules: IssueTable, program: Iterable[Issued]) -> dict[str, float]:
         started += rules.width * _lasts(rules, x) if x.alone and rules.in_order else 1
         for port, count in x.takes:
             slots[frozenset(rules.ports[port])] += count
-    found = {"issue": started / rules.width}
+    cycles_by_port = {"issue": started / rules.width}
     for port, pipes in rules.ports.items():
-        found[port] = sum(count for taken, count in slots.items() if taken <= {*pipes}) / len(pipes)
-    return found
+        cycles_by_port[port] = sum(count for taken, count in slots.items() if taken <= {*pipes}) / len(pipes)
+    return cycles_by_port
 
 
 def _lasts(rules: IssueTable, x: Issued) -> int:

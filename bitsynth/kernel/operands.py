@@ -86,8 +86,8 @@ class Operands:
 
     def _row_bytes(self, loop: Pass) -> list[Any]:
         codes, together = self._by_step(self.rows, self.shape[0] * self.kernel.together), self.kernel.together
-        made = ([self._row_input(x, codes[member::together]) for member in range(together)] for x in loop.rows)
-        return [np.moveaxis(sharing(x), 1, 0)[:, :, None] for x in made]
+        row_inputs = ([self._row_input(x, codes[member::together]) for member in range(together)] for x in loop.rows)
+        return [np.moveaxis(sharing(x), 1, 0)[:, :, None] for x in row_inputs]
 
     def _row_input(self, x: Input, codes: Codes) -> Any:
         """Return the bytes of one input of rows."""
@@ -101,9 +101,9 @@ class Operands:
         codes = self._by_step(self.columns, tiles * columns)
         out = []
         for x in loop.columns:
-            made = packed(x, codes, self.kernel.column_bits, size, self.kernel.code_bytes)
-            made = made.reshape(tiles, columns, self.steps, size)[:, list(self.kernel.slots)]
-            out.append(np.moveaxis(made, 2, 0).reshape(self.steps, 1, tiles, -1))
+            tiled = packed(x, codes, self.kernel.column_bits, size, self.kernel.code_bytes)
+            tiled = tiled.reshape(tiles, columns, self.steps, size)[:, list(self.kernel.slots)]
+            out.append(np.moveaxis(tiled, 2, 0).reshape(self.steps, 1, tiles, -1))
         return out
 
     def _by_step(self, codes: Codes, count: int) -> Codes:

@@ -42,14 +42,14 @@ def check_constants(isa: Isa, constants: tuple[Constant, ...]) -> None:
         constant_load(isa, kind)
 
 
-def check_names(what: str, kind: str, names: Iterable[str]) -> None:
-    """Raise SpecError unless the names of each `what` are `kind` and a number, and no two are equal."""
+def check_names(noun: str, kind: str, names: Iterable[str]) -> None:
+    """Raise SpecError unless the names of each `noun` are `kind` and a number, and no two are equal."""
     pattern, seen = re.compile(rf"{kind}(0|[1-9]\d{{0,5}})", re.ASCII), set[str]()
     for name in names:
         if not pattern.fullmatch(name):
-            raise SpecError(f"{name[:40]!r} is no name of a {what}: want one like {kind}0")
+            raise SpecError(f"{name[:40]!r} is no name of a {noun}: want one like {kind}0")
         if name in seen:
-            raise SpecError(f"{what} {name} is defined twice")
+            raise SpecError(f"{noun} {name} is defined twice")
         seen.add(name)
 
 
@@ -70,7 +70,7 @@ def check_program(
     """
     program, words = list(program), set(general)
     check_names("value", letter, (s.dst for s in program))
-    known = set(inputs)
+    defined = set(inputs)
     for s in program:
         instr = isa[s.op]
         if not instr.on_registers:
@@ -79,12 +79,12 @@ def check_program(
             raise SpecError(f"{s}: {s.op} takes {len(instr.operands)} operands")
         if s.imm not in instr.imms:
             raise SpecError(f"{s}: immediate {s.imm} is outside {instr.imms.start}..{instr.imms.stop - 1}")
-        if missing := [a for a in s.args if a not in known]:
+        if missing := [a for a in s.args if a not in defined]:
             raise SpecError(f"{s}: {missing[0]} has no value yet")
         pairs = zip(s.args, instr.operands, strict=True)
         if other := [a for a, o in pairs if (a in words) != o.type.in_general]:
             raise SpecError(f"{s}: {other[0]} is in a register of another kind than {s.op} takes")
-        known.add(s.dst)
+        defined.add(s.dst)
         if instr.out.in_general:
             words.add(s.dst)
     return words

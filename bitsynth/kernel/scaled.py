@@ -86,16 +86,16 @@ class _Scaling:
     def _multiple(self, step: Step, name: Value) -> Value | None:
         """Return the multiple of an instruction's last operand, if that is a constant with room for it."""
         kind = self.isa[step.op].operands[-1].type
-        found = next((c for c in self.kernel.constants if c.name == name), None)
-        if found is None:
+        constant = next((c for c in self.kernel.constants if c.name == name), None)
+        if constant is None:
             return None
-        multiple = tuple(x << self.doublings for x in found.lanes)
+        multiple = tuple(x << self.doublings for x in constant.lanes)
         if kind.bits == _TILE_BITS:
             multiple = tuple(x % (1 << _TILE_BITS) for x in multiple)
         elif max(multiple) >> kind.bits - (kind.sign == "s"):
             return None
         number = len(self.kernel.constants) + len(self.more)
-        return self.more.setdefault(name, Constant(Value.of(Role.CONSTANT, number), found.type, multiple)).name
+        return self.more.setdefault(name, Constant(Value.of(Role.CONSTANT, number), constant.type, multiple)).name
 
 
 def _with(step: Step, name: Value, other: Value) -> Step:

@@ -239,23 +239,23 @@ def _words(accs: Iterable[Acc]) -> list[str]:
     return [acc.name for acc in accs if VecType.parse(acc.type).in_general]
 
 
-def _check_loop(isa: Isa, loop: Loop, level: int, known: set[str], given: Iterable[str]) -> None:
+def _check_loop(isa: Isa, loop: Loop, level: int, outer: set[str], given: Iterable[str]) -> None:
     for acc in loop.accs:
         register_type(isa, acc.type, general=level == 0)
     own = _words(loop.accs)
-    words = check_program(isa, loop.steps, known | {acc.name for acc in loop.accs}, [*given, *own])
+    words = check_program(isa, loop.steps, outer | {acc.name for acc in loop.accs}, [*given, *own])
     for acc in loop.accs:
         if (acc.next in words) != (acc.name in own):
             raise SpecError(f"accumulator {acc.name} becomes {acc.next[:40]!r}, which is in a register of another kind")
         if acc.next not in {s.dst for s in loop.steps}:
             raise SpecError(f"accumulator {acc.name} becomes {acc.next[:40]!r}, which no step of loop {level} defines")
-    _check_first(isa, loop, level, known)
+    _check_first(isa, loop, level, outer)
 
 
-def _check_first(isa: Isa, loop: Loop, level: int, known: set[str]) -> None:
+def _check_first(isa: Isa, loop: Loop, level: int, outer: set[str]) -> None:
     if loop.first and level:
         raise SpecError("only the innermost loop may have a first run of its own")
-    words = check_program(isa, loop.first, known)
+    words = check_program(isa, loop.first, outer)
     if loop.first and any((acc.start in words) != (acc.name in _words([acc])) for acc in loop.accs):
         raise SpecError("an accumulator starts as what is in a register of another kind")
     for acc in loop.accs:

@@ -109,8 +109,8 @@ def cpu_for(isa: str) -> str:
     Otherwise it is the first that the set names, or "" on an architecture without processor identification.
     """
     table = load_table(widest(isa))
-    known = architecture.named(table.arch).processors
-    return cpu_here(table) or (next(iter(table.cpu)) if known else "")
+    processors = architecture.named(table.arch).processors
+    return cpu_here(table) or (next(iter(table.cpu)) if processors else "")
 
 
 def require_cpu(isa: str, cpu: str) -> None:

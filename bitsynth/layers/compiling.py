@@ -36,8 +36,8 @@ def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progres
         started = [submit(layer.compile) for layer in first]
         for done, _ in enumerate(as_completed(started), 1):
             progress(f"compiled {done} of {len(first)} libraries", done, len(first))
-    for one in started:
-        one.result()
+    for compilation in started:
+        compilation.result()
     for layer in every:
         layer.compile()
 

@@ -131,8 +131,8 @@ def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand, cpu: str = "") 
 
     It runs here if the set does; SpecError if there is none.
     """
-    known = load(isa).table.cpu
-    where = cpu if cpu in known else next(iter(known))
+    processors = load(isa).table.cpu
+    where = cpu if cpu in processors else next(iter(processors))
     stored = [
         x for x in _stored_kernels(isa, act) if where in able(load(isa), x.artifact) and _runs_here(isa, x.artifact)
     ]
@@ -188,8 +188,8 @@ class DepthwiseEstimate:
         units = -(-g.out_channels // program.unit)
         taps = g.depth * parts(*weight_range(self.layer.act, self.layer.wgt), program)
         cpu = self.cpu if self.cpu in isa.table.cpu else next(iter(isa.table.cpu))
-        one = unit_cycles(isa, program, cpu, taps) + UNIT_CYCLES
-        sums = high * (wide * units * one + ROW_CYCLES + taps)
+        per_unit = unit_cycles(isa, program, cpu, taps) + UNIT_CYCLES
+        sums = high * (wide * units * per_unit + ROW_CYCLES + taps)
         plain = g.groups == g.in_channels == g.out_channels
         lines, pixels = self.layer.typical_image
         copied = lines * pixels * units * program.unit * (g.in_channels // g.groups)

@@ -89,12 +89,12 @@ class Layer:
         """Return `run` for codes that are known to be the encoding's."""
         form = self._form(codes)
         more = self.packed.residual_operand(residual, form.tensor)
-        out, kept = np.empty(form.out, self.packed.out_type), self.packed.room_for_sums(form.tensor)
+        out, sums = np.empty(form.out, self.packed.out_type), self.packed.room_for_sums(form.tensor)
         if out.size:
             whole = codes.flags.c_contiguous and codes.flags.aligned
             given = codes if whole else np.require(codes, requirements=("C", "ALIGNED"))
-            self.run_into(given, out, 1, residual=more, kept=kept)
-        return self.packed.results(out, kept)
+            self.run_into(given, out, 1, residual=more, sums=sums)
+        return self.packed.results(out, sums)
 
     def run_into(
         self,
@@ -103,11 +103,11 @@ class Layer:
         calls: int,
         *,
         residual: NDArray[Any] | None = None,
-        kept: NDArray[Any] | None = None,
+        sums: NDArray[Any] | None = None,
     ) -> None:
         """Run `calls` times from C; one thread of Python at a time, which has the scratch memory."""
         with self.scratch.lock, self.pool.acquire(self.runner) as pool:
-            given = self._arguments((codes, residual, out, kept), pool, calls)
+            given = self._arguments((codes, residual, out, sums), pool, calls)
             status = self.runner.call(self._symbol("run"), *given, bits=32)
         if status:
             raise ToolError(f"{self!r} failed with status {status}")
@@ -127,13 +127,13 @@ class Layer:
         size = self.packed.plan.spec.shape(codes)
         shape, tensor = self.packed.out_shape(*size), self.packed.tensor_shape(*size)
         more = self.packed.residual_operand(residual, tensor) if part == "run" else None
-        out, kept = aligned(math.prod(shape), self.packed.out_type).reshape(shape), self.packed.room_for_sums(tensor)
+        out, sums = aligned(math.prod(shape), self.packed.out_type).reshape(shape), self.packed.room_for_sums(tensor)
         if not out.size:
-            return lambda: 0, self.packed.results(out, kept)
+            return lambda: 0, self.packed.results(out, sums)
         with self.pool.acquire(self.runner) as pool:
-            given = np.require(codes, requirements=("C", "ALIGNED")), more, out, kept
+            given = np.require(codes, requirements=("C", "ALIGNED")), more, out, sums
             arguments = self._arguments(given, pool, times)
-        return self.runner.bind(self._symbol(part), *arguments), self.packed.results(out, kept)
+        return self.runner.bind(self._symbol(part), *arguments), self.packed.results(out, sums)
 
     def _arguments(self, tensors: Tensors, pool: int, calls: int) -> tuple[Any, ...]:
         codes = tensors[0]

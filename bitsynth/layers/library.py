@@ -50,7 +50,7 @@ def compiled(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Path
     """Return the shared library of the kernel, the epilogue's programs, the runtime and what calls it."""
     isa = load(kernel.spec.isa)
     sources = files(kernel, programs, threads=runs_natively(isa.table))
-    return toolchain.compile_for(isa, sources, needs=kernel.needs, flags=FLAGS, kept=shared_files(kernel))
+    return toolchain.compile_for(isa, sources, needs=kernel.needs, flags=FLAGS, cached=shared_files(kernel))
 
 
 def shared_files(kernel: LayerKernel) -> set[str]:

@@ -80,8 +80,8 @@ class PackedLayer:
         object.__setattr__(self, "programs", finish.programs)
         object.__setattr__(self, "constants", whole)
         object.__setattr__(self, "_description", whole.blob())
-        kept: tuple[NDArray[Any], ...] = (self.codes, bias, *self._description, *whole.arrays.values())
-        for array in kept:
+        arrays: tuple[NDArray[Any], ...] = (self.codes, bias, *self._description, *whole.arrays.values())
+        for array in arrays:
             array.flags.writeable = False
 
     def _constants(self, finish: Finishing, codes: NDArray[np.uint8], bias: NDArray[np.int64]) -> Constants:
@@ -167,9 +167,9 @@ class PackedLayer:
         """The type of the sums that are stored in addition to results; None if none are."""
         return self.epilogue.kept_type if self.epilogue else None
 
-    def results(self, out: NDArray[Any], kept: NDArray[Any] | None) -> Any:
+    def results(self, out: NDArray[Any], sums: NDArray[Any] | None) -> Any:
         """Return the results of a call, with the kept sums if there are any."""
-        return self.typed(out) if kept is None else (self.typed(out), kept)
+        return self.typed(out) if sums is None else (self.typed(out), sums)
 
     def described(self, batch: int, height: int, width: int) -> Description:
         """Return the numbers that describe the layer and its input to C that runs any layer (`layer_call.c.j2`)."""

@@ -106,11 +106,11 @@ def solve_missing(spec: LayerSpec, isa: str, schedule: LayerSchedule | None, pro
     if schedule:
         wanted = schedule.isa, schedule.kernel_options
         spec = widen_operands(spec, schedule.operands)
-        known = cached_entry(schedule, spec.act, spec.wgt) is not None
+        is_solved = cached_entry(schedule, spec.act, spec.wgt) is not None
     else:
         wanted = widest(isa), OPTIONS
-        known = any(True for _ in candidates(spec.act, spec.wgt, isa))
-    if known:
+        is_solved = any(True for _ in candidates(spec.act, spec.wgt, isa))
+    if is_solved:
         return
     progress(f"solving {spec.act} x {spec.wgt} for layers on {wanted[0]}")
     from bitsynth.synth.synthesize import synthesize
@@ -172,8 +172,8 @@ class LayerPlan:
     @property
     def processor(self) -> str:
         """The processor whose cycles were counted: `cpu`, or the first that the set names and has what is needed."""
-        known = self.kernel.cost.cycles
-        return self.cpu if self.cpu in known else next(iter(known))
+        processors = self.kernel.cost.cycles
+        return self.cpu if self.cpu in processors else next(iter(processors))
 
 
 def expected_cycles(plan: LayerPlan) -> float:
@@ -216,13 +216,13 @@ def plan(
         solve_missing(spec, isa, schedule, to_stderr if solve is True else solve)
     if schedule:
         return LayerPlan(spec, schedule, GIVEN, isa, threads, cpu or cpu_for(isa))
-    kept, asked = _KEPT.get(), (spec, isa, cpu, threads)
-    if kept is not None and asked in kept:
-        return kept[asked]
+    plans, asked = _KEPT.get(), (spec, isa, cpu, threads)
+    if plans is not None and asked in plans:
+        return plans[asked]
     chosen, origin, where = _choose(spec, isa, threads, cpu)
     layer_plan = LayerPlan(spec, chosen, origin, isa, threads, where)
-    if kept is not None:
-        kept[asked] = layer_plan
+    if plans is not None:
+        plans[asked] = layer_plan
     return layer_plan
 
 
@@ -251,8 +251,8 @@ def _rebuilt(spec: LayerSpec, schedule: LayerSchedule, origin: str, isa: str, th
     """
     asked = "" if isa == "auto" else cpu
     if schedule.method == DEPTHWISE:
-        kept = LayerPlan(spec, schedule, origin, isa, threads, cpu) if origin == GIVEN else None
-        return kept or plan(spec, isa=isa, cpu=asked, threads=threads)
+        given = LayerPlan(spec, schedule, origin, isa, threads, cpu) if origin == GIVEN else None
+        return given or plan(spec, isa=isa, cpu=asked, threads=threads)
     wide = widen_operands(spec, schedule.operands)
     entry = cached_entry(schedule, wide.act, wide.wgt)
     if origin == GIVEN or (entry and schedule.isa in sets_for(isa) and runs_here(entry)):
@@ -264,8 +264,8 @@ def _check_schedule(schedule: Any, isa: str) -> None:
     """Raise SpecError if the object is no schedule, or one for a set that the processors of `isa` do not run."""
     if not isinstance(schedule, LayerSchedule | None):
         raise SpecError(f"a schedule is a LayerSchedule, not {schedule!r}")
-    if schedule and isa not in ("auto", schedule.isa) and schedule.isa not in (known := run_by(load_table(isa))):
-        raise SpecError(f"isa is {isa}, the schedule's {schedule.isa}; want a schedule of {' or '.join(known)}")
+    if schedule and isa not in ("auto", schedule.isa) and schedule.isa not in (sets := run_by(load_table(isa))):
+        raise SpecError(f"isa is {isa}, the schedule's {schedule.isa}; want a schedule of {' or '.join(sets)}")
 
 
 def _choose(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSchedule, str, str]:
@@ -277,15 +277,15 @@ def _choose(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSch
     task = TuningTask(here, spec.act.bits, spec.wgt.bits, spec.geometry, spec.typical_image, threads)
     passed_over: dict[str, None] = {}
     for n in dict.fromkeys((threads, 1)):
-        for known, why_not in find_tuned(msgspec.structs.replace(task, threads=n), cpu):
-            if missed := why_not or _misfit(spec, known.schedule):
-                passed_over[f"what was tuned on {known.processor} {missed}"] = None
+        for record, why_not in find_tuned(msgspec.structs.replace(task, threads=n), cpu):
+            if missed := why_not or _misfit(spec, record.schedule):
+                passed_over[f"what was tuned on {record.processor} {missed}"] = None
                 continue
-            origin = f"tuned on {known.processor}, {known.ratio:.2f} of the default's time"
-            where = cpu or known.cpu
+            origin = f"tuned on {record.processor}, {record.ratio:.2f} of the default's time"
+            where = cpu or record.cpu
             if n == threads:
-                return known.schedule, origin, where
-            return known.schedule.among(threads, rows), f"{origin} with one thread", where
+                return record.schedule, origin, where
+            return record.schedule.among(threads, rows), f"{origin} with one thread", where
     return default.among(threads, rows), "; ".join(["default", *passed_over]), usual
 
 

@@ -25,14 +25,14 @@ class Forked(Protocol):
 _living: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
-def register_for_fork(thing: Forked) -> None:
-    """Reset `thing`, while it lives, in every process forked from now on."""
-    _living.add(thing)
+def register_for_fork(resource: Forked) -> None:
+    """Reset `resource`, while it lives, in every process forked from now on."""
+    _living.add(resource)
 
 
 def _reset_all() -> None:
-    for thing in _living:
-        thing.after_fork()
+    for resource in _living:
+        resource.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

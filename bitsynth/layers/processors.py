@@ -26,15 +26,15 @@ def best_sets(isa: str, cpus: Sequence[str]) -> dict[str, str]:
     """
     arch = load_table(widest(isa)).arch
     sets = {n: table for n in names() if (table := load_table(n)).arch == arch}
-    found: dict[str, str] = {}
+    set_of_cpu: dict[str, str] = {}
     for cpu in cpus:
         able = [n for n, table in sets.items() if cpu in table.cpu]
-        if not able or cpu in found:
+        if not able or cpu in set_of_cpu:
             known = sorted({name for table in sets.values() for name in table.cpu})
             raise SpecError(f"unknown cpu {cpu!r}, or named twice; {', '.join(sets)} know {', '.join(known)}")
-        found[cpu] = best(able)
+        set_of_cpu[cpu] = best(able)
     architecture.named(arch).midr_text()
-    return found
+    return set_of_cpu
 
 
 def files(name: str, layers: Mapping[str, Conv2d]) -> dict[str, str]:

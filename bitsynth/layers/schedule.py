@@ -75,8 +75,8 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _one_of("operands", self.operands, ("", *OPERANDS))
         if type(self.columns_first) is not bool:
             raise SpecError(f"columns_first of a schedule must be True or False, not {self.columns_first!r}")
-        known = ("ops", *load_table(self.isa).cpu) if self.isa in names() else ("ops",)
-        _one_of("model", self.model, known)
+        models = ("ops", *load_table(self.isa).cpu) if self.isa in names() else ("ops",)
+        _one_of("model", self.model, models)
         for name in ("channels", "rows", "block_rows", "band_rows", "flush_steps", "unroll", "k_step"):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value < 1 << 24:
@@ -127,6 +127,6 @@ class LayerSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{kernel}, {self.gather}, {order}{blocks}{bands}"
 
 
-def _one_of(what: str, value: Any, known: tuple[str, ...]) -> None:
+def _one_of(noun: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise SpecError(f"unknown {what} {value!r} of a schedule; known: {', '.join(known)}")
+        raise SpecError(f"unknown {noun} {value!r} of a schedule; known: {', '.join(known)}")

@@ -26,8 +26,8 @@ def scheduled_kernel(schedule: LayerSchedule, act: MatmulOperand, wgt: MatmulOpe
         return depthwise.kernel_for(schedule.isa, act, wgt, cpu)
     plain = MatmulSpec(schedule.isa, MatmulOperand(act.bits, act.encoding), MatmulOperand(wgt.bits, wgt.encoding))
     kernel = cached_kernel(plain, schedule.kernel_options)
-    if schedule.gather not in (known := gathers(pairs=kernel.entry.kernel.together > 1)):
-        raise SpecError(f"{kernel.name} reads rows in pairs: gather is {' or '.join(known)}, not {schedule.gather}")
+    if schedule.gather not in (allowed := gathers(pairs=kernel.entry.kernel.together > 1)):
+        raise SpecError(f"{kernel.name} reads rows in pairs: gather is {' or '.join(allowed)}, not {schedule.gather}")
     if wgt.zero:
         kernel = _without_zero(kernel, MatmulSpec(schedule.isa, act, wgt))
     kernel = kernel.with_rows(schedule.rows) if schedule.rows else kernel

@@ -126,8 +126,8 @@ def store(record: TuningRecord, folder: Path) -> Path:
     path = path_of(folder, record.task)
     with locked(paths.user_schedules() / "locks" / f"{path.parent.name}-{path.stem}.lock", partial(unwritable, path)):
         mine = record.task, record.processor
-        others = [known for known in _read_records(path) if (known.task, known.processor) != mine]
-        content = _File(FORMAT, tuple(sorted([record, *others], key=lambda known: msgspec.json.encode(known.task))))
+        others = [stored for stored in _read_records(path) if (stored.task, stored.processor) != mine]
+        content = _File(FORMAT, tuple(sorted([record, *others], key=lambda stored: msgspec.json.encode(stored.task))))
         replace_file(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
     return path
 
@@ -184,44 +184,44 @@ def find_tuned(task: TuningTask, cpu: str = "") -> Iterator[tuple[TuningRecord, 
         except SpecError as why:
             warn(f"{why}; {_REMEDY}")
             continue
-        yield from ((known, _why_not(path, known, cpu)) for known in records if known.task == task)
+        yield from ((record, _why_not(path, record, cpu)) for record in records if record.task == task)
 
 
-def _why_not(path: Path, known: TuningRecord, cpu: str) -> str:
+def _why_not(path: Path, record: TuningRecord, cpu: str) -> str:
     """Return the reason why the record is not taken, in words, or ""."""
-    if not (known.cpu == cpu if cpu else _is_for_here(known)):
+    if not (record.cpu == cpu if cpu else _is_for_here(record)):
         return "is for that alone"
     try:
-        mine, default = (timed_kernel(known, schedule) for schedule in (known.schedule, known.default))
-        if (mine.kernel.digest, default.kernel.digest) != (known.digest, known.default_digest):
+        mine, default = (timed_kernel(record, schedule) for schedule in (record.schedule, record.default))
+        if (mine.kernel.digest, default.kernel.digest) != (record.digest, record.default_digest):
             return "is older than its kernels"
-        if not has_form(mine.kernel, known.schedule):
+        if not has_form(mine.kernel, record.schedule):
             raise SpecError("no kernel has that form")
     except NoKernel:
         return "is older than its kernels"
     except SpecError as why:
-        warn(f"{path}: {known.kernel} cannot be run as {known.schedule}: {why}; {_REMEDY}")
+        warn(f"{path}: {record.kernel} cannot be run as {record.schedule}: {why}; {_REMEDY}")
         return "cannot be run"
     return "" if runs_here(mine) else "needs what this processor lacks"
 
 
-def _is_for_here(known: TuningRecord) -> bool:
+def _is_for_here(record: TuningRecord) -> bool:
     """Whether it was measured on the kind of processor that will run it; one that only emulates it is of no kind."""
-    if not runs_natively(load(known.task.isa).table):
+    if not runs_natively(load(record.task.isa).table):
         return True
     from bitsynth.host.facts import here
 
-    return known.processor == here().kind
+    return record.processor == here().kind
 
 
-def timed_kernel(known: TuningRecord, schedule: LayerSchedule) -> Entry:
+def timed_kernel(record: TuningRecord, schedule: LayerSchedule) -> Entry:
     """Return the cached kernel of a schedule that was timed; raise NoKernel if there is none, SpecError if none can be.
 
     Its certificate is checked when a layer takes it.
     """
-    if schedule.isa not in sets_of(known.task.isa):
-        raise SpecError(f"{known.task.isa} has no kernels of {schedule.isa}")
-    return known.task.entry(schedule)
+    if schedule.isa not in sets_of(record.task.isa):
+        raise SpecError(f"{record.task.isa} has no kernels of {schedule.isa}")
+    return record.task.entry(schedule)
 
 
 def has_form(kernel: Kernel, schedule: LayerSchedule) -> bool:

@@ -57,7 +57,7 @@ class NetworkMachine:
     def runner(self) -> Runner:
         """The runner of its library, compiled when first asked for; ToolError if that or running it fails."""
         isa, needs, sources = load(self.program.isa), self.text.needs, self.own_sources | self.shared_sources
-        library = toolchain.compile_for(isa, sources, needs=needs, flags=self.flags, kept=sources)
+        library = toolchain.compile_for(isa, sources, needs=needs, flags=self.flags, cached=sources)
         return runner_for(isa, library, needs=needs)
 
     @cached_property

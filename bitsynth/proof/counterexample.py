@@ -83,12 +83,12 @@ def _text(codes: Codes) -> str:
 def evidence(kernel: Kernel) -> str:
     """Describe an input on which the kernel is wrong, or say that none was found."""
     try:
-        found = counterexample(kernel)
+        example = counterexample(kernel)
     except SpecError as why:
         return f"its programs cannot be run, so there is no sum to compare: {why}"
-    if found is None:
+    if example is None:
         return "no counterexample among the inputs tried: it may be right, but it is not proved, so it is refused"
-    return str(found)
+    return str(example)
 
 
 def counterexample(kernel: Kernel, *, thorough: bool = True) -> Counterexample | None:
@@ -98,8 +98,8 @@ def counterexample(kernel: Kernel, *, thorough: bool = True) -> Counterexample |
     """
     for each in kernel.alone:
         for rows, columns in chain(_short(each), _long(each) if thorough else ()):
-            if found := _first_wrong(each, rows, columns):
-                return found
+            if example := _first_wrong(each, rows, columns):
+                return example
     return None
 
 
@@ -128,7 +128,7 @@ def _simplest(kernel: Kernel, group: Codes, member: int, tile: Codes, column: in
     row[member] = group[member]
     rows = (row, group) if len(group) > 1 else (group,)
     every = [_at(kernel, codes, member, t, column) for codes in rows for t in (alone, tile)]
-    return next((found for found in every if found.got != found.want), every[-1])
+    return next((example for example in every if example.got != example.want), every[-1])
 
 
 def _at(kernel: Kernel, group: Codes, member: int, tile: Codes, column: int) -> Counterexample:

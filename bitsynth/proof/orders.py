@@ -96,12 +96,12 @@ def _check_shared_starts(isa: Isa, kernel: Kernel, doublings: int) -> None:
     """Raise Refuted unless a flush that loads a shared start once stores what one does that loads it for every row."""
     registers = kernel.tile_registers(isa.table.vector_bits)
     rows = product(range(kernel.together * registers), range(kernel.groups))
-    one = {Value.of(Role.TILE, r, row=group): Value.of(Role.TILE, r % registers, row=0) for r, group in rows}
+    to_one_row = {Value.of(Role.TILE, r, row=group): Value.of(Role.TILE, r % registers, row=0) for r, group in rows}
     for loop in kernel.passes if folds.shares_starts(isa, kernel) else ():
         each = (_flushes(isa, kernel, loop, doublings, shared=shared) for shared in (False, True))
         for own, shared in zip(*each, strict=True):
             memo: dict[object, int] = {}
-            if _stored(isa, own.steps, memo, None, one) != _stored(isa, shared.steps, memo, None):
+            if _stored(isa, own.steps, memo, None, to_one_row) != _stored(isa, shared.steps, memo, None):
                 raise Refuted(f"the flush of rows that share the place they start at, for {kernel.order}, is another")
 
 

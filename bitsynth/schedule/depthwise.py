@@ -43,11 +43,11 @@ def cheapest(isa: Isa, act_bits: int, w_bits: int, method: str = "multiply") -> 
 
     NoKernel if none of the sketch is right.
     """
-    found = list(_programs(isa, act_bits, w_bits, method))
-    if not found:
+    programs = list(_programs(isa, act_bits, w_bits, method))
+    if not programs:
         raise NoKernel(f"no depthwise kernel of {act_bits}-bit activations and {w_bits}-bit weights on {isa.name}")
-    wanted = max(p.wgt[1] - p.wgt[0] for p in found)
-    return min(found, key=lambda p: ops(isa, p) * _parts(wanted, p))
+    wanted = max(p.wgt[1] - p.wgt[0] for p in programs)
+    return min(programs, key=lambda p: ops(isa, p) * _parts(wanted, p))
 
 
 def _parts(wanted: int, program: DepthwiseProgram) -> int:
@@ -65,8 +65,8 @@ def _programs(isa: Isa, act_bits: int, w_bits: int, method: str) -> Iterator[Dep
             {(0, (1 << act_bits) - 1), (-128, (1 << act_bits) - 129)} if act_bits == 8 else [(0, (1 << act_bits) - 1)]
         ):
             for wgt in _weight_ranges(w_bits):
-                if found := _bounded(isa, _program(isa, step, ends, (act_bits, w_bits), act, wgt)):
-                    yield found
+                if program := _bounded(isa, _program(isa, step, ends, (act_bits, w_bits), act, wgt)):
+                    yield program
                     break
 
 

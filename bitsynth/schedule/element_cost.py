@@ -21,9 +21,9 @@ def cycles(program: ElementwiseProgram, cpu: str) -> float:
     busy: dict[str, float] = defaultdict(float)
     used = [isa[s.op] for s in (*program.steps, *_all_iterations(program))]
     moved = [isa[program.store]] * len(program.results)
-    for one, op in zip(program.spec.inputs, program.loads, strict=True):
-        if one.per == "element" or (one.per == "channel" and not _held(program)):
-            moved += [isa[op]] * (program.registers(one)[1] * one.values)
+    for input_, op in zip(program.spec.inputs, program.loads, strict=True):
+        if input_.per == "element" or (input_.per == "channel" and not _held(program)):
+            moved += [isa[op]] * (program.registers(input_)[1] * input_.values)
     for instr in (*used, *moved):
         busy[instr.cost[cpu].port] += 1 / instr.cost[cpu].per_cycle
     every = sum(i.instructions for i in used) / isa.table.cpu[cpu].vector_per_cycle
@@ -41,8 +41,8 @@ def _all_iterations(program: ElementwiseProgram) -> list[Step]:
 def _held(program: ElementwiseProgram) -> bool:
     """Whether registers hold all constants together with the values of a row."""
     isa, spec = load(program.isa), program.spec
-    kept = sum(program.registers(x)[1] * x.values for x in spec.inputs if x.per != "element")
-    return kept + len(program.constants) + _ROW_REGISTERS <= isa.table.registers
+    held_registers = sum(program.registers(x)[1] * x.values for x in spec.inputs if x.per != "element")
+    return held_registers + len(program.constants) + _ROW_REGISTERS <= isa.table.registers
 
 
 def able(program: ElementwiseProgram) -> list[str]:

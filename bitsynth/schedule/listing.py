@@ -31,20 +31,20 @@ def issued(isa: Isa, cpu: str, listing: Iterable[str]) -> Iterator[Issued]:
 
 @lru_cache(maxsize=1 << 14)
 def _issued(isa: Isa, cpu: str, line: str) -> tuple[Issued, ...]:
-    op, _, rest = line.partition(" ")
-    registers = [_whole(r) for r in _REGISTER.findall(rest)]
+    op, _, operands = line.partition(" ")
+    registers = [_whole(r) for r in _REGISTER.findall(operands)]
     if op.startswith(("ld", "st")):
-        return _memory(isa, cpu, op, rest, registers)
+        return _memory(isa, cpu, op, operands, registers)
     rules = isa.rules(cpu)
     if op == "prfm":
         return (of_kind(rules, "load_integer", registers),)
     if _BRANCH.fullmatch(op):
         return (of_kind(rules, "branch", [*registers, *(["flags"] if _READS.fullmatch(op) else [])]),)
-    if _VECTOR.search(rest):
-        return (_arithmetic(isa, cpu, op, rest, registers),)
+    if _VECTOR.search(operands):
+        return (_arithmetic(isa, cpu, op, operands, registers),)
     reads, writes = (registers, []) if op in _COMPARES else (registers[1:], registers[:1])
     kind = "multiply" if op in {"mul", "madd", "msub", "umull", "smull", "umulh", "mneg"} else "integer"
-    if "shifted" in rules.kinds and (_SHIFT.search(rest) or op in _FIELDS):
+    if "shifted" in rules.kinds and (_SHIFT.search(operands) or op in _FIELDS):
         kind = "shifted"
     return (of_kind(rules, kind, reads + ["flags"] * bool(_READS.fullmatch(op)), writes + ["flags"] * (op in _SETS)),)
 
@@ -54,9 +54,9 @@ def _whole(register: str) -> str:
     return register if register == "sp" else ("v" if register[0] in "vqdshb" else "x") + register[1:]
 
 
-def _memory(isa: Isa, cpu: str, op: str, rest: str, registers: list[str]) -> tuple[Issued, ...]:
+def _memory(isa: Isa, cpu: str, op: str, operands: str, registers: list[str]) -> tuple[Issued, ...]:
     """Loads and stores, a pair as two, but one store of integers; with a base that is written back, an add."""
-    rules, values, address = isa.rules(cpu), *rest.split("[", 1)
+    rules, values, address = isa.rules(cpu), *operands.split("[", 1)
     count = len(_REGISTER.findall(values))
     moved, base = registers[:count], registers[count:]
     whole = "q" in values or (op == "ld1" and ".16b" in values)
@@ -75,12 +75,12 @@ def _memory(isa: Isa, cpu: str, op: str, rest: str, registers: list[str]) -> tup
     return (*transfers, *([of_kind(rules, "integer", base[:1], base[:1])] if back else []))
 
 
-def _arithmetic(isa: Isa, cpu: str, op: str, rest: str, registers: list[str]) -> Issued:
+def _arithmetic(isa: Isa, cpu: str, op: str, operands: str, registers: list[str]) -> Issued:
     rules = isa.rules(cpu)
     written, *read = registers
-    if op in {"mov", "ins"} and "[" in rest.partition(",")[0]:
+    if op in {"mov", "ins"} and "[" in operands.partition(",")[0]:
         op, read = "ins", [written, *read]
-    if op in {"movi", "mvni", "fmov"} or (op == "mov" and len(set(rest.replace(" ", "").split(","))) == 2):
+    if op in {"movi", "mvni", "fmov"} or (op == "mov" and len(set(operands.replace(" ", "").split(","))) == 2):
         outside = [r for r in registers if r[0] == "x"]
         kind = "move" if not outside else "from_vector" if written[0] == "x" else "to_vector"
         return of_kind(rules, kind, read, [written])

@@ -37,10 +37,10 @@ def repeats(isa: Isa, size: int) -> str:
     return _only(isa, f"repeats {size} bytes", [i for i in _loads(isa) if _repeats(isa, i, size)])
 
 
-def _only(isa: Isa, what: str, found: list[Instr]) -> str:
-    if not found:
+def _only(isa: Isa, what: str, instructions: list[Instr]) -> str:
+    if not instructions:
         raise NoKernel(f"{isa.name} declares no instruction that {what}")
-    return found[0].name
+    return instructions[0].name
 
 
 def _loads(isa: Isa) -> list[Instr]:

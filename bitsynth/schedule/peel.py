@@ -37,19 +37,19 @@ def _derive_first_run(isa: Isa, loop: Loop) -> Loop | None:
     lines: list[Step] = []
     for step in loop.steps:
         args = [value.get(a, a) for a in step.args]
-        known = [a for a in args if a is not None]
-        if len(known) == len(args):
-            lines.append(Step(Value.of(Role.TEMPORARY, len(lines)), step.op, tuple(known), step.imm))
+        nonzero = [a for a in args if a is not None]
+        if len(nonzero) == len(args):
+            lines.append(Step(Value.of(Role.TEMPORARY, len(lines)), step.op, tuple(nonzero), step.imm))
             value[step.dst] = lines[-1].dst
             continue
-        found = _on_zeros(isa, step.op, step.imm, tuple(a is None for a in args))
-        if found is None:
+        simpler = _on_zeros(isa, step.op, step.imm, tuple(a is None for a in args))
+        if simpler is None:
             return None
-        if isinstance(found, int):
-            value[step.dst] = known[found]
+        if isinstance(simpler, int):
+            value[step.dst] = nonzero[simpler]
         else:
-            imm = step.imm if isa[found].imm else 0
-            lines.append(Step(Value.of(Role.TEMPORARY, len(lines)), found, tuple(known), imm))
+            imm = step.imm if isa[simpler].imm else 0
+            lines.append(Step(Value.of(Role.TEMPORARY, len(lines)), simpler, tuple(nonzero), imm))
             value[step.dst] = lines[-1].dst
     computed = {s.dst for s in lines}
     starts = [start for acc in loop.accs if (start := value[acc.next]) in computed and start]
@@ -67,14 +67,14 @@ def _on_zeros(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | 
         [0 if z else _unknown(k, i, o.type.bits, imm) for i in range(o.type.lanes)]
         for k, (o, z) in enumerate(zip(instr.operands, zero, strict=True))
     ]
-    rest = [x for x, z in zip(lanes, zero, strict=True) if not z]
+    remaining = [x for x, z in zip(lanes, zero, strict=True) if not z]
     want = _evaluate(instr, lanes, imm)
     if want is None:
         return None
-    if (same := next((k for k, x in enumerate(rest) if x == want), None)) is not None:
+    if (same := next((k for k, x in enumerate(remaining) if x == want), None)) is not None:
         return same
     others = ((i, imm if i.imm else 0) for i in _with_these_types(isa, instr, zero, imm))
-    return next((i.name for i, imm in others if _evaluate(i, rest, imm) == want), None)
+    return next((i.name for i, imm in others if _evaluate(i, remaining, imm) == want), None)
 
 
 def _unknown(operand: int, lane: int, bits: int, imm: int) -> Payload:

@@ -194,13 +194,13 @@ class _Tile:
         )
 
         def run(count: int) -> Iterator[Block]:
-            iterations, rest = divmod(count - len(peeled), pipelined.copies)
+            iterations, left_over = divmod(count - len(peeled), pipelined.copies)
             yield from [first_step] if peeled else []
             if first and iterations == 1:
                 yield from [prologue, zeros, tail]
             elif iterations:
                 yield from [prologue, *[first_body] * (iterations > 1), *[body] * (iterations - 2), tail]
-            yield from [one_step] * rest
+            yield from [one_step] * left_over
 
         return run
 

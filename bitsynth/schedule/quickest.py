@@ -38,11 +38,11 @@ def quickest(kernel: Kernel, cpu: str) -> Kernel:
 
     Fewer rows read columns more often: they are taken only if they gain more than _TIE_FACTOR.
     """
-    found = ordered(kernel, cpu)
-    if found is kernel:
+    reordered = ordered(kernel, cpu)
+    if reordered is kernel:
         return kernel
     fewer = (n for n in _ROWS if kernel.rows <= 3 * n < 3 * kernel.rows and n % kernel.together == 0)
-    tried = dict.fromkeys(_with_room(msgspec.structs.replace(found, rows=n)) for n in (kernel.rows, *fewer))
+    tried = dict.fromkeys(_with_room(msgspec.structs.replace(reordered, rows=n)) for n in (kernel.rows, *fewer))
     cycles_of = {form: tile_cycles_per_128_mac(load(kernel.isa), form, cpu) for form in tried}
     most = _TIE_FACTOR * min(cycles_of.values())
     return next(form for form, cycles in cycles_of.items() if cycles <= most)

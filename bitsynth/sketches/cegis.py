@@ -116,10 +116,10 @@ def _of_length(
 
 def run(program: Sequence[ProgramLine], menu: Sequence[Component], inputs: Sequence[Any]) -> Any:
     """Return the last value of `program` on `inputs`."""
-    known = {(c.instr.name, c.imm): c for c in menu}
+    components = {(c.instr.name, c.imm): c for c in menu}
     values = list(inputs)
     for line in program:
-        values.append(known[line.op, line.imm]([values[a] for a in line.args]))
+        values.append(components[line.op, line.imm]([values[a] for a in line.args]))
     return values[-1]
 
 

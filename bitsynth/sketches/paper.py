@@ -72,7 +72,9 @@ def _popcount(x: z3.BitVecRef) -> z3.BitVecRef:
     return total
 
 
-def build(isa: Isa, spec: MatmulSpec, found: PaperProgram, metric: Metric) -> tuple[Pass, ReductionPlan, ConstantPool]:
+def build(
+    isa: Isa, spec: MatmulSpec, solution: PaperProgram, metric: Metric
+) -> tuple[Pass, ReductionPlan, ConstantPool]:
     """Return the pass of the paper's kernel: one row, 8 columns of 64 bits, as in its Figure 6."""
     assert isa.table.paper is not None
     most = 8 * ((1 << spec.act.bits) - 1) * ((1 << spec.wgt.bits) - 1)
@@ -88,7 +90,7 @@ def build(isa: Isa, spec: MatmulSpec, found: PaperProgram, metric: Metric) -> tu
     accs = [Value.of(Role.ACCUMULATOR, r) for r in range(plan.accs)]
     for name in accs:
         step.bind(name, Register(plan.acc_type, (0,) * plan.acc_type.lanes))
-    sums = [_step_sum(step, spec, found.pair, g, blank) for g in range(GROUPS)]
+    sums = [_step_sum(step, spec, solution.pair, g, blank) for g in range(GROUPS)]
     for level in plan.pre:
         sums = level.apply(step, sums)
     after = [step.apply(plan.accumulate, [acc, s]) for acc, s in zip(accs, sums, strict=True)]

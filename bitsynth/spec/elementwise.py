@@ -129,26 +129,26 @@ class ElementwiseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         out = []
         for text in texts:
             try:
-                (found,) = _compile_text(self.name, text, names)(*values)
+                (result,) = _compile_text(self.name, text, names)(*values)
             except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
                 raise SpecError(f"{self.name}: {text!r} fails: {error}") from None
-            if not isinstance(found, Bits) or found.w < bits:
+            if not isinstance(result, Bits) or result.w < bits:
                 raise SpecError(f"{self.name}: {text!r} must give {bits} bits or more")
-            out.append((found if found.w == bits else trunc(found, bits)).v)
+            out.append((result if result.w == bits else trunc(result, bits)).v)
         return out
 
-    def _bits(self, domain: Domain, one: ElementInput, payloads: Sequence[Any]) -> Any:
-        width = one.lane.bits
+    def _bits(self, domain: Domain, input_: ElementInput, payloads: Sequence[Any]) -> Any:
+        width = input_.lane.bits
         values = tuple(Bits(domain, width, v) for v in payloads)
-        return values if one.count else values[0]
+        return values if input_.count else values[0]
 
     def iteration(self) -> ElementwiseSpec:
         """Return the spec of one iteration of a loop over the last input's values: x, plus 1 if `nested[0]` holds."""
         *others, over = self.inputs
-        one = msgspec.structs.replace(over, count=1)
+        single = msgspec.structs.replace(over, count=1)
         return ElementwiseSpec(
             name=f"{self.name}_iteration",
-            inputs=(*others, ElementInput("x", "u8", "iteration"), one),
+            inputs=(*others, ElementInput("x", "u8", "iteration"), single),
             meaning=f"x + zext({self.nested[0]}, 8)",
             out="u8",
         )

@@ -21,8 +21,8 @@ def accept(entry: Entry) -> ProvedEntry:
     certificate, kernel = entry.certificate, entry.kernel
     entry.options.isa(kernel.isa)
     proved = Proved.on_record(kernel, certificate.instructions)
-    found = ProvedEntry(proved, entry.options, certificate.minimality, entry.cost.lower_bound, entry.runners_up)
-    again = found.entry
+    proved_entry = ProvedEntry(proved, entry.options, certificate.minimality, entry.cost.lower_bound, entry.runners_up)
+    again = proved_entry.entry
     facts = {
         "method": entry.method == again.method and entry.asked in ("", entry.method),
         "channels": not entry.channels or (not kernel.swapped and kernel.columns <= entry.channels),
@@ -37,7 +37,7 @@ def accept(entry: Entry) -> ProvedEntry:
     }
     if wrong := [what for what, holds in facts.items() if not holds]:
         raise SpecError(f"{', '.join(wrong)} differ")
-    return found
+    return proved_entry
 
 
 def accept_text(text: bytes) -> ProvedEntry:

@@ -151,19 +151,19 @@ class ProvedEntry:
 
 
 @lru_cache(maxsize=1024)
-def _form(found: ProvedEntry, kernel: Kernel) -> ProvedEntry:
-    return ProvedEntry(found.proved.form(kernel), found.options, (), found.bound, (), found)
+def _form(base: ProvedEntry, kernel: Kernel) -> ProvedEntry:
+    return ProvedEntry(base.proved.form(kernel), base.options, (), base.bound, (), base)
 
 
 def _form_of_text(base: ProvedEntry, text: bytes) -> ProvedEntry:
     return base.form(from_json(text, Kernel))
 
 
-def require_proved(found: object) -> ProvedEntry:
-    """Return the entry `found`, if it is a proved one; SpecError otherwise."""
-    if not isinstance(found, ProvedEntry):
-        raise SpecError(f"a kernel is made of what is proved, as `get_kernel` gives, not of {type(found).__name__}")
-    return found
+def require_proved(entry: object) -> ProvedEntry:
+    """Return the entry `entry`, if it is a proved one; SpecError otherwise."""
+    if not isinstance(entry, ProvedEntry):
+        raise SpecError(f"a kernel is made of what is proved, as `get_kernel` gives, not of {type(entry).__name__}")
+    return entry
 
 
 def _able(isa: Isa, kernel: Kernel) -> list[str]:

@@ -82,9 +82,9 @@ def first(place: Path) -> Path | None:
 
 def state(path: str | Path) -> tuple[int, ...] | None:
     """What tells a file or folder from what it is after any change; None if the last one may be too young for that."""
-    found = os.stat(path)
-    settled = time.time_ns() - found.st_ctime_ns > _SETTLED_NS
-    return (found.st_ctime_ns, found.st_dev, found.st_ino, found.st_size) if settled else None
+    status = os.stat(path)
+    settled = time.time_ns() - status.st_ctime_ns > _SETTLED_NS
+    return (status.st_ctime_ns, status.st_dev, status.st_ino, status.st_size) if settled else None
 
 
 def read(path: Path, kind: type[_R], what: str, version: int, remedy: str) -> _R:
@@ -108,16 +108,16 @@ def _kept(path: Path, state: tuple[int, ...], kind: type[_R], what: str, version
 
 def _read(path: Path, kind: type[_R], what: str, version: int, remedy: str) -> _R:
     try:
-        found = from_json(read_file(path), kind)
+        record = from_json(read_file(path), kind)
     except OSError as error:
         raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SpecError(f"{path} is not {what} of this version ({error}); {remedy}") from None
-    if found.format != version:
-        raise SpecError(f"{path} has format {found.format}, this version reads {version}; {remedy}")
-    if found.digest != found.expected_digest:
+    if record.format != version:
+        raise SpecError(f"{path} has format {record.format}, this version reads {version}; {remedy}")
+    if record.digest != record.expected_digest:
         raise SpecError(f"{path} was edited or damaged: its digest does not match; {remedy}")
-    return found
+    return record
 
 
 def place(path: Path) -> tuple[Path, Path]:

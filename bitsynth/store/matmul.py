@@ -60,10 +60,10 @@ class MatmulKind(ArtifactKind[Entry, ProvedEntry]):
 
     def store(self, proved: ProvedEntry, folder: Path | None = None) -> Path:
         """Write the kernel; SpecError if it is a form of another, which is derived where it is wanted."""
-        found = require_proved(proved)
-        if found.base is not None:
-            raise SpecError(f"{found.entry.name} is made of {found.base.entry.name} where it is wanted, not stored")
-        return super().store(found, folder)
+        entry = require_proved(proved)
+        if entry.base is not None:
+            raise SpecError(f"{entry.entry.name} is made of {entry.base.entry.name} where it is wanted, not stored")
+        return super().store(entry, folder)
 
     def superseded(self, path: Path) -> Collection[Path]:
         """Return the files of kernels of the same widths with another tile."""
@@ -71,8 +71,8 @@ class MatmulKind(ArtifactKind[Entry, ProvedEntry]):
 
     def load_named(self, name: str, variant: str | None = None) -> ProvedEntry:
         """Return the kernel called `name`, or its form for a processor; SpecError if there is none."""
-        found = self.load(self.named(name, variant))
-        return found.form(KernelName.parse(name).form(found.entry.kernel))
+        stored = self.load(self.named(name, variant))
+        return stored.form(KernelName.parse(name).form(stored.entry.kernel))
 
     def named(self, name: str, variant: str | None = None) -> Path:
         """Return the file of the kernel called `name`, or of the kernel that it is a form of.
@@ -83,8 +83,8 @@ class MatmulKind(ArtifactKind[Entry, ProvedEntry]):
         if variant is None:
             return path
         isa = KernelName.parse(name).spec.isa
-        found = (p for p in self.every() if p.name == path.name and p.parts[-3:-1] == (isa, variant))
-        if (chosen := next(found, None)) is None:
+        paths = (p for p in self.every() if p.name == path.name and p.parts[-3:-1] == (isa, variant))
+        if (chosen := next(paths, None)) is None:
             raise SpecError(
                 f"no kernel {name} of variant {variant!r} in the cache; `bitsynth list` shows what there is"
             )

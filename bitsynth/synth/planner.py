@@ -63,8 +63,8 @@ def plan(job: Job) -> PlannedKernel:
     cycles, predicted, size, why = None, None, "", ""
     try:
         with _limit_time(LIMIT):
-            found, _ = synthesize.candidates(options.isa(isa), spec(job), options, Budget())
-            kernel = found[0].kernel
+            results, _ = synthesize.candidates(options.isa(isa), spec(job), options, Budget())
+            kernel = results[0].kernel
             predicted = scoreboard(kernel, [cpu]).get(cpu)
         cycles = cost.figure(options.isa(isa), kernel, cpu)
         size = f"{kernel.rows}x{kernel.columns}x{kernel.k_step}"

@@ -16,19 +16,19 @@ class _OfMethod(Protocol):
 Found = TypeVar("Found", bound=_OfMethod)
 
 
-def taken_first(found: Sequence[Found], predicted: Callable[[Found], float | None]) -> list[Found]:
+def taken_first(kernels: Sequence[Found], predicted: Callable[[Found], float | None]) -> list[Found]:
     """Kernels that were found, cheapest first, but for the first: it is the one to take.
 
     One of `PREDICTED` is taken if its `predicted` cycles are fewer than all others' by its share there, or if those of
     no other are known.
     """
 
-    def is_taken(one: Found) -> bool:
-        if one.method not in PREDICTED:
+    def is_taken(kernel: Found) -> bool:
+        if kernel.method not in PREDICTED:
             return True
-        others = [x for other in found if other is not one and (x := predicted(other)) is not None]
-        mine = predicted(one) if others else None
-        return mine is None or mine * PREDICTED[one.method] < min(others)
+        others = [x for other in kernels if other is not kernel and (x := predicted(other)) is not None]
+        mine = predicted(kernel) if others else None
+        return mine is None or mine * PREDICTED[kernel.method] < min(others)
 
-    first = next(filter(is_taken, found), found[0])
-    return sorted(found, key=lambda one: one is not first)
+    first = next(filter(is_taken, kernels), kernels[0])
+    return sorted(kernels, key=lambda kernel: kernel is not first)

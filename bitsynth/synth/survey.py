@@ -111,8 +111,8 @@ def survey(
 
 def _baseline(isa: Isa, cpu: str, function: str) -> PeakBaseline | None:
     """Return the fastest baseline of a kind among those that have a peak on the processor."""
-    known = [b for b in baseline_loops.load(isa) if b.table.function == function and cpu in b.table.peak]
-    best = max(known, key=lambda b: b.table.peak[cpu], default=None)
+    candidates = [b for b in baseline_loops.load(isa) if b.table.function == function and cpu in b.table.peak]
+    best = max(candidates, key=lambda b: b.table.peak[cpu], default=None)
     return PeakBaseline(best.name, best.table.doc, best.table.peak[cpu], best.table.source) if best else None
 
 
@@ -128,10 +128,10 @@ def _cells(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[Cell, .
 
 def _rank(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[PlannedKernel, ...]:
     """Plans of one pair of widths: that one first which synthesis takes, and those without a kernel last."""
-    found = [p for p in plans if p.cycles is not None]
-    found.sort(key=lambda p: (p.scoreboard if by_scoreboard else p.cycles, p.method))
+    predicted = [p for p in plans if p.cycles is not None]
+    predicted.sort(key=lambda p: (p.scoreboard if by_scoreboard else p.cycles, p.method))
     lacking = sorted((p for p in plans if p.cycles is None), key=lambda p: p.method)
-    return *(taken_first(found, lambda p: p.scoreboard) if found else ()), *lacking
+    return *(taken_first(predicted, lambda p: p.scoreboard) if predicted else ()), *lacking
 
 
 def _plan_jobs(jobs: Sequence[Job], workers: int) -> Iterator[PlannedKernel]:

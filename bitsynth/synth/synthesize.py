@@ -81,35 +81,35 @@ def synthesize(
     if rlimit < 1:
         raise SpecError(f"the budget must be at least 1 resource unit, not {rlimit}")
     isa, budget = options.isa(spec.isa), Budget(rlimit, progress)
-    found, others = candidates(isa, spec.core, options, budget, progress)
-    best = found[0]
+    results, others = candidates(isa, spec.core, options, budget, progress)
+    best = results[0]
     progress("prove: lemmas and obligations")
     clock = _Clock()
     proved = Proved.by_solver(best.kernel, budget)
     lemmas = len(proved.lemmas) + len(proved.obligations)
     proof = clock.stage("prove", f"{lemmas} lemmas, K up to {spec.core.k_max:,}", "proved, checker agrees")
     proved_entry = ProvedEntry(proved, options, best.claims, best.bound, others)
-    return Synthesis(proved_entry, (*(s for c in found for s in c.stages), proof))
+    return Synthesis(proved_entry, (*(s for c in results for s in c.stages), proof))
 
 
 def solved_again(entry: Entry, *, rlimit: int = DEFAULT_RLIMIT, progress: Progress = silent) -> Synthesis:
     """Return the entry's sketches solved from scratch; Refuted if they do not give what the entry claims."""
     forget()
-    found = synthesize(entry.kernel.core, entry.options, rlimit=rlimit, progress=progress)
-    again, isa = found.entry, load(entry.kernel.isa)
+    synthesis = synthesize(entry.kernel.core, entry.options, rlimit=rlimit, progress=progress)
+    entry_again, isa = synthesis.entry, load(entry.kernel.isa)
     claimed = {
-        "method": again.method == entry.method,
-        "claims of minimality": again.certificate.minimality == entry.certificate.minimality,
-        "lower bound": again.cost.lower_bound == entry.cost.lower_bound,
-        "cost": len({cost.figure(isa, x.kernel, entry.model) for x in (again, entry)}) == 1,
-        "runners-up": again.runners_up == entry.runners_up,
+        "method": entry_again.method == entry.method,
+        "claims of minimality": entry_again.certificate.minimality == entry.certificate.minimality,
+        "lower bound": entry_again.cost.lower_bound == entry.cost.lower_bound,
+        "cost": len({cost.figure(isa, x.kernel, entry.model) for x in (entry_again, entry)}) == 1,
+        "runners-up": entry_again.runners_up == entry.runners_up,
     }
     if wrong := [what for what, same in claimed.items() if not same]:
         raise Refuted(
             f"{entry.name}: solved again, the sketches give other {' and '.join(wrong)} than the file claims. Its "
             "proof is not in doubt; `bitsynth synth --fresh` writes it anew"
         )
-    return found
+    return synthesis
 
 
 def candidates(
@@ -120,20 +120,20 @@ def candidates(
     Those of `PREDICTED` are first only if they are predicted to be quicker than each other kernel. NoKernel, with the
     reason of each method, if there is none.
     """
-    found: list[MethodResult] = []
+    results: list[MethodResult] = []
     lacking: list[RunnerUp] = []
     for method in _methods(isa, options):
         progress(f"{method}: looking for kernels")
         try:
-            found.append(_candidate(isa, spec, options, method, budget, progress))
+            results.append(_candidate(isa, spec, options, method, budget, progress))
         except NoKernel as why:
             lacking.append(RunnerUp(method, None, str(why)))
-    if not found:
+    if not results:
         raise NoKernel("; ".join(x.why for x in lacking))
-    found.sort(key=lambda c: _across_methods(isa, c.kernel, options.model))
-    found = taken_first(found, lambda c: scoreboard(c.kernel, [options.model]).get(options.model))
-    others = (RunnerUp(c.method, round(cost.figure(isa, c.kernel, options.model), 4), "") for c in found[1:])
-    return found, (*others, *lacking)
+    results.sort(key=lambda c: _across_methods(isa, c.kernel, options.model))
+    results = taken_first(results, lambda c: scoreboard(c.kernel, [options.model]).get(options.model))
+    others = (RunnerUp(c.method, round(cost.figure(isa, c.kernel, options.model), 4), "") for c in results[1:])
+    return results, (*others, *lacking)
 
 
 def _methods(isa: Isa, options: KernelOptions) -> tuple[str, ...]:
@@ -144,10 +144,10 @@ def _methods(isa: Isa, options: KernelOptions) -> tuple[str, ...]:
     """
     if options.method:
         return (options.method,)
-    known = METHODS if options.sketch == "exact" else ("popcount",)
+    methods = METHODS if options.sketch == "exact" else ("popcount",)
     cpu = isa.table.cpu.get(options.model)
     with_pairs = cpu is not None and cpu.issue is not None and pairs.supported(isa)
-    served = (method for method in known if predicted.serves(isa, method, options.model))
+    served = (method for method in methods if predicted.serves(isa, method, options.model))
     return tuple(method for method in served if method != "pairs" or with_pairs)
 
 
@@ -182,8 +182,8 @@ def _candidate(
 def _k_in_lanes(isa: Isa, spec: MatmulSpec, options: KernelOptions, budget: Budget, progress: Progress) -> MethodResult:
     clock = _Clock()
     solved = compute.solve(isa, spec, budget, progress)
-    found = f"{_many(solved.counts, 'popcount')}, {_many(solved.gates, 'gate')} a step"
-    first = clock.stage("popcount", found, f"minimal: {len(solved.claims)} claims, all unsat")
+    counts = f"{_many(solved.counts, 'popcount')}, {_many(solved.gates, 'gate')} a step"
+    first = clock.stage("popcount", counts, f"minimal: {len(solved.claims)} claims, all unsat")
     progress("popcount: reductions and tiles")
     kernel = k_in_lanes.cheapest_kernel(isa, spec, solved.cover, options.model, options.channels, options.k_step)
     scale = 128 / (isa.word.lanes * kernel.k_step // kernel.slot_bytes)
@@ -193,23 +193,23 @@ def _k_in_lanes(isa: Isa, spec: MatmulSpec, options: KernelOptions, budget: Budg
 
 def _n_in_lanes(isa: Isa, spec: MatmulSpec, method: str, options: KernelOptions, budget: Budget) -> MethodResult:
     clock = _Clock()
-    found = n_in_lanes.cheapest_kernel(isa, spec, method, options.model, budget, options.channels)
-    stage = clock.stage(method, f"{found.term}; {_reduction(found.kernel)}", "minimal")
-    return MethodResult(method, found.kernel, found.claims, found.bound, (stage,))
+    solution = n_in_lanes.cheapest_kernel(isa, spec, method, options.model, budget, options.channels)
+    stage = clock.stage(method, f"{solution.term}; {_reduction(solution.kernel)}", "minimal")
+    return MethodResult(method, solution.kernel, solution.claims, solution.bound, (stage,))
 
 
 def _paper_sketch(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress) -> MethodResult:
     """CGO 2020's two sketches with its cost, program length (`sketches.paper`)."""
     clock = _Clock()
-    found = paper.solve(isa, budget, progress)
-    first = clock.stage("compute", f"{len(found.pair)} instructions a plane pair", "minimal, shorter ones unsat")
+    solution = paper.solve(isa, budget, progress)
+    first = clock.stage("compute", f"{len(solution.pair)} instructions a plane pair", "minimal, shorter ones unsat")
     progress("reduce: trees of the paper's instruction list")
     kernel = k_in_lanes.single_pass_kernel(
-        isa, spec, paper.build(isa, spec, found, cost_models.metric(isa.name, "length"))
+        isa, spec, paper.build(isa, spec, solution, cost_models.metric(isa.name, "length"))
     )
     second = clock.stage("reduce", _reduction(kernel), "minimal")
-    bound = float(paper.lower_bound(spec, found.pair))
-    return MethodResult("popcount", kernel, found.claims, bound, (first, second))
+    bound = float(paper.lower_bound(spec, solution.pair))
+    return MethodResult("popcount", kernel, solution.claims, bound, (first, second))
 
 
 class _Clock:
@@ -218,10 +218,10 @@ class _Clock:
     def __init__(self) -> None:
         self.last = time.perf_counter()
 
-    def stage(self, name: str, found: str, verdict: str) -> SynthesisStage:
+    def stage(self, name: str, summary: str, verdict: str) -> SynthesisStage:
         """Return the stage that ended now: its name, the result and the verdict."""
         before, self.last = self.last, time.perf_counter()
-        return SynthesisStage(name, found, verdict, self.last - before)
+        return SynthesisStage(name, summary, verdict, self.last - before)
 
 
 def _many(n: int, what: str) -> str:

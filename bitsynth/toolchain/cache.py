@@ -26,32 +26,32 @@ def trusted(folder: Path, *, make: bool = True) -> Path:
     path = Path(os.path.realpath(folder))
     for place in (*reversed(path.parents), path):
         try:
-            found = place.lstat()
+            status = place.lstat()
         except FileNotFoundError:
             if not make:
                 break
             place.mkdir(0o700, exist_ok=True)
-            found = place.lstat()
-        require_own(place, found, sticky=place != path)
+            status = place.lstat()
+        require_own(place, status, sticky=place != path)
     return path
 
 
-def require_own(place: Path, found: os.stat_result, *, sticky: bool = False) -> None:
+def require_own(place: Path, status: os.stat_result, *, sticky: bool = False) -> None:
     """PermissionError if anybody but the user and root owns `place` or may write it.
 
     If `sticky`, others may write a folder in which each can only remove their own. Whoever owns `/` counts as root,
     who has another number in a user namespace.
     """
-    if found.st_uid not in {os.geteuid(), 0, os.stat("/").st_uid}:
+    if status.st_uid not in {os.geteuid(), 0, os.stat("/").st_uid}:
         raise PermissionError(errno.EPERM, f"{place} belongs to another user, who could change the code in it")
-    if _others_write(found) and not (sticky and found.st_mode & stat.S_ISVTX):
+    if _others_write(status) and not (sticky and status.st_mode & stat.S_ISVTX):
         raise PermissionError(errno.EPERM, f"other users may write {place}, and so change the code in it")
 
 
-def _others_write(found: os.stat_result) -> bool:
-    if found.st_mode & stat.S_IWOTH:
+def _others_write(status: os.stat_result) -> bool:
+    if status.st_mode & stat.S_IWOTH:
         return True
-    return bool(found.st_mode & stat.S_IWGRP) and not _alone_in(found.st_gid)
+    return bool(status.st_mode & stat.S_IWGRP) and not _alone_in(status.st_gid)
 
 
 def _alone_in(group: int) -> bool:
@@ -60,7 +60,7 @@ def _alone_in(group: int) -> bool:
     import pwd
 
     try:
-        user, found = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
+        user, entry = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
     except KeyError:
         return False
-    return found.gr_name == user and set(found.gr_mem) <= {user}
+    return entry.gr_name == user and set(entry.gr_mem) <= {user}

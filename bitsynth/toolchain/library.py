@@ -52,14 +52,14 @@ def compile_for(
     flags: Sequence[str] = (),
     shared: bool = True,
     compiler: Compiler | None = None,
-    kept: Collection[str] = (),
+    cached: Collection[str] = (),
 ) -> Path:
     """Compile C files for `isa`; the path of the shared library, or of the executable if not `shared`.
 
     `sources` maps file names to text: `.c` files are compiled, `.h` files can be
     included. `needs` is what the code uses of `isa`, the base alone if not given. `flags`
     go to the compiler and to the linker, those that begin with -Wl to the linker alone, those that make arithmetic
-    unsafe to the compiler alone. Objects of the files `kept` stay in the cache, for other libraries with these files.
+    unsafe to the compiler alone. Objects of the files `cached` stay in the cache, for other libraries with these files.
     The same sources, flags and compiler give the same path at once; a build that was interrupted leaves nothing, and
     what is damaged since, by the digest beside it, is compiled again. Nobody but the user and root can have written
     what the path names, nor can write it until it is loaded (`cache.trusted`); if that
@@ -70,15 +70,17 @@ def compile_for(
             raise SpecError(f"{name!r} is no plain name of a .c or .h file")
     compiler = compiler or preferred(isa)
     hosted = not is_emulated(isa.table)
-    files, kept = dict(sources), set(kept)
+    files, cached = dict(sources), set(cached)
     if shared and not hosted:
         files[_SUPPORT] = RUNTIME.read_text(encoding="utf-8")
-        kept.add(_SUPPORT)
+        cached.add(_SUPPORT)
     chosen = compiler.flags([*(needs or isa.requirements()).cc_flags, *flags])
     compile_flags = [*_FLAGS, *(f for f in chosen if not f.startswith("-Wl,"))]
     link_flags = [*_link_flags(compiler, shared, hosted), *(f for f in chosen if f not in _UNSAFE)]
     name = "library.so" if shared else "program"
-    return _build(compiler, files, compile_flags, link_flags, name, [f for f in files if f in kept and f[-2:] == ".c"])
+    return _build(
+        compiler, files, compile_flags, link_flags, name, [f for f in files if f in cached and f[-2:] == ".c"]
+    )
 
 
 def _link_flags(compiler: Compiler, shared: bool, hosted: bool) -> list[str]:
@@ -92,12 +94,12 @@ def _link_flags(compiler: Compiler, shared: bool, hosted: bool) -> list[str]:
 
 def _with_headers(source: str, files: Mapping[str, str]) -> dict[str, str]:
     """Return the file `source` and those of `files` that it includes, or that these do."""
-    found, left = {}, [source]
+    included, left = {}, [source]
     while left:
         name = left.pop()
-        found[name] = files[name]
-        left += [x for x in _INCLUDED.findall(files[name]) if x in files and x not in found]
-    return found
+        included[name] = files[name]
+        left += [x for x in _INCLUDED.findall(files[name]) if x in files and x not in included]
+    return included
 
 
 def _build(
@@ -106,7 +108,7 @@ def _build(
     compile_flags: Sequence[str],
     link_flags: Sequence[str],
     name: str,
-    kept: Sequence[str] = (),
+    cached: Sequence[str] = (),
 ) -> Path:
     parts = [_FORMAT, compiler.identity, *compile_flags, "", *link_flags, name]
     parts += [f"{len(k)} {len(v)} {k} {v}" for k, v in sorted(files.items())]
@@ -116,7 +118,7 @@ def _build(
         target = trusted(folder) / key / name
         if not _whole(target):
             # Before the lock is taken: one file may lock this key and that of an object.
-            objects = _objects(compiler, files, compile_flags, kept)
+            objects = _objects(compiler, files, compile_flags, cached)
             with _lock_folder(target.parents[1], key):
                 if not _whole(target):
                     _build_in_place(compiler, files, compile_flags, link_flags, target, objects)
@@ -126,15 +128,15 @@ def _build(
 
 
 def _objects(
-    compiler: Compiler, files: Mapping[str, str], compile_flags: Sequence[str], kept: Sequence[str]
+    compiler: Compiler, files: Mapping[str, str], compile_flags: Sequence[str], cached: Sequence[str]
 ) -> dict[str, Path]:
-    """Return the objects of the files `kept`, as many compiled at a time as this process may use cores."""
+    """Return the objects of the files `cached`, as many compiled at a time as this process may use cores."""
 
-    def one(source: str) -> Path:
+    def compile_object(source: str) -> Path:
         return _build(compiler, _with_headers(source, files), compile_flags, ["-c"], _OBJECT)
 
-    with several_at_once(min(len(kept), features.cores())) as submit:
-        started = {source: submit(one, source) for source in kept}
+    with several_at_once(min(len(cached), features.cores())) as submit:
+        started = {source: submit(compile_object, source) for source in cached}
         return {source: done.result() for source, done in started.items()}
 
 
@@ -142,10 +144,10 @@ def _whole(product: Path) -> bool:
     """Whether a library or program is what was compiled, by the digest beside it; PermissionError if it is not ours."""
     digest = product.with_name(_DIGEST)
     try:
-        found = {place: place.lstat() for place in (product.parent, product, digest)}
-        for place, status in found.items():
+        statuses = {place: place.lstat() for place in (product.parent, product, digest)}
+        for place, status in statuses.items():
             require_own(place, status)
-        plain = stat.S_ISREG(found[product].st_mode) and stat.S_ISREG(found[digest].st_mode)
+        plain = stat.S_ISREG(statuses[product].st_mode) and stat.S_ISREG(statuses[digest].st_mode)
         return plain and digest.read_bytes() == _digest(product)
     except (FileNotFoundError, NotADirectoryError):
         return False
@@ -184,13 +186,13 @@ def _build_in_place(
     compile_flags: Sequence[str],
     link_flags: Sequence[str],
     target: Path,
-    made: Mapping[str, Path],
+    products: Mapping[str, Path],
 ) -> None:
     work = Path(tempfile.mkdtemp(prefix=f"{target.parent.name}.part-", dir=target.parents[1]))
     try:
         for name, text in files.items():
             (work / name).write_text(text, encoding="utf-8")
-        for name, path in made.items():
+        for name, path in products.items():
             shutil.copyfile(path, work / f"{name}.o")
         product = work / target.name
         _run_compiler(compiler, files, compile_flags, link_flags, product)

@@ -337,7 +337,7 @@ def test_kept_objects_are_compiled_once(isa, tmp_path):
     def made(change):
         """The library, its answer, and the files that were compiled."""
         log.write_text("")
-        path = toolchain.compile_for(isa, files | change, compiler=compiler, kept=["kept.c", "one.h", "none.c"])
+        path = toolchain.compile_for(isa, files | change, compiler=compiler, cached=["kept.c", "one.h", "none.c"])
         compiled = [line.split(" -c ")[1].split()[0] for line in log.read_text().splitlines() if " -c " in line]
         return path, runner_for(isa, path).call("answer", bits=32), compiled
 
@@ -371,5 +371,5 @@ def test_files_that_none_has_begun_when_one_fails_are_not_compiled(isa, monkeypa
 
     monkeypatch.setattr(toolchain.library, "_run_compiler", counted)
     with pytest.raises(ToolError, match="file_0_that_is_not_there"):
-        toolchain.compile_for(isa, many, kept=many)
+        toolchain.compile_for(isa, many, cached=many)
     assert len(tried) < len(many)

@@ -44,7 +44,7 @@ def selftest(files, name):
     isa, needs = load(name), requirements(name)
     flags = ["-O1", "-pthread", "-DBITSYNTH_NO_MAIN", *STRICT]
     sources = {n: t for n, t in files.items() if n.endswith((".c", ".h"))}
-    library = toolchain.compile_for(isa, sources, needs=needs, flags=flags, kept=sources)
+    library = toolchain.compile_for(isa, sources, needs=needs, flags=flags, cached=sources)
     return runner_for(isa, library, needs=needs).call("made_selftest", bits=32)
 
 

@@ -64,7 +64,7 @@ def selftest(layer, files):
     isa, needs = load.load(layer.kernel.spec.isa), layer.kernel.needs
     sources = {n: t for n, t in files.items() if n.endswith((".c", ".h")) and n != "main.c"}
     flags = ["-O0", "-pthread", "-DBITSYNTH_NO_MAIN"]
-    library = toolchain.compile_for(isa, sources, needs=needs, flags=flags, kept=sources)
+    library = toolchain.compile_for(isa, sources, needs=needs, flags=flags, cached=sources)
     return runner_for(isa, library, needs=needs).call("layer_selftest", bits=32)
 
 

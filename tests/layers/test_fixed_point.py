@@ -72,7 +72,7 @@ def test_an_emitted_layer_tests_itself(rng, twice, skip_lesser):
     for wrong in (False, True):
         given = {n: t.replace(">> 23;", ">> 22;") if wrong else t for n, t in sources.items()}
         flags = ["-O0", "-pthread", "-DBITSYNTH_NO_MAIN"]
-        library = compile_for(isa, given, needs=needs, flags=flags, kept=given)
+        library = compile_for(isa, given, needs=needs, flags=flags, cached=given)
         assert runner_for(isa, library, needs=needs).call("layer_selftest", bits=32) == int(wrong)
 
 

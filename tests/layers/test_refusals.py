@@ -74,7 +74,7 @@ class Call:
         sources = {n: t for n, t in files.items() if n.endswith((".c", ".h")) and n != "main.c"}
         flags = ["-O0", "-pthread", "-DBITSYNTH_NO_MAIN"]
         text = {**sources, "call.c": CALL.format(**values, **kept)}
-        library = toolchain.compile_for(isa, text, needs=needs, flags=flags, kept=text)
+        library = toolchain.compile_for(isa, text, needs=needs, flags=flags, cached=text)
         self.runner = runner_for(isa, library, needs=needs)
         self.inputs, self.outputs = inputs, outputs
         (returned,) = re.findall(r"Returns (BS_OK.*?)\*/", files["made.h"], re.DOTALL)

@@ -162,7 +162,7 @@ def test_emitted_c_tests_itself():
     sources = {n: t for n, t in files.items() if n.endswith((".c", ".h")) and n != "main.c"}
     flags = ["-O0", "-pthread", "-DBITSYNTH_NO_MAIN"]
     isa, needs = load("avx2"), layer.kernel.needs
-    library = compile_for(isa, sources, needs=needs, flags=flags, kept=sources)
+    library = compile_for(isa, sources, needs=needs, flags=flags, cached=sources)
     assert bitsynth.run.runner.runner_for(isa, library, needs=needs).call("layer_selftest", bits=32) == 0
 
 

@@ -136,7 +136,7 @@ def selftest(made, files):
         needs=made.needs,
         flags=["-O1", "-pthread"],
         shared=False,
-        kept={*made.parts.files(threads=True)},
+        cached={*made.parts.files(threads=True)},
     )
     done = subprocess.run([program], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout

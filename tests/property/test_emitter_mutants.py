@@ -177,5 +177,5 @@ def test_no_mutant_of_the_numpy_packers_survives(mutant, monkeypatch):
     layer = Dense(np.random.default_rng(1).choice([-3, -1, 1, 3], (9, 70)), 2, 2, schedule=schedule)
     files = {n: t for n, t in layer.files("layer").items() if n != "main.c" and n.endswith((".c", ".h"))}
     flags = ("-pthread", "-DBITSYNTH_NO_MAIN", "-O1")
-    library = toolchain.compile_for(load("avx2"), files, needs=layer.kernel.needs, flags=flags, kept=files)
+    library = toolchain.compile_for(load("avx2"), files, needs=layer.kernel.needs, flags=flags, cached=files)
     assert runner_for(load("avx2"), library).call("layer_selftest", bits=32) == 1

@@ -43,7 +43,7 @@ def _takes(shared: dict[str, str], more: dict[str, str]) -> bool:
 def _compile(isa: str, machines: Sequence[NetworkMachine], shared: dict[str, str], flags: Sequence[str]) -> None:
     sources = {name: text for m in machines for name, text in _in_one_file(m).items()}
     needs = _together(isa, [m.text.needs for m in machines])
-    library = toolchain.compile_for(load(isa), sources | shared, needs=needs, flags=flags, kept=shared)
+    library = toolchain.compile_for(load(isa), sources | shared, needs=needs, flags=flags, cached=shared)
     runner = runner_for(load(isa), library, needs=needs)
     for machine in machines:
         machine.__dict__["runner"] = runner

@@ -54,7 +54,7 @@ def dense(kernel, spec, weight, codes):
     c, isa = CSource(on_record(kernel), spec), load(kernel.isa)
     shared = runtime_files(threads=runs_natively(isa.table))
     files = {**c.files, **kernel_header(kernel, spec), **call_source(c.name), **shared}
-    library = toolchain.compile_for(isa, files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN",), kept=shared)
+    library = toolchain.compile_for(isa, files, needs=c.needs, flags=("-DBITSYNTH_NO_MAIN",), cached=shared)
     runner = runner_for(isa, library)
     assert runner.call(f"{c.name}_selftest", bits=32) == 0
     arena = np.zeros(runner.call(f"{c.name}_layer_arena", numbers, data, 1), np.uint8)

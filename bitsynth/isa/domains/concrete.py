@@ -98,8 +98,8 @@ class ConcreteDomain:
 
     def nearest(self, a: U64) -> Any:
         x = _float(a)
-        known = np.where(np.isnan(x), np.float32(0), x).astype(np.float64)
-        return np.rint(np.clip(known, -(2.0**31), 2.0**31 - 1)).astype(np.int64).astype(np.uint64) & _mask(32)
+        numbers = np.where(np.isnan(x), np.float32(0), x).astype(np.float64)
+        return np.rint(np.clip(numbers, -(2.0**31), 2.0**31 - 1)).astype(np.int64).astype(np.uint64) & _mask(32)
 
     def fmul(self, a: U64, b: U64, toward_zero: bool = False) -> Any:
         with np.errstate(all="ignore"):

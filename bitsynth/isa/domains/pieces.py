@@ -59,8 +59,8 @@ def fields(a: BitField, b: BitField, rows: int) -> Payload:
     out: list[tuple[Payload, int]] = []
     start = 0
     for end in range(1, WORD + 1):
-        one, other = (as_form(cut(x, start, end)) for x in (a, b))
-        part = tightened(add_forms(one, other), rows)
+        left, right = (as_form(cut(x, start, end)) for x in (a, b))
+        part = tightened(add_forms(left, right), rows)
         if 0 <= part.lo and part.hi < 1 << end - start:
             out.append((part if part.atoms else part.const, end - start))
             start = end

@@ -53,9 +53,9 @@ class UnitConstants:
                 out += self.shared_bytes(x)
         return out
 
-    def shared_bytes(self, one: ElementInput) -> int:
+    def shared_bytes(self, input_: ElementInput) -> int:
         """Return bytes of an input in a unit's constants, or in the numbers."""
-        return one.values * one.lane.bits // 8 * (self.unit if one.per == "channel" else 1)
+        return input_.values * input_.lane.bits // 8 * (self.unit if input_.per == "channel" else 1)
 
     def pack(self, channels: int, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
         """The constants of `channels` channels, whole units of bytes: arrays (values, channels) by name of input.
@@ -86,6 +86,6 @@ def shared_numbers(spec: ElementwiseSpec, values: Mapping[str, Any]) -> NDArray[
     return np.frombuffer(b"".join(x.tobytes() for x in numbers), np.uint8)
 
 
-def _stored_type(one: ElementInput) -> str:
+def _stored_type(input_: ElementInput) -> str:
     """Return the numpy type that values of an input have in memory."""
-    return f"<{'f' if one.lane.sign == 'f' else 'i' if one.lane.sign == 's' else 'u'}{one.lane.bits // 8}"
+    return f"<{'f' if input_.lane.sign == 'f' else 'i' if input_.lane.sign == 's' else 'u'}{input_.lane.bits // 8}"

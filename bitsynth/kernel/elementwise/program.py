@@ -130,37 +130,37 @@ class ElementwiseProgram(UnitConstants, msgspec.Struct, frozen=True, forbid_unkn
         """Bytes of a unit's results."""
         return self.unit * self.spec.out_bits // 8
 
-    def shared_bytes(self, one: ElementInput) -> int:
+    def shared_bytes(self, input_: ElementInput) -> int:
         """Return the bytes of an input among a unit's constants; a table is repeated to fill registers."""
-        if one.per == "table":
-            kind, count = self.registers(one)
+        if input_.per == "table":
+            kind, count = self.registers(input_)
             return count * kind.total_bits // 8
-        return super().shared_bytes(one)
+        return super().shared_bytes(input_)
 
     def table(self, values: NDArray[Any]) -> NDArray[np.uint8]:
         """Return the table of a program that has one, with its `values` repeated to fill registers."""
-        (one,) = (x for x in self.spec.inputs if x.per == "table")
-        repeats = max(1, self.shared_bytes(one) * 8 // (one.count * one.lane.bits))
+        (input_,) = (x for x in self.spec.inputs if x.per == "table")
+        repeats = max(1, self.shared_bytes(input_) * 8 // (input_.count * input_.lane.bits))
         return np.tile(np.ascontiguousarray(values).view(np.uint8), repeats)
 
-    def registers(self, one: ElementInput) -> tuple[VecType, int]:
+    def registers(self, input_: ElementInput) -> tuple[VecType, int]:
         """Return the type and the number of registers of one value of an input."""
-        return shape(load(self.isa), one, self.unit)
+        return shape(load(self.isa), input_, self.unit)
 
 
-def shape(isa: Isa, one: ElementInput, unit: int) -> tuple[VecType, int]:
+def shape(isa: Isa, input_: ElementInput, unit: int) -> tuple[VecType, int]:
     """Return the type and the number of registers that a value of an input takes for `unit` elements."""
-    full = isa.table.vector_bits // one.lane.bits
-    lanes = full if one.is_shared else min(full, unit)
-    count = max(1, one.count // full) if one.per == "table" else 1 if one.is_shared else max(1, unit // lanes)
-    return VecType(one.lane.sign, one.lane.bits, lanes), count
+    full = isa.table.vector_bits // input_.lane.bits
+    lanes = full if input_.is_shared else min(full, unit)
+    count = max(1, input_.count // full) if input_.per == "table" else 1 if input_.is_shared else max(1, unit // lanes)
+    return VecType(input_.lane.sign, input_.lane.bits, lanes), count
 
 
-def names(program: ElementwiseProgram, one: ElementInput) -> list[list[Value]]:
+def names(program: ElementwiseProgram, input_: ElementInput) -> list[list[Value]]:
     """Return the names of the registers of an input, value by value."""
-    _, count = program.registers(one)
-    values = 1 if one.per == "table" else one.values
-    return [[Value(f"{one.name}{k}_{n}") for n in range(count)] for k in range(values)]
+    _, count = program.registers(input_)
+    values = 1 if input_.per == "table" else input_.values
+    return [[Value(f"{input_.name}{k}_{n}") for n in range(count)] for k in range(values)]
 
 
 def place(spec: ElementwiseSpec, channel: int, bit: int) -> int:
@@ -184,8 +184,8 @@ def check_shape(program: ElementwiseProgram) -> None:
         raise SpecError(f"{where}words take units of {WORD_BITS} channels")
     if len(program.loads) != len(spec.inputs):
         raise SpecError(f"{where}{len(program.loads)} loads of {len(spec.inputs)} inputs")
-    for one, op in zip(spec.inputs, program.loads, strict=True):
-        form, (kind, _) = isa[op], program.registers(one)
+    for input_, op in zip(spec.inputs, program.loads, strict=True):
+        form, (kind, _) = isa[op], program.registers(input_)
         if not form.is_load or (form.out.bits, form.out.lanes) != (kind.bits, kind.lanes):
             raise SpecError(f"{where}{op} loads no {kind}")
     _check_store(program, isa)
@@ -226,12 +226,12 @@ def _check_orders(program: ElementwiseProgram) -> None:
     spec, every = program.spec, list(range(program.unit))
     if len(program.orders) != len(spec.inputs) or not every or program.unit * spec.out_bits % 8:
         raise SpecError(f"{program.name}: {len(program.orders)} orders of {program.unit} channels, want one an input")
-    for one, order in zip(spec.inputs, program.orders, strict=True):
-        wanted = [] if one.is_shared else every
-        if sorted(order) != wanted or order != _own(program, one, order):
-            raise SpecError(f"{program.name}: the order of {one.name} is none of the unit's channels")
+    for input_, order in zip(spec.inputs, program.orders, strict=True):
+        wanted = [] if input_.is_shared else every
+        if sorted(order) != wanted or order != _own(program, input_, order):
+            raise SpecError(f"{program.name}: the order of {input_.name} is none of the unit's channels")
 
 
-def _own(program: ElementwiseProgram, one: ElementInput, order: tuple[int, ...]) -> tuple[int, ...]:
+def _own(program: ElementwiseProgram, input_: ElementInput, order: tuple[int, ...]) -> tuple[int, ...]:
     """Return the order that an input must have: that of elements; in a loop that of the counting bytes; else any."""
-    return {"element": program.order, "iteration": tuple(range(program.unit))}.get(one.per, order)
+    return {"element": program.order, "iteration": tuple(range(program.unit))}.get(input_.per, order)

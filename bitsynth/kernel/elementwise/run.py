@@ -44,10 +44,10 @@ def execute(program: ElementwiseProgram, domain: Domain, given: Values) -> list[
 def _executed(program: ElementwiseProgram, trace: Trace, given: Values) -> list[Register]:
     """Run the program; the registers of results."""
     trace.bind_constants(program.constants)
-    for one in program.spec.inputs:
-        found = [[value[0] for value in given[one.name]]] if one.per == "table" else given[one.name]
-        for values, registers in zip(found, names(program, one), strict=True):
-            _bind(trace, program, one, values, registers)
+    for input_ in program.spec.inputs:
+        columns = [[value[0] for value in given[input_.name]]] if input_.per == "table" else given[input_.name]
+        for values, registers in zip(columns, names(program, input_), strict=True):
+            _bind(trace, program, input_, values, registers)
     if program.loop:
         _run_loop(trace, program, program.loop, given)
     for step in program.steps:
@@ -56,11 +56,11 @@ def _executed(program: ElementwiseProgram, trace: Trace, given: Values) -> list[
 
 
 def _bind(
-    trace: Trace, program: ElementwiseProgram, one: ElementInput, values: Sequence[Any], registers: Sequence[Value]
+    trace: Trace, program: ElementwiseProgram, input_: ElementInput, values: Sequence[Any], registers: Sequence[Value]
 ) -> None:
     """Put the values of an input, one for each position or one for all, into registers."""
-    kind, _ = program.registers(one)
-    lanes = list(values) * kind.lanes if one.is_shared else values
+    kind, _ = program.registers(input_)
+    lanes = list(values) * kind.lanes if input_.is_shared else values
     for n, name in enumerate(registers):
         trace.bind(name, trace.register(kind, lanes[n * kind.lanes : (n + 1) * kind.lanes]))
 
@@ -106,16 +106,16 @@ def run(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> NDArr
 def wanted(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
     """Return the results that the spec wants for the same arrays."""
     with np.errstate(over="ignore"):
-        found = program.spec.value(ConcreteDomain(), in_channels(program, given))
+        results = program.spec.value(ConcreteDomain(), in_channels(program, given))
     inputs = next(iter(given.values())).shape[2]
-    return np.broadcast_to(found, (program.unit, inputs))
+    return np.broadcast_to(results, (program.unit, inputs))
 
 
 def in_channels(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.uint64]]:
     """Return payloads (values, channels or 1, inputs) of arrays (values, positions or 1, inputs)."""
-    found = payloads(program.spec, given)
+    bits = payloads(program.spec, given)
     orders = zip(program.spec.inputs, program.orders, strict=True)
-    return {x.name: found[x.name][:, np.argsort(order)] if order else found[x.name] for x, order in orders}
+    return {x.name: bits[x.name][:, np.argsort(order)] if order else bits[x.name] for x, order in orders}
 
 
 def payloads(spec: ElementwiseSpec, given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.uint64]]:

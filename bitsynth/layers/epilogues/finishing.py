@@ -100,8 +100,8 @@ def joined_pixels(spec: LayerSpec, programs: Sequence[EpilogueProgram]) -> int:
 
 
 def _can_join(program: EpilogueProgram) -> bool:
-    one = program.spec
-    return program.is_ordered and not one.planes and all(x.per != "row" for x in one.inputs)
+    spec = program.spec
+    return program.is_ordered and not spec.planes and all(x.per != "row" for x in spec.inputs)
 
 
 def keeps_blocks(order: Sequence[int]) -> bool:
@@ -234,8 +234,8 @@ def _starts_from_columns(kernel: LayerKernel) -> bool:
 
 def _with_residual(kernel: LayerKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue) -> Finishing:
     """Return a program that adds the residual to values in place, and the program of the epilogue after it."""
-    one, added, after = epilogue.lower_residual(sums)
-    program = find_stored(kernel, one) or _plain(kernel, spec, one)
+    residual_spec, added, after = epilogue.lower_residual(sums)
+    program = find_stored(kernel, residual_spec) or _plain(kernel, spec, residual_spec)
     finishing = _finish_accumulators(kernel, spec, [(False, after)], epilogue) if gives_codes(epilogue) else Finishing()
     return replace(finishing, folds=_starts_from_columns(kernel), residual=program, added=added)
 
@@ -251,15 +251,15 @@ def _finish_accumulators(
         if cheapest and (epilogue.residual is None or keeps_blocks(cheapest[0].order)):
             return Finishing(*cheapest, bits, folds)
     return next(
-        Finishing(_plain(kernel, spec, one), inputs, bits, folds)
+        Finishing(_plain(kernel, spec, own_spec), inputs, bits, folds)
         for folds, x, n in every
-        for one, inputs in epilogue.lower(x, n)
+        for own_spec, inputs in epilogue.lower(x, n)
     )
 
 
-def _plain(kernel: LayerKernel, spec: LayerSpec, one: ElementwiseSpec) -> PlainProgram:
+def _plain(kernel: LayerKernel, spec: LayerSpec, program_spec: ElementwiseSpec) -> PlainProgram:
     """Return plain C (fallback code) of a spec."""
-    return PlainProgram.of(one, load(kernel.spec.isa).table.vector_bits // 8, spec.geometry.out_channels)
+    return PlainProgram.of(program_spec, load(kernel.spec.isa).table.vector_bits // 8, spec.geometry.out_channels)
 
 
 def makes_words(spec: LayerSpec) -> bool:

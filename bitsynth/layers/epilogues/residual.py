@@ -74,8 +74,8 @@ def check_residual(residual: Residual, elements: Any, shape: tuple[int, ...]) ->
     if isinstance(elements, np.ma.MaskedArray):
         raise SpecError("the residual is a masked array; fill its gaps first, with .filled()")
     if not isinstance(elements, np.ndarray) or elements.dtype != residual.type or elements.shape != shape:
-        got = f"{elements.dtype} {elements.shape}" if isinstance(elements, np.ndarray) else repr(elements)[:40]
-        raise SpecError(f"want a residual of {residual.type} {shape}, not {got}")
+        actual = f"{elements.dtype} {elements.shape}" if isinstance(elements, np.ndarray) else repr(elements)[:40]
+        raise SpecError(f"want a residual of {residual.type} {shape}, not {actual}")
     # Both ends are finite, or are what is not a number if one is none.
     if residual.type == "float32" and elements.size and not np.isfinite([elements.min(), elements.max()]).all():
         raise SpecError("the residual has floats that are not finite")

@@ -93,11 +93,11 @@ def instruction_set(isa: str) -> str:
 @cache
 def library(isa: str) -> Runner:
     """Return the runner of glue on an instruction set; raise ToolError if it cannot be compiled or run."""
-    known = load(isa)
+    instructions = load(isa)
     sources = {
-        **glue_files(threads=runs_natively(known.table)),
+        **glue_files(threads=runs_natively(instructions.table)),
         **glue_call_source(),
         **glue_program_source(programs(isa)),
     }
     needs = requirements(isa)
-    return runner_for(known, toolchain.compile_for(known, sources, needs=needs, flags=FLAGS), needs=needs)
+    return runner_for(instructions, toolchain.compile_for(instructions, sources, needs=needs, flags=FLAGS), needs=needs)

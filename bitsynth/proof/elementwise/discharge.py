@@ -97,8 +97,8 @@ def _results(program: ElementwiseProgram, given: Values, domain: CuttingDomain) 
         for v in values
     ]
     domain.learning = False
-    found = execute(program, domain, given)
-    for got, want, (assumed, *nested) in zip(map(z3.simplify, found), wanted, conditions, strict=True):
+    results = execute(program, domain, given)
+    for got, want, (assumed, *nested) in zip(map(z3.simplify, results), wanted, conditions, strict=True):
         yield _Result(got, want, [*assumed, *domain.facts(got, want)], *nested)
 
 
@@ -112,14 +112,14 @@ def _claims(result: _Result) -> Iterator[list[Any]]:
     for one, other in zip(result.nested, result.alike, strict=False):
         yield [*result.assumed, one != other]
     for k in range(len(result.nested) + 1):
-        known = [(c, n < k) for conditions in (result.nested, result.alike) for n, c in enumerate(conditions)]
-        facts = [c if holds else z3.Not(c) for c, holds in known]
-        yield [*result.assumed, *facts, _settled(result.got, known) != _settled(result.want, known)]
+        decided = [(c, n < k) for conditions in (result.nested, result.alike) for n, c in enumerate(conditions)]
+        facts = [c if holds else z3.Not(c) for c, holds in decided]
+        yield [*result.assumed, *facts, _settled(result.got, decided) != _settled(result.want, decided)]
 
 
-def _settled(term: Any, known: Sequence[tuple[Any, bool]]) -> Any:
+def _settled(term: Any, decided: Sequence[tuple[Any, bool]]) -> Any:
     """Substitute the known conditions until nothing changes: a decided choice exposes more of them."""
-    pairs = [(condition, z3.BoolVal(holds)) for condition, holds in known]
+    pairs = [(condition, z3.BoolVal(holds)) for condition, holds in decided]
     while True:
         simpler = z3.simplify(z3.substitute(term, *pairs)) if pairs else term
         if simpler.eq(term):

@@ -99,14 +99,14 @@ def _middles(shape: tuple[int, ...], rng: Generator) -> NDArray[np.int64]:
 
 
 def _values(
-    one: ElementInput,
+    input_: ElementInput,
     around: NDArray[np.int64] | None,
     shape: tuple[int, ...],
     is_float: bool,
     rng: Generator,
 ) -> U64:
     """Return values of one input, near `around` if that is known, or of any size; most ascend, as thresholds do."""
-    shape, bits = (one.values, *shape), one.lane.bits
+    shape, bits = (input_.values, *shape), input_.lane.bits
     if is_float:
         return _float_values(shape, rng)
     small = np.where(rng.random(shape) < 0.5, 0, rng.integers(0, bits, shape))
@@ -114,8 +114,8 @@ def _values(
     if around is not None:
         values = np.where(rng.random(shape) < 0.6, around + rng.integers(-3, 4, shape), values)
     signed = values << (64 - bits) >> (64 - bits)
-    kept = np.where(rng.random(shape[1:]) < 0.9, np.sort(signed, axis=0), signed)
-    return kept.view(np.uint64) & np.uint64((1 << bits) - 1)
+    ascending = np.where(rng.random(shape[1:]) < 0.9, np.sort(signed, axis=0), signed)
+    return ascending.view(np.uint64) & np.uint64((1 << bits) - 1)
 
 
 def _float_values(shape: tuple[int, ...], rng: Generator) -> U64:
@@ -166,22 +166,24 @@ def _meet(spec: ElementwiseSpec, drawn: Elements, rng: Generator) -> None:
     for factor, name, other in _equations(spec):
         first, near = spec.inputs[0].name, {n: values[..., None] for n, values in drawn.items()}
         near[first] = near[first] + np.arange(-_STEPS, _STEPS).astype(np.uint64) & np.uint64(0xFFFF_FFFF)
-        found = np.array(spec.evaluate([f"udiv({other}, {factor})"], _DOMAIN, near, 32))
-        solved, neighbour = near | {name: found}, near | {name: found ^ np.uint64(1)}
-        met = _hold(spec, [f"bit(eq({factor} * {name}, {other}))", *spec.assumes], solved, found.shape[1:])
+        quotient = np.array(spec.evaluate([f"udiv({other}, {factor})"], _DOMAIN, near, 32))
+        solved, neighbour = near | {name: quotient}, near | {name: quotient ^ np.uint64(1)}
+        met = _hold(spec, [f"bit(eq({factor} * {name}, {other}))", *spec.assumes], solved, quotient.shape[1:])
         shown = met & (spec.value(_DOMAIN, solved) != spec.value(_DOMAIN, neighbour))
         shown[1::2] = met[1::2]
         for column in np.flatnonzero(shown.any(axis=(1, 2))):
             variant, step = rng.choice(np.argwhere(shown[column]))
-            drawn[name][:, column] = found[:, column, variant, step, None]
+            drawn[name][:, column] = quotient[:, column, variant, step, None]
             drawn[first][:, column, : VARIANTS // 2] = near[first][:, column, variant, step, None]
 
 
 def _equations(spec: ElementwiseSpec) -> list[tuple[str, str, str]]:
     """Return the equations between a product with an input and an expression, of 32 bits: factor, input, expression."""
-    found = [n for n in ast.walk(ast.parse(spec.meaning)) if isinstance(n, ast.Call) and ast.unparse(n.func) == "eq"]
+    equations = [
+        n for n in ast.walk(ast.parse(spec.meaning)) if isinstance(n, ast.Call) and ast.unparse(n.func) == "eq"
+    ]
     out = []
-    for one, other in (n.args for n in found):
+    for one, other in (n.args for n in equations):
         if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult) and isinstance(one.right, ast.Name):
             out.append((ast.unparse(one.left), one.right.id, ast.unparse(other)))
     return list(dict.fromkeys(out))

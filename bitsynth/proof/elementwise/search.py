@@ -79,9 +79,9 @@ class _Path:
         return moved
 
 
-def _flip(one: ElementInput) -> np.uint64:
+def _flip(input_: ElementInput) -> np.uint64:
     """Return the mask whose exclusive or brings payloads to the order of their numbers, and back."""
-    return np.uint64(1 << one.lane.bits - 1 if one.lane.sign == "s" else 0)
+    return np.uint64(1 << input_.lane.bits - 1 if input_.lane.sign == "s" else 0)
 
 
 def _choose_path(

@@ -111,16 +111,16 @@ def layouts(isa: Isa, groups_tried: Sequence[int] = GROUPS) -> Iterator[PassLayo
                 yield PassLayout(groups, count, weighted)
 
 
-def _of_steps(isa: Isa, known: Iterable[PassLayout], k_step: int) -> list[PassLayout]:
+def _of_steps(isa: Isa, layouts: Iterable[PassLayout], k_step: int) -> list[PassLayout]:
     """Return the layouts whose steps take `k_step` positions of K; NoKernel if there are none."""
     if k_step == 0:
-        return list(known)
+        return list(layouts)
     sizes = [size for size in SLOT_BYTES if size <= isa.word.lanes]
-    made = [replace(x, slot_bytes=size) for x in known for size in sizes]
-    if not (found := [x for x in made if x.k_step == k_step]):
-        steps = " or ".join(map(str, sorted({x.k_step for x in made})))
+    sized = [replace(x, slot_bytes=size) for x in layouts for size in sizes]
+    if not (fitting := [x for x in sized if x.k_step == k_step]):
+        steps = " or ".join(map(str, sorted({x.k_step for x in sized})))
         raise NoKernel(f"{isa.name}: steps of popcounts take {steps} positions of K, not {k_step}")
-    return found
+    return fitting
 
 
 def _best_in(builder: _Builder, cover: Sequence[PlacedBlock], channels: int) -> Priced:
@@ -156,8 +156,8 @@ def _partition(builder: _Builder, cover: Sequence[PlacedBlock], rows: int) -> Fu
                 options.append((total, (blocks, *tail[1])))
         return min(options, key=lambda o: o[0]) if options else None
 
-    found = best(0)
-    return found[1] if found else None
+    cheapest = best(0)
+    return cheapest[1] if cheapest else None
 
 
 class _Builder:
@@ -174,7 +174,7 @@ class _Builder:
         constants: ConstantPool = {}
         built = tuple(self._pass(blocks, constants) for blocks in passes)
         blocks = [b for p in passes for b in p]
-        made = _kernel(
+        one_row = _kernel(
             self.isa,
             self.spec,
             (self.layout.slot_bytes, self.layout.k_step),
@@ -183,7 +183,7 @@ class _Builder:
             built,
             (_table(blocks, self.spec.wgt.bits, "wgt"), _table(blocks, self.spec.act.bits, "act")),
         )
-        return msgspec.structs.replace(made, rows=rows)
+        return msgspec.structs.replace(one_row, rows=rows)
 
     def _pass(self, blocks: Sequence[PlacedBlock], constants: ConstantPool) -> Pass:
         layout = self.layout

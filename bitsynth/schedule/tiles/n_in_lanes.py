@@ -81,10 +81,10 @@ def cheapest_kernel(
     bound = float("inf")
     wide = spec.act.bits == spec.wgt.bits == MAX_BITS
     # Weights of two bytes are quick on in-order processors alone, and cost a layer the memory that few bits save.
-    found = terms.find(isa, method, wide, lanes=not channels and predicted.compares(isa, model))
+    product_terms = terms.find(isa, method, wide, lanes=not channels and predicted.compares(isa, model))
     slack = _slack(isa, method, model)
     # Every tile shape that may still be the cheapest, with every number of rows that fits.
-    for least, shape in sorted(tile_shapes(isa, spec, found, model), key=lambda x: x[0]):
+    for least, shape in sorted(tile_shapes(isa, spec, product_terms, model), key=lambda x: x[0]):
         if tiles and least > slack * min(tiles)[0][0]:
             break
         kernel = _build_kernel(isa, spec, shape, model) if not (channels and shape.swapped) else None
@@ -100,7 +100,7 @@ def cheapest_kernel(
         raise NoKernel(f"{isa.name}: no tile of the {method} method for {spec.act} x {spec.wgt} fits")
     _, _, shape, kernel = min(tiles) if slack == 1 else _quickest_tile(isa, tiles, slack, model)
     # The claims, and for lookups the program that makes tables.
-    of = ", ".join(dict.fromkeys(map(str, found)))
+    of = ", ".join(dict.fromkeys(map(str, product_terms)))
     claims = [f"{method}: no tile of {of} is cheaper"]
     if slack > 1:
         claims = [f"{method}: of the {_MAX_PREDICTED} cheapest tiles of {of} none is predicted to be quicker"]

@@ -102,10 +102,10 @@ class TileShape:
 
 
 def tile_shapes(
-    isa: Isa, spec: MatmulSpec, found: Sequence[ProductTerm], model: str
+    isa: Isa, spec: MatmulSpec, terms: Sequence[ProductTerm], model: str
 ) -> Iterator[tuple[float, TileShape]]:
     """Yield every candidate, with the least that its steady loop can cost under the model."""
-    for term in found:
+    for term in terms:
         # Also one code a byte where half of the products are saved: unpacking would take as much.
         alone = term.looks_up or term.crosses or term.code_bytes > 1 or spec.core.wgt.encoding is Encoding.SIGNED
         packed = 1 if alone else 8 // spec.wgt.bits

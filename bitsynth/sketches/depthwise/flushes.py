@@ -119,12 +119,12 @@ def widening_adds(isa: Isa, kind: VecType) -> tuple[str, str] | None:
     wide = VecType("s", 2 * kind.bits, kind.lanes // 2)
     sums, x = unknowns(wide, "c"), unknowns(kind)
     halves = x[: wide.lanes], x[wide.lanes :]
-    found = []
+    adds = []
     for half in halves:
         want = [add_forms(c, y) for c, y in zip(sums, half, strict=True)]
         fit = (i for i in isa.full_forms if [o.type.bits for o in i.operands] == [wide.bits, kind.bits] and not i.imm)
-        found.append(next((i.name for i in fit if i.operands[1].type == kind and gives(i, [sums, x], 0, want)), None))
-    low, high = found
+        adds.append(next((i.name for i in fit if i.operands[1].type == kind and gives(i, [sums, x], 0, want)), None))
+    low, high = adds
     return (low, high) if low and high else None
 
 
@@ -228,16 +228,16 @@ def _reorder_registers(
 
 def _mix_registers(isa: Isa, held: Sequence[SumRegister], order: ChannelOrder, write: FlushWriter) -> list[SumRegister]:
     """Return the same of instructions without index, which take lanes of two registers; none if they do not do."""
-    lanes, found = isa.tile.lanes, list[tuple[str, SumRegister, SumRegister, ChannelOrder]]()
+    lanes, mixes = isa.tile.lanes, list[tuple[str, SumRegister, SumRegister, ChannelOrder]]()
     wanted = {order[k : k + lanes] for k in range(0, len(order), lanes)}
     for x, y in zip(held[::2], held[1::2], strict=len(held) > 1):
         for op, channels in _mixes(isa, x, y):
             if wanted.issuperset(parts := parts_of(channels, lanes)):
-                found.append((op, x, y, channels))
+                mixes.append((op, x, y, channels))
                 wanted.difference_update(parts)
     if wanted:
         return []
-    return [SumRegister(write(op, (x.name, y.name)), x.kind, channels) for op, x, y, channels in found]
+    return [SumRegister(write(op, (x.name, y.name)), x.kind, channels) for op, x, y, channels in mixes]
 
 
 def _mixes(isa: Isa, x: SumRegister, y: SumRegister) -> Iterator[tuple[str, ChannelOrder]]:
@@ -305,11 +305,11 @@ def flushes(isa: Isa, step: DepthwiseStep) -> tuple[DepthwiseFlush, ...]:
     NoKernel if it cannot bring them into the unit's own.
     """
     own, *others = orders(isa)
-    found = [_flush(isa, step, own)]
+    flushes_ = [_flush(isa, step, own)]
     for order in others:
         with suppress(NoKernel):
-            found.append(_flush(isa, step, order))
-    return tuple(found)
+            flushes_.append(_flush(isa, step, order))
+    return tuple(flushes_)
 
 
 def _flush(isa: Isa, step: DepthwiseStep, order: ChannelOrder) -> DepthwiseFlush:

@@ -62,8 +62,8 @@ def _layouts(isa: Isa, size: int) -> Iterator[_Layout]:
     if size == 2:
         for pair in interleavers(isa, 1):
             first, second = (_tap(0), tuple(range(unit))), (_tap(1), tuple(range(unit, 2 * unit)))
-            made, registers = _interleave(isa, pair, 1, first, second, 0)
-            yield _Layout(2, made, registers)
+            program, registers = _interleave(isa, pair, 1, first, second, 0)
+            yield _Layout(2, program, registers)
     if size == 4:
         for pairs, fours in product(interleavers(isa, 1), interleavers(isa, 2)):
             yield _four_taps(isa, pairs, fours)
@@ -72,18 +72,18 @@ def _layouts(isa: Isa, size: int) -> Iterator[_Layout]:
 def _four_taps(isa: Isa, pairs: Interleaver, fours: Interleaver) -> _Layout:
     """Two pairs of taps side by side, then those."""
     given = [(_tap(j), tuple(range(j * isa.word.lanes, (j + 1) * isa.word.lanes))) for j in range(4)]
-    made: list[Step] = []
+    program: list[Step] = []
     halves = []
     for j in (0, 2):
-        steps, registers = _interleave(isa, pairs, 1, given[j], given[j + 1], len(made))
-        made += steps
+        steps, registers = _interleave(isa, pairs, 1, given[j], given[j + 1], len(program))
+        program += steps
         halves.append(registers)
-    found: list[tuple[Value, Places]] = []
+    columns: list[tuple[Value, Places]] = []
     for low, high in zip(*halves, strict=True):
-        steps, registers = _interleave(isa, fours, 2, low, high, len(made))
-        made += steps
-        found += registers
-    return _Layout(4, tuple(made), tuple(found))
+        steps, registers = _interleave(isa, fours, 2, low, high, len(program))
+        program += steps
+        columns += registers
+    return _Layout(4, tuple(program), tuple(columns))
 
 
 Interleaver = tuple[tuple[str, Places], ...]
@@ -91,13 +91,13 @@ Interleaver = tuple[tuple[str, Places], ...]
 
 
 def _interleave(
-    isa: Isa, by: Interleaver, size: int, one: tuple[Value, Places], other: tuple[Value, Places], first: int
+    isa: Isa, by: Interleaver, size: int, left: tuple[Value, Places], right: tuple[Value, Places], first: int
 ) -> tuple[tuple[Step, ...], tuple[tuple[Value, Places], ...]]:
     """Return steps, numbered from `first` on, that interleave `size` bytes of both, and their result registers."""
-    both = (*one[1], *other[1])
-    made = tuple(Step(Value.of(Role.TEMPORARY, first + k), op, (one[0], other[0])) for k, (op, _) in enumerate(by))
+    both = (*left[1], *right[1])
+    program = tuple(Step(Value.of(Role.TEMPORARY, first + k), op, (left[0], right[0])) for k, (op, _) in enumerate(by))
     places = (tuple(p for lane in lanes for p in both[lane * size : (lane + 1) * size]) for _, lanes in by)
-    return made, tuple((step.dst, of) for step, of in zip(made, places, strict=True))
+    return program, tuple((step.dst, of) for step, of in zip(program, places, strict=True))
 
 
 def interleavers(isa: Isa, size: int) -> Iterator[Interleaver]:
@@ -105,7 +105,7 @@ def interleavers(isa: Isa, size: int) -> Iterator[Interleaver]:
     kind = replace(isa.word, bits=8 * size, lanes=isa.word.lanes // size)
     unit = kind.lanes
     given = [[variable(tap * unit + ch, 0, (1 << kind.bits) - 1) for ch in range(unit)] for tap in range(2)]
-    found: list[tuple[str, Places]] = []
+    candidates: list[tuple[str, Places]] = []
     for instr in isa.full_forms:
         if [o.type for o in instr.operands] != [kind, kind] or instr.out != kind or instr.imm:
             continue
@@ -114,8 +114,8 @@ def interleavers(isa: Isa, size: int) -> Iterator[Interleaver]:
         except Inexact:
             continue
         if all(b == a + unit for a, b in zip(places[::2], places[1::2], strict=True)):
-            found.append((instr.name, places))
-    for pair in combinations(found, 2):
+            candidates.append((instr.name, places))
+    for pair in combinations(candidates, 2):
         if sorted(p for _, places in pair for p in places) == list(range(2 * unit)):
             yield pair
 
@@ -174,6 +174,6 @@ def _alive(program: Sequence[Step], taps: int) -> int:
 
 def require_steps(isa: Isa, method: str) -> list[DepthwiseStep]:
     """Return the steps of the sketch by `method`; NoKernel if the instruction set has none."""
-    if not (found := list(steps(isa, method))):
+    if not (solved := list(steps(isa, method))):
         raise NoKernel(f"{isa.name} has no instruction that multiplies channels in lanes")
-    return found
+    return solved

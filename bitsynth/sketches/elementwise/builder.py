@@ -63,8 +63,8 @@ class Builder:
 
     def input(self, name: str, number: int = 0) -> UnitValue:
         """Return value `number` of an input."""
-        one = next(x for x in self.spec.inputs if x.name == name)
-        kind, count = shape(self.isa, one, self.unit)
+        input_ = next(x for x in self.spec.inputs if x.name == name)
+        kind, count = shape(self.isa, input_, self.unit)
         return UnitValue(kind, tuple(Value(f"{name}{number}_{n}") for n in range(count)))
 
     def constant(self, kind: VecType, *lanes: int) -> UnitValue:
@@ -139,10 +139,10 @@ class Builder:
         )
 
     def _load(self, name: str) -> str:
-        one = next(x for x in self.spec.inputs if x.name == name)
-        kind, _ = shape(self.isa, one, self.unit)
-        if one.per in ("row", "all"):
-            return role(self.isa, roles.REPEATED, kind, one.lane, memory=True).op
+        input_ = next(x for x in self.spec.inputs if x.name == name)
+        kind, _ = shape(self.isa, input_, self.unit)
+        if input_.per in ("row", "all"):
+            return role(self.isa, roles.REPEATED, kind, input_.lane, memory=True).op
         return role(self.isa, roles.LOADED, kind, kind, memory=True).op
 
 
@@ -171,8 +171,8 @@ def read_off(program: ElementwiseProgram, codes: UnitValue) -> ElementwiseProgra
     shared = [x.is_shared for x in program.spec.inputs]
     if any(sorted(o) != list(range(program.unit)) for o, s in zip(orders, shared, strict=True) if not s):
         raise NoKernel(f"{program.name}: lanes of codes are not made of one position each")
-    kept = tuple(() if s else tuple(o) for o, s in zip(orders, shared, strict=True))
-    return msgspec.structs.replace(program, orders=kept)
+    read_orders = tuple(() if s else tuple(o) for o, s in zip(orders, shared, strict=True))
+    return msgspec.structs.replace(program, orders=read_orders)
 
 
 def _distinguish(read: list[frozenset[tuple[int, int]]]) -> list[frozenset[tuple[int, int]]]:
@@ -196,10 +196,10 @@ def _reads(program: ElementwiseProgram, codes: UnitValue) -> list[frozenset[tupl
     """Return, for each lane of codes, the inputs and positions that it depends on, shared inputs left out."""
     trace, domain = Trace(load(program.isa), ReadsDomain()), ReadsDomain()
     trace.bind_constants(program.constants)
-    for number, one in enumerate(program.spec.inputs):
-        kind, _ = program.registers(one)
-        common = one.is_shared
-        for registers in names(program, one):
+    for number, input_ in enumerate(program.spec.inputs):
+        kind, _ = program.registers(input_)
+        common = input_.is_shared
+        for registers in names(program, input_):
             for n, name in enumerate(registers):
                 at = [frozenset() if common else frozenset({(number, n * kind.lanes + i)}) for i in range(kind.lanes)]
                 trace.bind(name, Register(kind, tuple(at)))
@@ -239,28 +239,28 @@ def _without_orders(program: ElementwiseProgram) -> ElementwiseProgram:
 
 def _order(program: ElementwiseProgram, number: int) -> tuple[int, ...]:
     """Return the order of an input: change one position after the other, and see which result changes."""
-    one, unit = program.spec.inputs[number], program.unit
+    input_, unit = program.spec.inputs[number], program.unit
     rng = np.random.default_rng(number)
     positions = np.full(unit, -1)
     for _ in range(_TRIES):
         half = int(rng.choice(_RANGES))
         given = {x.name: _draw_ascending(rng, x, unit, half) for x in program.spec.inputs}
         base = {name: np.repeat(v[:, :, None], unit, axis=2) for name, v in given.items()}
-        changed = {**base, one.name: base[one.name].copy()}
-        other = _draw_ascending(rng, one, unit, half)
+        changed = {**base, input_.name: base[input_.name].copy()}
+        other = _draw_ascending(rng, input_, unit, half)
         for p in range(unit):
-            changed[one.name][:, p, p] = other[:, p]
+            changed[input_.name][:, p, p] = other[:, p]
         for channel, p in np.argwhere(run(program, base) != run(program, changed)):
             positions[channel] = p
         if sorted(positions) == list(range(unit)):
             return tuple(int(x) for x in np.argsort(positions))
-    raise NoKernel(f"{program.name}: results do not each depend on one position of {one.name}")
+    raise NoKernel(f"{program.name}: results do not each depend on one position of {input_.name}")
 
 
-def _draw_ascending(rng: np.random.Generator, one: ElementInput, unit: int, half: int) -> NDArray[np.uint64]:
+def _draw_ascending(rng: np.random.Generator, input_: ElementInput, unit: int, half: int) -> NDArray[np.uint64]:
     """Draw ascending values (values, positions) from -half, or 0 if unsigned, to half."""
-    most = 1 << (one.lane.bits - 1)
-    most = most if one.per == "table" else min(half, most)
-    low, high = 0 if one.lane.sign == "u" else -most, most
-    values = np.sort(rng.integers(low, high, (one.values, 1 if one.is_shared else unit)), axis=0)
-    return values.astype(np.int64).view(np.uint64) & np.uint64((1 << one.lane.bits) - 1)
+    most = 1 << (input_.lane.bits - 1)
+    most = most if input_.per == "table" else min(half, most)
+    low, high = 0 if input_.lane.sign == "u" else -most, most
+    values = np.sort(rng.integers(low, high, (input_.values, 1 if input_.is_shared else unit)), axis=0)
+    return values.astype(np.int64).view(np.uint64) & np.uint64((1 << input_.lane.bits) - 1)

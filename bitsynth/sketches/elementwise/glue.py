@@ -269,8 +269,8 @@ def _signs(builder: Builder) -> UnitValue:
     below = builder.map(roles.ADD, quotient, builder.constant(x.type, _MAGNITUDE))
     within = builder.map(roles.ADD, below, builder.constant(x.type, -INFINITY))
     every = builder.constant(x.type, -1)
-    kept = builder.bitwise(roles.OR, below, builder.bitwise(roles.XOR, within, every))
-    both = builder.bitwise(roles.AND, is_number, kept)
+    not_below = builder.bitwise(roles.OR, below, builder.bitwise(roles.XOR, within, every))
+    both = builder.bitwise(roles.AND, is_number, not_below)
     return in_order(builder, narrow_to_bytes(builder, builder.map(roles.SHIFT_RIGHT.format(x.type.bits - 1), both)))
 
 

@@ -29,11 +29,11 @@ def in_order(program: ElementwiseProgram) -> ElementwiseProgram:
     filled = role(isa, PERMUTED, kind, kind, kind)
     constants, steps, results = list(program.constants), list(program.steps), list[Value]()
     for result, lanes in zip(program.results, _moves(program, kind.lanes), strict=True):
-        known = next((c for c in constants if (c.type, c.lanes) == (str(kind), lanes)), None)
-        if known is None:
-            known = Constant(_fresh("k", [c.name for c in constants]), str(kind), lanes)
-            constants.append(known)
-        given = result, known.name
+        constant = next((c for c in constants if (c.type, c.lanes) == (str(kind), lanes)), None)
+        if constant is None:
+            constant = Constant(_fresh("k", [c.name for c in constants]), str(kind), lanes)
+            constants.append(constant)
+        given = result, constant.name
         results.append(_fresh("v", [step.dst for step in steps]))
         steps.append(Step(results[-1], filled.op, tuple(given[k] for k in filled.places), filled.imm))
     places = [program.order.index(channel) for channel in range(program.unit)]

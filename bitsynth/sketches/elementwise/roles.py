@@ -64,15 +64,15 @@ class Filled:
 
 def role(isa: Isa, meaning: str, out: VecType, *operands: VecType, memory: bool = False, store: bool = False) -> Filled:
     """Return the form that fills the role, the cheapest for the set's first processor; NoKernel if there is none."""
-    found = _find_forms(isa, meaning, out, operands, memory, store)
-    if not found:
+    forms = _find_forms(isa, meaning, out, operands, memory, store)
+    if not forms:
         raise NoKernel(f"{isa.name} has no form from {', '.join(map(str, operands))} to {out} for {meaning!r}")
-    return _cheapest(isa, found)
+    return _cheapest(isa, forms)
 
 
-def _cheapest(isa: Isa, found: Sequence[Filled]) -> Filled:
+def _cheapest(isa: Isa, forms: Sequence[Filled]) -> Filled:
     cpu = next(iter(isa.table.cpu))
-    return min(found, key=lambda f: 1 / isa[f.op].cost[cpu].per_cycle)
+    return min(forms, key=lambda f: 1 / isa[f.op].cost[cpu].per_cycle)
 
 
 @lru_cache(maxsize=4096)
@@ -108,8 +108,8 @@ def _sample_meaning(meaning: str, out: VecType, operands: Sequence[VecType]) -> 
     domain = ConcreteDomain()
     values = [tuple(Bits(domain, t.bits, v) for v in _lanes(k, t)) for k, t in enumerate(operands)]
     with np.errstate(over="ignore"):
-        found = run(*values, *numbers.values())
-        return _stack_lanes([(x if x.w == out.bits else trunc(x, out.bits)).v for x in found])
+        lanes = run(*values, *numbers.values())
+        return _stack_lanes([(x if x.w == out.bits else trunc(x, out.bits)).v for x in lanes])
 
 
 def _does(instr: Instr, imm: int, places: Sequence[int], operands: Sequence[VecType], want: Any) -> bool:
@@ -149,16 +149,16 @@ def narrowing(isa: Isa, kind: VecType, *, fits: bool, signed: bool = True) -> Fi
         ),
         axis=0,
     )
-    found = [
+    forms = [
         Filled(instr.name, 0, (0, 1))
         for instr in isa.instrs.values()
         if instr.on_registers and not instr.imm and _same(instr.out, out) and len(instr.operands) == 2
         if all(o.type.total_bits == kind.total_bits for o in instr.operands)
         if (np.sort(ran(instr, kind, given), axis=0) == want).all()
     ]
-    if not found:
+    if not forms:
         raise NoKernel(f"{isa.name} has no form that narrows two registers of {kind}")
-    return _cheapest(isa, found)
+    return _cheapest(isa, forms)
 
 
 def ran(instr: Instr, kind: VecType, given: Sequence[Iterable[Any]]) -> Any:

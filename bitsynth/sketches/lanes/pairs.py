@@ -54,11 +54,11 @@ def supported(isa: Isa) -> bool:
 
 
 def _candidates(isa: Isa, bits: int) -> Iterator[Instr]:
-    two = [isa.word] * 2
+    two_words = [isa.word] * 2
     return (
         i
         for i in isa.full_forms
-        if i.imm and bits in i.imms and i.out == isa.word and [o.type for o in i.operands] == two
+        if i.imm and bits in i.imms and i.out == isa.word and [o.type for o in i.operands] == two_words
     )
 
 

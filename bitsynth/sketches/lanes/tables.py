@@ -73,10 +73,10 @@ def _index_of_zero(isa: Isa, term: ProductTerm) -> int | None:
         term.column: [greatest] * isa.word.lanes,
     }
     try:
-        found = isa[term.op](LinearDomain(1), [args[k] for k in range(len(args))])
+        lanes = isa[term.op](LinearDomain(1), [args[k] for k in range(len(args))])
     except Inexact:
         return None
-    return greatest if all(lane == 0 for lane in found) else None
+    return greatest if all(lane == 0 for lane in lanes) else None
 
 
 def _blind(trace: Trace, op: str, args: tuple[Value, ...]) -> Value:
@@ -102,11 +102,11 @@ def forget() -> None:
 
 
 def _fewest(bits: int, budget: Budget) -> LookupRounds:
-    if found := _solve(bits, False, budget):
-        return found
+    if rounds := _solve(bits, False, budget):
+        return rounds
     claim = f"table of {1 << bits} sums in {rounds_needed(bits)} rounds, staged codes not arranged first: none"
-    if found := _solve(bits, True, budget):
-        return replace(found, claims=(claim,))
+    if rounds := _solve(bits, True, budget):
+        return replace(rounds, claims=(claim,))
     raise NoKernel(f"no table of {1 << bits} sums in {rounds_needed(bits)} rounds")
 
 

@@ -107,20 +107,20 @@ def find(isa: Isa, method: str, wide: bool = False, lanes: bool = False) -> tupl
     every = [t for instr in _candidates(isa) for t in _terms(isa, instr)]
     every += [t for instr in _candidates(isa) if lanes and instr.imm for t in _slot_products(isa, instr, WIDE)]
     every += [t for instr in _candidates(isa) if wide and not instr.imm for t in _products(isa, instr, WIDE)]
-    found = tuple(t for t in every if t.method == method)
-    if not found:
+    terms = tuple(t for t in every if t.method == method)
+    if not terms:
         raise NoKernel(f"{isa.name} has no instruction for the {method} method")
-    return found
+    return terms
 
 
 def _fast_products(isa: Isa) -> tuple[ProductTerm, ...]:
     """Return the terms of the fast inner product: each product of unsigned bytes may be one of two sums."""
     whole = (t for t in find(isa, "multiply") if t.slot_bytes == t.slots == 1)
-    found = [t for t in whole if {isa[t.op].operands[k].type for k in (t.row, t.column)} == {isa.word}]
-    if not found:
+    terms = [t for t in whole if {isa[t.op].operands[k].type for k in (t.row, t.column)} == {isa.word}]
+    if not terms:
         raise NoKernel(f"{isa.name} has no instruction for the fip method")
     add = adder(isa, isa.word)
-    return tuple(replace(t, method="fip", add_codes=add) for t in found)
+    return tuple(replace(t, method="fip", add_codes=add) for t in terms)
 
 
 def _terms(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
@@ -245,7 +245,7 @@ def adders(isa: Isa, kind: VecType) -> tuple[str, ...]:
     y = [variable(("y", i), 0, 1) for i in range(kind.lanes)]
     want = [add_forms(a, b) for a, b in zip(x, y, strict=True)]
     fit = (i for i in _candidates(isa) if not i.imm and i.out == kind and [o.type for o in i.operands] == [kind] * 2)
-    found = tuple(i.name for i in fit if _gives(i, 1, [x, y], want))
-    if not found:
+    instructions = tuple(i.name for i in fit if _gives(i, 1, [x, y], want))
+    if not instructions:
         raise NoKernel(f"{isa.name} has no instruction that adds lanes of {kind}")
-    return found
+    return instructions

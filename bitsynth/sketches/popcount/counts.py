@@ -44,8 +44,8 @@ def find(isa: Isa) -> list[Count]:
     counts are as many and still have to be added up.
     """
     for bits in (8, 4):
-        if found := [c for instr in isa.full_forms for c in _candidates(isa, instr, bits) if _counts(isa, c)]:
-            return [c for c in found if c.kind.bits == max(x.kind.bits for x in found)]
+        if counts := [c for instr in isa.full_forms for c in _candidates(isa, instr, bits) if _counts(isa, c)]:
+            return [c for c in counts if c.kind.bits == max(x.kind.bits for x in counts)]
     return []
 
 

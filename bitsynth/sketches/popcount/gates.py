@@ -89,7 +89,7 @@ class BitForm:
 @lru_cache
 def gate_ops(isa: Isa) -> tuple[GateOp, ...]:
     """Return the bitwise instructions of the full register that keep zero at zero, one a function."""
-    found: dict[tuple[int, int], GateOp] = {}
+    cheapest: dict[tuple[int, int], GateOp] = {}
     free: dict[int, GateOp] = {}
     for instr in isa.full_forms:
         if len(instr.operands) not in (2, 3) or instr.out != isa.word:
@@ -99,20 +99,20 @@ def gate_ops(isa: Isa) -> tuple[GateOp, ...]:
             free.setdefault(op.arity, op)
             continue
         for table, imm in zip(op.tables, op.imms, strict=True):
-            found.setdefault((op.arity, table), replace(op, tables=(table,), imms=(imm,)))
-    ops = [*found.values(), *free.values()]
+            cheapest.setdefault((op.arity, table), replace(op, tables=(table,), imms=(imm,)))
+    ops = [*cheapest.values(), *free.values()]
     return tuple(sorted(ops, key=lambda op: (bool(op.tied), op.arity, op.name, op.imms)))
 
 
 def _gate_op(instr: Instr) -> GateOp:
     """Return the instruction with its functions that are 0 on zeros; it has none if it is not a gate."""
     operands = [o.name for o in instr.operands]
-    found: dict[int, int] = {}
+    imm_of_table: dict[int, int] = {}
     if all(o.type == instr.out for o in instr.operands):
         for imm in instr.imms:
             numbers = {**instr.names, instr.imm[0]: imm} if instr.imm else instr.names
             table = truth_table(instr.tree, operands, numbers)
             if table is not None and not table & 1:
-                found.setdefault(table, imm)
+                imm_of_table.setdefault(table, imm)
     tied = tuple(k for k, name in enumerate(operands) if name in instr.tied)
-    return GateOp(instr.name, len(operands), tuple(found), tuple(found.values()), tied)
+    return GateOp(instr.name, len(operands), tuple(imm_of_table), tuple(imm_of_table.values()), tied)

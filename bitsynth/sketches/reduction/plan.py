@@ -192,9 +192,9 @@ def _plans(
     for flushes in _flush_counts(steps):
         if flushes * least >= best:
             return
-        found = _flush(isa, lanes, instr.out, -(-steps // flushes), metric, best / flushes - zeroing + _ROUNDING)
-        if found and (found[0] + zeroing) * flushes < best:
-            cost, post, slots, _ = found
+        flush = _flush(isa, lanes, instr.out, -(-steps // flushes), metric, best / flushes - zeroing + _ROUNDING)
+        if flush and (flush[0] + zeroing) * flushes < best:
+            cost, post, slots, _ = flush
             best = (cost + zeroing) * flushes
             accs, per_flush = len(lanes), cost + zeroing
             yield ReductionPlan(given, pre, instr.name, accs, instr.out, post, slots, in_loop, per_flush, flushes)

@@ -151,19 +151,19 @@ def _held_after(shifts: Sequence[int]) -> int:
 def _with_shifts(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | None:
     """Return the path with the write-back that doubles shared accumulators; None if there is none."""
     kind = path.stages[0].kind
-    found = _find_add(isa, kind, -1, metric)
-    if found is None:
+    doubling = _find_add(isa, kind, -1, metric)
+    if doubling is None:
         return None
     registers = path.stages[0].registers * path.runs[-1]
-    return replace(path, double=found[1], cost=path.cost + found[0] * registers * sum(path.shifts))
+    return replace(path, double=doubling[1], cost=path.cost + doubling[0] * registers * sum(path.shifts))
 
 
 def _find_add(isa: Isa, kind: VecType, coef: int, metric: Metric) -> tuple[float, WriteBack] | None:
     """Return the write-back that takes `coef` times a register of `kind` from another, lane by lane, and its cost."""
     trace = Trace(isa, LinearDomain(1))
     acc = trace.bind(Value("acc"), filled(kind, 1))
-    found = cheapest_write_back(trace, [acc], coef, metric, kind)
-    return found[:2] if found and found[2] == tuple(range(kind.lanes)) else None
+    write_back = cheapest_write_back(trace, [acc], coef, metric, kind)
+    return write_back[:2] if write_back and write_back[2] == tuple(range(kind.lanes)) else None
 
 
 def _mix_lanes(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | None:
@@ -171,12 +171,12 @@ def _mix_lanes(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath | N
     first, *rest = path.stages
     match first.moves:
         case (Halves(keep=str(keep)) as parted,) if rest:
-            found = _find_add(isa, first.kind, 1 << parted.narrow.bits, metric)
-            if found is None:
+            add = _find_add(isa, first.kind, 1 << parted.narrow.bits, metric)
+            if add is None:
                 return None
-            stages = (replace(first, moves=(replace(parted, keep=None),)), replace(rest[0], unmix=found[1]), *rest[1:])
+            stages = (replace(first, moves=(replace(parted, keep=None),)), replace(rest[0], unmix=add[1]), *rest[1:])
             widenings = path.runs[0] * (len(path.shifts) + 1)
-            cost = path.cost - metric(isa[keep]) * widenings + found[0] * path.runs[1]
+            cost = path.cost - metric(isa[keep]) * widenings + add[0] * path.runs[1]
             return replace(path, stages=stages, cost=cost)
     return None
 
@@ -187,11 +187,11 @@ def unmixed_first(isa: Isa, path: WideningPath, metric: Metric) -> WideningPath:
     NoKernel if nothing takes those away.
     """
     first, *rest = path.stages
-    found = _find_add(isa, path.start, 1 << path.start.bits // 2, metric)
-    if found is None:
+    add = _find_add(isa, path.start, 1 << path.start.bits // 2, metric)
+    if add is None:
         raise NoKernel(f"{isa.name}: nothing takes sums shifted up from those of {path.start}")
-    stages = (replace(first, unmix=found[1]), *rest)
-    return replace(path, stages=stages, cost=path.cost + found[0] / 2 * path.runs[0] * (len(path.shifts) + 1))
+    stages = (replace(first, unmix=add[1]), *rest)
+    return replace(path, stages=stages, cost=path.cost + add[0] / 2 * path.runs[0] * (len(path.shifts) + 1))
 
 
 @lru_cache(maxsize=4096)
@@ -200,10 +200,10 @@ def _stage(
 ) -> tuple[WideningStage, float] | None:
     trace = Trace(isa, LinearDomain(1))
     acc = trace.bind(Value("acc"), filled(have, most))
-    found = cheapest_flush(trace, [acc], coef, metric, kind)
-    if found is None:
+    flush = cheapest_flush(trace, [acc], coef, metric, kind)
+    if flush is None:
         return None
-    cost, moves, order, write_back = found
+    cost, moves, order, write_back = flush
     return WideningStage(times, moves, write_back, kind, order, coef), cost
 
 

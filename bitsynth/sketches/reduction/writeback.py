@@ -195,9 +195,9 @@ def cheapest_flush(
             continue
         seen.add(sig)
         # End here by a write-back,
-        found = cheapest_write_back(trace, names, coef, metric, target)
-        if found and (goal is None or cost + found[0] < goal[0]):
-            goal = (cost + found[0], levels, found[2], found[1])
+        write_back = cheapest_write_back(trace, names, coef, metric, target)
+        if write_back and (goal is None or cost + write_back[0] < goal[0]):
+            goal = (cost + write_back[0], levels, write_back[2], write_back[1])
             ceiling = min(ceiling, goal[0])
         # or apply one more level.
         if len(levels) < POST:
