@@ -87,9 +87,9 @@ def by_size(lives: Mapping[str, Lifetime]) -> ArenaPlan:
             break
         i, j = (dice.randrange(len(order)) for _ in range(2))
         order[i], order[j] = order[j], order[i]
-        made = _in_order(lives, order)
-        if made.bytes <= best.bytes:
-            best = made
+        plan = _in_order(lives, order)
+        if plan.bytes <= best.bytes:
+            best = plan
         else:
             order[i], order[j] = order[j], order[i]
     return best
@@ -122,8 +122,8 @@ def _lowest(size: np.int64, starts: NDArray[np.int64], ends: NDArray[np.int64]) 
     # The start of the gap before each block, and of the free memory after the last.
     places = np.maximum.accumulate(np.concatenate([np.zeros(1, np.int64), ends[order]]))
     fits = places[:-1] + size <= starts[order]
-    found: np.int64 = places[fits.argmax() if fits.any() else -1]
-    return found
+    lowest: np.int64 = places[fits.argmax() if fits.any() else -1]
+    return lowest
 
 
 def align_up(size: int) -> int:

@@ -62,8 +62,8 @@ class Declines:
 
     def reason(self, nodes: Iterable[str]) -> str:
         """Return the reason of the node that came nearest to a group, of equals the first; "" if none was declined."""
-        found = [self.nearest[name] for name in nodes if name in self.nearest]
-        if not found:
+        declines = [self.nearest[name] for name in nodes if name in self.nearest]
+        if not declines:
             return ""
-        _, reason = max(found, key=lambda decline: decline[0])
+        _, reason = max(declines, key=lambda decline: decline[0])
         return reason if isinstance(reason, str) else reason()

@@ -100,11 +100,11 @@ class DefUse:
     @cached_property
     def varying(self) -> frozenset[str]:
         """The edges that depend on an input of the network."""
-        found = set(self.graph.inputs)
+        varying_edges = set(self.graph.inputs)
         for node in self.graph.nodes:
-            if not found.isdisjoint(node.inputs):
-                found.update(node.outputs)
-        return frozenset(found)
+            if not varying_edges.isdisjoint(node.inputs):
+                varying_edges.update(node.outputs)
+        return frozenset(varying_edges)
 
     def only_reader(self, edge: str) -> Node | None:
         """Return the only reader of an edge that is no output of the network; None if there are others."""
@@ -112,8 +112,8 @@ class DefUse:
 
     def only_source(self, node: Node) -> str | None:
         """Return the only input of a node that is not constant; None if there are none or several."""
-        found = self.sources(node)
-        return found[0] if len(found) == 1 else None
+        sources = self.sources(node)
+        return sources[0] if len(sources) == 1 else None
 
     def sources(self, node: Node) -> tuple[str, ...]:
         """Return the different inputs of a node that are not constant, in order."""

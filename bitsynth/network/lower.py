@@ -108,12 +108,12 @@ class _Assembly:
     def _add(self, group: FusionGroup) -> None:
         buffers = {e: self.buffers[self._in_format(e, group.reads(e))] for e in group.inputs}
         for edge in group.outputs:
-            made = Buffer(edge, self._edge(edge), self._chosen(group, edge))
-            source = buffers[group.inputs[0]] if group.inputs else made
-            if group.is_alias and source.format == made.format and _is_one_memory(source, made):
-                self._buffer(Buffer(edge, made.edge, made.format, alias=source.alias or source.name))
+            result = Buffer(edge, self._edge(edge), self._chosen(group, edge))
+            source = buffers[group.inputs[0]] if group.inputs else result
+            if group.is_alias and source.format == result.format and _is_one_memory(source, result):
+                self._buffer(Buffer(edge, result.edge, result.format, alias=source.alias or source.name))
                 return
-            buffers[edge] = self.buffers[self._buffer(made)]
+            buffers[edge] = self.buffers[self._buffer(result)]
         try:
             self.steps.append(group.step(buffers))
         except SpecError as error:
@@ -151,10 +151,10 @@ class _Assembly:
 
     def _deliver(self, edge: str, place: int) -> str:
         """Add the buffer of an output of the network, and the step that fills it."""
-        made = Buffer(
+        delivered = Buffer(
             self.names.make(f"{edge}.out{place}"), self._edge(edge), caller_format(self._edge(edge)), "output"
         )
-        name = self._buffer(made)
+        name = self._buffer(delivered)
         graph, to = self.def_use.graph, self.buffers[name]
         if edge in graph.constants:
             self.steps.append(make_filling(graph, to))
@@ -175,7 +175,7 @@ class _Assembly:
         return buffer.name
 
 
-def _is_one_memory(source: Buffer, made: Buffer) -> bool:
+def _is_one_memory(source: Buffer, result: Buffer) -> bool:
     """Return whether elements of one format and order lie in the same places."""
     layout = source.format.layout
-    return layout == Layout.PLAIN or layout in kept_layouts(source.edge.shape, made.edge.shape)
+    return layout == Layout.PLAIN or layout in kept_layouts(source.edge.shape, result.edge.shape)

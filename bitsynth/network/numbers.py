@@ -21,12 +21,12 @@ def every(graph: Graph, edge: Edge, count: int) -> Tensor:
     if isinstance(kind, Integers):
         steps = np.linspace(0, (kind.most - kind.least) // kind.step, count).astype(np.int64)
         integers = kind.least + steps * kind.step
-        made = (integers - kind.zero.max()) * (kind.scale.max() if edge.is_float else 1)
+        numbers = (integers - kind.zero.max()) * (kind.scale.max() if edge.is_float else 1)
     else:
         low, high = _reach(graph, edge.name)
         room = (high - low) / 8
-        made = np.linspace(low - room, high + room, count)
-    return np.asarray(made).astype(dtype)
+        numbers = np.linspace(low - room, high + room, count)
+    return np.asarray(numbers).astype(dtype)
 
 
 def drawn(rng: Generator, graph: Graph, edge: Edge, *, ties: bool = False) -> Tensor:
@@ -101,7 +101,7 @@ def _reach(graph: Graph, edge: str) -> tuple[float, float]:
         if isinstance(kind, Integers) and name != edge and kind.most < _WIDEST:
             ends = [kind.scale * (n - kind.zero) for n in (kind.low, kind.high)]
             return float(np.min(ends[0])), float(np.max(ends[1]))
-        behind = [made for node in readers[name] for made in node.outputs if made not in seen]
+        behind = [output for node in readers[name] for output in node.outputs if output not in seen]
         seen |= set(behind)
         left += behind
     return -2.0, 2.0

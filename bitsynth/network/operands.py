@@ -38,14 +38,14 @@ def weights(values: Tensor) -> Iterator[MatmulOperand]:
     """
     least, most = int(values.min()), int(values.max())
     step = 2 if bool((np.abs(values) % 2 == 1).all()) else 1
-    found = [operand for operand in _OPERANDS if _holds(operand, least, most, step)]
+    fitting = [operand for operand in _OPERANDS if _holds(operand, least, most, step)]
     if least < 0:
         widths = range((most - least).bit_length(), MAX_BITS + 1)
         zeros = ((bits, -least) for bits in widths if -least < 1 << bits)
         # Unsigned codes less half of them all are signed ones.
-        found += [MatmulOperand(bits, Encoding.UNSIGNED, zero) for bits, zero in zeros if zero != 1 << (bits - 1)]
+        fitting += [MatmulOperand(bits, Encoding.UNSIGNED, zero) for bits, zero in zeros if zero != 1 << (bits - 1)]
     key = lambda x: (x.bits, x.zero, x.bits == MAX_BITS and x.encoding is not Encoding.SIGNED)  # noqa: E731
-    return iter(sorted(found, key=key))
+    return iter(sorted(fitting, key=key))
 
 
 def _widths(kind: Integers) -> range:

@@ -35,25 +35,25 @@ def networks(
     """
     if isinstance(cpus, str):
         raise SpecError(f"want several processors, such as ['a76', 'a72'], not {cpus!r}")
-    found: dict[str, Network] = {}
+    networks: dict[str, Network] = {}
     for cpu, own in best_sets(isa, cpus).items():
         progress(cpu)
-        found[cpu] = compile(model, isa=own, cpu=cpu, threads=threads, progress=progress, **options)
-    return found
+        networks[cpu] = compile(model, isa=own, cpu=cpu, threads=threads, progress=progress, **options)
+    return networks
 
 
-def files(name: str, made: Mapping[str, Network], *, weights_file: bool = False) -> dict[str, str | bytes]:
+def files(name: str, nets: Mapping[str, Network], *, weights_file: bool = False) -> dict[str, str | bytes]:
     """Return the C of networks by processor under `name`, the choice among them, and a certificate for all.
 
     Each has a folder, a library of its own with its certificate. SpecError if no network can be called so.
     """
     require_name(name)
-    (arch,) = {load(net.program.isa).table.arch for net in made.values()}
-    apart = {cpu: f"{name}_{cpu}" for cpu in made}
-    found: dict[str, str | bytes] = {}
-    for cpu, net in made.items():
+    (arch,) = {load(net.program.isa).table.arch for net in nets.values()}
+    apart = {cpu: f"{name}_{cpu}" for cpu in nets}
+    content: dict[str, str | bytes] = {}
+    for cpu, net in nets.items():
         own = net.files(apart[cpu], weights_file=weights_file)
-        found |= {f"{apart[cpu]}/{file}": text for file, text in own.items()}
-    texts = {cpu: net.text(apart[cpu], weights_file=weights_file) for cpu, net in made.items()}
-    found = {**processors_files(name, arch, texts), **found}
-    return found | processors_certificate(name, {cpu: f"{own}/{own}{ENDS}" for cpu, own in apart.items()}, found)
+        content |= {f"{apart[cpu]}/{file}": text for file, text in own.items()}
+    texts = {cpu: net.text(apart[cpu], weights_file=weights_file) for cpu, net in nets.items()}
+    content = {**processors_files(name, arch, texts), **content}
+    return content | processors_certificate(name, {cpu: f"{own}/{own}{ENDS}" for cpu, own in apart.items()}, content)

@@ -74,24 +74,24 @@ class Format:
 
     def read(self, memory: NDArray[Any], shape: Shape) -> Tensor:
         """Return the integers or numbers (`shape`) in the flat `memory`."""
-        made = memory.reshape(self.elements(shape))
+        image = memory.reshape(self.elements(shape))
         if self.layout == Layout.PACKED and self.operand:
-            made = unpack_words(_image(made), self.operand.bits, shape[1]).reshape(*made.shape[:-1], shape[1])
+            image = unpack_words(_image(image), self.operand.bits, shape[1]).reshape(*image.shape[:-1], shape[1])
         if self.layout != Layout.PLAIN:
-            made = np.moveaxis(made, -1, 1)
+            image = np.moveaxis(image, -1, 1)
         if self.operand is None:
-            return made
-        values: Tensor = made.astype(np.int64) * self.operand.scale + self.operand.offset
+            return image
+        values: Tensor = image.astype(np.int64) * self.operand.scale + self.operand.offset
         return values
 
     def write(self, values: Tensor) -> NDArray[Any]:
         """Return integers or numbers as flat memory of this format."""
-        made = values if self.operand is None else self.operand.encode(values, "values")
+        image = values if self.operand is None else self.operand.encode(values, "values")
         if self.layout != Layout.PLAIN:
-            made = np.moveaxis(made, 1, -1)
+            image = np.moveaxis(image, 1, -1)
         if self.layout == Layout.PACKED and self.operand:
-            made = pack_words(_image(made.astype(np.uint8)), self.operand.bits)
-        return np.ascontiguousarray(made, np.dtype(self.dtype)).reshape(-1)
+            image = pack_words(_image(image.astype(np.uint8)), self.operand.bits)
+        return np.ascontiguousarray(image, np.dtype(self.dtype)).reshape(-1)
 
 
 def _image(array: NDArray[Any]) -> NDArray[Any]:

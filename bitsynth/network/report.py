@@ -124,8 +124,8 @@ def _products(program: NetworkProgram) -> ProductWork:
 
 
 def _step(program: NetworkProgram, step: NetworkStep, ops: Mapping[str, str]) -> StepReport:
-    made = [program.buffers[name] for name in step.outputs]
-    first, size = made[0], sum(b.bytes for b in made)
+    results = [program.buffers[name] for name in step.outputs]
+    first, size = results[0], sum(b.bytes for b in results)
     method, kernel, arrays = _became(step, ops)
     macs = _macs(step) if isinstance(step, LayerStep) else 0
     cycles = _cycles(step.layer, macs) if isinstance(step, LayerStep) else 0

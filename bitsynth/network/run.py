@@ -95,18 +95,18 @@ class Network:
         block, views = machine.tensors()
         self._fill(views, self._by_name(inputs, named))
         machine.run(block)
-        found: dict[str, Tensor] = {}
+        values: dict[str, Tensor] = {}
         for name, buffer in self.program.buffers.items():
             root = alias_root(self.program.buffers, name)
-            if root in machine.plan.offsets and buffer.edge.name not in found:
+            if root in machine.plan.offsets and buffer.edge.name not in values:
                 memory = machine.memory(root).view(buffer.format.dtype)
                 value = buffer.read(memory.copy())
-                found[buffer.edge.name] = value.astype(np.int64) if isinstance(buffer.edge.type, Integers) else value
+                values[buffer.edge.name] = value.astype(np.int64) if isinstance(buffer.edge.type, Integers) else value
         given = (*self.program.inputs, *self.program.outputs)
-        return found | {self.program.buffers[n].edge.name: views[n] for n in given if self._is_new(n, found)}
+        return values | {self.program.buffers[n].edge.name: views[n] for n in given if self._is_new(n, values)}
 
-    def _is_new(self, name: str, found: Mapping[str, Tensor]) -> bool:
-        return self.program.buffers[name].edge.name not in found
+    def _is_new(self, name: str, values: Mapping[str, Tensor]) -> bool:
+        return self.program.buffers[name].edge.name not in values
 
     @cached_property
     def _tracing(self) -> NetworkMachine:
@@ -132,8 +132,8 @@ class Network:
         Weights are C too, or with `weights_file` one binary file that the build takes in.
         """
         text = self.text(name, weights_file=weights_file)
-        made: dict[str, str | bytes] = {**text.files(), **text.binaries}
-        return made | certificate_files(name, self.program, self.plan, made, self.reading)
+        files: dict[str, str | bytes] = {**text.files(), **text.binaries}
+        return files | certificate_files(name, self.program, self.plan, files, self.reading)
 
     def text(self, name: str, *, weights_file: bool = False) -> NetworkText:
         """Return the text from which its C under `name` is rendered; `weights_file` is that of `files`."""
@@ -149,12 +149,12 @@ class Network:
     def _by_name(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         names = self.graph.inputs
         if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-            several = dict(inputs[0])
+            by_name = dict(inputs[0])
         elif len(inputs) > len(names):
             raise SpecError(f"{self!r} takes {len(names)} inputs, not {len(inputs)}")
         else:
-            several = dict(zip(names, inputs, strict=False))
-        given = {**several, **named}
+            by_name = dict(zip(names, inputs, strict=False))
+        given = {**by_name, **named}
         if unknown := [name for name in given if name not in names]:
             raise SpecError(f"no input {', '.join(unknown)}; the network's are {', '.join(names)}")
         if missing := [name for name in names if name not in given]:
@@ -166,8 +166,8 @@ class Network:
             _put(views[buffer], _fitting(edge, _array(edge, given[edge]), views[buffer]))
 
     def _results(self, views: Mapping[str, Tensor]) -> Outputs:
-        made = tuple(views[name] for name in self.program.outputs)
-        return made[0] if len(made) == 1 else made
+        results = tuple(views[name] for name in self.program.outputs)
+        return results[0] if len(results) == 1 else results
 
 
 def _put(room: Tensor, x: Tensor) -> None:
@@ -196,8 +196,8 @@ def _fitting(name: str, x: Tensor, room: Tensor) -> Tensor:
     if x.dtype == room.dtype:
         return x
     with np.errstate(all="ignore"):
-        made = x.astype(room.dtype)
+        converted = x.astype(room.dtype)
     rounds = is_float(x.dtype.name) and is_float(room.dtype.name)
-    if not rounds and not (made.astype(x.dtype) == x).all():
+    if not rounds and not (converted.astype(x.dtype) == x).all():
         raise SpecError(f"input {name} has numbers of {x.dtype} that {room.dtype} does not hold")
-    return made
+    return converted

@@ -20,14 +20,14 @@ _FIRST = ("reference", "inputs", "outputs", "graph", "edges", "steps", "buffers"
 _INDEPENDENT_KEYS = {"version", "digest"}
 
 
-def require_of(found: NetworkCertificate, path: Path, model: Path, progress: Progress = silent) -> Network:
-    """Compile the file `model` as the certificate `found` at `path` says, and require the same certificate.
+def require_of(record: NetworkCertificate, path: Path, model: Path, progress: Progress = silent) -> Network:
+    """Compile the file `model` as the certificate `record` at `path` says, and require the same certificate.
 
     Raises:
         Refuted: Something differs: the certificate is of another network, or claims less or more.
         SpecError: The file is none that can be read, or an input was fixed to many numbers.
     """
-    reading = found.reading
+    reading = record.reading
     if unknown := [name for name, value in reading.fixed.items() if value is None]:
         raise SpecError(
             f"{path} is of a network whose input {', '.join(unknown)} was fixed to more numbers than it records; "
@@ -36,36 +36,36 @@ def require_of(found: NetworkCertificate, path: Path, model: Path, progress: Pro
     options: dict[str, Any] = {
         "batch": reading.batch,
         "codes": reading.codes,
-        "reference": found.reference,
+        "reference": record.reference,
         "fixed": reading.fixed,
         "shapes": reading.shapes,
     }
-    net = compile(model, isa=found.isa, cpu=found.cpu, threads=found.threads, progress=progress, **options)
+    net = compile(model, isa=record.isa, cpu=record.cpu, threads=record.threads, progress=progress, **options)
     stem = path.name.removesuffix(ENDS)
-    files = net.files(stem, weights_file=_has_weights_file(found, stem))
+    files = net.files(stem, weights_file=_has_weights_file(record, stem))
     _require_same(path, parse_certificate(path), json.loads(files[path.name]), model)
     return net
 
 
-def require_choice(path: Path, found: Sequence[NetworkCertificate], nets: Sequence[Network], model: Path) -> None:
+def require_choice(path: Path, records: Sequence[NetworkCertificate], nets: Sequence[Network], model: Path) -> None:
     """Refuted unless the certificate at `path` is that of these networks of the file `model` and the choice among them.
 
-    `found` are the certificates that these networks, as `require_of` gives them, were compiled as.
+    `records` are the certificates that these networks, as `require_of` gives them, were compiled as.
     """
     stem = path.name.removesuffix(ENDS)
-    has_weights_file = all(_has_weights_file(own, f"{stem}_{own.cpu}") for own in found)
-    made = processors.files(stem, {net.program.cpu: net for net in nets}, weights_file=has_weights_file)
-    _require_same(path, parse_certificate(path), json.loads(made[path.name]), model)
+    has_weights_file = all(_has_weights_file(own, f"{stem}_{own.cpu}") for own in records)
+    files = processors.files(stem, {net.program.cpu: net for net in nets}, weights_file=has_weights_file)
+    _require_same(path, parse_certificate(path), json.loads(files[path.name]), model)
 
 
-def _has_weights_file(found: NetworkCertificate, stem: str) -> bool:
-    return f"{stem}_weights.bin" in found.files
+def _has_weights_file(record: NetworkCertificate, stem: str) -> bool:
+    return f"{stem}_weights.bin" in record.files
 
 
-def _require_same(path: Path, given: dict[str, Any], made: dict[str, Any], model: Path) -> None:
-    for name in dict.fromkeys((*_FIRST, *sorted(made.keys() | given.keys()))):
-        if name not in _INDEPENDENT_KEYS and (place := _difference(made.get(name), given.get(name), name)):
-            raise Refuted(f"{path}: {place} is not what {model} gives; compile it again{_by_other(made, given)}")
+def _require_same(path: Path, given: dict[str, Any], compiled: dict[str, Any], model: Path) -> None:
+    for name in dict.fromkeys((*_FIRST, *sorted(compiled.keys() | given.keys()))):
+        if name not in _INDEPENDENT_KEYS and (place := _difference(compiled.get(name), given.get(name), name)):
+            raise Refuted(f"{path}: {place} is not what {model} gives; compile it again{_by_other(compiled, given)}")
 
 
 def _difference(one: Any, other: Any, place: str) -> str:
@@ -74,8 +74,8 @@ def _difference(one: Any, other: Any, place: str) -> str:
         for key in dict.fromkeys((*one, *other)):
             if key not in one or key not in other:
                 return f"{place}/{key}"
-            if found := _difference(one[key], other[key], f"{place}/{key}"):
-                return found
+            if difference := _difference(one[key], other[key], f"{place}/{key}"):
+                return difference
         return ""
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         pairs = enumerate(zip(one, other, strict=True))
@@ -83,6 +83,6 @@ def _difference(one: Any, other: Any, place: str) -> str:
     return "" if one == other and type(one) is type(other) else place
 
 
-def _by_other(made: dict[str, Any], given: dict[str, Any]) -> str:
-    was, now = given.get("version"), made["version"]
+def _by_other(compiled: dict[str, Any], given: dict[str, Any]) -> str:
+    was, now = given.get("version"), compiled["version"]
     return "" if was == now else f" (it is of bitsynth {was}, this is {now})"

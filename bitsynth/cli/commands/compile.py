@@ -92,7 +92,7 @@ def compile_network(
         several = len(cpus) > 1
         nets = processors.networks(model, cpus, **options) if several else {cpu: compile(model, cpu=cpu, **options)}
         say("writing C")
-        write = partial(processors.files, made=nets) if several else nets[cpu].files
+        write = partial(processors.files, nets=nets) if several else nets[cpu].files
         files = write(library, weights_file=weights_file)
         warn_of_fixed_batch(next(iter(nets.values())).graph, batch)
         reports = {each: net.report() for each, net in nets.items()}

@@ -181,5 +181,5 @@ def parse_certificate(path: Path) -> Any:
 
 
 def _unread(path: Path, error: Exception) -> SpecError:
-    said = f"{type(error).__name__}: {error}"
-    return SpecError(f"{path} is no certificate of this version ({said[:200]}); {REMEDY}")
+    reason = f"{type(error).__name__}: {error}"
+    return SpecError(f"{path} is no certificate of this version ({reason[:200]}); {REMEDY}")

@@ -85,8 +85,8 @@ class NetworkCheck:
     @property
     def peers(self) -> tuple[str, ...]:
         """The runtimes that computed edges, the C first."""
-        found = {name for edge in self.edges for name in edge.differ}
-        return tuple(name for name in (OURS, *PEERS, *TFLITE_PEERS) if name in found)
+        names = {name for edge in self.edges for name in edge.differ}
+        return tuple(name for name in (OURS, *PEERS, *TFLITE_PEERS) if name in names)
 
     @property
     def first(self) -> EdgeCheck | None:
@@ -106,8 +106,8 @@ class _Counts:
     differ: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     on_ties: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
-    def add(self, who: str, values: Evaluation, found: Mapping[str, Tensor], *, ties: bool) -> None:
-        for name, got in found.items():
+    def add(self, who: str, values: Evaluation, tensors: Mapping[str, Tensor], *, ties: bool) -> None:
+        for name, got in tensors.items():
             if name in self.graph.edges and name not in self.graph.constants:
                 off = _off if who == OURS else _off_of_peer
                 count = int(np.count_nonzero(off(values, name, got)))
@@ -150,18 +150,18 @@ def _results(net: Network, trace: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 
 
 def _peers(model: Any, left_out: dict[str, str]) -> dict[str, Executor]:
-    made = {}
+    executors = {}
     runtimes: Mapping[str, Callable[[Any], Executor]] = TFLITE_PEERS if isinstance(model, bytes) else PEERS
     for name, begin in runtimes.items():
         try:
-            made[name] = begin(model)
+            executors[name] = begin(model)
         except ImportError:
             left_out[name] = "not installed"
         except BitsynthError:
             raise
         except Exception as error:
             left_out[name] = _why(error)
-    return made
+    return executors
 
 
 def _why(error: Exception) -> str:

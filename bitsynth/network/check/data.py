@@ -75,5 +75,5 @@ def _parts(edge: Edge, array: Tensor) -> list[Tensor]:
         raise SpecError(f"{edge.name} has values of type {array.dtype}; it wants numbers of {edge.dtype}")
     if is_float(edge.dtype) != is_float(str(array.dtype)) and not is_float(edge.dtype):
         raise SpecError(f"{edge.name} has numbers of {array.dtype}; it wants {edge.dtype}")
-    made = array.astype(edge.dtype) if is_float(edge.dtype) else array
-    return [made] if array.shape == edge.shape else [made[k : k + batch] for k in range(0, len(made), batch)]
+    typed = array.astype(edge.dtype) if is_float(edge.dtype) else array
+    return [typed] if array.shape == edge.shape else [typed[k : k + batch] for k in range(0, len(typed), batch)]

@@ -23,21 +23,21 @@ _SMALL = ("INT4", "UINT4", "INT2", "UINT2")
 def _opened(model: Any, *, without: frozenset[str] = frozenset()) -> Any:
     """Return a copy of the model in which all edges but some are outputs."""
     onnx = require_onnx()
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    made.ir_version = min(made.ir_version, _NEWEST_IR)
-    names = {name for node in made.graph.node for name in node.output if name}
-    names -= {*without, *(o.name for o in made.graph.output)}
-    made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(names))
-    return made
+    opened = onnx.ModelProto()
+    opened.CopyFrom(model)
+    opened.ir_version = min(opened.ir_version, _NEWEST_IR)
+    names = {name for node in opened.graph.node for name in node.output if name}
+    names -= {*without, *(o.name for o in opened.graph.output)}
+    opened.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(names))
+    return opened
 
 
 def _small(model: Any) -> frozenset[str]:
     """Return the edges of integers of 2 and 4 bits."""
     onnx = require_onnx()
     types = {getattr(onnx.TensorProto, name) for name in _SMALL if hasattr(onnx.TensorProto, name)}
-    found = onnx.shape_inference.infer_shapes(model).graph.value_info
-    return frozenset(v.name for v in found if v.type.tensor_type.elem_type in types)
+    value_infos = onnx.shape_inference.infer_shapes(model).graph.value_info
+    return frozenset(v.name for v in value_infos if v.type.tensor_type.elem_type in types)
 
 
 def onnxruntime(model: Any) -> Executor:
@@ -69,15 +69,15 @@ def qonnx(model: Any) -> Executor:
     from qonnx.core.onnx_exec import execute_onnx
     from qonnx.transformation.infer_shapes import InferShapes
 
-    made = type(model)()
-    made.CopyFrom(model)
-    made.ir_version = min(made.ir_version, _NEWEST_IR)
-    wrapped = ModelWrapper(made).transform(InferShapes())
+    copied = type(model)()
+    copied.CopyFrom(model)
+    copied.ir_version = min(copied.ir_version, _NEWEST_IR)
+    wrapped = ModelWrapper(copied).transform(InferShapes())
     wanted = {i.name for i in model.graph.input}
 
     def run(inputs: Feed) -> Mapping[str, Tensor]:
-        found = execute_onnx(wrapped, _only(inputs, wanted), return_full_exec_context=True)
-        return {name: value for name, value in found.items() if value is not None}
+        results = execute_onnx(wrapped, _only(inputs, wanted), return_full_exec_context=True)
+        return {name: value for name, value in results.items() if value is not None}
 
     return run
 
@@ -105,15 +105,15 @@ def litert(data: bytes) -> Executor:
         for given in running.get_input_details():
             running.set_tensor(given["index"], inputs[names[given["index"]]].astype(given["dtype"]))
         running.invoke()
-        found = {}
+        results = {}
         for tensor in running.get_tensor_details():
             if tensor["index"] >= len(names) or not tensor["shape"].size:
                 continue
             value = running.get_tensor(tensor["index"])
-            found[names[tensor["index"]]] = value
+            results[names[tensor["index"]]] = value
             if value.ndim > 2:
-                found[f"{names[tensor['index']]}{tflite.CHANNELS_FIRST}"] = np.moveaxis(value, -1, 1)
-        return found
+                results[f"{names[tensor['index']]}{tflite.CHANNELS_FIRST}"] = np.moveaxis(value, -1, 1)
+        return results
 
     return run
 

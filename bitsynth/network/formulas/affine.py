@@ -104,7 +104,9 @@ def find_affine(step_function: StepFunction, operand: MatmulOperand, kind: Integ
 
 def _fit_affine(wanted: Wanted) -> AffineFormula | None:
     """Return the first candidate that is right in all channels: they share one loop in C."""
-    return next((one for one in _try_affine(wanted) if (one.codes(wanted.sums) == wanted.codes).all()), None)
+    return next(
+        (formula for formula in _try_affine(wanted) if (formula.codes(wanted.sums) == wanted.codes).all()), None
+    )
 
 
 def _try_affine(wanted: Wanted) -> Iterator[AffineFormula]:
@@ -192,8 +194,8 @@ def _fit_through_ends(oracle: Oracle, node: Node, operand: MatmulOperand, ends: 
 
 def _numbers(values: Evaluation, name: str, shape: Shape) -> Tensor:
     """Return the numbers (points, channels) on an edge, as the middles of intervals."""
-    found = interval(arithmetic_of("exact").number(values[name], values.graph.edges[name]))
-    return np.broadcast_to((found.low + found.high).reshape(len(found.low), -1) / 2, shape)
+    bounds = interval(arithmetic_of("exact").number(values[name], values.graph.edges[name]))
+    return np.broadcast_to((bounds.low + bounds.high).reshape(len(bounds.low), -1) / 2, shape)
 
 
 def _prove_gated(
@@ -212,8 +214,8 @@ def _prove_gated(
         return prove_equal(oracle, integers, low, np.where(missing, high, low))
 
     candidates = (_UlpOffsets(np.tile(np.array(pair)[:, None], low.size)) for pair in NEAREST_PAIRS)
-    found = find_together(candidates, gives, _MAX_WRONG_SHARE)
-    return make(found.units) if found else None
+    fitted = find_together(candidates, gives, _MAX_WRONG_SHARE)
+    return make(fitted.units) if fitted else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,15 +311,15 @@ def _find_points_near_halves(proof: PairProof, affine: AffineFormula) -> tuple[T
     halves = np.arange(*affine.limits) + 0.5 - affine.zero
     if len(elements) * len(halves) * channels > _MAX_PAIRS:
         return None
-    found = [list[_Point]() for _ in range(channels)]
+    points_of_channel = [list[_Point]() for _ in range(channels)]
     for channel, point in _points_near_halves(proof, affine, elements, halves):
-        found[channel].append(point)
-        if len(found[channel]) > _MAX_ASKED:
+        points_of_channel[channel].append(point)
+        if len(points_of_channel[channel]) > _MAX_ASKED:
             return None
     rng = np.random.default_rng(0)
-    sums = rng.integers(proof.low, proof.high + 1, (max(map(len, found)) + _RANDOM_POINTS, channels))
+    sums = rng.integers(proof.low, proof.high + 1, (max(map(len, points_of_channel)) + _RANDOM_POINTS, channels))
     seconds = np.clip(rng.choice(elements, sums.shape), proof.least, proof.most)
-    for channel, points in enumerate(found):
+    for channel, points in enumerate(points_of_channel):
         for k, point in enumerate(points):
             sums[k, channel], seconds[k, channel] = point.sum, point.element
     return sums, seconds

@@ -168,7 +168,7 @@ def find_links(
         return []
     if not mixing:
         return _find_links_onward(def_use, start, axis, node, monotone)
-    found: list[Link] = []
+    links: list[Link] = []
     edge, at, varies, mixed = start, axis, _varies_type(def_use.graph.edges[start]), False
     while node is not None:
         link = make_link(def_use, node, edge, at, monotone=monotone)
@@ -176,10 +176,10 @@ def find_links(
             link, mixed = _make_mixing_link(def_use, node), True
         if link is None or (link.varies and mixed):
             break
-        found.append(link)
+        links.append(link)
         varies, edge, at = varies or link.varies, node.outputs[0], link.axis
         node = def_use.only_reader(edge)
-    return found
+    return links
 
 
 def _find_links_onward(def_use: DefUse, edge: str, axis: int, node: Node | None, monotone: bool) -> list[Link]:
@@ -226,14 +226,14 @@ def make_chain(def_use: DefUse, start: str, links: Sequence[Link], axis: int = 1
 def make_link(def_use: DefUse, node: Node, edge: str, axis: int, *, monotone: bool = True) -> Link | None:
     """Return a node that reads `edge` as a link of a chain, of a `monotone` one if asked for; None if it is no link."""
     row, graph = TABLE[node.op], def_use.graph
-    made = graph.edges[node.outputs[0]]
+    result = graph.edges[node.outputs[0]]
     if node.op == "reshape":
-        to = moved_axis(graph.edges[edge].shape, made.shape, axis)
+        to = moved_axis(graph.edges[edge].shape, result.shape, axis)
         return None if to is None else Link(node, to, False)
     if (
         row.kind not in ("elementwise", "step")
         or (monotone and (not row.monotone or _may_wrap(graph, node)))
-        or made.shape != graph.edges[edge].shape
+        or result.shape != graph.edges[edge].shape
     ):
         return None
     others = [name for name in node.inputs if name != edge]
@@ -244,8 +244,8 @@ def make_link(def_use: DefUse, node: Node, edge: str, axis: int, *, monotone: bo
     if len(others) + 1 != len(node.inputs) or (monotone and falls_out) or elsewhere:
         return None
     constant_nodes = [makers_of_constant(def_use, name) for name in others]
-    along = [_along(graph.edges[name].shape, made.shape, axis) for name in others]
-    along += [_attribute_along(key, value, made.shape, axis) for key, value in node.attributes.items()]
+    along = [_along(graph.edges[name].shape, result.shape, axis) for name in others]
+    along += [_attribute_along(key, value, result.shape, axis) for key, value in node.attributes.items()]
     if any(a is None for a in constant_nodes) or any(a is None for a in along):
         return None
     return Link(node, axis, any(along), tuple(n for made_by in constant_nodes for n in made_by or ()))
@@ -253,10 +253,10 @@ def make_link(def_use: DefUse, node: Node, edge: str, axis: int, *, monotone: bo
 
 def _may_wrap(graph: Graph, node: Node) -> bool:
     """Return whether integer results can wrap around in their type: a function that wraps is not monotone."""
-    made = graph.edges[node.outputs[0]]
-    if made.is_float or TABLE[node.op].kind != "elementwise":
+    result = graph.edges[node.outputs[0]]
+    if result.is_float or TABLE[node.op].kind != "elementwise":
         return False
-    every, kind = full_range(made.dtype), made.integers
+    every, kind = full_range(result.dtype), result.integers
     if node.op != "cast":
         return kind.least == every.least and kind.most == every.most
     given = graph.edges[node.inputs[0]].type
@@ -275,14 +275,14 @@ def makers_of_constant(def_use: DefUse, edge: str) -> tuple[Node, ...] | None:
     """Return the nodes that compute an edge from constants alone, in order; None if it depends on an input."""
     if edge in def_use.varying:
         return None
-    found: dict[str, Node] = {}
+    makers: dict[str, Node] = {}
     open_ones = [edge]
     while open_ones:
         maker = def_use.makers.get(open_ones.pop())
-        if maker is not None and maker.name not in found:
-            found[maker.name] = maker
+        if maker is not None and maker.name not in makers:
+            makers[maker.name] = maker
             open_ones += maker.inputs
-    return tuple(sorted(found.values(), key=lambda node: def_use.order[node.name]))
+    return tuple(sorted(makers.values(), key=lambda node: def_use.order[node.name]))
 
 
 def _along(shape: Shape, whole: Shape, axis: int) -> bool | None:
@@ -370,16 +370,16 @@ def _is_step(link: Link) -> bool:
 
 def _find_second_path(def_use: DefUse, edge: str, axis: int, first: Node) -> tuple[str, list[Link]] | None:
     """Return the farthest edge of integers from which elementwise nodes compute an edge, and these nodes."""
-    found, links = None, list[Link]()
+    second, links = None, list[Link]()
     while True:
         if def_use.carries_integers(edge) and not def_use.is_constant(edge):
-            found = edge, list(links)
+            second = edge, list(links)
         maker = def_use.makers.get(edge)
         if maker is None or def_use.only_reader(edge) is None or def_use.order[maker.name] < def_use.order[first.name]:
-            return found
+            return second
         source = def_use.only_source(maker)
         link = make_link(def_use, maker, source, axis, monotone=False) if source else None
         if source is None or link is None or maker.op == "reshape" or _is_step(link):
-            return found
+            return second
         links.insert(0, link)
         edge = source

@@ -94,8 +94,8 @@ def find_code_breakpoints(codes: CodesOf, low: float, high: float) -> CodeBreakp
     size = max(abs(low), abs(high))
     by_size = np.geomspace(size * 2.0**-30, size, _SCALED_SAMPLES) if size else np.zeros(1)
     numbers = np.unique(np.concatenate([np.linspace(low, high, _EVEN_SAMPLES), by_size, -by_size]).clip(low, high))
-    made = codes(numbers)
-    first, last, one, other = numbers[:-1], numbers[1:], made[:-1], made[1:]
+    codes_there = codes(numbers)
+    first, last, one, other = numbers[:-1], numbers[1:], codes_there[:-1], codes_there[1:]
     while True:
         first, last, one, other = (x[one != other] for x in (first, last, one, other))
         if not first.size or (last - first).max() <= size * _BREAKPOINT_WIDTH:
@@ -105,7 +105,9 @@ def find_code_breakpoints(codes: CodesOf, low: float, high: float) -> CodeBreakp
         ends = (first, middle), (middle, last), (one, between), (between, other)
         first, last, one, other = (np.concatenate(pair) for pair in ends)
     order = np.argsort(first)
-    return CodeBreakpoints(codes, low, high, ((first + last) / 2)[order], np.concatenate([made[:1], other[order]]))
+    return CodeBreakpoints(
+        codes, low, high, ((first + last) / 2)[order], np.concatenate([codes_there[:1], other[order]])
+    )
 
 
 _AFFINE = ("add", "sub", "mul", "div", "batch_norm", "neg", "cast", "view")
@@ -174,8 +176,8 @@ def _prove_curve(
     """Return the curve of the nodes after the affine ones; None if it is not proved."""
     graph, chain, (low, high) = oracle.graph, oracle.chain, sums
     edge = graph.edges[chain.nodes[affine_nodes - 1].outputs[0]]
-    found = interval(arithmetic_of("exact").number(oracle.values([np.stack(sums)])[edge.name], edge))
-    ends, off = (x.reshape(2, -1) for x in ((found.low + found.high) / 2, found.high - found.low))
+    results = interval(arithmetic_of("exact").number(oracle.values([np.stack(sums)])[edge.name], edge))
+    ends, off = (x.reshape(2, -1) for x in ((results.low + results.high) / 2, results.high - results.low))
     behind = replace(
         chain, start=edge.name, nodes=chain.nodes[affine_nodes:], axes=chain.axes[affine_nodes:], varies=False
     )
@@ -226,8 +228,8 @@ def _count_affine_nodes(graph: Graph, chain: Chain) -> int:
 def _is_shared_by_channels(graph: Graph, chain: Chain, affine_nodes: int) -> bool:
     """Return whether the nodes after the affine ones are one function of real numbers for all channels."""
     behind = chain.nodes[affine_nodes:]
-    made = {e for node in (*chain.nodes, *chain.constant_nodes) for e in node.outputs} | {chain.start}
-    sizes = [graph.edges[e].shape for node in behind for e in node.inputs if e not in made]
+    results = {e for node in (*chain.nodes, *chain.constant_nodes) for e in node.outputs} | {chain.start}
+    sizes = [graph.edges[e].shape for node in behind for e in node.inputs if e not in results]
     sizes += [graph.edges[e].shape for node in chain.constant_nodes for e in node.outputs]
     sizes += [np.shape(value) for node in behind for value in node.attributes.values()]
     is_real = affine_nodes > 0 and not isinstance(graph.edges[chain.nodes[affine_nodes - 1].outputs[0]].type, Integers)

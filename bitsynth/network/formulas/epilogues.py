@@ -33,10 +33,10 @@ def find_cheapest_form(step_function: StepFunction, operand: MatmulOperand, kind
     counted = make_thresholds(step_function, operand)
     if counted is not None and counted.codes[1] <= MAX_CHEAP_THRESHOLDS:
         return EpilogueForm(counted)
-    found = find_rescaling(wanted := wanted_codes(step_function, operand, kind))
-    if found is None:
+    rescaling = find_rescaling(wanted := wanted_codes(step_function, operand, kind))
+    if rescaling is None:
         return EpilogueForm(counted) if counted is not None else None
-    return EpilogueForm(found.epilogue(wanted), found.shift)
+    return EpilogueForm(rescaling.epilogue(wanted), rescaling.shift)
 
 
 def is_long(form: EpilogueForm) -> bool:

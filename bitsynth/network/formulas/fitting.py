@@ -126,16 +126,16 @@ class AffineFit:
 
     def _last(self, best: Tensor, side: int) -> Tensor:
         """Return about the farthest factor on one side that leaves room, by Newton's method from outside."""
-        found = best + side * np.abs(best) / 2
+        factor = best + side * np.abs(best) / 2
         for _ in range(_MAX_TANGENT_STEPS):
-            room, slope = self._tangent(found)
+            room, slope = self._tangent(factor)
             wanting = (room < -_SAME_ROOM) & (side * slope < 0)
             if not wanting.any():
                 break
-            nearer = found - room / np.where(wanting, slope, 1)
-            found = np.where(wanting, nearer, found)
-            found = np.where(side * (found - best) > 0, found, best)
-        return np.asarray(found)
+            nearer = factor - room / np.where(wanting, slope, 1)
+            factor = np.where(wanting, nearer, factor)
+            factor = np.where(side * (factor - best) > 0, factor, best)
+        return np.asarray(factor)
 
 
 def _spread_within(low: Tensor, high: Tensor) -> Iterator[Tensor]:

@@ -31,8 +31,8 @@ def find_fixed_point(def_use: DefUse, chain: Chain, operand: MatmulOperand) -> F
     """Find the epilogue of one or two fixed-point formulas that gives the codes of a chain; None if there is none."""
     for parts in _split(def_use, chain):
         step_function = [step_function_of(def_use, part) for part in parts]
-        if found := _fit_all([x for x in step_function if x is not None], len(parts), operand):
-            return found
+        if fixed_point := _fit_all([x for x in step_function if x is not None], len(parts), operand):
+            return fixed_point
     return None
 
 
@@ -51,11 +51,11 @@ def _fit_all(step_function: Sequence[StepFunction], count: int, operand: MatmulO
     lines = [
         _fit_line(x, *e, operand if x is step_function[-1] else None) for x, e in zip(step_function, ends, strict=True)
     ]
-    found = [x for x in lines if x is not None]
-    if len(found) < count:
+    fitted = [x for x in lines if x is not None]
+    if len(fitted) < count:
         return None
     try:
-        return FixedPoint(least, most, found[0], operand.bits, then=next(iter(found[1:]), None))
+        return FixedPoint(least, most, fitted[0], operand.bits, then=next(iter(fitted[1:]), None))
     except SpecError:
         return None
 
@@ -63,9 +63,9 @@ def _fit_all(step_function: Sequence[StepFunction], count: int, operand: MatmulO
 def _constant_ends(step_function: StepFunction) -> tuple[Tensor, Tensor]:
     """Return the last element with the first integer and the first element with the last integer (channels,)."""
     points = step_function.points()
-    made, (first, last) = step_function.at(points), step_function.at(np.stack([step_function.low, step_function.high]))
-    least = np.where(made == first, points, step_function.low).max(0)
-    most = np.where(made == last, points, step_function.high).min(0)
+    codes, (first, last) = step_function.at(points), step_function.at(np.stack([step_function.low, step_function.high]))
+    least = np.where(codes == first, points, step_function.low).max(0)
+    most = np.where(codes == last, points, step_function.high).min(0)
     constant = first == last
     return np.where(constant, step_function.low, least), np.where(constant, step_function.low, most)
 
@@ -85,8 +85,8 @@ def _fit_line(
     def gives(fit: _FixedFit, channels: Tensor) -> Tensor:
         return np.asarray((fit.low <= fit.high) & (np.abs(fit.multiplier) * most[channels] < _MAX_PRODUCT))
 
-    found = find_by_channel((_fit_summands(elements, wanted, nearest + k) for k in NEAREST), gives)
-    return FixedLine(found.multiplier, (found.low + found.high) >> 1) if found else None
+    summands = find_by_channel((_fit_summands(elements, wanted, nearest + k) for k in NEAREST), gives)
+    return FixedLine(summands.multiplier, (summands.low + summands.high) >> 1) if summands else None
 
 
 @dataclass(frozen=True, eq=False)

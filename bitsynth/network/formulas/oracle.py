@@ -67,8 +67,8 @@ class Oracle:
         graph = self._of(len(low), [self.chain.start])
         shape = graph.edges[self.chain.start].shape
         given = {self.chain.start: Interval(low.reshape(shape), high.reshape(shape))}
-        found = enclose(graph, given, self.chain.end)
-        return found.low.reshape(low.shape), found.high.reshape(low.shape)
+        results = enclose(graph, given, self.chain.end)
+        return results.low.reshape(low.shape), results.high.reshape(low.shape)
 
     def _of(self, count: int, starts: Sequence[str]) -> Graph:
         """Return the graph of the chain alone, on edges whose first axis has `count` points."""
@@ -116,8 +116,8 @@ def over_channels(bound: Tensor, edge: Edge, axis: int, least: bool) -> Tensor:
     """Return the least or greatest value, for each channel (channels,), of a bound that broadcasts to an edge."""
     others = tuple(k for k in range(len(edge.shape)) if k != axis)
     every = np.broadcast_to(bound, edge.shape)
-    found: Tensor = every.min(others) if least else every.max(others)
-    return found
+    extremes: Tensor = every.min(others) if least else every.max(others)
+    return extremes
 
 
 IntegerBounds = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -146,8 +146,8 @@ def prove_equal(oracle: Oracle, formula: IntegerBounds, low: Tensor, high: Tenso
     if not first.size:
         return right
     points = np.minimum(first + np.arange(_SHORT_INTERVAL)[:, None, None], last).reshape(-1, low.size)
-    found: Tensor = right & (oracle(points) == formula(points, points)[0]).all(0)
-    return found
+    proved: Tensor = right & (oracle(points) == formula(points, points)[0]).all(0)
+    return proved
 
 
 def _divide(first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:

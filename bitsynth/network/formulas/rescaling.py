@@ -109,13 +109,13 @@ class Rescaling(ByChannel):
     def gives(self, wanted: Wanted) -> Tensor:
         """Return whether it gives the wanted codes, for each channel (channels,)."""
         try:
-            made = self.epilogue(wanted).reference(wanted.sums + self.shift, wanted.typed_elements)
+            codes = self.epilogue(wanted).reference(wanted.sums + self.shift, wanted.typed_elements)
         except SpecError:
             if self.factor.size == 1:
                 return np.zeros(1, bool)
             halves = np.array_split(np.arange(self.factor.size), 2)
             return np.concatenate([self.of(half).gives(wanted.of(half)) for half in halves])
-        return np.asarray((made == wanted.codes).all(0))
+        return np.asarray((codes == wanted.codes).all(0))
 
 
 def find_rescaling(wanted: Wanted) -> Rescaling | None:
@@ -126,7 +126,9 @@ def find_rescaling(wanted: Wanted) -> Rescaling | None:
     plans = (_try_factors, _try_with_zero, _try_with_summand, _try_shifted)[: 4 if wanted.elements is None else 3]
     plans = (*plans, _try_shifted_factors) if wanted.is_fixed_point and wanted.elements is None else plans
     hardest = wanted.of(np.array([room.argmin()]))
-    return next((found for plan in plans if _find_first(hardest, plan) and (found := _find_first(wanted, plan))), None)
+    return next(
+        (rescaling for plan in plans if _find_first(hardest, plan) and (rescaling := _find_first(wanted, plan))), None
+    )
 
 
 def find_integer_rescaling(wanted: Wanted) -> Rescaling | None:

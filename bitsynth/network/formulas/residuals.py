@@ -116,8 +116,8 @@ class PairProof:
         numbers = interval(arithmetic_of(graph.reference).number(values[edge.name], edge))
         start, by_sum, by_element = ((numbers.low + numbers.high) / 2).reshape(3, -1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = ((by_element - start) / (last - first)) / ((by_sum - start) / (high - low))
-        return np.asarray(np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0))
+            ratios = ((by_element - start) / (last - first)) / ((by_sum - start) / (high - low))
+        return np.asarray(np.nan_to_num(ratios, nan=0.0, posinf=0.0, neginf=0.0))
 
     def codes(self, sums: Tensor, elements: Tensor) -> Tensor:
         """Return the codes (points, channels) of accumulators and elements."""
@@ -128,15 +128,17 @@ class PairProof:
         """Return accumulators and elements (points, channels) around the breakpoints of `codes`, for each element."""
         count, channels = len(elements), len(self.low)
         every = np.clip(np.repeat(elements, channels), np.tile(self.least, count), np.tile(self.most, count))
-        found = self._breakpoints(every[:channels], codes)
+        breakpoints = self._breakpoints(every[:channels], codes)
         if count > 1:
             # An element that adds more moves breakpoints down by about as much.
             rest = every[channels:].reshape(-1, channels)
             sooner = np.rint(self.ratio * (rest - every[:channels])).clip(*INT32).astype(np.int64)
-            near = found[:, None] - sooner
-            found = np.hstack([found, self._breakpoints(rest.reshape(-1), codes, near.reshape(len(found), -1))])
+            near = breakpoints[:, None] - sooner
+            breakpoints = np.hstack(
+                [breakpoints, self._breakpoints(rest.reshape(-1), codes, near.reshape(len(breakpoints), -1))]
+            )
         low, high = np.tile(self.low, count), np.tile(self.high, count)
-        sums = np.clip(np.concatenate([found - 1, found, low[None], high[None]]), low, high)
+        sums = np.clip(np.concatenate([breakpoints - 1, breakpoints, low[None], high[None]]), low, high)
         return sums.reshape(-1, channels), np.broadcast_to(every, sums.shape).reshape(-1, channels)
 
     def _breakpoints(
@@ -220,8 +222,8 @@ def _make_rescale(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
     fit = wanted.fit
     if fit.room(fit.best).min() < proof.levels * _FLOAT32_ERROR:
         return None
-    found = find_rescaling(wanted)
-    return EpilogueForm(found.epilogue(wanted), found.shift) if found else None
+    rescaling = find_rescaling(wanted)
+    return EpilogueForm(rescaling.epilogue(wanted), rescaling.shift) if rescaling else None
 
 
 def _make_thresholds(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
@@ -238,10 +240,10 @@ def _make_thresholds(proof: PairProof, wanted: Wanted) -> EpilogueForm | None:
             values, rising, fits = fit_thresholds(wanted.sums + factor * centred, wanted.codes, proof.levels)
             yield _FittedThresholds(values.T, rising, factor, fits)
 
-    found = find_by_channel(tries(), lambda tried, channels: tried.fits)
-    if found is None:
+    fitted = find_by_channel(tries(), lambda tried, channels: tried.fits)
+    if fitted is None:
         return None
-    return EpilogueForm(Thresholds(found.values.T, found.rising, replace(wanted.residual, scale=found.factor)))
+    return EpilogueForm(Thresholds(fitted.values.T, fitted.rising, replace(wanted.residual, scale=fitted.factor)))
 
 
 @dataclass(frozen=True, eq=False)

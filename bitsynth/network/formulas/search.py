@@ -66,41 +66,41 @@ def find_by_channel(
         gives: Returns, for the columns of a candidate, whether each gives the codes of its channel: `gives(candidate,
             channels)`.
     """
-    if (kept := next(candidates, None)) is None:
+    if (chosen := next(candidates, None)) is None:
         return None
-    missing = np.flatnonzero(~gives(kept, np.arange(kept.channels)))
+    missing = np.flatnonzero(~gives(chosen, np.arange(chosen.channels)))
     for group in np.split(missing, range(_CHANNELS_AT_ONCE, missing.size, _CHANNELS_AT_ONCE)):
         candidates, own = tee(candidates)
-        if (completed := _complete(kept, group, own, gives)) is None:
+        if (completed := _complete(chosen, group, own, gives)) is None:
             return None
-        kept = completed
-    return kept
+        chosen = completed
+    return chosen
 
 
 def _complete(
-    kept: ChannelValues,
+    chosen: ChannelValues,
     missing: Tensor,
     candidates: Iterator[ChannelValues],
     gives: Callable[[ChannelValues, Tensor], Tensor],
 ) -> ChannelValues | None:
-    """Return `kept` with the first right candidate of each of the missing channels; None if one has none."""
+    """Return `chosen` with the first right candidate of each of the missing channels; None if one has none."""
     while missing.size:
-        several = [*islice(candidates, max(1, _COLUMNS_AT_ONCE // missing.size))]
-        if not several:
+        block = [*islice(candidates, max(1, _COLUMNS_AT_ONCE // missing.size))]
+        if not block:
             return None
-        columns = _stack([one.of(missing) for one in several])
-        right = gives(columns, np.tile(missing, len(several))).reshape(len(several), -1)
-        for one, own in zip(several, right & (right.cumsum(0) == 1), strict=True):
+        columns = _stack([candidate.of(missing) for candidate in block])
+        right = gives(columns, np.tile(missing, len(block))).reshape(len(block), -1)
+        for candidate, own in zip(block, right & (right.cumsum(0) == 1), strict=True):
             # Of several right candidates the first one counts.
-            kept = kept.with_channels(one, missing[own])
+            chosen = chosen.with_channels(candidate, missing[own])
         missing = missing[~right.any(0)]
-    return kept
+    return chosen
 
 
-def _stack(several: Sequence[ChannelValues]) -> ChannelValues:
+def _stack(candidates: Sequence[ChannelValues]) -> ChannelValues:
     """Return values side by side, as values of more channels; shared fields are those of the first."""
-    arrays = [one.arrays() for one in several]
-    return replace(several[0], **{name: np.concatenate([x[name] for x in arrays], -1) for name in arrays[0]})
+    arrays = [candidate.arrays() for candidate in candidates]
+    return replace(candidates[0], **{name: np.concatenate([x[name] for x in arrays], -1) for name in arrays[0]})
 
 
 def find_together(
@@ -113,12 +113,12 @@ def find_together(
         gives: Returns whether each channel is right: `gives(candidate, missing)`; only the `missing` channels count.
         max_wrong_share: The share of wrong channels at which the search ends, after each candidate.
     """
-    if (kept := next(candidates, None)) is None:
+    if (chosen := next(candidates, None)) is None:
         return None
-    missing = ~gives(kept, np.ones(kept.channels, bool))
+    missing = ~gives(chosen, np.ones(chosen.channels, bool))
     while missing.any():
-        if missing.mean() > max_wrong_share or (one := next(candidates, None)) is None:
+        if missing.mean() > max_wrong_share or (candidate := next(candidates, None)) is None:
             return None
-        kept = kept.with_channels(one, np.flatnonzero(missing))
-        missing &= ~gives(kept, missing)
-    return kept
+        chosen = chosen.with_channels(candidate, np.flatnonzero(missing))
+        missing &= ~gives(chosen, missing)
+    return chosen

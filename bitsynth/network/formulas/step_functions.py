@@ -102,9 +102,9 @@ class _Search:
             return below, above
         rows = np.argsort(~inside.any(0), axis=0, kind="stable")[: inside.any(0).sum(0).max()]
         asked = np.take_along_axis(np.clip(probes, self.low, self.high), rows[None], 1)
-        found = self.levels(asked.reshape(-1, len(self.low))).reshape(asked.shape)
+        levels = self.levels(asked.reshape(-1, len(self.low))).reshape(asked.shape)
         after = np.zeros(probes.shape, bool)
-        np.put_along_axis(after, rows[None], self._after(found, np.take_along_axis(wanted, rows, 0)), 1)
+        np.put_along_axis(after, rows[None], self._after(levels, np.take_along_axis(wanted, rows, 0)), 1)
         low = np.where(inside & ~after, probes, below).max(0)
         high = np.where(inside & after, probes, above).min(0)
         return low, high
@@ -117,8 +117,8 @@ def _spread_between(below: Tensor, above: Tensor, count: int) -> Tensor:
     step = np.maximum(apart // np.uint64(count + 1), np.uint64(1))
     parts = np.arange(1, count + 1, dtype=np.uint64).reshape(-1, *[1] * below.ndim)
     inside = np.minimum(parts * step, np.maximum(apart, np.uint64(1)) - np.uint64(1))
-    made: Tensor = (start + inside).astype(np.int64)
-    return made
+    probes: Tensor = (start + inside).astype(np.int64)
+    return probes
 
 
 _MAX_DOUBLE = 2.0**400
@@ -213,16 +213,16 @@ def find_step_function(
         return None
 
     def levels(elements: Tensor) -> Tensor:
-        found: Tensor = (oracle(numbers(elements)) - kind.least) // kind.step
-        return found
+        levels_there: Tensor = (oracle(numbers(elements)) - kind.least) // kind.step
+        return levels_there
 
     thresholds, rising = find_breakpoints(levels, low, high, m)
     inside = np.clip(np.stack([thresholds - 1, thresholds]), low, high)
     proof = levels(inside.reshape(-1, len(low))).reshape(inside.shape)
-    made = StepFunction(
+    step_function = StepFunction(
         chain, low, high, thresholds.T, rising, kind.least, kind.step, np.ascontiguousarray(proof.transpose(2, 1, 0))
     )
-    return made if _is_proved(made) else None
+    return step_function if _is_proved(step_function) else None
 
 
 def step_function_of(def_use: DefUse, chain: Chain) -> StepFunction | None:
@@ -246,12 +246,12 @@ def ranges(graph: Graph, chain: Chain, infinite: int = INFINITE_PLACE) -> tuple[
     return (low, high) if chain.varies else (low.min(keepdims=True), high.max(keepdims=True))
 
 
-def _is_proved(made: StepFunction) -> bool:
+def _is_proved(step_function: StepFunction) -> bool:
     """Return whether the chain's levels at each threshold - 1 and threshold are those of the step function."""
-    t = made.thresholds.T
-    inside = np.clip(np.stack([t - 1, t]), made.low, made.high)
-    levels = (made.at(inside.reshape(-1, len(made.low))) - made.least) // made.step
-    return bool((levels.reshape(inside.shape) == made.proof.transpose(2, 1, 0)).all())
+    t = step_function.thresholds.T
+    inside = np.clip(np.stack([t - 1, t]), step_function.low, step_function.high)
+    levels = (step_function.at(inside.reshape(-1, len(step_function.low))) - step_function.least) // step_function.step
+    return bool((levels.reshape(inside.shape) == step_function.proof.transpose(2, 1, 0)).all())
 
 
 def _same(elements: Tensor) -> Tensor:
@@ -267,14 +267,14 @@ def places(numbers: Tensor) -> Tensor:
 def float_of(places: Tensor) -> Tensor:
     """Return the float32 numbers at places in their order."""
     bits = np.where(places < 0, -places | 0x80000000, places)
-    made: Tensor = bits.astype(np.uint32).view(np.float32)
-    return made
+    floats: Tensor = bits.astype(np.uint32).view(np.float32)
+    return floats
 
 
 def double_of(places: Tensor) -> Tensor:
     """Return the float64 numbers at places in their order."""
-    made: Tensor = np.copysign(np.abs(places).view(np.float64), places)
-    return made
+    doubles: Tensor = np.copysign(np.abs(places).view(np.float64), places)
+    return doubles
 
 
 _MAX_UNBOUNDED_INPUT = float(1 << 36)
@@ -289,15 +289,19 @@ def find_real_step_function(graph: Graph, chain: Chain) -> StepFunction | None:
     """
     if chain.is_limited:
         return find_step_function(graph, chain, doubles=True)
-    made = find_step_function(graph, chain, doubles=True, beyond=_MAX_UNBOUNDED_INPUT)
-    if made is None:
+    step_function = find_step_function(graph, chain, doubles=True, beyond=_MAX_UNBOUNDED_INPUT)
+    if step_function is None:
         return None
-    inside = (made.thresholds > made.low[:, None]) & (made.thresholds <= made.high[:, None])
-    return made if inside.all() else None
+    inside = (step_function.thresholds > step_function.low[:, None]) & (
+        step_function.thresholds <= step_function.high[:, None]
+    )
+    return step_function if inside.all() else None
 
 
 def double_thresholds(step_function: StepFunction) -> Tensor:
     """Return the float64 (channels, levels) at which levels are reached or lost; infinite for always and never."""
     breakpoints, low, high = step_function.thresholds, step_function.low[:, None], step_function.high[:, None]
-    made: Tensor = np.where(breakpoints <= low, -np.inf, np.where(breakpoints > high, np.inf, double_of(breakpoints)))
-    return made
+    thresholds: Tensor = np.where(
+        breakpoints <= low, -np.inf, np.where(breakpoints > high, np.inf, double_of(breakpoints))
+    )
+    return thresholds

@@ -18,11 +18,11 @@ MAX_LEVELS = 255
 
 def make_thresholds(step_function: StepFunction, operand: MatmulOperand) -> Thresholds | None:
     """Return thresholds of accumulators: the code is the number of those exceeded. None if they do not fit a layer."""
-    found = level_ends(step_function, operand)
+    ends = level_ends(step_function, operand)
     inside = step_function.low.min() > INT32[0] and step_function.high.max() < INT32[1]
-    if not inside or not 1 <= found.shape[1] <= MAX_LEVELS:
+    if not inside or not 1 <= ends.shape[1] <= MAX_LEVELS:
         return None
-    return Thresholds(sort_rows(found), step_function.rising)
+    return Thresholds(sort_rows(ends), step_function.rising)
 
 
 def level_ends(step_function: StepFunction, operand: MatmulOperand) -> Tensor:
@@ -32,8 +32,8 @@ def level_ends(step_function: StepFunction, operand: MatmulOperand) -> Tensor:
     breakpoints = np.concatenate(
         [np.repeat(always, first, 1), np.repeat(step_function.thresholds, per_level, 1)], axis=1
     )
-    made: Tensor = breakpoints - step_function.rising[:, None]
-    return made
+    ends: Tensor = breakpoints - step_function.rising[:, None]
+    return ends
 
 
 def sort_rows(values: Tensor) -> Tensor:
@@ -48,11 +48,11 @@ def fit_thresholds(values: Tensor, codes: Tensor, levels: int) -> tuple[Tensor, 
     """
     off = (codes - codes.mean(0)) * (values - values.mean(0))
     rising = off.sum(0) >= 0
-    found, fits = [], np.ones(rising.shape, bool)
+    thresholds, fits = [], np.ones(rising.shape, bool)
     for level in range(1, levels + 1):
         reached = codes >= level
         up = np.where(reached, INT32[0], values).max(0), np.where(reached, values, INT32[1]).min(0)
         down = np.where(reached, INT32[1], values).min(0), np.where(reached, values, INT32[0]).max(0)
-        found.append(np.where(rising, up[0], down[0]))
+        thresholds.append(np.where(rising, up[0], down[0]))
         fits &= np.where(rising, up[0] < up[1], down[0] > down[1])
-    return sort_rows(np.stack(found, 1)), rising, fits
+    return sort_rows(np.stack(thresholds, 1)), rising, fits

@@ -43,10 +43,10 @@ def match_affine(def_use: DefUse, node: Node) -> FusionGroup | None:
     source = def_use.only_source(node)
     if source is None or not has_channels(def_use, source):
         return None
-    found = _match_single(def_use, source) or _match_gated(def_use, source) or _match_joined(def_use, source, node)
-    if found is None and TABLE[node.op].kind in ("elementwise", "step"):
+    group = _match_single(def_use, source) or _match_gated(def_use, source) or _match_joined(def_use, source, node)
+    if group is None and TABLE[node.op].kind in ("elementwise", "step"):
         _explain(def_use, source, node)
-    return found
+    return group
 
 
 def _explain(def_use: DefUse, source: str, node: Node) -> None:
@@ -130,8 +130,8 @@ class AffineGroup(AccumulatorGroup):
     def repeated(self) -> tuple[AffineFormula, int]:
         """The formulas of channels, of several pixels if channels are few, and the iterations of the loop over them."""
         shape = self.def_use.graph.edges[self.chain.start].shape
-        several, times = repeats(shape)
-        return self.affine.of(shape[1]).repeated(several), times
+        copies, times = repeats(shape)
+        return self.affine.of(shape[1]).repeated(copies), times
 
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
         """Return the loops over elements as plain C."""

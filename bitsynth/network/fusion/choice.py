@@ -121,10 +121,10 @@ def _cut_cycles(def_use: DefUse, processor: Processor, group: FusionGroup, place
 
 def bound_many_levels(def_use: DefUse, node: Node, best: Whole) -> LowerBound | None:
     """Return the bound of a layer with many thresholds, each of which takes a comparison an element."""
-    found = find_product_and_form(def_use, node)
-    if found is None or not is_long(found[2]):
+    product_and_form = find_product_and_form(def_use, node)
+    if product_and_form is None or not is_long(product_and_form[2]):
         return None
-    product, chain, form = found
+    product, chain, form = product_and_form
     processor, edge = processor_of(def_use.target), def_use.graph.edges[chain.end]
     work = Operations(words=form.epilogue.codes[1]).times(math.prod(edge.shape))
     cycles = best.costs[0].sums + processor.cycles(work) + CALL_CYCLES
@@ -283,8 +283,8 @@ class Chooser:
 
     def _first(self, node: Node, taken: set[str]) -> FusionGroup | None:
         """Return the group of the first pattern that matches a node."""
-        found = (self._propose(pattern, node, taken) for pattern in self.patterns)
-        return next((group for group in found if group is not None), None)
+        groups = (self._propose(pattern, node, taken) for pattern in self.patterns)
+        return next((group for group in groups if group is not None), None)
 
     def _whole(self, groups: Iterable[FusionGroup]) -> Whole:
         groups = tuple(groups)

@@ -86,8 +86,8 @@ def layouts_of(graph: Graph, start: str, end: str) -> tuple[Layout, ...]:
 def evaluate_codes(graph: Graph, chain: Chain, integers: Tensor) -> Tensor:
     """Return a chain's results (1 or channels, integers) for `integers`; arbitrary ones beyond its range."""
     low, high = ranges(graph, chain)
-    found, places = np.unique(integers[:, None].clip(low, high), axis=0, return_inverse=True)
-    return Oracle(graph, chain)(found)[places.reshape(-1)].T
+    distinct, places = np.unique(integers[:, None].clip(low, high), axis=0, return_inverse=True)
+    return Oracle(graph, chain)(distinct)[places.reshape(-1)].T
 
 
 def code_values(graph: Graph, edge: str) -> Tensor:

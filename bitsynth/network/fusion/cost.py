@@ -152,8 +152,8 @@ class Processor:
 @lru_cache(maxsize=1 << 10)
 def _proved_cycles(program: ElementwiseProgram, cpu: str) -> float:
     """Return the cycles of an element by a proved program, on a processor or the first that the program's set names."""
-    known = load_table(program.isa).cpu
-    return element_cost.cycles(program, cpu if cpu in known else next(iter(known))) / program.unit
+    processors = load_table(program.isa).cpu
+    return element_cost.cycles(program, cpu if cpu in processors else next(iter(processors))) / program.unit
 
 
 def processor_of(target: NetworkTarget) -> Processor:

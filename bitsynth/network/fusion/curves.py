@@ -43,8 +43,8 @@ def _find_functions(def_use: DefUse, source: str, node: Node) -> Iterator[Chain]
     shape = def_use.graph.edges[source].shape
     cone = next(find_forks(def_use, source, node), None)
     chain = find_chain(def_use, source, monotone=False)
-    found = (x for x in (cone, chain) if x and x.axes[-1] == 1)
-    return (x for x in found if def_use.graph.edges[x.end].shape[:2] == shape[:2])
+    functions = (x for x in (cone, chain) if x and x.axes[-1] == 1)
+    return (x for x in functions if def_use.graph.edges[x.end].shape[:2] == shape[:2])
 
 
 class CurveGroup(AccumulatorGroup):
@@ -57,8 +57,8 @@ class CurveGroup(AccumulatorGroup):
     def step(self, buffers: Mapping[str, Buffer]) -> NetworkStep:
         """Return plain C: the places of a row of elements on the axis of cells, then their codes."""
         shape = self.def_use.graph.edges[self.chain.start].shape
-        several, times = repeats(shape)
-        curve = self.curve.of(shape[1]).repeated(several)
+        copies, times = repeats(shape)
+        curve = self.curve.of(shape[1]).repeated(copies)
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
         arrays = curve.factor, curve.summand, curve.breakpoints, curve.table
         constants = tuple(np.ascontiguousarray(x) for x in arrays)

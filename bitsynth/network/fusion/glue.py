@@ -76,11 +76,11 @@ class GlueGroup(FusionGroup):
         return code_formats(self.def_use.graph.edges[edge], self.layouts)
 
     def step(self, buffers: Mapping[str, Buffer]) -> GlueStep:
-        given, made = [buffers[e] for e in self.inputs], buffers[self.outputs[0]]
-        glue = self.make(given[0].format.layout, made.format.layout)
+        given, result = [buffers[e] for e in self.inputs], buffers[self.outputs[0]]
+        glue = self.make(given[0].format.layout, result.format.layout)
         names = tuple(b.name for b in given)
         image = image_of(given[0].edge.shape)
-        return GlueStep(self.names, names, (made.name,), glue, image)
+        return GlueStep(self.names, names, (result.name,), glue, image)
 
 
 _MAX_INPUTS = 4
@@ -119,50 +119,50 @@ def match_move(def_use: DefUse, node: Node) -> FusionGroup | None:
 _MakeMove = Callable[..., Glue]
 
 
-def _make_pad(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
+def _make_pad(node: Node, given: list[Edge], result: Edge) -> _MakeMove | None:
     """Make padding: pixels of the code of 0 around an image."""
-    operand, pads = operand_of(made), [tuple(int(n) for n in pair) for pair in node.attributes["pads"]]
+    operand, pads = operand_of(result), [tuple(int(n) for n in pair) for pair in node.attributes["pads"]]
     if node.attributes["mode"] != "constant" or operand != operand_of(given[0]) or operand is None:
         return None
     if any(map(any, pads[:2])) or -operand.offset % operand.scale:
         return None
     (top, bottom), (left, right) = ((0, 0), (0, 0), *pads[2:])[-2:]
-    kind, code = quantization_of(made), -operand.offset // operand.scale
-    return lambda **options: Pad2d(made.shape[1], kind, (top, left, bottom, right), code=code, **options)
+    kind, code = quantization_of(result), -operand.offset // operand.scale
+    return lambda **options: Pad2d(result.shape[1], kind, (top, left, bottom, right), code=code, **options)
 
 
-def _make_resize(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
+def _make_resize(node: Node, given: list[Edge], result: Edge) -> _MakeMove | None:
     """Make a resize to nearest pixels, if glue picks the same ones."""
-    axes, places = len(made.shape), node.attributes["places"]
+    axes, places = len(result.shape), node.attributes["places"]
     if axes not in (3, 4) or min(places) < 2:
         return None
-    high, wide = (1, *made.shape[2:])[-2:]
+    high, wide = (1, *result.shape[2:])[-2:]
     for centers in (False, True):
         if all(
-            np.array_equal(p, _nearest_pixels(given[0].shape[k], made.shape[k], centers)) for k, p in places.items()
+            np.array_equal(p, _nearest_pixels(given[0].shape[k], result.shape[k], centers)) for k, p in places.items()
         ):
-            return partial(Resize, made.shape[1], quantization_of(made), size=(high, wide), centers=centers)
+            return partial(Resize, result.shape[1], quantization_of(result), size=(high, wide), centers=centers)
     return None
 
 
 def _nearest_pixels(before: int, after: int, centers: bool) -> Tensor:
     """Return the source pixel of each of `after` pixels, by the pixel's center or its beginning."""
-    made: Tensor = (2 * np.arange(after) + centers) * before // (2 * after)
-    return made
+    pixels: Tensor = (2 * np.arange(after) + centers) * before // (2 * after)
+    return pixels
 
 
-def _make_depth_to_space(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
+def _make_depth_to_space(node: Node, given: list[Edge], result: Edge) -> _MakeMove | None:
     """Make a move of channels to blocks of pixels."""
-    kind, block, mode = quantization_of(made), int(node.attributes["block"]), node.attributes["mode"]
+    kind, block, mode = quantization_of(result), int(node.attributes["block"]), node.attributes["mode"]
     return lambda **options: DepthToSpace(given[0].shape[1], kind, block, mode=mode, **options)
 
 
-def _make_concatenate(node: Node, given: list[Edge], made: Edge) -> _MakeMove | None:
+def _make_concatenate(node: Node, given: list[Edge], result: Edge) -> _MakeMove | None:
     """Make a concatenation along channels, of codes of one encoding."""
     if node.attributes["axis"] != 1 or len(given) > _MAX_INPUTS:
         return None
     parts = [(e.shape[1], quantization_of(e)) for e in given]
-    return lambda **options: Concatenate(parts, quantization_of(made), **options)
+    return lambda **options: Concatenate(parts, quantization_of(result), **options)
 
 
 _MOVE_MAKERS: dict[str, Callable[[Node, list[Edge], Edge], Any]] = {
@@ -188,10 +188,10 @@ def match_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
     if operand_of(def_use.graph.edges[node.inputs[0]]) is None:
         def_use.decline(node, Stage.OPERANDS, "it reads no codes of at most 8 bits")
         return None
-    found = _POOL_MATCHERS[node.op](def_use, node)
-    if found is None:
+    group = _POOL_MATCHERS[node.op](def_use, node)
+    if group is None:
         def_use.decline(node, Stage.FORMULA, _explain_pool(def_use, node))
-    return found
+    return group
 
 
 def _explain_pool(def_use: DefUse, node: Node) -> str:
@@ -208,10 +208,10 @@ def _explain_pool(def_use: DefUse, node: Node) -> str:
 
 def _match_max_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
     """Match a pool of maxima: the greatest code of a window is that of the greatest integer."""
-    source, made = def_use.graph.edges_of((*node.inputs, *node.outputs))
+    source, result = def_use.graph.edges_of((*node.inputs, *node.outputs))
     operand, window = operand_of(source), node.attributes["window"]
     pads = _pads(window, source.shape[2:])
-    if operand != operand_of(made) or not 3 <= len(source.shape) <= 4 or pads is None:
+    if operand != operand_of(result) or not 3 <= len(source.shape) <= 4 or pads is None:
         return None
     options: dict[str, Any] = {**_slide_options(window), "padding": _all_sides(pads), "isa": def_use.target.isa}
     codes = quantization_of(source)
@@ -235,8 +235,8 @@ def _match_sum_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
     if math.prod(window.kernel) * len(code_values(def_use.graph, source.name)) > MOST_SUMS:
         return None
     ends = (c for c in (*find_chains(def_use, node.outputs[0]), None) if operand_of(_last_edge(def_use, node, c)))
-    found = (_make_sum_pool(def_use, node, window, chain) for chain in ends)
-    return next((group for group in found if group), None)
+    groups = (_make_sum_pool(def_use, node, window, chain) for chain in ends)
+    return next((group for group in groups if group), None)
 
 
 def _last_edge(def_use: DefUse, node: Node, chain: Chain | None) -> Edge:
@@ -246,28 +246,28 @@ def _last_edge(def_use: DefUse, node: Node, chain: Chain | None) -> Edge:
 
 def _make_sum_pool(def_use: DefUse, node: Node, window: SlidingWindow, chain: Chain | None) -> FusionGroup | None:
     """Return the group of a pool of sums and a chain after it; None if the chain differs by channel."""
-    source, made = def_use.graph.edges[node.inputs[0]], _last_edge(def_use, node, chain)
+    source, result = def_use.graph.edges[node.inputs[0]], _last_edge(def_use, node, chain)
     sums = _window_sums(def_use, node, math.prod(window.kernel))
     table = evaluate_codes(def_use.graph, chain, sums) if chain else sums[None]
     if len(table) > 1:
         return None
-    codes = codes_of(table[0], made)
-    kinds, kernel = (quantization_of(source), quantization_of(made)), _height_and_width(window.kernel)
+    codes = codes_of(table[0], result)
+    kinds, kernel = (quantization_of(source), quantization_of(result)), _height_and_width(window.kernel)
     options: dict[str, Any] = {**_slide_options(window), "isa": def_use.target.isa}
 
     def make(layout: Layout, out_layout: Layout) -> SumLookup:
         return SumLookup(source.shape[1], codes, *kinds, kernel, layout=layout, out_layout=out_layout, **options)
 
     nodes = (node, *(chain.nodes if chain else ()))
-    return GlueGroup(def_use, nodes, node.inputs, make, layouts_of(def_use.graph, node.outputs[0], made.name))
+    return GlueGroup(def_use, nodes, node.inputs, make, layouts_of(def_use.graph, node.outputs[0], result.name))
 
 
 def _window_sums(def_use: DefUse, node: Node, pixels: int) -> Tensor:
     """Return the sum of integers for each sum of codes over the pixels."""
     kind, values = def_use.graph.edges[node.inputs[0]].integers, code_values(def_use.graph, node.inputs[0])
     least, apart = int(values[0]) - int(kind.zero.reshape(())), int(values[1]) - int(values[0])
-    made: Tensor = pixels * least + apart * np.arange(pixels * (len(values) - 1) + 1)
-    return made
+    sums: Tensor = pixels * least + apart * np.arange(pixels * (len(values) - 1) + 1)
+    return sums
 
 
 def _whole_image(node: Node, shape: Shape) -> SlidingWindow | None:

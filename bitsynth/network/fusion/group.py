@@ -97,5 +97,5 @@ def repeats(shape: Shape) -> tuple[int, int]:
     """Return, for (N, C, ...), the pixels of one run of a loop, several if channels are few, and the number of runs."""
     batch, channels, *image = shape
     pixels = batch * math.prod(image)
-    several = max(n for n in range(1, max(1, _MIN_LOOP_ELEMENTS // channels) + 1) if pixels % n == 0)
-    return several, pixels // several
+    pixels_of_run = max(n for n in range(1, max(1, _MIN_LOOP_ELEMENTS // channels) + 1) if pixels % n == 0)
+    return pixels_of_run, pixels // pixels_of_run

@@ -69,8 +69,8 @@ class RoundedLevels:
         low, high, magic = real(self.low), real(self.low + self.last), real(_MAGIC[self.ctype])
         t = np.where(t > low, t, low)
         t = np.where(t < high, t, high)
-        made: Tensor = ((t + magic) - magic).astype(np.int64) - self.low
-        return made
+        levels: Tensor = ((t + magic) - magic).astype(np.int64) - self.low
+        return levels
 
     def text(self, x: str, level: str) -> str:
         """Return C that declares `level`, the level of the float `x`."""
@@ -101,14 +101,16 @@ def fit_rounded_levels(step_function: StepFunction) -> tuple[RoundedLevels, ...]
     points = step_function.points()
     numbers, levels = float_of(points), (step_function.at(points) - step_function.least) // step_function.step
     levels = np.where(step_function.rising, levels, step_function.levels - levels)
-    found = []
+    formulas = []
     for channel in range(len(step_function.low)):
         x, want = numbers[:, channel], levels[:, channel]
-        formula = next((made for made in _candidates(step_function, channel) if (made(x) == want).all()), None)
+        formula = next(
+            (candidate for candidate in _candidates(step_function, channel) if (candidate(x) == want).all()), None
+        )
         if formula is None:
             return ()
-        found.append(formula)
-    return tuple(found)
+        formulas.append(formula)
+    return tuple(formulas)
 
 
 def _candidates(step_function: StepFunction, channel: int) -> Iterator[RoundedLevels]:
@@ -153,13 +155,13 @@ def _fit_line(at: Tensor, below: Tensor, above: Tensor) -> tuple[float, float]:
 
 def _float32_neighbours(value: np.float32) -> list[float]:
     """Return a float32 and its neighbours, the nearest first, without subnormal ones: their reciprocals overflow."""
-    found = [value]
+    neighbours = [value]
     for way in (np.float32(np.inf), np.float32(0)):
         at = value
         for _ in range(_SCALE_NEIGHBOURS):
             at = np.nextafter(at, way)
-            found.append(at)
-    return sorted((float(n) for n in found if n >= np.finfo(np.float32).tiny), key=lambda n: abs(n - float(value)))
+            neighbours.append(at)
+    return sorted((float(n) for n in neighbours if n >= np.finfo(np.float32).tiny), key=lambda n: abs(n - float(value)))
 
 
 def _reciprocal(scale: float, ctype: str) -> float:
@@ -248,21 +250,21 @@ def _planes_body(codes: LevelCodes, batch: int, pixels: int, channels: int) -> s
     """Return the body for planes: codes of a block of each plane, then the pixels of the block interleaved."""
     block = min(pixels, max(16, _BLOCK_BYTES // channels // 16 * 16))
     apart = codes.table.shape[1] if len(codes.thresholds) > 1 else 0
-    several = bool(codes.formulas) and apart > 0 and not codes.counts
+    by_channel = bool(codes.formulas) and apart > 0 and not codes.counts
     planes = [
         _loop("i", "count", codes.text("x[i]", f"made[{c}][i]", "t", k)).join(
             (f"{{\n    const float *x = from + {c} * (size_t){pixels}, *t = k0 + {c} * {apart};\n    (void)t;\n", "\n}")
         )
-        for k, c in (enumerate(map(str, range(channels))) if several else [(0, "c")])
+        for k, c in (enumerate(map(str, range(channels))) if by_channel else [(0, "c")])
     ]
-    made = "\n".join(planes) if several else _loop("c", channels, planes[0])
+    loops = "\n".join(planes) if by_channel else _loop("c", channels, planes[0])
     return f"""uint8_t made[{channels}][{block}];
 for (size_t n = 0; n < {batch}; ++n)
     for (size_t start = 0; start < {pixels}; start += {block}) {{
         const size_t count = {pixels} - start < {block} ? {pixels} - start : {block};
         const float *from = in0 + n * {channels * pixels} + start;
         uint8_t *to = out0 + (n * {pixels} + start) * {channels};
-{_indent(made, 2)}
+{_indent(loops, 2)}
 {_indent(_loop("i", "count", _loop("c", channels, f"to[i * {channels} + c] = made[c][i];")), 2)}
     }}"""
 
@@ -307,11 +309,11 @@ def match_input(def_use: DefUse, node: Node) -> FusionGroup | None:
 
 def _collect_moves(def_use: DefUse, node: Node | None) -> tuple[Node, ...]:
     """Return a node and the moves that follow it, as long as it and they are moves."""
-    found: list[Node] = []
+    moves: list[Node] = []
     while node is not None and node.op in _MOVES:
-        found.append(node)
+        moves.append(node)
         node = def_use.only_reader(node.outputs[0])
-    return tuple(found)
+    return tuple(moves)
 
 
 def _make_group(def_use: DefUse, node: Node, moves: tuple[Node, ...], chain: Chain) -> FusionGroup | None:
@@ -328,14 +330,14 @@ def _make_group(def_use: DefUse, node: Node, moves: tuple[Node, ...], chain: Cha
 def _find_order(def_use: DefUse, source: str, moves: tuple[Node, ...], end: str) -> Layout | None:
     """Return the layout of the caller's numbers: channels last or in planes of channels; None for another order."""
     graph = def_use.graph
-    given, made = graph.edges[source].shape, graph.edges[end].shape
+    given, shape = graph.edges[source].shape, graph.edges[end].shape
     places = np.arange(math.prod(given), dtype=np.int32).reshape(given)
     for node in moves:
         attributes = node.attributes
         places = places.reshape(attributes["sizes"]) if node.op == "reshape" else places.transpose(attributes["order"])
-    if len(made) < 2:
+    if len(shape) < 2:
         return None
-    places = places.reshape(made)
+    places = places.reshape(shape)
     return Layout.NHWC if _is_rising(np.moveaxis(places, 1, -1)) else Layout.PLAIN if _is_rising(places) else None
 
 
@@ -369,10 +371,10 @@ class InputGroup(FusionGroup):
         return code_formats(self.def_use.graph.edges[edge], (Layout.NHWC,))
 
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
-        given, made = (buffers[e].name for e in (*self.inputs, *self.outputs))
+        given, result = (buffers[e].name for e in (*self.inputs, *self.outputs))
         edge = self.def_use.graph.edges[self.outputs[0]]
         return replace(
-            input_step(self.step_function, edge, self.order), nodes=self.names, inputs=(given,), outputs=(made,)
+            input_step(self.step_function, edge, self.order), nodes=self.names, inputs=(given,), outputs=(result,)
         )
 
 

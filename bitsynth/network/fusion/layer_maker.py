@@ -76,13 +76,13 @@ def find_product(def_use: DefUse, node: Node) -> Product | None:
     if not _is_of_constants(def_use, at):
         def_use.decline(at, Stage.OPERANDS, _explain_operands(def_use, at))
         return None
-    made = _MAKERS[at.op](def_use, at)
-    if made is None:
+    product = _MAKERS[at.op](def_use, at)
+    if product is None:
         def_use.decline(at, Stage.OPERANDS, _explain_form(def_use, at))
         return None
     if flat:
-        made = replace(made, nodes=(node, *made.nodes), start=node.inputs[0], flatten=flat)
-    return _add_bias(def_use, made)
+        product = replace(product, nodes=(node, *product.nodes), start=node.inputs[0], flatten=flat)
+    return _add_bias(def_use, product)
 
 
 def _is_of_constants(def_use: DefUse, node: Node) -> bool:
@@ -117,8 +117,8 @@ def _explain_form(def_use: DefUse, node: Node) -> str:
 
 def _weights(def_use: DefUse, name: str) -> Tensor:
     """Return the values of constants: integers less their zero points."""
-    made: Tensor = (def_use.graph.constants[name] - def_use.graph.edges[name].integers.zero).astype(np.int64)
-    return made
+    weights: Tensor = (def_use.graph.constants[name] - def_use.graph.edges[name].integers.zero).astype(np.int64)
+    return weights
 
 
 def _zero_point(edge: Edge) -> int:
@@ -220,8 +220,8 @@ class LayerMaker:
 
     def layer(self, layout: Layout = Layout.NHWC, out_layout: Layout = Layout.NHWC) -> PackedLayer:
         """Return the packed layer; NoKernel or SpecError if there is none."""
-        given, made = (Layout.NHWC if name == Layout.PLAIN else name for name in (layout, out_layout))
-        return self._of_bytes if given == made == Layout.NHWC else self._packed(given, made)
+        reads, writes = (Layout.NHWC if name == Layout.PLAIN else name for name in (layout, out_layout))
+        return self._of_bytes if reads == writes == Layout.NHWC else self._packed(reads, writes)
 
     @cached_property
     def _of_bytes(self) -> PackedLayer:

@@ -38,8 +38,12 @@ def match_product_to_codes(def_use: DefUse, node: Node) -> FusionGroup | None:
     Given:   %acc = conv(%x, weights); %codes = quantize(relu(batch_norm(%acc)))
     Result:  %codes = layer(%x, weights, thresholds | rescale | fixed point)
     """
-    found = find_product_and_form(def_use, node)
-    return None if found is None or is_long(found[2]) else _make_group_to_codes(def_use, *found)
+    product_and_form = find_product_and_form(def_use, node)
+    return (
+        None
+        if product_and_form is None or is_long(product_and_form[2])
+        else _make_group_to_codes(def_use, *product_and_form)
+    )
 
 
 def match_product_to_many_levels(def_use: DefUse, node: Node) -> FusionGroup | None:
@@ -48,10 +52,14 @@ def match_product_to_many_levels(def_use: DefUse, node: Node) -> FusionGroup | N
     Given:   %acc = conv(%x, weights); %codes = quantize(relu(batch_norm(%acc)))    %codes of more than 15 levels
     Result:  %codes = layer(%x, weights, thresholds)
     """
-    found = find_product_and_form(def_use, node)
-    if found is None or not is_long(found[2]) or any(n.op == "multiply_shift" for n in found[1].nodes):
+    product_and_form = find_product_and_form(def_use, node)
+    if (
+        product_and_form is None
+        or not is_long(product_and_form[2])
+        or any(n.op == "multiply_shift" for n in product_and_form[1].nodes)
+    ):
         return None  # fixed point after the layer is faster than many thresholds
-    return _make_group_to_codes(def_use, *found)
+    return _make_group_to_codes(def_use, *product_and_form)
 
 
 def find_product_and_form(def_use: DefUse, node: Node) -> tuple[Product, Chain, EpilogueForm] | None:
@@ -153,12 +161,12 @@ def match_product(def_use: DefUse, node: Node) -> FusionGroup | None:
 
 def collect_chain_nodes(def_use: DefUse, first: Node, chain: Chain) -> tuple[Node, ...]:
     """Return the nodes of a chain, with its constant nodes that come after `first` and serve the chain alone."""
-    kept = set(chain.names)
+    names = set(chain.names)
     constant_nodes: list[Node] = []
     for node in reversed(chain.constant_nodes):
-        serves = all(reader.name in kept for reader in def_use.readers[node.outputs[0]])
+        serves = all(reader.name in names for reader in def_use.readers[node.outputs[0]])
         if serves and def_use.order[node.name] > def_use.order[first.name]:
-            kept.add(node.name)
+            names.add(node.name)
             constant_nodes.insert(0, node)
     return (*constant_nodes, *chain.second_path, *chain.nodes)
 

@@ -46,12 +46,12 @@ def match_lookup(def_use: DefUse, node: Node) -> FusionGroup | None:
         if TABLE[node.op].kind in ("elementwise", "step"):
             def_use.decline(node, Stage.OPERANDS, "it reads no codes of at most 8 bits")
         return None
-    found = next(
+    group = next(
         (make_lookup(def_use, c) for c in find_chains(def_use, source, node) if operand_of(edges[c.end])), None
     )
-    if found is None and TABLE[node.op].kind in ("elementwise", "step"):
+    if group is None and TABLE[node.op].kind in ("elementwise", "step"):
         def_use.decline(node, Stage.CHAIN, partial(_explain_no_lookup, def_use, source, node))
-    return None if found and found.is_alias and _is_of_products(def_use, source) else found
+    return None if group and group.is_alias and _is_of_products(def_use, source) else group
 
 
 def _explain_no_lookup(def_use: DefUse, source: str, node: Node) -> str:
@@ -71,16 +71,16 @@ def _is_of_products(def_use: DefUse, edge: str) -> bool:
 def make_lookup(def_use: DefUse, chain: Chain) -> FusionGroup:
     """Return the group of a chain from codes to codes."""
     graph = def_use.graph
-    source, made = graph.edges[chain.start], graph.edges[chain.end]
+    source, result = graph.edges[chain.start], graph.edges[chain.end]
     values = code_values(graph, chain.start)
-    table, last = codes_of(evaluate_codes(graph, chain, values), made), quantization_of(made)
+    table, last = codes_of(evaluate_codes(graph, chain, values), result), quantization_of(result)
     options: dict[str, Any] = {"out_bits": last.bits, "out_encoding": last.encoding, "isa": def_use.target.isa}
 
     def make(layout: Layout, out_layout: Layout) -> Lookup:
         read = quantization_of(source)
         return Lookup(source.shape[1], table, read, layout=layout, out_layout=out_layout, **options)
 
-    changes = operand_of(source) != operand_of(made) or bool((table != codes_of(values, source)).any())
+    changes = operand_of(source) != operand_of(result) or bool((table != codes_of(values, source)).any())
     layouts = layouts_of(graph, chain.start, chain.end)
     return GlueGroup(def_use, chain.nodes, (chain.start,), make, layouts, changes=changes)
 
@@ -101,8 +101,8 @@ def match_forks(def_use: DefUse, node: Node) -> FusionGroup | None:
     if source is None or operand_of(graph.edges[source]) is None or not fits_axis(graph.edges[source], 1):
         return None
     functions = find_forks(def_use, source, node)
-    found = next((chain for chain in functions if layouts_of(graph, source, chain.end)), None)
-    return make_lookup(def_use, found) if found else None
+    fork = next((chain for chain in functions if layouts_of(graph, source, chain.end)), None)
+    return make_lookup(def_use, fork) if fork else None
 
 
 def find_forks(def_use: DefUse, source: str, first: Node) -> Iterator[Chain]:
@@ -182,15 +182,15 @@ class _Fork:
 
     def needed(self, place: int) -> list[Link] | None:
         """Return the nodes needed to compute one, in order; None if none forks, or another node reads one of them."""
-        found = {place}
+        places = {place}
         for k in range(place, -1, -1):
-            if k in found:
-                found |= {self.makers[e] for e in self.links[k].node.inputs if e in self.makers}
-        nodes = [self.links[k].node for k in sorted(found)]
+            if k in places:
+                places |= {self.makers[e] for e in self.links[k].node.inputs if e in self.makers}
+        nodes = [self.links[k].node for k in sorted(places)]
         graph, names = self.def_use.graph, {node.name for node in nodes}
         for node in nodes[:-1]:
             readers = {reader.name for reader in self.def_use.readers[node.outputs[0]]}
             if not readers <= names or node.outputs[0] in graph.output_set:
                 return None
         parts = any(sum(not self.def_use.is_constant(e) for e in node.inputs) > 1 for node in nodes)
-        return [self.links[k] for k in sorted(found)] if parts else None
+        return [self.links[k] for k in sorted(places)] if parts else None

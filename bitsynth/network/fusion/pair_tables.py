@@ -85,7 +85,7 @@ def _nodes_before(def_use: DefUse, edge: str, first: Node) -> tuple[Node, ...]:
     """Return the nodes from the farthest edge of codes to an edge, the last one first; none comes before `first`."""
     order = def_use.order
     nodes: list[Node] = []
-    found: tuple[Node, ...] = ()
+    before: tuple[Node, ...] = ()
     at = edge
     while (maker := def_use.makers.get(at)) and order[maker.name] >= order[first.name]:
         source = def_use.only_source(maker)
@@ -94,13 +94,13 @@ def _nodes_before(def_use: DefUse, edge: str, first: Node) -> tuple[Node, ...]:
         nodes.append(maker)
         at = source
         if operand_of(def_use.graph.edges[at]):
-            found = tuple(nodes)
-    return found
+            before = tuple(nodes)
+    return before
 
 
 def _is_link(def_use: DefUse, node: Node, source: str) -> bool:
-    found = find_links(def_use, source, 1, node, monotone=False)
-    return bool(found) and found[0].node is node and not found[0].varies
+    links = find_links(def_use, source, 1, node, monotone=False)
+    return bool(links) and links[0].node is node and not links[0].varies
 
 
 def _find_ended(def_use: DefUse, node: Node, before: dict[str, tuple[Node, ...]]) -> Iterator[Join]:
@@ -109,18 +109,18 @@ def _find_ended(def_use: DefUse, node: Node, before: dict[str, tuple[Node, ...]]
     given = def_use.sources(node)
     if len(given) != 2 or TABLE[node.op].kind not in ("elementwise", "step") or len(node.outputs) > 1:
         return
-    (made,) = node.outputs
-    if len(edges[made].shape) < 2:
+    (result,) = node.outputs
+    if len(edges[result].shape) < 2:
         return
     starts = tuple(dict.fromkeys(def_use.only_source(before[e][-1]) or e if before.get(e) else e for e in given))
-    if len(starts) != 2 or any(operand_of(edges[e]) is None or edges[e].shape != edges[made].shape for e in starts):
+    if len(starts) != 2 or any(operand_of(edges[e]) is None or edges[e].shape != edges[result].shape for e in starts):
         return
     nodes = (*(n for e in given for n in reversed(before.get(e, ()))), node)
-    for chain in find_chains(def_use, made):
+    for chain in find_chains(def_use, result):
         if operand_of(edges[chain.end]) and not chain.varies:
             yield Join((*nodes, *chain.nodes), starts, chain.end)
-    if operand_of(edges[made]):
-        yield Join(nodes, starts, made)
+    if operand_of(edges[result]):
+        yield Join(nodes, starts, result)
 
 
 def _make_group(def_use: DefUse, join: Join) -> FusionGroup | None:
@@ -128,10 +128,10 @@ def _make_group(def_use: DefUse, join: Join) -> FusionGroup | None:
     graph, target = def_use.graph, def_use.target
     starts, end = graph.edges_of(join.starts), graph.edges[join.end]
     values = [code_values(graph, name) for name in join.starts]
-    made = _evaluate_join(graph, join, np.meshgrid(*values, indexing="ij"))
-    if made is None:
+    results = _evaluate_join(graph, join, np.meshgrid(*values, indexing="ij"))
+    if results is None:
         return None
-    table, channels = codes_of(made, end), starts[0].shape[1]
+    table, channels = codes_of(results, end), starts[0].shape[1]
     first, second = (int(codes_of(np.array([e.integers.most]), e)[0]) + 1 for e in starts)
 
     def make(layout: Layout, out_layout: Layout) -> Glue:
@@ -174,11 +174,11 @@ def _evaluate_join(graph: Graph, join: Join, points: Sequence[Tensor]) -> Tensor
             attributes = {**node.attributes, "sizes": sizes} if node.op == "reshape" else node.attributes
             builder.repeat(replace(node, attributes=MappingProxyType(dict(attributes))))
         small = builder.build((join.end,))
-        made = run(small, given)[join.end]
+        results = run(small, given)[join.end]
     except (SpecError, ValueError):
         return None
     is_whole = isinstance(small.edges[join.end].type, Integers)
-    return made.reshape(points[0].shape) if is_whole and made.size == points[0].size else None
+    return results.reshape(points[0].shape) if is_whole and results.size == points[0].size else None
 
 
 def _column(shape: Shape, points: int) -> Shape:

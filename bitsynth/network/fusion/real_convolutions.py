@@ -172,8 +172,8 @@ def _make_group(def_use: DefUse, sums: RealSums) -> FusionGroup | None:
     names = Names(def_use.graph.edges, def_use.graph.file_names)
     start = names.make(f"{sums.end}.sums")
     scaled = DefUse(_replace_convolutions(def_use.graph, sums, start, names), def_use.target)
-    found = find_chains(scaled, start, monotone=True)
-    chain = next((c for c in found if operand_of(scaled.graph.edges[c.end]) and not c.constant_nodes), None)
+    chains = find_chains(scaled, start, monotone=True)
+    chain = next((c for c in chains if operand_of(scaled.graph.edges[c.end]) and not c.constant_nodes), None)
     step_function = find_real_step_function(scaled.graph, chain) if chain else None
     if chain is None or step_function is None:
         return None
@@ -189,15 +189,15 @@ def _make_group(def_use: DefUse, sums: RealSums) -> FusionGroup | None:
 
 def _replace_convolutions(graph: Graph, sums: RealSums, start: str, names: Names) -> Graph:
     """Return the graph with an input of sums, scaled and with a number added, in place of the convolutions."""
-    made, last = graph.edges[sums.end], sums.nodes[-1]
+    sums_edge, last = graph.edges[sums.end], sums.nodes[-1]
     scale, added, scaled = (names.make(f"{sums.end}.{what}") for what in ("scale", "added", "scaled"))
-    one = (1, len(sums.scales), *[1] * (len(made.shape) - 2))
-    shapes = {start: made.shape, scale: one, added: one, scaled: made.shape}
+    per_channel = (1, len(sums.scales), *[1] * (len(sums_edge.shape) - 2))
+    shapes = {start: sums_edge.shape, scale: per_channel, added: per_channel, scaled: sums_edge.shape}
     new = {name: Edge(name, shape, "float64", Reals()) for name, shape in shapes.items()}
     times = replace(last, name=scaled, op="mul", inputs=(start, scale), outputs=(scaled,), attributes=_NO_ATTRIBUTES)
     plus = replace(last, name=added, op="add", inputs=(scaled, added), attributes=_NO_ATTRIBUTES)
     values = {scale: sums.scales, added: sums.added}
-    more = {name: value.reshape(one).astype(np.float64) for name, value in values.items()}
+    more = {name: value.reshape(per_channel).astype(np.float64) for name, value in values.items()}
     return replace(
         graph,
         nodes=tuple(link for n in graph.nodes for link in ((times, plus) if n is last else (n,))),
@@ -249,13 +249,13 @@ class RealConvolution(FusionGroup):
         return code_formats(self.def_use.graph.edges[edge], (Layout.NHWC,))
 
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
-        given, made = buffers[self.inputs[0]], buffers[self.outputs[0]]
+        given, result = buffers[self.inputs[0]], buffers[self.outputs[0]]
         shape, thresholds = self.sums.shape, self.decided.thresholds
         body = RealBody(shape, len(thresholds), ImagePlanes(self.sums.window, shape[2:]), thresholds.shape[1])
-        lines = self._lines(made.edge, body.room)
+        lines = self._lines(result.edge, body.room)
         constants = (self._weights(body.room), *body.places(), thresholds, *lines)
         text, room = body.text(), body.scratch_bytes
-        return PlainStep(self.names, (given.name,), (made.name,), text, constants, room, ("bs_decide.h",))
+        return PlainStep(self.names, (given.name,), (result.name,), text, constants, room, ("bs_decide.h",))
 
     def _weights(self, room: int) -> Tensor:
         """Return weights in blocks of channels; the weights of one term are next to each other."""

@@ -73,8 +73,8 @@ class RealsGroup(FusionGroup):
         self.inputs, self.outputs = (chain.start,), (chain.end,)
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        found, reference = self.def_use.graph.edges[edge], self.def_use.graph.reference
-        return tuple(plain_format(found, reference, layout) for layout in (Layout.PLAIN, Layout.NHWC))
+        type_, reference = self.def_use.graph.edges[edge], self.def_use.graph.reference
+        return tuple(plain_format(type_, reference, layout) for layout in (Layout.PLAIN, Layout.NHWC))
 
     def writes(self, edge: str) -> tuple[Format, ...]:
         return code_formats(self.def_use.graph.edges[edge], (Layout.NHWC,))
@@ -91,17 +91,17 @@ class RealsGroup(FusionGroup):
         constants = [
             np.broadcast_to(x, (channels, *x.shape[1:])) for x in (_signed_thresholds(self.step_function), signs)
         ]
-        made = buffers[self.outputs[0]].name
+        result = buffers[self.outputs[0]].name
         arrays = tuple(np.ascontiguousarray(x) for x in constants)
-        return PlainStep(self.names, (given.name,), (made,), body, arrays, channels * _BLOCK if planes else 0)
+        return PlainStep(self.names, (given.name,), (result,), body, arrays, channels * _BLOCK if planes else 0)
 
 
 def _signed_thresholds(step_function: StepFunction) -> Tensor:
     """Return thresholds (channels, levels) of numbers that are negated where the chain falls."""
     reached = double_thresholds(step_function)
     falling = np.where(np.isinf(reached), -reached, np.nextafter(-reached, np.inf))
-    made: Tensor = np.where(step_function.rising[:, None], reached, falling)
-    return made
+    thresholds: Tensor = np.where(step_function.rising[:, None], reached, falling)
+    return thresholds
 
 
 def _body(shape: tuple[int, int, int], levels: int, codes: tuple[int, int], *, planes: bool) -> str:
@@ -163,11 +163,11 @@ class LevelFormulas:
 
 def fit_level_formulas(thresholds: Tensor, weights: Tensor) -> LevelFormulas | None:
     """Fit formulas to ascending thresholds (channels, levels) and weights (channels, terms); None if not affine."""
-    made = [_fit_channel(t, w) for t, w in zip(thresholds, weights, strict=True)]
-    found = [m for m in made if m is not None]
-    if len(found) < len(made):
+    fits = [_fit_channel(t, w) for t, w in zip(thresholds, weights, strict=True)]
+    fitted = [m for m in fits if m is not None]
+    if len(fitted) < len(fits):
         return None
-    lines, margins = zip(*found, strict=True)
+    lines, margins = zip(*fitted, strict=True)
     return LevelFormulas(np.array(lines, np.float32), np.array(margins, np.float64))
 
 

@@ -53,10 +53,10 @@ def find_real_sums(def_use: DefUse, node: Node) -> RealSums | None:
     Given:   %a = conv(%input, w1); %b = conv(add(%a, bias), w2)    fewer products as one convolution
     Result:  %b = scale * conv(%input, w1 * w2) + added
     """
-    made = _find_first(def_use, node) if def_use.graph.reference == "exact" else None
-    while made and (more := _extend(def_use, made)):
-        made = more
-    return made
+    sums = _find_first(def_use, node) if def_use.graph.reference == "exact" else None
+    while sums and (more := _extend(def_use, sums)):
+        sums = more
+    return sums
 
 
 def _find_first(def_use: DefUse, node: Node) -> RealSums | None:
@@ -123,14 +123,14 @@ def _find_added(graph: Graph, sums: RealSums, nodes: tuple[Node, ...]) -> Tensor
 
 
 def _fractions(array: Tensor) -> Tensor:
-    made: Tensor = Fractions().constant(array)
-    return made
+    fractions: Tensor = Fractions().constant(array)
+    return fractions
 
 
 def _doubles(fractions: Tensor) -> Tensor | None:
     """Return fractions as float64; None if one is not exact in it."""
-    made = fractions.astype(np.float64)
-    return made if np.isfinite(made).all() and (_fractions(made) == fractions).all() else None
+    doubles = fractions.astype(np.float64)
+    return doubles if np.isfinite(doubles).all() and (_fractions(doubles) == fractions).all() else None
 
 
 def _compose_windows(first: SlidingWindow, then: SlidingWindow) -> SlidingWindow:
@@ -155,12 +155,12 @@ def _compose_weights(sums: RealSums, window: SlidingWindow, weights: Tensor) -> 
     if (weights != np.rint(weights)).any() or (sums.weights != np.rint(sums.weights)).any():
         return None
     size = np.tensordot(np.abs(weights).sum(tuple(range(2, weights.ndim))), np.abs(sums.weights), 1)
-    made = np.zeros((len(weights), sums.weights.shape[1], *_compose_windows(sums.window, window).kernel))
+    composed = np.zeros((len(weights), sums.weights.shape[1], *_compose_windows(sums.window, window).kernel))
     for tap in product(*map(range, window.kernel)):
         begins = [t * d * s for t, d, s in zip(tap, window.dilations, sums.window.strides, strict=True)]
         axes = zip(begins, sums.window.reach, sums.window.dilations, strict=True)
         place = tuple(slice(b, b + reach, d) for b, reach, d in axes)
         every = slice(None), slice(None)
         own: Tensor = weights[(*every, *tap)]  # type: ignore[arg-type]
-        made[(*every, *place)] += np.tensordot(own, sums.weights, 1)
-    return made if size.max() < _MAX_WEIGHT else None
+        composed[(*every, *place)] += np.tensordot(own, sums.weights, 1)
+    return composed if size.max() < _MAX_WEIGHT else None

@@ -87,11 +87,11 @@ class Golden:
 
 def choices(count: int, sequence: int) -> NDArray[np.uint8]:
     """Return pseudorandom indices below `NUMBERS`, those that the C computes for the elements of a `sequence`."""
-    made = np.empty(count, np.uint8)
+    drawn = np.empty(count, np.uint8)
     for first in range(0, count, _BLOCK):
-        part = made[first : first + _BLOCK]
+        part = drawn[first : first + _BLOCK]
         part[...] = _mixed(_counted(part.size, (sequence << 32) + first)) & np.uint64(NUMBERS - 1)
-    return made
+    return drawn
 
 
 def digest(memory: NDArray[np.uint8]) -> int:

@@ -56,15 +56,15 @@ class Parts:
 
     @classmethod
     def _gathered(cls, program: NetworkProgram) -> Parts:
-        made = cls(program.isa)
+        parts = cls(program.isa)
         for step in program.steps:
             if isinstance(step, LayerStep):
-                made.layer_names(step.layer)
+                parts.layer_names(step.layer)
             elif isinstance(step, GlueStep):
-                made._add_glue(step)
+                parts._add_glue(step)
             else:
-                made._add_plain(step)
-        return made
+                parts._add_plain(step)
+        return parts
 
     def layer_names(self, layer: PackedLayer) -> tuple[str, dict[str, str]]:
         """Return the names of a layer's kernel and of its programs, the latter by their fields of `struct bs_layer`."""
@@ -126,13 +126,13 @@ class Parts:
 
     def _runtime(self, threads: bool) -> dict[str, str]:
         layers, glue = runtime_files(threads=threads), glue_files(threads=threads)
-        made = {n: t for n, t in layers.items() if n.startswith("bs_pool")}
+        files = {n: t for n, t in layers.items() if n.startswith("bs_pool")}
         if self.layers:
-            made |= layers
+            files |= layers
         if self.has_glue:
-            made |= {**glue, **_glue_programs(self.isa)}
-        known = {**layers, **glue, **network_files()}
-        return made | _with_included(known, {"bs_layer.h", *self.headers})
+            files |= {**glue, **_glue_programs(self.isa)}
+        available = {**layers, **glue, **network_files()}
+        return files | _with_included(available, {"bs_layer.h", *self.headers})
 
     def symbols(self, files: Mapping[str, str]) -> list[str]:
         """Names of external linkage in `files`, the pool's apart: those of another network in a program differ."""
@@ -155,13 +155,13 @@ def _glue_programs(isa: str) -> Mapping[str, str]:
 
 def _with_included(files: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """Return the files of these names and the headers that they include."""
-    found: dict[str, str] = {}
+    included: dict[str, str] = {}
     left = [*names]
     while left:
         name = left.pop()
-        found[name] = files[name]
-        left += [x for x in _INCLUDED.findall(files[name]) if x in files and x not in found]
-    return found
+        included[name] = files[name]
+        left += [x for x in _INCLUDED.findall(files[name]) if x in files and x not in included]
+    return included
 
 
 def _kept(parts: dict[str, Mapping[str, str]], name: str, files: Mapping[str, str]) -> str:
@@ -176,5 +176,5 @@ def _kept(parts: dict[str, Mapping[str, str]], name: str, files: Mapping[str, st
 
 def _as(old: str, new: str, text: str) -> str:
     """Return the text with a name, and names that begin with it, changed."""
-    made = re.sub(rf"\b{old}", new, text)
-    return re.sub(rf"\b{old.upper()}", new.upper(), made)
+    renamed = re.sub(rf"\b{old}", new, text)
+    return re.sub(rf"\b{old.upper()}", new.upper(), renamed)

@@ -63,11 +63,11 @@ class StepWriter:
 
     def steps(self) -> list[CStep]:
         """Return all steps, in order."""
-        made = []
+        steps = []
         for number, step in enumerate(self.program.steps):
-            made.append(self._step(number, step))
+            steps.append(self._step(number, step))
             self.weights.end_step()
-        return made
+        return steps
 
     def _step(self, number: int, step: NetworkStep) -> CStep:
         about = self._about(step)
@@ -89,9 +89,9 @@ class StepWriter:
     def _layer(self, number: int, about: str, step: LayerStep) -> CStep:
         kernel, programs = self.parts.layer_names(step.layer)
         named = "depthwise" if isinstance(step.layer.plan.kernel, DepthwiseKernel) else "kernel"
-        made, arrays = runtime_abi.with_defaults(step.layer.constants.numbers), step.layer.constants.arrays
+        numbers, arrays = runtime_abi.with_defaults(step.layer.constants.numbers), step.layer.constants.arrays
         fields = [(named, f"&{kernel}_layer_kernel"), *((f, f"&{program}") for f, program in programs.items())]
-        fields += [(f, runtime_abi.c_value(f, value)) for f, value in made.items()]
+        fields += [(f, runtime_abi.c_value(f, value)) for f, value in numbers.items()]
         fields += self._arrays(runtime_abi.ARRAYS, arrays)
         given, results = (tuple(self.pointer(n) for n in names) for names in (step.inputs, step.outputs))
         return CStep(number, "layer", about, fields, step.image, _two(given), _two(results))

@@ -89,8 +89,8 @@ def outputs(program: NetworkProgram) -> list[CTensor]:
 
 
 def _named(program: NetworkProgram, names: tuple[str, ...], word: str) -> list[CTensor]:
-    made = [f"{word}_{k}" for k in range(len(names))] if len(names) != 1 else [word]
-    return [CTensor(parameter, program.buffers[name]) for parameter, name in zip(made, names, strict=True)]
+    parameters = [f"{word}_{k}" for k in range(len(names))] if len(names) != 1 else [word]
+    return [CTensor(parameter, program.buffers[name]) for parameter, name in zip(parameters, names, strict=True)]
 
 
 def _quoted(name: str) -> str:

@@ -111,7 +111,7 @@ class NetworkText:
     def values(self) -> dict[str, Any]:
         """The values of the templates."""
         isa, shared = load(self.program.isa), self.parts.files(threads=True)
-        given, made = tensors.inputs(self.program), tensors.outputs(self.program)
+        inputs, outputs = tensors.inputs(self.program), tensors.outputs(self.program)
         kernels, epilogues = list(self.parts.kernels), list(self.parts.epilogues)
         sources = sorted(n for n in (f"{self.name}.c", *shared) if n.endswith(".c") and n != POOL)
         return {
@@ -121,11 +121,11 @@ class NetworkText:
             "isa": isa.name,
             "cpu": self.program.cpu,
             "reference": self.program.graph.reference,
-            "inputs": given,
-            "outputs": made,
+            "inputs": inputs,
+            "outputs": outputs,
             "statuses": STATUSES,
-            "parameters": _parameters(given, made),
-            "passed": ", ".join(t.parameter for t in (*given, *made)),
+            "parameters": _parameters(inputs, outputs),
+            "passed": ", ".join(t.parameter for t in (*inputs, *outputs)),
             "steps": self.steps,
             "arena_bytes": self.plan.bytes,
             "bound": self.plan.bound,
@@ -164,7 +164,7 @@ class NetworkText:
         return [*sorted(runtime), *(f"{k}_layer.h" for k in kernels), *(f"{p}.h" for p in epilogues)]
 
 
-def _parameters(given: Sequence[tensors.CTensor], made: Sequence[tensors.CTensor]) -> str:
+def _parameters(read: Sequence[tensors.CTensor], written: Sequence[tensors.CTensor]) -> str:
     """Return the parameters of a call."""
-    parameters = [f"const {t.ctype} *{t.parameter}" for t in given] + [f"{t.ctype} *{t.parameter}" for t in made]
+    parameters = [f"const {t.ctype} *{t.parameter}" for t in read] + [f"{t.ctype} *{t.parameter}" for t in written]
     return ", ".join([*parameters, "void *arena", "size_t arena_bytes", "struct bs_pool *pool"])

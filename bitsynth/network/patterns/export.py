@@ -78,8 +78,8 @@ def _any_target() -> NetworkTarget:
 
 def _ordered(parts: Sequence[_Part]) -> list[_Part]:
     """Return the parts in an order in which each comes after those whose edges it reads."""
-    made = {part.output: k for k, part in enumerate(parts)}
-    before = {k: [made[e] for e in part.inputs if e in made] for k, part in enumerate(parts)}
+    number_of_output = {part.output: k for k, part in enumerate(parts)}
+    before = {k: [number_of_output[e] for e in part.inputs if e in number_of_output] for k, part in enumerate(parts)}
     return [parts[k] for k in TopologicalSorter(before).static_order()]
 
 
@@ -129,10 +129,10 @@ def _form(def_use: DefUse, chain: Chain, weights: Tensor | None = None) -> Patte
     wanted = wanted_codes(step_function, operand, edge.integers)
     for gain in dict.fromkeys((1, _most_gain(step_function, weights))):
         multiple = replace(wanted, sums=wanted.sums * gain)
-        if (found := find_integer_rescaling(multiple)) is not None:
-            return PatternForm(found.epilogue(multiple), found.shift, gain)
-    found = find_rescaling(wanted)
-    return PatternForm(found.epilogue(wanted), found.shift) if found else None
+        if (rescaling := find_integer_rescaling(multiple)) is not None:
+            return PatternForm(rescaling.epilogue(multiple), rescaling.shift, gain)
+    rescaling = find_rescaling(wanted)
+    return PatternForm(rescaling.epilogue(wanted), rescaling.shift) if rescaling else None
 
 
 def _most_gain(step_function: StepFunction, weights: Tensor | None) -> int:

@@ -25,12 +25,12 @@ _FUNCTIONS = {
 
 def made_of_constants(graph: Graph) -> tuple[Node, ...]:
     """Return the nodes that depend on constants alone."""
-    known, found = {*graph.constants}, []
+    known, nodes = {*graph.constants}, []
     for node in graph.nodes:
         if known.issuperset(node.inputs):
-            found.append(node)
+            nodes.append(node)
             known |= set(node.outputs)
-    return tuple(found)
+    return tuple(nodes)
 
 
 def is_function(def_use: DefUse, node: Node) -> bool:
@@ -57,16 +57,16 @@ def is_cast(def_use: DefUse, node: Node) -> bool:
 
 def write_cast(writer: PatternWriter, def_use: DefUse, node: Node) -> None:
     """Write a cast to the float type of the edge."""
-    given, made = def_use.graph.edges_of((node.inputs[0], node.outputs[0]))
-    writer.held[writer.cast(writer.floats(given), made.dtype, made.name)] = None
+    given, result = def_use.graph.edges_of((node.inputs[0], node.outputs[0]))
+    writer.held[writer.cast(writer.floats(given), result.dtype, result.name)] = None
 
 
 def is_quantizer(def_use: DefUse, node: Node) -> bool:
     """Return whether a node is QuantizeLinear of float32 in the network's reference, for example after a function."""
     if node.op != "quantize" or def_use.graph.reference != "onnxruntime":
         return False
-    (given, made), settings = def_use.graph.edges_of((node.inputs[0], node.outputs[0])), node.attributes
-    operand = operand_of(made)
+    (given, result), settings = def_use.graph.edges_of((node.inputs[0], node.outputs[0])), node.attributes
+    operand = operand_of(result)
     return (
         (given.dtype, settings["real"], settings["rounding"]) == ("float32", "float32", "ROUND")
         and operand is not None
@@ -79,19 +79,19 @@ def is_quantizer(def_use: DefUse, node: Node) -> bool:
 
 def write_quantizer(writer: PatternWriter, def_use: DefUse, node: Node) -> None:
     """Write QuantizeLinear unchanged."""
-    given, made = def_use.graph.edges_of((node.inputs[0], node.outputs[0]))
-    operand, value, scale = writer.codes(made), writer.floats(given), np.asarray(node.attributes["scale"])
+    given, result = def_use.graph.edges_of((node.inputs[0], node.outputs[0]))
+    operand, value, scale = writer.codes(result), writer.floats(given), np.asarray(node.attributes["scale"])
     assert operand is not None
     if scale.size > 1:
         value, scale = writer.node("Div", [value, writer.constant(scale, "float32")]), np.ones(1)
     zero, low, high = (int(np.asarray(node.attributes[n]).item()) - operand.offset for n in ("zero", "low", "high"))
-    writer.quantized(value, scale.item(), zero, (low, high), made.name)
+    writer.quantized(value, scale.item(), zero, (low, high), result.name)
 
 
 def _constant(graph: Graph, name: str) -> Tensor | None:
     """Return the numbers of an edge that depends on no input; None for other edges."""
     nodes = made_of_constants(graph)
-    if name not in {*graph.constants, *(made for node in nodes for made in node.outputs)}:
+    if name not in {*graph.constants, *(output for node in nodes for output in node.outputs)}:
         return None
     builder = GraphBuilder.begin_from(graph)
     builder.inputs.clear()

@@ -72,18 +72,18 @@ def write_codes(
             other = writer.node("Sub", [other, writer.constant(rescale.residual.zero_point, "float32")])
         other = writer.scaled(other, along(rescale.residual.scale, axis, rank))
         value = writer.node("Add", [value, other])
-    made = writer.quantized(value, 1.0, rescale.zero_point, rescale.codes, "" if moved else end.name)
+    codes = writer.quantized(value, 1.0, rescale.zero_point, rescale.codes, "" if moved else end.name)
     if moved:
-        writer.node("Reshape", [made, writer.constant(end.shape, "int64")], end.name)
+        writer.node("Reshape", [codes, writer.constant(end.shape, "int64")], end.name)
     writer.codes(end)
 
 
 def along(values: Any, axis: int, rank: int) -> Tensor:
     """Return one number, or one a channel along an axis of `rank` axes."""
-    found = np.asarray(values).reshape(-1)
-    if found.size == 1 or (found == found[0]).all():
-        return found[:1].reshape(())
-    return found.reshape([-1 if k == axis else 1 for k in range(rank)])
+    array = np.asarray(values).reshape(-1)
+    if array.size == 1 or (array == array[0]).all():
+        return array[:1].reshape(())
+    return array.reshape([-1 if k == axis else 1 for k in range(rank)])
 
 
 def _weights(node: Node, product: Product, operand: MatmulOperand, gain: int) -> tuple[Tensor, Tensor]:

@@ -44,42 +44,42 @@ def _same(writer: PatternWriter, def_use: DefUse, node: Node) -> None:
 
 
 def _move(writer: PatternWriter, def_use: DefUse, node: Node) -> None:
-    (given,), (made,) = node.inputs, node.outputs
+    (given,), (result,) = node.inputs, node.outputs
     if node.op == "reshape":
-        sizes = writer.constant(def_use.graph.edges[made].shape, "int64")
-        writer.node("Reshape", [given, sizes], made)
+        sizes = writer.constant(def_use.graph.edges[result].shape, "int64")
+        writer.node("Reshape", [given, sizes], result)
     else:
-        writer.node("Transpose", [given], made, perm=list(node.attributes["order"]))
-    writer.held[made] = writer.held.get(given)
+        writer.node("Transpose", [given], result, perm=list(node.attributes["order"]))
+    writer.held[result] = writer.held.get(given)
 
 
 def _max_pool(writer: PatternWriter, def_use: DefUse, node: Node) -> None:
-    window, (given,), (made,) = node.attributes["window"], node.inputs, node.outputs
+    window, (given,), (result,) = node.attributes["window"], node.inputs, node.outputs
     if writer.held[given] is None:
         raise refusal(node, "its integers are no codes")
     ends = window.ends
     if window.ceil:  # the rule for the last window is not the same in all versions of ONNX
-        image, count = (def_use.graph.edges[name].shape[2:] for name in (given, made))
+        image, count = (def_use.graph.edges[name].shape[2:] for name in (given, result))
         reach = [(n - 1) * s + r for n, s, r in zip(count, window.strides, window.reach, strict=True)]
         ends = [max(0, r - n - b) for r, n, b in zip(reach, image, window.begins, strict=True)]
     sizes = {"kernel_shape": window.kernel, "strides": window.strides, "dilations": window.dilations}
-    writer.node("MaxPool", [given], made, **sizes, pads=[*window.begins, *ends])
-    writer.held[made] = writer.held[given]
+    writer.node("MaxPool", [given], result, **sizes, pads=[*window.begins, *ends])
+    writer.held[result] = writer.held[given]
 
 
 def _sum(writer: PatternWriter, def_use: DefUse, node: Node) -> None:
     """Write a sum of integers less their zero point; as codes, if the result is unsigned and narrow enough."""
-    given, made = def_use.graph.edges[node.inputs[0]], def_use.graph.edges[node.outputs[0]]
-    operand = operand_of(made)
+    given, result = def_use.graph.edges[node.inputs[0]], def_use.graph.edges[node.outputs[0]]
+    operand = operand_of(result)
     narrow = operand is not None and operand.offset == 0 and operand.scale == 1
     axes = writer.constant(node.attributes["axes"], "int64")
     terms = writer.integers(given)
     if given.integers.zero.any():
         terms = writer.node("Sub", [terms, writer.constant(given.integers.zero, "int32")])
-    sums = writer.node("ReduceSum", [terms, axes], "" if narrow else made.name, keepdims=1)
+    sums = writer.node("ReduceSum", [terms, axes], "" if narrow else result.name, keepdims=1)
     if narrow:
-        writer.cast(sums, "uint8", made.name)
-    writer.held[made.name] = operand if narrow else None
+        writer.cast(sums, "uint8", result.name)
+    writer.held[result.name] = operand if narrow else None
 
 
 def _is_move(def_use: DefUse, node: Node) -> bool:

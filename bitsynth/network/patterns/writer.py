@@ -47,9 +47,9 @@ class PatternWriter:
     def node(self, op: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
         """Write a node; the name of its output, a new one if none is given."""
         self._count += 1
-        made = output or self._names.make(f"{op}_{self._count}")
-        self._nodes.append(helper.make_node(op, inputs, [made], name=f"{made}_{op}_{self._count}", **attributes))
-        return made
+        name = output or self._names.make(f"{op}_{self._count}")
+        self._nodes.append(helper.make_node(op, inputs, [name], name=f"{name}_{op}_{self._count}", **attributes))
+        return name
 
     def constant(self, value: Any, dtype: str) -> str:
         """Add a constant and return its name."""
@@ -73,8 +73,10 @@ class PatternWriter:
         """Add the quantization of floats to codes between two limits."""
         whole = limits == (0, 255)
         given = [value, self.constant(scale, "float32"), self.constant(zero, "uint8")]
-        made = self.node("QuantizeLinear", given, output if whole else "")
-        return made if whole else self.node("Clip", [made, *(self.constant(code, "uint8") for code in limits)], output)
+        codes = self.node("QuantizeLinear", given, output if whole else "")
+        return (
+            codes if whole else self.node("Clip", [codes, *(self.constant(code, "uint8") for code in limits)], output)
+        )
 
     def codes(self, edge: Edge) -> MatmulOperand | None:
         """Note that an edge has been written as codes, and of which operand."""
@@ -86,20 +88,20 @@ class PatternWriter:
         operand = self.held[edge.name]
         if operand is None:
             return edge.name
-        made = self.cast(edge.name, "int32")
+        integers = self.cast(edge.name, "int32")
         if operand.scale != 1:
-            made = self.node("Mul", [made, self.constant(operand.scale, "int32")])
-        return self.node("Add", [made, self.constant(operand.offset, "int32")]) if operand.offset else made
+            integers = self.node("Mul", [integers, self.constant(operand.scale, "int32")])
+        return self.node("Add", [integers, self.constant(operand.offset, "int32")]) if operand.offset else integers
 
     def floats(self, edge: Edge) -> str:
         """Return the name of an edge's numbers as float32."""
         kind = edge.type
         if not isinstance(kind, Integers):
             return edge.name
-        made = self.cast(self.integers(edge), "float32")
+        floats = self.cast(self.integers(edge), "float32")
         if kind.zero.any():
-            made = self.node("Sub", [made, self.constant(kind.zero, "float32")])
-        return made if (kind.scale == 1).all() else self.node("Mul", [made, self.constant(kind.scale, "float32")])
+            floats = self.node("Sub", [floats, self.constant(kind.zero, "float32")])
+        return floats if (kind.scale == 1).all() else self.node("Mul", [floats, self.constant(kind.scale, "float32")])
 
     def model(self, name: str, inputs: list[Edge], outputs: list[Edge]) -> ModelProto:
         """Return the checked file; SpecError for an output that no node computes."""
@@ -109,9 +111,9 @@ class PatternWriter:
             if edge.is_float and isinstance(edge.type, Integers):
                 self._give_numbers(edge)
         given = [helper.make_tensor_value_info(e.name, TensorProto.UINT8, e.shape) for e in inputs]
-        made = [helper.make_tensor_value_info(e.name, self._type(e), e.shape) for e in outputs]
+        results = [helper.make_tensor_value_info(e.name, self._type(e), e.shape) for e in outputs]
         constants = [numpy_helper.from_array(value, name) for name, value in self.constants.items()]
-        graph = helper.make_graph(self._nodes, name or "network", given, made, constants)
+        graph = helper.make_graph(self._nodes, name or "network", given, results, constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
         checker.check_model(model, full_check=True)
         return model

@@ -48,8 +48,8 @@ class ScratchArray:
 
     def keep(self, writer: Writer, term: LoopTerm, steps: Sequence[AxisStep], offset: int = 0) -> None:
         """Store a number at a place of the loop."""
-        made = writer.held(writer.cast(term, WHOLE if "int" in self.dtype else numpy_type(self.dtype)))
-        writer.loops.do(f"{writer.loops.at(self.name, steps, offset)} = ({self.c_type}){made.code};")
+        cast = writer.held(writer.cast(term, WHOLE if "int" in self.dtype else numpy_type(self.dtype)))
+        writer.loops.do(f"{writer.loops.at(self.name, steps, offset)} = ({self.c_type}){cast.code};")
 
 
 @dataclass
@@ -91,11 +91,11 @@ class NodeBody:
 
     def array(self, dtype: str, count: int) -> ScratchArray:
         """Return a new array in scratch memory, aligned to 64 bytes, with room for a vector after it."""
-        made = ScratchArray(f"s{self.scratch_bytes}", dtype)
-        kind = made.c_type
-        self.do(f"{kind} *const {made.name} = ({kind} *)((uint8_t *)scratch + {self.scratch_bytes});")
-        self.scratch_bytes += (-(-count * np.dtype(made.held).itemsize // 64) + 8) * 64
-        return made
+        array = ScratchArray(f"s{self.scratch_bytes}", dtype)
+        kind = array.c_type
+        self.do(f"{kind} *const {array.name} = ({kind} *)((uint8_t *)scratch + {self.scratch_bytes});")
+        self.scratch_bytes += (-(-count * np.dtype(array.held).itemsize // 64) + 8) * 64
+        return array
 
     def writer(self, shape: Shape, order: Sequence[AxisStep] = (), *, paired: bool = False) -> Writer:
         """Return a writer of loops over a shape; `close` adds them to the body."""
@@ -122,8 +122,8 @@ class NodeBody:
         """Return an element as the result uses it: an integer, less its zero point if `centred`, or a number."""
         kind = edge.type
         if not (self.gives_integers and isinstance(kind, Integers)):
-            made: LoopTerm = InC(term.writer, self.graph.reference).number(term, edge)
-            return made
+            number: LoopTerm = InC(term.writer, self.graph.reference).number(term, edge)
+            return number
         return term - kind.zero.astype(np.int64) if centred and kind.zero.any() else term
 
     def element(self, edge: Edge, writer: Writer, begin: Shape | None = None) -> LoopTerm:

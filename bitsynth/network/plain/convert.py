@@ -29,24 +29,24 @@ def make_conversion(graph: Graph, source: Buffer, to: Buffer) -> PlainStep:
     have what the edge carries.
     """
     body = NodeBody(graph, (Node("", "", (), (source.edge.name,)),), {})
-    given, made = BufferAccess.of("in0", source), BufferAccess.of("out0", to)
+    given, result = BufferAccess.of("in0", source), BufferAccess.of("out0", to)
     if source.format == to.format and not _is_number(source) and not _is_number(to):
         body.do(f"memcpy(out0, in0, {to.bytes});")
     else:
         given = _unpacked(body, given)
-        target = _to_pack(body, made)
+        target = _to_pack(body, result)
         _convert(body, given, target, source.role == "input", to.role == "output")
-        _pack(body, target, made)
+        _pack(body, target, result)
     text = "\n".join(body.lines)
     return PlainStep((), (source.name,), (to.name,), text, tuple(body.constants.arrays), body.scratch_bytes, _HEADERS)
 
 
 def make_filling(graph: Graph, to: Buffer) -> PlainStep:
     """Return the step that fills `to` with the numbers of a constant that the caller gets."""
-    made = Evaluation(graph, graph.constants).floats(to.edge.name)
-    if made.dtype.name in ("int2", "int4"):
-        made = made.astype(np.int8)
-    stored = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
+    floats = Evaluation(graph, graph.constants).floats(to.edge.name)
+    if floats.dtype.name in ("int2", "int4"):
+        floats = floats.astype(np.int8)
+    stored = np.ascontiguousarray(floats).reshape(-1).view(np.uint8)
     return PlainStep((), (), (to.name,), f"memcpy(out0, k0, {to.bytes});", (stored,), 0, _HEADERS)
 
 
@@ -55,16 +55,16 @@ def _is_number(buffer: Buffer) -> bool:
     return buffer.role != "arena" and isinstance(buffer.edge.type, Integers)
 
 
-def _convert(body: NodeBody, given: BufferAccess, made: BufferAccess, is_input: bool, is_output: bool) -> None:
-    writer = body.writer(made.edge.shape, made.steps(made.edge.shape), paired=True)
+def _convert(body: NodeBody, given: BufferAccess, result: BufferAccess, is_input: bool, is_output: bool) -> None:
+    writer = body.writer(result.edge.shape, result.steps(result.edge.shape), paired=True)
     is_whole = isinstance(given.edge.type, Integers)
     asks = is_whole and is_input and not _holds_no_other(given.edge)
     if asks:
         body.do("int off = 0;")
     term = _integers(writer, given) if asks else given.load(writer)
     if is_whole and is_output:
-        term = _numbers(body, writer, term, made)
-    made.store(writer, term)
+        term = _numbers(body, writer, term, result)
+    result.store(writer, term)
     body.close(writer)
     if asks:
         body.do("if (off)\nreturn BS_CODES;")
@@ -90,8 +90,8 @@ def _integers(writer: Writer, memory: BufferAccess) -> LoopTerm:
     if kind.step > 1:
         tests.append((whole - kind.low) % kind.step == 0)
     writer.loops.do(f"off |= !({' & '.join(t.code for t in tests)});")
-    made: LoopTerm = replace(whole, writer=writer)
-    return made
+    integers: LoopTerm = replace(whole, writer=writer)
+    return integers
 
 
 def _numbers(body: NodeBody, writer: Writer, whole: LoopTerm, memory: BufferAccess) -> LoopTerm:
@@ -116,13 +116,13 @@ def _unpacked(body: NodeBody, memory: BufferAccess) -> BufferAccess:
     """Return codes as bytes; packed words are unpacked first."""
     if memory.format.layout != Layout.PACKED:
         return memory
-    made = _bytes(memory, body.array("uint8", math.prod(memory.edge.shape)).name)
+    unpacked = _bytes(memory, body.array("uint8", math.prod(memory.edge.shape)).name)
     bits, channels, words, pixels = _packing(memory)
     body.do(
         f"for (size_t i = 0; i < {pixels}; ++i)\n"
-        f"bs_unpack_codes({bits}, {channels}, {memory.name} + i * {words}, {made.name} + i * {channels});"
+        f"bs_unpack_codes({bits}, {channels}, {memory.name} + i * {words}, {unpacked.name} + i * {channels});"
     )
-    return made
+    return unpacked
 
 
 def _to_pack(body: NodeBody, memory: BufferAccess) -> BufferAccess:

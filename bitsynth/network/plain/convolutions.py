@@ -40,14 +40,14 @@ def _many_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, group
     x, w = body.edges
     channels, rows = w.shape[1], w.shape[0] // groups
     sums = ProductSums(body, rows, channels, planes.size, planes.taps, planes.pixels)
-    weights, made = _weights(body, w, groups), sums.array(x.shape[0] * groups)
+    weights, totals = _weights(body, w, groups), sums.array(x.shape[0] * groups)
     code = sums.code(
         weights.from_place(f"g % {groups} * {rows * sums.depth}"),
         image.from_place(f"g * {channels * planes.size}"),
-        made.from_place(f"g * {rows * sums.apart}"),
+        totals.from_place(f"g * {rows * sums.apart}"),
     )
     body.do(f"for (size_t g = 0; g < {x.shape[0] * groups}; ++g) {{\n{code}\n}}")
-    deliver_sums(body, made, [groups * rows * sums.apart, sums.apart, *planes.steps])
+    deliver_sums(body, totals, [groups * rows * sums.apart, sums.apart, *planes.steps])
 
 
 def _weights(body: NodeBody, edge: Edge, groups: int) -> ScratchArray:
@@ -74,30 +74,30 @@ def _weights(body: NodeBody, edge: Edge, groups: int) -> ScratchArray:
 
 def _few_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, groups: int) -> None:
     x, w = body.edges
-    channels, columns, several = w.shape[1], w.shape[0] // groups, x.shape[0] * groups
+    channels, columns, pairs = w.shape[1], w.shape[0] // groups, x.shape[0] * groups
     pixels = [int(np.dot(at, planes.steps)) for at in np.ndindex(*planes.out)]
     depth = channels * len(planes.taps)
     sums = ProductSums(body, len(pixels), depth, columns, [0], columns)
-    rows = _pixel_rows(body, image, planes, (several, channels), pixels)
-    weights, made = _columns(body, w, groups), sums.array(several)
+    rows = _pixel_rows(body, image, planes, (pairs, channels), pixels)
+    weights, totals = _columns(body, w, groups), sums.array(pairs)
     code = sums.code(
         rows.from_place(f"g * {len(pixels) * depth}"),
         weights.from_place(f"g % {groups} * {columns * depth}"),
-        made.from_place(f"g * {len(pixels) * sums.apart}"),
+        totals.from_place(f"g * {len(pixels) * sums.apart}"),
     )
-    body.do(f"for (size_t g = 0; g < {several}; ++g) {{\n{code}\n}}")
+    body.do(f"for (size_t g = 0; g < {pairs}; ++g) {{\n{code}\n}}")
     group = len(pixels) * sums.apart
     across = 1 if groups == 1 else f"{{i}} / {columns} * {group} + {{i}} % {columns}"
-    deliver_sums(body, made, [groups * group, across, *(s * sums.apart for s in dense_steps(planes.out))])
+    deliver_sums(body, totals, [groups * group, across, *(s * sums.apart for s in dense_steps(planes.out))])
 
 
 def _pixel_rows(
-    body: NodeBody, image: ScratchArray, planes: ImagePlanes, several: tuple[int, int], pixels: Sequence[int]
+    body: NodeBody, image: ScratchArray, planes: ImagePlanes, images: tuple[int, int], pixels: Sequence[int]
 ) -> ScratchArray:
     """Return the window of each pixel, as blocks of rows."""
-    (groups, channels), taps = several, planes.taps
+    (groups, channels), taps = images, planes.taps
     depth = channels * len(taps)
-    made = body.array(image.dtype, groups * len(pixels) * depth)
+    rows = body.array(image.dtype, groups * len(pixels) * depth)
     table = body.constants.add(np.asarray(taps, np.uint32))
     for block, first, count in blocks(len(pixels)):
         places = body.constants.add(np.asarray(pixels[first : first + count], np.uint32))
@@ -105,9 +105,9 @@ def _pixel_rows(
         from_steps = (channels * planes.size, f"{places}[{{i}}]", planes.size, f"{table}[{{i}}]")
         row = depth if block == 1 else f"{{i}} / {block} * {block * depth} + {{i}} % {block}"
         to_steps = (len(pixels) * depth, row, len(taps) * block, block)
-        made.keep(writer, image.at(writer, from_steps), to_steps, first * depth)
+        rows.keep(writer, image.at(writer, from_steps), to_steps, first * depth)
         body.close(writer)
-    return made
+    return rows
 
 
 def _columns(body: NodeBody, edge: Edge, groups: int) -> ScratchArray:

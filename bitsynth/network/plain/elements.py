@@ -33,20 +33,20 @@ def result_writer(body: NodeBody) -> Writer:
 def deliver(body: NodeBody, writer: Writer, term: LoopTerm) -> None:
     """Compute the elementwise nodes after a result in its loop, and store the last one's."""
     edge = body.outs[0]
-    made = term if isinstance(edge.type, Integers) else InC(writer, body.graph.reference).typed(term, edge.dtype)
-    _finish(body, writer, {edge.name: made}, body.nodes[1:])
+    number = term if isinstance(edge.type, Integers) else InC(writer, body.graph.reference).typed(term, edge.dtype)
+    _finish(body, writer, {edge.name: number}, body.nodes[1:])
     body.close(writer)
 
 
-def _finish(body: NodeBody, writer: Writer, made: dict[str, LoopTerm], nodes: tuple[Node, ...]) -> None:
+def _finish(body: NodeBody, writer: Writer, terms: dict[str, LoopTerm], nodes: tuple[Node, ...]) -> None:
     """Compute nodes one after another; each reads buffers, constants, or results of the nodes before it."""
     for node in nodes:
         for name in node.inputs:
-            if name not in made:
-                made[name] = _source(body, name, writer)
-        made[node.outputs[0]] = _meaning(body.graph, node, [made[n] for n in node.inputs], writer)
+            if name not in terms:
+                terms[name] = _source(body, name, writer)
+        terms[node.outputs[0]] = _meaning(body.graph, node, [terms[n] for n in node.inputs], writer)
     last = body.nodes[-1].outputs[0]
-    body.memories[last].store(writer, made[last])
+    body.memories[last].store(writer, terms[last])
 
 
 def _source(body: NodeBody, name: str, writer: Writer) -> LoopTerm:
@@ -59,14 +59,14 @@ def _meaning(graph: Graph, node: Node, terms: list[LoopTerm], writer: Writer) ->
     edge = graph.edges[node.outputs[0]]
     site = site_of(graph, node, writer)
     if node.op == "multi_threshold":
-        made = _counted(site, terms[0], writer)
+        result = _counted(site, terms[0], writer)
     elif node.op == "lookup":
-        made = _looked_up(site, terms[0], writer)
+        result = _looked_up(site, terms[0], writer)
     else:
-        (made,) = TABLE[node.op].run(site, *terms)
+        (result,) = TABLE[node.op].run(site, *terms)
     if isinstance(edge.type, Integers):
-        return within(writer.held(writer.cast(made, WHOLE)), edge)
-    return made
+        return within(writer.held(writer.cast(result, WHOLE)), edge)
+    return result
 
 
 def site_of(graph: Graph, node: Node, writer: Writer) -> Site:
@@ -104,5 +104,5 @@ def _counted(site: Site, value: LoopTerm, writer: Writer) -> LoopTerm:
     threshold = LoopTerm(writer, number.dtype, f"{table}[{first} + j]")
     lines = f"int32_t {{0}} = 0; for (size_t j = 0; j < {count}; ++j) {{0}} += {compare('>=', number, threshold)};"
     counted = LoopTerm(writer, WHOLE, writer.loops.named(lines), (0, count))
-    made: LoopTerm = site["least"] + site["step"] * counted
-    return made
+    levels: LoopTerm = site["least"] + site["step"] * counted
+    return levels

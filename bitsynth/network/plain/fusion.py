@@ -17,14 +17,14 @@ _BEFORE = ("product", "pool", "reduction")
 def plain_groups(def_use: DefUse, nodes: Sequence[Node]) -> list[FusionGroup]:
     """Return groups that have each of the nodes once: the last nodes first, with all makers that their loop holds."""
     left = {node.name: node for node in nodes}
-    made: list[FusionGroup] = []
+    groups: list[FusionGroup] = []
     for node in reversed(nodes):
         if node.name in left:
             group = _group(def_use, node, left)
             for other in group:
                 del left[other.name]
-            made.append(PlainGroup(def_use, *group))
-    return made[::-1]
+            groups.append(PlainGroup(def_use, *group))
+    return groups[::-1]
 
 
 def _group(def_use: DefUse, last: Node, left: dict[str, Node]) -> list[Node]:
@@ -46,10 +46,10 @@ def _makers(def_use: DefUse, readers: Iterable[Node], group: dict[str, Node], le
     """Return the makers of inputs of some nodes that have the group's shape and serve the group alone."""
     edges = def_use.graph.edges
     shape = edges[next(iter(group.values())).outputs[0]].shape
-    made = {def_use.makers[e].name for n in readers for e in n.inputs if e in def_use.makers}
+    names = {def_use.makers[e].name for n in readers for e in n.inputs if e in def_use.makers}
     return [
         left[name]
-        for name in sorted(made - group.keys())
+        for name in sorted(names - group.keys())
         if name in left
         and edges[left[name].outputs[0]].shape == shape
         and all(n.name in group for e in left[name].outputs for n in def_use.readers[e])

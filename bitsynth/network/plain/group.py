@@ -23,9 +23,9 @@ class PlainGroup(FusionGroup):
 
     def __init__(self, def_use: DefUse, *nodes: Node) -> None:
         self.def_use, self.nodes, self.outputs = def_use, nodes, nodes[-1].outputs
-        made = {e for n in nodes for e in n.outputs}
+        results = {e for n in nodes for e in n.outputs}
         read = dict.fromkeys(e for n in nodes for e in n.inputs)
-        self.inputs = tuple(e for e in read if e not in made and not def_use.is_constant(e))
+        self.inputs = tuple(e for e in read if e not in results and not def_use.is_constant(e))
 
     @property
     def reason(self) -> str:
@@ -47,9 +47,9 @@ class PlainGroup(FusionGroup):
         return f"no layer or glue computes this {self.nodes[0].op}"
 
     def reads(self, edge: str) -> tuple[Format, ...]:
-        found = self._formats(edge)
+        formats = self._formats(edge)
         is_given = edge in self.def_use.graph.inputs and not self.def_use.carries_integers(edge)
-        return (*found, caller_format(self.def_use.graph.edges[edge])) if is_given else found
+        return (*formats, caller_format(self.def_use.graph.edges[edge])) if is_given else formats
 
     def writes(self, edge: str) -> tuple[Format, ...]:
         return self._formats(edge)
@@ -60,12 +60,12 @@ class PlainGroup(FusionGroup):
 
     def _formats(self, name: str) -> tuple[Format, ...]:
         edge = self.def_use.graph.edges[name]
-        found = [plain_format(edge, self.def_use.graph.reference, layout) for layout in _layouts(edge)]
+        formats = [plain_format(edge, self.def_use.graph.reference, layout) for layout in _layouts(edge)]
         kind = edge.type
         if isinstance(kind, Integers) and kind.bits <= MAX_BITS:
             operand = MatmulOperand(kind.bits, kind.encoding)
-            found += [Format.codes(operand, layout) for layout in _layouts(edge)[::-1]]
-        return tuple(found)
+            formats += [Format.codes(operand, layout) for layout in _layouts(edge)[::-1]]
+        return tuple(formats)
 
     def step(self, buffers: Mapping[str, Buffer]) -> PlainStep:
         memories = {e: BufferAccess.of(f"in{k}", buffers[e]) for k, e in enumerate(self.inputs)}

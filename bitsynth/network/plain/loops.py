@@ -88,13 +88,13 @@ class Loops:
         return "\n".join([*heads, "{", *inner, "}"])
 
     def _needed(self) -> list[str]:
-        kept: list[str] = []
+        needed: list[str] = []
         used: set[str] = set()
         for name, line in reversed(self._statements):
             if not name or name in used:
                 used |= set(_WORD.findall(line))
-                kept.append(line)
-        return kept[::-1]
+                needed.append(line)
+        return needed[::-1]
 
 
 def _merged(
@@ -106,15 +106,15 @@ def _merged(
         size = [step if isinstance(step, int) else 0 for step in order]
         axes = [axes[k] for k in sorted(range(len(axes)), key=lambda k: -abs(size[k]))]
     axes = [(n, row) for n, row in axes if n != 1 or any(isinstance(step, str) for step in row)]
-    made: list[tuple[int, list[AxisStep]]] = []
+    merged: list[tuple[int, list[AxisStep]]] = []
     for n, row in axes:
-        if made and all(
-            isinstance(a, int) and isinstance(b, int) and a == b * n for a, b in zip(made[-1][1], row, strict=True)
+        if merged and all(
+            isinstance(a, int) and isinstance(b, int) and a == b * n for a, b in zip(merged[-1][1], row, strict=True)
         ):
-            made[-1] = (made[-1][0] * n, row)
+            merged[-1] = (merged[-1][0] * n, row)
         else:
-            made.append((n, row))
-    return made
+            merged.append((n, row))
+    return merged
 
 
 def _index(steps: list[AxisStep], names: list[str], offset: int) -> str:

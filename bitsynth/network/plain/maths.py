@@ -43,14 +43,14 @@ class InC(Arithmetic):
         dtype = numpy_type(edge.dtype)
         if not kind.is_centred:
             return (value - kind.zero).astype(dtype) * self.constant(kind.scale.astype(dtype))
-        made = centred.astype(dtype)
-        return made if (kind.scale == 1).all() else made * self.constant(kind.scale.astype(dtype))
+        number = centred.astype(dtype)
+        return number if (kind.scale == 1).all() else number * self.constant(kind.scale.astype(dtype))
 
     def _scaled(self, value: LoopTerm, kind: Integers) -> LoopTerm:
-        made = self.real(value)
+        scaled = self.real(value)
         if not kind.is_centred:
-            made = made - self.constant(kind.zero)
-        return made if (kind.scale == 1).all() else made * self.constant(kind.scale)
+            scaled = scaled - self.constant(kind.zero)
+        return scaled if (kind.scale == 1).all() else scaled * self.constant(kind.scale)
 
     def real(self, value: LoopTerm) -> LoopTerm:
         """Return a term as a real number."""
@@ -59,8 +59,8 @@ class InC(Arithmetic):
     def constant(self, value: Any) -> Quantity:
         if isinstance(value, LoopTerm):
             return self.real(value) if self.reference == "exact" else value
-        made = self.writer.constant(np.asarray(value))
-        return self.real(made) if self.reference == "exact" else made
+        constant = self.writer.constant(np.asarray(value))
+        return self.real(constant) if self.reference == "exact" else constant
 
     def typed(self, number: Quantity, dtype: str) -> Quantity:
         if self.reference == "exact":
@@ -73,9 +73,9 @@ class InC(Arithmetic):
     def steps(
         self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        made: Any = function(number)
-        whole: Any = made.astype(WHOLE)
-        return whole if made.value is not None else replace(whole, whole=made)  # type: ignore[no-any-return]
+        rounded: Any = function(number)
+        whole: Any = rounded.astype(WHOLE)
+        return whole if rounded.value is not None else replace(whole, whole=rounded)  # type: ignore[no-any-return]
 
     def matmul(self, a: Quantity, b: Quantity) -> Quantity:
         raise TypeError("a loop over elements has no sums")

@@ -48,10 +48,10 @@ class _Factor:
 
     def value(self, body: NodeBody) -> np.ndarray:
         """Return the numbers of a constant, (..., count, depth)."""
-        made = np.broadcast_to(constant_factor(body, self.edge), self.edge.shape)
+        factor = np.broadcast_to(constant_factor(body, self.edge), self.edge.shape)
         if self.side is None:
-            return made[None]
-        return made if self.side < self.depth else made.swapaxes(-1, -2)
+            return factor[None]
+        return factor if self.side < self.depth else factor.swapaxes(-1, -2)
 
 
 def matmul(body: NodeBody) -> None:
@@ -64,17 +64,17 @@ def matmul(body: NodeBody) -> None:
     depth = a.shape[-1]
     sums = ProductSums(body, rows.count, depth, columns.count, [0], columns.count)
     outer = np.broadcast_shapes(first.outer, second.outer)
-    several = math.prod(outer)
-    weights, planes, made = _rows(body, rows), _columns(body, columns), sums.array(several)
+    products = math.prod(outer)
+    weights, planes, totals = _rows(body, rows), _columns(body, columns), sums.array(products)
     code = sums.code(
         weights.from_place(_matrix(body, rows, outer)),
         planes.from_place(_matrix(body, columns, outer)),
-        made.from_place(f"g * {sums.rows * sums.apart}"),
+        totals.from_place(f"g * {sums.rows * sums.apart}"),
     )
-    body.do(f"for (size_t g = 0; g < {several}; ++g) {{\n{code}\n}}")
+    body.do(f"for (size_t g = 0; g < {products}; ++g) {{\n{code}\n}}")
     sides = (1, sums.apart) if turned else (sums.apart, 1)
     inner = [step for step, factor in zip(sides, (first, second), strict=True) if factor.side is not None]
-    deliver_sums(body, made, [*(s * sums.rows * sums.apart for s in dense_steps(outer)), *inner])
+    deliver_sums(body, totals, [*(s * sums.rows * sums.apart for s in dense_steps(outer)), *inner])
 
 
 def _matrix(body: NodeBody, factor: _Factor, outer: Shape) -> str:

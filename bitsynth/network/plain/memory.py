@@ -42,14 +42,14 @@ class BufferAccess:
         kind = self.edge.type
         if not self.holds_integers:
             return self._load_number(writer, at)
-        known = (kind.least, kind.most) if isinstance(kind, Integers) else limits(self.format.dtype)
+        bounds = (kind.least, kind.most) if isinstance(kind, Integers) else limits(self.format.dtype)
         if self.format.operand is None:
-            made = writer.loops.value(_width(known), f"({_width(known)}){at}")
-            return LoopTerm(writer, WHOLE, made, known)
+            term = writer.loops.value(_width(bounds), f"({_width(bounds)}){at}")
+            return LoopTerm(writer, WHOLE, term, bounds)
         operand = self.format.operand
         code = LoopTerm(writer, WHOLE, writer.loops.value("int32_t", f"(int32_t){at}"), (0, 255))
         scaled = code if operand.scale == 1 else code * operand.scale
-        return (scaled if not operand.offset else scaled + operand.offset).within(*known)
+        return (scaled if not operand.offset else scaled + operand.offset).within(*bounds)
 
     @property
     def holds_integers(self) -> bool:
@@ -78,8 +78,8 @@ class BufferAccess:
             return f"(uint32_t)({code}) >> 1" if operand.scale == 2 else code
         if self.holds_integers:
             return writer.held(writer.cast(term, WHOLE)).code
-        made = writer.held(writer.cast(term, REAL if dtype == "float64" else numpy_type(dtype))).code
-        return f"{_BITS[dtype]}({made})" if dtype in _BITS else made
+        cast = writer.held(writer.cast(term, REAL if dtype == "float64" else numpy_type(dtype))).code
+        return f"{_BITS[dtype]}({cast})" if dtype in _BITS else cast
 
 
 def _width(bounds: tuple[int, int]) -> str:

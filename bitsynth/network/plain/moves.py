@@ -19,18 +19,18 @@ from bitsynth.network.plain.memory import BufferAccess
 
 def move(body: NodeBody) -> None:
     """Write a move: copy the elements of each input to their places; places without a source get 0."""
-    found = _sources(body)
+    sources = _sources(body)
     to = body.memories[body.outs[0].name]
     places = _lies(to)
-    if (found == 0).any():
+    if (sources == 0).any():
         _copy(body, None, to, np.stack([places, places]))
     start = 1
     for edge in body.edges:
         count = int(np.prod(edge.shape))
-        here = (found >= start) & (found < start + count)
+        here = (sources >= start) & (sources < start + count)
         if here.any():
             source, lies = _readable(body, edge)
-            _copy(body, source, to, np.stack([places[here], lies[found[here] - start]]))
+            _copy(body, source, to, np.stack([places[here], lies[sources[here] - start]]))
         start += count
 
 

@@ -46,8 +46,8 @@ OF_INTEGERS: dict[str, str] = {
 
 def _corners(function: Callable[[int, int], int]) -> Callable[[Bounds, Bounds], Bounds]:
     def rule(a: Bounds, b: Bounds) -> Bounds:
-        made = [function(x, y) for x in a for y in b]
-        return min(made), max(made)
+        corners = [function(x, y) for x in a for y in b]
+        return min(corners), max(corners)
 
     return rule
 

@@ -19,8 +19,8 @@ _Made = tuple[str, str]
 
 def _normal(value: _Value, near: str, rest: str) -> _Made:
     """Return the pair with its rest within half a unit in the last place."""
-    made = value("double", f"{near} + {rest}")
-    return made, value(REST, f"{rest} - ({made} - {near})")
+    high = value("double", f"{near} + {rest}")
+    return high, value(REST, f"{rest} - ({high} - {near})")
 
 
 def _add(value: _Value, a: LoopTerm, b: LoopTerm) -> _Made:

@@ -54,26 +54,26 @@ def fold_elements(
     body: NodeBody, writer: Writer, array: ScratchArray, steps: Sequence[AxisStep], offsets: Sequence[int], fold: Fold
 ) -> LoopTerm:
     """Return the fold of the elements at `offsets` from a place of the loop, in this order."""
-    made = ScratchArray("", _result_type(body, array, fold))
-    step = fold.integers if "int" in made.dtype else fold.reals
+    total = ScratchArray("", _result_type(body, array, fold))
+    step = fold.integers if "int" in total.dtype else fold.reals
     if len(offsets) <= _MAX_UNROLLED:
         places = [writer.loops.at(array.name, steps, k) for k in offsets]
-        lines = [f"{made.c_type} {{0}} = {places[0]};", *(step.format(t="{0}", x=at) for at in places[1:])]
+        lines = [f"{total.c_type} {{0}} = {places[0]};", *(step.format(t="{0}", x=at) for at in places[1:])]
     else:
         first = writer.loops.value("size_t", writer.loops.place(steps))
         is_contiguous = [*offsets] == [*range(len(offsets))]
-        if is_contiguous and fold.function and "int" not in made.dtype:
-            suffix = "" if made.c_type == "double" else "_f"
-            lines = [f"const {made.c_type} {{0}} = {fold.function}{suffix}({array.name} + {first}, {len(offsets)});"]
+        if is_contiguous and fold.function and "int" not in total.dtype:
+            suffix = "" if total.c_type == "double" else "_f"
+            lines = [f"const {total.c_type} {{0}} = {fold.function}{suffix}({array.name} + {first}, {len(offsets)});"]
         else:
             place = "{j}" if is_contiguous else f"{writer.constants.add(np.asarray(offsets, np.uint32))}[{{j}}]"
             start, at = (f"{array.name}[{first} + {place.format(j=j)}]" for j in ("0", "j"))
             inner = step.format(t="{0}", x=at)
-            lines = [f"{made.c_type} {{0}} = {start};", f"for (size_t j = 1; j < {len(offsets)}; ++j) {inner}"]
+            lines = [f"{total.c_type} {{0}} = {start};", f"for (size_t j = 1; j < {len(offsets)}; ++j) {inner}"]
     code = writer.loops.named("\n".join(lines))
-    dtype = WHOLE if "int" in made.dtype else np.dtype(made.dtype)
-    known = body.outs[0].integers if body.gives_integers else None
-    return LoopTerm(writer, dtype, code, (known.least, known.most) if known else None)
+    dtype = WHOLE if "int" in total.dtype else np.dtype(total.dtype)
+    kind = body.outs[0].integers if body.gives_integers else None
+    return LoopTerm(writer, dtype, code, (kind.least, kind.most) if kind else None)
 
 
 def pool(fold: Fold) -> Callable[[NodeBody], None]:
@@ -124,8 +124,8 @@ def _integer_sums(body: NodeBody, edge: Edge, axes: Sequence[int]) -> None:
 
 def _outer_steps(edge: Edge, axes: Sequence[int], count: int) -> list[int]:
     """Return the strides of the rows of an array whose `axes`, `count` elements, are last."""
-    kept = dense_steps(tuple(1 if k in axes else n for k, n in enumerate(edge.shape)))
-    return [0 if k in axes else step * count for k, step in enumerate(kept)]
+    steps = dense_steps(tuple(1 if k in axes else n for k, n in enumerate(edge.shape)))
+    return [0 if k in axes else step * count for k, step in enumerate(steps)]
 
 
 def _deliver_folds(
@@ -190,15 +190,15 @@ def softmax_codes(body: NodeBody) -> None:
     count = int(np.prod([edge.shape[k] for k in axes]))
     lines = int(np.prod(edge.shape)) // count
     codes = body.lined_up(edge, axes, centred=False)
-    made = body.array(codes.dtype, lines * count)
+    results = body.array(codes.dtype, lines * count)
     powers = body.constants.add(at["powers"].astype(np.int32))
-    names = {"codes": codes.name, "made": made.name, "number": codes.c_type, "powers": powers}
+    names = {"codes": codes.name, "made": results.name, "number": codes.c_type, "powers": powers}
     body.do(_SOFTMAX_OF_CODES.format(**names, lines=lines, count=count, low=at["low"], high=at["high"]))
     writer = result_writer(body)
     inner = dense_steps(tuple(edge.shape[k] for k in axes))
     steps = _outer_steps(edge, axes, count)
     places = [inner[axes.index(k)] if k in axes else step for k, step in enumerate(steps)]
-    deliver(body, writer, within(made.at(writer, places), body.outs[0]))
+    deliver(body, writer, within(results.at(writer, places), body.outs[0]))
 
 
 def _fold_lines(body: NodeBody, array: ScratchArray, to: ScratchArray, lines: Shape, fold: Fold) -> None:

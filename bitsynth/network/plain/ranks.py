@@ -15,19 +15,19 @@ def rank(body: NodeBody) -> None:
     length, count = edge.shape[axis], body.node.attributes["k"]
     numbers = body.lined_up(edge, [axis], centred=False)
     places = _searched(body, numbers, int(np.prod(edge.shape)) // length, length)
-    kept = dense_steps(tuple(1 if k == axis else n for k, n in enumerate(edge.shape)))
-    steps = [1 if k == axis else step * count for k, step in enumerate(kept)]
-    from_steps = [0 if k == axis else step * length for k, step in enumerate(kept)]
+    dense = dense_steps(tuple(1 if k == axis else n for k, n in enumerate(edge.shape)))
+    steps = [1 if k == axis else step * count for k, step in enumerate(dense)]
+    from_steps = [0 if k == axis else step * length for k, step in enumerate(dense)]
     for output, out in enumerate(body.outs):
         if out.name in body.memories:
             writer = body.writer(out.shape)
-            found = places.at(writer, steps)
+            winner = places.at(writer, steps)
             if output == 0:
                 first = writer.loops.value("size_t", writer.loops.place(from_steps))
-                code = writer.loops.value(numbers.c_type, f"{numbers.name}[{first} + (size_t){found.code}]")
+                code = writer.loops.value(numbers.c_type, f"{numbers.name}[{first} + (size_t){winner.code}]")
                 zero = numbers.at(writer, from_steps)
-                found = LoopTerm(writer, zero.dtype, code, zero.bounds)
-            body.memories[out.name].store(writer, found)
+                winner = LoopTerm(writer, zero.dtype, code, zero.bounds)
+            body.memories[out.name].store(writer, winner)
             body.close(writer)
 
 

@@ -46,8 +46,8 @@ class LoopTerm(np.lib.mixins.NDArrayOperatorsMixin):
         return self.writer.operate(ufunc.__name__, *inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        made: Any = _FUNCTIONS[function](*args)
-        return made
+        result: Any = _FUNCTIONS[function](*args)
+        return result
 
     @property
     def shape(self) -> Shape:
@@ -79,8 +79,8 @@ class LoopTerm(np.lib.mixins.NDArrayOperatorsMixin):
 def _clip(number: LoopTerm, low: Any, high: Any) -> LoopTerm:
     """Return the number clipped to limits; NaN becomes the lower limit."""
     name = "at_least" if number.value is None else "maximum"
-    made = number if low is None else number.writer.operate(name, number, low)
-    return made if high is None else number.writer.operate("minimum", made, high)
+    clipped = number if low is None else number.writer.operate(name, number, low)
+    return clipped if high is None else number.writer.operate("minimum", clipped, high)
 
 
 def _where(mask: LoopTerm, a: Any, b: Any) -> LoopTerm:

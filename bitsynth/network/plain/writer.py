@@ -59,8 +59,8 @@ class Writer:
         held = [self.cast(self.held(t), dtype) for t in operands]
         if name == "where":
             held.insert(0, self.held(terms[0]))
-        made = self._integer(name, held) if dtype.kind in "iub" else self._float(name, dtype, held)
-        return replace(made, dtype=np.dtype(bool)) if name in COMPARISONS else made
+        result = self._integer(name, held) if dtype.kind in "iub" else self._float(name, dtype, held)
+        return replace(result, dtype=np.dtype(bool)) if name in COMPARISONS else result
 
     def _literal(self, x: Any, inputs: tuple[Any, ...]) -> LoopTerm:
         """Return a constant; a Python number takes the type of the other operand."""
@@ -91,13 +91,13 @@ class Writer:
         return self.loops.value(_c_name(dtype, _bounds_of(array)), self.loops.at(name, steps))
 
     def _integer(self, name: str, terms: list[LoopTerm]) -> LoopTerm:
-        known = [t.bounds or _INT64 for t in terms]
-        if name == "remainder" and 0 <= known[0][0] and known[0][1] < known[1][0]:
+        intervals = [t.bounds or _INT64 for t in terms]
+        if name == "remainder" and 0 <= intervals[0][0] and intervals[0][1] < intervals[1][0]:
             return terms[0]
-        bounds = (0, 1) if name in COMPARISONS else BOUNDS[name](*known)
+        bounds = (0, 1) if name in COMPARISONS else BOUNDS[name](*intervals)
         within = _INT64[0] <= bounds[0] and bounds[1] <= _INT64[1]
         bounds = bounds if within else _INT64
-        wide = not all(map(_fits, [bounds, *known]))
+        wide = not all(map(_fits, [bounds, *intervals]))
         codes = [f"(int64_t){t.code}" if wide and name != "where" else t.code for t in terms]
         code = OF_INTEGERS[name].format(*codes)
         if not within:
@@ -158,8 +158,8 @@ class Writer:
             maths = Fractions() if self.exact else Floats("onnx")
             return self.constant(maths.call(function, maths.constant(term.value)))
         wide = self.cast(term, REAL)
-        made = LoopTerm(self, REAL, self.loops.value("double", f"bs_{function}({wide.code})"))
-        return self.cast(made, term.dtype)
+        result = LoopTerm(self, REAL, self.loops.value("double", f"bs_{function}({wide.code})"))
+        return self.cast(result, term.dtype)
 
 
 def _converted(term: LoopTerm, dtype: np.dtype[Any]) -> str:
@@ -173,10 +173,10 @@ def _converted(term: LoopTerm, dtype: np.dtype[Any]) -> str:
     return f"{name}({term.code})" if narrow else f"{name}_of_double((double){term.code})"
 
 
-def _bounds(name: str, known: list[Any]) -> Bounds | None:
+def _bounds(name: str, bounds: list[Any]) -> Bounds | None:
     if name in COMPARISONS or name in ("multiply", "divide", "remainder"):
         return None
-    return BOUNDS[name](*known)
+    return BOUNDS[name](*bounds)
 
 
 def _bounds_of(array: Tensor) -> Bounds | None:
@@ -205,8 +205,8 @@ def _text(value: Any, dtype: np.dtype[Any]) -> str:
         return (f"{n}" if n >= 0 else f"({n})") if abs(n) <= _INT32[1] else f"INT64_C({n})"
     x = float(value)
     if not math.isfinite(x):
-        made = '__builtin_nan("")' if math.isnan(x) else "__builtin_inf()"
-        return f"(-{made})" if x < 0 else made
+        infinite = '__builtin_nan("")' if math.isnan(x) else "__builtin_inf()"
+        return f"(-{infinite})" if x < 0 else infinite
     suffix = "" if dtype == REAL else "f"
     return f"({x.hex()}{suffix})" if x < 0 else f"{x.hex()}{suffix}"
 
