@@ -46,10 +46,10 @@ class CompiledModel(base.BackendRep):
 
     def _by_name(self, inputs: Any) -> dict[str, Tensor]:
         if not isinstance(inputs, Mapping):
-            several = inputs if isinstance(inputs, Sequence) else [inputs]
-            if len(several) > len(self._inputs):
-                raise SpecError(f"{len(several)} inputs; the model has {', '.join(self._inputs)}")
-            inputs = dict(zip(self._inputs, several, strict=False))
+            tensors = inputs if isinstance(inputs, Sequence) else [inputs]
+            if len(tensors) > len(self._inputs):
+                raise SpecError(f"{len(tensors)} inputs; the model has {', '.join(self._inputs)}")
+            inputs = dict(zip(self._inputs, tensors, strict=False))
         return {name: np.asarray(value) for name, value in inputs.items()}
 
     def _compiled(self, given: Mapping[str, Tensor]) -> Network:

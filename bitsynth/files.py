@@ -42,11 +42,11 @@ def open_file(path: Path, most: int) -> Iterator[IO[bytes]]:
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise SpecError(f"{path} is not a regular file")
-        if found.st_size > most:
-            raise SpecError(f"{path} has {found.st_size:,} bytes, more than the {most:,} that are read of such a file")
+        if status.st_size > most:
+            raise SpecError(f"{path} has {status.st_size:,} bytes, more than the {most:,} that are read of such a file")
         with open(handle, "rb", closefd=False) as file:
             yield file
     finally:
@@ -142,8 +142,8 @@ def file_lock(path: Path) -> FileLock:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not os.path.lexists(path):
         path.touch()
-    found = path.lstat()
-    if not stat.S_ISREG(found.st_mode) or found.st_size:
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size:
         raise SpecError(f"{path} would be an empty file to lock, and is another; move it away")
     return FileLock(path)
 
@@ -225,8 +225,8 @@ def reserve_folder(folder: Path, advice: str = ADVICE) -> Iterator[None]:
         if handle is None:
             yield
             return
-        found = os.fstat(handle)
-        place = found.st_dev, found.st_ino
+        status = os.fstat(handle)
+        place = status.st_dev, status.st_ino
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -259,9 +259,9 @@ def _alone(folder: Path, inner: Iterable[Path]) -> Iterator[None]:
         yield
         return
     try:
-        found = os.fstat(handle)
+        status = os.fstat(handle)
         with suppress(OSError):
-            if (found.st_dev, found.st_ino) not in _reserved:
+            if (status.st_dev, status.st_ino) not in _reserved:
                 fcntl.flock(handle, fcntl.LOCK_EX)
             for left in chain.from_iterable(each.glob(f"{_PREFIX}*{_SUFFIX}/") for each in inner):
                 shutil.rmtree(left, ignore_errors=True)
@@ -298,8 +298,8 @@ def _replace_together(files: Mapping[Path, bytes], advice: str) -> None:
                 _require_replaceable(path)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if path.parent not in staged:
-                    made = tempfile.TemporaryDirectory(dir=path.parent, prefix=_PREFIX, suffix=_SUFFIX)
-                    staged[path.parent] = stack.enter_context(made)
+                    temporary = tempfile.TemporaryDirectory(dir=path.parent, prefix=_PREFIX, suffix=_SUFFIX)
+                    staged[path.parent] = stack.enter_context(temporary)
                 with open(Path(staged[path.parent], path.name), "xb") as file:
                     file.write(data)
                     os.fchmod(file.fileno(), 0o644)
@@ -318,8 +318,8 @@ def _text(path: Path) -> str:
 
 def _library(text: str) -> str:
     """Return the library that a CMakeLists.txt of ours builds; empty if it is none."""
-    found = re.search(r"^project\((\w+) C\)$", text, re.MULTILINE)
-    return found[1] if MARK in text and found else ""
+    project = re.search(r"^project\((\w+) C\)$", text, re.MULTILINE)
+    return project[1] if MARK in text and project else ""
 
 
 def _is_marked(path: Path) -> bool:

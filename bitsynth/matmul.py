@@ -53,8 +53,8 @@ class MatmulKernel:
         SpecError: The entry is not a proved one, or proves other widths.
     """
 
-    def __init__(self, found: ProvedEntry, spec: MatmulSpec) -> None:
-        self.proved_entry = require_proved(found)
+    def __init__(self, entry: ProvedEntry, spec: MatmulSpec) -> None:
+        self.proved_entry = require_proved(entry)
         self.spec = spec
         if spec.core != (proved := self.entry.kernel.core):
             raise SpecError(f"the proof is of {proved.act} x {proved.wgt} on {proved.isa}, not of {spec}")
@@ -110,8 +110,8 @@ class MatmulKernel:
         return self._form(quickest(self.entry.kernel, cpu))
 
     def _form(self, kernel: Kernel) -> MatmulKernel:
-        made = self.proved_entry.form(kernel)
-        return self if made is self.proved_entry else MatmulKernel(made, self.spec)
+        entry = self.proved_entry.form(kernel)
+        return self if entry is self.proved_entry else MatmulKernel(entry, self.spec)
 
     @property
     def entry(self) -> Entry:

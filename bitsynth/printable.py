@@ -26,7 +26,7 @@ def shown(name: str) -> str:
 
 def one_line(message: str) -> str:
     """Return a message on one line, what cannot be seen escaped, the middle of long words and texts left out."""
-    words = _LONG_WORD.sub(lambda found: abbreviated(found[0], _MAX_WORD), message)
+    words = _LONG_WORD.sub(lambda word: abbreviated(word[0], _MAX_WORD), message)
     return abbreviated(printable(abbreviated(words, _MAX_LINE), kept=""), _MAX_LINE)
 
 

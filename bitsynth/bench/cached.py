@@ -37,7 +37,7 @@ def kernels(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = 
         widths = f" A{_either(act_bits)}W{_either(w_bits)}" if act_bits or w_bits else ""
         example = f"--act-bits {min(act_bits, default=2)} --w-bits {min(w_bits, default=1)}"
         raise SpecError(f"no cached kernel{widths} for {isa}; `bitsynth synth --isa {isa} {example}` makes one")
-    found: list[MatmulKernel] = []
+    distinct: list[MatmulKernel] = []
     variants: list[list[str]] = []
     problems: list[BitsynthError] = []
     cpu = cpu_here(load(isa).table)
@@ -48,13 +48,13 @@ def kernels(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = 
             problems.append(why)
             continue
         variant = [] if path.parent.name == isa else [path.parent.name]
-        same = next((k for k, have in enumerate(found) if have.entry.kernel == kernel.entry.kernel), None)
+        same = next((k for k, have in enumerate(distinct) if have.entry.kernel == kernel.entry.kernel), None)
         if same is None:
-            found.append(kernel)
+            distinct.append(kernel)
             variants.append(variant)
         else:
             variants[same] += variant
-    return CachedKernels(isa, tuple(zip(found, map(", ".join, variants), strict=True)), tuple(problems))
+    return CachedKernels(isa, tuple(zip(distinct, map(", ".join, variants), strict=True)), tuple(problems))
 
 
 def _has_widths(path: Path, act_bits: Collection[int], w_bits: Collection[int]) -> bool:

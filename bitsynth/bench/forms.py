@@ -69,16 +69,16 @@ class LayerForm:
 
     def made(self, sums: _Sums, bits: int) -> Epilogue | None:
         """The epilogue, with the form's residual."""
-        found = self.epilogue(sums, bits)
-        if found is None or not self.residual:
-            return found
-        floats = found.adds_floats
-        return replace(found, residual=Residual(self.residual, 0.5 if floats else 3))
+        epilogue = self.epilogue(sums, bits)
+        if epilogue is None or not self.residual:
+            return epilogue
+        floats = epilogue.adds_floats
+        return replace(epilogue, residual=Residual(self.residual, 0.5 if floats else 3))
 
     def results(self, epilogue: Epilogue | None, sums: _Sums, bits: int) -> NDArray[Any]:
         """What a layer of this form gives for sums (N, H, W, C)."""
-        made: NDArray[Any] = epilogue.reference(sums.astype(np.int32), self.elements(sums)) if epilogue else sums
-        return pack_words(made, bits) if self.out_layout == Layout.PACKED else made
+        codes: NDArray[Any] = epilogue.reference(sums.astype(np.int32), self.elements(sums)) if epilogue else sums
+        return pack_words(codes, bits) if self.out_layout == Layout.PACKED else codes
 
 
 def no_epilogue(sums: _Sums, bits: int) -> None:

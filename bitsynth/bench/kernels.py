@@ -101,19 +101,19 @@ class _Result:
     clock_ghz: Summary | None = None
 
 
-def measure(found: CachedKernels, rounds: int, progress: Progress) -> KernelsReport:
+def measure(cached: CachedKernels, rounds: int, progress: Progress) -> KernelsReport:
     """Time the kernels if this processor runs the set, else count their instructions.
 
     ToolError if they can be neither timed nor counted, or not compiled.
     """
-    isa = load(found.isa)
+    isa = load(cached.isa)
     timed = has_times(isa.table)
     compiler = preferred(isa)
     run = runner_for(isa, probe(isa, compiler), count=not timed).description
     baselines, left_out = _baselines(isa, not timed)
-    mine, problems = _kernels(found, not timed, progress)
+    mine, problems = _kernels(cached, not timed, progress)
     if not mine:
-        raise (*found.problems, *problems)[0]
+        raise (*cached.problems, *problems)[0]
     loops = [job.loop for job in (*baselines, *mine)]
     result = _time(isa, loops, rounds, progress) if timed else _count(loops, progress)
     rows = _rows([*baselines, *mine], len(baselines), result)
@@ -129,7 +129,7 @@ def measure(found: CachedKernels, rounds: int, progress: Progress) -> KernelsRep
         kernels,
         {m: _rank_correlation([r for r in kernels if m in r.model], m) for m in models},
         left_out,
-        (*found.problems, *problems),
+        (*cached.problems, *problems),
     )
 
 
@@ -150,12 +150,12 @@ def _baselines(isa: Isa, count: bool) -> tuple[list[_Job], dict[str, str]]:
     return jobs, left_out
 
 
-def _kernels(found: CachedKernels, count: bool, progress: Progress) -> tuple[list[_Job], list[BitsynthError]]:
+def _kernels(cached: CachedKernels, count: bool, progress: Progress) -> tuple[list[_Job], list[BitsynthError]]:
     """The kernels that run, and what is wrong with the others."""
     jobs: list[_Job] = []
     problems: list[BitsynthError] = []
-    for n, (kernel, variant) in enumerate(found.kernels):
-        progress("compiling", n, len(found.kernels))
+    for n, (kernel, variant) in enumerate(cached.kernels):
+        progress("compiling", n, len(cached.kernels))
         try:
             loop = kernel_loop(kernel, count=count)
         except ToolError as why:

@@ -80,9 +80,9 @@ def against_baselines(
 ) -> LayersReport:
     """Measure `mine` against what `packages` have for `isa`; SpecError for a package that is not a baseline."""
     with ExitStack() as stack:
-        found = start(stack, packages, isa, threads, layers, lambda text: progress(text, 0, rounds))
-        shown = measure([*found.baselines, *mine], layers, rounds, repeats, progress)
-    return LayersReport(isa, threads, shown, found.about, found.left_out)
+        baselines = start(stack, packages, isa, threads, layers, lambda text: progress(text, 0, rounds))
+        shown = measure([*baselines.baselines, *mine], layers, rounds, repeats, progress)
+    return LayersReport(isa, threads, shown, baselines.about, baselines.left_out)
 
 
 def measure(

@@ -30,8 +30,8 @@ def subjects(
     packing: dict[str, Callable[[], object]] = {}
     for layer in LAYERS:
         if layer.name in names:
-            made, codes, whole[layer.name] = in_form(layer, isa, act_bits, w_bits, form, threads)
-            packing[layer.name] = made.bound(codes, part="pack", times=_PACKINGS)[0]
+            conv, codes, whole[layer.name] = in_form(layer, isa, act_bits, w_bits, form, threads)
+            packing[layer.name] = conv.bound(codes, part="pack", times=_PACKINGS)[0]
     name = subject_name(act_bits, w_bits, form.options.get("weight_encoding", Encoding.BIPOLAR))
     return [
         LocalSubject(name, "bitsynth", whole, threads),
@@ -83,11 +83,11 @@ def checked(
     layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, threads: int = 1, schedule: LayerSchedule | None = None
 ) -> tuple[Conv2d, NDArray[np.uint8], Callable[[], object]]:
     """The layer, activations, and a call of it on those; Refuted if a sum is wrong."""
-    made, codes = layer_of(layer, isa, act_bits, w_bits, threads, schedule), codes_of(layer, act_bits)
-    call, out = made.bound(codes)
+    conv, codes = layer_of(layer, isa, act_bits, w_bits, threads, schedule), codes_of(layer, act_bits)
+    call, out = conv.bound(codes)
     call()
-    require_exact(layer, made, codes, out)
-    return made, codes, call
+    require_exact(layer, conv, codes, out)
+    return conv, codes, call
 
 
 def in_form(
@@ -98,35 +98,35 @@ def in_form(
     sums = exact_sums(layer, layer_of(layer, isa, act_bits, w_bits, **form.options), codes)
     epilogue = form.made(sums, act_bits)
     options: dict[str, Any] = {"layout": form.layout, "out_layout": form.out_layout, "epilogue": epilogue}
-    made = layer_of(layer, isa, act_bits, w_bits, threads, **form.options, **options)
-    given = made.act.decode(codes).astype(form.values) if form.values else form.codes(codes, act_bits)
+    conv = layer_of(layer, isa, act_bits, w_bits, threads, **form.options, **options)
+    given = conv.act.decode(codes).astype(form.values) if form.values else form.codes(codes, act_bits)
     more = form.elements(sums)
-    call, out = _call_repeatedly(made, given, times) if form.values else made.bound(given, residual=more, times=times)
+    call, out = _call_repeatedly(conv, given, times) if form.values else conv.bound(given, residual=more, times=times)
     call()
     if not np.array_equal(out, form.results(epilogue, sums, act_bits)):
-        raise Refuted(f"{layer.name}, {form.name}: {made!r} gives a wrong result")
-    return made, given, call
+        raise Refuted(f"{layer.name}, {form.name}: {conv!r} gives a wrong result")
+    return conv, given, call
 
 
-def _call_repeatedly(made: Conv2d, values: NDArray[Any], times: int) -> tuple[Callable[[], object], NDArray[Any]]:
+def _call_repeatedly(conv: Conv2d, values: NDArray[Any], times: int) -> tuple[Callable[[], object], NDArray[Any]]:
     """A call that calls the layer on `values` `times` times, as Python does, and what it gives."""
 
     def call() -> None:
         for _ in range(times):
-            made(values)
+            conv(values)
 
-    return call, made(values)
+    return call, conv(values)
 
 
-def exact_sums(layer: ResNetLayer, made: Conv2d, codes: NDArray[np.uint8]) -> NDArray[np.int64]:
+def exact_sums(layer: ResNetLayer, conv: Conv2d, codes: NDArray[np.uint8]) -> NDArray[np.int64]:
     """The integer convolution (N, H, W, C) of codes."""
     exact = convolve(
-        made.act.decode(codes).transpose(0, 3, 1, 2).astype(np.float64), made.weight, layer.stride, layer.padding
+        conv.act.decode(codes).transpose(0, 3, 1, 2).astype(np.float64), conv.weight, layer.stride, layer.padding
     )
     return exact.transpose(0, 2, 3, 1).astype(np.int64)
 
 
-def require_exact(layer: ResNetLayer, made: Conv2d, codes: NDArray[np.uint8], out: NDArray[np.int32]) -> None:
+def require_exact(layer: ResNetLayer, conv: Conv2d, codes: NDArray[np.uint8], out: NDArray[np.int32]) -> None:
     """Refuted unless `out` is the integer convolution."""
-    if not np.array_equal(out, exact_sums(layer, made, codes)):
-        raise Refuted(f"{layer.name}: {made!r} gives a wrong sum")
+    if not np.array_equal(out, exact_sums(layer, conv, codes)):
+        raise Refuted(f"{layer.name}: {conv!r} gives a wrong sum")

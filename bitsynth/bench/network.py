@@ -188,14 +188,14 @@ def _steps(
 ) -> tuple[StepTime, ...]:
     """Measure each step alone; if parts of layers cannot be measured, `left_out` gets the reason."""
     net(dict(inputs))
-    found = []
+    shortest = []
     for k in range(len(steps)):
         once = net.bound(inputs, steps=(k, k + 1))[0]
         count = _often(once, threads)
         many = net.bound(inputs, steps=(k, k + 1), times=count)[0]
-        found.append(min(sample_calls(many, _WARM, threads)) / count)
-    total, parts = sum(found) or 1.0, _parts(net, inputs, left_out)
-    return tuple(StepTime(s, t, t / total, parts.get(k)) for k, (s, t) in enumerate(zip(steps, found, strict=True)))
+        shortest.append(min(sample_calls(many, _WARM, threads)) / count)
+    total, parts = sum(shortest) or 1.0, _parts(net, inputs, left_out)
+    return tuple(StepTime(s, t, t / total, parts.get(k)) for k, (s, t) in enumerate(zip(steps, shortest, strict=True)))
 
 
 def _parts(net: Network, inputs: Mapping[str, NDArray[Any]], left_out: dict[str, str]) -> Mapping[int, LayerParts]:

@@ -23,10 +23,10 @@ def measure(
     times: dict[str, tuple[float, ...]] = {MINE: answer.ns}
     left_out: dict[str, str] = {}
     if peers:
-        made = network_peers.models(model, net, inputs, left_out)
-        files = {f"{network_peers.ORT}, {what}": file.SerializeToString() for what, file in made}
-        found, missing = board.time_onnxruntime(files, net.program.threads, rounds)
-        times, left_out = times | found, left_out | missing
+        models = network_peers.models(model, net, inputs, left_out)
+        files = {f"{network_peers.ORT}, {what}": file.SerializeToString() for what, file in models}
+        baseline_times, missing = board.time_onnxruntime(files, net.program.threads, rounds)
+        times, left_out = times | baseline_times, left_out | missing
     report, fastest = net.report(), [min(samples) for samples in answer.steps]
     total = sum(fastest) or 1.0
     steps = tuple(StepTime(s, t, t / total) for s, t in zip(report.steps, fastest, strict=True))

@@ -43,14 +43,14 @@ def _report(
     answer: Measured, isa: str, widths: Sequence[tuple[int, int]], threads: int, names: list[str]
 ) -> LayersReport:
     """Return the report of an answer. Baselines do not depend on widths: those of the first are shown."""
-    found = {x.name: x for x in answer.layers}
+    by_name = {x.name: x for x in answer.layers}
     first = f"A{widths[0][0]}W{widths[0][1]}"
     by_subject: dict[Subject, list[Sequence[float]]] = {
-        Subject(NAME, "fp32"): [found[f"{first} {n}"].fp32_ns for n in names],
-        Subject("onnxruntime fp32", "fp32"): [found[f"{first} {n}"].onnxruntime_ns for n in names],
+        Subject(NAME, "fp32"): [by_name[f"{first} {n}"].fp32_ns for n in names],
+        Subject("onnxruntime fp32", "fp32"): [by_name[f"{first} {n}"].onnxruntime_ns for n in names],
     }
     for a, w in widths:
-        by_subject[Subject(f"A{a}W{w}", "bitsynth")] = [found[f"A{a}W{w} {n}"].ns for n in names]
+        by_subject[Subject(f"A{a}W{w}", "bitsynth")] = [by_name[f"A{a}W{w} {n}"].ns for n in names]
     timed = {who: times for who, times in by_subject.items() if all(times)}
     samples = min(len(t) for times in timed.values() for t in times)
     array = np.array([[t[:samples] for t in times] for times in timed.values()], float)

@@ -62,13 +62,13 @@ def _parts(runner: Runner, layer: Call) -> LayerParts:
     """The parts of the fastest of some calls of a layer."""
     look, counters = runner.call("bs_parts_look", bits=32), np.zeros(6, np.uint64)
     take = runner.bind("bs_parts_take", counters)
-    found = []
+    readings = []
     for _ in range(_CALLS):
         take()
         layer()
         take()
-        found.append(counters.astype(float))
-    ticks, calls = min(found, key=lambda t: t[2]).reshape(2, 3)
+        readings.append(counters.astype(float))
+    ticks, calls = min(readings, key=lambda t: t[2]).reshape(2, 3)
     pack, epilogue, whole = np.maximum(ticks - look * calls, 0)
     whole = max(whole - look * (calls[0] + calls[1]), pack + epilogue, 1.0)
     return LayerParts(pack / whole, 1 - (pack + epilogue) / whole, epilogue / whole)

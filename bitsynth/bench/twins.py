@@ -30,22 +30,22 @@ def float_twin(model: Any) -> Any:
 
     It is what a peer runs whose user never quantized the network, for its speed alone.
     """
-    if found := next((n for n in model.graph.node if n.op_type.startswith(_INTEGER)), None):
-        raise SpecError(f"{found.op_type} {found.name} has no twin in floats")
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
+    if integer_node := next((n for n in model.graph.node if n.op_type.startswith(_INTEGER)), None):
+        raise SpecError(f"{integer_node.op_type} {integer_node.name} has no twin in floats")
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
     twin = _Twin(dict(_constants(model)))
     nodes = [node for old in model.graph.node for node in twin.nodes(old)]
     nodes += [helper.make_node("Identity", [twin.same[o.name]], [o.name]) for o in _rename_edges(model, twin.same)]
-    del made.graph.node[:], made.graph.value_info[:]
-    made.graph.node.extend(nodes)
+    del result.graph.node[:], result.graph.value_info[:]
+    result.graph.node.extend(nodes)
     used = {name for node in nodes for name in node.input}
-    kept = [x for x in made.graph.initializer if x.name in used]
-    del made.graph.initializer[:]
-    made.graph.initializer.extend(kept)
-    made.graph.initializer.extend(numpy_helper.from_array(v, name) for name, v in twin.values.items())
-    drop_constant_inputs(made)
-    return _of_today(made)
+    initializers = [x for x in result.graph.initializer if x.name in used]
+    del result.graph.initializer[:]
+    result.graph.initializer.extend(initializers)
+    result.graph.initializer.extend(numpy_helper.from_array(v, name) for name, v in twin.values.items())
+    drop_constant_inputs(result)
+    return _of_today(result)
 
 
 def _of_today(model: Any) -> Any:
@@ -91,11 +91,11 @@ class _Twin:
         elif node.op_type == "Clip" and codes is not None and codes.dtype.kind in "iu":
             self.same[node.output[0]] = first
         else:
-            made = onnx.NodeProto()
-            made.CopyFrom(node)
-            del made.input[:]
-            made.input.extend(self.same.get(name, name) for name in node.input)
-            yield made
+            copied = onnx.NodeProto()
+            copied.CopyFrom(node)
+            del copied.input[:]
+            copied.input.extend(self.same.get(name, name) for name in node.input)
+            yield copied
 
     def _weights(self, node: Any, codes: NDArray[Any]) -> NDArray[Any]:
         """The values of dequantized weights."""
@@ -123,9 +123,9 @@ def int8_twin(twin: Any, inputs: Mapping[str, NDArray[Any]]) -> Any:
             return self.left.pop() if self.left else None
 
     with tempfile.TemporaryDirectory() as folder:
-        plain, folded, made = (Path(folder) / f"{name}.onnx" for name in ("plain", "folded", "int8"))
+        plain, folded, quantized = (Path(folder) / f"{name}.onnx" for name in ("plain", "folded", "int8"))
         onnx.save(twin, plain)
         quant_pre_process(plain, folded, skip_symbolic_shape=True)
         options = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
-        quantize_static(folded, made, Random(), **options)
-        return onnx.load(made)
+        quantize_static(folded, quantized, Random(), **options)
+        return onnx.load(quantized)

@@ -158,9 +158,9 @@ def _version(package: str) -> str:
 
 
 def _package(name: str, purpose: str, advice: str) -> Finding:
-    found = _version(name)
-    is_unneeded = not found and name in _FOR_OTHERS and _is_board()
-    return Finding(name, found, purpose, advice, OTHER_PROCESSORS if is_unneeded else "packages")
+    version = _version(name)
+    is_unneeded = not version and name in _FOR_OTHERS and _is_board()
+    return Finding(name, version, purpose, advice, OTHER_PROCESSORS if is_unneeded else "packages")
 
 
 def _is_board() -> bool:
@@ -182,8 +182,8 @@ def concerns(verdict: Verdict) -> bool:
 def _processor() -> Iterator[Finding]:
     """Yield the processor, with the cost model that is chosen for it, and the emulator if one runs the system."""
     known = {cpu: None for name in load.names() if (cpu := _cpu(name))}
-    found = ", ".join([here().title, *(f"chosen for as {cpu}" for cpu in known)])
-    yield Finding("processor", found, "decides which kernels are chosen", "", "processor")
+    title = ", ".join([here().title, *(f"chosen for as {cpu}" for cpu in known)])
+    yield Finding("processor", title, "decides which kernels are chosen", "", "processor")
     if by := here().emulator:
         yield Finding("times", "", "measure kernels", f"{by} runs this system; name a board with --device", "processor")
 
@@ -199,17 +199,17 @@ def _compilers(arch: str) -> Finding:
     what = f"{'native' if arch == features.arch() else 'cross'} C compilers ({arch})"
     purpose = f"compile kernels for {arch}"
     try:
-        found = [c.version if c.name in c.version else f"{c.name}: {c.version}" for c in candidates(arch)]
+        versions = [c.version if c.name in c.version else f"{c.name}: {c.version}" for c in candidates(arch)]
     except BitsynthError as error:
         return Finding(what, "", purpose, _brief(str(error)), "compilers")
-    group = "compilers" if found or arch == features.arch() or not _is_board() else OTHER_PROCESSORS
-    return Finding(what, "; ".join(found), purpose, f"install {package(arch)}, or {_EMULATOR}", group)
+    group = "compilers" if versions or arch == features.arch() or not _is_board() else OTHER_PROCESSORS
+    return Finding(what, "; ".join(versions), purpose, f"install {package(arch)}, or {_EMULATOR}", group)
 
 
 def _qemu(arch: str, table: Qemu) -> Finding:
-    advice, found = f"install Debian's {table.package}", qemu.find(table) or ""
-    group = "emulators" if found or not _is_board() else OTHER_PROCESSORS
-    return Finding(table.programs[0], found, f"runs {arch} code fast", advice, group)
+    advice, path = f"install Debian's {table.package}", qemu.find(table) or ""
+    group = "emulators" if path or not _is_board() else OTHER_PROCESSORS
+    return Finding(table.programs[0], path, f"runs {arch} code fast", advice, group)
 
 
 def _features(isa: Isa) -> Finding:
@@ -245,9 +245,9 @@ def _shipped() -> Finding:
     for place, _, names in os.walk(folder):
         kind = _SHIPPED.get(os.path.basename(place), "microkernels")
         counts[kind] += sum(name.endswith(".json") for name in names)
-    found = f"{', '.join(f'{n} {kind}' for kind, n in counts.items())} in {folder}" if all(counts.values()) else ""
+    counted = f"{', '.join(f'{n} {kind}' for kind, n in counts.items())} in {folder}" if all(counts.values()) else ""
     advice = "reinstall bitsynth, or search anew"
-    return Finding("shipped kernels", found, "proved kernels that need no search", advice, "kernels and code")
+    return Finding("shipped kernels", counted, "proved kernels that need no search", advice, "kernels and code")
 
 
 def _verdict(isa: Isa) -> Verdict:

@@ -67,27 +67,27 @@ def apart(types: tuple[VecType, ...], seen: tuple[frozenset[OperandLane], ...]) 
     for pieces in seen:
         for piece in pieces:
             met.setdefault(piece, set()).update(pieces)
-    found: list[list[OperandLane]] = []
+    groups: list[list[OperandLane]] = []
     for piece, others in sorted(met.items()):
         width = types[piece[0]].bits
-        fitting = (g for g in found if types[g[0][0]].bits == width and others.isdisjoint(g))
+        fitting = (g for g in groups if types[g[0][0]].bits == width and others.isdisjoint(g))
         home = next(fitting, None)
         if home is None:
-            found.append([piece])
+            groups.append([piece])
         else:
             home.append(piece)
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, groups))
 
 
-def meetings(found: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> list[tuple[LaneGroup, LaneGroup]]:
+def meetings(groups: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> list[tuple[LaneGroup, LaneGroup]]:
     """Return the pairs of groups that some output lane sees lanes of."""
-    home = {piece: n for n, group in enumerate(found) for piece in group}
+    home = {piece: n for n, group in enumerate(groups) for piece in group}
     pairs = {pair for pieces in set(seen) for pair in combinations(sorted({home[p] for p in pieces}), 2)}
-    return [(found[x], found[y]) for x, y in sorted(pairs)]
+    return [(groups[x], groups[y]) for x, y in sorted(pairs)]
 
 
-def _records(types: Sequence[VecType], found: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> int:
+def _records(types: Sequence[VecType], groups: Sequence[LaneGroup], seen: Sequence[frozenset[OperandLane]]) -> int:
     """Return the number of inputs of the families of these groups."""
-    bits = {group: types[group[0][0]].bits for group in found}
-    sweeps = sum(len(FILLS) * swept_count(bits[g]) for g in found)
-    return sweeps + sum(len(landmarks(bits[x])) * len(landmarks(bits[y])) for x, y in meetings(found, seen))
+    bits = {group: types[group[0][0]].bits for group in groups}
+    sweeps = sum(len(FILLS) * swept_count(bits[g]) for g in groups)
+    return sweeps + sum(len(landmarks(bits[x])) * len(landmarks(bits[y])) for x, y in meetings(groups, seen))

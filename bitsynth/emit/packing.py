@@ -181,18 +181,18 @@ def _products(terms: Sequence[int], bits: int) -> list[tuple[int, Polynomial]]:
     return [(n, (tuple(j for j in range(bits) if code >> j & 1),)) for code, n in enumerate(times) if n]
 
 
-def check(kernel: Kernel, made: Packing) -> None:
+def check(kernel: Kernel, layout: Packing) -> None:
     """Raise Refuted if rows are packed otherwise than was proved: rows with one nonzero code, and mixed rows."""
     last, size = (1 << kernel.row_bits) - 1, kernel.k_step
     chosen = range(1, last + 1) if last * size <= MAX_COMPARED_CODES else [last]
     every = np.kron(np.array(chosen, np.uint8)[:, None], np.eye(size, dtype=np.uint8))
     mixed = _mixed(ROWS, STEPS * size, last)
     for codes in (every, mixed):
-        got, want = packed_rows(kernel, made, codes), proved_rows(kernel, made.order, codes)
+        got, want = packed_rows(kernel, layout, codes), proved_rows(kernel, layout.order, codes)
         wrong = (got != want).any(axis=1) if got.shape == want.shape else np.ones(len(codes), bool)
         if wrong.any():
             raise Refuted(
-                f"rows of a kernel of {size} positions a step would be packed as {made.rows}, but not as was proved: "
+                f"rows of a kernel of {size} positions a step would be packed as {layout.rows}, but not as was proved: "
                 f"{wrong.sum()} of {len(wrong)} differ, the first one of codes {codes[wrong.argmax()].tolist()}"
             )
 

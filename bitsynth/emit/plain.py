@@ -161,12 +161,12 @@ class _Text:
         value: Bits = evaluate(*(self._input(domain, x) for x in self.spec.inputs), 0)
         return trunc(value, self.spec.out_bits)
 
-    def _input(self, domain: CDomain, one: ElementInput) -> Bits | InputValues:
+    def _input(self, domain: CDomain, input_: ElementInput) -> Bits | InputValues:
         """Return an input as the meaning reads it."""
-        w, name = one.lane.bits, f"x_{one.name}"
-        if one.count:
-            return InputValues(domain, w, one.count, name, 0 if one.is_shared else self.program.unit)
-        return Bits(domain, w, Term(name if one.is_shared else f"{name}[j]", w))
+        w, name = input_.lane.bits, f"x_{input_.name}"
+        if input_.count:
+            return InputValues(domain, w, input_.count, name, 0 if input_.is_shared else self.program.unit)
+        return Bits(domain, w, Term(name if input_.is_shared else f"{name}[j]", w))
 
     def _loop(self, body: Body) -> list[str]:
         return block(f"for (size_t j = 0; j < {self.program.unit}; ++j)", body.lines)
@@ -188,10 +188,10 @@ class _Text:
         head = f"for (size_t column = 0; column < columns; column += {self.program.unit})"
         return [*opening(self.spec), *numbers, *block(head, self._column())]
 
-    def _number(self, one: ElementInput) -> list[str]:
-        name, at = f"x_{one.name}", self.program.offset(one.name)
+    def _number(self, input_: ElementInput) -> list[str]:
+        name, at = f"x_{input_.name}", self.program.offset(input_.name)
         return [
-            f"{ctype(one.lane.bits)} {name};",
+            f"{ctype(input_.lane.bits)} {name};",
             f"memcpy(&{name}, (const uint8_t *)numbers + {at}, sizeof {name});",
         ]
 
@@ -211,16 +211,16 @@ class _Text:
             lines.append(f"constant += {self.program.constant_bytes};")
         return lines
 
-    def _argument(self, one: ElementInput) -> str:
-        kind = f"(const bs_u{one.lane.bits} *)(const void *)"
-        if one.per == "element":
-            return kind + ("in" if one == self.spec.inputs[0] else "more")
-        if one.per == "row":
-            return f"({ctype(one.lane.bits)})row[i]"
-        if one.per == "all" and not one.count:
-            return f"x_{one.name}"
-        base = "constant" if one.per == "channel" else "(const uint8_t *)numbers"
-        return f"{kind}({base} + {self.program.offset(one.name)})"
+    def _argument(self, input_: ElementInput) -> str:
+        kind = f"(const bs_u{input_.lane.bits} *)(const void *)"
+        if input_.per == "element":
+            return kind + ("in" if input_ == self.spec.inputs[0] else "more")
+        if input_.per == "row":
+            return f"({ctype(input_.lane.bits)})row[i]"
+        if input_.per == "all" and not input_.count:
+            return f"x_{input_.name}"
+        base = "constant" if input_.per == "channel" else "(const uint8_t *)numbers"
+        return f"{kind}({base} + {self.program.offset(input_.name)})"
 
 
 class Body:
@@ -254,8 +254,8 @@ def words_function(spec: WordsSpec) -> str:
     """Return the static function of `spec` on `rows` of `count` words: operands are those at `from` and `to`."""
     domain, body = CDomain(), Body({})
     a, b = ([Bits(domain, WORD_BITS, Term(f"{x}[j + {k}]", WORD_BITS)) for k in range(spec.planes)] for x in "ab")
-    for k, made in enumerate(spec.values(a, b)):
-        body.store(f"b[j + {k}]", made.v)
+    for k, word in enumerate(spec.values(a, b)):
+        body.store(f"b[j + {k}]", word.v)
     row = ["const bs_u64 *restrict a = (const void *)from;", "bs_u64 *restrict b = (void *)to;"]
     row += block(f"for (size_t j = 0; j < count; j += {spec.planes})", body.lines)
     rows = block("for (; rows > 0; --rows, from += from_apart, to += to_apart)", row)

@@ -188,13 +188,13 @@ class GraphBuilder:
 
     def build(self, outputs: tuple[str, ...], names: Mapping[str, str] = EMPTY) -> Graph:
         """Return the graph of the nodes that `outputs` depend on; edges get the `names` that the file has for them."""
-        kept: list[Node] = []
+        used_nodes: list[Node] = []
         needed = set(outputs)
         for node in reversed(self.nodes):
             if needed & set(node.outputs):
-                kept.append(node)
+                used_nodes.append(node)
                 needed |= set(node.inputs)
-        return rename_edges(self._graph(tuple(reversed(kept)), outputs), names)
+        return rename_edges(self._graph(tuple(reversed(used_nodes)), outputs), names)
 
     def _graph(self, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> Graph:
         if not nodes and not outputs:

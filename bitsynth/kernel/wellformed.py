@@ -223,12 +223,12 @@ def _check_pass(isa: Isa, kernel: Kernel, loop: Pass, *, general: bool = False) 
         _check_loop(isa, nested, level, {*constants, *inputs}, _words(loop.loops[level - 1].accs) if level else ())
         inputs = [acc.name for acc in nested.accs]
     tile = [Value.of(Role.TILE, r) for r in range(kernel.tile_registers(isa.table.vector_bits) * kernel.together)]
-    flush, kept = loop.flush, [] if loop.carries else tile
-    words = check_program(isa, flush, {*constants, *inputs, *kept}, _words(loop.loops[-1].accs))
+    flush, tile_before = loop.flush, [] if loop.carries else tile
+    words = check_program(isa, flush, {*constants, *inputs, *tile_before}, _words(loop.loops[-1].accs))
     count, what = (len(inputs), "accumulators") if loop.carries else (len(tile), "tile registers")
     if len(loop.tile) != count:
         raise SpecError(f"a flush must give {count} {what}, not {len(loop.tile)}")
-    if unknown := set(loop.tile) - {s.dst for s in flush} - set(kept):
+    if unknown := set(loop.tile) - {s.dst for s in flush} - set(tile_before):
         raise SpecError(f"a flush gives {min(unknown)[:40]!r}, which no step of it defines")
     if in_words := sorted(words.intersection(loop.tile)):
         raise SpecError(f"a flush gives {in_words[0]}, which is in a general-purpose register")

@@ -139,16 +139,16 @@ class Child:
     def _listening(self) -> Iterator[selectors.BaseSelector]:
         """A selector of its pipes by their names, and of its end by none if the system tells it."""
         with ExitStack() as stack:
-            found = stack.enter_context(selectors.DefaultSelector())
+            selector = stack.enter_context(selectors.DefaultSelector())
             for name in ("stdout", "stderr"):
                 if pipe := getattr(self._process, name):
-                    found.register(pipe, selectors.EVENT_READ, name)
+                    selector.register(pipe, selectors.EVENT_READ, name)
             if hasattr(os, "pidfd_open") and self._process.returncode is None:
                 with suppress(OSError):
                     end = os.pidfd_open(self.pid)
                     stack.callback(os.close, end)
-                    found.register(end, selectors.EVENT_READ)
-            yield found
+                    selector.register(end, selectors.EVENT_READ)
+            yield selector
 
     @contextmanager
     def limited(self, seconds: float) -> Iterator[None]:

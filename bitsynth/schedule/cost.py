@@ -86,8 +86,8 @@ def shared_program(loop: Pass) -> tuple[Step, ...]:
 
 def kept_in_step(kernel: Kernel, loop: Pass) -> set[Value]:
     """Return values a row must leave alone: constants, new accumulators, what a further row reads."""
-    kept = {c.name for c in kernel.constants} | {acc.next for acc in loop.step.accs}
-    return kept | held_for_rows(loop) if kernel.groups > 1 else kept
+    values = {c.name for c in kernel.constants} | {acc.next for acc in loop.step.accs}
+    return values | held_for_rows(loop) if kernel.groups > 1 else values
 
 
 def units(kernel: Kernel, depth: int = AMORTISED_K) -> float:

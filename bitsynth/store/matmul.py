@@ -92,9 +92,9 @@ class MatmulKind(ArtifactKind[Entry, ProvedEntry]):
 
     def _named(self, name: str, wanted: KernelName) -> Path:
         core = replace(wanted, spec=wanted.spec.core)
-        found = self.find(core.spec, core.order) if core.order else None
-        if found and _is_form(core, KernelName.parse(found.stem)):
-            return found
+        stored = self.find(core.spec, core.order) if core.order else None
+        if stored and _is_form(core, KernelName.parse(stored.stem)):
+            return stored
         for folder in folders():
             for where in (folder / core.spec.isa, *_subfolders(folder / core.spec.isa)):
                 if (path := where / f"{core}.json").is_file():

@@ -27,10 +27,10 @@ def tune_task(
     task: TuningTask, trials: int, timeout_s: float, study: Path | None, folder: Path | None, progress: Progress
 ) -> TuningRun:
     """Work on the study of `task` until it has `trials`, and store its best in `folder`, the user's by default."""
-    found, kind = space(task), here().kind
+    schedules, kind = space(task), here().kind
     path = study or study_file(task, kind)
-    opened = open_study(path, task, found, f"{found.fingerprint} {compiler(task)} {kind}")
-    with started(task, found.priors[0], timeout_s) as measurer:
+    opened = open_study(path, task, schedules, f"{schedules.fingerprint} {compiler(task)} {kind}")
+    with started(task, schedules.priors[0], timeout_s) as measurer:
         result = tune(opened, measurer, trials, progress)
-    mine = best_record(task, result, found.priors[0], kind)
+    mine = best_record(task, result, schedules.priors[0], kind)
     return TuningRun(mine, result, store_record(mine, folder), path)

@@ -70,13 +70,13 @@ def choose(study: Study, measurer: Measurer, trials: int, progress: Progress) ->
 
 def _fastest(study: Study, measurer: Measurer, ranked: Ranked) -> tuple[LayerSchedule, Timing]:
     default = study.space.priors[0]
-    found = []
+    timings = []
     for schedule in dict.fromkeys([default, *(s for s, _ in ranked[:FINALISTS])]):
         try:
-            found.append((schedule, measurer.measure(schedule, FINAL_ROUNDS)))
+            timings.append((schedule, measurer.measure(schedule, FINAL_ROUNDS)))
         except TrialFailed as why:
             _require_default(study, schedule, why)
-    best, timing = min(found[1:], key=lambda x: x[1].ratio, default=found[0])
+    best, timing = min(timings[1:], key=lambda x: x[1].ratio, default=timings[0])
     if best != default and timing.ratio < 1:
         return best, timing
     return default, Timing(timing.default_nanoseconds, timing.default_nanoseconds)

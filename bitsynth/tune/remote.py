@@ -37,13 +37,13 @@ def tune_task(
     The study is of one kind of processor. A board that disappears loses its trial; ToolError if none is left.
     """
     cpu = boards.cpu(task.isa)
-    found, path = space(task, boards.have, cpu), study or study_file(task, boards.kind)
-    opened = open_study(path, task, found, f"{found.fingerprint} {compiler(task)} {boards.kind}")
+    schedules, path = space(task, boards.have, cpu), study or study_file(task, boards.kind)
+    opened = open_study(path, task, schedules, f"{schedules.fingerprint} {compiler(task)} {boards.kind}")
     opened.enqueue_priors()
     work = _Work(opened, TaskOperands(task, cpu), trials, timeout_s, progress)
     boards.each(work.explore)
     result, facts = boards.one(work.choose)
-    mine = best_record(task, result, found.priors[0], boards.kind, str(facts))
+    mine = best_record(task, result, schedules.priors[0], boards.kind, str(facts))
     return TuningRun(mine, result, store_record(mine, folder), path, work.shares(boards.lost))
 
 

@@ -52,25 +52,25 @@ class Space:
     def suggest(self, trial: OptunaTrial) -> LayerSchedule:
         """Return the schedule of a trial: what makes no difference is not asked for."""
         name = _choose(trial, "kernel", tuple(self.kernels))
-        found = self.kernels[name]
-        most, together = found.entry.kernel.rows, found.entry.kernel.together
+        candidate = self.kernels[name]
+        most, together = candidate.entry.kernel.rows, candidate.entry.kernel.together
         gather = _choose(trial, _gather_name(together > 1), gathers(pairs=together > 1))
         rows = together * trial.suggest_int(_own("rows", name), 1, most // together) if most > together else together
         return LayerSchedule(
-            found.isa,
-            found.method,
-            found.channels,
+            candidate.isa,
+            candidate.method,
+            candidate.channels,
             gather,
             rows if rows < most else 0,
-            _choose(trial, "columns_first", (False, True)) if self._direct(found).column_tiles > 1 else False,
+            _choose(trial, "columns_first", (False, True)) if self._direct(candidate).column_tiles > 1 else False,
             _choose(trial, "block_rows", self.blocks),
             _choose(trial, "band_rows", self.bands) if gather != "indirect" else 0,
-            flush_steps=_choose(trial, _own("flush", name), (0, *self._flushes(found))),
-            unroll=_choose(trial, _own("unroll", name), _unrolls(found)),
-            bit_axis=_choose(trial, "bit_axis", BIT_AXES) if found.entry.kernel.bit_axes == BIT_AXES else "inner",
-            operands=found.operands,
-            k_step=found.kernel_options.k_step,
-            model=found.model,
+            flush_steps=_choose(trial, _own("flush", name), (0, *self._flushes(candidate))),
+            unroll=_choose(trial, _own("unroll", name), _unrolls(candidate)),
+            bit_axis=_choose(trial, "bit_axis", BIT_AXES) if candidate.entry.kernel.bit_axes == BIT_AXES else "inner",
+            operands=candidate.operands,
+            k_step=candidate.kernel_options.k_step,
+            model=candidate.model,
         )
 
     def proposes(self, schedule: LayerSchedule) -> bool:
@@ -80,12 +80,12 @@ class Space:
         except (LookupError, SpecError):
             return False
 
-    def _direct(self, found: Candidate) -> Estimate:
-        return Estimate(found, self.task.layer(), "direct", found.entry.kernel.rows)
+    def _direct(self, candidate: Candidate) -> Estimate:
+        return Estimate(candidate, self.task.layer(), "direct", candidate.entry.kernel.rows)
 
-    def _flushes(self, found: Candidate) -> tuple[int, ...]:
+    def _flushes(self, candidate: Candidate) -> tuple[int, ...]:
         """Return steps between flushes: fractions of the most that the proof allows and the layer has."""
-        most = min(self._direct(found).steps, max(p.flush_every for p in found.entry.kernel.passes))
+        most = min(self._direct(candidate).steps, max(p.flush_every for p in candidate.entry.kernel.passes))
         return tuple(most // n for n in FLUSHES if n <= most)
 
     def params(self, schedule: LayerSchedule) -> Params:
@@ -114,7 +114,7 @@ def space(task: TuningTask, fits: Fits | None = None, cpu: str = "") -> Space:
     kernels = {_name(p.candidate): p.candidate for p in estimates}
     height, width = task.geometry.output(*task.image)
     priors = tuple(dict.fromkeys(s.among(task.threads, height) for s in _priors(estimates)))
-    found = Space(
+    whole_space = Space(
         task,
         dict(sorted(kernels.items())),
         tuple(n for n in BLOCKS if n < height * width),
@@ -123,8 +123,8 @@ def space(task: TuningTask, fits: Fits | None = None, cpu: str = "") -> Space:
         " ".join([*sorted(x.entry.kernel.digest[:12] for x in kernels.values()), str(priors[0])]),
     )
     default, *others = priors
-    tuned = (known.schedule for known, _ in find_tuned(task) if found.proposes(known.schedule))
-    return replace(found, priors=tuple(dict.fromkeys([default, *tuned, *others])))
+    tuned = (record.schedule for record, _ in find_tuned(task) if whole_space.proposes(record.schedule))
+    return replace(whole_space, priors=tuple(dict.fromkeys([default, *tuned, *others])))
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,9 @@ def _gather_name(pairs: bool) -> str:
     return _own("gather", "pairs") if pairs else "gather"
 
 
-def _unrolls(found: Candidate) -> tuple[int, ...]:
+def _unrolls(candidate: Candidate) -> tuple[int, ...]:
     """Return the times that its innermost loop can be unrolled: it may be short."""
-    most = max(p.step.trip_count for p in found.entry.kernel.passes)
+    most = max(p.step.trip_count for p in candidate.entry.kernel.passes)
     return tuple(n for n in UNROLLS if n <= most)
 
 

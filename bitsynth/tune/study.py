@@ -165,13 +165,13 @@ def open_study(path: Path, task: TuningTask, space: Space, fingerprint: str) -> 
     name, about = msgspec.json.encode(task).decode(), {"format": FORMAT, "seal": fingerprint}
     with journal.opened(path) as storage:
         known = name in {s.study_name for s in storage.get_all_studies()}
-        found = (optuna.load_study if known else optuna.create_study)(study_name=name, storage=storage)
-        study = Study(found, space)
+        optuna_study = (optuna.load_study if known else optuna.create_study)(study_name=name, storage=storage)
+        study = Study(optuna_study, space)
         study.ranked()
-        if found.user_attrs.items() <= about.items():
-            for key in about.keys() - found.user_attrs.keys():
-                found.set_user_attr(key, about[key])
-    if found.user_attrs != about:
+        if optuna_study.user_attrs.items() <= about.items():
+            for key in about.keys() - optuna_study.user_attrs.keys():
+                optuna_study.set_user_attr(key, about[key])
+    if optuna_study.user_attrs != about:
         raise SpecError(
             f"{path} has a study of this layer made with another compiler, other kernels, another processor or "
             f"another version; {journal.ADVICE}"

@@ -46,8 +46,8 @@ def _int8(operands: ConvOperands, threads: int) -> Prepared:
     plain = op.convert(op.constant(operands.w.astype(np.int8)), openvino.Type.f32)
     weights = op.multiply(plain, op.constant(np.full((len(operands.w), 1, 1, 1), _SCALE)))
     range_ = -middle * step * unit, (_LAST - middle) * step * unit
-    made = _quantize(_convolve(operands, values, weights), range_, (0, _LAST))
-    call, out = _bound(operands, x, op.convert(made, openvino.Type.u8), threads)
+    quantized = _quantize(_convolve(operands, values, weights), range_, (0, _LAST))
+    call, out = _bound(operands, x, op.convert(quantized, openvino.Type.u8), threads)
     return Prepared(call, lambda: step * (out().transpose(0, 3, 1, 2).astype(np.float32) - middle), step / 2)
 
 

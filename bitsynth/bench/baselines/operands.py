@@ -59,10 +59,10 @@ class Prepared:
     def check(self, operands: ConvOperands) -> None:
         """Run once; Refuted if the result is wrong."""
         self.call()
-        got = self.result()
-        if got.shape != operands.y.shape:
-            raise Refuted(f"{operands.layer.name}: its result has shape {got.shape}, not {operands.y.shape}")
-        off = float(np.abs(got - operands.y).max())
+        result = self.result()
+        if result.shape != operands.y.shape:
+            raise Refuted(f"{operands.layer.name}: its result has shape {result.shape}, not {operands.y.shape}")
+        off = float(np.abs(result - operands.y).max())
         if not off <= self.error:
             raise Refuted(f"{operands.layer.name}: its result is off by {off:g}, more than {self.error:g}")
 

@@ -58,27 +58,27 @@ def start(
 ) -> PackageBaselines:
     """Start what `packages` have for `isa`, every one of `layers` checked; they end with `stack`."""
     require_known(packages)
-    found, known = PackageBaselines(), caps(isa)
+    baselines, known = PackageBaselines(), caps(isa)
     for package in packages:
         cap = known.get(package, Cap())
         if why := cap.left_out or _missing(package):
-            found.left_out[package] = why
+            baselines.left_out[package] = why
             continue
         progress(f"preparing {package}")
         try:
-            _add(found, stack.enter_context(started(package, threads, cap.env)), cap, layers)
+            _add(baselines, stack.enter_context(started(package, threads, cap.env)), cap, layers)
         except ToolError as error:
-            found.left_out[package] = str(error)
-    return found
+            baselines.left_out[package] = str(error)
+    return baselines
 
 
-def _add(found: PackageBaselines, process: BaselineProcess, cap: Cap, layers: Sequence[str]) -> None:
+def _add(baselines: PackageBaselines, process: BaselineProcess, cap: Cap, layers: Sequence[str]) -> None:
     answer, package = process.ask(list(layers)), process.package
-    found.about[package] = {**answer["about"], **cap.env}
-    found.baselines.extend(
+    baselines.about[package] = {**answer["about"], **cap.env}
+    baselines.baselines.extend(
         PackageBaseline(f"{package} {v}", kind, v, process) for v, kind in answer["variants"].items()
     )
-    found.left_out.update({f"{package} {v}": why for v, why in answer["problems"].items()})
+    baselines.left_out.update({f"{package} {v}": why for v, why in answer["problems"].items()})
 
 
 def _missing(package: str) -> str:

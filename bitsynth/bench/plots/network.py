@@ -14,33 +14,35 @@ _COLORS = dict(zip(PARTS, COLORS, strict=False))
 _LONGEST = 40
 
 
-def draw(found: NetworkTimes, stem: Path) -> None:
+def draw(times: NetworkTimes, stem: Path) -> None:
     """Write `stem`.png and `stem`.svg."""
-    height = 1.6 + 0.28 * max(len(found.steps), 2 * len(found.peers))
+    height = 1.6 + 0.28 * max(len(times.steps), 2 * len(times.peers))
     figure, axes = panels(1, 2, 14, height, width_ratios=[1, 1.6])
-    _contenders(axes[0][0], found)
-    _steps(axes[0][1], found)
+    _contenders(axes[0][0], times)
+    _steps(axes[0][1], times)
     save(figure, stem)
 
 
-def _contenders(axes: Any, found: NetworkTimes) -> None:
-    names = [p.name for p in found.peers]
-    middle = [p.nanoseconds.median / 1e3 for p in found.peers]
+def _contenders(axes: Any, network_times: NetworkTimes) -> None:
+    names = [p.name for p in network_times.peers]
+    middle = [p.nanoseconds.median / 1e3 for p in network_times.peers]
     bars = axes.barh(names, middle, color=[COLORS[0], *[COLORS[1]] * (len(names) - 1)])
-    labels = [f"{t:.4g} us, {p.times.median:.3g} x" for t, p in zip(middle, found.peers, strict=True)]
+    labels = [f"{t:.4g} us, {p.times.median:.3g} x" for t, p in zip(middle, network_times.peers, strict=True)]
     axes.bar_label(bars, labels, padding=4)
     axes.margins(x=0.35)
     axes.invert_yaxis()
     axes.set_xlabel("microseconds a call")
-    axes.set_title(f"{found.network.name}, {found.network.isa}, threads: {found.threads}", loc="left")
+    axes.set_title(
+        f"{network_times.network.name}, {network_times.network.isa}, threads: {network_times.threads}", loc="left"
+    )
     plain(axes, axis="x")
 
 
-def _steps(axes: Any, found: NetworkTimes) -> None:
-    steps = found.steps
+def _steps(axes: Any, times: NetworkTimes) -> None:
+    steps = times.steps
     names = [f"{k}  {s.step.edge[-_LONGEST:]}" for k, s in enumerate(steps)]
     total, left = sum(s.nanoseconds for s in steps) / 1e3, np.zeros(len(steps))
-    for part, share in found.shares.items():
+    for part, share in times.shares.items():
         took = np.array([s.spends(part) * total for s in steps])
         axes.barh(names, took, left=left, color=_COLORS[part], label=f"{part} {share:.0%}")
         left += took

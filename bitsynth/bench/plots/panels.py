@@ -38,8 +38,8 @@ def explain(figure: Any, text: str) -> None:
 
 def legend(figure: Any, axes: Any, columns: int = MAX_SERIES) -> None:
     """Put one legend below the panels: each label of any of `axes` once."""
-    found = (panel.get_legend_handles_labels() for panel in axes.flat)
-    handles = {label: handle for some, labels in found for handle, label in zip(some, labels, strict=True)}
+    legends = (panel.get_legend_handles_labels() for panel in axes.flat)
+    handles = {label: handle for some, labels in legends for handle, label in zip(some, labels, strict=True)}
     if handles:
         figure.legend(
             [*handles.values()], [*handles], loc="outside lower left", ncols=min(len(handles), columns), frameon=False

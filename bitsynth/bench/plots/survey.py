@@ -31,55 +31,57 @@ def draw(maps: Sequence[Map], stem: Path) -> None:
         "Left: the fastest method for each pair of widths and its cycles; hatched cells: an int8 loop is faster. "
         "Right: a curve above 1 is faster than int8.",
     )
-    for (left, right), found in zip(axes, maps, strict=True):
-        _map(left, found)
-        _curves(right, found)
+    for (left, right), width_map in zip(axes, maps, strict=True):
+        _map(left, width_map)
+        _curves(right, width_map)
     save(figure, stem)
 
 
-def _map(axes: Any, found: Map) -> None:
+def _map(axes: Any, width_map: Map) -> None:
     """A cell a pair of widths, in the colour of the fastest way."""
-    acts, wgts = _bits(found)
-    for cell in found.cells:
-        _cell(axes, found, cell, wgts.index(cell.w_bits), acts.index(cell.act_bits))
+    acts, wgts = _bits(width_map)
+    for cell in width_map.cells:
+        _cell(axes, width_map, cell, wgts.index(cell.w_bits), acts.index(cell.act_bits))
     axes.set_xlim(-0.5, len(wgts) - 0.5)
     axes.set_ylim(len(acts) - 0.5, -0.5)
     axes.set_xticks(range(len(wgts)), [f"W{w}" for w in wgts])
     axes.set_yticks(range(len(acts)), [f"A{a}" for a in acts])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    title = f"{found.isa} on {found.cpu}: cycles per {MACS} MAC; below them: times faster than int8, than fp32"
+    title = f"{width_map.isa} on {width_map.cpu}: cycles per {MACS} MAC; below them: times faster than int8, than fp32"
     axes.set_title(title, loc="left")
-    won = [best[0] for cell in found.cells if (best := found.winner(cell))]
+    won = [best[0] for cell in width_map.cells if (best := width_map.winner(cell))]
     patches = [Patch(color=color, label=_label(name)) for name, color in _COLORS.items() if name in won]
     axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(0, -0.05), ncols=len(patches), frameon=False)
 
 
-def _cell(axes: Any, found: Map, cell: Cell, x: int, y: int) -> None:
-    best = found.winner(cell)
+def _cell(axes: Any, width_map: Map, cell: Cell, x: int, y: int) -> None:
+    best = width_map.winner(cell)
     color = _COLORS[best[0]] if best else "white"
     hatch = "///" if best and best[0] == INT8 else None
     axes.add_patch(Rectangle((x - 0.49, y - 0.48), 0.98, 0.96, facecolor=color, edgecolor="white", hatch=hatch))
     title = f"{best[0]} {best[1]:.2f}" if best else "no kernel"
-    times = "   ".join(f"{t:.2f}x" if (t := cell.times(r)) else "-" for r in (found.int8, found.fp32))
+    times = "   ".join(f"{t:.2f}x" if (t := cell.times(r)) else "-" for r in (width_map.int8, width_map.fp32))
     axes.text(x, y - 0.15, title, ha="center", va="center", fontweight="bold")
     axes.text(x, y + 0.22, times, ha="center", va="center", fontsize=8.5)
 
 
-def _curves(axes: Any, found: Map) -> None:
+def _curves(axes: Any, width_map: Map) -> None:
     """Curves of how many times faster than int8, or if its peak is unknown, of multiply-accumulates a cycle."""
-    acts, wgts = _bits(found)
+    acts, wgts = _bits(width_map)
     for n, w in enumerate(wgts):
-        cells = [c for c in found.cells if c.w_bits == w and c.best]
-        ys = [_height(found, c) for c in cells]
+        cells = [c for c in width_map.cells if c.w_bits == w and c.best]
+        ys = [_height(width_map, c) for c in cells]
         color = _CURVES[n % len(_CURVES)]
         axes.plot([c.act_bits for c in cells], ys, marker="o", color=color, label=f"W{w}")
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xticks(acts, [f"A{a}" for a in acts])
-    if found.int8:
+    if width_map.int8:
         axes.axhline(1, color="black", linewidth=1)
-        axes.set_title(f"best kernel beside int8: {found.int8.name}, {found.int8.peak:g} MAC a cycle", loc="left")
+        axes.set_title(
+            f"best kernel beside int8: {width_map.int8.name}, {width_map.int8.peak:g} MAC a cycle", loc="left"
+        )
         axes.set_ylabel("times faster than int8 at its peak")
     else:
         axes.set_ylabel("multiply-accumulates a cycle")
@@ -87,15 +89,15 @@ def _curves(axes: Any, found: Map) -> None:
     plain(axes)
 
 
-def _height(found: Map, cell: Cell) -> float:
-    times = cell.times(found.int8)
+def _height(width_map: Map, cell: Cell) -> float:
+    times = cell.times(width_map.int8)
     if times is not None:
         return times
     return MACS / cell.best.cycles if cell.best and cell.best.cycles else 0.0
 
 
-def _bits(found: Map) -> tuple[list[int], list[int]]:
-    return sorted({c.act_bits for c in found.cells}), sorted({c.w_bits for c in found.cells})
+def _bits(width_map: Map) -> tuple[list[int], list[int]]:
+    return sorted({c.act_bits for c in width_map.cells}), sorted({c.w_bits for c in width_map.cells})
 
 
 def _label(name: str) -> str:

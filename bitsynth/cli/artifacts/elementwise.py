@@ -79,10 +79,10 @@ class ElementwiseArtifact(NamedArtifact[ProgramEntry, Proved[ElementwiseProgram]
         from bitsynth.synth.elementwise import alternatives
 
         program = self.proved.artifact
-        found = list(alternatives(program.isa, program.spec))
-        if any(price(other) < price(program) for other in found):
+        programs = list(alternatives(program.isa, program.spec))
+        if any(price(other) < price(program) for other in programs):
             raise Refuted(f"{program.name} is not the cheapest of its sketch; delete its file, and that one is found")
-        return output.count(len(found), "alternative"), "none is cheaper"
+        return output.count(len(programs), "alternative"), "none is cheaper"
 
     def statements(self) -> dict[str, Any]:
         """Return the statement on results, and those on instructions."""
@@ -118,12 +118,12 @@ def _page(entry: ProgramEntry) -> list[RenderableType]:
     return [*parts, "", heading("instructions"), legend(isa, [*program.steps, *_loop_steps(program)])]
 
 
-def _input(program: ElementwiseProgram, one: ElementInput, order: tuple[int, ...]) -> str:
-    registers = names(program, one)
+def _input(program: ElementwiseProgram, input_: ElementInput, order: tuple[int, ...]) -> str:
+    registers = names(program, input_)
     span = registers[0][0] if registers[0][0] == registers[-1][-1] else f"{registers[0][0]}..{registers[-1][-1]}"
-    kind = f"{one.type}[{one.count}]" if one.count else one.type
+    kind = f"{input_.type}[{input_.count}]" if input_.count else input_.type
     channels = f", channels {runs_text(order)}" if order else ""
-    return f"  {one.name} {kind} of {'each ' if one.per != 'all' else ''}{one.per}: {span}{channels}"
+    return f"  {input_.name} {kind} of {'each ' if input_.per != 'all' else ''}{input_.per}: {span}{channels}"
 
 
 def _loop_page(program: ElementwiseProgram, loop: ElementLoop) -> list[RenderableType]:

@@ -191,8 +191,8 @@ def _measure_set(isa: str, wanted: _Wanted) -> LayersReport:
                 for subject in low_bit.subjects(isa, a, w, threads, names, form.weighted(encoding).on(wanted.cpu))
             ),
         ]
-        found = against_baselines(isa, threads, mine, wanted.packages, names, wanted.rounds, _REPEATS, say)
-        return replace(found, form=form.name)
+        report = against_baselines(isa, threads, mine, wanted.packages, names, wanted.rounds, _REPEATS, say)
+        return replace(report, form=form.name)
 
 
 def _require_form(name: str) -> str:

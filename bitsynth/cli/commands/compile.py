@@ -89,10 +89,12 @@ def compile_network(
         options: dict[str, Any] = {"batch": batch, "reference": reference, "codes": codes}
         options |= {"shapes": parse_shapes(shape), "fixed": parse_fixed(fix)}
         options |= {"isa": isa, "threads": threads, "progress": say}
-        several = len(cpus) > 1
-        nets = processors.networks(model, cpus, **options) if several else {cpu: compile(model, cpu=cpu, **options)}
+        for_processors = len(cpus) > 1
+        nets = (
+            processors.networks(model, cpus, **options) if for_processors else {cpu: compile(model, cpu=cpu, **options)}
+        )
         say("writing C")
-        write = partial(processors.files, nets=nets) if several else nets[cpu].files
+        write = partial(processors.files, nets=nets) if for_processors else nets[cpu].files
         files = write(library, weights_file=weights_file)
         warn_of_fixed_batch(next(iter(nets.values())).graph, batch)
         reports = {each: net.report() for each, net in nets.items()}
@@ -100,7 +102,7 @@ def compile_network(
         paths = write_texts(to, files)
     if as_json:
         facts = {each: report.as_json() for each, report in reports.items()}
-        content = {"processors": facts} if several else facts[cpu]
+        content = {"processors": facts} if for_processors else facts[cpu]
         output.write_json({**content, "library": library, "files": [str(p) for p in paths]})
         return
     weights = weight_names(model, next(iter(nets.values())).graph)

@@ -36,12 +36,12 @@ def explore(
         from bitsynth.synth.survey import survey
 
         basis = winners.basis([isa])
-        found = survey(isa, cpu, *widths, workers=jobs, progress=say)
+        width_map = survey(isa, cpu, *widths, workers=jobs, progress=say)
     with figures.tables(json_file):
-        winners.show(found)
+        winners.show(width_map)
     if json_file:
-        figures.write(json_file, winners.as_json([found], basis))
+        figures.write(json_file, winners.as_json([width_map], basis))
     if plot:
         from bitsynth.bench.plots.survey import draw
 
-        draw([found], plot)
+        draw([width_map], plot)

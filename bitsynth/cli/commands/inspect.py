@@ -77,20 +77,20 @@ def inspect(
         say("reading")
         graph = read(model, batch=batch, reference=reference, codes=codes, shapes=shapes, fixed=fixed)
         warn_of_fixed_batch(graph, batch)
-        facts, found = facts_of.inspect_graph(graph), _compile_report(graph, isa, say) if isa else None
-    became = {name: step for step in found.steps for name in step.nodes} if found else {}
+        facts, report = facts_of.inspect_graph(graph), _compile_report(graph, isa, say) if isa else None
+    became = {name: step for step in report.steps for name in step.nodes} if report else {}
     if html:
         from bitsynth.cli.reports.inspect_page import page
 
         by = {name: by_whom(step) for name, step in became.items()}
-        replace_file(html, page(facts, by, found).encode(), _ADVICE)
+        replace_file(html, page(facts, by, report).encode(), _ADVICE)
     if as_json:
-        output.write_json({**facts_of.as_json(facts), **({"compiled": found.as_json()} if found else {})})
+        output.write_json({**facts_of.as_json(facts), **({"compiled": report.as_json()} if report else {})})
         return
     table = _table(facts, became, weight_names(model, graph))
     output.write(_heading(facts), "", table, "", *_ends(facts))
-    if found:
-        output.write(*plain_reasons(found))
+    if report:
+        output.write(*plain_reasons(report))
 
 
 def _compile_report(graph: Graph, isa: str, say: Progress) -> NetworkReport:

@@ -24,12 +24,12 @@ from bitsynth.isa.tested import is_tested
 
 def list_sets(as_json: Json = False) -> None:
     """List the instruction sets."""
-    found = [set_facts(load.load(name)) for name in load.names()]
+    sets = [set_facts(load.load(name)) for name in load.names()]
     if as_json:
-        output.write_json(found)
+        output.write_json(sets)
         return
     table = output.table("name", "forms", "tested", "bits", "cpus", "what it is", right=("forms", "tested", "bits"))
-    for f in found:
+    for f in sets:
         table.add_row(
             f["name"], str(f["forms"]), str(f["tested"]), str(f["vector_bits"]), ", ".join(f["cpus"]), f["doc"]
         )
@@ -68,18 +68,18 @@ def _find_forms(isa: Isa, name: str) -> list[Instr]:
 
 def _show_mnemonic(mnemonic: str, as_json: bool) -> None:
     """Show the forms of all sets that compile to it; SpecError if there is none."""
-    found = [i for name in load.names() for i in load.load(name).instrs.values() if mnemonic.lower() in i.mnemonics]
-    if not found:
+    forms = [i for name in load.names() for i in load.load(name).instrs.values() if mnemonic.lower() in i.mnemonics]
+    if not forms:
         known = ", ".join(load.names())
         raise SpecError(
             f"unknown instruction set or mnemonic {mnemonic!r}; known: {known}; `bitsynth isa show SET` lists "
             "instructions, with NAME of one their mnemonics"
         )
     if as_json:
-        output.write_json([{"isa": i.isa, **form_facts(i)} for i in found])
+        output.write_json([{"isa": i.isa, **form_facts(i)} for i in forms])
         return
     table = output.table("set", "form", "types", "C", "compiles to", whole=["set", "form"])
-    for i in found:
+    for i in forms:
         table.add_row(i.isa, i.name, signature(i), i.text, " | ".join(i.mnemonics))
     output.write(table)
 
@@ -208,10 +208,10 @@ def _print_report(report: isa_check.CheckReport) -> None:
 
 def _by_coverage(report: isa_check.CheckReport) -> dict[str, list[str]]:
     """Return the forms by how their inputs were covered, in words; exhaustive coverage comes first."""
-    found: dict[str, list[str]] = {}
+    by_coverage: dict[str, list[str]] = {}
     for coverage, form in sorted((r.coverage, r.form) for r in report.results if r.coverage):
-        found.setdefault(str(coverage), []).append(form)
-    return found
+        by_coverage.setdefault(str(coverage), []).append(form)
+    return by_coverage
 
 
 def _report_facts(report: isa_check.CheckReport, record: str | None) -> dict[str, Any]:

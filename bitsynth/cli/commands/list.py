@@ -55,14 +55,14 @@ def list_kernels(
     summary = not (as_json or every or check or wanted != _Wanted()) and output.on_terminal()
     all_listed = every or check or summary or bool(variant)
     tables = [table for table in _TABLES if table.has_widths or all_listed]
-    found = {table: list(_find(wanted, table, check)) for table in tables}
-    listed = [each for rows in found.values() for each in rows]
+    by_table = {table: list(_find(wanted, table, check)) for table in tables}
+    listed = [each for rows in by_table.values() for each in rows]
     if as_json:
         output.write_json([_facts(each) for each in listed])
     elif summary:
         output.write(_summary(listed), "", *(Text(line, "dim") for line in _HINTS))
     else:
-        for table, rows in found.items():
+        for table, rows in by_table.items():
             _write(table, rows)
         output.write(*([] if listed else ["no kernel matches"]))
     for each in listed:
@@ -96,7 +96,7 @@ class _Wanted:
             return not (self.act_bits or self.w_bits or self.method)
         widths = _WIDTHS.match(place.name)
         pairs = zip((self.act_bits, self.w_bits), widths.groups() if widths else (), strict=False)
-        return all(not some or int(one) in some for some, one in pairs)
+        return all(not some or int(bits) in some for some, bits in pairs)
 
     def takes(self, listed: _Listed) -> bool:
         """Return whether an artifact matches by its content. A file that cannot be read is listed."""
@@ -150,19 +150,19 @@ def _read(artifact: type[NamedArtifact[Any, Any]], path: Path, check: bool) -> _
     return _Listed(artifact, path, row, "")
 
 
-def _write(table: ListTable, found: list[_Listed]) -> None:
+def _write(table: ListTable, artifacts: list[_Listed]) -> None:
     """Print a table for each instruction set, and its notes."""
-    for isa in sorted({each.isa for each in found}):
-        rows = [each for each in found if each.isa == isa]
+    for isa in sorted({each.isa for each in artifacts}):
+        rows = [each for each in artifacts if each.isa == isa]
         cpus = list(dict.fromkeys(cpu for each in rows if each.row for cpu in each.row.cycles))
         makes = (partial(_table, table, rows, cpus), partial(_table, table, rows, []))
         output.write(output.fit_table(*makes, partial(_table, table, rows, [], brief=True)), "")
-    kinds = [artifact for artifact in ARTIFACTS.values() if any(each.artifact == artifact for each in found)]
-    notes = [*(table.notes if found else ()), *(artifact.note for artifact in kinds if artifact.note)]
+    kinds = [artifact for artifact in ARTIFACTS.values() if any(each.artifact == artifact for each in artifacts)]
+    notes = [*(table.notes if artifacts else ()), *(artifact.note for artifact in kinds if artifact.note)]
     output.write(*(Text(line, "dim") for line in notes))
 
 
-def _table(table: ListTable, found: list[_Listed], cpus: list[str], gap: int, *, brief: bool = False) -> Table:
+def _table(table: ListTable, artifacts: list[_Listed], cpus: list[str], gap: int, *, brief: bool = False) -> Table:
     """Return a table with a row for each artifact.
 
     A brief table has no columns after those of cycles, and shows a shipped kernel's variant alone as its origin.
@@ -170,7 +170,7 @@ def _table(table: ListTable, found: list[_Listed], cpus: list[str], gap: int, *,
     after = () if brief else table.after
     columns = (*table.before, *cpus, *after)
     shown = output.table(table.title, *columns, "from", right=(*table.right, *cpus), whole=[table.title], gap=gap)
-    for each in found:
+    for each in artifacts:
         origin = f"{each.origin}, {each.variant}" if table.has_widths and each.variant else each.origin
         origin = each.variant if brief and table.has_widths and each.variant and each.origin == "shipped" else origin
         if each.row is None:
@@ -183,11 +183,11 @@ def _table(table: ListTable, found: list[_Listed], cpus: list[str], gap: int, *,
     return shown
 
 
-def _summary(found: list[_Listed]) -> Table:
+def _summary(artifacts: list[_Listed]) -> Table:
     """Return a table with a row for each instruction set: counts of kernels and programs, and variants."""
     numbers = ("kernels", "programs", "yours")
     table = output.table("set", *numbers, "variants, besides the cheapest in operations", right=numbers, whole=["set"])
-    kernels, programs = ([each for each in found if each.artifact.table.has_widths is has] for has in (True, False))
+    kernels, programs = ([each for each in artifacts if each.artifact.table.has_widths is has] for has in (True, False))
     for isa in sorted({each.isa for each in kernels}):
         rows = [each for each in kernels if each.isa == isa]
         its = [each for each in programs if each.isa == isa]

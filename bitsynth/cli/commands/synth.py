@@ -91,8 +91,8 @@ def synth(
         output.write_json(_facts(answer, spec, files))
         return
     wrote = f"{files[0].with_suffix('.c')}, .h, _features.c, _selftest.c"
-    kept = "was cached" if answer.cached else "cached"
-    print_lines(*answer.lines, kernel_line(kernel.entry, spec), ReportLine("wrote", (wrote, kept), free=True))
+    cached = "was cached" if answer.cached else "cached"
+    print_lines(*answer.lines, kernel_line(kernel.entry, spec), ReportLine("wrote", (wrote, cached), free=True))
 
 
 def _options(isa: str, method: str | None, sketch: str, model: str, channels: int, k_step: int) -> KernelOptions:
@@ -108,17 +108,17 @@ def _from_cache(spec: MatmulSpec, options: KernelOptions) -> _Answer | None:
     path = MATMUL.find_for(spec, options)
     if path is None:
         return None
-    found = MATMUL.load(path)
+    proved_entry = MATMUL.load(path)
     seconds = time.perf_counter() - start
-    certificate = found.entry.certificate
+    certificate = proved_entry.entry.certificate
     proof = f"{len(certificate.lemmas)} lemmas checked, {len(certificate.instructions)} on record"
     lines = (
         ReportLine("proof", (proof, f"K up to {spec.k_max:,}"), seconds),
-        *_runners_up(found.entry),
-        claim_line(found.entry.cost),
+        *_runners_up(proved_entry.entry),
+        claim_line(proved_entry.entry.cost),
         ReportLine("", (ON_RECORD,), free=True),
     )
-    return _Answer(found, lines, seconds, cached=True)
+    return _Answer(proved_entry, lines, seconds, cached=True)
 
 
 def _runners_up(entry: Entry) -> list[ReportLine]:
@@ -154,10 +154,10 @@ def _solve(spec: MatmulSpec, options: KernelOptions, rlimit: int | None) -> _Ans
         from bitsynth.synth import synthesize as line
 
         budget = {} if rlimit is None else {"rlimit": rlimit}
-        found = line.synthesize(spec, options, progress=say, **budget)
-    MATMUL.store(found.proved_entry)
-    lines = tuple(ReportLine(s.name, (s.found, s.verdict), s.seconds) for s in found.stages)
-    return _Answer(found.proved_entry, (*lines, *_runners_up(found.entry)), found.seconds, cached=False)
+        synthesis = line.synthesize(spec, options, progress=say, **budget)
+    MATMUL.store(synthesis.proved_entry)
+    lines = tuple(ReportLine(s.name, (s.found, s.verdict), s.seconds) for s in synthesis.stages)
+    return _Answer(synthesis.proved_entry, (*lines, *_runners_up(synthesis.entry)), synthesis.seconds, cached=False)
 
 
 def _facts(answer: _Answer, spec: MatmulSpec, files: list[Path]) -> dict[str, Any]:

@@ -113,10 +113,10 @@ def _open_workplace(hosts: list[str], runner: str, tasks: list[TuningTask]) -> I
         with ExitStack() as stack:
             with output.progress("tune") as say:
                 say(f"connecting to {', '.join(hosts)}")
-                found = stack.enter_context(boards.opened(hosts, tasks[0].isa, _warn_of_lost_board, runner))
+                have = stack.enter_context(boards.opened(hosts, tasks[0].isa, _warn_of_lost_board, runner))
             for task in tasks:
-                remote.require_measurable(found, task)
-            yield partial(remote.tune_task, found)
+                remote.require_measurable(have, task)
+            yield partial(remote.tune_task, have)
     else:
         from bitsynth.tune import local
 

@@ -47,35 +47,37 @@ def verify(
     with output.progress("verify") as say:
         say("composition")
         start = time.perf_counter()
-        found = load_named(name, variant)
-        checked = found.check()
+        artifact = load_named(name, variant)
+        checked = artifact.check()
         spent = time.perf_counter() - start
         lines = [ReportLine(label, tuple(cells), None if n else spent) for n, (label, *cells) in enumerate(checked)]
         lines.append(
-            _discharge(found, rlimit, say) if z3 else ReportLine("machine", (found.lemmas, found.undischarged))
+            _discharge(artifact, rlimit, say) if z3 else ReportLine("machine", (artifact.lemmas, artifact.undischarged))
         )
-        lines.append(_solve(found, rlimit, say) if solve else ReportLine("claims", (found.claims, _ON_RECORD)))
+        lines.append(_solve(artifact, rlimit, say) if solve else ReportLine("claims", (artifact.claims, _ON_RECORD)))
     if as_json:
-        output.write_json({**verdict_facts(found.name, lines, discharged=z3, solved_again=solve), **found.statements()})
+        output.write_json(
+            {**verdict_facts(artifact.name, lines, discharged=z3, solved_again=solve), **artifact.statements()}
+        )
         return
-    verdict = f"for every input{found.scope}" + ("" if z3 else f"; {found.left_out}")
+    verdict = f"for every input{artifact.scope}" + ("" if z3 else f"; {artifact.left_out}")
     print_lines(*lines, ReportLine("proved" if z3 else "checked", (verdict,), free=True))
 
 
-def _discharge(found: NamedArtifact[Any, Any], rlimit: int | None, say: Progress) -> ReportLine:
+def _discharge(artifact: NamedArtifact[Any, Any], rlimit: int | None, say: Progress) -> ReportLine:
     """Have Z3 prove the statements that the certificate rests on."""
     say("starting the solver")
     start = time.perf_counter()
     from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 
-    say(f"proving {found.lemmas}")
-    queries = found.proof.discharge(Budget(rlimit or DEFAULT_RLIMIT))
-    verdict = f"{found.discharged} by Z3, {output.count(queries, 'query')}"
-    return ReportLine("machine", (found.lemmas, verdict), time.perf_counter() - start)
+    say(f"proving {artifact.lemmas}")
+    queries = artifact.proof.discharge(Budget(rlimit or DEFAULT_RLIMIT))
+    verdict = f"{artifact.discharged} by Z3, {output.count(queries, 'query')}"
+    return ReportLine("machine", (artifact.lemmas, verdict), time.perf_counter() - start)
 
 
-def _solve(found: NamedArtifact[Any, Any], rlimit: int | None, say: Progress) -> ReportLine:
+def _solve(artifact: NamedArtifact[Any, Any], rlimit: int | None, say: Progress) -> ReportLine:
     """Solve the claims of cost again."""
     start = time.perf_counter()
-    cells = found.solve(rlimit, say)
+    cells = artifact.solve(rlimit, say)
     return ReportLine("claims", cells, time.perf_counter() - start)

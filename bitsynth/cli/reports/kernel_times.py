@@ -19,12 +19,12 @@ _Column = tuple[str, Callable[[KernelRow], str]]
 def show(report: KernelsReport) -> None:
     """Print the baselines, the kernels by widths and then by cost, and how well the model ranks them."""
     kernels = sorted(report.kernels, key=lambda r: (r.act_bits, r.w_bits, r.per_128_mac.median))
-    found, peaks = (_speed(), _peaks(report.baselines)) if report.clock_ghz else (_counts(), [])
+    figures, peaks = (_speed(), _peaks(report.baselines)) if report.clock_ghz else (_counts(), [])
     output.write(f"{report.isa}  {_setting(report)}", "")
     if report.baselines:
-        columns = [("tile", _tile), ("K", _depth), *found, *peaks, ("what", _what)]
+        columns = [("tile", _tile), ("K", _depth), *figures, *peaks, ("what", _what)]
         output.write(output.fit_table(partial(_table, ("baseline", _name), report.baselines, columns)), "")
-    columns = [("tile", _tile), *found, *_ratios(report), *_models(report)]
+    columns = [("tile", _tile), *figures, *_ratios(report), *_models(report)]
     columns += [("what", _what)] if len({r.what for r in kernels}) > 1 else []
     output.write(output.fit_table(partial(_table, ("kernel", _widths), kernels, columns)), "")
     ranks = ", ".join(f"{model} {_coefficient(rho)}" for model, rho in report.rank_correlation.items())
@@ -37,8 +37,8 @@ def show(report: KernelsReport) -> None:
 
 def basis(chosen: Sequence[CachedKernels]) -> Basis:
     """Return the basis of figures: digests of these kernels."""
-    specs = [kernel.spec for found in chosen for kernel, _ in found.kernels]
-    return Basis(digests([found.isa for found in chosen], {(spec.act.bits, spec.wgt.bits) for spec in specs}))
+    specs = [kernel.spec for kernels in chosen for kernel, _ in kernels.kernels]
+    return Basis(digests([kernels.isa for kernels in chosen], {(spec.act.bits, spec.wgt.bits) for spec in specs}))
 
 
 def as_json(reports: Sequence[KernelsReport], basis: Basis) -> bytes:

@@ -16,9 +16,9 @@ _MAX_STEPS = 5
 _WIDTH = 80
 
 
-def plain_reasons(found: NetworkReport) -> list[str]:
+def plain_reasons(report: NetworkReport) -> list[str]:
     """Return a line of at most 80 columns for each of the first steps of plain C that a fusion pattern declined."""
-    steps = [step for step in found.steps if step.reason]
+    steps = [step for step in report.steps if step.reason]
     lines = [_line(step.edge, f"plain C: {step.reason}") for step in steps[:_MAX_STEPS]]
     more = len(steps) - len(lines)
     return [*lines, *([f"{more} more in plain C; --json has their reasons"] if more else [])]

@@ -149,11 +149,11 @@ def reciprocal(total: Tensor) -> Tensor:
     """
     x = total * np.left_shift(1, leading_zeros(total)) - (1 << 31)
     half = (x + (1 << 31)) >> 1
-    found: Tensor = 1515870810 + high_product(half, np.asarray(-1010580540))
+    estimate: Tensor = 1515870810 + high_product(half, np.asarray(-1010580540))
     for _ in range(3):
-        step = high_product(found, (1 << 29) - high_product(half, found))
-        found = found + np.clip(4 * step, *INT32)
-    doubled: Tensor = np.clip(2 * found, *INT32)
+        step = high_product(estimate, (1 << 29) - high_product(half, estimate))
+        estimate = estimate + np.clip(4 * step, *INT32)
+    doubled: Tensor = np.clip(2 * estimate, *INT32)
     return doubled
 
 

@@ -150,8 +150,8 @@ def _multiply_shift(site: Site, x: Any) -> Any:
     if np.any(right):
         half = np.where(right > 0, np.left_shift(1, np.maximum(right, 1) - 1), 0)
         high = (high + (half - np.where(high < 0, 1, 0) * np.where(right > 0, 1, 0))) >> right
-    made = high + site["zero"]
-    return made if site["low"] is None else np.clip(made, site["low"], site["high"])
+    result = high + site["zero"]
+    return result if site["low"] is None else np.clip(result, site["low"], site["high"])
 
 
 def _multiply_shift_operator() -> Operator:

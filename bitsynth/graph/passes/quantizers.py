@@ -90,8 +90,10 @@ def drop_repeated_quantizers(graph: Graph) -> Graph:
     same = {node.outputs[0]: node.inputs[0] for node in graph.nodes if _is_repeated(graph, node)}
     if not same:
         return graph
-    kept = (node for node in graph.nodes if node.outputs[0] not in same)
-    return rebuild(graph, (replace(node, inputs=tuple(_source(same, edge) for edge in node.inputs)) for node in kept))
+    distinct = (node for node in graph.nodes if node.outputs[0] not in same)
+    return rebuild(
+        graph, (replace(node, inputs=tuple(_source(same, edge) for edge in node.inputs)) for node in distinct)
+    )
 
 
 def _source(same: dict[str, str], edge: str) -> str:

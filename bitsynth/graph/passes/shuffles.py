@@ -71,8 +71,8 @@ def _find_shuffle(graph: Graph, makers: Mapping[str, Node], node: Node) -> tuple
     image = len(before) - 2
     parts = len(middle) - 1 - image
     inside = sorted(order[1 : 1 + parts]) == list(range(1, 1 + parts))
-    kept = (order[0], *order[1 + parts :]) == (0, *range(1 + parts, len(middle)))
-    if before != after or image < 0 or parts < 1 or not (inside and kept):
+    is_kept = (order[0], *order[1 + parts :]) == (0, *range(1 + parts, len(middle)))
+    if before != after or image < 0 or parts < 1 or not (inside and is_kept):
         return None
     if middle[0] != before[0] or middle[1 + parts :] != before[2:]:
         return None

@@ -109,8 +109,8 @@ def _channels_kept(graph: Graph, node: Node) -> Tensor:
     is_read = (numbers != 0).any(axis=(0, *range(2, numbers.ndim)))
     read_first = np.argsort(~is_read, kind="stable")
     units = max(1, -(-is_read.sum() // _CHANNELS_KEPT_TOGETHER))
-    kept: Tensor = np.sort(read_first[: units * _CHANNELS_KEPT_TOGETHER])
-    return kept
+    channels: Tensor = np.sort(read_first[: units * _CHANNELS_KEPT_TOGETHER])
+    return channels
 
 
 def _shorten(graph: Graph, run: _Run) -> Graph:
@@ -154,7 +154,7 @@ def _shorten_constant(builder: GraphBuilder, name: str, read: Tensor, rank: int)
 def _shorten_attribute(name: str, value: Any, read: Tensor, rank: int) -> Any:
     """Return an attribute of a node, whose edges have `rank` axes, for the kept channels."""
     if isinstance(value, tuple):
-        return tuple(_shorten_attribute(name, one, read, rank) for one in value)
+        return tuple(_shorten_attribute(name, element, read, rank) for element in value)
     if not isinstance(value, np.ndarray):
         return value
     return take_places(value, read, 0 if name in _CHANNELS_ON_FIRST_AXIS else value.ndim - (rank - 1))

@@ -75,8 +75,8 @@ def match_twice_less_one(node: FileNode, op: str, edge: str, other: str) -> str 
     doubled, number = node.graph.maker(edge, "mul"), node.graph.value(other)
     if doubled is None or number is None or number.size != 1 or float(number.reshape(())) != (1 if op == "sub" else -1):
         return None
-    two, bit = node.graph.value(doubled.inputs[1]), find_bit(node.graph, doubled.inputs[0])
-    if bit is None or two is None or two.size != 1 or float(two.reshape(())) != 2:
+    factor, bit = node.graph.value(doubled.inputs[1]), find_bit(node.graph, doubled.inputs[0])
+    if bit is None or factor is None or factor.size != 1 or float(factor.reshape(())) != 2:
         return None
     same = node.graph.edges[bit.inputs[0]].shape == np.broadcast_shapes(node.shape(0), node.shape(1))
     return add_signed_choice(node, bit, 1.0, node.input(0).dtype) if same else None
@@ -383,7 +383,8 @@ def _read_equal(node: FileNode) -> tuple[str, ...]:
         return (folded,)
     p, q = _operands_in_floats(node)
     bits = [
-        cast_to(node, compare_with_zero(node, _subtract(node, *two), strict=False), "int32") for two in ((p, q), (q, p))
+        cast_to(node, compare_with_zero(node, _subtract(node, *operands), strict=False), "int32")
+        for operands in ((p, q), (q, p))
     ]
     return (cast_to(node, node.add("min", *bits), BOOL),)
 

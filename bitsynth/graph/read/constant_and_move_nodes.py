@@ -76,8 +76,8 @@ def _read_concat(node: FileNode) -> tuple[str, ...]:
 
 def concatenate(node: FileNode, edges: list[str], axis: int) -> str:
     """Return the edge of several edges, one after the other; empty ones are left out."""
-    kept = [e for e in edges if node.graph.edges[e].shape[axis]] or edges[:1]
-    return kept[0] if len(kept) == 1 else node.add("concatenate", *kept, axis=axis)
+    nonempty = [e for e in edges if node.graph.edges[e].shape[axis]] or edges[:1]
+    return nonempty[0] if len(nonempty) == 1 else node.add("concatenate", *nonempty, axis=axis)
 
 
 def _add_slice(node: FileNode, edge: str, slices: Mapping[int, tuple[int | None, int | None, int]]) -> str:

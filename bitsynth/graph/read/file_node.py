@@ -298,8 +298,8 @@ def transpose(node: FileNode, edge: str, order: tuple[int, ...]) -> str:
     if (edge, order) in node.graph.transposed:
         return node.graph.transposed[edge, order]
     shape = node.graph.edges[edge].shape
-    several = [k for k in order if shape[k] != 1]
-    if several == sorted(several):
+    long_axes = [k for k in order if shape[k] != 1]
+    if long_axes == sorted(long_axes):
         return _remember(node, edge, order, node.reshape(edge, tuple(shape[k] for k in order)))
     return _reorder(node, edge, order) or _remember(node, edge, order, node.add("transpose", edge, order=order))
 

@@ -169,9 +169,9 @@ class _Import:
         """Return the names of the initializers; SpecError if a name is there twice."""
         graph = self.model.graph
         for what, given in (("input", graph.input), ("initializer", graph.initializer)):
-            several = [name for name, count in Counter(x.name for x in given).items() if count > 1]
-            if several:
-                raise SpecError(f"{what} {several[0]} appears twice; give each a name of its own")
+            repeated = [name for name, count in Counter(x.name for x in given).items() if count > 1]
+            if repeated:
+                raise SpecError(f"{what} {repeated[0]} appears twice; give each a name of its own")
         return {tensor.name for tensor in graph.initializer}
 
     def _input(self, given: Any, shape: Shape) -> None:

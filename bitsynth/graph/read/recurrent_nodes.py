@@ -179,8 +179,8 @@ def _gru_steps(direction: _Direction) -> tuple[list[str], list[str]]:
         else:
             state = direction.times(node.add("mul", r, h), of_candidate) if h else None
         new = node.add(of_state, node.add("add", candidate, state) if state else candidate)
-        kept = node.add("mul", node.add("sub", one, z), new)
-        h = kept if h is None else node.add("add", kept, node.add("mul", z, h))
+        updated = node.add("mul", node.add("sub", one, z), new)
+        h = updated if h is None else node.add("add", updated, node.add("mul", z, h))
         states.append(h)
     return states, [states[-1]]
 

@@ -171,23 +171,23 @@ def _why(error: Exception) -> str:
 
 def _edges(net: Network, counts: _Counts, inputs: int, left_out: Mapping[str, str]) -> tuple[EdgeCheck, ...]:
     by = {
-        net.program.buffers[out].edge.name: step.kind
-        for step, made in zip(net.report().steps, net.program.steps, strict=True)
-        for out in made.outputs
-        if step.method != "conversion"
+        net.program.buffers[out].edge.name: report.kind
+        for report, step in zip(net.report().steps, net.program.steps, strict=True)
+        for out in step.outputs
+        if report.method != "conversion"
     }
-    made = []
+    checks = []
     for node in net.graph.nodes:
         for name in node.outputs:
             edge = net.graph.edges[name]
             carries = "codes" if isinstance(edge.type, Integers) else "reals"
             differ, on_ties = (
-                {who: n for who, n in found[name].items() if who not in left_out}
-                for found in (counts.differ, counts.on_ties)
+                {who: n for who, n in count[name].items() if who not in left_out}
+                for count in (counts.differ, counts.on_ties)
             )
             size = inputs * int(np.prod(edge.shape))
-            made.append(EdgeCheck(name, node.op, by.get(name, ""), size, carries, differ, on_ties))
-    return tuple(made)
+            checks.append(EdgeCheck(name, node.op, by.get(name, ""), size, carries, differ, on_ties))
+    return tuple(checks)
 
 
 def _off(values: Evaluation, name: str, got: Tensor) -> Tensor:

@@ -188,11 +188,11 @@ def _find_links_onward(def_use: DefUse, edge: str, axis: int, node: Node | None,
     Every node of a long chain asks for the links after it. So the memo holds linked lists, which share their ends: of
     a chain of n nodes it has n lists, found in n steps.
     """
-    memo, passed, found = def_use.memo.links, list[tuple[LinkKey, Link]](), None
+    memo, passed, onward = def_use.memo.links, list[tuple[LinkKey, Link]](), None
     while node is not None:
         key = LinkKey(edge, axis, node.name, monotone)
         if key in memo:
-            found = memo[key]
+            onward = memo[key]
             break
         link = make_link(def_use, node, edge, axis, monotone=monotone)
         if link is None:
@@ -202,10 +202,10 @@ def _find_links_onward(def_use: DefUse, edge: str, axis: int, node: Node | None,
         edge, axis = node.outputs[0], link.axis
         node = def_use.only_reader(edge)
     for key, link in reversed(passed):
-        found = memo[key] = LinkList(link, found)
+        onward = memo[key] = LinkList(link, onward)
     links = []
-    while found:
-        link, found = found
+    while onward:
+        link, onward = onward
         links.append(link)
     return links
 

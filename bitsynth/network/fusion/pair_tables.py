@@ -61,10 +61,12 @@ def match_pair_node(def_use: DefUse, node: Node) -> FusionGroup | None:
         if len(given) == 2 and TABLE[node.op].kind == "elementwise":
             def_use.decline(node, Stage.OPERANDS, "its two operands are not both codes of at most 8 bits")
         return None
-    found = next((group for join in _find_ended(def_use, node, {}) if (group := _make_group(def_use, join))), None)
-    if found is None and len(given) == 2 and TABLE[node.op].kind == "elementwise":
+    first_group = next(
+        (group for join in _find_ended(def_use, node, {}) if (group := _make_group(def_use, join))), None
+    )
+    if first_group is None and len(given) == 2 and TABLE[node.op].kind == "elementwise":
         def_use.decline(node, Stage.CHAIN, "no codes follow that are a function of two codes, alike for all channels")
-    return found
+    return first_group
 
 
 def _find_joins(def_use: DefUse, node: Node) -> Iterator[Join]:

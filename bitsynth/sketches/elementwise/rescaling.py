@@ -241,13 +241,13 @@ class ScalingPlan:
         value, m = self.value(), self.builder.input("m")
         wide = VecType("s", 64, value.type.lanes // 2)
         try:
-            one = self.builder.map(EVEN_PRODUCTS, value, m, out=wide)
+            first = self.builder.map(EVEN_PRODUCTS, value, m, out=wide)
             odd = (self.builder.map(roles.SHIFT_RIGHT.format(32), x.as_type(wide)) for x in (value, m))
-            other, highs = self.builder.map(EVEN_PRODUCTS, *(x.as_type(value.type) for x in odd), out=wide), ODD_BY_TWO
+            second, highs = self.builder.map(EVEN_PRODUCTS, *(x.as_type(value.type) for x in odd), out=wide), ODD_BY_TWO
         except NoKernel:
-            one, other = (self.builder.map(t, value, m, out=wide) for t in (LOW_PRODUCTS, HIGH_PRODUCTS))
+            first, second = (self.builder.map(t, value, m, out=wide) for t in (LOW_PRODUCTS, HIGH_PRODUCTS))
             highs = ODD
-        parts = [self._with_ends(x, slice(n, None, 2)) for n, x in enumerate((one, other))]
+        parts = [self._with_ends(x, slice(n, None, 2)) for n, x in enumerate((first, second))]
         return self.shifted(self.builder.map(highs, *(x.as_type(value.type) for x in parts)))
 
     def _with_ends(self, product: UnitValue, part: slice) -> UnitValue:

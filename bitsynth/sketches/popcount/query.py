@@ -81,17 +81,17 @@ class Query:
         """
         return _Encoding(self, acts, wgts, corrected).solve(what, budget)
 
-    def with_fewest_planes(self, what: str, found: BitForm, corrected: bool, budget: Budget) -> BitForm:
+    def with_fewest_planes(self, what: str, fewest: BitForm, corrected: bool, budget: Budget) -> BitForm:
         """Return the best of equally cheap forms: no correction if possible, then the fewest planes."""
         acts, wgts = self.act_bits, self.wgt_bits
         if corrected and (plain := self.solve(what, acts + 1, wgts + 1, False, budget)) is not None:
-            found, corrected = plain, False
+            fewest, corrected = plain, False
         for more_acts, more_wgts in ((0, 0), (1, 0), (0, 1)):
-            if acts + more_acts + wgts + more_wgts >= found.planes:
+            if acts + more_acts + wgts + more_wgts >= fewest.planes:
                 break
             if (form := self.solve(what, acts + more_acts, wgts + more_wgts, corrected, budget)) is not None:
                 return form
-        return found
+        return fewest
 
 
 class _Encoding:

@@ -101,8 +101,8 @@ def cheapest(isa: Isa, sums: LaneSums, metric: Metric, moving: float) -> Widenin
 
     Raises NoKernel if there is none.
     """
-    found = (_path(isa, sums, kinds, metric, moving) for kinds in _kinds(isa, sums.start))
-    plain = [path for path in found if path]
+    candidates = (_path(isa, sums, kinds, metric, moving) for kinds in _kinds(isa, sums.start))
+    plain = [path for path in candidates if path]
     paths = [*plain, *(mixed for path in plain if (mixed := _mix_lanes(isa, path, metric)))]
     if not paths:
         raise NoKernel(f"{isa.name}: no way from {sums.start} accumulators that grow by {sums.increment} to the tile")

@@ -52,7 +52,7 @@ _SUM_SHIFT = 20
 
 def _weights(node: FileNode, channels: int) -> CodeGrid:
     """Return what weights stand for; SpecError unless their zero points are 0, and scales one or one a channel."""
-    codes = codes_of(node, "in1", several=True)
+    codes = codes_of(node, "in1", many_scales=True)
     if codes.zero.any():
         raise node.fail("weights have a zero point, which the format does not allow")
     if codes.scale.size not in (1, channels):
@@ -71,24 +71,26 @@ def _bias(node: FileNode, sums: str, rank: int) -> str:
     return node.add("add", sums, reshape_to_channels(node, node.edge(2), rank))
 
 
-def product_factors(read: CodeGrid, weights: CodeGrid, made: CodeGrid) -> Tensor:
+def product_factors(read: CodeGrid, weights: CodeGrid, result: CodeGrid) -> Tensor:
     """Return the real factors of a convolution's sums (PopulateConvolutionQuantizationParams)."""
-    return np.float64(read.one_scale) * weights.scale.astype(np.float64) / np.float64(made.one_scale)
+    return np.float64(read.one_scale) * weights.scale.astype(np.float64) / np.float64(result.one_scale)
 
 
-def _convolution_reader(turn: Callable[[FileNode], str]) -> Reader:
+def _convolution_reader(arrange: Callable[[FileNode], str]) -> Reader:
+    """Return the reader of a convolution whose weights `arrange` brings to (out, in, height, width)."""
+
     def read(node: FileNode) -> tuple[str, ...]:
         require_rank(node, 4)
-        turned = turn(node)
-        channels = node.graph.edges[turned].shape[0]
-        given, weights, made = codes_of(node, "in0"), _weights(node, channels), codes_of(node, "out0")
+        arranged = arrange(node)
+        channels = node.graph.edges[arranged].shape[0]
+        given, weights, result = codes_of(node, "in0"), _weights(node, channels), codes_of(node, "out0")
         image = node.add(
             "view", to_channels_first(node, node.edge(0)), scale=1.0, zero=np.float64(given.one_zero), dtype="int32"
         )
-        plain = node.add("view", turned, scale=1.0, zero=0.0, dtype="int32")
+        plain = node.add("view", arranged, scale=1.0, zero=0.0, dtype="int32")
         sums = _bias(node, floats.convolve(node, image, plain, dtype="int32"), 4)
-        factors = along(product_factors(given, weights, made), 4, 1)
-        codes = rescale(node, sums, factors, zero=made.one_zero, within=code_limits(node, made))
+        factors = along(product_factors(given, weights, result), 4, 1)
+        codes = rescale(node, sums, factors, zero=result.one_zero, within=code_limits(node, result))
         return (to_channels_last(node, codes),)
 
     return read
@@ -101,15 +103,15 @@ def _read_fully_connected(node: FileNode) -> tuple[str, ...]:
     found by experiment on 2,000,000 sums with ties between codes and close to them.
     """
     rows, sizes = as_matrix(node)
-    given, made = codes_of(node, "in0"), codes_of(node, "out0")
+    given, result = codes_of(node, "in0"), codes_of(node, "out0")
     weights = _weights(node, node.shape(1)[0])
     centred = node.add("view", rows, scale=1.0, zero=np.float64(given.one_zero), dtype="int32")
     turned = node.add("transpose", node.edge(1), order=(1, 0))
     sums = node.add("matmul", centred, node.add("view", turned, scale=1.0, zero=0.0, dtype="int32"), dtype="int32")
     sums = _bias(node, sums, 2)
     numbers = node.add("cast", sums, dtype="float64")
-    scaled = node.add("mul", numbers, node.constant(along(product_factors(given, weights, made), 2, 1)))
-    quantizer = Quantizer("HALF_UP", code_limits(node, made), 1.0, np.asarray(made.one_zero))
+    scaled = node.add("mul", numbers, node.constant(along(product_factors(given, weights, result), 2, 1)))
+    quantizer = Quantizer("HALF_UP", code_limits(node, result), 1.0, np.asarray(result.one_zero))
     codes = quantizer.add(node, scaled, real="float64", dtype=CODES)
     return (node.reshape(codes, sizes),)
 
@@ -121,33 +123,33 @@ def _sum_reader(op: str) -> Reader:
     """
 
     def read(node: FileNode) -> tuple[str, ...]:
-        one, other, made = (codes_of(node, where) for where in ("in0", "in1", "out0"))
+        one, other, result = (codes_of(node, where) for where in ("in0", "in1", "out0"))
         twice = 2 * np.float64(max(one.one_scale, other.one_scale))
         terms = [
             rescale(node, centre(node, k), np.float64(codes.one_scale) / twice, left=_SUM_SHIFT)
             for k, codes in enumerate((one, other))
         ]
-        factor = twice / (np.float64(1 << _SUM_SHIFT) * np.float64(made.one_scale))
+        factor = twice / (np.float64(1 << _SUM_SHIFT) * np.float64(result.one_scale))
         total = node.add(op, *terms)
-        return (rescale(node, total, factor, zero=made.one_zero, within=code_limits(node, made)),)
+        return (rescale(node, total, factor, zero=result.one_zero, within=code_limits(node, result)),)
 
     return read
 
 
 def _read_mul(node: FileNode) -> tuple[str, ...]:
-    one, other, made = (codes_of(node, where) for where in ("in0", "in1", "out0"))
-    factor = np.float64(one.one_scale * other.one_scale / made.one_scale)
+    one, other, result = (codes_of(node, where) for where in ("in0", "in1", "out0"))
+    factor = np.float64(one.one_scale * other.one_scale / result.one_scale)
     product = node.add("mul", centre(node, 0), centre(node, 1))
-    return (rescale(node, product, factor, zero=made.one_zero, within=code_limits(node, made)),)
+    return (rescale(node, product, factor, zero=result.one_zero, within=code_limits(node, result)),)
 
 
 def _require_same(node: FileNode, *inputs: int) -> CodeGrid:
     """Return what all codes stand for; SpecError unless inputs and outputs have one scale and zero point."""
-    made = codes_of(node, "out0")
+    result = codes_of(node, "out0")
     for where in (*(f"in{k}" for k in inputs), *(f"out{k}" for k in range(1, len(node.outputs)))):
-        if not codes_of(node, where).is_same(made):
+        if not codes_of(node, where).is_same(result):
             raise node.fail("moves codes between different scales, which the format does not allow")
-    return made
+    return result
 
 
 def _clip(node: FileNode, edge: str, codes: CodeGrid) -> str:
@@ -176,14 +178,14 @@ def _divide(node: FileNode, sums: str, counts: Tensor, low: int, high: int) -> s
 
 def _read_mean(node: FileNode) -> tuple[str, ...]:
     """Read MEAN: sums times a multiplier that is divided by their number (kernels/reduce.cc)."""
-    given, made = codes_of(node, "in0"), codes_of(node, "out0")
+    given, result = codes_of(node, "in0"), codes_of(node, "out0")
     axes, sizes = floats.reduced_axes(node)
     count = math.prod(node.shape()[k] for k in axes)
-    multiplier, exponent = quantize_multipliers(np.float64(given.one_scale) / np.float64(made.one_scale))
+    multiplier, exponent = quantize_multipliers(np.float64(given.one_scale) / np.float64(result.one_scale))
     shift = min(count.bit_length() - 1, 32, MULTIPLIER_BITS + int(exponent))
     sums = node.add("reduce_sum", centre(node, 0), axes=axes)
     codes = multiply(
-        node, sums, (multiplier << shift) // count, exponent - shift, zero=made.one_zero, within=limits(CODES)
+        node, sums, (multiplier << shift) // count, exponent - shift, zero=result.one_zero, within=limits(CODES)
     )
     return (node.reshape(codes, sizes),)
 
@@ -217,12 +219,12 @@ def _neighbours(size: int, out: int, *, align: bool, half: bool) -> tuple[Tensor
 
 def _read_transpose_conv(node: FileNode) -> tuple[str, ...]:
     channels = node.shape(1)[0] if node.shape(1) else 0
-    given, weights, made = codes_of(node, "in2"), _weights(node, channels), codes_of(node, "out0")
+    given, weights, result = codes_of(node, "in2"), _weights(node, channels), codes_of(node, "out0")
     image = node.add("view", node.edge(2), scale=1.0, zero=np.float64(given.one_zero), dtype="int32")
     plain = node.add("view", node.edge(1), scale=1.0, zero=0.0, dtype="int32")
     sums = floats.transposed_convolution(node, image, plain)
-    factors = along(product_factors(given, weights, made), 4, 1)
-    codes = rescale(node, sums, factors, zero=made.one_zero, within=code_limits(node, made))
+    factors = along(product_factors(given, weights, result), 4, 1)
+    codes = rescale(node, sums, factors, zero=result.one_zero, within=code_limits(node, result))
     return (to_channels_last(node, codes),)
 
 
@@ -244,9 +246,9 @@ def _read_pad(node: FileNode) -> tuple[str, ...]:
 
 def _read_rescaled(node: FileNode) -> tuple[str, ...]:
     """Read QUANTIZE of codes: another scale and zero point."""
-    given, made = codes_of(node, "in0"), codes_of(node, "out0")
-    factor = np.float64(given.one_scale) / np.float64(made.one_scale)
-    return (rescale(node, centre(node, 0), factor, zero=made.one_zero, within=limits(CODES)),)
+    given, result = codes_of(node, "in0"), codes_of(node, "out0")
+    factor = np.float64(given.one_scale) / np.float64(result.one_scale)
+    return (rescale(node, centre(node, 0), factor, zero=result.one_zero, within=limits(CODES)),)
 
 
 def _read_quantize(node: FileNode) -> tuple[str, ...]:
@@ -266,7 +268,7 @@ def _read_dequantize(node: FileNode) -> tuple[str, ...]:
         return (node.add("cast", node.edge(0), dtype="float32"),)
     if node.input(0).dtype not in (CODES, "int4") or node.get("out0.type") != "float32":
         raise node.fail(f"from {node.input(0).dtype} is not compiled; known: from int8 and float16")
-    codes = codes_of(node, "in0", several=True)
+    codes = codes_of(node, "in0", many_scales=True)
     scale, zero = (along(x, len(node.shape()), codes.axis) for x in (codes.scale, codes.zero))
     grid = {"scale": scale.astype(np.float64), "zero": zero.astype(np.float64)}
     return (node.add("view", node.edge(0), **grid, dtype="float32"),)

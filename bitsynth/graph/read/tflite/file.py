@@ -194,9 +194,9 @@ class _File:
         constants = {tensor.name for tensor in graph.initializer}
         if any(given.name in constants for given in graph.input):
             raise SpecError("an input of the network is a constant; the file is damaged")
-        made = onnx.ModelProto(graph=graph)
-        made.opset_import.append(onnx.OperatorSetIdProto(domain=DOMAIN, version=1))
-        return made
+        model = onnx.ModelProto(graph=graph)
+        model.opset_import.append(onnx.OperatorSetIdProto(domain=DOMAIN, version=1))
+        return model
 
     @cached_property
     def root(self) -> Any:
@@ -219,8 +219,10 @@ class _File:
         """A name for each tensor: its own, with the index where several have it or none."""
         count = _length(self.graph.TensorsLength(), _MAX_TENSORS)
         own = [_text(self.graph.Tensors(k).Name()) for k in range(count)]
-        several = Counter(own)
-        names = [name if name and several[name] == 1 else f"{name or 'tensor'}_{k}" for k, name in enumerate(own)]
+        tensors_of_name = Counter(own)
+        names = [
+            name if name and tensors_of_name[name] == 1 else f"{name or 'tensor'}_{k}" for k, name in enumerate(own)
+        ]
         if len({*names}) != count:
             names = [f"{name}_{k}" for k, name in enumerate(own)]
         return names
@@ -264,8 +266,8 @@ class _File:
             if offset + buffer.Size() > len(self.data):
                 raise SpecError(f"tensor {shown(name)}: its data end after the file does; it is cut short")
             return self.data[offset : offset + buffer.Size()] or None
-        found = buffer.DataAsNumpy()
-        return None if isinstance(found, int) or not found.size else bytes(found)
+        content = buffer.DataAsNumpy()
+        return None if isinstance(content, int) or not content.size else bytes(content)
 
     def _operator(self, number: int) -> Any:
         """Return the raw node of an operator."""
@@ -281,7 +283,7 @@ class _File:
             if not results:
                 raise SpecError("has no output")
             attributes = {**self._options(op, table), **_describe(tensors, results)}
-            made = onnx.helper.make_node(
+            node = onnx.helper.make_node(
                 op,
                 [x.name if x else "" for x in tensors],
                 [x.name for x in results],
@@ -296,7 +298,7 @@ class _File:
         self.used |= dict.fromkeys(
             k for k, x in zip(inputs, tensors, strict=True) if x is not None and x.data is not None
         )
-        return made
+        return node
 
     def _name(self, index: int) -> str:
         """Return the name of an operator; SpecError for custom ones."""
@@ -364,18 +366,18 @@ def _describe(inputs: list[_Tensor | None], outputs: list[_Tensor]) -> dict[str,
 
 def _quantization(table: Any, name: str, shape: list[int]) -> tuple[tuple[float, ...], tuple[int, ...], int]:
     """Return the scales, zero points and axis of a tensor's codes; no scales if it is not quantized."""
-    found = table.Quantization()
-    if found is None or found.ScaleLength() == 0:
+    quantization = table.Quantization()
+    if quantization is None or quantization.ScaleLength() == 0:
         return (), (), 0
-    if found.DetailsType() != 0:
+    if quantization.DetailsType() != 0:
         raise SpecError(f"tensor {shown(name)}: its quantization is not by scale and zero point")
-    axis = found.QuantizedDimension()
+    axis = quantization.QuantizedDimension()
     most = shape[axis] if 0 <= axis < len(shape) else 1
-    count, zeros = found.ScaleLength(), found.ZeroPointLength()
+    count, zeros = quantization.ScaleLength(), quantization.ZeroPointLength()
     if count not in (1, most) or zeros not in (0, 1, count):
         raise SpecError(f"tensor {shown(name)}: {count} scales and {zeros} zero points do not fit shape {tuple(shape)}")
-    scale = np.asarray(found.ScaleAsNumpy(), np.float32)
-    zero = np.broadcast_to(found.ZeroPointAsNumpy() if zeros else 0, count)
+    scale = np.asarray(quantization.ScaleAsNumpy(), np.float32)
+    zero = np.broadcast_to(quantization.ZeroPointAsNumpy() if zeros else 0, count)
     if not np.isfinite(scale).all() or (scale <= 0).any():
         raise SpecError(f"tensor {shown(name)}: a scale is not a number above 0")
     return tuple(map(float, scale)), tuple(map(int, zero)), axis
@@ -403,6 +405,6 @@ def _length(count: int, most: int) -> int:
     return count
 
 
-def _indices(found: Any) -> list[int]:
+def _indices(indices: Any) -> list[int]:
     """Return a vector of the file, which is 0 where it is left out."""
-    return [] if isinstance(found, int) else [int(k) for k in found]
+    return [] if isinstance(indices, int) else [int(k) for k in indices]

@@ -102,8 +102,8 @@ def _read_fully_connected(node: FileNode) -> tuple[str, ...]:
 def pool_window(node: FileNode) -> FileNode:
     """Return a pool's node with its window as ONNX calls it."""
     kernel = [node.get("FilterHeight", 0), node.get("FilterWidth", 0)]
-    made = with_window(node, dilated=False)
-    return replace(made, attributes={**made.attributes, "kernel_shape": kernel})
+    pool = with_window(node, dilated=False)
+    return replace(pool, attributes={**pool.attributes, "kernel_shape": kernel})
 
 
 def _read_average_pool(node: FileNode) -> tuple[str, ...]:
@@ -156,8 +156,8 @@ def _read_mean(node: FileNode) -> tuple[str, ...]:
 def reduced_axes(node: FileNode) -> tuple[tuple[int, ...], Shape]:
     """Return the axes of a reduction, and the shape of its result."""
     axes = node.axes([int(k) for k in np.atleast_1d(node.value(1, "axes"))])
-    kept = tuple(1 if k in axes else n for k, n in enumerate(node.shape()) if k not in axes or node.get("KeepDims", 0))
-    return axes, kept
+    shape = tuple(1 if k in axes else n for k, n in enumerate(node.shape()) if k not in axes or node.get("KeepDims", 0))
+    return axes, shape
 
 
 # Moves, of elements of any type.
@@ -211,8 +211,8 @@ def _read_unpack(node: FileNode) -> tuple[str, ...]:
 
 def _cut(node: FileNode, edge: str, axis: int, parts: list[int]) -> tuple[str, ...]:
     """Return the edges of consecutive parts along an axis."""
-    made = replace(node, attributes={"axis": axis, "split": parts}, inputs=(edge,))
-    return MOVES["Split"](made)
+    split = replace(node, attributes={"axis": axis, "split": parts}, inputs=(edge,))
+    return MOVES["Split"](split)
 
 
 def _read_split(node: FileNode) -> tuple[str, ...]:

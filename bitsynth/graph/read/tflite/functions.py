@@ -27,8 +27,8 @@ from bitsynth.graph.types import Tensor, limits
 
 
 def _read_softmax(node: FileNode) -> tuple[str, ...]:
-    given, made, beta = codes_of(node, "in0"), codes_of(node, "out0"), float(node.get("Beta", 1.0))
-    if made.one_scale != np.float32(1 / 256) or made.one_zero != limits(CODES)[0]:
+    given, result, beta = codes_of(node, "in0"), codes_of(node, "out0"), float(node.get("Beta", 1.0))
+    if result.one_scale != np.float32(1 / 256) or result.one_zero != limits(CODES)[0]:
         raise node.fail("its result is not on the scale of 1 / 256 from -128, which the format prescribes")
     if not math.isfinite(beta) or beta <= 0:
         raise node.fail(f"beta is {beta}; it must be above 0")
@@ -60,10 +60,10 @@ def _power(x: Tensor) -> Tensor:
     """Return e^x in 31 bits for x <= 0 with 26 bits after the point."""
     quarter = 1 << (_POINT - 2)
     part = (x & (quarter - 1)) - quarter
-    made, rest = _power_above_quarter(part << 5), part - x
+    power, rest = _power_above_quarter(part << 5), part - x
     for k, factor in _QUARTERS.items():
-        made = np.where(rest >> (_POINT + k) & 1, high_product(made, np.asarray(factor)), made)
-    return np.where(x == 0, (1 << 31) - 1, made)
+        power = np.where(rest >> (_POINT + k) & 1, high_product(power, np.asarray(factor)), power)
+    return np.where(x == 0, (1 << 31) - 1, power)
 
 
 def _power_above_quarter(x: Tensor) -> Tensor:
@@ -92,12 +92,12 @@ def _function_reader(function: Callable[[Tensor], Tensor]) -> Reader:
     """
 
     def read(node: FileNode) -> tuple[str, ...]:
-        given, made = codes_of(node, "in0"), codes_of(node, "out0")
+        given, result = codes_of(node, "in0"), codes_of(node, "out0")
         low, high = limits(CODES)
         numbers = given.one_scale * np.arange(low - given.one_zero, high + 1 - given.one_zero).astype(np.float32)
-        results = function(numbers).astype(np.float32) * (np.float32(1) / made.one_scale)
+        results = function(numbers).astype(np.float32) * (np.float32(1) / result.one_scale)
         rounded = np.sign(results) * np.floor(np.abs(results.astype(np.float64)) + 0.5)
-        table = np.clip(rounded.astype(np.int64) + made.one_zero, low, high)
+        table = np.clip(rounded.astype(np.int64) + result.one_zero, low, high)
         return (add_table(node, table),)
 
     return read
@@ -108,10 +108,10 @@ def _read_hard_swish(node: FileNode) -> tuple[str, ...]:
 
     As `HardSwish` (kernels/internal/reference/hard_swish.h) with the parameters of kernels/activations.cc.
     """
-    given, made = codes_of(node, "in0"), codes_of(node, "out0")
+    given, result = codes_of(node, "in0"), codes_of(node, "out0")
     low, high = limits(CODES)
     hires = np.float32(1 / 128) * given.one_scale
-    factor, exponent = _short_multiplier(np.float64(hires / made.one_scale))
+    factor, exponent = _short_multiplier(np.float64(hires / result.one_scale))
     gate_factor, gate_exponent = _short_multiplier(np.float64(hires / np.float32(3 / 32768)))
     if exponent > 0:
         raise node.fail("the scale of its input is more than 128 times that of its result")
@@ -123,7 +123,7 @@ def _read_hard_swish(node: FileNode) -> tuple[str, ...]:
     product = ((gate + (1 << 15)) >> 1) * _short_product(x, factor)
     halved = np.sign(product) * (np.abs(product) >> 15)
     numbers = shift_right(halved, -exponent) if exponent < 0 else halved
-    return (add_table(node, np.clip(numbers + made.one_zero, low, high)),)
+    return (add_table(node, np.clip(numbers + result.one_zero, low, high)),)
 
 
 def _short_multiplier(factor: np.float64) -> tuple[int, int]:
@@ -153,11 +153,11 @@ def _relu_reader(name: str) -> Reader:
     """Return the reader of RELU, RELU6 or RELU_N1_TO_1: codes on another scale, clipped."""
 
     def read(node: FileNode) -> tuple[str, ...]:
-        given, made = codes_of(node, "in0"), codes_of(node, "out0")
+        given, result = codes_of(node, "in0"), codes_of(node, "out0")
         number = {"RELU": 1, "RELU_N1_TO_1": 2, "RELU6": 3}[name]
-        low, high = code_limits(_with_activation(node, number), made)
-        factor = np.float64(given.one_scale / made.one_scale)
-        return (rescale(node, centre(node, 0), factor, zero=made.one_zero, within=(low, high)),)
+        low, high = code_limits(_with_activation(node, number), result)
+        factor = np.float64(given.one_scale / result.one_scale)
+        return (rescale(node, centre(node, 0), factor, zero=result.one_zero, within=(low, high)),)
 
     return read
 
@@ -168,32 +168,32 @@ def _with_activation(node: FileNode, number: int) -> FileNode:
 
 def _read_leaky_relu(node: FileNode) -> tuple[str, ...]:
     """Read LEAKY_RELU: codes below the zero point times alpha, on the scale of the result; others without."""
-    given, made = codes_of(node, "in0"), codes_of(node, "out0")
+    given, result = codes_of(node, "in0"), codes_of(node, "out0")
     alpha = np.float32(node.get("Alpha", 0.0))
-    above = np.float64(given.one_scale / made.one_scale)
-    below = np.float64(given.one_scale * alpha / made.one_scale)
+    above = np.float64(given.one_scale / result.one_scale)
+    below = np.float64(given.one_scale * alpha / result.one_scale)
     if not 0 <= below < math.inf:
         raise node.fail(f"alpha is {alpha}; it must be 0 or more for codes")
     plain, nothing = centre(node, 0), node.constant(np.zeros((), np.int32))
     parts = [rescale(node, node.add(cut, plain, nothing), factor) for cut, factor in (("max", above), ("min", below))]
-    return (_shift_and_clip(node, node.add("add", *parts), made),)
+    return (_shift_and_clip(node, node.add("add", *parts), result),)
 
 
-def _shift_and_clip(node: FileNode, edge: str, made: CodeGrid) -> str:
+def _shift_and_clip(node: FileNode, edge: str, result: CodeGrid) -> str:
     """Return the edge of integers plus the zero point of the result, as codes."""
     low, high = limits(CODES)
-    quantizer = Quantizer("ROUND", (low, high), 1.0, np.asarray(made.one_zero))
+    quantizer = Quantizer("ROUND", (low, high), 1.0, np.asarray(result.one_zero))
     return quantizer.add(node, edge, real="float64", dtype=CODES)
 
 
 def _read_prelu(node: FileNode) -> tuple[str, ...]:
     """Read PRELU: codes below the zero point times those of the slopes, on the scale of the result."""
-    given, slopes, made = codes_of(node, "in0"), codes_of(node, "in1"), codes_of(node, "out0")
+    given, slopes, result = codes_of(node, "in0"), codes_of(node, "in1"), codes_of(node, "out0")
     plain, nothing = centre(node, 0), node.constant(np.zeros((), np.int32))
-    above = rescale(node, node.add("max", plain, nothing), np.float64(given.one_scale) / np.float64(made.one_scale))
+    above = rescale(node, node.add("max", plain, nothing), np.float64(given.one_scale) / np.float64(result.one_scale))
     product = node.add("mul", node.add("min", plain, nothing), centre(node, 1, slopes))
-    factor = np.float64(given.one_scale) * np.float64(slopes.one_scale) / np.float64(made.one_scale)
-    return (_shift_and_clip(node, node.add("add", above, rescale(node, product, factor)), made),)
+    factor = np.float64(given.one_scale) * np.float64(slopes.one_scale) / np.float64(result.one_scale)
+    return (_shift_and_clip(node, node.add("add", above, rescale(node, product, factor)), result),)
 
 
 FUNCTION_READERS: dict[str, Reader] = {

@@ -54,13 +54,13 @@ class CodeGrid:
         return np.array_equal(self.scale, other.scale) and np.array_equal(self.zero, other.zero)
 
 
-def codes_of(node: FileNode, where: str, *, several: bool = False) -> CodeGrid:
+def codes_of(node: FileNode, where: str, *, many_scales: bool = False) -> CodeGrid:
     """Return what an input "in0" or an output "out0" holds; SpecError if it says nothing, or several scales."""
     if node.get(f"{where}.scale") is None:
         raise node.fail(f"{_describe(where)} is quantized, and the file does not give its scale")
     scale = np.asarray(node.get(f"{where}.scale"), np.float32)
     zero = np.asarray(node.get(f"{where}.zero"), np.int64)
-    if scale.size > 1 and not several:
+    if scale.size > 1 and not many_scales:
         raise node.fail(f"{_describe(where)} has several scales, which only weights may have")
     return CodeGrid(scale, zero, int(node.get(f"{where}.axis")))
 
@@ -98,11 +98,13 @@ def with_sizes(read: Reader) -> Reader:
     def checked(node: FileNode) -> tuple[str, ...]:
         edges = read(node)
         for k, edge in enumerate(edges[: len(node.outputs)]):
-            said = tuple(node.get(f"out{k}.shape", ()))
+            shape_in_file = tuple(node.get(f"out{k}.shape", ()))
             shape = node.graph.edges[edge].shape
-            fits = len(said) == len(shape) and all(n in (-1, m) for n, m in zip(said, shape, strict=True))
+            fits = len(shape_in_file) == len(shape) and all(
+                n in (-1, m) for n, m in zip(shape_in_file, shape, strict=True)
+            )
             if not fits:
-                raise node.fail(f"its result has shape {shape}; the file says {said}")
+                raise node.fail(f"its result has shape {shape}; the file says {shape_in_file}")
         return edges
 
     return checked
