@@ -20,6 +20,12 @@ BARE = {"most", "few", "near", "far", "apart", "around", "ample"}
 """Constants are not called so alone: a name says what it bounds."""
 KEYS_OF_FILES = {"prefetch_turns", "come"}
 """Fields and arguments that are keys of files."""
+EMPTY = {"found", "made", "told", "said", "come", "two", "several", "much", "turn", "turns", "thing", "things"}
+"""Local variables and parameters are not called so: the name says nothing of what it holds."""
+EMITTED = "network/certificate/checker.py"
+"""A file whose text is written next to each network: its names change only with its contents."""
+UNCHECKED = "quantization"
+"""A folder whose local names are still to be looked at."""
 
 
 def names(text):
@@ -101,11 +107,28 @@ def banned(text):
     yield from ((line, "known") for line in memos(text))
 
 
-def hits(path):
-    """Where a file has banned names, as PATH:LINE: NAME."""
-    return [
-        f"{path.relative_to(PACKAGE.parent)}:{line}: {name}" for line, name in sorted(set(banned(path.read_text())))
-    ]
+def locals_of(function):
+    """Yield the line and the name of each parameter and each variable that a function's text sets, lambdas included."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+
+
+def empty_locals(text):
+    """Yield the line and the name of each local name that says nothing; `one` is a parameter only where `other` is."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            yield from ((line, name) for line, name in locals_of(node) if name.strip("_") in EMPTY - KEYS_OF_FILES)
+            parameters = {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
+            if "one" in parameters and "other" not in parameters:
+                yield node.lineno, "one"
+
+
+def hits(path, names=banned):
+    """Return where a file has such names, as PATH:LINE: NAME."""
+    return [f"{path.relative_to(PACKAGE.parent)}:{line}: {name}" for line, name in sorted(set(names(path.read_text())))]
 
 
 def test_private_words_name_nothing():
@@ -129,6 +152,32 @@ def test_private_words_name_nothing():
 )
 def test_a_banned_name_is_found(text, name):
     assert name in [found for _, found in banned(text)]
+
+
+def test_local_names_say_what_they_hold():
+    paths = [p for p in sorted(PACKAGE.rglob("*.py")) if p != PACKAGE / EMITTED and UNCHECKED not in p.parts]
+    assert len(paths) > 100
+    assert [hit for path in paths for hit in hits(path, empty_locals)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("def f():\n    found = 1", "found"),
+        ("def f():\n    for made in x: ...", "made"),
+        ("def f():\n    return [turn for turn in x]", "turn"),
+        ("def f():\n    if (several := x): ...", "several"),
+        ("def f():\n    return lambda said: said", "said"),
+        ("def f(*, much): ...", "much"),
+        ("class C:\n    def f(self, one): ...", "one"),
+    ],
+)
+def test_an_empty_local_name_is_found(text, name):
+    assert name in [local for _, local in empty_locals(text)]
+
+
+def test_other_local_names_are_not_empty():
+    assert list(empty_locals("found = 1\ndef f(one, other, come):\n    x.found = one.made(found=other)")) == []
 
 
 def test_other_names_are_not_banned():
