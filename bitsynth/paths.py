@@ -71,6 +71,11 @@ def user_schedules() -> Path:
     return (_user_folder() or user_cache()) / "tuned"
 
 
+def user_searches() -> Path:
+    """Return the user's folder of searches for widths: in BITSYNTH_CACHE, else in the user's cache folder."""
+    return (_user_folder() or user_cache()) / "quantize"
+
+
 def _user_folder() -> Path | None:
     chosen = os.environ.get("BITSYNTH_CACHE")
     return Path(chosen) if chosen else None

@@ -1,9 +1,11 @@
 """Quantizers for float networks: calibration, rounding of weights, and a search for the cheapest widths.
 
 Data go one way: `float_model` (where quantizers go), `calibration` (what inputs say), `grids` (scales and rounding),
-`search` (widths), `quantized_model` (the file), `entry` (all of it, and the report).
+`search` (widths that meet a `goal`, by an `integer_program`; `search_state` keeps what was measured), `quantized_model`
+(the file), `report`, `entry` (all of it).
 """
 
-from bitsynth.quantization.entry import LayerChoice, QuantizationReport, Quantized, quantize
+from bitsynth.quantization.entry import FrontModel, Quantized, quantize
+from bitsynth.quantization.report import LayerChoice, QuantizationReport, TrialPoint
 
-__all__ = ["LayerChoice", "QuantizationReport", "Quantized", "quantize"]
+__all__ = ["FrontModel", "LayerChoice", "QuantizationReport", "Quantized", "TrialPoint", "quantize"]

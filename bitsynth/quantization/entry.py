@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,85 +24,38 @@ from bitsynth.network.run import Network
 from bitsynth.progress import Progress, silent
 from bitsynth.quantization.calibration import Calibration, FloatResults
 from bitsynth.quantization.float_model import FloatModel, simplify
-from bitsynth.quantization.quantized_model import write_model
-from bitsynth.quantization.search import Search, Trial, accuracy, find_steps, require_scipy
+from bitsynth.quantization.goal import CostName, SearchGoal, goal_of
+from bitsynth.quantization.integer_program import require_scipy
+from bitsynth.quantization.report import QuantizationReport, TrialPoint, layer_choices, pareto_front, trial_points
+from bitsynth.quantization.search import Search, accuracy, find_steps
+from bitsynth.quantization.search_state import Trial, restored, state_path
 from bitsynth.spec.matmul import MAX_BITS
 
-
-@dataclass(frozen=True)
-class LayerChoice:
-    """The widths of a product, and what they cost.
-
-    Args:
-        name: The edge of the product's result in the simplified file.
-        op: Its operator.
-        act_bits: Bits of its activations.
-        w_bits: Bits of its weights.
-        cycles: Predicted cycles, with packing and epilogue.
-        weight_bytes: Bytes of its constants as packed.
-        loss: What its weights and activations lose by the estimate, as the output's mean squared error relative to its
-            variance; 0 at the most bits.
-    """
-
-    name: str
-    op: str
-    act_bits: int
-    w_bits: int
-    cycles: int
-    weight_bytes: int
-    loss: float
+_FRONT_POINTS = 8
+"""Costs at which the front of loss and cost is searched."""
 
 
 @dataclass(frozen=True)
-class QuantizationReport:
-    """The result of a quantization.
+class FrontModel:
+    """A quantized network of the front, and its point: no other that was run costs and loses at most as much."""
 
-    Args:
-        isa: The instruction set that costs are for.
-        cpu: Its processor.
-        samples: Calibration inputs.
-        loss_is: What `loss` is: "accuracy", the share of right classes lost; or "error", the root mean square of the
-            output's error over the standard deviation of the float network's output, of the output that loses most.
-        loss: The loss of the network that was written, on the calibration inputs.
-        standard_error: The standard error of the loss; 0 if `loss_is` is "error". The bound holds for the sum of both.
-        measured_by: What ran it: "compiled C", or "ONNX Runtime" where the instruction set does not run here.
-        bound: The loss that was allowed.
-        float_accuracy: The share of right classes of the float network; None without labels.
-        layers: Its products, in order.
-        cycles: Predicted cycles of all steps.
-        weight_bytes: Bytes of all constants.
-        float_bytes: Bytes of the float network's weights.
-        trials: Loss, cycles and bytes of the products in each choice that was run.
-        in_kernels: Products that layers compute.
-    """
-
-    isa: str
-    cpu: str
-    samples: int
-    loss_is: str
-    loss: float
-    standard_error: float
-    measured_by: str
-    bound: float
-    float_accuracy: float | None
-    layers: tuple[LayerChoice, ...]
-    cycles: int
-    weight_bytes: int
-    float_bytes: int
-    trials: tuple[tuple[float, float, float], ...]
-    in_kernels: int
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the report as plain values for JSON."""
-        return asdict(self)
+    model: Any
+    point: TrialPoint
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """A quantized network: an ONNX model with quantizers of QONNX, and the report."""
+    """A quantized network: an ONNX model with quantizers of QONNX, and the report.
+
+    Args:
+        model: The model.
+        report: The report.
+        front: The networks of the front, the cheapest first, if they were asked for.
+    """
 
     model: Any
     report: QuantizationReport
+    front: tuple[FrontModel, ...] = ()
 
 
 def quantize(
@@ -110,19 +63,24 @@ def quantize(
     data: Mapping[str, NDArray[Any]] | NDArray[Any],
     *,
     labels: NDArray[Any] | None = None,
-    loss: float = 0.01,
+    loss: float | None = None,
+    cycles: float | None = None,
+    bytes: float | None = None,
+    minimize: str = "",
     isa: str = "auto",
     cpu: str = "",
     threads: int = 1,
     act_bits: Sequence[int] = (2, 3, 4, 8),
     w_bits: Sequence[int] = (2, 3, 4, 8),
-    minimize: str = "cycles",
+    front: bool = False,
     batch: int | None = None,
     shapes: Mapping[str, int | Sequence[int]] | None = None,
     fixed: Mapping[str, Any] | None = None,
     progress: Progress = silent,
 ) -> Quantized:
-    """Quantize a float network: the cheapest widths of each layer whose loss on `data` stays below a bound.
+    """Quantize a float network: the widths of each layer with the fewest cycles, or another goal, within bounds.
+
+    What was measured is kept in the user's cache folder: a search that was interrupted goes on when it is repeated.
 
     Args:
         model: A path of an ONNX file, or a model that is loaded already.
@@ -130,27 +88,27 @@ def quantize(
         labels: The class of each sample. With them the loss is the accuracy of the first output that is lost, else the
             largest error of an output.
         loss: The greatest loss, such as 0.01 for one percent; of accuracy with its standard error, which few samples
-            make large.
+            make large. None for 0.01, or for any loss if cycles or bytes are bounded.
+        cycles: The most predicted cycles of the network.
+        bytes: The most bytes of its constants.
+        minimize: "cycles", "bytes" or "loss"; empty for cycles if the loss is bounded, else for the loss.
         isa: The instruction set that costs are for, or "auto" for the best this processor has.
         cpu: The processor of the set.
         threads: Threads that the network will run on.
         act_bits: Widths of activations to choose from, 2 to 8.
         w_bits: Widths of weights to choose from, 1 to 8.
-        minimize: "cycles" or "bytes".
+        front: Whether the front of loss and cycles (or bytes, if these are minimized) is searched too.
         batch: The size of an open first axis.
         shapes: Shapes and sizes that the file leaves open, as of `bitsynth.compile`.
         fixed: Inputs that become constants.
         progress: Hears what is being done.
 
     Raises:
-        SpecError: The file, the data or the options do not fit; or no choice has a loss below the bound.
+        SpecError: The file, the data or the options do not fit; or no choice keeps the bounds.
         ToolError: A package is missing: `pip install 'bitsynth[quantize]'`.
     """
     acts, wgts = _widths("activations", act_bits, 2), _widths("weights", w_bits, 1)
-    if minimize not in ("cycles", "bytes"):
-        raise SpecError(f"minimize is cycles or bytes, not {minimize!r}")
-    if not 0 < loss < 1:
-        raise SpecError(f"the loss allowed is {loss}; it must be between 0 and 1, such as 0.01 for 1 percent")
+    goal = goal_of(loss=loss, cycles=cycles, bytes=bytes, minimize=minimize)
     require_cpu(isa, cpu)
     chosen_isa = widest(isa)
     target = NetworkTarget(chosen_isa, threads, cpu or cpu_for(isa))
@@ -168,12 +126,23 @@ def quantize(
     calibration = Calibration(network, samples)
     calibration.collect(progress)
     classes = None if labels is None else _classes(labels, calibration.outputs, next(iter(network.inputs.values())))
-    search = Search(calibration, target, acts, wgts, classes, progress)
+    parts = {"model": network.model.SerializeToString(deterministic=True), "target": target, "widths": (acts, wgts)}
+    data_parts = {f"{k} {name}": array for k, sample in enumerate(samples) for name, array in sample.items()}
+    state = restored(state_path({**parts, "labels": classes, **data_parts}))
+    search = Search(calibration, target, acts, wgts, classes, progress, state)
     search.prepare()
-    best = search.cheapest(loss, minimize)
-    quantized = write_model(calibration, best.widths, best.bias)
+    best = search.find(goal)
+    by: CostName = "bytes" if goal.minimize == "bytes" or (goal.minimize == "loss" and not goal.cycles) else "cycles"
+    if front:
+        search.explore(by, _FRONT_POINTS)
+        best = search.find(goal)
+    points = trial_points(state.trials, best, by)
+    quantized = search.model(best.widths)
     progress("compiling")
-    return Quantized(quantized, _report(search, best, quantized, loss))
+    report = _report(search, best, quantized, goal, points)
+    on_front = pareto_front(state.trials, by) if front else []
+    models = [FrontModel(search.model(trial.widths), points[state.trials.index(trial)]) for trial in on_front]
+    return Quantized(quantized, report, tuple(models))
 
 
 def _widths(what: str, bits: Sequence[int], least: int) -> tuple[int, ...]:
@@ -235,50 +204,43 @@ def _float_outputs(net: Network, network: FloatModel, sample: Mapping[str, NDArr
     return tuple(np.asarray(by_name[name], np.float32) for name in network.float_outputs)
 
 
-def _report(search: Search, best: Trial, quantized: Any, bound: float) -> QuantizationReport:
+def _report(
+    search: Search, best: Trial, quantized: Any, goal: SearchGoal, points: tuple[TrialPoint, ...]
+) -> QuantizationReport:
     """Compile the network, run it on all samples, and return the report."""
     calibration, target = search.calibration, search.target
-    network, widths = calibration.network, best.widths
+    network = calibration.network
     net = network_of(read(quantized), target, target.threads, search.progress, {})
     report = net.report()
     loss, native = best.loss, runs_natively(load(target.isa).table)
     if native:
         search.progress("running the compiled network")
         loss = search.loss([_float_outputs(net, network, sample) for sample in calibration.samples])
-        if not loss.fits(bound):
+        if goal.loss is not None and not loss.fits(goal.loss):
             warnings.warn(
                 f"the compiled network loses {loss.mean:.2%} (standard error {loss.error:.2%}), above the bound of "
-                f"{bound:.2%}, where ONNX Runtime's run of the same widths lost {best.loss.mean:.2%}",
+                f"{goal.loss:.2%}, where ONNX Runtime's run of the same widths lost {best.loss.mean:.2%}",
                 BitsynthWarning,
                 stacklevel=3,
             )
     steps = find_steps(network.products, net.graph, report)
-    layers = tuple(
-        LayerChoice(
-            product.output,
-            product.op,
-            widths.edges[product.edge],
-            widths.weights[product.name],
-            *((step.cycles, step.weight_bytes) if (step := steps.get(product.name)) else (0, 0)),
-            search.estimates.get((product.name, widths.weights[product.name]), 0.0)
-            + search.estimates.get((product.edge, widths.edges[product.edge]), 0.0),
-        )
-        for product in network.products
-    )
     return QuantizationReport(
-        target.isa,
-        target.cpu,
-        len(calibration.samples),
-        "error" if search.labels is None else "accuracy",
-        loss.mean,
-        loss.error,
-        "compiled C" if native else "ONNX Runtime",
-        bound,
-        None if search.labels is None else accuracy(calibration.outputs, search.labels),
-        layers,
-        sum(step.cycles for step in report.steps),
-        report.weight_bytes,
-        sum(network.constants[p.weights].nbytes for p in network.products),
-        tuple((t.loss.mean, t.cycles, t.bytes) for t in search.trials),
-        len(steps),
+        isa=target.isa,
+        cpu=target.cpu,
+        samples=len(calibration.samples),
+        loss_is="error" if search.labels is None else "accuracy",
+        loss=loss.mean,
+        standard_error=loss.error,
+        measured_by="compiled C" if native else "ONNX Runtime",
+        bound=goal.loss,
+        minimized=goal.minimize,
+        most_cycles=goal.cycles,
+        most_bytes=goal.bytes,
+        float_accuracy=None if search.labels is None else accuracy(calibration.outputs, search.labels),
+        layers=layer_choices(search, best.widths, steps),
+        cycles=sum(step.cycles for step in report.steps),
+        weight_bytes=report.weight_bytes,
+        float_bytes=sum(network.constants[p.weights].nbytes for p in network.products),
+        trials=points,
+        in_kernels=len(steps),
     )

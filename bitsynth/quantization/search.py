@@ -1,27 +1,24 @@
-"""The search for widths: the cheapest bits of each layer whose loss stays below a bound.
+"""The search for widths: the bits of each layer with which the network meets a goal, such as the fewest cycles.
 
-A cost table has the predicted cycles and bytes of each product at each pair of widths. They come from the network
-compiled for the processor with these widths everywhere, so kernels, packing and epilogues are included. The loss of
-each choice is measured alone, all others at the most bits, as the error of the network's output. The sum of the losses
-is an estimate; an integer program finds the choice of least cost whose estimate is below a budget. The choice is then
-run. The budget is bisected until the cheapest choice is found whose measured loss is below the bound.
-
-Given:  two layers that cost 9 and 8 at 8 bits, 5 and 4 at 4 bits, and lose 2 and 1 at 4 bits by estimate; a budget of 2
-Result: the first layer at 4 bits, the second at 8: both at 4 bits would lose 3
+A table has the predicted cycles and bytes of each product at each pair of widths. They come from the network compiled
+for the processor with these widths everywhere, so kernels, packing and epilogues are included. The loss of each choice
+is measured alone, all others at the most bits, as the error of the network's output. The sum of the losses is an
+estimate; an integer program finds the best choice whose estimate is below a budget. The choice is then run, and its
+network compiled. Budgets are changed until the best choice is found whose measured loss and cost keep the bounds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product as pairs_of
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.errors import SpecError, ToolError, Undecided
+from bitsynth.errors import SpecError
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.read import read
@@ -31,57 +28,29 @@ from bitsynth.network.report import NetworkReport, StepReport
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress
 from bitsynth.quantization.calibration import Calibration, FloatResults
-from bitsynth.quantization.float_model import INSTALL, FloatRunner, WeightedProduct
+from bitsynth.quantization.float_model import FloatRunner, WeightedProduct
+from bitsynth.quantization.goal import Cost, CostName, Loss, SearchGoal, cost_in
+from bitsynth.quantization.integer_program import WidthTable, cheapest_bits, price
 from bitsynth.quantization.quantized_model import Widths, correct_bias, write_model
+from bitsynth.quantization.search_state import SearchState, Trial
 
 FIXED_BITS = 8
 """Bits of inputs, residuals and inputs of pools, which are not searched."""
 _PLAIN_CYCLES = 8
 """Cycles of a multiply-accumulate in plain C, for products that no kernel computes."""
 _MAX_BISECTIONS = 8
+_MAX_CORRECTIONS = 6
+"""Choices that are compiled until the cost of one keeps its bound."""
+_SLACKS = (0.97, 0.93, 0.87)
+"""Shares of a bound of cost that are tried too: the estimate may favour a choice that loses more when it is run."""
+_ROUNDING = 1e-9
+"""What a budget is raised by, so that rounding does not exclude the choice that it was taken from."""
 _PROXY_SAMPLES = 64
 """Samples with which the loss of each choice is estimated."""
-_ROUNDING = 1e-9
-"""The tolerance when a loss is compared with its bound: both are floats."""
-_TIE = 1e-4
-"""The weight of the cost that is not minimized; it breaks ties."""
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a product costs: predicted cycles, and bytes of its weights."""
-
-    cycles: float
-    bytes: float
-
-
-@dataclass(frozen=True)
-class Loss:
-    """What a choice of widths loses.
-
-    Args:
-        mean: Over the samples.
-        error: The standard error of the mean, of accuracy: a search among many choices finds those that do well on
-            these samples by chance. So the bound is for the sum of both.
-    """
-
-    mean: float
-    error: float
-
-    def fits(self, bound: float) -> bool:
-        """Return whether the loss and its standard error are at most a bound, but for rounding."""
-        return self.mean + self.error <= bound + _ROUNDING
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A choice of widths that was run: its measured loss, predicted cycles and bytes."""
-
-    widths: Widths
-    loss: Loss
-    cycles: float
-    bytes: float
-    bias: Mapping[str, NDArray[np.float32]] = field(repr=False, default_factory=dict)
+class ImpossibleGoal(SpecError):
+    """No choice that was found keeps the bounds."""
 
 
 @dataclass
@@ -95,6 +64,7 @@ class Search:
         w_bits: Widths of weights that are tried.
         labels: The class of each sample; None if the loss is the error of the output.
         progress: Hears what is being done.
+        state: What was measured already.
     """
 
     calibration: Calibration
@@ -103,28 +73,37 @@ class Search:
     w_bits: Sequence[int]
     labels: NDArray[np.int64] | None
     progress: Progress
-    trials: list[Trial] = field(default_factory=list)
-    costs: dict[tuple[str, int, int], Cost] = field(default_factory=dict)
-    estimates: dict[tuple[str, int], float] = field(default_factory=dict)
-    """Estimated loss of an edge or a product at some bits."""
+    state: SearchState = field(default_factory=SearchState)
+    _biases: dict[Any, Mapping[str, NDArray[np.float32]]] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Measure what each choice costs and loses."""
         choices = list(pairs_of(self.act_bits, self.w_bits))
         for k, (act, wgt) in enumerate(choices):
             self.progress("costs", k, len(choices))
-            self._add_costs(act, wgt)
-        most = {name: max(widths) for name, widths in self._variables().items()}
+            if (act, wgt) not in self.state.overheads:
+                self._add_costs(act, wgt)
+                self.state.save()
+        most = {name: max(widths) for name, widths in self.choices.items()}
         kept = range(min(len(self.calibration.samples), _PROXY_SAMPLES))
-        base = self._output_error(self._widths(most), kept)
-        trials = [(name, bits) for name, widths in self._variables().items() for bits in widths]
+        if self.state.baseline is None:
+            self.state.baseline = self._output_error(self._widths(most), kept)
+        trials = [(name, bits) for name, widths in self.choices.items() for bits in widths]
         for k, (name, bits) in enumerate(trials):
             self.progress("losses", k, len(trials))
             if bits == most[name]:
-                self.estimates[name, bits] = 0.0
-            else:
+                self.state.estimates[name, bits] = 0.0
+            elif (name, bits) not in self.state.estimates:
                 loss = self._output_error(self._widths({**most, name: bits}), kept)
-                self.estimates[name, bits] = max(0.0, loss - base)
+                self.state.estimates[name, bits] = max(0.0, loss - self.state.baseline)
+                self.state.save()
+
+    @property
+    def choices(self) -> dict[str, Sequence[int]]:
+        """The bits to choose from for each edge and product."""
+        network = self.calibration.network
+        edges = dict.fromkeys(network.searched_edges, self.act_bits)
+        return {**edges, **{p.name: self.w_bits for p in network.products}}
 
     def _widths(self, bits: Mapping[str, int]) -> Widths:
         """Return the widths of every quantizer, where each searched edge and each product has these bits."""
@@ -138,15 +117,26 @@ class Search:
         network = self.calibration.network
         return self._widths({**dict.fromkeys(network.searched_edges, act), **{p.name: wgt for p in network.products}})
 
+    @property
+    def most_bits(self) -> Widths:
+        """The widths where everything has the most bits."""
+        return self._uniform(max(self.act_bits), max(self.w_bits))
+
+    def _compile(self, model: Any) -> tuple[Graph, NetworkReport]:
+        graph = read(model)
+        return graph, Network(lower(graph, self.target), self.target.threads).report()
+
     def _add_costs(self, act: int, wgt: int) -> None:
-        graph = read(write_model(self.calibration, self._uniform(act, wgt)))
-        report = Network(lower(graph, self.target), self.target.threads).report()
+        graph, report = self._compile(write_model(self.calibration, self._uniform(act, wgt)))
         steps = find_steps(self.calibration.network.products, graph, report)
         for product in self.calibration.network.products:
             step = steps.get(product.name)
             elements = int(self.calibration.network.constants[product.weights].size)
             cycles = step.cycles if step else _PLAIN_CYCLES * elements * self._positions(product)
-            self.costs[product.name, act, wgt] = Cost(cycles, step.weight_bytes if step else 4 * elements)
+            self.state.costs[product.name, act, wgt] = Cost(cycles, step.weight_bytes if step else 4 * elements)
+        whole = _whole_cost(report)
+        cycles, size = sum(s.cycles for s in steps.values()), sum(s.weight_bytes for s in steps.values())
+        self.state.overheads[act, wgt] = Cost(whole.cycles - cycles, whole.bytes - size)
 
     def _positions(self, product: WeightedProduct) -> int:
         """Return how often each weight is used."""
@@ -168,18 +158,41 @@ class Search:
         wanted = [self.calibration.outputs[k] for k in samples]
         return float(np.mean(relative_errors(self._run(widths, samples), wanted)))
 
+    def bias(self, widths: Widths) -> Mapping[str, NDArray[np.float32]]:
+        """Return the corrections of biases with some widths; they are computed once."""
+        if (key := _key(widths)) not in self._biases:
+            self._biases[key] = correct_bias(self.calibration, widths)
+        return self._biases[key]
+
+    def model(self, widths: Widths) -> Any:
+        """Return the quantized network with some widths, its biases corrected."""
+        return write_model(self.calibration, widths, self.bias(widths))
+
     def measure(self, widths: Widths) -> Trial:
-        """Run a choice of widths on all samples, its biases corrected; keep and return what it loses and costs."""
-        bias = correct_bias(self.calibration, widths)
-        got = self._run(widths, range(len(self.calibration.samples)), bias)
-        costs = [self._cost(product, widths) for product in self.calibration.network.products]
-        trial = Trial(widths, self.loss(got), sum(c.cycles for c in costs), sum(c.bytes for c in costs), bias)
-        self.trials.append(trial)
+        """Run a choice of widths on all samples, its biases corrected, and compile it; keep and return the trial."""
+        key = _key(widths)
+        if known := next((trial for trial in self.state.trials if _key(trial.widths) == key), None):
+            return known
+        outputs = self._run(widths, range(len(self.calibration.samples)), self.bias(widths))
+        _, report = self._compile(self.model(widths))
+        trial = Trial(widths, self.loss(outputs), _whole_cost(report))
+        self.state.trials.append(trial)
+        self.state.save()
         return trial
 
-    def _cost(self, product: WeightedProduct, widths: Widths) -> Cost:
-        act = widths.edges[product.edge] if product.edge in self.calibration.network.searched_edges else None
-        return self.costs[product.name, act or max(self.act_bits), widths.weights[product.name]]
+    def product_cost(self, product: WeightedProduct, widths: Widths) -> Cost:
+        """Return the cost of a product with some widths, by the table."""
+        return self.state.costs[product.name, self._act_bits(product, widths), widths.weights[product.name]]
+
+    def _act_bits(self, product: WeightedProduct, widths: Widths) -> int:
+        """Return the bits of activations under which the table has a product's costs."""
+        searched = product.edge in self.calibration.network.searched_edges
+        return widths.edges[product.edge] if searched else max(self.act_bits)
+
+    def product_loss(self, product: WeightedProduct, widths: Widths) -> float:
+        """Return what a product's weights and activations lose by the estimate; 0 at the most bits."""
+        chosen = (product.name, widths.weights[product.name]), (product.edge, widths.edges.get(product.edge, 0))
+        return sum(self.state.estimates.get(choice, 0.0) for choice in chosen)
 
     def loss(self, outputs: Sequence[FloatResults]) -> Loss:
         """Return the loss: the share of right classes lost, or the largest error of an output over its deviation."""
@@ -189,83 +202,128 @@ class Search:
         lost = _right(wanted, self.labels).astype(np.int64) - _right(outputs, self.labels)
         return Loss(float(lost.mean()), float(lost.std() / math.sqrt(len(lost))))
 
-    def cheapest(self, bound: float, minimize: str = "cycles") -> Trial:
-        """Return the cheapest choice found, in cycles or bytes, whose measured loss fits `bound`.
+    def find(self, goal: SearchGoal) -> Trial:
+        """Return the best trial that meets a goal, of all that were run; ImpossibleGoal if none does."""
+        first = self.measure(self.most_bits)
+        if goal.loss is not None and not first.loss.fits(goal.loss):
+            raise ImpossibleGoal(self._lossy(first, goal))
+        if goal.minimize == "loss":
+            self._lower_cost(replace(goal, loss=None))
+        else:
+            self._raise_loss(goal)
+        fitting = [trial for trial in self.state.trials if goal.fits(trial.loss, trial.cost)]
+        if not fitting:
+            raise ImpossibleGoal(self._costly(goal))
+        if goal.minimize == "loss":
+            return min(fitting, key=lambda t: (t.loss.mean + t.loss.error, t.cost.cycles))
+        return min(fitting, key=lambda t: price(t.cost, goal))
 
-        SpecError if even the most bits lose more.
-        """
-        best = self.measure(self._uniform(max(self.act_bits), max(self.w_bits)))
-        if not best.loss.fits(bound):
-            raise SpecError(
-                f"{max(self.act_bits)}-bit activations and {max(self.w_bits)}-bit weights lose {best.loss.mean:.2%}, "
-                f"with a standard error of {best.loss.error:.2%} "
-                "already; allow a greater loss, more bits, or give more data"
-            )
-        top = sum(max(self.estimates[name, bits] for bits in widths) for name, widths in self._variables().items())
-        least = min((loss for loss in self.estimates.values() if loss > 0), default=top or 1.0)
+    def _raise_loss(self, goal: SearchGoal) -> None:
+        """Run choices whose estimated loss is at most a budget, which is bisected until the measured loss fits."""
+        assert goal.loss is not None
+        table = self.state.estimates
+        top = sum(max(table[name, bits] for bits in widths) for name, widths in self.choices.items())
+        least = min((loss for loss in table.values() if loss > 0), default=top or 1.0)
         low, high = math.log(least / 2), math.log(max(top, least))
-        seen = {_key(best.widths): best}
         for k in range(_MAX_BISECTIONS):
             self.progress("widths", k, _MAX_BISECTIONS)
             middle = (low + high) / 2
-            widths = self.solve(math.exp(middle), minimize)
-            trial = seen.get(_key(widths)) or self.measure(widths)
-            seen[_key(widths)] = trial
-            if trial.loss.fits(bound):
+            trial = self._try(replace(goal, loss=math.exp(middle)))
+            if trial is None or trial.loss.fits(goal.loss):
                 low = middle
-                best = min(best, trial, key=lambda t: _price(t, minimize))
             else:
                 high = middle
-        return best
 
-    def _variables(self) -> dict[str, Sequence[int]]:
-        """Return the bits to choose from for each edge and product."""
-        network = self.calibration.network
-        edges = dict.fromkeys(network.searched_edges, self.act_bits)
-        return {**edges, **{p.name: self.w_bits for p in network.products}}
+    def _lower_cost(self, goal: SearchGoal) -> None:
+        """Run choices of the least estimated loss, below bounds of cost that shrink a little."""
+        for k, slack in enumerate((1.0, *_SLACKS)):
+            self.progress("widths", k, 1 + len(_SLACKS))
+            self._try(goal.with_costs(*(most and most * slack for most in (goal.cycles, goal.bytes))))
 
-    def solve(self, budget: float, minimize: str = "cycles") -> Widths:
-        """Return the widths of least cost whose estimated loss is at most a budget, by an integer program.
+    def explore(self, by: CostName, points: int) -> None:
+        """Run the choices of least estimated loss at costs from the least to that of the most bits."""
+        most = self.measure(self.most_bits)
+        cheapest = self.solve(SearchGoal(by, None, None, None))
+        assert cheapest is not None
+        low, high = (math.log(max(cost_in(t.cost, by), 1.0)) for t in (self.measure(cheapest), most))
+        for k in range(points):
+            self.progress("front", k, points)
+            budget = math.exp(low + (high - low) * k / (points - 1)) * (1 + _ROUNDING)
+            self._try(SearchGoal("loss", None, *((budget, None) if by == "cycles" else (None, budget))))
 
-        It has a 0-1 variable for each choice of an edge or product, and one for each pair of choices of a product.
-        Pairs have the costs, choices the losses; the pairs of a choice add up to it.
+    def _try(self, goal: SearchGoal) -> Trial | None:
+        """Run the choice that meets a goal by the table; None if there is none.
+
+        The cost of the compiled network is not that of the table: bounds of cost are corrected until it keeps them.
         """
-        optimize, sparse = require_scipy()
-        network, variables = self.calibration.network, self._variables()
-        choices = [(name, bits) for name, widths in variables.items() for bits in widths]
-        column = {choice: k for k, choice in enumerate(choices)}
-        prices, integral = [0.0] * len(choices), [1] * len(choices)
-        rows: list[tuple[dict[int, float], float, float]] = []
-        for name, widths in variables.items():
-            rows.append(({column[name, bits]: 1.0 for bits in widths}, 1.0, 1.0))
-        rows.append(({column[choice]: self.estimates[choice] / budget for choice in choices}, 0.0, 1.0))
-        for product in network.products:
-            searched = product.edge in network.searched_edges
-            acts = self.act_bits if searched else (max(self.act_bits),)
-            pairs = {pair: len(prices) + k for k, pair in enumerate(pairs_of(acts, self.w_bits))}
-            prices += [_price(self.costs[product.name, act, wgt], minimize) for act, wgt in pairs]
-            integral += [0] * len(pairs)
-            for wgt in self.w_bits:
-                rows.append(({**{pairs[act, wgt]: 1.0 for act in acts}, column[product.name, wgt]: -1.0}, 0.0, 0.0))
-            for act in acts if searched else ():
-                rows.append(
-                    ({**{pairs[act, wgt]: 1.0 for wgt in self.w_bits}, column[product.edge, act]: -1.0}, 0.0, 0.0)
-                )
-        entries = [(k, c, value) for k, (row, _, _) in enumerate(rows) for c, value in row.items()]
-        places = [e[0] for e in entries], [e[1] for e in entries]
-        matrix = sparse.csr_array(([e[2] for e in entries], places), shape=(len(rows), len(prices)))
-        limits = optimize.LinearConstraint(matrix, [row[1] for row in rows], [row[2] for row in rows])
-        solved = optimize.milp(prices, constraints=limits, integrality=integral, bounds=optimize.Bounds(0, 1))
-        if not solved.success:
-            raise Undecided(f"the integer program of widths ended without an answer: {solved.message}")
-        bits = {name: max(widths, key=lambda b: solved.x[column[name, b]]) for name, widths in variables.items()}
-        return self._widths(bits)
+        overhead = max(self.state.overheads.values(), key=lambda cost: cost.cycles, default=Cost(0.0, 0.0))
+        cycles, size = overhead.cycles, overhead.bytes
+        for _ in range(_MAX_CORRECTIONS):
+            spent = zip((goal.cycles, goal.bytes), (cycles, size), strict=True)
+            widths = self.solve(goal.with_costs(*(most and max(most - part, 1.0) for most, part in spent)))
+            if widths is None:
+                return None
+            trial = self.measure(widths)
+            exceeded = goal.exceeded(trial.cost)
+            if not exceeded:
+                return trial
+            if "cycles" in exceeded and goal.cycles is not None:
+                cycles += trial.cost.cycles - goal.cycles
+            if "bytes" in exceeded and goal.bytes is not None:
+                size += trial.cost.bytes - goal.bytes
+        return None
+
+    def solve(self, goal: SearchGoal) -> Widths | None:
+        """Return the widths that meet a goal by the estimates and the costs of products; None if none do."""
+        products = self.calibration.network.products
+        table = WidthTable(self.choices, products, self.state.costs, self.state.estimates, max(self.act_bits))
+        bits = cheapest_bits(table, goal)
+        return None if bits is None else self._widths(bits)
+
+    def _lossy(self, most: Trial, goal: SearchGoal) -> str:
+        """Return the message that even the most bits lose too much, and the layer that loses most."""
+        network, loss = self.calibration.network, most.loss
+        kept = range(min(len(self.calibration.samples), _PROXY_SAMPLES))
+        base = self._output_error(most.widths, kept)
+        gains = {}
+        for k, product in enumerate(network.products):
+            self.progress("layers that lose most", k, len(network.products))
+            edges = {edge: bits for edge, bits in most.widths.edges.items() if edge != product.edge}
+            weights = {name: bits for name, bits in most.widths.weights.items() if name != product.name}
+            gains[product.output] = base - self._output_error(Widths(edges, weights), kept)
+        worst = max(gains, key=lambda name: gains[name])
+        share = f"{max(0.0, gains[worst]) / base:.0%} of the output's squared error" if base else "no error alone"
+        error = f" with a standard error of {loss.error:.2%}" if loss.error else ""
+        return (
+            f"{goal}: not possible. The most bits, {max(self.act_bits)} of activations and {max(self.w_bits)} of "
+            f"weights, lose {loss.mean:.3%}{error}. {worst} stands in the way, with {share}; allow a greater loss, "
+            "more bits, or give more data"
+        )
+
+    def _costly(self, goal: SearchGoal) -> str:
+        """Return the message that nothing costs so little, the best that was found, and the layer that costs most."""
+        fitting = [t for t in self.state.trials if goal.loss is None or t.loss.fits(goal.loss)]
+        if goal.loss is None:
+            least = SearchGoal("bytes" if goal.cycles is None else "cycles", None, None, None)
+            widths = self.solve(least)
+            assert widths is not None
+            fitting = [self.measure(widths)]
+        what: CostName = "bytes" if goal.cycles is None else "cycles"
+        best = min(fitting, key=lambda t: cost_in(t.cost, what))
+        costs = {p: cost_in(self.product_cost(p, best.widths), what) for p in self.calibration.network.products}
+        worst = max(costs, key=lambda p: costs[p])
+        bits = f"{best.widths.edges[worst.edge]}-bit activations and {best.widths.weights[worst.name]}-bit weights"
+        advice = "allow a greater loss, more of them, or fewer bits" if goal.loss else "allow more, or fewer bits"
+        return (
+            f"{goal}: not possible. The best found has {best.cost.cycles:,.0f} cycles and {best.cost.bytes:,.0f} bytes "
+            f"and loses {best.loss.mean:.2%}. {worst.output} stands in the way, with {costs[worst]:,.0f} {what} at "
+            f"{bits}; {advice}"
+        )
 
 
-def _price(cost: Cost | Trial, minimize: str) -> float:
-    """Return what is minimized; of two equal ones the other decides."""
-    cycles, size = float(cost.cycles), float(cost.bytes)
-    return cycles + size * _TIE if minimize == "cycles" else size + cycles * _TIE
+def _whole_cost(report: NetworkReport) -> Cost:
+    """Return the cost of a network: predicted cycles of all steps, and the bytes of its constants."""
+    return Cost(float(sum(step.cycles for step in report.steps)), float(report.weight_bytes))
 
 
 def find_steps(products: Iterable[WeightedProduct], graph: Graph, report: NetworkReport) -> dict[str, StepReport]:
@@ -274,15 +332,6 @@ def find_steps(products: Iterable[WeightedProduct], graph: Graph, report: Networ
     nodes = {node.source: node.name for node in graph.nodes if node.op in PRODUCTS}
     names = {product.name: nodes.get(f"{product.op} {product.name}", "") for product in products}
     return {name: of_node[node] for name, node in names.items() if node in of_node}
-
-
-def require_scipy() -> tuple[Any, Any]:
-    """Import and return the modules of scipy for programs and matrices; ToolError if it is not installed."""
-    try:
-        from scipy import optimize, sparse
-    except ImportError as error:
-        raise ToolError(f"widths are chosen with the package scipy: {error}; install it with {INSTALL}") from None
-    return optimize, sparse
 
 
 def _key(widths: Widths) -> tuple[Any, ...]:

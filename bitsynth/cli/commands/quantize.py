@@ -47,14 +47,38 @@ Labels = Annotated[
         show_default="the loss is the error of the output",
     ),
 ]
-AllowedLoss = Annotated[str, typer.Option("--loss", metavar="X", help="The greatest loss, as in 1% or 0.01.")]
+AllowedLoss = Annotated[
+    str | None,
+    typer.Option(
+        "--loss",
+        metavar="X",
+        help="The greatest loss, as in 1% or 0.01.",
+        show_default="1%, or any if cycles or bytes are bounded",
+    ),
+]
+AllowedCycles = Annotated[
+    int | None,
+    typer.Option("--cycles", metavar="N", min=1, help="The most predicted cycles of the network.", show_default="any"),
+]
+AllowedBytes = Annotated[
+    int | None,
+    typer.Option("--bytes", metavar="N", min=1, help="The most bytes of its constants.", show_default="any"),
+]
 ActWidths = Annotated[
     str, typer.Option("--act-bits", metavar="BITS", help="Bits of activations to choose from, such as 2-8 or 4,8.")
 ]
 WeightWidths = Annotated[
     str, typer.Option("--w-bits", metavar="BITS", help="Bits of weights to choose from, such as 1-8 or 4,8.")
 ]
-Minimize = Annotated[str, typer.Option("--minimize", metavar="WHAT", help="cycles or bytes.")]
+Minimize = Annotated[
+    str,
+    typer.Option(
+        "--minimize",
+        metavar="WHAT",
+        help="cycles, bytes or loss.",
+        show_default="cycles if the loss has a bound, else loss",
+    ),
+]
 
 
 def quantize(
@@ -62,13 +86,15 @@ def quantize(
     data: Data,
     to: OnnxFile,
     labels: Labels = None,
-    loss: AllowedLoss = "1%",
+    loss: AllowedLoss = None,
+    cycles: AllowedCycles = None,
+    most_bytes: AllowedBytes = None,
+    minimize: Minimize = "",
     isa: IsaOrAuto = "auto",
     cpu: ForCpu = "",
     threads: Threads = 1,
     act_bits: ActWidths = "2,3,4,8",
     w_bits: WeightWidths = "2,3,4,8",
-    minimize: Minimize = "cycles",
     batch: Batch = None,
     shape: InputShapes = None,
     fix: FixedInputs = None,
@@ -76,13 +102,14 @@ def quantize(
 ) -> None:
     """Quantize a float network for a processor.
 
-    Each layer gets the bits of activations and weights with the fewest predicted cycles on the processor, or bytes,
-    with which the whole network loses no more than --loss on the data. Weights have a scale a channel and are rounded
+    Each layer gets the bits of activations and weights with the fewest predicted cycles on the processor with which
+    the whole network loses no more than --loss on the data. With --cycles or --bytes alone, the bits lose least within
+    these bounds; --minimize names another goal, and all bounds hold. Weights have a scale a channel and are rounded
     by the inputs seen; biases are corrected; no training. The file is written with quantizers of QONNX, for
     `bitsynth compile`. Inputs, residuals and inputs of pools have 8 bits.
 
     The loss is measured on the data given, by the compiled network where the instruction set runs here. Give other
-    data than those that you judge the result by.
+    data than those that you judge the result by. A search that was interrupted goes on when it is repeated.
     """
     from bitsynth.graph.read.file import named
     from bitsynth.quantization import quantize as quantize_network
@@ -91,7 +118,7 @@ def quantize(
     sources = [path for path in (model, data, labels) if path and path.exists()]
     if to.is_dir() or (to.exists() and any(to.samefile(path) for path in sources)):
         raise SpecError(f"-o {to}: a folder, or a file that is read; {_ADVICE}")
-    bound = _parse_loss(loss)
+    bound = None if loss is None else _parse_loss(loss)
     widths = parse_bits("--act-bits", act_bits), parse_bits("--w-bits", w_bits)
     arrays = _read(data)
     with named(model), output.progress("quantize", bar=True) as say:
@@ -100,12 +127,14 @@ def quantize(
             arrays if len(arrays) > 1 or data.suffix != ".npy" else next(iter(arrays.values())),
             labels=None if labels is None else next(iter(_read(labels).values())),
             loss=bound,
+            cycles=cycles,
+            bytes=most_bytes,
+            minimize=minimize,
             isa=isa,
             cpu=cpu,
             threads=threads,
             act_bits=widths[0],
             w_bits=widths[1],
-            minimize=minimize,
             batch=batch,
             shapes=parse_shapes(shape),
             fixed=parse_fixed(fix),
@@ -116,7 +145,7 @@ def quantize(
     if as_json:
         output.write_json({**report.as_json(), "file": str(to)})
         return
-    output.write(_heading(report), "", _table(report), "", *_ends(report), f"wrote {to}")
+    output.write(_heading(report), "", _table(report), "", *_reasons(report), *_ends(report), f"wrote {to}")
 
 
 def _parse_loss(text: str) -> float:
@@ -166,15 +195,22 @@ def _table(report: QuantizationReport) -> Table:
     return output.fit_named_table(rows)
 
 
+def _reasons(report: QuantizationReport) -> list[str]:
+    """Return a line for each layer that kept the most bits; an empty one behind them."""
+    lines = [f"{shown(layer.name)}: {layer.why}" for layer in report.layers if layer.why]
+    return [*lines, ""] if lines else []
+
+
 def _ends(report: QuantizationReport) -> list[str]:
     """Return the lines below the table."""
     what = "of accuracy" if report.loss_is == "accuracy" else "error of the output"
     error = f", standard error {report.standard_error:.2%}" if report.standard_error else ""
+    allowed = "any allowed" if report.bound is None else f"{report.bound:.2%} allowed"
     lines = [
         f"{report.in_kernels} of {output.count(len(report.layers), 'product')} by kernels; expected in "
         f"{report.cycles:,} cycles",
         f"weights {report.weight_bytes:,} bytes, {report.float_bytes:,} in float32",
-        f"loss     {report.loss:.2%} {what}{error} on these data, {report.bound:.2%} allowed; by {report.measured_by}",
+        f"loss     {report.loss:.2%} {what}{error} on these data, {allowed}; by {report.measured_by}",
     ]
     if report.float_accuracy is not None:
         lines.append(f"accuracy {report.float_accuracy - report.loss:.2%}, {report.float_accuracy:.2%} in floats")

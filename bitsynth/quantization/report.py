@@ -1,0 +1,176 @@
+"""The report of a quantization: each layer's widths, what they cost and lose, and every choice that was run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bitsynth.network.report import StepReport
+from bitsynth.quantization.float_model import WeightedProduct
+from bitsynth.quantization.goal import CostName, cost_in
+from bitsynth.quantization.quantized_model import Widths
+from bitsynth.quantization.search import FIXED_BITS, Search
+from bitsynth.quantization.search_state import Trial
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """The widths of a product, and what they cost.
+
+    Args:
+        name: The edge of the product's result in the simplified file.
+        op: Its operator.
+        act_bits: Bits of its activations.
+        w_bits: Bits of its weights.
+        cycles: Predicted cycles, with packing and epilogue.
+        weight_bytes: Bytes of its constants as packed.
+        loss: What its weights and activations lose by the estimate, as the output's mean squared error relative to its
+            variance; 0 at the most bits.
+        why: Why its activations or its weights have the most bits; empty if both have fewer.
+    """
+
+    name: str
+    op: str
+    act_bits: int
+    w_bits: int
+    cycles: int
+    weight_bytes: int
+    loss: float
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class TrialPoint:
+    """A choice of widths that was run.
+
+    Args:
+        loss: Its loss on the calibration inputs.
+        standard_error: The standard error of the loss.
+        cycles: Predicted cycles of the network.
+        bytes: Bytes of its constants.
+        on_front: Whether no other choice costs and loses at most as much.
+        chosen: Whether it is the choice that was written.
+    """
+
+    loss: float
+    standard_error: float
+    cycles: float
+    bytes: float
+    on_front: bool
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class QuantizationReport:
+    """The result of a quantization.
+
+    Args:
+        isa: The instruction set that costs are for.
+        cpu: Its processor.
+        samples: Calibration inputs.
+        loss_is: What `loss` is: "accuracy", the share of right classes lost; or "error", the root mean square of the
+            output's error over the standard deviation of the float network's output, of the output that loses most.
+        loss: The loss of the network that was written, on the calibration inputs.
+        standard_error: The standard error of the loss; 0 if `loss_is` is "error". The bound holds for the sum of both.
+        measured_by: What ran it: "compiled C", or "ONNX Runtime" where the instruction set does not run here.
+        bound: The loss that was allowed; None if any was.
+        minimized: The quantity that was minimized: cycles, bytes or loss.
+        most_cycles: The predicted cycles that were allowed; None for any.
+        most_bytes: The bytes of constants that were allowed; None for any.
+        float_accuracy: The share of right classes of the float network; None without labels.
+        layers: Its products, in order.
+        cycles: Predicted cycles of all steps.
+        weight_bytes: Bytes of all constants.
+        float_bytes: Bytes of the float network's weights.
+        trials: Each choice that was run, in order.
+        in_kernels: Products that layers compute.
+    """
+
+    isa: str
+    cpu: str
+    samples: int
+    loss_is: str
+    loss: float
+    standard_error: float
+    measured_by: str
+    bound: float | None
+    minimized: str
+    most_cycles: float | None
+    most_bytes: float | None
+    float_accuracy: float | None
+    layers: tuple[LayerChoice, ...]
+    cycles: int
+    weight_bytes: int
+    float_bytes: int
+    trials: tuple[TrialPoint, ...]
+    in_kernels: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as plain values for JSON."""
+        return asdict(self)
+
+
+def layer_choices(search: Search, widths: Widths, steps: Mapping[str, StepReport]) -> tuple[LayerChoice, ...]:
+    """Return the choice of each product; `steps` has those that layers compute, by product."""
+    return tuple(
+        LayerChoice(
+            product.output,
+            product.op,
+            widths.edges[product.edge],
+            widths.weights[product.name],
+            *((step.cycles, step.weight_bytes) if (step := steps.get(product.name)) else (0, 0)),
+            search.product_loss(product, widths),
+            _why_most(search, product, widths),
+        )
+        for product in search.calibration.network.products
+    )
+
+
+def trial_points(trials: Sequence[Trial], chosen: Trial, by: CostName) -> tuple[TrialPoint, ...]:
+    """Return the points of trials; the front is that of loss and one of the costs."""
+    front = pareto_front(trials, by)
+    return tuple(
+        TrialPoint(t.loss.mean, t.loss.error, t.cost.cycles, t.cost.bytes, t in front, t == chosen) for t in trials
+    )
+
+
+def pareto_front(trials: Sequence[Trial], by: CostName) -> list[Trial]:
+    """Return the trials that no other is better than in cost or loss, and as good in both; the cheapest first."""
+    front: list[Trial] = []
+    for trial in sorted(trials, key=lambda t: (cost_in(t.cost, by), t.loss.mean)):
+        if not front or trial.loss.mean < front[-1].loss.mean:
+            front.append(trial)
+    return front
+
+
+def _why_most(search: Search, product: WeightedProduct, widths: Widths) -> str:
+    """Return why the activations and weights of a product have the most bits; empty if both have fewer."""
+    reasons = []
+    if product.edge not in search.choices:
+        reasons.append(f"its activations are inputs, residuals or shared, which keep {FIXED_BITS} bits")
+    else:
+        readers = [p for p in search.calibration.network.products if p.edge == product.edge]
+        edges = widths.edges[product.edge]
+        reasons.append(_why(search, product.edge, edges, widths, readers, "activations"))
+    reasons.append(_why(search, product.name, widths.weights[product.name], widths, [product], "weights"))
+    return "; ".join(filter(None, reasons))
+
+
+def _why(search: Search, name: str, bits: int, widths: Widths, readers: Sequence[WeightedProduct], what: str) -> str:
+    """Return why an edge or product has the most bits: what fewer would save and lose."""
+    options = search.choices[name]
+    if bits < max(options) or len(options) == 1:
+        return f"only {bits} bits were allowed for its {what}" if len(options) == 1 else ""
+    now = sum(search.product_cost(p, widths).cycles for p in readers)
+    saved = {}
+    for fewer in options[:-1]:
+        changed = {**widths.edges, name: fewer}, {**widths.weights, name: fewer}
+        other = Widths(changed[0], widths.weights) if what == "activations" else Widths(widths.edges, changed[1])
+        saved[fewer] = now - sum(search.product_cost(p, other).cycles for p in readers)
+    cheaper = [fewer for fewer in options[:-1] if saved[fewer] > 0]
+    if not cheaper:
+        return f"fewer bits of its {what} take no fewer cycles"
+    least = max(cheaper)
+    loss = search.state.estimates.get((name, least), 0.0)
+    return f"{least}-bit {what} would save {saved[least]:,.0f} cycles, and lose {loss:.2%} by the estimate"

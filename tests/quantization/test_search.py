@@ -1,0 +1,186 @@
+"""Goals of the search for widths, bounds that no choice keeps, and searches that are interrupted."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from support.onnx_files import model, node
+
+from bitsynth.errors import SpecError
+from bitsynth.quantization import quantize
+from bitsynth.quantization.goal import goal_of
+from bitsynth.quantization.search import Search
+from bitsynth.quantization.search_state import restored
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("scipy")
+pytestmark = pytest.mark.slow
+
+WIDTHS: dict[str, Any] = {"isa": "neon", "act_bits": (2, 8), "w_bits": (2, 8)}
+
+
+def chain(rng, *, layers=4):
+    """A float network of dense layers, the second much wider than the others."""
+    sizes = [16, 16, 128, 128, *[16] * layers][: layers + 1]
+    nodes, constants, edge = [], {}, "x"
+    for k, (rows, columns) in enumerate(pairwise(sizes)):
+        constants[f"w{k}"] = (rng.normal(size=(rows, columns)) / np.sqrt(rows)).astype(np.float32)
+        nodes += [node("MatMul", f"{edge} w{k}", f"p{k}", name=f"m{k}"), node("Relu", f"p{k}", f"r{k}", name=f"r{k}")]
+        edge = f"r{k}"
+    return model(nodes, {"x": (1, 16)}, constants, outputs=edge, opset=17)
+
+
+@pytest.fixture(scope="module")
+def network():
+    return chain(np.random.default_rng(5))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return np.random.default_rng(6).normal(size=(40, 16)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def ends(network, data):
+    """The trials at the most bits and of the fewest cycles."""
+    report = quantize(network, data, loss=0.9, **WIDTHS).report
+    return report.trials[0], min(report.trials, key=lambda t: t.cycles)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "wanted"),
+    [
+        ({}, ("cycles", 0.01)),
+        ({"loss": 0.1}, ("cycles", 0.1)),
+        ({"cycles": 10}, ("loss", None)),
+        ({"bytes": 10, "loss": 0.2}, ("cycles", 0.2)),
+        ({"bytes": 10, "minimize": "cycles"}, ("cycles", 0.01)),
+        ({"cycles": 10, "loss": 0.2, "minimize": "loss"}, ("loss", 0.2)),
+    ],
+)
+def test_what_is_minimized(bounds, wanted):
+    goal = goal_of(**bounds)
+    assert (goal.minimize, goal.loss) == wanted
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"loss": 1.5}, "the loss allowed is 1.5"),
+        ({"cycles": 0}, "the cycles allowed are 0"),
+        ({"bytes": float("nan")}, "the bytes allowed are nan"),
+        ({"minimize": "loss"}, "give a bound of cycles or bytes too"),
+    ],
+)
+def test_goals_that_mean_nothing_are_refused(bounds, message):
+    with pytest.raises(SpecError, match=message):
+        goal_of(**bounds)
+
+
+@pytest.mark.parametrize("by", ["cycles", "bytes"])
+def test_a_bound_of_cost_alone_gives_the_least_loss_within(by, network, data, ends):
+    most, least = ends
+    bound = (getattr(most, by) + getattr(least, by)) // 2
+    report = quantize(network, data, **{by: bound}, **WIDTHS).report
+    cost = report.cycles if by == "cycles" else report.weight_bytes
+    assert cost <= bound < getattr(most, by)
+    assert report.minimized == "loss"
+    assert report.loss == pytest.approx(min(t.loss for t in report.trials if getattr(t, by) <= bound), rel=1e-3)
+    assert most.loss < report.loss < least.loss
+
+
+def test_all_bounds_hold(network, data, ends):
+    most, _ = ends
+    report = quantize(network, data, loss=0.4, bytes=most.bytes * 0.8, minimize="cycles", **WIDTHS).report
+    assert report.loss <= 0.4
+    assert report.weight_bytes <= most.bytes * 0.8
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"cycles": 1}, "the least loss with at most 1 cycles: not possible. The best found has "),
+        ({"bytes": 10}, "the least loss with at most 10 bytes: not possible"),
+        ({"loss": 1e-6}, "The most bits, 8 of activations and 8 of weights, lose "),
+        ({"loss": 0.05, "cycles": 1}, "a loss of at most 0.05 and at most 1 cycles: not possible"),
+    ],
+)
+def test_bounds_that_cannot_be_kept_name_the_best_and_a_layer(bounds, message, network, data):
+    with pytest.raises(SpecError) as refused:
+        quantize(network, data, **bounds, **WIDTHS)
+    assert message in str(refused.value)
+    assert " stands in the way, with " in str(refused.value)
+
+
+def test_the_layer_that_costs_most_stands_in_the_way(network, data):
+    with pytest.raises(SpecError, match=r"(p2|r2) stands in the way"):
+        quantize(network, data, bytes=100, **WIDTHS)
+
+
+class InterruptAt:
+    """Raises KeyboardInterrupt at the n-th message of a kind, and counts all of them."""
+
+    def __init__(self, message, count):
+        self.message, self.rest, self.messages = message, count, []
+
+    def __call__(self, message, done=0, total=None):
+        self.messages.append(message)
+        self.rest -= message == self.message
+        if self.rest == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("message", "count"), [("costs", 3), ("losses", 5), ("widths", 4)])
+def test_an_interrupted_search_goes_on(message, count, network, data, searches, monkeypatch):
+    options = {"loss": 0.31 + count / 1000, **WIDTHS, "w_bits": (2, count, 8)}
+    with pytest.raises(KeyboardInterrupt):
+        quantize(network, data, progress=InterruptAt(message, count), **options)
+    newest = max(searches.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    kept = restored(newest)
+    done = len(kept.overheads), len(kept.estimates), len(kept.trials)
+    assert done > ((0, 0, 0) if message == "costs" else (6, 0, 0) if message == "losses" else (6, 1, 1))
+    calls = []
+    add_costs = Search._add_costs
+
+    def count_costs(self, *bits):
+        calls.append(bits)
+        return add_costs(self, *bits)
+
+    monkeypatch.setattr(Search, "_add_costs", count_costs)
+    again = quantize(network, data, **options).report
+    assert len(calls) == 6 - done[0]
+    newest.unlink()
+    anew = quantize(network, data, **options).report
+    assert (anew.layers, anew.loss, anew.trials) == (again.layers, again.loss, again.trials)
+
+
+def test_a_damaged_state_is_begun_anew(network, data, searches):
+    first = quantize(network, data, loss=0.3, **WIDTHS).report
+    for path in searches.glob("*.json"):
+        path.write_bytes(path.read_bytes()[:-40])
+        assert not restored(path).costs
+    again = quantize(network, data, loss=0.3, **WIDTHS).report
+    assert (again.layers, again.loss) == (first.layers, first.loss)
+
+
+def test_layers_at_the_most_bits_say_why(network, data):
+    report = quantize(network, data, loss=0.02, **WIDTHS).report
+    assert all(layer.why for layer in report.layers if layer.w_bits == 8)
+    assert "inputs" in report.layers[0].why
+
+
+def test_the_command_refuses_what_cannot_be(fails, ended, tmp_path, network, data):
+    source, samples, out = (tmp_path / name for name in ("net.onnx", "x.npy", "q.onnx"))
+    onnx.save(network, source)
+    np.save(samples, data)
+    given = ["quantize", str(source), "--data", str(samples), "--isa", "neon", "-o", str(out)]
+    given += ["--act-bits", "2,8", "--w-bits", "2,8"]
+    assert "stands in the way" in fails(2, *given, "--cycles", "1")
+    assert not out.exists()
+    shown = json.loads(ended(0, *given, "--bytes", "25000", "--json")[0])
+    assert shown["minimized"] == "loss"
+    assert shown["weight_bytes"] <= 25000
+    assert out.exists()
