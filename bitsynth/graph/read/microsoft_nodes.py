@@ -15,6 +15,8 @@ from bitsynth.graph.read.file_node import (
     Reader,
     cast_to,
     quantize_to,
+    require_positive,
+    transpose,
     with_channels_last,
     with_layout_attribute,
 )
@@ -262,6 +264,53 @@ def _read_dynamic_quantize_matmul(node: FileNode) -> tuple[str, ...]:
     )
 
 
+def _unpack_bits(packed: Tensor, bits: int) -> Tensor:
+    """Return unsigned codes of `bits` bits that lie in bytes along the last axis, the lowest bits first."""
+    shifts = np.arange(0, 8, bits)
+    codes = packed.astype(np.uint8)[..., None] >> shifts.astype(np.uint8) & np.uint8((1 << bits) - 1)
+    return codes.reshape(*packed.shape[:-1], packed.shape[-1] * len(shifts))
+
+
+def _read_matmul_n_bits(node: FileNode) -> tuple[str, ...]:
+    """Read MatMulNBits: a product with weights of 2, 4 or 8 bits, whose columns have a scale for each block of rows.
+
+    Inputs are the numbers, codes (columns, blocks, bytes), scales (columns, blocks), and if they are given zero points,
+    packed as the codes are or floats, the block of each row, and a bias.
+    """
+    depth, columns, bits, block = (int(node.get(name, 4 if name == "bits" else 0)) for name in _N_BITS_ATTRIBUTES)
+    if bits not in (2, 4, 8) or min(depth, columns, block) < 1:
+        raise node.fail(f"{columns} columns of {depth} numbers of {bits} bits, in blocks of {block}")
+    blocks = -(-depth // block)
+    codes = _unpack_bits(node.value(1, "weights").reshape(columns, -1), bits)
+    if codes.shape[1] < depth or node.value(2, "scale").size != columns * blocks:
+        raise node.fail(f"weights {node.shape(1)} and scales {node.shape(2)} do not fit {columns} x {depth}")
+    scale = require_positive(node, node.value(2, "scale").reshape(columns, blocks))
+    zero = np.full((1, 1), 1 << (bits - 1))
+    if node.has(3):
+        zero = node.value(3, "zero points")
+        if not node.input(3).is_float:
+            zero = _unpack_bits(zero.reshape(columns, -1), bits)[:, :blocks]
+        zero = zero.reshape(columns, blocks)
+    of_row = np.arange(depth) // block
+    if node.has(4):
+        of_row = node.value(4, "the blocks of rows").reshape(-1)
+        if of_row.size != depth or (of_row < 0).any() or (of_row >= blocks).any():
+            raise node.fail(f"has {of_row.size} blocks of rows, which must be {depth} numbers from 0 to {blocks - 1}")
+    scale, zero = (x[:, of_row] if x.shape[1] > 1 else x for x in (scale, zero))
+    weights = node.add(
+        "view",
+        node.constant(codes[:, :depth]),
+        scale=scale.astype(np.float64),
+        zero=zero.astype(np.float64),
+        dtype=node.input(0).dtype,
+    )
+    product = node.add("matmul", node.edge(0), transpose(node, weights, (1, 0)))
+    return (node.add("add", product, node.edge(5)) if node.has(5) else product,)
+
+
+_N_BITS_ATTRIBUTES = ("K", "N", "bits", "block_size")
+
+
 QUANTIZED_READERS: dict[str, Reader] = {
     "DequantizeLinear": read_dequantize_linear,
     "QGemm": _read_qgemm,
@@ -285,6 +334,7 @@ FUSED_READERS: dict[str, Reader] = {
     "FusedGemm": _read_fused_gemm,
     "FusedMatMul": _read_fused_matmul,
     "Gelu": read_gelu,
+    "MatMulNBits": _read_matmul_n_bits,
     "MatMulIntegerToFloat": _read_matmul_integer_to_float,
     "NhwcMaxPool": with_channels_last(read_max_pool),
     "QLinearConv": with_layout_attribute(read_qlinear_conv),

@@ -39,6 +39,10 @@ class ScratchArray:
         """Return the array from an offset on, a C expression."""
         return ScratchArray(f"({self.name} + {code})", self.dtype)
 
+    def of_matrix(self, index: str, size: int) -> ScratchArray:
+        """Return one of several matrices of `size` elements, whose number is a C expression."""
+        return self.from_place(f"{index} * {size}" if index != "0" else "0")
+
     def at(self, writer: Writer, steps: Sequence[AxisStep], offset: int = 0) -> LoopTerm:
         """Return the number at a place of the loop."""
         at = writer.loops.at(self.name, steps, offset)

@@ -13,11 +13,12 @@ from bitsynth.network.plain.loops import dense_steps
 from bitsynth.network.plain.planes import ImagePlanes
 from bitsynth.network.plain.products import (
     MIN_ROW_PIXELS,
+    FactorPlanes,
+    FactorRows,
     ProductSums,
-    block_rows,
     blocks,
-    constant_array,
-    constant_factor,
+    constant_columns,
+    constant_rows,
     deliver_sums,
     stage_blocked,
     sums_type,
@@ -42,7 +43,7 @@ def _many_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, group
     sums = ProductSums(body, rows, channels, planes.size, planes.taps, planes.pixels)
     weights, totals = _weights(body, w, groups), sums.array(x.shape[0] * groups)
     code = sums.code(
-        weights.from_place(f"g % {groups} * {rows * sums.depth}"),
+        weights.of_matrix(f"g % {groups}", rows * sums.depth),
         image.from_place(f"g * {channels * planes.size}"),
         totals.from_place(f"g * {rows * sums.apart}"),
     )
@@ -50,12 +51,11 @@ def _many_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, group
     deliver_sums(body, totals, [groups * rows * sums.apart, sums.apart, *planes.steps])
 
 
-def _weights(body: NodeBody, edge: Edge, groups: int) -> ScratchArray:
+def _weights(body: NodeBody, edge: Edge, groups: int) -> FactorRows:
     """Return weights as blocks of rows, group by group."""
     rows, depth = edge.shape[0] // groups, math.prod(edge.shape[1:])
     if edge.name in body.graph.constants:
-        value = np.broadcast_to(constant_factor(body, edge), edge.shape)
-        return constant_array(body, block_rows(value.reshape(groups, rows, depth)))
+        return constant_rows(body, edge, lambda x: np.broadcast_to(x, edge.shape).reshape(groups, rows, depth))
     array = body.array(sums_type(body), groups * rows * depth)
     if groups == 1 or rows == 1:
         whole = [depth, *dense_steps(edge.shape[1:])] if rows == 1 else [0, *dense_steps(edge.shape[1:])]
@@ -82,7 +82,7 @@ def _few_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, groups
     weights, totals = _columns(body, w, groups), sums.array(pairs)
     code = sums.code(
         rows.from_place(f"g * {len(pixels) * depth}"),
-        weights.from_place(f"g % {groups} * {columns * depth}"),
+        weights.of_matrix(f"g % {groups}", columns * depth),
         totals.from_place(f"g * {len(pixels) * sums.apart}"),
     )
     body.do(f"for (size_t g = 0; g < {pairs}; ++g) {{\n{code}\n}}")
@@ -110,12 +110,12 @@ def _pixel_rows(
     return rows
 
 
-def _columns(body: NodeBody, edge: Edge, groups: int) -> ScratchArray:
+def _columns(body: NodeBody, edge: Edge, groups: int) -> FactorPlanes:
     """Return weights with output channels last, group by group."""
     columns, depth = edge.shape[0] // groups, math.prod(edge.shape[1:])
     if edge.name in body.graph.constants:
-        value = np.broadcast_to(constant_factor(body, edge), edge.shape).reshape(groups, columns, depth)
-        return constant_array(body, value.swapaxes(1, 2))
+        whole = groups, columns, depth
+        return constant_columns(body, edge, lambda x: np.broadcast_to(x, edge.shape).reshape(whole).swapaxes(1, 2))
     array = body.array(sums_type(body), groups * columns * depth)
     across = 1 if groups == 1 else f"{{i}} / {columns} * {columns * depth} + {{i}} % {columns}"
     body.staged(edge, array, [across, *(s * columns for s in dense_steps(edge.shape[1:]))], centred=True)

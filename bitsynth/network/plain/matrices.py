@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bitsynth.graph.types import Edge, Shape
-from bitsynth.network.plain.body import NodeBody, ScratchArray
+from bitsynth.graph.types import Edge, Shape, Tensor
+from bitsynth.network.plain.body import NodeBody
 from bitsynth.network.plain.loops import dense_steps
 from bitsynth.network.plain.products import (
     MIN_ROW_PIXELS,
+    FactorPlanes,
+    FactorRows,
     ProductSums,
-    block_rows,
-    constant_array,
-    constant_factor,
+    constant_columns,
+    constant_rows,
     deliver_sums,
     stage_blocked,
     sums_type,
@@ -46,12 +47,17 @@ class _Factor:
         """The axes of separate matrices."""
         return self.edge.shape[:-2]
 
-    def value(self, body: NodeBody) -> np.ndarray:
-        """Return the numbers of a constant, (..., count, depth)."""
-        factor = np.broadcast_to(constant_factor(body, self.edge), self.edge.shape)
+    @property
+    def size(self) -> int:
+        """The elements of a matrix."""
+        return self.count * self.edge.shape[self.depth]
+
+    def arrange(self, array: Tensor) -> Tensor:
+        """Return an array that broadcasts to the factor, as (..., count, depth)."""
+        whole = np.broadcast_to(array, self.edge.shape)
         if self.side is None:
-            return factor[None]
-        return factor if self.side < self.depth else factor.swapaxes(-1, -2)
+            return whole[None]
+        return whole if self.side < self.depth else whole.swapaxes(-1, -2)
 
 
 def matmul(body: NodeBody) -> None:
@@ -67,8 +73,8 @@ def matmul(body: NodeBody) -> None:
     products = math.prod(outer)
     weights, planes, totals = _rows(body, rows), _columns(body, columns), sums.array(products)
     code = sums.code(
-        weights.from_place(_matrix(body, rows, outer)),
-        planes.from_place(_matrix(body, columns, outer)),
+        weights.of_matrix(_matrix(body, rows, outer), rows.size),
+        planes.of_matrix(_matrix(body, columns, outer), columns.size),
         totals.from_place(f"g * {sums.rows * sums.apart}"),
     )
     body.do(f"for (size_t g = 0; g < {products}; ++g) {{\n{code}\n}}")
@@ -78,37 +84,34 @@ def matmul(body: NodeBody) -> None:
 
 
 def _matrix(body: NodeBody, factor: _Factor, outer: Shape) -> str:
-    """Return C for the offset of a factor's matrix in product g."""
-    size = factor.count * factor.edge.shape[factor.depth]
+    """Return C for the number of a factor's matrix in product g."""
     count = math.prod(factor.outer)
     if count == 1:
         return "0"
     if factor.outer == outer:
-        return f"g * {size}"
-    places = np.broadcast_to(np.arange(count).reshape(factor.outer) * size, outer)
+        return "g"
+    places = np.broadcast_to(np.arange(count).reshape(factor.outer), outer)
     return f"{body.constants.add(places.astype(np.uint32))}[g]"
 
 
-def _rows(body: NodeBody, factor: _Factor) -> ScratchArray:
+def _rows(body: NodeBody, factor: _Factor) -> FactorRows:
     """Return a factor as blocks of rows, matrix by matrix."""
     edge = factor.edge
     if edge.name in body.graph.constants:
-        return constant_array(body, block_rows(factor.value(body)))
+        return constant_rows(body, edge, factor.arrange)
     array = body.array(sums_type(body), math.prod(edge.shape))
-    size = factor.count * edge.shape[factor.depth]
-    steps = [s * size for s in dense_steps(factor.outer)] + [1] * min(2, len(edge.shape))
+    steps = [s * factor.size for s in dense_steps(factor.outer)] + [1] * min(2, len(edge.shape))
     stage_blocked(body, edge, array, factor.side, steps, [factor.depth])
     return array
 
 
-def _columns(body: NodeBody, factor: _Factor) -> ScratchArray:
+def _columns(body: NodeBody, factor: _Factor) -> FactorPlanes:
     """Return a factor with its columns contiguous, matrix by matrix."""
     edge = factor.edge
     if edge.name in body.graph.constants:
-        return constant_array(body, factor.value(body).swapaxes(-1, -2))
+        return constant_columns(body, edge, lambda x: factor.arrange(x).swapaxes(-1, -2))
     array = body.array(sums_type(body), math.prod(edge.shape))
-    size = factor.count * edge.shape[factor.depth]
-    steps = [s * size for s in dense_steps(factor.outer)] + [1] * min(2, len(edge.shape))
+    steps = [s * factor.size for s in dense_steps(factor.outer)] + [1] * min(2, len(edge.shape))
     steps[factor.depth] = factor.count
     body.staged(edge, array, steps, centred=True)
     return array
