@@ -73,12 +73,12 @@ class Backend(base.Backend):
 
     @classmethod
     def is_compatible(cls, model: Any, device: str = "CPU", **_: Any) -> bool:
-        """Whether each of its operators is read, and the device is a CPU."""
+        """Return whether each operator of the model is read, and the device is a CPU."""
         return cls.supports_device(device) and all(reader_of(node.op_type, node.domain) for node in model.graph.node)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether networks run there: on the CPU."""
+        """Return whether networks run on the device: on the CPU alone."""
         return device.partition(":")[0] == "CPU"
 
 

@@ -36,7 +36,7 @@ _PREFIX, _SUFFIX = ".bitsynth-", ".part"
 
 @contextmanager
 def open_file(path: Path, most: int) -> Iterator[IO[bytes]]:
-    """The file at `path`, opened to read; SpecError unless it is a regular one of at most `most` bytes.
+    """Yield the file at `path`, opened to read; SpecError unless it is a regular one of at most `most` bytes.
 
     A pipe is not waited for. OSError if the file cannot be opened.
     """
@@ -75,7 +75,7 @@ def replace_file(path: Path, data: bytes, advice: str = ADVICE) -> None:
 
 
 def _require_replaceable(path: Path) -> None:
-    """OSError if `path` is a folder, or no file such as /dev/null, which would be a file from then on."""
+    """Raise OSError if `path` is a folder, or a special file such as /dev/null, which would become a plain file."""
     if path.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     if path.exists() and not path.is_file():
@@ -84,7 +84,7 @@ def _require_replaceable(path: Path) -> None:
 
 @contextmanager
 def _temporary(folder: Path) -> Iterator[IO[bytes]]:
-    """A new file in `folder`, locked; gone in the end unless it was renamed."""
+    """Yield a new file in `folder`, locked; gone in the end unless it was renamed."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix=_PREFIX, suffix=_SUFFIX, delete=False) as file:
         try:
             if _is_ours(file):
@@ -98,7 +98,7 @@ def _temporary(folder: Path) -> Iterator[IO[bytes]]:
 
 
 def _is_ours(file: IO[bytes]) -> bool:
-    """Whether we have its lock, and had it before a sweeper. In a file system without locks nobody sweeps."""
+    """Return whether we have the lock, before any sweeper. In a file system without locks nobody sweeps."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -189,7 +189,7 @@ def _comment(name: str, line: str) -> str:
 
 
 def as_bytes(content: str | bytes) -> bytes:
-    """What a file of a text, or of bytes, has."""
+    """Return the bytes of a file with this content."""
     return content.encode() if isinstance(content, str) else content
 
 

@@ -25,7 +25,7 @@ class CachedKernels:
 
 
 def kernels(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = ()) -> CachedKernels:
-    """Every cached kernel of `isa`, or if widths are given only those of these, as it is quickest on this processor.
+    """Return the cached kernels of `isa`, of the given widths if any, each as it is quickest on this processor.
 
     Each certificate is checked again. SpecError if there is not one file.
     """
@@ -58,7 +58,7 @@ def kernels(isa: str, act_bits: Collection[int] = (), w_bits: Collection[int] = 
 
 
 def _has_widths(path: Path, act_bits: Collection[int], w_bits: Collection[int]) -> bool:
-    """Whether the widths are those asked for; a file whose name says none is wanted, to be complained of."""
+    """Return whether the widths are wanted. A file whose name tells no widths is wanted, so that it is reported."""
     try:
         spec = KernelName.parse(path.stem).spec
     except SpecError:

@@ -22,7 +22,7 @@ _FLAGS = ("-O3", "-w", "-lm")
 
 
 def bound(model: Any, isa: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Callable[[], object]:
-    """A call that runs the model, which reads `inputs` and writes `outputs`, on one thread."""
+    """Return a call that runs the model, which reads `inputs` and writes `outputs`, on one thread."""
     text, weights = Compiler(CompilerOptions(model_name=_NAME)).compile_with_weight_data(model)
     runner = runner_for(load(isa), toolchain.compile_for(load(isa), {"model.c": text}, flags=_FLAGS))
     if weights:

@@ -35,32 +35,32 @@ class LayerForm:
     residual: str = ""
 
     def weighted(self, encoding: str) -> LayerForm:
-        """The form with weights of that encoding."""
+        """Return the form with weights of that encoding."""
         return replace(self, name=f"{self.name}, {encoding} weights", options={"weight_encoding": encoding})
 
     def on(self, cpu: str) -> LayerForm:
-        """The form of layers that are chosen for that processor."""
+        """Return the form of layers that are chosen for that processor."""
         return replace(self, options={**self.options, "cpu": cpu})
 
     def activated(self, encoding: str) -> LayerForm:
-        """The form with activations of that encoding."""
+        """Return the form with activations of that encoding."""
         return replace(self, name=f"{self.name}, {encoding} activations", options={"act_encoding": encoding})
 
     def with_residual(self, kind: str) -> LayerForm:
-        """The form with a residual of that type."""
+        """Return the form with a residual of that type."""
         return replace(self, name=f"{self.name}, {kind} residual", residual=kind)
 
     def has(self, act_bits: int, w_bits: int) -> bool:
-        """Whether its encodings have these widths."""
+        """Return whether the form's encodings have these widths."""
         act, wgt = (self.options.get(side) for side in ("act_encoding", "weight_encoding"))
         return all(not x or bits in Encoding(x).widths for x, bits in ((act, act_bits), (wgt, w_bits)))
 
     def codes(self, codes: NDArray[np.uint8], bits: int) -> NDArray[Any]:
-        """Codes (N, H, W, C) as a layer of this form reads them."""
+        """Return codes (N, H, W, C) as a layer of this form reads them."""
         return pack_words(codes, bits) if self.layout == Layout.PACKED else codes
 
     def elements(self, sums: _Sums) -> NDArray[Any] | None:
-        """Seeded random elements of the residual of sums (N, H, W, C): codes of 8 bits; None if there is none."""
+        """Return random 8-bit elements of the residual of sums (N, H, W, C); None without a residual."""
         return (
             np.random.default_rng(0).integers(0, 1 << MAX_BITS, sums.shape).astype(self.residual)
             if self.residual
@@ -68,7 +68,7 @@ class LayerForm:
         )
 
     def made(self, sums: _Sums, bits: int) -> Epilogue | None:
-        """The epilogue, with the form's residual."""
+        """Return the epilogue, with the form's residual."""
         epilogue = self.epilogue(sums, bits)
         if epilogue is None or not self.residual:
             return epilogue
@@ -76,34 +76,34 @@ class LayerForm:
         return replace(epilogue, residual=Residual(self.residual, 0.5 if floats else 3))
 
     def results(self, epilogue: Epilogue | None, sums: _Sums, bits: int) -> NDArray[Any]:
-        """What a layer of this form gives for sums (N, H, W, C)."""
+        """Return the results of a layer of this form for accumulators (N, H, W, C)."""
         codes: NDArray[Any] = epilogue.reference(sums.astype(np.int32), self.elements(sums)) if epilogue else sums
         return pack_words(codes, bits) if self.out_layout == Layout.PACKED else codes
 
 
 def no_epilogue(sums: _Sums, bits: int) -> None:
-    """None: results are the sums."""
+    """Return None: results are the accumulators."""
 
 
 def thresholds(sums: _Sums, bits: int) -> Thresholds:
-    """Thresholds between which the sums of a channel are as many each."""
+    """Return thresholds that divide the sums of a channel into equal shares."""
     shares = np.arange(1, 1 << bits) / (1 << bits)
     return Thresholds(np.floor(np.quantile(sums, shares, axis=(0, 1, 2))).astype(np.int64).T)
 
 
 def requantize(sums: _Sums, bits: int) -> Requantize:
-    """A multiplier a channel, for which a sum as far from 0 as any is the greatest code."""
+    """Return a multiplier for each channel, which maps the sum farthest from 0 to the greatest code."""
     most = (1 << bits) - 1
     return Requantize(np.maximum(1, (most << _SHIFT) // np.maximum(1, np.abs(sums).max(axis=(0, 1, 2)))), _SHIFT, bits)
 
 
 def rescale(sums: _Sums, bits: int) -> Rescale:
-    """One factor, for which the greatest sum is the greatest code of 8 bits."""
+    """Return one factor, which maps the greatest sum to the greatest code of 8 bits."""
     return Rescale(np.float32(((1 << MAX_BITS) - 1) / max(1, int(sums.max()))))
 
 
 def scale(sums: _Sums, bits: int) -> Scale:
-    """A factor and a summand a channel."""
+    """Return a factor and a summand for each channel."""
     channels = np.arange(sums.shape[-1], dtype=np.float32)
     return Scale(np.float32(0.01) + channels / np.float32(7), channels - np.float32(3))
 

@@ -134,12 +134,12 @@ def measure(cached: CachedKernels, rounds: int, progress: Progress) -> KernelsRe
 
 
 def _rank_correlation(rows: Sequence[KernelRow], model: str) -> float | None:
-    """The rank correlation of the model with the measurements of `rows`, which are those it knows."""
+    """Return the rank correlation of the model with the measurements of `rows`, which are those it knows."""
     return rank_correlation([r.model[model] for r in rows], [r.per_128_mac.median for r in rows])
 
 
 def _baselines(isa: Isa, count: bool) -> tuple[list[_Job], dict[str, str]]:
-    """The baselines that run, and why the others do not."""
+    """Return the baselines that run, and why the others do not."""
     jobs: list[_Job] = []
     left_out: dict[str, str] = {}
     for b in baseline_loops.load(isa):
@@ -151,7 +151,7 @@ def _baselines(isa: Isa, count: bool) -> tuple[list[_Job], dict[str, str]]:
 
 
 def _kernels(cached: CachedKernels, count: bool, progress: Progress) -> tuple[list[_Job], list[BitsynthError]]:
-    """The kernels that run, and what is wrong with the others."""
+    """Return the kernels that run, and what is wrong with the others."""
     jobs: list[_Job] = []
     problems: list[BitsynthError] = []
     for n, (kernel, variant) in enumerate(cached.kernels):
@@ -189,7 +189,7 @@ def _count(loops: Sequence[TimedLoop], progress: Progress) -> _Result:
 
 
 def _rows(jobs: Sequence[_Job], baselines: int, result: _Result) -> list[KernelRow]:
-    """A row a job, each compared with the first `baselines` of them sample by sample."""
+    """Return a row for each job, each compared with the first `baselines` of them sample by sample."""
     macs = np.array([[job.loop.macs] for job in jobs])
     costs = result.per_call / macs * MACS
     speeds = None if result.nanoseconds is None else macs / result.nanoseconds

@@ -64,7 +64,7 @@ class LayersReport:
         return list(dict.fromkeys(row.subject for row in self.rows))
 
     def row(self, subject: str, layer: str) -> LayerRow:
-        """The row of one subject on one layer."""
+        """Return the row of one subject on one layer."""
         return next(r for r in self.rows if (r.subject, r.layer) == (subject, layer))
 
 
@@ -88,7 +88,7 @@ def against_baselines(
 def measure(
     subjects: Sequence[TimedSubject], layers: Sequence[str], rounds: int, repeats: int, progress: Progress
 ) -> tuple[LayerRow, ...]:
-    """A row a subject and layer, each timed in every one of `rounds` rounds, `repeats` calls a time; then the sums."""
+    """Time each subject and layer in every one of `rounds` rounds, `repeats` calls each; return rows and their sums."""
     times = np.empty((len(subjects), len(layers), rounds))
     for n in range(rounds):
         for j, layer in enumerate(layers):
@@ -99,7 +99,7 @@ def measure(
 
 
 def rows(subjects: Sequence[Subject], layers: Sequence[str], times: NDArray[Any]) -> tuple[LayerRow, ...]:
-    """A row a subject and layer, from nanoseconds by subject, layer and round; then the rows of the sum."""
+    """Return a row for each subject and layer, of nanoseconds by subject, layer and round; then rows of the sum."""
     fastest = {kind: _fastest(subjects, kind, times) for kind in BASELINE_KINDS}
     shown: list[LayerRow] = []
     for i, subject in enumerate(subjects):
@@ -115,7 +115,7 @@ def rows(subjects: Sequence[Subject], layers: Sequence[str], times: NDArray[Any]
 
 
 def _fastest(subjects: Sequence[Subject], kind: Kind, times: NDArray[Any]) -> NDArray[Any] | None:
-    """The times of the subject of `kind` with the least median, layer by layer; None if there is none."""
+    """Return the times of the subject of `kind` with the least median, layer by layer; None if there is none."""
     some = [i for i, c in enumerate(subjects) if c.kind == kind]
     return np.array(some)[np.median(times[some], axis=2).argmin(0)] if some else None
 

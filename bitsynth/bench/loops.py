@@ -63,7 +63,7 @@ class TimedLoop:
         self.runner.call("bs_repeat", calls, *self.arguments)
 
     def instructions(self) -> int:
-        """Instructions that one call executes, if an emulator counts them; ToolError elsewhere."""
+        """Return instructions that one call executes, if an emulator counts them; ToolError elsewhere."""
         self.runner.call(self.symbol, *self.arguments)
         if self.runner.instructions is None:
             raise ToolError(f"instructions cannot be counted {self.runner.description}; unset BITSYNTH_RUNNER")
@@ -71,7 +71,7 @@ class TimedLoop:
 
 
 def kernel_loop(kernel: MatmulKernel, *, count: bool = False) -> TimedLoop:
-    """The microkernel of `kernel` on a tile of random codes."""
+    """Return the microkernel of `kernel` on a tile of random codes."""
     tile = KernelName.parse(kernel.name)
     m, n = (tile.columns, tile.rows) if kernel.entry.kernel.swapped else (tile.rows, tile.columns)
     runner = kernel.compile({**_repeat(_TILE, _KERNEL, "bs_tile.h"), **_one_tile(kernel.name)}, count=count)
@@ -97,7 +97,7 @@ def kernel_loop(kernel: MatmulKernel, *, count: bool = False) -> TimedLoop:
 
 
 def _one_tile(name: str) -> dict[str, str]:
-    """C that runs the microkernel on rows that lie one behind the other."""
+    """Return C that runs the microkernel on rows that lie one behind the other."""
     header = f'#include "{name}.h"\n\nvoid {_TILE}({_KERNEL});\n'
     body = f"""#include "{_TILE}.h"
 
@@ -113,7 +113,7 @@ void {_TILE}({_KERNEL})
 
 
 def baseline_loop(baseline: BaselineLoop, *, count: bool = False) -> TimedLoop:
-    """A baseline on a tile of random numbers; Refuted if its product is wrong."""
+    """Return a baseline on a tile of random numbers; Refuted if its product is wrong."""
     table, symbol = baseline.table, baseline.table.function
     sources = {**baseline.files, **_repeat(symbol, _BASELINE[symbol], "baseline.h")}
     library = toolchain.compile_for(baseline.isa, sources, flags=baseline.macros)
@@ -140,19 +140,19 @@ def baseline_loop(baseline: BaselineLoop, *, count: bool = False) -> TimedLoop:
 
 
 def clock_loop(isa: Isa) -> Callable[[int], int]:
-    """A function of n that takes n * `CLOCK_CYCLES` core cycles."""
+    """Return a function of n that takes n * `CLOCK_CYCLES` core cycles."""
     runner = runner_for(isa, toolchain.compile_for(isa, {"bs_clock.c": _CLOCK.read_text(encoding="utf-8")}))
     return lambda n: runner.call("bs_clock", n, 1)
 
 
 def _fit_steps(steps: int, size: Callable[[int], int]) -> int:
-    """`steps`, or as many of them as L1 holds if `size` of them is more; at least 1."""
+    """Return `steps`, or as many of them as L1 holds if `size` of them is more; at least 1."""
     return max(1, min(steps, int(steps * L1_SHARE * l1_bytes()) // size(steps)))
 
 
 @lru_cache
 def l1_bytes() -> int:
-    """The size of this processor's L1 data cache in bytes, 32 KiB if the system does not say."""
+    """Return the size of this processor's L1 data cache in bytes, 32 KiB if the system does not say."""
     try:
         return int(_CACHE_SIZE.read_text().removesuffix("K\n")) * 1024
     except (OSError, ValueError):

@@ -25,7 +25,7 @@ _PACKINGS = 16
 def subjects(
     isa: str, act_bits: int, w_bits: int, threads: int, names: Sequence[str], form: LayerForm = SUMS
 ) -> list[TimedSubject]:
-    """The layers called `names` in a form, seeded random weights, each checked once; Refuted if one is wrong."""
+    """Return the layers called `names` in a form, seeded random weights, each checked once; Refuted if one is wrong."""
     whole: dict[str, Callable[[], object]] = {}
     packing: dict[str, Callable[[], object]] = {}
     for layer in LAYERS:
@@ -40,7 +40,7 @@ def subjects(
 
 
 def subject_name(act_bits: int, w_bits: int, weight_encoding: str) -> str:
-    """Widths as A2W1, and the weights' encoding if it is not bipolar."""
+    """Return widths as A2W1, and the weights' encoding if it is not bipolar."""
     return f"A{act_bits}W{w_bits}" + (f" {weight_encoding}" if weight_encoding != Encoding.BIPOLAR else "")
 
 
@@ -53,7 +53,7 @@ def layer_of(
     schedule: LayerSchedule | None = None,
     **options: Any,
 ) -> Conv2d:
-    """The layer with seeded random weights, bipolar as DoReFa networks have them, unless `options` of `Conv2d` differ.
+    """Return the layer with random weights, bipolar as in DoReFa networks unless `options` differ.
 
     Weights of any encoding have the same codes.
     """
@@ -74,7 +74,7 @@ def layer_of(
 
 
 def codes_of(layer: ResNetLayer, act_bits: int) -> NDArray[np.uint8]:
-    """Seeded random activations, (1, H, W, C)."""
+    """Return seeded random activations, (1, H, W, C)."""
     shape = 1, layer.height, layer.height, layer.in_channels
     return np.random.default_rng(0).integers(0, 1 << act_bits, shape, np.uint8)
 
@@ -82,7 +82,7 @@ def codes_of(layer: ResNetLayer, act_bits: int) -> NDArray[np.uint8]:
 def checked(
     layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, threads: int = 1, schedule: LayerSchedule | None = None
 ) -> tuple[Conv2d, NDArray[np.uint8], Callable[[], object]]:
-    """The layer, activations, and a call of it on those; Refuted if a sum is wrong."""
+    """Return the layer, activations, and a call of it on those; Refuted if a sum is wrong."""
     conv, codes = layer_of(layer, isa, act_bits, w_bits, threads, schedule), codes_of(layer, act_bits)
     call, out = conv.bound(codes)
     call()
@@ -93,7 +93,7 @@ def checked(
 def in_form(
     layer: ResNetLayer, isa: str, act_bits: int, w_bits: int, form: LayerForm, threads: int = 1, times: int = 1
 ) -> tuple[Conv2d, NDArray[Any], Callable[[], object]]:
-    """The layer in a form, its input, and a call that runs it `times` times; Refuted if a result is wrong."""
+    """Return the layer in a form, its input, and a call that runs it `times` times; Refuted if a result is wrong."""
     codes = codes_of(layer, act_bits)
     sums = exact_sums(layer, layer_of(layer, isa, act_bits, w_bits, **form.options), codes)
     epilogue = form.made(sums, act_bits)
@@ -109,7 +109,7 @@ def in_form(
 
 
 def _call_repeatedly(conv: Conv2d, values: NDArray[Any], times: int) -> tuple[Callable[[], object], NDArray[Any]]:
-    """A call that calls the layer on `values` `times` times, as Python does, and what it gives."""
+    """Return a call that calls the layer on `values` `times` times, as Python does, and what it gives."""
 
     def call() -> None:
         for _ in range(times):
@@ -119,7 +119,7 @@ def _call_repeatedly(conv: Conv2d, values: NDArray[Any], times: int) -> tuple[Ca
 
 
 def exact_sums(layer: ResNetLayer, conv: Conv2d, codes: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The integer convolution (N, H, W, C) of codes."""
+    """Return the integer convolution (N, H, W, C) of codes."""
     exact = convolve(
         conv.act.decode(codes).transpose(0, 3, 1, 2).astype(np.float64), conv.weight, layer.stride, layer.padding
     )
@@ -127,6 +127,6 @@ def exact_sums(layer: ResNetLayer, conv: Conv2d, codes: NDArray[np.uint8]) -> ND
 
 
 def require_exact(layer: ResNetLayer, conv: Conv2d, codes: NDArray[np.uint8], out: NDArray[np.int32]) -> None:
-    """Refuted unless `out` is the integer convolution."""
+    """Raise Refuted unless `out` is the integer convolution."""
     if not np.array_equal(out, exact_sums(layer, conv, codes)):
         raise Refuted(f"{layer.name}: {conv!r} gives a wrong sum")

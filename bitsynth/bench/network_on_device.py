@@ -15,7 +15,7 @@ from bitsynth.network.run import Network
 def measure(
     board: Device, model: Path, net: Network, rounds: int, *, peers: bool
 ) -> tuple[NetworkAnswer, NetworkTimes | None]:
-    """The board's answer, and its times; None if an emulator ran it, which tells no time."""
+    """Return the board's answer, and its times; None if an emulator ran it, whose times mean nothing."""
     inputs = drawn(net.graph, 1)[0]
     answer = board.run_network(net, inputs, repeats=rounds)
     if answer.emulator:

@@ -24,7 +24,7 @@ def measure(
     onnxruntime: bool,
     cpu: str = "",
 ) -> tuple[Measured, LayersReport | None]:
-    """The board's answer, and a report of its times; None if an emulator ran it, which tells no time.
+    """Return the board's answer, and a report of its times; None if an emulator ran it, whose times mean nothing.
 
     Layers are those for `cpu`, or if that is "" for the board's own processor.
     """

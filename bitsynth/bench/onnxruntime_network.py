@@ -12,7 +12,7 @@ from bitsynth.bench.baselines.onnxruntime_baseline import session, start
 
 
 def bound(model: Any, inputs: Mapping[str, NDArray[Any]], threads: int) -> Callable[[], object]:
-    """A call that runs the model on `inputs`."""
+    """Return a call that runs the model on `inputs`."""
     start(threads)
     running = session(model, threads)
     binding = running.io_binding()

@@ -24,7 +24,7 @@ NAME = "bitsynth fp32"
 
 
 def own_float(isa: str, threads: int, names: Sequence[str]) -> LocalSubject:
-    """The layers called `names` in floats, on instructions of `isa`, each checked once; Refuted if one is wrong."""
+    """Return the layers `names` in floats, on instructions of `isa`, each checked once; Refuted if one is wrong."""
     table, pool = load(isa), pool_of(threads)
     needs = table.requirements()
     sources = {**float_files(), **runtime_files(threads=True)}
@@ -34,7 +34,7 @@ def own_float(isa: str, threads: int, names: Sequence[str]) -> LocalSubject:
 
 
 def _call(runner: Runner, pool: Pool, layer: ResNetLayer) -> Callable[[], object]:
-    """A call of one layer that was found right; its memory is its own."""
+    """Return a call of one layer that was found right; its memory is its own."""
     sizes = np.array(float_sizes(layer.geometry, *layer.image), np.int64)
     memory = aligned(runner.call("bs_fp32_bytes", sizes), np.uint8)
     runner.call("bs_fp32_prepare", sizes, memory)

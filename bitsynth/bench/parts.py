@@ -47,7 +47,7 @@ class _TimedMachine(NetworkMachine):
 
 
 def parts_of(net: Network, inputs: Mapping[str, Tensor]) -> dict[int, LayerParts]:
-    """The parts of each layer of a network on one thread, by its step; ToolError if the linker knows no `--wrap`."""
+    """Return the parts of each layer of a network on one thread, by step; ToolError without the linker's `--wrap`."""
     layers = [k for k, step in enumerate(net.program.steps) if isinstance(step, LayerStep)]
     machine = _TimedMachine(net.program, net.plan, pool_of(1))
     block, views = machine.tensors()
@@ -59,7 +59,7 @@ def parts_of(net: Network, inputs: Mapping[str, Tensor]) -> dict[int, LayerParts
 
 
 def _parts(runner: Runner, layer: Call) -> LayerParts:
-    """The parts of the fastest of some calls of a layer."""
+    """Return the parts of the fastest of some calls of a layer."""
     look, counters = runner.call("bs_parts_look", bits=32), np.zeros(6, np.uint64)
     take = runner.bind("bs_parts_take", counters)
     readings = []

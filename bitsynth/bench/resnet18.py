@@ -62,7 +62,7 @@ LAYERS = (
 
 
 def named(text: str) -> list[ResNetLayer]:
-    """The layers in `C2,C6`, in the order above; SpecError for one that does not exist."""
+    """Return the layers in `C2,C6`, in the order above; SpecError for one that does not exist."""
     names, known = text.split(","), [layer.name for layer in LAYERS]
     if unknown := [name for name in names if name not in known]:
         raise SpecError(f"--layers: unknown {unknown[0]!r}; known: {', '.join(known)}")

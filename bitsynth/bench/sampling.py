@@ -15,14 +15,14 @@ _UNTIMED_OF_THREADS = 100
 
 
 def sample_calls(call: Callable[[], object], repeats: int, threads: int) -> list[int]:
-    """Nanoseconds of every one of `repeats` calls, after untimed ones that bring operands back into caches."""
+    """Return nanoseconds of every one of `repeats` calls, after untimed ones that bring operands back into caches."""
     for _ in range(_UNTIMED if threads == 1 else _UNTIMED_OF_THREADS):
         call()
     return time_calls(call, repeats, _clock_of(threads))
 
 
 def first_call(call: Callable[[], object], threads: int) -> int:
-    """Nanoseconds of one call, as it comes."""
+    """Return nanoseconds of one call, as it comes."""
     return time_calls(call, 1, _clock_of(threads))[0]
 
 
@@ -31,7 +31,7 @@ def _clock_of(threads: int) -> Callable[[], int]:
 
 
 def time_calls(call: Callable[[], object], repeats: int, clock: Callable[[], int]) -> list[int]:
-    """Nanoseconds of every one of `repeats` calls by `clock`."""
+    """Return nanoseconds of every one of `repeats` calls by `clock`."""
     times = []
     for _ in range(repeats):
         start = clock()

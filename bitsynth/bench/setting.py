@@ -36,7 +36,7 @@ _COMMAND_VARIABLES = ("BITSYNTH_CC", "BITSYNTH_RUNNER")
 def setting(
     packages: Sequence[str] = PACKAGES, isas: Iterable[str] = (), measured_at: str | None = None
 ) -> dict[str, str]:
-    """Machine, processor, load, Python, versions of `packages`, compilers for `isas`, commit and command.
+    """Return machine, processor, load, Python, versions of `packages`, compilers for `isas`, commit and command.
 
     The commit is `measured_at`, or that of now.
     """
@@ -53,7 +53,7 @@ def setting(
 def digests(
     isas: Iterable[str], widths: Collection[tuple[int, int]] = (), layers: bool | None = None
 ) -> dict[str, str]:
-    """Digests of the cached kernels of `isas`, by their place in the cache (`Kernel.digest`).
+    """Return digests of the cached kernels of `isas`, by their place in the cache (`Kernel.digest`).
 
     If some `widths`, bits of activations and weights, are given, only those; only those for layers, or all
     others, if `layers` says. What cannot be read is left out with a BitsynthWarning.
@@ -76,7 +76,7 @@ def _entries(isas: Collection[str], widths: Collection[tuple[int, int]]) -> Iter
 
 
 def commit() -> str:
-    """The commit of the checkout that runs, marked if its files differ; "unknown" if git does not tell."""
+    """Return the commit of the checkout that runs, marked if its files differ; "unknown" if git does not tell."""
     folder = paths.shipped_kernels().parent
     if not (folder / ".git").exists():
         return _UNKNOWN
@@ -96,12 +96,12 @@ class Basis:
 
 
 def facts(basis: Basis, isas: Iterable[str] = (), packages: Sequence[str] = PACKAGES, **figures: Any) -> dict[str, Any]:
-    """The facts of a result: the setting, with the compilers for `isas`; digests of its kernels; and `figures`."""
+    """Return the facts of a result: setting, compilers for `isas`, digests of its kernels, and `figures`."""
     return {"setting": setting(packages, isas, basis.commit), "kernels": basis.kernels, **figures}
 
 
 def command() -> str:
-    """The command that runs, from the checkout's folder, with the variables that it reads."""
+    """Return the command that runs, from the checkout's folder, with the variables that it reads."""
     script = Path(sys.argv[0])
     called = ["python", f"benchmarks/{script.name}"] if script.parent.name == "benchmarks" else ["bitsynth"]
     variables = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_COMMAND_VARIABLES)]
@@ -109,7 +109,7 @@ def command() -> str:
 
 
 def _read_scheduling() -> str:
-    """The scheduling of this process, as `chrt` or `nice` may have set it; empty if neither did."""
+    """Return the scheduling of this process, as `chrt` or `nice` may have set it; empty if neither did."""
     if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
         return f"real-time, priority {os.sched_getparam(0).sched_priority}"
     niceness = os.nice(0)

@@ -20,7 +20,7 @@ class Summary:
 
     @classmethod
     def of(cls, values: ArrayLike) -> Summary:
-        """The summary of one figure or more."""
+        """Return the summary of one figure or more."""
         low, median, high = np.quantile(np.asarray(values, float), (0.25, 0.5, 0.75))
         return cls(float(median), float(low), float(high), np.size(values))
 
@@ -31,14 +31,14 @@ class Summary:
 
 
 def rank_correlation(model: Sequence[float], measured: Sequence[float]) -> float | None:
-    """Spearman's coefficient; None if either has fewer than two different values."""
+    """Return Spearman's coefficient; None if either has fewer than two different values."""
     if min(len(set(model)), len(set(measured))) < 2:
         return None
     return float(np.corrcoef(_ranks(model), _ranks(measured))[0, 1])
 
 
 def _ranks(figures: Sequence[float]) -> NDArray[np.float64]:
-    """The rank of each figure; equal figures share the mean of their ranks."""
+    """Return the rank of each figure; equal figures share the mean of their ranks."""
     _, place, count = np.unique(figures, return_inverse=True, return_counts=True)
     ranks: NDArray[np.float64] = (np.cumsum(count) - (count - 1) / 2)[place]
     return ranks

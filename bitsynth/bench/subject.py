@@ -25,7 +25,7 @@ class TimedSubject(Subject, ABC):
 
     @abstractmethod
     def time(self, layer: str, repeats: int) -> list[int]:
-        """Nanoseconds of every one of `repeats` calls."""
+        """Return nanoseconds of every one of `repeats` calls."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,5 +40,5 @@ class LocalSubject(TimedSubject):
     each: int = 1
 
     def time(self, layer: str, repeats: int) -> list[int]:
-        """Nanoseconds of every one of `repeats` calls of `layer`."""
+        """Return nanoseconds of every one of `repeats` calls of `layer`."""
         return [t // self.each for t in sample_calls(self.calls[layer], repeats, self.threads)]

@@ -51,7 +51,7 @@ def interleaved(loops: Sequence[TimedLoop], clock: Callable[[int], Any], rounds:
 
 
 def calibrate_calls(job: Callable[[int], Any]) -> int:
-    """The number of calls that take about SAMPLE_NS, after one that binds the function."""
+    """Return the number of calls that take about SAMPLE_NS, after one that binds the function."""
     job(1)
     n = _FIRST_CALLS
     while (spent := _time_calls(job, n)) < SAMPLE_NS / 4:

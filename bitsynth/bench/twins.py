@@ -26,7 +26,7 @@ _SAMPLES = 8
 
 
 def float_twin(model: Any) -> Any:
-    """The network in floats: quantizers give what they take, quantized weights their values; SpecError if it has none.
+    """Return the network in floats: quantizers return their input; SpecError for a node without such a twin.
 
     It is what a peer runs whose user never quantized the network, for its speed alone.
     """
@@ -49,7 +49,7 @@ def float_twin(model: Any) -> Any:
 
 
 def _of_today(model: Any) -> Any:
-    """The model in an opset that every part of ONNX Runtime takes, standard operators alone if it has no others."""
+    """Return the model in an opset that all of ONNX Runtime reads, without domains that it does not use."""
     if any(node.domain not in ("", "ai.onnx") for node in model.graph.node):
         return model
     version = next((x.version for x in model.opset_import if x.domain in ("", "ai.onnx")), 1)
@@ -59,7 +59,7 @@ def _of_today(model: Any) -> Any:
 
 
 def _constants(model: Any) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Initializers and the values of Constant nodes."""
+    """Yield initializers and the values of Constant nodes."""
     for x in model.graph.initializer:
         yield x.name, numpy_helper.to_array(x)
     for node in model.graph.node:
@@ -98,7 +98,7 @@ class _Twin:
             yield copied
 
     def _weights(self, node: Any, codes: NDArray[Any]) -> NDArray[Any]:
-        """The values of dequantized weights."""
+        """Return the values of dequantized weights."""
         scale, *zero = (self._constants[n] for n in node.input[1:] if n)
         axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
         shape = [-1 if k == axis % codes.ndim else 1 for k in range(codes.ndim)] if np.ndim(scale) else []
@@ -108,7 +108,7 @@ class _Twin:
 
 
 def int8_twin(twin: Any, inputs: Mapping[str, NDArray[Any]]) -> Any:
-    """The twin in floats as ONNX Runtime quantizes it: static, QDQ, int8 weights by channel, uint8 activations."""
+    """Return the float twin as ONNX Runtime quantizes it: static, QDQ, int8 weights by channel, uint8 activations."""
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 

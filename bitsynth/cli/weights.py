@@ -20,7 +20,7 @@ _EPILOGUES = ({"scale", "bias"}, {"scale"}, {"thresholds"}, {"multiplier", "shif
 
 
 def read(path: Path) -> tuple[NDArray[Any], Epilogue | None]:
-    """The weight in a .npy file; in a .npz file `weight` and the arrays of an epilogue. SpecError for anything else."""
+    """Return the weight in a .npy file, or `weight` and epilogue arrays in a .npz file; SpecError for other files."""
     arrays = read_arrays(path, WEIGHT)
     if WEIGHT not in arrays:
         raise SpecError(f"{path} has no array {WEIGHT!r}, but {', '.join(arrays) or 'none at all'}")

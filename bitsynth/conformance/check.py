@@ -75,7 +75,7 @@ def check_isa(
 
 
 def _with_case(result: FormResult, instr: Instr, batches: Iterable[Capture]) -> FormResult:
-    """`result` with one more immediate, whose batches are looked at until one fails."""
+    """Return `result` with one more immediate, whose batches are looked at until one fails."""
     from bitsynth.conformance.harness import differs
 
     inputs, coverage, failure = result.inputs, result.coverage, result.failure

@@ -71,7 +71,7 @@ def _hex(lanes: Sequence[int]) -> str:
 def captures(
     isa: Isa, forms: Sequence[Instr], compiler: toolchain.Compiler | None = None
 ) -> tuple[str, Iterator[Capture]]:
-    """A description of compiler and machine, and their results, form by form, immediate by immediate, in batches.
+    """Return a description of compiler and machine, and their results in batches, by form and immediate.
 
     Refuted if a processor runs the forms, and a probe of theirs says that it cannot.
     """

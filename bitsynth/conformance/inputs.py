@@ -128,7 +128,7 @@ class FormTrial:
             yield self._float_pairs(rng)
 
     def _float_pairs(self, rng: np.random.Generator) -> list[U64]:
-        """Inputs in which operands that are float32 numbers take all pairs of landmarks of such."""
+        """Return inputs in which operands that are float32 numbers take all pairs of landmarks of such."""
         marks = float_landmarks()
         row, column = np.divmod(np.arange(len(marks) ** 2), len(marks))
         out = [random_values(rng, t.bits, (t.lanes, len(row))) for t in self._types]
@@ -141,7 +141,7 @@ class FormTrial:
 
 
 def _sweep(types: Sequence[VecType], group: LaneGroup, fill: Fill, rng: np.random.Generator) -> list[U64]:
-    """Inputs in which the lanes of `group` take all values of their family, the others as `fill` makes them."""
+    """Return inputs in which the lanes of `group` take all values of their family, the others as `fill` makes them."""
     values = swept(types[group[0][0]].bits, fill, rng)
     out = [fill(rng, t.bits, (t.lanes, len(values))) for t in types]
     for k, lane in group:
@@ -150,7 +150,7 @@ def _sweep(types: Sequence[VecType], group: LaneGroup, fill: Fill, rng: np.rando
 
 
 def _pairs(types: Sequence[VecType], one: LaneGroup, other: LaneGroup, rng: np.random.Generator) -> list[U64]:
-    """Inputs in which each lane of `one` meets each lane of `other` with all pairs of landmarks, the others random."""
+    """Return inputs in which lanes of `one` and `other` meet with all pairs of landmarks; other lanes are random."""
     x, y = (landmarks(types[group[0][0]].bits) for group in (one, other))
     row, column = np.divmod(np.arange(len(x) * len(y)), len(y))
     out = [random_values(rng, t.bits, (t.lanes, len(row))) for t in types]
@@ -194,7 +194,7 @@ def _edge_values(t: VecType) -> list[int]:
 
 
 def _one_hot(types: Sequence[VecType], rng: np.random.Generator) -> Iterator[list[U64]]:
-    """Inputs in which one lane of all is set and the others are 0, or random while it alone is 0."""
+    """Yield inputs in which one lane of all is set and the others are 0, or random while it alone is 0."""
     total = sum(t.lanes for t in types)
     first = 0
     bits: list[U64] = []

@@ -26,7 +26,7 @@ def reads(instr: Instr, imm: int) -> list[frozenset[OperandLane]]:
 
 
 def crosses_lanes(seen: Sequence[frozenset[OperandLane]]) -> bool:
-    """Whether an output lane sees an input lane of another number."""
+    """Return whether an output lane sees an input lane of another number."""
     return any(lane != i for i, pieces in enumerate(seen) for _, lane in pieces)
 
 

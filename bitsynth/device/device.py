@@ -86,7 +86,7 @@ class Device:
         return Facts.parse(self._session.facts)
 
     def isas(self) -> list[str]:
-        """Instruction sets whose base the board has."""
+        """Return instruction sets whose base the board has."""
         tables = [load(name).table for name in names()]
         facts = self._facts
         return [t.name for t in tables if facts.runs(t.arch) and not facts.lacking(t.arch, t.host_features)]
@@ -133,7 +133,7 @@ class Device:
         return NetworkAnswer(whole, tuple(steps), self._facts, self.facts_now(), self.emulated_by)
 
     def run_glue(self, layer: Glue) -> str:
-        """What ran the self-test of a layer of glue, which was right: the board, or an emulator there.
+        """Return where the self-test of a glue layer ran and passed: the board, or an emulator there.
 
         Refuted if it is wrong there, ToolError if the board cannot be reached or run on.
         """
@@ -146,7 +146,7 @@ class Device:
     def time_onnxruntime(
         self, models: Mapping[str, bytes], threads: int, repeats: int
     ) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-        """Nanoseconds of calls of ONNX files by ONNX Runtime there, by name; and why others have none."""
+        """Return nanoseconds of calls of ONNX files by ONNX Runtime there, by name; and why others have none."""
         if self.emulated_by:
             return {}, {onnx_baseline.NAME: "an emulator tells no times"}
         return onnx_baseline.measure(self._session, models, threads, repeats, self.seconds)
@@ -206,13 +206,13 @@ class Device:
         return done.output
 
     def _left(self, end: float) -> float:
-        """Seconds until `end`; TimedOut if there are none."""
+        """Return the seconds until `end`; TimedOut if there are none."""
         if (seconds := end - time.monotonic()) <= 0:
             raise TimedOut(f"{self.host}: no time is left to run anything there")
         return seconds
 
     def _judge(self, done: CommandResult, target: Target) -> None:
-        """RunFailed unless the runner ended well, ToolError if the board is at fault."""
+        """Raise RunFailed unless the runner ended well, ToolError if the board is at fault."""
         if done.killed_by:
             why = ", perhaps for want of memory" if done.killed_by == "SIGKILL" else ""
             raise RunFailed(f"{self.host}: the runner was killed by {done.killed_by}{why}")

@@ -16,7 +16,7 @@ _FLAGS = ("-O3", "-static", "-pthread", "-DBITSYNTH_NO_MAIN")
 
 
 def glue_target(layer: Glue) -> Target:
-    """What the program of a layer is compiled for."""
+    """Return the target that the program of a layer is compiled for."""
     return Target(layer.isa, requirements(layer.isa))
 
 

@@ -49,7 +49,7 @@ class Sampling:
     times_float: bool = True
 
     def numbers(self) -> dict[str, int]:
-        """Its fields of the head."""
+        """Return the fields of the job's head."""
         return {"repeats": self.repeats, "together": self.together, "sample_ns": self.sample_ns}
 
 

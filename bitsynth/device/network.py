@@ -45,7 +45,7 @@ class NetworkAnswer:
 
 
 def target_of(net: Network) -> Target:
-    """What the program of a network is compiled for."""
+    """Return the target that the program of a network is compiled for."""
     return Target(net.program.isa, NetworkText(_NAME, net.program, net.plan).needs)
 
 

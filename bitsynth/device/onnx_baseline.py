@@ -26,7 +26,7 @@ _OPSET, _IR = 13, 8
 def measure(
     session: Session, models: Mapping[str, bytes], threads: int, repeats: int, seconds: float
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Nanoseconds of single calls of ONNX files by name; and why there are none, by the name of the file or of all."""
+    """Return nanoseconds of single calls of ONNX files by name, and why others have none, by name or for all."""
     host = session.ssh.host
     if session.run("python3 -c 'import onnxruntime'", seconds).code:
         return {}, {NAME: f"{host} has no python3 with onnxruntime"}

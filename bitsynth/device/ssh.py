@@ -90,7 +90,7 @@ class Ssh:
 
     @contextmanager
     def started(self, script: str, data: IO[bytes] | None = None) -> Iterator[Child]:
-        """A running `script`. At the end its input ends, and soon after the script, if only with its connection."""
+        """Yield a running `script`. At the end its input is closed, and the script ends with it or the connection."""
         reading, writing = os.pipe()
         try:
             child = self._start(script, data.fileno() if data else reading)
@@ -130,7 +130,7 @@ class Ssh:
 
 @contextmanager
 def _file(data: bytes | None) -> Iterator[IO[bytes] | None]:
-    """A file to read `data` from; none for none."""
+    """Return a file to read `data` from; None without data."""
     if data is None:
         yield None
         return

@@ -76,7 +76,7 @@ class _Text:
         """
 
     def body(self, scope: Scope) -> list[str]:
-        """Constants and numbers, then units of columns."""
+        """Yield the statements of the function: constants and numbers, then units of columns."""
         lines = load_constants(scope, self.isa, self.program.constants, self.name)
         for shared in ("all", "table"):
             lines += self._loads(shared, "(const uint8_t *)numbers", scope)
@@ -84,7 +84,7 @@ class _Text:
         return [*lines, *opening(self.program.spec), *block(head, self._unit(scope.inner()))]
 
     def _unit(self, scope: Scope) -> list[str]:
-        """One unit of columns: its constants, then every row."""
+        """Yield the statements of one unit of columns: its constants, then every row."""
         lines = [] if self.late else list(self._loads("channel", "constant", scope))
         if self.program.loop:
             lines.append(f"const uint8_t *const values = constant + {self.program.offset(self.over.name)};")
@@ -98,7 +98,7 @@ class _Text:
         return lines + (advanced if self.late else [])
 
     def _row(self, scope: Scope) -> list[str]:
-        """One row of a unit."""
+        """Yield the statements of one row of a unit."""
         lines: list[str] = []
         if not self.late:
             lines += self._elements(scope)
@@ -169,7 +169,7 @@ class _Text:
     def _value(
         self, input_: ElementInput, registers: Sequence[Value], base: str, start: int, scope: Scope
     ) -> Iterator[str]:
-        """One value of an input."""
+        """Yield the statements that load one value of an input."""
         op = self.program.loads[self.program.spec.inputs.index(input_)]
         size = self.isa[op].operands[0].type.total_bits // 8
         for n, name in enumerate(registers):

@@ -82,7 +82,7 @@ def _row_inputs(kernel: Kernel) -> list[Input]:
 
 
 def _as_words(kernel: Kernel, inputs: Sequence[Input]) -> Packing | None:
-    """The packing as words, if bits of consecutive positions share a byte: neighbours there are a word of codes apart.
+    """Return the packing as words, if bits of consecutive positions share a byte; neighbours are a word apart.
 
     Eight codes go to their places by one shift. A step has a word for every 8 bytes of a column, one after the other.
     """

@@ -127,7 +127,7 @@ class _Text:
         return "\n".join([*unit, f"static void {self.name}({PARAMETERS})", "{", *indented(self._rows()), "}"])
 
     def _parameters(self) -> Iterator[str]:
-        """Pointers to what each element has of its own, numbers that all elements of a row share, and the results.
+        """Yield pointers to elements, numbers that all elements of a row share, and the pointer to results.
 
         Results may take the place of what a second operand is added to.
         """
@@ -196,7 +196,7 @@ class _Text:
         ]
 
     def _column(self) -> list[str]:
-        """One unit of columns."""
+        """Return the statements of one unit of columns."""
         first = self.spec.inputs[0]
         lines = [f"const uint8_t *in = (const uint8_t *)from + column * {first.lane.bits // 8};"]
         lines += [f"const uint8_t *more = (const uint8_t *)other + column * {x.lane.bits // 8};" for x in self.others]

@@ -115,7 +115,7 @@ class CDomain:
         return Term("{0} == {1}", 0, (a, b))
 
     def ult(self, a: Term, b: Term, w: int) -> Term:
-        """Of numbers with flipped signs it is a comparison of signed ones."""
+        """Return a < b without signs; of numbers whose sign bit is flipped it is a comparison of signed ones."""
         flipped = [x for x in (a, b) if x.kind == "flipped"]
         if not flipped or any(x.kind != "flipped" and x.number is None for x in (a, b)):
             return Term("{0} < {1}", 0, (a, b))

@@ -27,7 +27,7 @@ class ProcessorsText:
     command: str = ""
 
     def files(self) -> dict[str, str]:
-        """File names and texts, marked as ours: each layer in a folder of its own, and what is around them."""
+        """Return file names and texts, marked as ours: each layer in a folder of its own, and what is around them."""
         values = self._values()
         own = {
             f"{self.name}.h": render("layer.h.j2", values),
@@ -78,7 +78,7 @@ def choice(arch: str, libraries: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _parts(processors: Mapping[str, str], included: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Of each implementer and part, as 0x41d03, the processor, if it is one of those known."""
+    """Yield implementer and part, as 0x41d03, of each of the `included` processors, with the processor's name."""
     for midr, cpu in processors.items():
         implementer, part = (int(word, 16) for word in midr.split())
         if cpu in included:

@@ -71,7 +71,7 @@ class Programs:
         )
 
     def step(self, loop: Pass, step: Loop, scope: Scope) -> list[str]:
-        """Loads of columns and what depends on nothing else, then the row program once a row."""
+        """Yield the statements of a step: loads of columns and values of these alone, then the program of each row."""
         if self.kernel.order == "steps":
             return self._interleaved(loop, step, scope.inner())
         scope, program, free = scope.inner(), step.steps, row_free(step.steps)

@@ -54,7 +54,7 @@ def _code_factors(kernel: Kernel, spec: MatmulSpec) -> tuple[int, int] | None:
 
 
 def call_source(name: str, programs: Iterable[str] = (), field: str = "kernel") -> dict[str, str]:
-    """C that runs any layer around the kernel `name`, a `field` of it, as an array of numbers describes it.
+    """Return C that runs any layer around the kernel `name`, a `field` of it, as an array of numbers describes it.
 
     `programs` are the fields of `struct bs_layer` that have one.
     """
@@ -69,7 +69,7 @@ def board_source(names: Sequence[str]) -> dict[str, str]:
 
 
 def glue_call_source() -> dict[str, str]:
-    """C that runs any layer of glue, as an array of numbers describes it."""
+    """Return C that runs any layer of glue, as an array of numbers describes it."""
     values: dict[str, Any] = {"numbers": glue_abi.NUMBERS, "arrays": glue_abi.ARRAYS, "call": glue_abi.CALL}
     return {"bs_glue_described.c": render("glue_call.c.j2", values)}
 
@@ -90,7 +90,7 @@ def glue_files(*, threads: bool) -> dict[str, str]:
 
 
 def network_files() -> dict[str, str]:
-    """Headers of the runtime that plain C of networks takes."""
+    """Return headers of the runtime that plain C of networks takes."""
     return {n: text for n, text in _files(threads=False).items() if n in _NETWORK or n == "bs_exact.h"}
 
 

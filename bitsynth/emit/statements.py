@@ -49,7 +49,7 @@ class Scope:
             raise SpecError(f"{self.isa.name} names no C type for {kind}") from None
 
     def declare(self, name: str, kind: VecType, value: str) -> str:
-        """`type name = value;`"""
+        """Return `type name = value;`"""
         self.types[name] = kind
         return f"{self.ctype(kind)} {name} = {value};"
 
@@ -211,7 +211,7 @@ def load_constants(scope: Scope, isa: Isa, constants: Sequence[Constant], prefix
 
 
 def names_of_row(group: int) -> Rename:
-    """C names of one row, or of a group of rows: its accumulators carry its number."""
+    """Return C names of one row, or of a group of rows: its accumulators carry its number."""
     return lambda value: value.of_row(group) if value.is_accumulator else value
 
 

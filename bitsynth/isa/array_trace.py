@@ -102,12 +102,12 @@ class _Lanes:
 
 @cache
 def _takes_arrays(instr: Instr) -> bool:
-    """Whether lanes differ only in which lanes and bits of operands they read."""
+    """Return whether lanes differ only in the lanes and bits of operands that they read."""
     return _is_free(instr.tree)
 
 
 def _is_free(node: ast.AST) -> bool:
-    """Whether no number of a lane is used but to pick lanes and bits."""
+    """Return whether a lane's number only selects lanes and bits, and is used for nothing else."""
     if isinstance(node, ast.Name):
         return node.id != "i"
     if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):

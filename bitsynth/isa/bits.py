@@ -28,7 +28,7 @@ class Bits:
     v: Any
 
     def lift(self, other: Bits | int) -> Bits:
-        """`other` as bits of the same width; a number becomes a constant."""
+        """Return `other` as bits of the same width; a number becomes a constant."""
         if not isinstance(other, Bits):
             return Bits(self.d, self.w, self.d.const(other, self.w))
         if other.w != self.w:
@@ -87,13 +87,13 @@ def _widen(x: Bits, to: int) -> None:
 
 
 def zext(x: Bits, to: int) -> Bits:
-    """`x` widened with zeros to `to` bits."""
+    """Return `x` widened with zeros to `to` bits."""
     _widen(x, to)
     return Bits(x.d, to, x.d.zext(x.v, x.w, to))
 
 
 def sext(x: Bits, to: int) -> Bits:
-    """`x` widened with its sign to `to` bits."""
+    """Return `x` widened with its sign to `to` bits."""
     _widen(x, to)
     return Bits(x.d, to, x.d.sext(x.v, x.w, to))
 
@@ -106,23 +106,23 @@ def trunc(x: Bits, to: int) -> Bits:
 
 
 def ult(a: Bits, b: Bits | int) -> Cond:
-    """Unsigned a < b."""
+    """Return unsigned a < b."""
     return Cond(a.d, a.d.ult(a.v, a.lift(b).v, a.w))
 
 
 def slt(a: Bits, b: Bits | int) -> Cond:
-    """Signed a < b."""
+    """Return signed a < b."""
     sign = 1 << (a.w - 1)
     return ult(a ^ sign, a.lift(b) ^ sign)
 
 
 def eq(a: Bits, b: Bits | int) -> Cond:
-    """a == b."""
+    """Return a == b."""
     return Cond(a.d, a.d.eq(a.v, a.lift(b).v, a.w))
 
 
 def ite(cond: Cond, a: Bits | int, b: Bits | int) -> Bits:
-    """`a` if `cond` holds, else `b`."""
+    """Return `a` if `cond` holds, else `b`."""
     like = a if isinstance(a, Bits) else b
     if not isinstance(like, Bits):
         raise TypeError("ite wants at least one bit-vector branch")
@@ -130,12 +130,12 @@ def ite(cond: Cond, a: Bits | int, b: Bits | int) -> Bits:
 
 
 def udiv(a: Bits, b: Bits | int) -> Bits:
-    """Unsigned a / b, rounded down; all ones if b is 0."""
+    """Return unsigned a / b, rounded down; all ones if b is 0."""
     return Bits(a.d, a.w, a.d.udiv(a.v, a.lift(b).v, a.w))
 
 
 def bit(cond: Cond) -> Bits:
-    """One bit: 1 if `cond` holds."""
+    """Return one bit: 1 if `cond` holds."""
     d = cond.d
     return Bits(d, 1, d.ite(cond.v, d.const(1, 1), d.const(0, 1), 1))
 
@@ -151,7 +151,7 @@ def join(parts: Iterable[Bits]) -> Bits:
 
 
 def absdiff(a: Bits, b: Bits) -> Bits:
-    """|a - b| of unsigned operands."""
+    """Return |a - b| of unsigned operands."""
     return ite(ult(a, b), b - a, a - b)
 
 
@@ -179,19 +179,19 @@ def smax(a: Bits, b: Bits | int) -> Bits:
 
 
 def sclamp(x: Bits, to: int) -> Bits:
-    """Signed saturation of `x` to `to` bits."""
+    """Return signed saturation of `x` to `to` bits."""
     low, high = -(1 << (to - 1)), (1 << (to - 1)) - 1
     return trunc(ite(slt(x, low), low, ite(slt(x.lift(high), x), high, x)), to)
 
 
 def uclamp(x: Bits, to: int) -> Bits:
-    """Saturation of the signed `x` to `to` bits without a sign."""
+    """Return saturation of the signed `x` to `to` bits without a sign."""
     high = (1 << to) - 1
     return trunc(ite(slt(x, 0), 0, ite(slt(x.lift(high), x), high, x)), to)
 
 
 def lookup(table: Iterable[Bits], index: Bits) -> Bits:
-    """`table[index]`; the index is below the table's length.
+    """Return `table[index]`; the index is below the table's length.
 
     In a computed table, entries beyond a known index need no meaning.
     """
@@ -207,7 +207,7 @@ def concat(a: tuple[Bits, ...], b: tuple[Bits, ...]) -> tuple[Bits, ...]:
 
 
 def indices(*ends: int) -> range:
-    """Python's `range`, no longer than a register could be."""
+    """Return Python's `range`, no longer than a register could be."""
     out = range(*ends)
     if len(out) > _MAX_INDICES:
         raise ValueError(f"a range of {len(out)} indices")

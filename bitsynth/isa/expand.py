@@ -145,7 +145,7 @@ def _form(
 
 
 def _costs(isa: IsaTable, entry: InstrTable, narrow: bool) -> dict[str, InstrCost]:
-    """Costs by CPU; some CPUs start more instructions a cycle if all operands are `narrow`."""
+    """Return costs by CPU; some CPUs start more instructions a cycle if all operands are `narrow`."""
     return {
         cpu: InstrCost(c.lat, c.per_cycle * (isa.cpu[cpu].half_width_speedup if narrow else 1.0), c.port, c.slots)
         for cpu, c in entry.cost.items()
@@ -188,7 +188,7 @@ def vector_type(where: str, text: str) -> VecType:
 
 
 def settings(isa: IsaTable) -> dict[str, str]:
-    """What the C of forms depends on, by the feature they need, "" for none."""
+    """Return the settings of forms in C, by the feature set that each needs; "" needs none."""
     return {feature: _setting(isa, feature) for feature in ("", *isa.features)}
 
 

@@ -36,25 +36,25 @@ def nearest(x: Bits) -> Bits:
 
 
 def fmul(a: Bits, b: Bits) -> Bits:
-    """a * b."""
+    """Return a * b."""
     _floats(a, b)
     return Bits(a.d, WIDTH, a.d.fmul(a.v, b.v))
 
 
 def fadd(a: Bits, b: Bits) -> Bits:
-    """a + b."""
+    """Return a + b."""
     _floats(a, b)
     return Bits(a.d, WIDTH, a.d.fadd(a.v, b.v))
 
 
 def fdiv(a: Bits, b: Bits) -> Bits:
-    """a / b."""
+    """Return a / b."""
     _floats(a, b)
     return Bits(a.d, WIDTH, a.d.fdiv(a.v, b.v))
 
 
 def flt(a: Bits, b: Bits | int) -> Cond:
-    """a < b; false if one is not a number."""
+    """Return a < b; false if one is not a number."""
     b = a.lift(b)
     _floats(a, b)
     return Cond(a.d, a.d.flt(a.v, b.v))
@@ -77,13 +77,13 @@ def _unless_nan(a: Bits, b: Bits, x: Bits) -> Bits:
 
 
 def flushed(x: Bits) -> Bits:
-    """`x`, or the zero of its sign if it is subnormal."""
+    """Return `x`, or the zero of its sign if it is subnormal."""
     _floats(x)
     return ite(eq(x & INFINITY, 0), x & SIGN, x)
 
 
 def fmul_flushed(a: Bits, b: Bits) -> Bits:
-    """a * b of what `flushed` makes of both, and a zero if the product was subnormal before it was rounded."""
+    """Return a * b of what `flushed` makes of both, and a zero if the product was subnormal before it was rounded."""
     a, b = flushed(a), flushed(b)
     product = Bits(a.d, WIDTH, a.d.fmul(a.v, b.v))
     cut = Bits(a.d, WIDTH, a.d.fmul(a.v, b.v, toward_zero=True))

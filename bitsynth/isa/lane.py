@@ -60,7 +60,7 @@ def _syntax(where: str, text: str) -> ast.Expression:
 
 
 def is_bitwise(tree: ast.Expression) -> bool:
-    """Whether lane `i` is made of the operands' lanes `i` by and, or, xor and not alone.
+    """Return whether lane `i` depends on the operands' lanes `i` by and, or, xor and not alone.
 
     A bit of the immediate, as `-(n >> 3 & 1)`, is all bits or none.
     """
@@ -79,7 +79,7 @@ def _without_immediates(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def truth_table(tree: ast.Expression, operands: Sequence[str], numbers: Mapping[str, int]) -> int | None:
-    """The truth table of lane `i` as a function of bits of the operands' lanes `i`; None if it is not such a function.
+    """Return the truth table of lane `i` over bits of the operands' lanes `i`; None if it is no such function.
 
     Bit x of the table is its value on inputs x, the first operand lowest; `numbers` are the
     immediate and other names the expression may use.

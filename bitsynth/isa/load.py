@@ -80,7 +80,7 @@ class Isa:
         return name if name in self.instrs else None
 
     def for_cpu(self, cpu: str) -> Isa:
-        """This set without the forms that `cpu` lacks, the same object every time; SpecError for an unknown one."""
+        """Return this set without the forms that `cpu` lacks, always the same object; SpecError if it is unknown."""
         if not isinstance(cpu, str):
             raise SpecError(f"cpu must be the name of a processor, not {cpu!r}")
         return _for_cpu(self, cpu)
@@ -244,7 +244,7 @@ def _parent(path: Path, raw: Mapping[str, Any]) -> Path | None:
 
 
 def _merge_tables(base: Any, over: Any) -> Any:
-    """`over`, completed by what only `base` has, table by table."""
+    """Return `over`, completed by what only `base` has, table by table."""
     if not isinstance(base, dict) or not isinstance(over, dict):
         return over
     return {**base, **{k: _merge_tables(base.get(k), v) for k, v in over.items()}}

@@ -114,7 +114,7 @@ class InOrder:
         return self.now + (self.started >= self.rules.width)
 
     def idle(self, port: str, at: int) -> bool:
-        """Whether all pipes of a class are free from the cycle `at` on."""
+        """Return whether all pipes of a class are free from the cycle `at` on."""
         return all(self.free[pipe] <= at for pipe in self.rules.ports[port])
 
     def start(self, x: Issued) -> int:

@@ -8,17 +8,17 @@ from bitsynth.isa.bits import Bits, eq, ite, ult
 
 
 def asr(x: Bits, n: Bits | int) -> Bits:
-    """`x` shifted right by `n` bits, its sign shifted in."""
+    """Return `x` shifted right by `n` bits, its sign shifted in."""
     return _by(x, n, _asr)
 
 
 def lsr(x: Bits, n: Bits | int) -> Bits:
-    """`x` shifted right by `n` bits, zeros shifted in."""
+    """Return `x` shifted right by `n` bits, zeros shifted in."""
     return _by(x, n, Bits.__rshift__)
 
 
 def lsl(x: Bits, n: Bits | int) -> Bits:
-    """`x` shifted left by `n` bits."""
+    """Return `x` shifted left by `n` bits."""
     return _by(x, n, Bits.__lshift__)
 
 
@@ -29,7 +29,7 @@ def _asr(x: Bits, n: int) -> Bits:
 
 
 def _by(x: Bits, n: Bits | int, shift: Callable[[Bits, int], Bits]) -> Bits:
-    """`x` shifted by each bit of `n` in turn."""
+    """Return `x` shifted by each bit of `n`, one after the other."""
     if not isinstance(n, Bits):
         return shift(x, n)
     out = x

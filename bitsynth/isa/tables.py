@@ -118,7 +118,7 @@ class CpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     issue: IssueTable | None = None
 
     def has(self, feature: str) -> bool:
-        """Whether the processor has the feature set; "" is the base of the instruction set."""
+        """Return whether the processor has the feature set; "" is the base of the instruction set."""
         return not feature or self.features is None or feature in self.features
 
 

@@ -48,7 +48,7 @@ def _digests(isa: str) -> Mapping[str, str]:
 
 
 def is_tested(instr: Instr) -> bool:
-    """Whether this very declaration passed the differential test."""
+    """Return whether this very declaration passed the differential test."""
     return _digests(instr.isa).get(instr.name) == instr.digest
 
 

@@ -33,7 +33,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def converted(path: Path, tables: Mapping[str, Any], kind: type[_Table]) -> _Table:
-    """Tables that were read from `path` as a `kind`."""
+    """Return tables that were read from `path` as a `kind`."""
     try:
         return msgspec.convert(tables, kind)
     except msgspec.ValidationError as error:

@@ -38,7 +38,7 @@ class VecType:
         return self.sign == GENERAL
 
     def in_c_as(self, other: VecType) -> bool:
-        """Whether C has one type for both: all of a general-purpose register have."""
+        """Return whether C has one type for both, as for all types of a general-purpose register."""
         return self == other or (self.in_general and other.in_general)
 
     @property

@@ -126,7 +126,7 @@ class _Tiles:
 
 
 def _terms(table: Sequence[int], cross: int, codes: Codes) -> NDArray[np.int64]:
-    """(N,) terms of codes (N, K): of each code, and `cross` times the products of neighbours."""
+    """Return (N,) terms of codes (N, K): of each code, and `cross` times the products of neighbours."""
     summed: NDArray[np.int64] = np.array(table, np.int64)[codes].sum(axis=1)
     return summed + cross * crossed(codes)
 

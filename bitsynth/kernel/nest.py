@@ -100,12 +100,12 @@ class LoopNest:
 
 
 def blocks(steps: range, size: int) -> list[range]:
-    """`steps` in blocks of `size`, the last one perhaps shorter."""
+    """Return `steps` in blocks of `size`, the last one perhaps shorter."""
     return [steps[k : k + size] for k in range(0, len(steps), size)]
 
 
 def nth(many: Registers, n: int | slice) -> Registers:
-    """One of many runs, or several."""
+    """Return one of many runs, or a range of them."""
     return {name: Register(r.type, tuple(x if np.ndim(x) < 3 else x[n] for x in r.lanes)) for name, r in many.items()}
 
 

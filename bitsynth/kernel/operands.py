@@ -35,12 +35,12 @@ class Inputs:
     columns: Sequence[Any]
 
     def registers(self, runs: Runs, times: range) -> dict[Value, Register]:
-        """What is loaded in each of `times` of every run: lanes (times, runs, R, tiles)."""
+        """Return the loaded registers of each of `times` of every run: lanes (times, runs, R, tiles)."""
         rows, columns = ([_span(x, runs, times) for x in side] for side in (self.rows, self.columns))
         return {**self._of_rows(rows), **self._of_columns(columns)}
 
     def _of_rows(self, rows: Sequence[Any]) -> dict[Value, Register]:
-        """Inputs lie one behind the other, so that a load may read beyond its own."""
+        """Lay inputs one behind the other, so that a load may read beyond its own."""
         op, cells, at, out = self.machine.kernel.memory.broadcast, _cells(rows), 0, {}
         for i, x in enumerate(rows):
             out[Value.of(Role.ROW, i)] = self.machine.load(op, cells[at:], 8)
@@ -107,13 +107,13 @@ class Operands:
         return out
 
     def _by_step(self, codes: Codes, count: int) -> Codes:
-        """(count, steps, k_step) codes, 0 where there are none."""
+        """Return (count, steps, k_step) codes, 0 where there are none."""
         out = np.zeros((count, self.steps * self.kernel.k_step), np.uint8)
         out[: len(codes), : codes.shape[1]] = codes
         return out.reshape(count, self.steps, self.kernel.k_step)
 
     def _table(self, table: Table, codes: Codes) -> Any:
-        """(R, steps, entries) bytes, by the kernel's own table program."""
+        """Return (R, steps, entries) bytes, by the kernel's own table program."""
         build, machine = self.kernel.build, self.machine
         assert build is not None
         staged = np.array(table.values, np.uint64)[codes[..., table.first : table.first + table.bits]]

@@ -18,7 +18,7 @@ Codes = NDArray[np.uint8]
 
 
 def packed(planes: Planes, codes: Codes, bits: int, size: int, code_bytes: int = 1) -> Codes:
-    """(..., size) bytes of the codes (..., k_step) of a step, of which each takes `code_bytes`."""
+    """Return (..., size) bytes of the codes (..., k_step) of a step, of which each takes `code_bytes`."""
     width, kind = len(planes.tables), np.dtype(f"<u{code_bytes}")
     numbers = np.array([number(planes.tables, code) for code in range(1 << bits)], kind)
     out = np.zeros((*codes.shape[:-1], size // code_bytes), kind)
@@ -35,7 +35,7 @@ def sharing(rows: Sequence[Codes]) -> Codes:
 
 
 def crossed(codes: NDArray[Any]) -> NDArray[np.int64]:
-    """(...,) sums of products of neighbours among codes (..., K), of which the first lies at an even position."""
+    """Return (...,) sums of products of neighbours among codes (..., K); the first is at an even position."""
     even = codes.shape[-1] // 2 * 2
     summed: NDArray[np.int64] = (codes[..., :even:2].astype(np.int64) * codes[..., 1:even:2]).sum(axis=-1)
     return summed

@@ -41,7 +41,7 @@ def bind_inputs(trace: Trace, kernel: Kernel, loop: Pass) -> None:
 
 
 def cross_terms(kernel: Kernel, column: int) -> LinearForm:
-    """What products of neighbours of a row, and those of a column, add in a step to where a tile starts."""
+    """Return the sums that products of neighbours of a row, and of a column, add in a step to a tile's start."""
     sides = (_Operand(kernel, True).codes(None), _Operand(kernel, False).codes(column))
     neighbours = (codes[k : k + 2] for codes in sides for k in range(0, kernel.k_step, 2))
     return total(multiply(x, y).scaled(kernel.cross_terms) for x, y in neighbours)
@@ -82,7 +82,7 @@ class _Operand:
         return side_by_side([*codes, (0, size - width * planes.per_byte)] if width * planes.per_byte < size else codes)
 
     def _number(self, tables: Sequence[int], position: int, column: int | None, signed: bool = False) -> LinearForm:
-        """sum(2**j * tables[j]) at one position; the last table counts below 0 if the number is `signed`."""
+        """Return sum(2**j * tables[j]) at one position; the last table counts below 0 if the number is `signed`."""
         weights = [1 << j for j in range(len(tables))]
         if signed:
             weights[-1] = -weights[-1]

@@ -75,7 +75,7 @@ class _Scaling:
             yield from (_with(step, own, x).changed(dst=y) for x, y in pairwise(names))
 
     def _shifts(self, step: Step) -> bool:
-        """Whether an instruction shifts lanes of the tile's width left, and could shift them further."""
+        """Return whether an instruction shifts lanes of the tile's width left, and could shift them further."""
         bits = self.isa[step.op].out.bits
         return step.op.partition(".")[0] in _SHIFTS and bits == _TILE_BITS and step.imm + self.doublings < bits
 

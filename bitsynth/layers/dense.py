@@ -130,7 +130,7 @@ def _flat_image(shape: Any, packed: bool) -> FlatImage:
 
 
 def _operands(act_bits: int, w_bits: int, options: Mapping[str, Any]) -> tuple[MatmulOperand, MatmulOperand]:
-    """Activations and weights, of the encodings in `options`."""
+    """Return activations and weights, of the encodings in `options`."""
     act, wgt = options.get("act_encoding", Encoding.UNSIGNED), options.get("weight_encoding", Encoding.BIPOLAR)
     zero = options.get("weight_zero_point", 0)
     return MatmulOperand(act_bits, Encoding.parse(act)), weights_of(w_bits, wgt, zero)

@@ -163,7 +163,7 @@ def weight_range(act: MatmulOperand, wgt: MatmulOperand) -> tuple[int, int]:
 
 
 def parts(least: int, most: int, program: DepthwiseProgram) -> int:
-    """Weights of the kernel that one of [least, most] is the sum of."""
+    """Return weights of the kernel that one of [least, most] is the sum of."""
     return max(1, -(-most // program.wgt[1]), -(least // -program.wgt[0]) if least else 1)
 
 
@@ -243,7 +243,7 @@ def constants(
 
 
 def _reorder_units(sums: NDArray[Any], order: Sequence[int] | None) -> NDArray[np.int32]:
-    """Sums (..., channels) with the channels of every unit in `order`."""
+    """Return sums (..., channels) with the channels of every unit in `order`."""
     assert order
     units = sums.reshape(*sums.shape[:-1], -1, len(order))
     return np.ascontiguousarray(units[..., order].reshape(sums.shape).astype(np.int32))

@@ -45,7 +45,7 @@ class Geometry:
         return self.out_channels, self.in_channels // self.groups, *self.kernel
 
     def window(self) -> dict[str, int]:
-        """Sizes of the window in pixels, by the names that C gives them (`struct bs_layer`)."""
+        """Return sizes of the window in pixels, by the names that C gives them (`struct bs_layer`)."""
         sizes = {"kernel": self.kernel, "stride": self.stride, "dilation": self.dilation}
         both = {f"{name}_{way}": n for name, pair in sizes.items() for way, n in zip("hw", pair, strict=True)}
         return both | dict(zip(("pad_top", "pad_left", "pad_bottom", "pad_right"), self.padding, strict=True))
@@ -75,7 +75,7 @@ class Geometry:
         return sizes[0], sizes[1]
 
     def macs(self, height: int, width: int) -> int:
-        """Multiply-accumulates for an input of one image."""
+        """Return multiply-accumulates for an input of one image."""
         oh, ow = self.output(height, width)
         return oh * ow * self.out_channels * self.depth
 
@@ -95,7 +95,7 @@ def geometry_of(shape: tuple[int, ...], *, stride: Any, padding: Any, dilation: 
 def padding_of(
     value: Any, window: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
 ) -> tuple[int, int, int, int]:
-    """Padding at top, left, bottom and right: `edges`, or "same" for an output as large as the input.
+    """Return padding at top, left, bottom and right: `edges`, or "same" for an output as large as the input.
 
     An odd pixel is behind, as PyTorch has it. SpecError for "same" and a stride.
     """
@@ -117,7 +117,7 @@ def pair(name: str, value: Any, least: int) -> tuple[int, int]:
 
 
 def edges(value: Any) -> tuple[int, int, int, int]:
-    """Padding at top, left, bottom and right, from one number, (height, width), or all four."""
+    """Return padding at top, left, bottom and right, from one number, (height, width), or all four."""
     if isinstance(value, tuple | list) and len(value) == 4:
         top, left = pair("padding", tuple(value[:2]), 0)
         bottom, right = pair("padding", tuple(value[2:]), 0)

@@ -42,7 +42,7 @@ class Scratch:
         self.lock = Lock()
 
     def room(self, size: int) -> NDArray[np.uint8]:
-        """At least `size` bytes; the lock is held, unless a bound call keeps them for itself."""
+        """Return at least `size` bytes; the lock is held, unless a bound call keeps them for itself."""
         if self.arena.size < size:
             self.arena = aligned(size, np.uint8)
         return self.arena

@@ -290,7 +290,7 @@ def _choose(spec: LayerSpec, isa: str, threads: int, cpu: str) -> tuple[LayerSch
 
 
 def _misfit(spec: LayerSpec, schedule: LayerSchedule) -> str:
-    """Why a layer of these widths, but of other encodings, does not have the schedule; "" if it does."""
+    """Return why a layer of these widths, but of other encodings, does not have the schedule; "" if it does."""
     why = find_problem(spec, schedule.operands) if schedule.operands else None
     return f"has wider operands: {why}" if why else ""
 
@@ -342,7 +342,7 @@ def ranked(spec: LayerSpec, isa: str, fits: Fits | None = None, cpu: str = "") -
 
 
 def _of_wider_operands(spec: LayerSpec, isa: str, fits: Fits | None) -> Iterator[Candidate]:
-    """Of kernels that differ in their operands alone, the first."""
+    """Yield the kernels without those that differ from an earlier one in their operands alone."""
     seen = set()
     for operands, wide in list_widenings(spec):
         for candidate in candidates(wide.act, wide.wgt, isa, fits, OF_BYTES):

@@ -89,7 +89,7 @@ class Pool:
                 self._end()
 
     def require_open(self) -> Self:
-        """This pool; SpecError if it is closed."""
+        """Return this pool; SpecError if it is closed."""
         if self._closed:
             raise SpecError(f"{self!r} runs no layer; make another")
         return self

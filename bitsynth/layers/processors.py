@@ -38,7 +38,7 @@ def best_sets(isa: str, cpus: Sequence[str]) -> dict[str, str]:
 
 
 def files(name: str, layers: Mapping[str, Conv2d]) -> dict[str, str]:
-    """C of layers by processor under `name`: a folder a layer, those that are alike once, and the choice among them.
+    """Return the C of layers for several processors: a folder a layer, equal ones once, and the choice among them.
 
     SpecError if no layer can be called so.
     """

@@ -206,7 +206,7 @@ def _why_not(path: Path, record: TuningRecord, cpu: str) -> str:
 
 
 def _is_for_here(record: TuningRecord) -> bool:
-    """Whether it was measured on the kind of processor that will run it; one that only emulates it is of no kind."""
+    """Return whether the schedule was measured on this kind of processor; an emulated one is of no kind."""
     if not runs_natively(load(record.task.isa).table):
         return True
     from bitsynth.host.facts import here

@@ -41,7 +41,7 @@ def widen_operands(spec: LayerSpec, operands: str) -> LayerSpec:
 
 
 def find_problem(spec: LayerSpec, operands: str) -> str | None:
-    """Why a kernel of `operands` cannot compute the layer; None if it can."""
+    """Return why a kernel of `operands` cannot compute the layer; None if it can."""
     act, wgt, k_max = _parse_operands(operands, spec.act.scale)
     if spec.act.bits > act.bits or (spec.act.bits, spec.wgt.bits) == (act.bits, wgt.bits):
         return "these are not wider"
@@ -62,7 +62,7 @@ def _zero_point(spec: LayerSpec, act: MatmulOperand) -> int:
 
 @cache
 def _parse_operands(operands: str, scale: int) -> tuple[MatmulOperand, MatmulOperand, int]:
-    """Activations whose values lie `scale` apart, weights, and the longest sum of products that stays in int32."""
+    """Return activations with values `scale` apart, weights, and the longest sum of products within int32."""
     act_bits, w_bits = map(int, operands.split("x"))
     act = MatmulOperand(act_bits, Encoding.BIPOLAR if scale == 2 else Encoding.UNSIGNED)
     wgt = MatmulOperand(w_bits, Encoding.SIGNED)

@@ -109,7 +109,7 @@ def unpack(packed: Packed) -> NDArray[np.uint8]:
 
 
 def packed_words(bits: int, channels: int) -> int:
-    """64-bit words of one packed pixel: for every 64 channels one word a bit."""
+    """Return 64-bit words of one packed pixel: for every 64 channels one word a bit."""
     return -(-channels // WORD_CHANNELS) * bits
 
 

@@ -75,7 +75,7 @@ class Network:
     def bound(
         self, *inputs: Any, steps: tuple[int, int] | None = None, times: int = 1, **named: Any
     ) -> tuple[Call, Outputs]:
-        """A call that runs the network `times` times on `inputs`, or `named` ones, nothing to look up, and its outputs.
+        """Return a call that runs the network `times` times on `inputs` or `named` ones without look-ups, and outputs.
 
         Of `steps` (first, end) it runs these alone, on what those before left. The call gives 0, or a status of
         `NAME_run`. The pool must stay open, and be left to the call.
@@ -171,7 +171,7 @@ class Network:
 
 
 def _put(room: Tensor, x: Tensor) -> None:
-    """Numbers in memory as C has them: of 2 and 4 bits and a sign bytes, of which ml_dtypes would clear some bits."""
+    """Write numbers to memory as C has them: 2 and 4 bits with a sign as bytes; ml_dtypes would clear bits."""
     if room.dtype.name in ("int2", "int4"):
         room.view(np.int8)[...] = x.astype(np.int8)
     else:
@@ -190,7 +190,7 @@ def _array(name: str, given: Any) -> Tensor:
 
 
 def _fitting(name: str, x: Tensor, room: Tensor) -> Tensor:
-    """Numbers for an input in its type; SpecError for another shape, and for numbers that the type does not hold."""
+    """Return numbers for an input in its type; SpecError for another shape, or numbers outside the type."""
     if x.shape != room.shape:
         raise SpecError(f"input {name} has shape {x.shape}, not {room.shape}")
     if x.dtype == room.dtype:

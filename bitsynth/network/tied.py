@@ -48,7 +48,7 @@ def require_of(record: NetworkCertificate, path: Path, model: Path, progress: Pr
 
 
 def require_choice(path: Path, records: Sequence[NetworkCertificate], nets: Sequence[Network], model: Path) -> None:
-    """Refuted unless the certificate at `path` is that of these networks of the file `model` and the choice among them.
+    """Raise Refuted unless the certificate at `path` is that of these networks of `model` and the choice among them.
 
     `records` are the certificates that these networks, as `require_of` gives them, were compiled as.
     """

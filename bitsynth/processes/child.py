@@ -74,11 +74,11 @@ class Child:
         self.close()
 
     def poll(self) -> int | None:
-        """Its exit code, or minus the signal that ended it; None if it has not ended."""
+        """Return the exit code, or minus the signal that ended the process; None if it has not ended."""
         return self._process.poll()
 
     def wait(self) -> int:
-        """Its exit code, or minus the signal that ended it, once it has ended."""
+        """Return the exit code, or minus the signal that ended the process, once it has ended."""
         return self._process.wait()
 
     def send_signal(self, number: int) -> None:
@@ -109,7 +109,7 @@ class Child:
         return self._process.stderr
 
     def output(self, seconds: float, most: int = MOST_BYTES) -> tuple[bytes, bytes]:
-        """Its output and its complaints until it ends; TooLate after `seconds`, TooMuch after `most` bytes."""
+        """Return output and complaints until the process ends; TooLate after `seconds`, TooMuch after `most` bytes."""
         late, output = time.monotonic() + seconds, {"stdout": bytearray(), "stderr": bytearray()}
         with self._listening() as open_pipes:
             ended = False
@@ -137,7 +137,7 @@ class Child:
 
     @contextmanager
     def _listening(self) -> Iterator[selectors.BaseSelector]:
-        """A selector of its pipes by their names, and of its end by none if the system tells it."""
+        """Yield a selector of the process's pipes, by their names, and of its end if the system can report that."""
         with ExitStack() as stack:
             selector = stack.enter_context(selectors.DefaultSelector())
             for name in ("stdout", "stderr"):
@@ -179,7 +179,7 @@ class Child:
 
 
 def _require(program: str) -> None:
-    """OSError unless the program is found: the shell would say so in its own words."""
+    """Raise OSError unless the program is found; the message of a shell would be less clear."""
     if shutil.which(program) is None:
         code = errno.EACCES if os.path.exists(program) else errno.ENOENT
         raise OSError(code, os.strerror(code), program)

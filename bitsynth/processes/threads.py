@@ -14,7 +14,7 @@ Submit = Callable[..., "Future[Any]"]
 
 @contextmanager
 def several_at_once(most: int) -> Iterator[Submit]:
-    """Up to `most` threads for this block, which ends when what they have begun does.
+    """Yield up to `most` threads for this block, which ends when what they have begun does.
 
     What none has begun by then is done too, unless the block fails or is interrupted.
     """

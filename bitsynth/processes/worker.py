@@ -47,11 +47,11 @@ class Worker:
             self.child.stdin.write(line + b"\n")
 
     def line(self) -> bytes:
-        """Its answer with its line end; less if it is gone, or says too much."""
+        """Return the worker's answer with its line end; less if the worker is gone, or the answer is too long."""
         return self._answers.readline(_MAX_BYTES)
 
     def ask(self, question: bytes, seconds: float | None = None) -> bytes:
-        """Its answer to a line; WorkerEnded if it gives none, TooLate after `seconds`, which kill it."""
+        """Return the answer to a line; WorkerEnded if there is none, TooLate after `seconds`, which kill the worker."""
         with nullcontext() if seconds is None else self.child.limited(seconds):
             self.send(question)
             line = self.line()
@@ -106,7 +106,7 @@ def answers(command: Sequence[str], questions: Sequence[bytes], workers: int) ->
 
 @contextmanager
 def take_stdout() -> Iterator[Callable[[bytes], object]]:
-    """What answers with a line, in a worker: stdout is for answers alone, and what is printed goes to stderr."""
+    """Return a function that answers with a line, in a worker; anything else that is printed goes to stderr."""
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 

@@ -142,7 +142,7 @@ InputPair = tuple[Codes, Codes]
 
 
 def _short(kernel: Kernel) -> Iterator[InputPair]:
-    """Pairs of (R, K) row codes and (K, C) column codes of a few steps, likely ones first."""
+    """Yield pairs of (R, K) row codes and (K, C) column codes of a few steps, likely ones first."""
     k, rng = kernel.k_step, np.random.default_rng(_SEED)
     yield _everywhere(kernel, k)
     yield _one_column(kernel, k)
@@ -156,7 +156,7 @@ def _short(kernel: Kernel) -> Iterator[InputPair]:
 
 
 def _long(kernel: Kernel) -> Iterator[InputPair]:
-    """Inputs about the ends of the loops' periods, the greatest codes first."""
+    """Yield inputs about the ends of the loops' periods, the greatest codes first."""
     k, rng = kernel.k_step, np.random.default_rng(_SEED)
     periods = {x for p in kernel.passes for x in _periods(p) if x <= MAX_PERIOD_STEPS}
     for steps in sorted(periods):
@@ -170,12 +170,12 @@ def _long(kernel: Kernel) -> Iterator[InputPair]:
 
 
 def _periods(loop: Pass) -> Iterator[int]:
-    """Steps in a whole run of each loop, innermost first."""
+    """Return steps in a whole run of each loop, innermost first."""
     return accumulate((nested.trip_count for nested in loop.loops), mul)
 
 
 def _greatest(kernel: Kernel, k: int) -> InputPair:
-    """0 and the greatest code, in every pair, at every position."""
+    """Return 0 and the greatest code, in every pair, at every position."""
     rows, columns = _everywhere(kernel, k)
     return rows[[0, -1]], columns[:, np.r_[: kernel.columns, -kernel.columns : 0]]
 
@@ -194,18 +194,18 @@ def _across(kernel: Kernel, end: int, more: int) -> InputPair:
 
 
 def _uniform(bits: int, k: int) -> Codes:
-    """One row a code, the code at every position."""
+    """Return a row for each code, which has the code at every position."""
     return np.repeat(np.arange(1 << bits, dtype=np.uint8)[:, None], k, axis=1)
 
 
 def _one_position(bits: int, k: int) -> Codes:
-    """One row a code and position: the code there, 0 elsewhere."""
+    """Return a row for each code and position: the code there, 0 elsewhere."""
     codes = np.arange(1, 1 << bits, dtype=np.uint8)
     return (np.eye(k, dtype=np.uint8)[None] * codes[:, None, None]).reshape(-1, k)
 
 
 def _tiles(kernel: Kernel, columns: Codes) -> Codes:
-    """One tile a row of `columns`: the row in every column."""
+    """Return a tile for each row of `columns`, which has that row in every column."""
     return np.ascontiguousarray(np.repeat(columns, kernel.columns, axis=0).T)
 
 

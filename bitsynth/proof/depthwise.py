@@ -85,7 +85,7 @@ def _channel(form: LinearForm, key: tuple[Value, int], products: list[list[Linea
 
 
 def _same_atoms(atoms: Mapping[Hashable, Any], wanted: LinearForm) -> bool:
-    """Whether both have the same products, in whatever order of factors."""
+    """Return whether both forms have the same products, in any order of factors."""
 
     def plain(key: Hashable) -> Hashable:
         return frozenset(key[1:]) if isinstance(key, tuple) and key[0] == "product" else key

@@ -42,5 +42,5 @@ def _check(isa: Isa, kernel: Kernel, multiplied: Kernel, doublings: int) -> None
 
 
 def _taken(summary: PassSummary, times: int = 1) -> list[Atoms]:
-    """So many times what a flush adds to each column of the tile, of what steps add to the innermost accumulators."""
+    """Return the sums that a flush adds to each column of the tile, `times` over, in the atoms of its steps."""
     return [form.scaled(times).atoms for form in summary.taken]

@@ -132,7 +132,7 @@ def _payload(lane: Lane, place: tuple[Any, ...], offset: int, rows: int) -> Payl
 
 
 def implies(isa: Isa, wider: Obligation, obligation: Obligation) -> bool:
-    """Whether the lemma `wider` covers `obligation`: the same instruction and belief, on operands that it includes.
+    """Return whether the lemma `wider` covers `obligation`: same instruction and belief, operands that include its own.
 
     Beliefs are compared as terms. If the terms are equal, what holds for all wider operands holds for these.
     """
@@ -149,7 +149,7 @@ def implies(isa: Isa, wider: Obligation, obligation: Obligation) -> bool:
 
 
 def _within(lane: Lane, other: Lane, width: int) -> bool:
-    """Whether every value of `lane` is one of `other`, of the same sign if it is extended to `width` bits."""
+    """Return whether every value of `lane` is one of `other`, of the same sign if it is extended to `width` bits."""
     if lane == other:
         return True
     if (lane.kind, lane.bits, len(lane.pieces)) != (other.kind, other.bits, len(other.pieces)):

@@ -12,7 +12,7 @@ _INTEGERS = (int, np.integer)
 
 
 def check(symbol: str, args: tuple[object, ...], word: int) -> list[CallArgument]:
-    """`args` with every number as its pattern of `word` bits, a pointer's size."""
+    """Return `args` with every number as its pattern of `word` bits, a pointer's size."""
     if len(args) > MAX_ARGUMENTS:
         raise TypeError(f"{symbol}: {len(args)} arguments, at most {MAX_ARGUMENTS} are passed")
     most = 1 << word - 1
@@ -45,5 +45,5 @@ def signed(register: int, bits: int) -> int:
 
 
 def describe(array: Array) -> str:
-    """Type and shape in words."""
+    """Return type and shape in words."""
     return f"{array.dtype}[{','.join(map(str, array.shape))}]"

@@ -86,7 +86,7 @@ def _segment(base: int, segment: Any) -> Segment:
 
 
 def _relocations(path: Path, file: Any) -> Iterator[tuple[int, int, int, int | None]]:
-    """Offset, type, symbol and addend of each; an addend of None is in the place itself."""
+    """Yield offset, type, symbol and addend of each; an addend of None is in the place itself."""
     for section in file.iter_sections():
         kind = section["sh_type"]
         if kind in {"SHT_INIT_ARRAY", "SHT_RELR"} and section["sh_size"]:

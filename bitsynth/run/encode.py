@@ -38,7 +38,7 @@ def encode(runner: Runner, operand: MatmulOperand, values: NDArray[Any], name: s
 def _describe_values(
     operand: MatmulOperand, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[_Numbers, bool] | None:
-    """`struct bs_values`, and whether values of it are their codes; None for arrays that only numpy encodes."""
+    """Return `struct bs_values`, and whether its values are their codes; None for arrays that only numpy encodes."""
     kind, axes = _TYPES.get(f"{dtype.kind}{dtype.itemsize}"), _merge_axes(shape, strides)
     if kind is None or not dtype.isnative or len(axes) > _AXES or 0 in shape:
         return None
@@ -48,7 +48,7 @@ def _describe_values(
 
 
 def _merge_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Lengths and strides of the axes, those that lie as one do as one."""
+    """Return lengths and strides of the axes; axes that lie as one in memory are one."""
     axes: list[tuple[int, int]] = []
     for n, stride in zip(shape, strides, strict=True):
         if axes and axes[-1][1] == n * stride:

@@ -11,7 +11,7 @@ LINE_BYTES = 64
 
 
 def aligned(count: int, dtype: DTypeLike) -> NDArray[Any]:
-    """`count` zeros of `dtype` that start at a cache line."""
+    """Return `count` zeros of `dtype` that start at a cache line."""
     size = np.dtype(dtype).itemsize * count
     room = np.zeros(size + LINE_BYTES, np.uint8)
     start = -room.ctypes.data % LINE_BYTES

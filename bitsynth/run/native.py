@@ -64,7 +64,7 @@ class NativeRunner:
         return call
 
     def close(self) -> None:
-        """Nothing to do: an open library stays usable, and Python frees it."""
+        """Do nothing: an open library stays usable, and Python frees it."""
 
     def _bound(self, symbol: str, args: tuple[object, ...]) -> tuple[Any, list[Any]]:
         """Return the function and its arguments, which keep arrays alive."""

@@ -117,7 +117,7 @@ class UnicornMachine:
         self._worker.shutdown()
 
     def _on_code(self, _uc: Any, _address: int, size: int, _data: Any) -> None:
-        """A block of instructions of the same size, or one instruction."""
+        """Count a block of instructions of the same size, or one instruction."""
         self._executed += size // (self._table.instruction_bytes or size)
 
     def _on_fault(self, _uc: Any, access: int, address: int, size: int, _value: int, _data: Any) -> bool:

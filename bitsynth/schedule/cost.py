@@ -178,7 +178,7 @@ def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISE
 
 @lru_cache(maxsize=1 << 14)
 def sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
-    """What is expected of a tile whose inputs are near: the bound, and what loads and stores take beyond that.
+    """Return the expected cycles of a tile with inputs in L1: the bound, and those of loads and stores beyond it.
 
     If port classes overlap in part, it is the busiest class plus what of the others does not overlap, or all loads.
     """

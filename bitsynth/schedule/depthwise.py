@@ -34,7 +34,7 @@ class DepthwiseCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def method_of(program: DepthwiseProgram) -> str:
-    """How a kernel multiplies, of `METHODS`."""
+    """Return the method of a kernel, one of `METHODS`."""
     return "dot" if program.taps == DOT_POSITIONS else "multiply"
 
 
@@ -51,7 +51,7 @@ def cheapest(isa: Isa, act_bits: int, w_bits: int, method: str = "multiply") -> 
 
 
 def _parts(wanted: int, program: DepthwiseProgram) -> int:
-    """Taps that one of the widest weights takes."""
+    """Return taps that one of the widest weights takes."""
     return -(-wanted // (program.wgt[1] - program.wgt[0]))
 
 

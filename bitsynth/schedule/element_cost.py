@@ -39,7 +39,7 @@ def _all_iterations(program: ElementwiseProgram) -> list[Step]:
 
 
 def _held(program: ElementwiseProgram) -> bool:
-    """Whether registers hold all constants together with the values of a row."""
+    """Return whether registers hold all constants together with the values of a row."""
     isa, spec = load(program.isa), program.spec
     held_registers = sum(program.registers(x)[1] * x.values for x in spec.inputs if x.per != "element")
     return held_registers + len(program.constants) + _ROW_REGISTERS <= isa.table.registers

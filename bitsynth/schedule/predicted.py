@@ -40,18 +40,18 @@ _CALL_COLUMNS = 64
 
 
 def chooses(isa: Isa, model: str) -> bool:
-    """Whether predicted cycles choose tiles: for an out-of-order processor, which runs a kernel's steps as written."""
+    """Return whether predicted cycles choose tiles: on out-of-order processors, which run steps as written."""
     cpu = isa.table.cpu.get(model)
     return cpu is not None and cpu.issue is not None and not cpu.issue.in_order
 
 
 def compares(isa: Isa, model: str) -> bool:
-    """Whether predicted cycles compare methods: for an in-order processor, whose stalls throughput bounds leave out."""
+    """Return whether predicted cycles compare methods: on in-order processors, whose stalls bounds leave out."""
     return model in isa.table.in_order
 
 
 def serves(isa: Isa, method: str, model: str) -> bool:
-    """Whether a method is worth trying: "fip" is not on an in-order processor, which saves its search.
+    """Return whether a method is worth trying. "fip" is not on an in-order processor; that saves its search.
 
     On the Cortex-A53 "fip" takes 25.9 and 27.0 cycles at A3W3 and A4W4; "lookup" takes 21.6, "multiply" 24.4.
     """

@@ -17,7 +17,7 @@ ROWS = (1, 2, 3, 4, 6, 8, 12)
 
 
 def fits_registers(isa: Isa, kernel: Kernel, loop: Pass) -> bool:
-    """Whether one step of all rows lives in registers.
+    """Return whether one step of all rows lives in registers.
 
     Inputs are loaded at their first use. If rows come one after the other and there are more than one,
     columns' are held for the others, as compilers do.

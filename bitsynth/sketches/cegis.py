@@ -181,7 +181,7 @@ class _Sketch:
 
 @cache
 def _commutes(component: Component) -> bool:
-    """Whether swapping the operands changes nothing, on every pair of bytes."""
+    """Return whether swapping the operands changes nothing, on every pair of bytes."""
     x, y = (g.ravel().astype(np.uint64) for g in np.meshgrid(np.arange(256), np.arange(256)))
     one, other = (component.instr(ConcreteDomain(), [[p], [q]], component.imm)[0] for p, q in ((x, y), (y, x)))
     return bool(np.array_equal(one, other))

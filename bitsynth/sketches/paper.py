@@ -60,7 +60,7 @@ def _menu(isa: Isa) -> list[cegis.Component]:
 
 
 def _goal(inputs: Sequence[z3.BitVecRef]) -> z3.BitVecRef:
-    """popcount(~w & a) - popcount(w & a), as the tile takes it away."""
+    """Return popcount(~w & a) - popcount(w & a), as the tile subtracts it."""
     wgt, act = inputs
     return _popcount(~wgt & act) - _popcount(wgt & act)
 

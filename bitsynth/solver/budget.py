@@ -26,7 +26,7 @@ class Model:
     values: dict[str, int]
 
     def true(self, x: Any) -> bool:
-        """The value of a boolean unknown or constant."""
+        """Return the value of a boolean unknown or constant."""
         return z3.is_true(x) or self.unsigned(x) == 1
 
     def unsigned(self, x: Any) -> int:

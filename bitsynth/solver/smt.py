@@ -13,17 +13,17 @@ TRUE, FALSE = "true", "false"
 
 
 def implies(a: str, b: str) -> str:
-    """a => b."""
+    """Return a => b."""
     return f"(=> {a} {b})"
 
 
 def equal(a: str, b: str) -> str:
-    """a = b."""
+    """Return a = b."""
     return f"(= {a} {b})"
 
 
 def ite(cond: str, a: str, b: str) -> str:
-    """`a` if `cond` holds, else `b`."""
+    """Return `a` if `cond` holds, else `b`."""
     return a if a == b else f"(ite {cond} {a} {b})"
 
 
@@ -33,17 +33,17 @@ def both(*xs: str) -> str:
 
 
 def either(*xs: str) -> str:
-    """At least one of `xs`."""
+    """Return at least one of `xs`."""
     return f"(or {' '.join(xs)})" if len(xs) > 1 else xs[0]
 
 
 def no(x: str) -> str:
-    """Not `x`."""
+    """Return not `x`."""
     return f"(not {x})"
 
 
 def exactly_one(xs: Sequence[str]) -> str:
-    """Exactly one of `xs`."""
+    """Return exactly one of `xs`."""
     return f"((_ pbeq 1{' 1' * len(xs)}) {' '.join(xs)})"
 
 

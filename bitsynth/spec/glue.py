@@ -119,9 +119,10 @@ def mean(*, even: bool) -> ElementwiseSpec:
 
 
 def scaled_mean() -> ElementwiseSpec:
-    """Codes of sums s: n / d with n = s * f + k, from l to h; where d divides n, q less 1 if its last bit is not w.
+    """Return the spec of codes of sums s: the quotient n / d with n = s * f + k, clipped to l and h.
 
-    That is so if e is 1, of halves that are rounded to even; with 0 nothing is. Below 0, n gives l.
+    Where d divides n, the mean is a half. With e = 1 the quotient is then less by 1 if its last bit is not w; with
+    e = 0 it stays. A negative n gives l.
     """
     number = "(zext(s, 64) * f + k)"
     quotient = f"udiv({number}, d)"
@@ -156,7 +157,7 @@ def quantized() -> ElementwiseSpec:
 
 
 def signs() -> ElementwiseSpec:
-    """Whether the float32 x / m is 0 or more, 1 or 0; of no number, 0."""
+    """Return a spec of signs: 1 where the float32 x / m is 0 or more, else 0, also for NaN."""
     return ElementwiseSpec(
         name="signs",
         inputs=(_REAL, _SCALE),
@@ -167,7 +168,7 @@ def signs() -> ElementwiseSpec:
 
 
 def dequantized() -> ElementwiseSpec:
-    """float32: a code times f, plus k, times the float32 m."""
+    """Return a spec in float32: a code times f, plus k, times the float32 m."""
     numbers = (ElementInput(x, "s32", "all") for x in "fk")
     return ElementwiseSpec(
         name="dequantize_codes",

@@ -23,7 +23,7 @@ _MAX_WHOLE = 2.0**53
 
 
 def plain_array(values: ArrayLike, name: str) -> NDArray[Any]:
-    """`values`, called `name` in errors, as an array; SpecError if some are masked or rows differ in length."""
+    """Return `values`, called `name` in errors, as an array; SpecError if some are masked or rows differ in length."""
     if isinstance(values, np.ma.MaskedArray):
         raise SpecError(f"{name} is a masked array; fill its gaps first, with .filled()")
     try:
@@ -34,12 +34,12 @@ def plain_array(values: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def is_one_of(value: Any, words: Collection[str]) -> bool:
-    """Whether `value` is one of some words: arrays, which compare element by element, are none."""
+    """Return whether `value` is one of some words; arrays, which compare element by element, never are."""
     return isinstance(value, str) and value in words
 
 
 def whole_array(values: ArrayLike, name: str) -> NDArray[Any]:
-    """`values` as an array, floats as int64; SpecError names the first one that is not whole."""
+    """Return `values` as an array, floats as int64; SpecError names the first one that is not whole."""
     array = plain_array(values, name)
     if array.dtype.kind != "f":
         return array
@@ -178,7 +178,7 @@ class MatmulSpec:
 
     @classmethod
     def plain(cls, isa: str, act_bits: int, w_bits: int) -> MatmulSpec:
-        """Unsigned activations times bipolar weights, or signed ones if there are 8 bits on a side.
+        """Return the usual spec: unsigned activations and bipolar weights; signed ones where there are 8 bits.
 
         No byte holds 8-bit bipolar weights, -255 to 255, and with 8-bit activations bytes of weights are not packed.
         """

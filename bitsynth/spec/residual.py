@@ -12,7 +12,7 @@ _VALUE, _FACTOR = ElementInput("s", "s32"), ElementInput("f", "s32", "channel")
 
 
 def added(element: str, *, factor: bool) -> ElementwiseSpec:
-    """s32: the value s, plus c of its channel, plus the element e, times f if there is a `factor`; all of it wraps.
+    """Return a spec in s32: s, plus c of its channel, plus element e, times f if there is a `factor`; all of it wraps.
 
     A zero point z of elements goes into c, as -f * z.
     """
@@ -25,7 +25,7 @@ def added(element: str, *, factor: bool) -> ElementwiseSpec:
 
 
 def scaled(element: str) -> ElementwiseSpec:
-    """float32: the value s converted, times m, plus b, plus the element e less z times f; each step is rounded.
+    """Return a spec in float32: s converted, times m, plus b, plus (e - z) * f of the element e; each step rounds.
 
     Elements of 32 bits have no z. -0 as b changes no value.
     """

@@ -46,7 +46,7 @@ def accept_text(text: bytes) -> ProvedEntry:
 
 
 def _plausible(other: RunnerUp, winner: str) -> bool:
-    """Whether it is another method, with a cost or with a reason of one line."""
+    """Return whether a runner-up is another method, with a cost or with a reason of one line."""
     if other.method not in METHODS or other.method == winner:
         return False
     if other.cost is not None:

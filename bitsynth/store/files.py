@@ -81,14 +81,14 @@ def first(place: Path) -> Path | None:
 
 
 def state(path: str | Path) -> tuple[int, ...] | None:
-    """What tells a file or folder from what it is after any change; None if the last one may be too young for that."""
+    """Return a value that changes with a file or folder; None if the last change may be too recent to tell."""
     status = os.stat(path)
     settled = time.time_ns() - status.st_ctime_ns > _SETTLED_NS
     return (status.st_ctime_ns, status.st_dev, status.st_ino, status.st_size) if settled else None
 
 
 def read(path: Path, kind: type[_R], what: str, version: int, remedy: str) -> _R:
-    """The record in the file `path`, `what` it is, its digest checked; SpecError says what is wrong and what to do.
+    """Return the record in the file `path`, with its digest checked; SpecError names `what` and the remedy.
 
     It is read once while the file stays as it is.
     """

@@ -128,7 +128,7 @@ MATMUL = MatmulKind()
 
 @lru_cache(maxsize=1 << 10)
 def _start(spec: MatmulSpec) -> str:
-    """How the names of kernels of `spec`'s widths begin."""
+    """Return the beginning of the names of kernels of `spec`'s widths."""
     core = spec.core
     return f"bs_mm_a{core.act.bits}u_w{core.wgt.bits}{core.wgt.encoding.letter}_s32_{core.isa}_"
 

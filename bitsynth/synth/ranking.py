@@ -17,7 +17,7 @@ Found = TypeVar("Found", bound=_OfMethod)
 
 
 def taken_first(kernels: Sequence[Found], predicted: Callable[[Found], float | None]) -> list[Found]:
-    """Kernels that were found, cheapest first, but for the first: it is the one to take.
+    """Return the kernels, cheapest first, except that the one to take is first.
 
     One of `PREDICTED` is taken if its `predicted` cycles are fewer than all others' by its share there, or if those of
     no other are known.

@@ -199,7 +199,7 @@ def _n_in_lanes(isa: Isa, spec: MatmulSpec, method: str, options: KernelOptions,
 
 
 def _paper_sketch(isa: Isa, spec: MatmulSpec, budget: Budget, progress: Progress) -> MethodResult:
-    """CGO 2020's two sketches with its cost, program length (`sketches.paper`)."""
+    """Solve the two sketches of CGO 2020 with its cost, program length (`sketches.paper`)."""
     clock = _Clock()
     solution = paper.solve(isa, budget, progress)
     first = clock.stage("compute", f"{len(solution.pair)} instructions a plane pair", "minimal, shorter ones unsat")

@@ -22,7 +22,7 @@ def cache_folder() -> Path:
 
 
 def trusted(folder: Path, *, make: bool = True) -> Path:
-    """`folder` without links, made if it is not there; PermissionError if others could change what is in it."""
+    """Return `folder` without links, created if missing; PermissionError if others could change its contents."""
     path = Path(os.path.realpath(folder))
     for place in (*reversed(path.parents), path):
         try:
@@ -37,7 +37,7 @@ def trusted(folder: Path, *, make: bool = True) -> Path:
 
 
 def require_own(place: Path, status: os.stat_result, *, sticky: bool = False) -> None:
-    """PermissionError if anybody but the user and root owns `place` or may write it.
+    """Raise PermissionError if anybody but the user and root owns `place` or may write it.
 
     If `sticky`, others may write a folder in which each can only remove their own. Whoever owns `/` counts as root,
     who has another number in a user namespace.
@@ -55,7 +55,7 @@ def _others_write(status: os.stat_result) -> bool:
 
 
 def _alone_in(group: int) -> bool:
-    """Whether the user has a group to themselves, of their own name, as many systems make one for each."""
+    """Return whether the user is alone in a group of their own name, which many systems create for each user."""
     import grp
     import pwd
 

@@ -84,7 +84,7 @@ def preferred(isa: Isa) -> Compiler:
 
 
 def advice(isa: IsaTable) -> str:
-    """Advice on what to install in order to compile for `isa`."""
+    """Return advice on what to install in order to compile for `isa`."""
     return (
         f"install {package(isa.arch)}, or `pip install 'bitsynth[emulator]'` for the compiler in ziglang, "
         f"or name a compiler in {_variable(isa.arch)}"
@@ -175,7 +175,7 @@ def _found(arch: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _wants_emulator() -> bool:
-    """Whether the environment asks for an emulator, which runs Linux's file format."""
+    """Return whether the environment asks for an emulator, which runs Linux's file format."""
     return os.environ.get("BITSYNTH_RUNNER", "native") != "native"
 
 

@@ -141,7 +141,7 @@ def _objects(
 
 
 def _whole(product: Path) -> bool:
-    """Whether a library or program is what was compiled, by the digest beside it; PermissionError if it is not ours."""
+    """Return whether a product is as it was compiled, by the digest next to it; PermissionError if it is not ours."""
     digest = product.with_name(_DIGEST)
     try:
         statuses = {place: place.lstat() for place in (product.parent, product, digest)}

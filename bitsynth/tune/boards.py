@@ -30,7 +30,7 @@ class Boards:
         return [d for d in self.devices if d not in self.lost]
 
     def have(self, entry: Entry) -> bool:
-        """Whether all have what the kernel needs."""
+        """Return whether all boards have the features that the kernel needs."""
         isa = load(entry.kernel.isa)
         wanted = needs(isa, entry.kernel).host
         return not any(d.facts().lacking(isa.table.arch, wanted) for d in self.devices)
@@ -86,7 +86,7 @@ class Boards:
 
 @contextmanager
 def opened(hosts: Sequence[str], isa: str, on_lost: Callable[[str], object], emulator: str = "") -> Iterator[Boards]:
-    """Boards that run `isa`; ToolError if one cannot be reached or does not, SpecError if times are no use."""
+    """Yield boards that run `isa`; ToolError if one cannot be reached or does not, SpecError if times are no use."""
     with ExitStack() as stack:
         devices = [stack.enter_context(Device(host, emulator=emulator)) for host in dict.fromkeys(hosts)]
         for device in devices:

@@ -31,7 +31,7 @@ class _Operation(msgspec.Struct):
 
 @contextmanager
 def opened(path: Path) -> Iterator[JournalStorage]:
-    """The studies of the file, begun if there is none; in the block only we write to it.
+    """Yield the studies of the file, created if there is none; only this process writes to it within the block.
 
     An empty file is one without studies. A last line that was cut off as it was written is dropped.
     SpecError for any other file, which stays as it is, and for what the block finds wrong in the studies; ToolError
@@ -85,7 +85,7 @@ def _whole_bytes(path: Path) -> int:
 
 @contextmanager
 def _refuse_foreign_objects(path: Path) -> Iterator[None]:
-    """SpecError for whatever a file makes of optuna, which trusts it."""
+    """Raise SpecError for objects in a file that are not optuna's: optuna would trust them."""
     try:
         yield
     except (OSError, ToolError):

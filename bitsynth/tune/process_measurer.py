@@ -22,7 +22,7 @@ COMMAND = tuple(command_of("bitsynth.tune.worker"))
 def started(
     task: TuningTask, default: LayerSchedule, timeout_s: float, command: Sequence[str] = COMMAND
 ) -> Iterator[ProcessMeasurer]:
-    """A measurer of `task`, whose process is killed in the end."""
+    """Yield a measurer of `task`, whose process is killed in the end."""
     process = ProcessMeasurer(Start(task, default), timeout_s, command)
     try:
         yield process

@@ -74,7 +74,7 @@ class Space:
         )
 
     def proposes(self, schedule: LayerSchedule) -> bool:
-        """Whether a trial may have the schedule; not if there can be no kernel such as it asks for."""
+        """Return whether a trial may have the schedule; not if no kernel can be as it asks."""
         try:
             return self.suggest(_Fixed(self.params(schedule))) == schedule
         except (LookupError, SpecError):

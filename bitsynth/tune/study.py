@@ -73,7 +73,7 @@ class Study:
 
     @contextmanager
     def trial(self, most: int, longest_s: float) -> Iterator[RunningTrial | None]:
-        """A trial of a schedule that no other trial has, None if `most` are finished or nothing is left.
+        """Yield a trial of a schedule that no other trial has, None if `most` are finished or nothing is left.
 
         It failed unless it is `done`. Threads wait for one another if all that are wanted run; processes do not,
         as one that was killed would be waited for, so that each may end a trial after `most`.

@@ -22,6 +22,8 @@ KEYS_OF_FILES = {"prefetch_turns", "come"}
 """Fields and arguments that are keys of files."""
 EMPTY = {"found", "made", "told", "said", "come", "two", "several", "much", "turn", "turns", "thing", "things"}
 """Local variables and parameters are not called so: the name says nothing of what it holds."""
+NOT_VERBS = {"A", "An", "How", "Its", "Likewise", "Of", "One", "The", "This", "Two", "What", "Where", "Whether", "Why"}
+"""Docstrings of functions do not begin so: they say what the function does."""
 EMITTED = "network/certificate/checker.py"
 """A file whose text is written next to each network: its names change only with its contents."""
 UNCHECKED = "quantization"
@@ -126,6 +128,15 @@ def empty_locals(text):
                 yield node.lineno, "one"
 
 
+def verbless(text):
+    """Yield the line and the first word of each function's docstring that begins with a noun; properties may."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and (docstring := ast.get_docstring(node)):
+            first = re.split(r"[\s,:;.]", docstring, maxsplit=1)[0]
+            if first in NOT_VERBS and not any("property" in ast.unparse(x) for x in node.decorator_list):
+                yield node.lineno, first
+
+
 def hits(path, names=banned):
     """Return where a file has such names, as PATH:LINE: NAME."""
     return [f"{path.relative_to(PACKAGE.parent)}:{line}: {name}" for line, name in sorted(set(names(path.read_text())))]
@@ -174,6 +185,13 @@ def test_local_names_say_what_they_hold():
 )
 def test_an_empty_local_name_is_found(text, name):
     assert name in [local for _, local in empty_locals(text)]
+
+
+def test_docstrings_of_functions_begin_with_a_verb():
+    paths = [path for path in sorted(PACKAGE.rglob("*.py")) if UNCHECKED not in path.parts]
+    assert [hit for path in paths for hit in hits(path, verbless)] == []
+    text = 'def f():\n    """Whether it holds."""\n@property\ndef g():\n    """The sum."""'
+    assert list(verbless(text)) == [(1, "Whether")]
 
 
 def test_other_local_names_are_not_empty():

@@ -16,7 +16,7 @@ class Cap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def caps(isa: str) -> dict[str, Cap]:
-    """The cap of every package that the set names; others run as they are. SpecError if the file is wrong."""
+    """Return the cap of every package that the set names; others run as they are. SpecError if the file is wrong."""
     file = paths.isa_folder(isa) / "baselines" / "peers.toml"
     if not file.is_file():
         return {}

@@ -29,12 +29,12 @@ _AS_THEY_ARE = 1
 
 
 def start(threads: int) -> Mapping[str, str]:
-    """Facts about the package, by name."""
+    """Return facts about the package, by name."""
     return {"version": ncnn.__version__, "instructions": "it does not say"}
 
 
 def prepare(variant: str, operands: ConvOperands, threads: int) -> Prepared:
-    """One layer of one of VARIANTS, ready to be run."""
+    """Return one layer of one of VARIANTS, ready to be run."""
     net = _net(variant, operands, threads)
     x = _make_blocked(
         np.ascontiguousarray(operands.x[0].astype(np.float32 if variant == "fp32" else np.int8)), variant, net

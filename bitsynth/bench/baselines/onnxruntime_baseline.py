@@ -27,13 +27,13 @@ _FATAL = 4
 
 
 def start(threads: int) -> Mapping[str, str]:
-    """Facts about the package, by name."""
+    """Return facts about the package, by name."""
     onnxruntime.set_default_logger_severity(_FATAL)
     return {"version": onnxruntime.__version__, "instructions": "it does not say"}
 
 
 def prepare(variant: str, operands: ConvOperands, threads: int) -> Prepared:
-    """One layer of one of VARIANTS, ready to be run."""
+    """Return one layer of one of VARIANTS, ready to be run."""
     make = {"fp32": _fp32, "fp32_blocked": _fp32_blocked, "int8": _int8}[variant]
     return make(operands, threads)
 
@@ -45,7 +45,7 @@ def _fp32(operands: ConvOperands, threads: int) -> Prepared:
 
 
 def _fp32_blocked(operands: ConvOperands, threads: int) -> Prepared:
-    """The layer with channels in blocks, of the size that gives the right result, as only ONNX Runtime knows it."""
+    """Return the layer with channels in ONNX Runtime's blocks, of the size that gives the right result."""
     for block in _BLOCKS:
         prepared = _make_blocked(operands, threads, block)
         with suppress(Refuted):
@@ -83,7 +83,7 @@ def _attributes(operands: ConvOperands) -> dict[str, Any]:
 
 
 def _bound(node: Any, constants: Mapping[str, Any], x: NDArray[Any], y: NDArray[Any], threads: int) -> tuple[Any, Any]:
-    """A call of a model of one node on `x`, and the value it writes to, of the shape and type of `y`."""
+    """Return a call of a model of one node on `x`, and the value it writes to, of the shape and type of `y`."""
     ends = [helper.make_tensor_value_info(n, _kind(t), t.shape) for n, t in (("x", x), ("y", y))]
     weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
     graph = helper.make_graph([node], "convolution", ends[:1], ends[1:], weights)

@@ -23,12 +23,12 @@ _LAST = np.float32(255)
 
 
 def start(threads: int) -> Mapping[str, str]:
-    """Facts about the package, by name."""
+    """Return facts about the package, by name."""
     return {"version": openvino.__version__.partition("-")[0], "instructions": "it does not say"}
 
 
 def prepare(variant: str, operands: ConvOperands, threads: int) -> Prepared:
-    """One layer of one of VARIANTS, ready to be run."""
+    """Return one layer of one of VARIANTS, ready to be run."""
     return (_fp32 if variant == "fp32" else _int8)(operands, threads)
 
 
@@ -57,7 +57,7 @@ def _input(operands: ConvOperands, kind: Any) -> Any:
 
 
 def _first(x: Any) -> Any:
-    """Channels first, as nodes want them; memory stays as it is."""
+    """Return channels first, as nodes want them; memory stays as it is."""
     return op.transpose(x, op.constant(np.array([0, 3, 1, 2])))
 
 
@@ -71,7 +71,7 @@ def _quantize(x: Any, into: tuple[Any, Any], out: tuple[Any, Any]) -> Any:
 
 
 def _bound(operands: ConvOperands, x: Any, y: Any, threads: int) -> tuple[Any, Any]:
-    """A call of the model, and a function that gives its output, (1, H, W, C)."""
+    """Return a call of the model, and a function that gives its output, (1, H, W, C)."""
     model = openvino.Model([op.transpose(y, op.constant(np.array([0, 2, 3, 1])))], [x], "convolution")
     settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
     request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()

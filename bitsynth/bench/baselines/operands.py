@@ -32,7 +32,7 @@ class ConvOperands:
 
     @classmethod
     def of(cls, layer: ResNetLayer) -> ConvOperands:
-        """Activations of two bits, weights of -1 and 1, the same ones every time."""
+        """Return activations of two bits, weights of -1 and 1, the same ones every time."""
         rng = np.random.default_rng(layer.macs)
         x = rng.integers(0, 4, (1, layer.in_channels, layer.height, layer.height))
         w = rng.choice([-1, 1], (layer.out_channels, layer.in_channels, layer.kernel, layer.kernel))
@@ -40,7 +40,7 @@ class ConvOperands:
 
     @classmethod
     def exact(cls, layer: ResNetLayer, x: NDArray[np.float32], w: NDArray[np.float32]) -> ConvOperands:
-        """The operands `x` and `w` with their result."""
+        """Return the operands `x` and `w` with their result."""
         y = convolve(x, w, layer.stride, layer.padding)
         return cls(layer, x, w, y, float(2.0 ** np.ceil(np.log2(max(1.0, np.abs(y).max() / (_MIDDLE - 1))))))
 
@@ -68,7 +68,7 @@ class Prepared:
 
 
 def convolve(x: NDArray[Any], w: NDArray[Any], stride: int, padding: int) -> NDArray[Any]:
-    """The convolution of NCHW `x` with `w`, both square, zeros around."""
+    """Return the convolution of NCHW `x` with `w`, both square, zeros around."""
     around = ((0, 0), (0, 0), (padding, padding), (padding, padding))
     windows = sliding_window_view(np.pad(x, around), w.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
     return np.ascontiguousarray(np.tensordot(windows, w, ((1, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2))

@@ -39,6 +39,6 @@ class BaselineProcess:
 
 @contextmanager
 def started(package: str, threads: int, env: Mapping[str, str]) -> Iterator[BaselineProcess]:
-    """The worker of `package`, with `env` in its environment; killed in the end."""
+    """Yield the worker of `package`, with `env` in its environment; killed in the end."""
     with closing(Worker(command_of(WORKER, package, str(threads)), env)) as worker:
         yield BaselineProcess(package, worker)

@@ -28,7 +28,7 @@ class PackageBaseline(TimedSubject):
     process: BaselineProcess
 
     def time(self, layer: str, repeats: int) -> list[int]:
-        """Nanoseconds of every one of `repeats` calls of `layer`, in the package's process."""
+        """Return nanoseconds of every one of `repeats` calls of `layer`, in the package's process."""
         times: list[int] = self.process.ask({"variant": self.variant, "layer": layer, "repeats": repeats})
         return times
 
@@ -43,7 +43,7 @@ class PackageBaselines:
 
 
 def require_known(packages: Sequence[str]) -> None:
-    """SpecError for a package that is not a baseline."""
+    """Raise SpecError for a package that is not a baseline."""
     if unknown := [p for p in packages if p not in NEEDS]:
         raise SpecError(f"--baseline: unknown {unknown[0]!r}; known: {', '.join(NEEDS)}")
 

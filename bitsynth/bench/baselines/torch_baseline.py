@@ -28,7 +28,7 @@ def start(threads: int) -> Mapping[str, str]:
 
 
 def prepare(variant: str, operands: ConvOperands, threads: int) -> Prepared:
-    """One layer of one of VARIANTS, ready to be run."""
+    """Return one layer of one of VARIANTS, ready to be run."""
     return _fp32(operands) if variant == "fp32" else _int8(operands, variant.removeprefix("int8_"))
 
 

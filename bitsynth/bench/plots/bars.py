@@ -15,7 +15,7 @@ _WIDTH = 0.8
 
 
 def grouped(axes: Any, groups: Sequence[int], heights: Any, n: int, of: int, **more: Any) -> Any:
-    """The `n`-th bar of `of` in each of `groups`."""
+    """Draw the `n`-th bar of `of` in each of `groups`."""
     width = _WIDTH / of
     xs = np.asarray(groups) + (n + 0.5) * width - _WIDTH / 2
     return axes.bar(xs, heights, width * 0.94, color=COLORS[n % len(COLORS)], **more)

@@ -29,7 +29,7 @@ def draw(reports: Sequence[KernelsReport], stem: Path) -> None:
 
 
 def _bars(axes: Any, report: KernelsReport) -> None:
-    """Bars of how many times better than each baseline every kernel is: up from 1 if it is, down if it is not."""
+    """Draw bars: how many times better than each baseline every kernel is; up from 1 if it is better, else down."""
     rows = _select_kernels(report)
     for n, baseline in enumerate(report.baselines):
         label = f"{baseline.name}: {baseline.what}, {_figure(baseline, report)}"
@@ -43,7 +43,7 @@ def _bars(axes: Any, report: KernelsReport) -> None:
 
 
 def _scatter(axes: Any, report: KernelsReport) -> None:
-    """A point a kernel and a model; on the line the two agree."""
+    """Draw a point for each kernel and model; on the line the model agrees with the measurement."""
     for n, (model, rho) in enumerate(report.rank_correlation.items()):
         xs = [r.model[model] for r in report.kernels]
         ys = [r.per_128_mac for r in report.kernels]

@@ -24,7 +24,7 @@ def draw(reports: Sequence[LayersReport], stem: Path) -> None:
 
 
 def _panel(axes: Any, report: LayersReport, kind: Kind) -> None:
-    """A group of bars a layer, the sum last; the title alone if there is no baseline of the kind."""
+    """Draw a group of bars for each layer, the sum last; the title alone if there is no baseline of the kind."""
     axes.set_title(
         f"{report.isa}, threads: {report.threads}, compared with the fastest {kind} of each layer", loc="left"
     )

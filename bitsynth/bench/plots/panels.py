@@ -19,7 +19,7 @@ _LETTERS_AN_INCH = 13
 
 
 def panels(rows: int, columns: int, width: float, height: float, **grid: Any) -> tuple[Any, Any]:
-    """A figure of `width` by `height` inches, and its axes by row and column."""
+    """Return a figure of `width` by `height` inches, and its axes by row and column."""
     mpl.rcParams.update({"svg.hashsalt": "bitsynth", "font.size": 10, "axes.axisbelow": True})
     return plt.subplots(rows, columns, figsize=(width, height), layout="constrained", squeeze=False, **grid)
 

@@ -38,7 +38,7 @@ def draw(maps: Sequence[Map], stem: Path) -> None:
 
 
 def _map(axes: Any, width_map: Map) -> None:
-    """A cell a pair of widths, in the colour of the fastest way."""
+    """Draw a cell for each pair of widths, in the colour of the fastest method."""
     acts, wgts = _bits(width_map)
     for cell in width_map.cells:
         _cell(axes, width_map, cell, wgts.index(cell.w_bits), acts.index(cell.act_bits))
@@ -67,7 +67,7 @@ def _cell(axes: Any, width_map: Map, cell: Cell, x: int, y: int) -> None:
 
 
 def _curves(axes: Any, width_map: Map) -> None:
-    """Curves of how many times faster than int8, or if its peak is unknown, of multiply-accumulates a cycle."""
+    """Draw curves: how many times faster than int8, or, if its peak is unknown, multiply-accumulates a cycle."""
     acts, wgts = _bits(width_map)
     for n, w in enumerate(wgts):
         cells = [c for c in width_map.cells if c.w_bits == w and c.best]

@@ -31,7 +31,7 @@ def main(threads: str, repeats: str, *paths: str) -> None:
 
 
 def time_call(session: Any, feed: dict[str, Any]) -> int:
-    """Nanoseconds of one call, after one that brings its operands back into the caches."""
+    """Return nanoseconds of one call, after one that brings its operands back into the caches."""
     session.run(None, feed)
     start: int = time.perf_counter_ns()
     session.run(None, feed)

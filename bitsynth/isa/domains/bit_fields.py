@@ -25,7 +25,7 @@ def gate(a: BitField, b: BitField) -> Payload:
 
 
 def require_meeting(a: BitField, b: BitField) -> None:
-    """A gate joins bits of one position and one column."""
+    """Raise Inexact unless a gate joins bits of one position and one column."""
     require(a.position == b.position, f"bits {a.position} and {b.position} of K meet in a gate")
     require(None in (a.column, b.column) or a.column == b.column, "two columns meet in a gate")
 

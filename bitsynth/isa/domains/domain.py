@@ -13,34 +13,34 @@ class Domain(Protocol):
         """Return the constant `value`."""
 
     def add(self, a: Any, b: Any, w: int) -> Any:
-        """a + b."""
+        """Return a + b."""
 
     def sub(self, a: Any, b: Any, w: int) -> Any:
-        """a - b."""
+        """Return a - b."""
 
     def mul(self, a: Any, b: Any, w: int) -> Any:
-        """a * b."""
+        """Return a * b."""
 
     def udiv(self, a: Any, b: Any, w: int) -> Any:
-        """a / b without signs, rounded down; all ones if b is 0."""
+        """Return a / b without signs, rounded down; all ones if b is 0."""
 
     def and_(self, a: Any, b: Any, w: int) -> Any:
-        """Bitwise a & b."""
+        """Return bitwise a & b."""
 
     def or_(self, a: Any, b: Any, w: int) -> Any:
-        """Bitwise a | b."""
+        """Return bitwise a | b."""
 
     def xor(self, a: Any, b: Any, w: int) -> Any:
-        """Bitwise a ^ b."""
+        """Return bitwise a ^ b."""
 
     def not_(self, a: Any, w: int) -> Any:
-        """Bitwise ~a."""
+        """Return bitwise ~a."""
 
     def shl(self, a: Any, n: int, w: int) -> Any:
-        """`a` shifted left by `n` bits."""
+        """Return `a` shifted left by `n` bits."""
 
     def lshr(self, a: Any, n: int, w: int) -> Any:
-        """`a` shifted right by `n` bits, zeros shifted in."""
+        """Return `a` shifted right by `n` bits, zeros shifted in."""
 
     def eq(self, a: Any, b: Any, w: int) -> Any:
         """Return the truth value of a == b."""
@@ -49,13 +49,13 @@ class Domain(Protocol):
         """Return the truth value of a < b, without signs."""
 
     def ite(self, cond: Any, a: Any, b: Any, w: int) -> Any:
-        """`a` if `cond` holds, else `b`."""
+        """Return `a` if `cond` holds, else `b`."""
 
     def zext(self, a: Any, w: int, to: int) -> Any:
-        """`a` of `w` bits widened with zeros to `to` bits."""
+        """Return `a` of `w` bits widened with zeros to `to` bits."""
 
     def sext(self, a: Any, w: int, to: int) -> Any:
-        """`a` of `w` bits widened with its sign to `to` bits."""
+        """Return `a` of `w` bits widened with its sign to `to` bits."""
 
     def trunc(self, a: Any, w: int, to: int) -> Any:
         """Return the low `to` bits of `a`."""
@@ -64,7 +64,7 @@ class Domain(Protocol):
         """Return the number of set bits of `a`."""
 
     def lookup(self, table: Sequence[Any], index: Any, w: int) -> Any:
-        """`table[index]`; `index` is below the length of the table."""
+        """Return `table[index]`; `index` is below the length of the table."""
 
     def join(self, parts: Sequence[Any], w: int) -> Any:
         """Return the lane of `parts`, `w` bits each, lowest first."""

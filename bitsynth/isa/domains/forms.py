@@ -135,7 +135,7 @@ def add_atoms(atoms: dict[Hashable, Mapping[int, int]], more: Atoms) -> None:
 
 
 def as_form(x: Payload) -> LinearForm:
-    """Any payload as a combination; Inexact if a piece may leave its place."""
+    """Return any payload as a combination; Inexact if a piece may leave its place."""
     if isinstance(x, LinearForm):
         return x
     if isinstance(x, int):
@@ -192,7 +192,7 @@ def _flat(pieces: Iterable[tuple[Payload, int]]) -> Iterator[tuple[Payload, int]
 
 
 def _join_pieces(low: Payload, bits: int, high: Payload, more: int) -> tuple[Payload, int] | None:
-    """Two neighbours as one piece; None if no single payload can say both."""
+    """Return two neighbours as one payload and its width; None if no single payload can hold both."""
     if isinstance(high, int) and (isinstance(low, int) or high == 0):
         if isinstance(low, int):
             return low | high << bits, bits + more
@@ -233,17 +233,17 @@ def cut(x: Payload, first: int, last: int) -> Payload:
 
 
 def is_plane(key: Hashable) -> TypeGuard[tuple[int, int | None]]:
-    """Whether an atom is a bit of the planes, (truth table, column), and not an unknown."""
+    """Return whether an atom is a bit of the planes, (truth table, column), and not an unknown."""
     return isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], int)
 
 
 def is_of_codes(key: Hashable) -> bool:
-    """Whether an atom is a function of codes: a bit of the planes, or the product of two of different positions."""
+    """Return whether an atom is a function of codes: a bit of the planes, or the product of bits of two positions."""
     return is_plane(key) or is_crossed(key)
 
 
 def is_crossed(key: Hashable) -> bool:
-    """Whether an atom is the product of bits of two positions."""
+    """Return whether an atom is the product of bits of two positions."""
     return isinstance(key, tuple) and key[0] == "crossed"
 
 

@@ -28,7 +28,7 @@ def affine_lookup(table: Sequence[int], index: BitField) -> LinearForm:
 
 @lru_cache(maxsize=256)
 def _weights(table: tuple[int, ...], mask: int, ones: int) -> tuple[int, tuple[tuple[int, int], ...], int, int]:
-    """(entry of no free bit, (amount, bits that add it) pairs, least and greatest entry)."""
+    """Return the entry without free bits, pairs (amount, bits that add it), and the least and greatest entry."""
     base = table[ones]
     bits = [n for n in range(mask.bit_length()) if mask >> n & 1]
     weight = {n: table[ones | 1 << n] - base for n in bits}

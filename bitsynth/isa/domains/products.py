@@ -52,7 +52,7 @@ def _meet(a: Hashable, mask: int, b: Hashable, where: int) -> tuple[Hashable, in
 
 
 def _cross_product(*bits: tuple[int, int | None, int]) -> Hashable:
-    """The product of bits, each (truth table, column, position), of two positions of K: the same in either order."""
+    """Return the product of bits (truth table, column, position) of two positions of K, in a fixed order."""
     return "crossed", *sorted(bits, key=lambda bit: bit[2])
 
 
@@ -62,7 +62,7 @@ def _both(left: int, right: int) -> WideTable:
 
 
 def gated(x: LinearForm, index: BitField, n: int) -> LinearForm:
-    """`x` if bit n of `index` is set, else 0."""
+    """Return `x` if bit n of `index` is set, else 0."""
     require(x.const == 0, "a constant is selected")
     bit = LinearForm(0, {(index.tt, index.column): {1: 1 << (index.position + n)}}, 0, 1)
     selected = product(x, bit)

@@ -43,7 +43,7 @@ class UnitConstants:
         return sum(x.values * x.lane.bits * self.unit // 8 for x in shared)
 
     def offset(self, name: str) -> int:
-        """Bytes before the values of input `name` in a unit's constants, or in the numbers that all elements share."""
+        """Return the bytes before input `name` in a unit's constants, or in the numbers that elements share."""
         per = next(x.per for x in self.spec.inputs if x.name == name)
         out = 0
         for x in self.spec.inputs:
@@ -58,7 +58,7 @@ class UnitConstants:
         return input_.values * input_.lane.bits // 8 * (self.unit if input_.per == "channel" else 1)
 
     def pack(self, channels: int, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
-        """The constants of `channels` channels, whole units of bytes: arrays (values, channels) by name of input.
+        """Return the constants of `channels` channels in whole units, from arrays (values, channels) by input name.
 
         Positions after the last channel repeat its values.
         """

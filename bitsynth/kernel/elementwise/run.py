@@ -92,7 +92,7 @@ def _bits(domain: Domain, registers: Sequence[Register]) -> list[Any]:
 
 
 def run(program: ElementwiseProgram, given: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
-    """Results (channels of the unit, inputs) for arrays (values, positions or 1, inputs), as `order` places them."""
+    """Return results (channels, inputs) for arrays (values, positions or 1, inputs), in the program's order."""
     domain, spec = ConcreteDomain(), program.spec
     with np.errstate(over="ignore"):
         registers = _executed(program, ArrayTrace(load(program.isa), domain), payloads(spec, given))

@@ -83,6 +83,6 @@ def _with_names_of(first: Loop, step: Loop) -> Loop | None:
 
 
 def _makes_each_accumulator(first: Loop, pipelined: PipelinedLoop) -> bool:
-    """Whether each accumulator is a value of its own that the iteration computes, not one that is issued ahead."""
+    """Return whether the iteration computes each accumulator as a value of its own, and issues none of them ahead."""
     results = {acc.next for acc in first.accs}
     return len(results) == len(first.accs) and results.isdisjoint(step.dst for step in pipelined.prologue)

@@ -31,17 +31,17 @@ def outer_accs(loop: Pass) -> tuple[Acc, ...]:
 
 
 def in_memory(isa: Isa, kernel: Kernel) -> bool:
-    """Whether the accumulators of outer loops are spilled between folds: registers do not hold them all."""
+    """Return whether the accumulators of outer loops are spilled between folds, because registers do not hold all."""
     return any(_registers(kernel, loop) > isa.table.registers for loop in kernel.passes if len(loop.loops) > 1)
 
 
 def starts_in_memory(isa: Isa, kernel: Kernel, loop: Loop) -> bool:
-    """Whether a loop is an outer one whose accumulators are spilled between folds."""
+    """Return whether a loop is an outer one whose accumulators are spilled between folds."""
     return in_memory(isa, kernel) and all(loop != p.step for p in kernel.passes)
 
 
 def in_registers(isa: Isa, kernel: Kernel) -> bool:
-    """Whether there are outer loops and registers hold their accumulators, which leaves few for a step."""
+    """Return whether there are outer loops and registers hold their accumulators, which leaves few for a step."""
     return kernel.nests and not in_memory(isa, kernel)
 
 
@@ -61,7 +61,7 @@ def fold(kernel: Kernel, outer: Loop) -> Loop:
 
 
 def shares_starts(isa: Isa, kernel: Kernel) -> bool:
-    """Whether there is a separate flush for rows that start from the same values, which registers hold."""
+    """Return whether rows that start from the same values, which registers hold, have a flush of their own."""
     return kernel.rows > 1 and kernel.tile_registers(isa.table.vector_bits) <= _MAX_SHARED_REGISTERS
 
 

@@ -127,11 +127,11 @@ def _words(isa: Isa, forms: HalfLoads, flat: Loop) -> dict[Value, Value]:
 
 
 def inserts(isa: Isa, step: Step) -> bool:
-    """Whether an instruction inserts a general-purpose register as the high half of a vector register."""
+    """Return whether an instruction inserts a general-purpose register as the high half of a vector register."""
     form = isa[step.op]
     return is_join(step) or (form.operands[-1].type.in_general and form.out.total_bits == isa.table.vector_bits)
 
 
 def is_join(step: Step) -> bool:
-    """Whether an instruction joins the two halves of its result."""
+    """Return whether an instruction joins the two halves of its result."""
     return tuple(a.part for a in step.args) == HALVES and all(a.whole == step.dst for a in step.args)

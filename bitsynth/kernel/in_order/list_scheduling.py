@@ -264,7 +264,7 @@ class ListScheduler:
         return self._pair_halves(_prefer_vectors(soonest), start)
 
     def _is_ready(self, x: _Candidate) -> bool:
-        """Whether all operands are computed, and the values that the result overwrites are read no more."""
+        """Return whether all operands are computed, and the overwritten values have no more readers."""
         return x.needs <= self.live and not (x.overwrites and any(self.readers[v] for v in x.overwrites))
 
     def _pair_halves(self, soonest: Sequence[_Candidate], start: int) -> _Candidate:
@@ -329,7 +329,7 @@ class ListScheduler:
             (self.live.add if live else self.live.discard)(value)
 
     def _is_wanted(self, value: StepValue) -> bool:
-        """Whether an instruction still reads the value, or the next iteration does."""
+        """Return whether an instruction still reads the value, or the next iteration does."""
         return self.readers[value] > 0 or value in self.outlives
 
 

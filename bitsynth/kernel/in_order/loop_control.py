@@ -109,7 +109,7 @@ def pointer_of(step: Step) -> str:
 
 
 def has_address(isa: Isa, step: Step) -> bool:
-    """Whether a load needs an instruction for its address: broadcasts of rows do; others add two registers."""
+    """Return whether a load needs an instruction for its address: broadcasts of rows do, others add two registers."""
     return not step.args and not step.dst.is_column and load_kind(isa, step) == "broadcast"
 
 

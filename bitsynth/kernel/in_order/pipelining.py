@@ -94,7 +94,7 @@ class PipelinedLoop:
 
 
 def peels(kernel: Kernel) -> bool:
-    """Whether the first run of a loop, if it has a program of its own, is written apart from the loop.
+    """Return whether the first run of a loop, if it has a program of its own, is written apart from the loop.
 
     So where steps are not pipelined, and in nests, whose innermost loops soon end.
     """
@@ -239,7 +239,7 @@ def _dependents(flat: Loop, names: Iterable[Value]) -> set[Value]:
 
 
 def _needs_copies(isa: Isa, flat: Loop) -> bool:
-    """Whether an instruction overwrites a value with other readers.
+    """Return whether an instruction overwrites a value with other readers.
 
     That value is copied first, which leaves no register for instructions issued ahead.
     """

@@ -83,7 +83,7 @@ def greatest(spec: MatmulSpec | LayerSpec, weight: Codes, offset: Offset) -> int
 
 
 def accumulators_of_kernel(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> Sums:
-    """How values follow from the sums of a layer that `can_fold`."""
+    """Return how values follow from the sums of a layer that `can_fold`."""
     terms, row = remaining(kernel, spec), row_affines(kernel, spec) != 0
     columns = np.zeros(len(weight), np.int64) if terms.factor == 1 else column_terms(spec, weight, offset)
     return Sums(terms.factor, columns, terms.shift, row, bound(kernel, spec, geometry, weight, offset))

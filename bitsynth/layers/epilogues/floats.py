@@ -35,7 +35,7 @@ def _scaled_text(value: Sum, bias: bool) -> str:
 
 
 def scale_spec(value: Sum, *, bias: bool) -> ElementwiseSpec:
-    """float32: the value converted, times m, plus b if there is a `bias`; each step is rounded."""
+    """Return the spec of float32 scaling: value * m, plus b if there is a `bias`; each step is rounded."""
     text = _scaled_text(value, bias)
     inputs = (*value.inputs, _SCALE, *([_BIAS] if bias else []))
     return ElementwiseSpec(
@@ -61,7 +61,7 @@ def rescale_spec(value: Sum, codes: CodeForm, *, bias: bool) -> ElementwiseSpec:
 
 
 def gated_spec(value: Sum, codes: CodeForm) -> ElementwiseSpec:
-    """Codes of the float32 v = value * m + b times its gate v * g + a, which is kept between 0 and 1, as `rescale` has.
+    """Return the spec of codes of a gated value: v = value * m + b times v * g + a, clipped to 0 to 1.
 
     Float32 numbers that are not negative have the order of their bits as signed integers, so clips compare integers.
     """

@@ -183,7 +183,7 @@ def fold_thresholds(sums: Sums, thresholds: NDArray[np.int64], rising: NDArray[n
 
 
 def parse_levels(values: Any) -> NDArray[np.int64]:
-    """Thresholds (1 or channels, levels) as int64 in ascending order; those that are absent are masked.
+    """Return thresholds (1 or channels, levels) as int64 in ascending order; those that are absent are masked.
 
     `values` are integers (levels,) or (1, levels) for all channels, or (channels, levels), some of them masked; or a
     list of lists that may differ in length. What is masked is the greatest int32, which no sum is above; what lies

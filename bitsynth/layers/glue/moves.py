@@ -198,7 +198,7 @@ class Concatenate(Glue):
         inputs: Channels and quantization of each input, or the bits of codes whose scale is 1.
         out: The codes of results: a quantization or bits.
         layout: "NHWC" or "packed".
-        out_layout: Likewise, of results; as `layout` if None.
+        out_layout: The layout of the results; `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
 
     Raises:

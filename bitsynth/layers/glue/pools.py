@@ -77,7 +77,7 @@ class MaxPool2d(WindowGlue):
         dilation: Pixels between taps, one number or (height, width).
         encoding: The values that codes stand for, as of `Conv2d`.
         layout: "NHWC" or "packed".
-        out_layout: Likewise, of results; as `layout` if None.
+        out_layout: The layout of the results; `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
 
     Raises:
@@ -139,7 +139,7 @@ class AvgPool2d(WindowGlue):
         rounding: "even", "up" or "down": how halves are rounded, or that everything is rounded down. A `Requantize` has
             one of its own.
         layout: "NHWC" or "packed".
-        out_layout: Likewise, of results; as `layout` if None.
+        out_layout: The layout of the results; `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
 
     Raises:
@@ -202,7 +202,7 @@ class GlobalAvgPool2d(AvgPool2d):
         out: The codes that are given, as `quantization` if None; or a `Requantize` of sums, or "int32".
         rounding: "even", "up" or "down", as of `AvgPool2d`.
         layout: "NHWC" or "packed".
-        out_layout: Likewise, of results; as `layout` if None.
+        out_layout: The layout of the results; `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
 
     Raises:

@@ -68,9 +68,9 @@ class Lookup(Glue):
         bits: Bits of a code that is read, 1 to 8.
         out_bits: Bits of a code that is given; as `bits` if None.
         encoding: The values that codes stand for, as of `Conv2d`.
-        out_encoding: Likewise, of results; as `encoding` if None.
+        out_encoding: The encoding of the results; `encoding` if None.
         layout: "NHWC" or "packed".
-        out_layout: Likewise, of results; as `layout` if None.
+        out_layout: The layout of the results; `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
 
     Raises:
@@ -232,7 +232,7 @@ class PairLookup(Glue):
         come: The number of distinct codes that each input can take, codes 0 .. n - 1; None for all. Entries of other
             codes may get any value.
         layout: "NHWC" or "packed".
-        out_layout: Likewise, of results; as `layout` if None.
+        out_layout: The layout of the results; `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
 
     Attributes:
@@ -322,7 +322,7 @@ class SumLookup(WindowGlue):
         stride: Pixels between windows: one number, or (height, width); the window's if None.
         dilation: Pixels between taps: one number, or (height, width).
         layout: "NHWC" or "packed".
-        out_layout: Likewise, of results; as `layout` if None.
+        out_layout: The layout of the results; `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
 
     Raises:
@@ -372,7 +372,7 @@ class Add(PairLookup):
         second: The codes of the second input: a quantization or bits.
         out: The codes of results: a quantization or bits.
         layout: "NHWC" or "packed".
-        out_layout: Likewise, of results; as `layout` if None.
+        out_layout: The layout of the results; `layout` if None.
         **options: `isa` and `threads`, as of `Conv2d`.
 
     Attributes:

@@ -185,7 +185,7 @@ def _is_on_grid_of(buffer: Buffer, root: Buffer) -> bool:
 
 
 def _moved(edge: Edge, nodes: list[Node]) -> ElementSums:
-    """Elements, and if channels differ in range, which of them each channel of the result has."""
+    """Return the elements, and if channels differ in range, the channel of them that each result channel has."""
     if not isinstance(edge.type, Integers) or all(end.size == 1 for end in (edge.type.low, edge.type.high)):
         return ELEMENTS
     if all(end.size == 1 for end in range_of(edge)):

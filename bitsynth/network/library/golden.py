@@ -66,21 +66,21 @@ class Golden:
         return digests, outputs
 
     def _tested(self) -> Iterator[tuple[int, Buffer]]:
-        """The integer buffers that each step fills."""
+        """Yield the integer buffers that each step fills."""
         for place, step in enumerate(self.program.steps):
             for buffer in (self.program.buffers[name] for name in step.outputs):
                 if buffer.role == "arena" and isinstance(buffer.edge.type, Integers):
                     yield place, buffer
 
     def digests(self) -> Iterator[tuple[int, Buffer, int]]:
-        """The integer buffers that each step fills, with the digests of their contents."""
+        """Yield the integer buffers that each step fills, with the digests of their contents."""
         digests, _ = self._found
         for place, buffer in self._tested():
             if buffer.name in digests:
                 yield place, buffer, digests[buffer.name]
 
     def outputs(self) -> list[Tensor]:
-        """The first elements of each output."""
+        """Return the first elements of each output."""
         _, outputs = self._found
         return [outputs[name] for name in self.program.graph.outputs]
 

@@ -135,7 +135,7 @@ class Parts:
         return files | _with_included(available, {"bs_layer.h", *self.headers})
 
     def symbols(self, files: Mapping[str, str]) -> list[str]:
-        """Names of external linkage in `files`, the pool's apart: those of another network in a program differ."""
+        """Return the names of external linkage in `files` without the pool's, which differ between networks."""
         names = list_functions({n: t for n, t in files.items() if n.startswith("bs_")})
         names += [x.strip() for t in files.values() for m in _DECLARED.findall(t) for x in m.split(",")]
         own = (*self.kernels, *self.epilogues)

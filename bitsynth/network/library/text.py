@@ -68,7 +68,7 @@ class NetworkText:
         return self.parts.requirements
 
     def own(self) -> dict[str, str]:
-        """The files of this network alone: header, steps, constants."""
+        """Return the files of this network alone: header, steps, constants."""
         values = self.values
         return {
             f"{self.name}.h": render("network.h.j2", values),
@@ -87,7 +87,7 @@ class NetworkText:
         return self._writer.weights if self.steps else Weights()
 
     def files(self) -> dict[str, str]:
-        """All texts to build it by itself, marked as ours, what other networks in a program have too renamed."""
+        """Return all texts to build it by itself, marked as ours, what other networks in a program have too renamed."""
         tested = render("network_selftest.c.j2", self.values | self._tested())
         return self._complete({f"{self.name}_selftest.c": tested})
 
@@ -142,7 +142,7 @@ class NetworkText:
         }
 
     def _tested(self) -> dict[str, Any]:
-        """The values that the self-test's template needs in addition."""
+        """Return the values that the self-test's template needs in addition."""
         golden = self.golden or Golden(self.program)
         digests = [
             (step, tensors.spoken(buffer.edge.name), self.plan.offsets[buffer.name], buffer.bytes, f"0x{want:016x}")

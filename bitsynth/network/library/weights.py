@@ -44,7 +44,7 @@ class Weights:
         self._ends.append(self.bytes)
 
     def of_steps(self) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:
-        """The steps with new constants: the step's number, the word at which they begin, their bytes."""
+        """Yield the steps with new constants: the step's number, the word at which they begin, their bytes."""
         whole = np.frombuffer(self._whole, np.uint8)
         for step, (begin, end) in enumerate(pairwise(self._ends)):
             if begin < end:

@@ -40,7 +40,7 @@ class ElementSamples:
 
 @lru_cache(maxsize=64)
 def samples(spec: ElementwiseSpec, columns: int) -> ElementSamples:
-    """So many columns of elements, the same for every program of `spec`."""
+    """Return `count` columns of elements, the same for every program of `spec`."""
     rng = np.random.default_rng(columns)
     with np.errstate(over="ignore"):
         drawn = _drawn(spec, columns, rng)
@@ -53,7 +53,7 @@ def samples(spec: ElementwiseSpec, columns: int) -> ElementSamples:
 
 
 def _hold(spec: ElementwiseSpec, texts: Sequence[str], given: Elements, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Where all `texts` hold."""
+    """Return where all `texts` hold."""
     out = np.ones(shape, bool)
     for bit in spec.bits(texts, _DOMAIN, given):
         out &= bit == 1
@@ -61,7 +61,7 @@ def _hold(spec: ElementwiseSpec, texts: Sequence[str], given: Elements, shape: t
 
 
 def _drawn(spec: ElementwiseSpec, columns: int, rng: Generator) -> Elements:
-    """Elements, as the spec assumes where one alone of what is shared and what is not decides."""
+    """Draw elements as the spec assumes them, where either shared or other inputs alone decide that."""
     floats, middle = float_inputs(spec), _middles((columns, VARIANTS), rng)
     out: Elements = {}
     for shared in (True, False):
@@ -92,7 +92,7 @@ def _read(text: str, spec: ElementwiseSpec) -> set[str]:
 
 
 def _middles(shape: tuple[int, ...], rng: Generator) -> NDArray[np.int64]:
-    """Where the numbers of an element lie: at the ends of ranges, or anywhere."""
+    """Return the middles of the numbers of an element: at the ends of ranges, or anywhere."""
     ends = np.array([0, *(sign * (1 << b) for b in (7, 8, 15, 16, 31, 32) for sign in (1, -1))])
     anywhere = rng.integers(-(1 << 31), 1 << 31, shape) >> rng.integers(0, 28, shape)
     return np.where(rng.random(shape) < 0.5, rng.choice(ends, shape), anywhere)
@@ -119,7 +119,7 @@ def _values(
 
 
 def _float_values(shape: tuple[int, ...], rng: Generator) -> U64:
-    """Float32 numbers of all sizes: of few bits, whose products are exact, of many, zeros, infinities, subnormals."""
+    """Return float32 numbers of all sizes: with few bits and exact products, with many, zeros, infinities."""
     bits = rng.integers(0, 1 << 23, shape) & -(1 << rng.integers(0, 24, shape))
     exponent = np.where(rng.random(shape) < 0.8, rng.integers(127 - 40, 127 + 12, shape), rng.integers(0, 256, shape))
     sized = np.where(rng.random(shape) < 0.1, rng.choice(_FLOAT_ENDS, shape), exponent << 23 | bits)
@@ -150,7 +150,7 @@ def _move(spec: ElementwiseSpec, drawn: Elements, rng: Generator) -> None:
 
 
 def _flat(values: U64, first: int, both: int, side: int) -> U64:
-    """Half of the variants of the first columns, and an element of each of half of the columns behind, side by side."""
+    """Return one side of the pairs: half of the first columns' variants, and an element of half of the others."""
     pairs = VARIANTS // 2
     near = values[:, :first, side * pairs : (side + 1) * pairs] if values.shape[2] > 1 else values[:, :first]
     near = np.broadcast_to(near, (len(values), first, pairs)).reshape(len(values), -1)

@@ -63,7 +63,7 @@ def _known(register: Register) -> Iterator[int]:
 
 
 def _relabelled(base: ElementwiseProgram, program: ElementwiseProgram, came: list[int]) -> ElementwiseProgram:
-    """`base` with the steps of `program`, whose channel n has the result of its channel came[n]."""
+    """Return `base` with the steps of `program`, whose channel n has the result of its channel came[n]."""
     place = {channel: n for n, channel in enumerate(came)}
     loop = base.loop and msgspec.structs.replace(base.loop, order=tuple(place[c] for c in base.loop.order))
     return msgspec.structs.replace(

@@ -47,7 +47,7 @@ def with_last_row(isa: Isa, kernel: Kernel) -> Kernel:
 
 
 def _can(isa: Isa, kernel: Kernel) -> bool:
-    """Whether rows are single planes whose bits differ from those of columns in a word each, added up in bytes."""
+    """Return whether rows are single planes, whose bits differ from those of columns in a word, summed in bytes."""
     if _LOW not in isa.instrs or len(kernel.passes) > 1 or kernel.slot_bytes != _WORD.lanes:
         return False
     (loop,) = kernel.passes

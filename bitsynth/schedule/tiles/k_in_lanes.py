@@ -141,7 +141,7 @@ def _best_in(builder: _Builder, cover: Sequence[PlacedBlock], channels: int) -> 
 
 
 def _partition(builder: _Builder, cover: Sequence[PlacedBlock], rows: int) -> Fused | None:
-    """Consecutive blocks fused into passes: least cost, each within the register file."""
+    """Return consecutive blocks fused into passes: least cost, each within the register file."""
 
     @cache
     def best(start: int) -> tuple[tuple[float, ...], Fused] | None:
@@ -199,7 +199,7 @@ class _Builder:
         return with_trip_count(builder.build(self.metric), 0, -(-steps // plan.flushes))
 
     def price_pass(self, blocks: tuple[PlacedBlock, ...], rows: int) -> tuple[float, ...] | None:
-        """(figure, loads) of a pass on its own, None if it does not fit the registers."""
+        """Return (figure, loads) of a pass alone; None if it does not fit the registers."""
         if blocks not in self._single:
             try:
                 self._single[blocks] = self.kernel(1, [blocks])
@@ -223,7 +223,7 @@ def _kernel(
     passes: tuple[Pass, ...],
     tables: tuple[tuple[int, ...], tuple[int, ...]],
 ) -> Kernel:
-    """One row of a kernel whose lanes are positions of K; `sizes` are a column's bytes, and positions a step takes."""
+    """Return a kernel of one row whose lanes are positions of K; `sizes`: bytes of a column, positions of a step."""
     slot_bytes, k_step = sizes
     return Kernel(
         isa=isa.name,
@@ -245,7 +245,7 @@ def _kernel(
 
 
 def single_pass_kernel(isa: Isa, spec: MatmulSpec, built: tuple[Pass, ReductionPlan, ConstantPool]) -> Kernel:
-    """One row around a single pass without corrections, flushed as rarely as the proof allows."""
+    """Return a kernel of one row and one pass, without corrections, flushed as rarely as the proof allows."""
     loop, plan, constants = built
     tables = (0,) * (1 << spec.wgt.bits), (0,) * (1 << spec.act.bits)
     return maximize_flush_period(

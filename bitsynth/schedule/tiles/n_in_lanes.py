@@ -113,7 +113,7 @@ def cheapest_kernel(
 
 
 def _suits_channels(kernel: Kernel, channels: int) -> bool:
-    """Whether a tile suits layers of `channels`: no wider, and for pairs of rows a divisor.
+    """Return whether a tile suits layers of `channels`: no wider, and for pairs of rows a divisor.
 
     For other methods tiles of 48 columns ship too, with others of 32 for the rest.
     """

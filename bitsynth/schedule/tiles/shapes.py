@@ -185,14 +185,14 @@ def _unrolls(term: ProductTerm, per_byte: int) -> list[int]:
 
 
 def _takes_signed(isa: Isa, term: ProductTerm, core: MatmulOperand) -> bool:
-    """Whether signed weights may be columns as they are: only lanes as wide as the tile add up negative sums."""
+    """Return whether signed weights may be columns unchanged: only lanes as wide as the tile add up negative sums."""
     if term.looks_up or core.encoding is not Encoding.SIGNED:
         return False
     return isa[term.op].operands[term.column].type.sign == "s" and term.acc_type.bits == isa.tile.bits
 
 
 def _fits_operands(isa: Isa, term: ProductTerm, row_bits: int, column_bits: int) -> bool:
-    """Whether codes fit the operands of the instruction, one bit less in a signed one, and their sum its result."""
+    """Return whether codes fit the instruction's operands, with a bit for the sign, and their sum its result."""
     if term.looks_up:
         return True
     if term.crosses:

@@ -341,7 +341,7 @@ def _flush(isa: Isa, step: DepthwiseStep, order: ChannelOrder) -> DepthwiseFlush
 
 
 def _holds(held: Sequence[SumRegister], places: Mapping[ChannelOrder, int]) -> bool:
-    """Whether parts of the registers are registers of sums."""
+    """Return whether parts of the registers are registers of sums."""
     lanes = len(next(iter(places)))
     return all(part in places for x in held for part in parts_of(x.channels, lanes))
 

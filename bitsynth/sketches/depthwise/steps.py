@@ -70,7 +70,7 @@ def _layouts(isa: Isa, size: int) -> Iterator[_Layout]:
 
 
 def _four_taps(isa: Isa, pairs: Interleaver, fours: Interleaver) -> _Layout:
-    """Two pairs of taps side by side, then those."""
+    """Return the layout of four taps: two pairs side by side, then both pairs side by side."""
     given = [(_tap(j), tuple(range(j * isa.word.lanes, (j + 1) * isa.word.lanes))) for j in range(4)]
     program: list[Step] = []
     halves = []
@@ -101,7 +101,7 @@ def _interleave(
 
 
 def interleavers(isa: Isa, size: int) -> Iterator[Interleaver]:
-    """Pairs of instructions that put lanes of `size` bytes of two registers side by side, every one once in either."""
+    """Yield pairs of instructions that interleave lanes of `size` bytes of two registers, each lane exactly once."""
     kind = replace(isa.word, bits=8 * size, lanes=isa.word.lanes // size)
     unit = kind.lanes
     given = [[variable(tap * unit + ch, 0, (1 << kind.bits) - 1) for ch in range(unit)] for tap in range(2)]
@@ -129,7 +129,7 @@ def _place(x: object) -> int:
 
 
 def _step(term: ProductTerm, layout: _Layout) -> DepthwiseStep:
-    """One product for each half of each register, and a sum if the instruction does not add."""
+    """Return one product for each half of each register, and a sum if the instruction does not add."""
     program, accs = list(layout.made), list[Acc]()
     channels: list[tuple[int, ...]] = []
     each = term.acc_type.lanes
@@ -161,7 +161,7 @@ def in_registers(step: DepthwiseStep, pixels: int) -> int:
 
 
 def _alive(program: Sequence[Step], taps: int) -> int:
-    """Most values of one pixel at a time, its activations among them."""
+    """Return most values of one pixel at a time, its activations among them."""
     last = {name: k for k, s in enumerate(program) for name in s.args if name.role in (Role.ROW, Role.TEMPORARY)}
     alive, most = {Value.of(Role.ROW, j) for j in range(taps)}, taps
     for k, step in enumerate(program):

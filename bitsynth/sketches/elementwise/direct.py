@@ -71,7 +71,7 @@ def _inputs(node: ast.expr) -> list[ast.expr]:
 
 
 def _parts(node: ast.expr, *, constants: bool) -> list[ast.expr]:
-    """What the outermost operator works on; choices and their conditions are one operator."""
+    """Return the operands of the outermost operator; choices and their conditions are one operator."""
     match node:
         case ast.BinOp():
             inside = [node.left, node.right]

@@ -50,7 +50,7 @@ def in_order(program: ElementwiseProgram) -> ElementwiseProgram:
 
 
 def _moves(program: ElementwiseProgram, count: int) -> list[tuple[int, ...]]:
-    """For each register of results, which of its `count` lanes comes to each place; NoKernel if parts of lanes do."""
+    """Return, for each result register, the lane that moves to each place; NoKernel if parts of lanes move."""
     bits, order = program.spec.out_bits, program.order
     if program.spec.out == "words" or _BLOCK % bits:
         raise NoKernel(f"{program.name}: results are not whole parts of lanes")

@@ -96,7 +96,7 @@ class ScalingPlan:
         return any(x.name == "k" and x.lane.bits == 64 for x in self.builder.spec.inputs)
 
     def has(self, name: str) -> bool:
-        """Whether the spec has this input."""
+        """Return whether the spec has this input."""
         return any(x.name == name for x in self.builder.spec.inputs)
 
     def one_of(self, meanings: tuple[str, ...], *values: UnitValue, out: VecType | None = None) -> UnitValue:
@@ -148,7 +148,7 @@ class ScalingPlan:
         return self.builder.map(roles.SUB, x, constant(kind, _ROUND_TO_UNITS))
 
     def _converts(self, x: UnitValue, kind: VecType) -> bool:
-        """Whether the set has an instruction that converts to the nearest integer."""
+        """Return whether the set has an instruction that converts to the nearest integer."""
         try:
             return bool(roles.role(self.builder.isa, NEAREST_BELOW, kind, x.type))
         except NoKernel:

@@ -21,7 +21,7 @@ LOW, HIGH = "a[i]", "a[i + lanes // 2]"
 
 
 def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
-    """Programs for a spec of `spec.residual` that adds."""
+    """Yield programs for a spec of `spec.residual` that adds."""
     plan = ScalingPlan(Builder(isa, spec, UNIT))
     try:
         results = _scale_sum(plan) if plan.has("m") else _add_element(plan)

@@ -97,7 +97,7 @@ def _immediates(instr: Instr) -> Sequence[int]:
 
 
 def _same(one: VecType, other: VecType) -> bool:
-    """Whether the bits of a register are the same; its sign and, but for what results, its lanes are a view."""
+    """Return whether two types have the same bits; the sign and, but for results, the lanes are a view."""
     return one.total_bits == other.total_bits and (one.bits, one.lanes) == (other.bits, other.lanes)
 
 

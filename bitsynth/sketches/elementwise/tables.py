@@ -19,7 +19,7 @@ _IN_TWO = "lookup(concat(b, c), a[i] & 2 * lanes - 1)"
 
 
 def alternatives(isa: Isa, spec: ElementwiseSpec) -> Iterator[ElementwiseProgram]:
-    """Programs for `spec.elementwise.lookup` and `spec.glue.pairs`, as many as `isa` has instructions for."""
+    """Yield programs for `spec.elementwise.lookup` and `spec.glue.pairs`, as many as `isa` has instructions for."""
     for make in (_by(_IN_HALVES, 16), _by(_IN_TABLE, 16), _by(_IN_REGISTER, isa.word.lanes), _in_two, _in_four):
         builder = Builder(isa, spec, isa.word.lanes)
         try:
@@ -41,7 +41,7 @@ def _by(meaning: str, most: int) -> Callable[[Builder], UnitValue]:
 
 
 def _in_two(builder: Builder) -> UnitValue:
-    """One instruction that looks up in two registers."""
+    """Return the value of one instruction that looks up in two registers."""
     table = _table(builder)
     if len(table) != 2:
         raise NoKernel("not two registers of entries")
@@ -49,7 +49,7 @@ def _in_two(builder: Builder) -> UnitValue:
 
 
 def _in_four(builder: Builder) -> UnitValue:
-    """Two lookups in two registers each, the highest bit of a code choosing."""
+    """Return the value of two lookups in two registers each; the highest bit of a code chooses between them."""
     table, x = _table(builder), _index(builder)
     if len(table) != 4 or 4 * x.type.lanes != 256:
         raise NoKernel("not four registers of entries")

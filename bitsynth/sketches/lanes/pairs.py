@@ -45,7 +45,7 @@ def find(isa: Isa) -> Pairing:
 
 
 def supported(isa: Isa) -> bool:
-    """Whether `isa` has it."""
+    """Return whether `isa` has such instructions."""
     try:
         find(isa)
     except NoKernel:
@@ -75,5 +75,5 @@ def _adds_high(isa: Isa, instr: Instr, bits: int) -> bool:
 
 
 def _terms(x: LinearForm) -> tuple[int, object]:
-    """What a form is, but for its bounds."""
+    """Return the constant and the atoms of a form, without its bounds."""
     return x.const, x.atoms

@@ -116,7 +116,7 @@ def rounds_needed(bits: int) -> int:
 
 
 def _solve(bits: int, arranged: bool, budget: Budget) -> LookupRounds | None:
-    """Rounds over sets of codes as bit-vectors: each entry's set after a round is two disjoint ones of before.
+    """Return rounds over sets of codes as bit-vectors: each entry's set after a round is two disjoint ones of before.
 
     If codes can be arranged first, entries of few codes may as well be done early.
     """

@@ -146,7 +146,7 @@ def _lookups(isa: Isa, instr: Instr) -> Iterator[ProductTerm]:
 
 
 def _selects(isa: Isa, instr: Instr, bits: int, table: int) -> bool:
-    """Whether it gives each lane the parts that the bits of its index select."""
+    """Return whether an instruction gives each lane the parts that the bits of its index select."""
     parts = tuple(variable(("part", n), 0, 1) for n in range(bits))
     lanes = range(isa.word.lanes)
     index = [BitField(0b10, b, 0, (1 << bits) - 1) for b in lanes]
@@ -208,7 +208,7 @@ def _slot_products(isa: Isa, instr: Instr, code_bytes: int = 1) -> Iterator[Prod
 def _multiplies(
     isa: Isa, instr: Instr, places: tuple[int, int, int | None], size: int, half: int = 0, slot: int | None = None
 ) -> bool:
-    """Whether lane i is the sum of the products of slot i's codes and the row's, and the accumulator.
+    """Return whether lane i is the sum of the products of slot i's codes and the row's, plus the accumulator.
 
     `places` are the operands of row, column and accumulator. The row's codes are in every slot, or in the
     one that the immediate is.

@@ -76,7 +76,7 @@ def _full(isa: Isa) -> list[Instr]:
 
 
 def _gives(isa: Isa, unpack: Unpack, per_byte: int, number: int) -> bool:
-    """Whether it leaves code `number` of each byte in the byte, and nothing else."""
+    """Return whether the program leaves code `number` of each byte in the byte, and nothing else."""
     codes = [[_code(unpack.bits, b, q) for q in range(per_byte)] for b in range(isa.word.lanes)]
     trace = Trace(isa, LinearDomain(1))
     x = trace.bind(Value("x"), Register(isa.word, tuple(_pack_byte(of_byte, unpack.bits) for of_byte in codes)))

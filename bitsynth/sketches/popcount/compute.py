@@ -113,13 +113,13 @@ def solve_block(ops: Sequence[GateOp], act_bits: int, wgt_bits: int, budget: Bud
 
 
 def _gate_numbers(counts: int, room: int, ops: Sequence[GateOp]) -> Iterator[int]:
-    """The numbers of gates that cost `room`: every counted function takes a gate of its own."""
+    """Return the numbers of gates that cost `room`: every counted function takes a gate of its own."""
     dearest = max(1 + bool(op.tied) for op in ops)
     return (gates for gates in range(room, counts - 1, -1) if gates * dearest >= room)
 
 
 def _too_few(shape: str, act_bits: int, wgt_bits: int, counts: int, claims: list[str], budget: Budget) -> bool:
-    """Whether `counts` popcounts do not suffice, whatever functions they count."""
+    """Return whether `counts` popcounts do not suffice, whatever functions they count."""
     if popcounts_suffice(act_bits, wgt_bits, counts, budget):
         return False
     claims.append(f"{shape}: {counts} popcounts of any functions: unsat")

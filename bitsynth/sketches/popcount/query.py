@@ -18,7 +18,7 @@ _CORRECTION = 64
 def popcounts_suffice(
     act_bits: int, wgt_bits: int, counts: int, budget: Budget, most: int = _MAX_COEF, correction: int = _CORRECTION
 ) -> bool:
-    """Whether `counts` functions can do, with coefficients up to `most` and corrections up to `correction`."""
+    """Return whether `counts` functions suffice, with coefficients up to `most` and corrections up to `correction`."""
     system = smt.System()
     rows = list(product(range(1 << wgt_bits), range(1 << act_bits)))
     functions = [[system.boolean(f"f{j}_{i}") for i in range(len(rows))] for j in range(counts)]
@@ -116,7 +116,7 @@ class _Encoding:
         self._terms(corrected)
 
     def _planes(self, prefix: str, count: int, bits: int) -> list[list[str]]:
-        """`count` free functions of a code, 0 on code 0, in descending order of truth table."""
+        """Return `count` free functions of a code, 0 on code 0, in descending order of truth table."""
         planes = [
             [smt.FALSE, *(self.system.boolean(f"{prefix}{k}_{c}") for c in range(1, 1 << bits))] for k in range(count)
         ]

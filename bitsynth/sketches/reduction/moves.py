@@ -43,7 +43,7 @@ class Move:
     imm: int = 0
 
     def fits(self, trace: Trace, names: Sequence[Value]) -> bool:
-        """Quick test: lanes as wide as wanted, or for a pair narrower ones cut from wide lanes."""
+        """Return quickly whether a level may fit: lanes as wide as wanted, or for a pair, narrower operands."""
         want = trace.isa[self.op].operands[self.fill.index(None)].type.bits
         have = trace.registers[names[0]].type.bits
         return want == have or (self.kind == "pair" and want < have)
@@ -55,7 +55,7 @@ class Move:
         return (self.op,) * (registers // 2 if self.kind == "pair" else registers)
 
     def apply(self, trace: Trace, names: Sequence[Value]) -> list[Value]:
-        """Run the level; the names of the new registers. Inexact or SpecError if it does not apply."""
+        """Run the level and return the names of the new registers; Inexact or SpecError if it does not apply."""
         if self.kind == "map":
             return [self._issue(trace, self.op, [n]) for n in names]
         if self.kind == "split":
@@ -91,7 +91,7 @@ class Halves:
         return VecType("u", 2 * self.narrow.bits, self.narrow.lanes // 2)
 
     def fits(self, trace: Trace, names: Sequence[Value]) -> bool:
-        """Quick test: lanes as narrow as wanted."""
+        """Return quickly whether a level may fit: lanes as narrow as wanted."""
         return trace.registers[names[0]].type.bits == self.narrow.bits
 
     def ops(self, registers: int) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class Halves:
         return ((self.keep,) if self.keep else ()) * registers + (self.shift,) * registers
 
     def apply(self, trace: Trace, names: Sequence[Value]) -> list[Value]:
-        """Run the level; the names of the new registers. Inexact or SpecError if it does not apply."""
+        """Run the level and return the names of the new registers; Inexact or SpecError if it does not apply."""
         out = []
         for name in names:
             low = self._low(trace, name, self.keep) if self.keep else name

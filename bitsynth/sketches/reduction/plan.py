@@ -78,7 +78,7 @@ class ReductionInput:
     menu: tuple[str, ...] | None = None
 
     def allows(self, op: str) -> bool:
-        """Whether the form `op` is on the menu."""
+        """Return whether the form `op` is on the menu."""
         return self.menu is None or op.split(".", maxsplit=1)[0] in self.menu
 
 
@@ -178,7 +178,7 @@ def _may_accumulate(given: ReductionInput, trace: Trace, names: Sequence[Value],
 def _plans(
     isa: Isa, given: ReductionInput, part: _LoopPart, steps: int, metric: Metric, most: float
 ) -> Iterator[ReductionPlan]:
-    """Cheaper and cheaper plans with this part in the loop, for all that may cost no more than `most`."""
+    """Yield cheaper and cheaper plans with this part in the loop, for all that may cost no more than `most`."""
     _, pre, instr, lanes = part
     in_loop = len(lanes) * metric(instr)
     count = len(lanes)
@@ -248,7 +248,7 @@ def after_loop(isa: Isa, added: Sequence[Lanes], kind: VecType, period: int) -> 
 
 
 def held_sum(x: LinearForm | int, place: tuple[int, int], period: int) -> LinearForm | int:
-    """What `period` steps add to the lane at `place`, a register and a lane of it, when each adds `x`."""
+    """Return the sum of `period` steps in the lane at `place`, (register, lane), when each step adds `x`."""
     if isinstance(x, int):
         return x * period
     slot = next(iter(x.atoms))[0]  # type: ignore[index]

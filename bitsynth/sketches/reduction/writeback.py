@@ -103,12 +103,12 @@ def write_backs(isa: Isa, coef: int, kind: VecType) -> tuple[WriteBack, ...]:
 
 
 def _alike(a: VecType, b: VecType) -> bool:
-    """Whether both have the same lanes, whatever their sign."""
+    """Return whether both have the same lanes, whatever their sign."""
     return (a.bits, a.lanes) == (b.bits, b.lanes)
 
 
 def _scales(instr: Instr, coef: int) -> bool:
-    """Whether it is a shift by a register-wide immediate or a product of lanes."""
+    """Return whether an instruction is a shift by a register-wide immediate or a product of lanes."""
     if instr.imm:
         return len(instr.operands) == 1 and coef & (coef - 1) == 0 and coef.bit_length() - 1 in instr.imms
     return len(instr.operands) == 2 and all(o.type == instr.out for o in instr.operands)
@@ -221,7 +221,7 @@ def _step(trace: Trace, names: Sequence[Value], move: AnyMove, whole: int) -> tu
 
 
 def _progress(after: Signature, before: Signature) -> bool:
-    """Whether sums were merged, or as many brought into fewer registers or wider lanes, and not merely permuted."""
+    """Return whether sums were merged, or brought into fewer registers or wider lanes, and not merely permuted."""
     fewer, same = _held(after) < _held(before), _held(after) == _held(before)
     return fewer or (same and (len(after) < len(before) or _width(after) > _width(before)))
 
