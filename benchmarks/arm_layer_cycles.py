@@ -39,7 +39,7 @@ from bitsynth.bench.resnet18 import LAYERS, ResNetLayer, named
 from bitsynth.bench.setting import Basis, digests
 from bitsynth.errors import Refuted
 from bitsynth.host.sets import sets_of
-from bitsynth.isa import recurrence
+from bitsynth.isa import scoreboard
 from bitsynth.isa.load import load
 from bitsynth.layers.layer import Layer
 from bitsynth.layers.library import compiled
@@ -108,7 +108,7 @@ def counted(counter: Counter, call: Callable[[], object], library: Path, cpu: st
     isa, trace, listed = load(SETS[cpu]), counter.trace, lines(library)
     texts = [[listed[at + 4 * k] for k in range(count)] for at, count in trace.blocks]
     blocks = [list(listing.issued(isa, cpu, text)) for text in texts]
-    cycles = recurrence.cycles(isa.rules(cpu), (blocks[number] for number in trace.runs))
+    cycles = scoreboard.count_cycles_of_blocks(isa.rules(cpu), (blocks[number] for number in trace.runs))
     return counter.counts.instructions, cycles, counter.counts.l1_misses
 
 

@@ -19,9 +19,9 @@ from bitsynth.errors import SpecError
 from bitsynth.host.placement import cpu_here
 from bitsynth.host.sets import widest
 from bitsynth.isa.load import Requirements, load
-from bitsynth.kernel.forms_used import forms_used, needs
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.straight_line import forms_used, needs
 from bitsynth.kernel.wellformed import MAX_UNROLL
 from bitsynth.proof.encodings import require_exact
 from bitsynth.proof.proved import Proved

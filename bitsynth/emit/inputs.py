@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bitsynth.kernel.inputs import Input, Planes, Table
+from bitsynth.kernel.packing import number
 from bitsynth.kernel.program import Kernel
-from bitsynth.kernel.truth_tables import number
 
 
 @dataclass(frozen=True)

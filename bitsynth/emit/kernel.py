@@ -26,10 +26,10 @@ from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
 from bitsynth.kernel.describe import input_text
-from bitsynth.kernel.forms_used import needs
 from bitsynth.kernel.inputs import Input
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.straight_line import needs
 from bitsynth.proof.multiples import proved_multiple
 from bitsynth.proof.proved import Proved
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec, affine

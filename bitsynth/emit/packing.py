@@ -15,9 +15,8 @@ import numpy as np
 
 from bitsynth.errors import Refuted
 from bitsynth.kernel.inputs import Input, Planes, Table
-from bitsynth.kernel.packing import Codes, packed
+from bitsynth.kernel.packing import Codes, bit_tables, packed
 from bitsynth.kernel.program import Kernel
-from bitsynth.kernel.truth_tables import bit_tables
 
 WORD_BYTES = 8
 """Codes that are packed at once, one in each byte of a word."""

@@ -14,7 +14,7 @@ from bitsynth.emit.elementwise import PARAMETERS, opening
 from bitsynth.emit.lines import block, indented
 from bitsynth.emit.plain_terms import CARRIERS, CDomain, Term, carrier, ctype
 from bitsynth.errors import SpecError
-from bitsynth.isa import lane, shifts
+from bitsynth.isa import lane
 from bitsynth.isa.bits import Bits, total, trunc
 from bitsynth.isa.functions import FUNCTIONS
 from bitsynth.kernel.elementwise.plain import PlainProgram
@@ -82,7 +82,7 @@ class SumsOverRanges(ast.NodeTransformer):
 def _shift(domain: CDomain, name: str) -> Any:
     def shift(x: Bits, n: Bits | int) -> Bits:
         if x.w not in CARRIERS:
-            return Bits(domain, x.w, getattr(shifts, name)(x, n).v)
+            return Bits(domain, x.w, FUNCTIONS[name](x, n).v)
         by = n.v if isinstance(n, Bits) else domain.const(min(n, x.w), 8)
         return Bits(domain, x.w, domain.shifted(x.v, by, x.w, name))
 

@@ -13,8 +13,8 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import WORD, VecType
 from bitsynth.isa.value import Value
-from bitsynth.kernel.forms_used import constant_load
 from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.straight_line import constant_load
 
 Rename = Callable[[Value], str]
 """A function from a value to its name in C."""

@@ -1,9 +1,44 @@
-"""The functions that a lane expression may call, by name."""
+"""The functions that a lane expression may call, by name; among them shifts of lanes, by numbers or by other lanes."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from bitsynth.isa import bits, floats, shifts
+from bitsynth.isa import bits, floats
+from bitsynth.isa.bits import Bits, eq, ite, ult
+
+
+def asr(x: Bits, n: Bits | int) -> Bits:
+    """Return `x` shifted right by `n` bits, its sign shifted in."""
+    return _by(x, n, _asr)
+
+
+def lsr(x: Bits, n: Bits | int) -> Bits:
+    """Return `x` shifted right by `n` bits, zeros shifted in."""
+    return _by(x, n, Bits.__rshift__)
+
+
+def lsl(x: Bits, n: Bits | int) -> Bits:
+    """Return `x` shifted left by `n` bits."""
+    return _by(x, n, Bits.__lshift__)
+
+
+def _asr(x: Bits, n: int) -> Bits:
+    n = min(n, x.w - 1)
+    sign = 1 << (x.w - 1 - n)
+    return ((x >> n) ^ sign) - sign
+
+
+def _by(x: Bits, n: Bits | int, shift: Callable[[Bits, int], Bits]) -> Bits:
+    """Return `x` shifted by each bit of `n`, one after the other."""
+    if not isinstance(n, Bits):
+        return shift(x, n)
+    out = x
+    for k in range((x.w - 1).bit_length()):
+        out = ite(eq(n >> k & 1, 1), shift(out, 1 << k), out)
+    return ite(ult(n, x.w), out, shift(x, x.w))
+
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "zext": bits.zext, "sext": bits.sext, "trunc": bits.trunc, "ult": bits.ult, "slt": bits.slt, "eq": bits.eq,
@@ -11,7 +46,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "uclamp": bits.uclamp, "smin": bits.smin, "smax": bits.smax,
     "lookup": bits.lookup, "concat": bits.concat, "range": bits.indices,
     "bit": bits.bit, "join": bits.join, "udiv": bits.udiv,
-    "asr": shifts.asr, "lsr": shifts.lsr, "lsl": shifts.lsl,
+    "asr": asr, "lsr": lsr, "lsl": lsl,
     "float_of": floats.float_of, "nearest": floats.nearest, "fmul": floats.fmul, "fadd": floats.fadd,
     "fdiv": floats.fdiv,
     "flt": floats.flt, "fmin": floats.fmin, "fmax": floats.fmax, "flushed": floats.flushed,

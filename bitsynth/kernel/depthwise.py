@@ -16,13 +16,11 @@ import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, Requirements
-from bitsynth.isa.records import to_json
-from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.step import Constant, Step, to_json
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
-from bitsynth.kernel.forms_used import constant_load
 from bitsynth.kernel.program import Acc
-from bitsynth.kernel.program_rules import check_names, check_program, find_unused
+from bitsynth.kernel.straight_line import check_names, check_program, constant_load, find_unused
 
 PREFIX = "bs_dw_"
 """How the names of depthwise kernels start."""

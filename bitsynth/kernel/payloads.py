@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bitsynth.isa.domains.forms import BitField, LinearForm, Payload, TableEntry, WideTable, side_by_side, total
-from bitsynth.isa.domains.products import product as multiply
+from bitsynth.isa.domains.sums import product as multiply
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import Planes, Table
+from bitsynth.kernel.packing import bit_table, bit_tables
 from bitsynth.kernel.program import Kernel, Pass
-from bitsynth.kernel.truth_tables import bit_table, bit_tables
 
 WIDE = 1 << 12
 """Rows of truth tables from which on they are hashed once."""

@@ -28,8 +28,7 @@ from math import prod
 
 import msgspec
 
-from bitsynth.isa.records import to_json
-from bitsynth.isa.step import Constant, Step
+from bitsynth.isa.step import Constant, Step, to_json
 from bitsynth.isa.value import Value
 from bitsynth.kernel.inputs import Build, Input, Planes, Table
 from bitsynth.spec.matmul import MatmulSpec

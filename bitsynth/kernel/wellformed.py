@@ -15,7 +15,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import STAGE_BYTES, Build, Input, Planes, Table
 from bitsynth.kernel.program import ORDERS, Acc, Kernel, Loop, Pass
-from bitsynth.kernel.program_rules import check_constants, check_names, check_program, find_unused, register_type
+from bitsynth.kernel.straight_line import check_constants, check_names, check_program, find_unused, register_type
 
 MAX_TRIP_COUNT = 1 << 24
 MAX_COLUMNS = 256

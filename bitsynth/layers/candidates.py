@@ -11,7 +11,7 @@ from bitsynth.host.placement import cpu_here, runs_natively
 from bitsynth.host.sets import native_sets, sets_of, widest
 from bitsynth.isa import architecture
 from bitsynth.isa.load import load, load_table
-from bitsynth.kernel.forms_used import needs
+from bitsynth.kernel.straight_line import needs
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.layers.weight_zeros import plain_product
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec

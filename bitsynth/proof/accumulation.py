@@ -23,7 +23,7 @@ from typing import cast
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, is_of_codes, is_plane, variable
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.domains.ranges import Ranges, ranged, tightened
+from bitsynth.isa.domains.sums import Ranges, ranged, tightened
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType

@@ -35,16 +35,16 @@ from bitsynth.isa.domains.forms import (
     variable,
 )
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.domains.ranges import rows_of
+from bitsynth.isa.domains.sums import rows_of
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tested import require_tested
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
-from bitsynth.kernel.forms_used import forms_used
 from bitsynth.kernel.inputs import STAGE_BYTES, Build, Planes, Table
 from bitsynth.kernel.payloads import cross_terms
 from bitsynth.kernel.program import Kernel, Pass
+from bitsynth.kernel.straight_line import forms_used
 from bitsynth.kernel.wellformed import check_shape, check_used
 from bitsynth.proof.accumulation import (
     LaneForms,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.domains.forms import Inexact, LinearForm, add_forms, as_form, total, variable
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.domains.products import product
+from bitsynth.isa.domains.sums import product
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.tested import require_tested
 from bitsynth.isa.trace import Register, Trace
@@ -26,7 +26,7 @@ from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseProgram, check_shape, forms_used
 from bitsynth.proof.accumulation import any_value
 from bitsynth.proof.obligations import Obligation, ObligationRecorder
-from bitsynth.proof.rules import Lemmas, ProofRules
+from bitsynth.proof.proved import Lemmas, ProofRules
 
 if TYPE_CHECKING:
     pass

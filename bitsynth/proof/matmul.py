@@ -19,7 +19,7 @@ from bitsynth.kernel.wellformed import check_shape
 from bitsynth.proof import checker
 from bitsynth.proof.obligations import Obligation, ObligationRecorder, implies
 from bitsynth.proof.orders import check_order
-from bitsynth.proof.rules import Lemmas, ProofRules
+from bitsynth.proof.proved import Lemmas, ProofRules
 
 if TYPE_CHECKING:
     pass

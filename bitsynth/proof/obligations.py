@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from bitsynth.isa.domains.forms import BitField, Concat, Inexact, LinearForm, Payload, TableEntry, as_form, variable
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.domains.ranges import tightened
+from bitsynth.isa.domains.sums import tightened
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.step import Step

@@ -1,4 +1,4 @@
-"""The type of a proved artifact: to construct one is to prove it.
+"""The type of a proved artifact, and the rules of each kind: to construct a `Proved` is to prove it by them.
 
 The checker of the artifact's kind shows its lemmas and lists the obligations they rest on. These are settled in one
 of three ways, and there are no others: Z3 discharges them, a stored certificate says that Z3 did (`bitsynth verify`
@@ -7,18 +7,67 @@ has it done again), or they follow from those of another form of the same artifa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, final
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from bitsynth.errors import SpecError
+from bitsynth.isa.load import load
 from bitsynth.kernel.depthwise import DepthwiseProgram
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.kernel.program import Kernel
 from bitsynth.proof.obligations import Obligation
-from bitsynth.proof.rules import A, ProofRules
 
 if TYPE_CHECKING:
     from bitsynth.solver.budget import Budget
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, final
+
+from bitsynth.errors import SpecError
+
+Artifact = Kernel | DepthwiseProgram | ElementwiseProgram
+A = TypeVar("A", bound=Artifact)
+Lemmas = tuple[tuple[str, ...], frozenset[Obligation]]
+"""Lemmas that compose into correctness, and the obligations that they rest on."""
+
+
+class ProofRules(ABC, Generic[A]):
+    """How artifacts of one kind are proved. Each method raises unless what it is asked for holds.
+
+    Attributes:
+        differ: Why a record is refused whose statements are not those that the artifact rests on.
+    """
+
+    differ = "the instruction lemmas differ"
+
+    @abstractmethod
+    def examine(self, artifact: A, *, thorough: bool) -> Lemmas:
+        """Return what the checker shows without Z3; Refuted or SpecError if it does not.
+
+        If `thorough` nothing is on record yet, and the checker tries more.
+        """
+
+    def discharge(self, artifact: A, obligations: frozenset[Obligation], budget: Budget) -> int:
+        """Have Z3 prove the statements; return how many queries that took.
+
+        Refuted if one is wrong, Undecided if the budget is spent.
+        """
+        from bitsynth.proof import discharge
+
+        return discharge.discharge(load(artifact.isa), obligations, budget)
+
+    def statements(self, artifact: A, obligations: frozenset[Obligation]) -> tuple[str, ...]:
+        """Return what Z3 proves, in words."""
+        return statements(obligations)
+
+    @abstractmethod
+    def derive(self, base: A, proved: Lemmas, artifact: A) -> Lemmas:
+        """Return what holds of `artifact` because `base` is `proved`; SpecError if it does not follow."""
+
+
+def statements(obligations: Collection[Obligation]) -> tuple[str, ...]:
+    """Return the obligations in words, sorted."""
+    return tuple(sorted(o.statement for o in obligations))
+
 
 How = Literal["discharged", "on record", "derived"]
 

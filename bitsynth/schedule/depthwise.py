@@ -10,7 +10,7 @@ import msgspec
 from bitsynth.errors import NoKernel, Refuted
 from bitsynth.isa.load import Isa
 from bitsynth.kernel.depthwise import MOST_FLUSH, DepthwiseFlush, DepthwiseMemory, DepthwiseProgram, forms_used
-from bitsynth.kernel.forms_used import constant_load
+from bitsynth.kernel.straight_line import constant_load
 from bitsynth.proof.depthwise import step_sums
 from bitsynth.schedule.memory import stores
 from bitsynth.sketches.depthwise.flushes import flushes

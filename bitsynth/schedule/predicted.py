@@ -7,7 +7,7 @@ dependences are exact; copies and spills that a compiler adds by itself are not 
 
 Given: a tile of two steps of K, one accumulator
 Result: zero acc | load w, broadcast a, multiply-add, count, branch | the same again | load c, add acc, store c
-        (blocks; the scoreboard adds up their cycles, and `isa/recurrence.py` skips blocks that repeat)
+        (blocks; the scoreboard adds up their cycles, and it skips blocks that repeat)
 
 `tests/unit/test_predicted_text.py` compares the instructions with the emitted C, `benchmarks/arm_predictions.py` with
 those that compilers write. Who changes the loops in `emit/` changes them here too.
@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bitsynth.isa import recurrence
+from bitsynth.isa import scoreboard
 from bitsynth.isa.load import Isa
-from bitsynth.isa.recurrence import Block
-from bitsynth.isa.scoreboard import Issued, arithmetic, of_kind
+from bitsynth.isa.scoreboard import Block, Issued, arithmetic, of_kind
 from bitsynth.isa.step import Step
 from bitsynth.isa.tables import IssueTable
 from bitsynth.isa.types import VecType
@@ -87,7 +86,9 @@ def call_cycles(isa: Isa, kernel: Kernel, cpu: str, depth: int = cost.AMORTISED_
 
     SpecError if `cpu` has no issue rules.
     """
-    return recurrence.cycles(isa.rules(cpu), list(_Tile(isa, kernel, cpu).blocks(-(-depth // kernel.k_step))) * tiles)
+    return scoreboard.count_cycles_of_blocks(
+        isa.rules(cpu), list(_Tile(isa, kernel, cpu).blocks(-(-depth // kernel.k_step))) * tiles
+    )
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import ConstantPool, Register, Trace
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import Planes
+from bitsynth.kernel.packing import bit_tables
 from bitsynth.kernel.program import Acc, Loop, Pass
-from bitsynth.kernel.truth_tables import bit_tables
 from bitsynth.progress import Progress, silent
 from bitsynth.sketches import cegis
 from bitsynth.sketches.cegis import ProgramLine

@@ -16,8 +16,8 @@ from bitsynth.spec.matmul import MAX_BITS
 class WordsSpec(msgspec.Struct, frozen=True):
     """A function of two operands of `planes` planes, a[k] and b[k]; `meaning` is plane i of the result.
 
-    At every place of the words that is what `of_codes` says of the two codes there, which `proof/elementwise/words.py`
-    shows.
+    At every place of the words that is what `of_codes` says of the two codes there, as `discharge_words` of
+    `proof/elementwise/discharge.py` shows.
     """
 
     name: str

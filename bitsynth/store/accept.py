@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.records import from_json
+from bitsynth.isa.step import from_json
 from bitsynth.proof.proved import Proved
 from bitsynth.spec.options import METHODS
 from bitsynth.store.entry import Entry, ProvedEntry, RunnerUp

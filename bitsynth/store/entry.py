@@ -14,10 +14,10 @@ import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Isa, load
-from bitsynth.isa.records import from_json, to_json
-from bitsynth.kernel.forms_used import forms_used
+from bitsynth.isa.step import from_json, to_json
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
+from bitsynth.kernel.straight_line import forms_used
 from bitsynth.proof.proved import Proved
 from bitsynth.schedule import cost
 from bitsynth.schedule.cost import KernelCost

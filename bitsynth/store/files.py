@@ -18,7 +18,7 @@ import msgspec
 from bitsynth import paths
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.files import read_file, replace_file
-from bitsynth.isa.records import from_json, to_json
+from bitsynth.isa.step import from_json, to_json
 
 _SETTLED_NS = 1_000_000_000
 """The age of a time that no later change can have again."""

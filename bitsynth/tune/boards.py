@@ -11,7 +11,7 @@ from bitsynth.device import Device
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.host.placement import no_times
 from bitsynth.isa.load import load
-from bitsynth.kernel.forms_used import needs
+from bitsynth.kernel.straight_line import needs
 from bitsynth.store.entry import Entry
 
 T = TypeVar("T")

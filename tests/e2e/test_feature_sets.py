@@ -10,7 +10,7 @@ import pytest
 from bitsynth import matmul
 from bitsynth.host import features
 from bitsynth.isa.load import load
-from bitsynth.kernel.forms_used import forms_used
+from bitsynth.kernel.straight_line import forms_used
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions
 from bitsynth.synth.synthesize import synthesize

@@ -10,7 +10,7 @@ from support.run_commands import SYNTH, shipped_file
 from bitsynth import paths
 from bitsynth.cli import main, output
 from bitsynth.errors import SpecError
-from bitsynth.isa.records import from_builtins
+from bitsynth.isa.step import from_builtins
 from bitsynth.store.entry import FORMAT, Entry
 from bitsynth.store.matmul import MATMUL
 

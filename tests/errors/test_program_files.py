@@ -8,7 +8,7 @@ from support.programs import change, lines
 
 from bitsynth import paths
 from bitsynth.cli import main
-from bitsynth.isa.records import to_json
+from bitsynth.isa.step import to_json
 from bitsynth.proof.elementwise.rules import statements
 from bitsynth.store.elementwise import ELEMENTWISE
 

@@ -12,7 +12,7 @@ from support.case_selection import quick
 
 from bitsynth.conformance import inputs, lanes
 from bitsynth.conformance.values import float_landmarks
-from bitsynth.isa import bits, load, shifts
+from bitsynth.isa import bits, functions, load
 from bitsynth.isa.bits import Bits
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.domains.forms import (
@@ -87,7 +87,7 @@ def test_shifts_agree_in_all_domains(data, w, n):
     both(lambda a: a >> n, [value], w)
 
 
-@pytest.mark.parametrize("shift", [shifts.asr, shifts.lsr, shifts.lsl])
+@pytest.mark.parametrize("shift", [functions.asr, functions.lsr, functions.lsl])
 @given(data=st.data(), w=st.sampled_from(WIDTHS), n=st.integers(0, 80))
 def test_shifts_by_lanes_are_those_by_numbers(shift, data, w, n):
     value = data.draw(words(w))
@@ -96,8 +96,8 @@ def test_shifts_by_lanes_are_those_by_numbers(shift, data, w, n):
 
 
 def test_shift_to_the_right_keeps_the_sign():
-    assert [int(shifts.asr(concrete(0x80, 8), n).v[0]) for n in (0, 3, 9)] == [0x80, 0xF0, 0xFF]
-    assert int(shifts.asr(concrete(0x70, 8), 9).v[0]) == 0
+    assert [int(functions.asr(concrete(0x80, 8), n).v[0]) for n in (0, 3, 9)] == [0x80, 0xF0, 0xFF]
+    assert int(functions.asr(concrete(0x70, 8), 9).v[0]) == 0
 
 
 FLOATS = float_landmarks().tolist()

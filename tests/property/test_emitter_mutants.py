@@ -15,7 +15,7 @@ from bitsynth.emit.kernel import CSource
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
 from bitsynth.kernel import packing as pack
-from bitsynth.kernel.truth_tables import number
+from bitsynth.kernel.packing import number
 from bitsynth.layers import Dense, constants
 from bitsynth.layers.schedule import LayerSchedule
 from bitsynth.run.runner import runner_for

@@ -28,7 +28,7 @@ from bitsynth.isa.domains.forms import (
     variable,
 )
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.domains.products import gated, product
+from bitsynth.isa.domains.sums import gated, product
 
 CONCRETE = ConcreteDomain()
 

@@ -257,13 +257,13 @@ def test_interpreted_sums_wrap_like_int32():
 
 def one_by_one(found, rows, columns):
     """The same product with the runs of every loop done one after the other."""
-    from bitsynth.kernel import nest
+    from bitsynth.kernel import interpreter
 
-    before, nest.CHUNK = nest.CHUNK, 1
+    before, interpreter.CHUNK = interpreter.CHUNK, 1
     try:
         return interpreter.product(found, rows, columns)
     finally:
-        nest.CHUNK = before
+        interpreter.CHUNK = before
 
 
 @pytest.mark.parametrize("config", QUICK, ids=name)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitsynth.isa import recurrence, scoreboard
+from bitsynth.isa import scoreboard
 from bitsynth.isa.load import load
 from bitsynth.schedule import listing
 
@@ -29,9 +29,11 @@ def test_blocks_take_as_long_as_their_instructions(cpu, texts, runs):
     core = scoreboard.processor(rules)
     for x in (x for block in program for x in block):
         core.issue(x)
-    now, settled = recurrence.run(rules, program)
+    now, settled = scoreboard.run_blocks(rules, program)
     assert (now, now + settled.done) == (core.now, core.done)
-    assert recurrence.cycles(rules, program) == scoreboard.cycles(rules, [x for block in program for x in block])
+    assert scoreboard.count_cycles_of_blocks(rules, program) == scoreboard.cycles(
+        rules, [x for block in program for x in block]
+    )
 
 
 def test_a_block_that_recurs_is_run_a_few_times(monkeypatch):
@@ -44,5 +46,5 @@ def test_a_block_that_recurs_is_run_a_few_times(monkeypatch):
 
     monkeypatch.setattr(scoreboard.OutOfOrder, "issue", counted)
     block = list(listing.issued(isa, "a72", ["ldr q0, [x0], #16", "add v1.16b, v1.16b, v0.16b", "b.ne 0"]))
-    assert recurrence.cycles(isa.rules("a72"), [block] * 5000) > 5000
+    assert scoreboard.count_cycles_of_blocks(isa.rules("a72"), [block] * 5000) > 5000
     assert len(issued) < 5000

@@ -13,8 +13,7 @@ from support.solved_kernels import RUNNABLE, name, proved_entry, spec_of
 from bitsynth import paths
 from bitsynth.emit.packing import packing
 from bitsynth.errors import SpecError
-from bitsynth.isa.records import from_json, to_json
-from bitsynth.isa.step import Step
+from bitsynth.isa.step import Step, from_json, to_json
 from bitsynth.isa.value import Value
 from bitsynth.kernel.inputs import Planes
 from bitsynth.kernel.names import KernelName

@@ -9,11 +9,10 @@ from pathlib import Path
 from filelock import FileLock
 
 from bitsynth import paths
-from bitsynth.isa.records import from_json, to_json
+from bitsynth.isa.step import from_json, to_json
 from bitsynth.kernel.program import Kernel
 from bitsynth.proof.matmul import examine
-from bitsynth.proof.proved import Proved
-from bitsynth.proof.rules import statements
+from bitsynth.proof.proved import Proved, statements
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions

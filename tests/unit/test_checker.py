@@ -11,8 +11,8 @@ from support.solved_kernels import REPRESENTATIVE, kernel, name
 from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa import load, tested
-from bitsynth.kernel.forms_used import forms_used
 from bitsynth.kernel.inputs import Build, Table
+from bitsynth.kernel.straight_line import forms_used
 from bitsynth.proof import checker, matmul
 from bitsynth.schedule.flush import max_trip_counts, with_trip_count
 from bitsynth.store.matmul import MATMUL

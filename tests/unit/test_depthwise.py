@@ -6,7 +6,7 @@ from support.programs import change, lines
 from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.load import load
-from bitsynth.isa.records import from_json, to_json
+from bitsynth.isa.step import from_json, to_json
 from bitsynth.layers.epilogues.requantize import requantize_spec
 from bitsynth.layers.epilogues.thresholds import thresholds_spec
 from bitsynth.proof import depthwise as proof

@@ -16,8 +16,8 @@ from bitsynth.host.placement import runs_natively
 from bitsynth.isa import load
 from bitsynth.kernel import interpreter
 from bitsynth.kernel.inputs import Planes
+from bitsynth.kernel.packing import bit_tables, byte_tables, number
 from bitsynth.kernel.program import Kernel
-from bitsynth.kernel.truth_tables import bit_tables, byte_tables, number
 from bitsynth.proof.checker import check
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.store.matmul import MATMUL

@@ -9,8 +9,7 @@ from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.run import run
 from bitsynth.proof.elementwise import checker
-from bitsynth.proof.elementwise import words as proof_of_words
-from bitsynth.proof.elementwise.discharge import discharge
+from bitsynth.proof.elementwise.discharge import discharge, discharge_words
 from bitsynth.proof.proved import Proved
 from bitsynth.solver.budget import Budget
 from bitsynth.spec import glue, words
@@ -135,7 +134,7 @@ def test_a_proof_of_other_statements_is_none():
 @pytest.mark.parametrize("spec", words.every()[:4], ids=lambda x: x.name)
 def test_words_are_what_their_codes_ask_for(spec):
     """The text that C is made of is proved; one with another plane, operator or order of planes is refuted."""
-    proof_of_words.discharge(spec, Budget())
+    discharge_words(spec, Budget())
     changes = [("a[0]", "b[0]"), ("~b[0]", "b[0]"), ("b[i] ^ (", "a[i] ^ ("), (" & (a", " | (a")]
     if spec.planes > 1:
         changes += [("~(a[1]", "(a[1]"), ("a[1] &", "a[0] &"), ("^ b[1])", "^ b[0])")]
@@ -143,13 +142,13 @@ def test_words_are_what_their_codes_ask_for(spec):
         mutant = msgspec.structs.replace(spec, meaning=spec.meaning.replace(old, new))
         assert mutant != spec
         with pytest.raises(Refuted, match="is wrong for"):
-            proof_of_words.discharge(mutant, Budget())
+            discharge_words(mutant, Budget())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", words.every()[4:], ids=lambda x: x.name)
 def test_words_of_many_planes_are_proved(spec):
-    proof_of_words.discharge(spec, Budget())
+    discharge_words(spec, Budget())
 
 
 @pytest.mark.slow

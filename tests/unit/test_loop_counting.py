@@ -3,7 +3,7 @@
 import pytest
 
 import bitsynth
-from bitsynth.isa import recurrence
+from bitsynth.isa import scoreboard
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import of_kind
 from bitsynth.kernel.in_order import loop_control, pipelining
@@ -28,7 +28,7 @@ def loops(*config):
 
 
 def took(lines):
-    return recurrence.run(RULES, [lines] * 20)[0]
+    return scoreboard.run_blocks(RULES, [lines] * 20)[0]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)

@@ -21,8 +21,7 @@ from bitsynth.proof import discharge, encodings, matmul
 from bitsynth.proof.encodings import encoding_lemma
 from bitsynth.proof.matmul import examine
 from bitsynth.proof.obligations import Lane, Obligation, implies
-from bitsynth.proof.proved import Proved
-from bitsynth.proof.rules import statements
+from bitsynth.proof.proved import Proved, statements
 from bitsynth.schedule.flush import with_flush_period
 from bitsynth.solver.budget import Budget
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, affine

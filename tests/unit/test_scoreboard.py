@@ -9,7 +9,7 @@ from support.solved_kernels import kernel
 
 import bitsynth
 from bitsynth.errors import Refuted, SpecError
-from bitsynth.isa import recurrence
+from bitsynth.isa import scoreboard
 from bitsynth.isa.load import load
 from bitsynth.isa.scoreboard import InOrder, busy, cycles, of_kind
 from bitsynth.isa.value import Role
@@ -190,7 +190,7 @@ def test_no_order_of_a_loop_would_gain_much(widths):
     for loop in found.passes:
         made = pipelining.pipeline_loop(found, loop)
         turn = [issue(NEON, "a53", step, made.becomes) for step, _ in made.body]
-        some, more = (recurrence.run(NEON.rules("a53"), [turn] * n)[0] for n in (20, 40))
+        some, more = (scoreboard.run_blocks(NEON.rules("a53"), [turn] * n)[0] for n in (20, 40))
         assert more - some <= LOOPS[widths] * 20 * max(busy(NEON.rules("a53"), turn).values())
 
 

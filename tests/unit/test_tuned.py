@@ -17,7 +17,7 @@ from bitsynth.bench.resnet18 import LAYERS
 from bitsynth.errors import BitsynthWarning, SpecError, ToolError
 from bitsynth.host import facts, features, placement
 from bitsynth.isa.load import load
-from bitsynth.isa.records import from_json, to_json
+from bitsynth.isa.step import from_json, to_json
 from bitsynth.kernel.program import Kernel
 from bitsynth.layers import Conv2d
 from bitsynth.layers import tuned as find_module

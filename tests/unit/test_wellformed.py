@@ -17,13 +17,12 @@ from support.solved_kernels import kernel
 from bitsynth.errors import BitsynthError, Refuted, SpecError
 from bitsynth.isa import load
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.records import from_builtins, to_builtins, to_json
-from bitsynth.isa.step import Step
+from bitsynth.isa.step import Step, from_builtins, to_builtins, to_json
 from bitsynth.isa.types import VecType
 from bitsynth.kernel import interpreter
-from bitsynth.kernel.forms_used import constant_load, forms_used
 from bitsynth.kernel.inputs import Table
 from bitsynth.kernel.program import Acc, Kernel
+from bitsynth.kernel.straight_line import constant_load, forms_used
 from bitsynth.proof import checker, matmul, obligations
 
 

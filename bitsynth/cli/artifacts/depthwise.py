@@ -12,7 +12,7 @@ from bitsynth.cli.artifacts.artifact import KERNELS, ListRow, NamedArtifact
 from bitsynth.cli.reports.program_page import constant_text, heading, legend, runs_text, step_facts, steps_page
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
-from bitsynth.isa.records import to_builtins
+from bitsynth.isa.step import to_builtins
 from bitsynth.kernel.depthwise import DepthwiseProgram
 from bitsynth.progress import Progress
 from bitsynth.proof.proved import Proved

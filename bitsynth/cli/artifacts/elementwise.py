@@ -12,8 +12,7 @@ from bitsynth.cli.artifacts.artifact import PROGRAMS, ListRow, NamedArtifact
 from bitsynth.cli.reports.program_page import constant_text, heading, legend, runs_text, step_facts, steps_page
 from bitsynth.errors import Refuted
 from bitsynth.isa.load import load
-from bitsynth.isa.records import to_builtins
-from bitsynth.isa.step import Step
+from bitsynth.isa.step import Step, to_builtins
 from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names
 from bitsynth.progress import Progress
 from bitsynth.proof.elementwise import checker

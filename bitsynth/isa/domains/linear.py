@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bitsynth.isa.domains.bit_fields import field_of, gate, require_meeting
 from bitsynth.isa.domains.forms import (
     BitField,
     Concat,
@@ -25,10 +24,8 @@ from bitsynth.isa.domains.forms import (
     require,
     side_by_side,
 )
-from bitsynth.isa.domains.lookups import affine_lookup, selected_parts
-from bitsynth.isa.domains.pieces import WORD, fields, sum_by_pieces
-from bitsynth.isa.domains.products import product
-from bitsynth.isa.domains.ranges import Ranges, interval, ranged, tightened
+from bitsynth.isa.domains.pieces import WORD, field_of, fields, gate, require_meeting, sum_by_pieces
+from bitsynth.isa.domains.sums import Ranges, affine_lookup, interval, product, ranged, selected_parts, tightened
 
 
 @dataclass

@@ -26,8 +26,7 @@ from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Value
 from bitsynth.kernel.elementwise.constants import UnitConstants
-from bitsynth.kernel.forms_used import constant_load
-from bitsynth.kernel.program_rules import check_names, check_program
+from bitsynth.kernel.straight_line import check_names, check_program, constant_load
 from bitsynth.spec.elementwise import WORD_BITS, ElementInput, ElementwiseSpec
 
 MAX_UNIT, MAX_VALUES = 256, 256

@@ -24,7 +24,7 @@ from functools import lru_cache
 
 import msgspec
 
-from bitsynth.isa import recurrence
+from bitsynth.isa import scoreboard
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.scoreboard import InOrder, busy
 from bitsynth.isa.step import Step
@@ -257,7 +257,7 @@ def _loop_cycles(isa: Isa, kernel: Kernel, loop: Pass, x: PipelinedLoop) -> int:
     prologue, body, tail = ([issued[step] for step in part] for part in (x.prologue, [s for s, _ in x.body], x.tail))
     whole = iterations <= _WINDOW
     blocks = [prologue, *[body] * max(0, iterations - 1), tail] if whole else [prologue, *[body] * WARM_UP_ITERATIONS]
-    return recurrence.run(isa.rules(kernel.order), blocks)[0]
+    return scoreboard.run_blocks(isa.rules(kernel.order), blocks)[0]
 
 
 def _cycles(isa: Isa, kernel: Kernel, instructions: Iterable[Step]) -> int:

@@ -30,8 +30,8 @@ from bitsynth.isa.instr import Metric
 from bitsynth.isa.load import Isa
 from bitsynth.isa.trace import ConstantPool
 from bitsynth.kernel.inputs import STAGE_BYTES, Input, Planes, Table
+from bitsynth.kernel.packing import bit_tables, byte_tables
 from bitsynth.kernel.program import Kernel, Pass
-from bitsynth.kernel.truth_tables import bit_tables, byte_tables
 from bitsynth.schedule import cost, predicted
 from bitsynth.schedule.flush import maximize_flush_period
 from bitsynth.schedule.memory import memory, repeats, stores

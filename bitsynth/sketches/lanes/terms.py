@@ -26,7 +26,7 @@ from bitsynth.isa.domains.forms import (
     variable,
 )
 from bitsynth.isa.domains.linear import LinearDomain
-from bitsynth.isa.domains.products import gated, product
+from bitsynth.isa.domains.sums import gated, product
 from bitsynth.isa.instr import Instr
 from bitsynth.isa.load import Isa
 from bitsynth.isa.types import VecType
