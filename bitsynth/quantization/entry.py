@@ -139,7 +139,7 @@ def quantize(
     points = trial_points(state.trials, best, by)
     quantized = search.model(best.widths)
     progress("compiling")
-    report = _report(search, best, quantized, goal, points)
+    report = _report(search, best, quantized, goal, points, by)
     on_front = pareto_front(state.trials, by) if front else []
     models = [FrontModel(search.model(trial.widths), points[state.trials.index(trial)]) for trial in on_front]
     return Quantized(quantized, report, tuple(models))
@@ -205,7 +205,7 @@ def _float_outputs(net: Network, network: FloatModel, sample: Mapping[str, NDArr
 
 
 def _report(
-    search: Search, best: Trial, quantized: Any, goal: SearchGoal, points: tuple[TrialPoint, ...]
+    search: Search, best: Trial, quantized: Any, goal: SearchGoal, points: tuple[TrialPoint, ...], by: CostName
 ) -> QuantizationReport:
     """Compile the network, run it on all samples, and return the report."""
     calibration, target = search.calibration, search.target
@@ -242,5 +242,6 @@ def _report(
         weight_bytes=report.weight_bytes,
         float_bytes=sum(network.constants[p.weights].nbytes for p in network.products),
         trials=points,
+        front_by=by,
         in_kernels=len(steps),
     )

@@ -84,6 +84,7 @@ class QuantizationReport:
         weight_bytes: Bytes of all constants.
         float_bytes: Bytes of the float network's weights.
         trials: Each choice that was run, in order.
+        front_by: The cost of the front: cycles or bytes.
         in_kernels: Products that layers compute.
     """
 
@@ -104,6 +105,7 @@ class QuantizationReport:
     weight_bytes: int
     float_bytes: int
     trials: tuple[TrialPoint, ...]
+    front_by: CostName
     in_kernels: int
 
     def as_json(self) -> dict[str, Any]:

@@ -184,3 +184,42 @@ def test_the_command_refuses_what_cannot_be(fails, ended, tmp_path, network, dat
     assert shown["minimized"] == "loss"
     assert shown["weight_bytes"] <= 25000
     assert out.exists()
+
+
+def test_the_front_is_written_whole(fails, ended, tmp_path, network, data):
+    pytest.importorskip("matplotlib")
+    network = onnx.ModelProto.FromString(network.SerializeToString())
+    hostile = "<script>alert(1)</script>"
+    for item in network.graph.node:
+        item.input[:] = [hostile if name == "p1" else name for name in item.input]
+        item.output[:] = [hostile if name == "p1" else name for name in item.output]
+    source, samples, out, page = (tmp_path / name for name in ("net.onnx", "x.npy", "q.onnx", "report.html"))
+    onnx.save(network, source)
+    np.save(samples, data)
+    folder = tmp_path / "front"
+    given = ["quantize", str(source), "--data", str(samples), "--isa", "neon", "-o", str(out), "--loss", "20%"]
+    given += ["--act-bits", "2,8", "--w-bits", "2,8", "--pareto", str(folder), "--html", str(page), "--json"]
+    report = json.loads(ended(0, *given)[0])
+    front = json.loads((folder / "front.json").read_text())
+    files = [trial["file"] for trial in front["trials"] if trial["on_front"]]
+    models = {f"front_{k + 1:02}.onnx" for k in range(len(files))}
+    assert set(files) == models
+    assert {path.name for path in folder.iterdir()} == models | {
+        f"front.{end}" for end in ("csv", "json", "png", "svg")
+    }
+    assert len((folder / "front.csv").read_text().splitlines()) == len(front["trials"]) + 1
+    for trial in front["trials"]:
+        better = [t for t in front["trials"] if t["cycles"] <= trial["cycles"] and t["loss"] <= trial["loss"]]
+        same = [t for t in better if (t["cycles"], t["loss"]) == (trial["cycles"], trial["loss"])]
+        assert trial["on_front"] == (len(better) == len(same) and trial is same[0])
+    text = page.read_text()
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    assert text.count("<circle") == len(report["trials"])
+    (folder / "front_99.onnx").write_bytes(b"old")
+    ended(0, *given)
+    assert not (folder / "front_99.onnx").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine").touch()
+    given[given.index(str(folder))] = str(tmp_path / "other")
+    assert "it has other files" in fails(2, *given)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,22 +15,24 @@ from rich.table import Table
 from rich.text import Text
 
 from bitsynth.cli import output
-from bitsynth.cli.files import require_writable
+from bitsynth.cli.figures import require as require_result_files
 from bitsynth.cli.options.instruction_sets import ForCpu, IsaOrAuto
 from bitsynth.cli.options.measuring import Threads
 from bitsynth.cli.options.networks import Batch, FixedInputs, InputShapes, ModelArgument, OnnxFile
-from bitsynth.cli.options.output import Json
+from bitsynth.cli.options.output import HtmlFile, Json, output_path
 from bitsynth.cli.parse import parse_bits, parse_fixed, parse_shapes
 from bitsynth.errors import SpecError
-from bitsynth.files import replace_file
+from bitsynth.files import replace_file, write_texts
 from bitsynth.printable import shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bitsynth.quantization import QuantizationReport
+    from bitsynth.quantization import QuantizationReport, Quantized
 
 _ADVICE = "name another file"
+_FRONT = "front"
+"""The beginning of the names of files in the folder of a front."""
 Data = Annotated[
     Path,
     typer.Option(
@@ -79,6 +84,16 @@ Minimize = Annotated[
         show_default="cycles if the loss has a bound, else loss",
     ),
 ]
+FrontFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--pareto",
+        metavar="DIR",
+        parser=output_path,
+        help="Also search the front of loss and cycles (or bytes), and write its networks, a table and a plot to DIR.",
+        show_default=False,
+    ),
+]
 
 
 def quantize(
@@ -98,6 +113,8 @@ def quantize(
     batch: Batch = None,
     shape: InputShapes = None,
     fix: FixedInputs = None,
+    pareto: FrontFolder = None,
+    html: HtmlFile = None,
     as_json: Json = False,
 ) -> None:
     """Quantize a float network for a processor.
@@ -114,10 +131,14 @@ def quantize(
     from bitsynth.graph.read.file import named
     from bitsynth.quantization import quantize as quantize_network
 
-    require_writable(to.parent, _ADVICE)
+    require_result_files(to, html, plot=pareto and pareto / _FRONT)
+    if pareto:
+        _require_front_folder(pareto)
     sources = [path for path in (model, data, labels) if path and path.exists()]
     if to.is_dir() or (to.exists() and any(to.samefile(path) for path in sources)):
         raise SpecError(f"-o {to}: a folder, or a file that is read; {_ADVICE}")
+    if html and html.absolute() == to.absolute():
+        raise SpecError(f"--html and -o name the same file; {_ADVICE}")
     bound = None if loss is None else _parse_loss(loss)
     widths = parse_bits("--act-bits", act_bits), parse_bits("--w-bits", w_bits)
     arrays = _read(data)
@@ -138,14 +159,54 @@ def quantize(
             batch=batch,
             shapes=parse_shapes(shape),
             fixed=parse_fixed(fix),
+            front=pareto is not None,
             progress=say,
         )
-    replace_file(to, result.model.SerializeToString(), _ADVICE)
     report = result.report
+    if pareto:
+        _write_front(pareto, result)
+    if html:
+        from bitsynth.cli.reports.quantize_page import page
+
+        replace_file(html, page(report, shown(model.name), report.front_by).encode(), _ADVICE)
+    replace_file(to, result.model.SerializeToString(), _ADVICE)
     if as_json:
         output.write_json({**report.as_json(), "file": str(to)})
         return
-    output.write(_heading(report), "", _table(report), "", *_reasons(report), *_ends(report), f"wrote {to}")
+    written = ", ".join(str(path) for path in (to, pareto, html) if path)
+    output.write(_heading(report), "", _table(report), "", *_reasons(report), *_ends(report), f"wrote {written}")
+
+
+def _require_front_folder(folder: Path) -> None:
+    """Raise SpecError unless a folder is empty, or has a front that was written before."""
+    if not (folder / f"{_FRONT}.json").is_file() and any(folder.iterdir()):
+        raise SpecError(f"--pareto {folder}: it has other files; name another folder")
+
+
+def _write_front(folder: Path, result: Quantized) -> None:
+    """Write the networks of the front, the cheapest first, tables of every choice that was run, and the plot."""
+    from bitsynth.bench.plots import front as plotting
+
+    report, by = result.report, result.report.front_by
+    names = [f"{_FRONT}_{k + 1:02}.onnx" for k in range(len(result.front))]
+    files: dict[str, str | bytes] = {
+        name: network.model.SerializeToString() for name, network in zip(names, result.front, strict=True)
+    }
+    of_point = {network.point: name for name, network in zip(names, result.front, strict=True)}
+    rows = [{**asdict(trial), "file": of_point.get(trial, "")} for trial in report.trials]
+    lines = [[str(value) for value in row.values()] for row in rows]
+    files[f"{_FRONT}.csv"] = "".join(",".join(line) + "\n" for line in [[*rows[0]], *lines])
+    with tempfile.TemporaryDirectory() as temporary:
+        costs = [trial.cycles if by == "cycles" else trial.bytes for trial in report.trials]
+        what = "accuracy lost" if report.loss_is == "accuracy" else "error of the output"
+        cost = "predicted cycles" if by == "cycles" else "bytes of constants"
+        plotting.draw(report.trials, costs, (cost, what), Path(temporary, _FRONT))
+        files |= {path.name: path.read_bytes() for path in Path(temporary).iterdir()}
+    files[f"{_FRONT}.json"] = json.dumps({"by": by, "trials": rows}, indent=1) + "\n"
+    write_texts(folder, files, ours=True)
+    for path in folder.glob(f"{_FRONT}_*.onnx"):
+        if path.name not in files:
+            path.unlink()
 
 
 def _parse_loss(text: str) -> float:
