@@ -38,7 +38,7 @@ MODEL = (
     "no prefetching, data of one thread alone, cold at the start of every call"
 )
 ALIGN = 64
-MOST_BLOCKS = 1 << 16
+MAX_BLOCKS = 1 << 16
 """As the plugin has it."""
 
 
@@ -98,7 +98,7 @@ class Counter:
     def trace(self) -> Trace:
         """What was run so far."""
         assert self._trace is not None
-        head = np.fromfile(self._trace, np.uint64, 2 + 2 * MOST_BLOCKS)
+        head = np.fromfile(self._trace, np.uint64, 2 + 2 * MAX_BLOCKS)
         runs, blocks = map(int, head[:2])
         known = [(int(at) - self._base, int(count)) for at, count in head[2 : 2 + 2 * blocks].reshape(-1, 2)]
         return Trace(known, np.fromfile(self._trace, np.uint32, runs, offset=head.nbytes).tolist())

@@ -25,7 +25,7 @@ SHAPES = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3)
 SETS = ("avx2", "neon", "avx512")
 RLIMIT = 300_000_000
 TITLES = ("planes", "needed at least", "fewer than now", *(f"{isa}: popcounts, ops" for isa in SETS))
-_MOST_COUNTS = 5
+_MAX_COUNTS = 5
 
 
 def limits(act_bits: int, w_bits: int, counts: int) -> tuple[int, int]:
@@ -42,7 +42,7 @@ def covers(act_bits: int, w_bits: int) -> list[compute.SolvedCover]:
 
 def bounds(act_bits: int, w_bits: int, least: int, known: int, rlimit: int) -> tuple[int, str]:
     """The popcounts that are needed, `least` or more, and what is known of fewer than `known`."""
-    for counts in range(least, min(known, _MOST_COUNTS + 1)):
+    for counts in range(least, min(known, _MAX_COUNTS + 1)):
         try:
             if query.popcounts_suffice(act_bits, w_bits, counts, Budget(rlimit), *limits(act_bits, w_bits, counts)):
                 return least, f"{counts} of some functions do"

@@ -26,7 +26,7 @@ MARK = "Written by bitsynth, which replaces it: not to be edited."
 """A part of the first line of every text that is emitted."""
 _LICENSE = "SPDX-License-Identifier:"
 """A line near the top of every text that is emitted: its licence follows."""
-MOST_BYTES = 1 << 26
+MAX_BYTES = 1 << 26
 """The limit of a file of text that is read whole."""
 _CMAKE, _MAX_CMAKE = "CMakeLists.txt", 1 << 16
 """The file that says which library is in a folder, and the most bytes that are looked at."""
@@ -53,7 +53,7 @@ def open_file(path: Path, most: int) -> Iterator[IO[bytes]]:
         os.close(handle)
 
 
-def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+def read_file(path: Path, most: int = MAX_BYTES) -> bytes:
     """Return the bytes of a file that anybody may have written, at most `most`; raises as `open_file` does."""
     with open_file(path, most) as file:  # Not `read(most)`, for which room would be made whatever the file's size is.
         return file.read(min(most, os.fstat(file.fileno()).st_size))

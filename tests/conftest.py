@@ -27,7 +27,7 @@ ALLOWED = [Path(name).absolute() for name in os.environ.get("BITSYNTH_ALLOWED_SK
 FOREIGN = re.compile(r"code needs an? \w+ processor; this one is")
 REQUIRED = [name.strip() for name in os.environ.get("BITSYNTH_REQUIRE_ISA", "").split(",") if name.strip()]
 
-WHOLE_SUITE, MOST_CASES = 5000, 8
+WHOLE_SUITE, MAX_CASES = 5000, 8
 """Tests from which on a run is one of the whole suite, and the cases of a test that its fast half has."""
 
 
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave `MOST_CASES` of a test with more cases in the fast run of the whole suite; mark the others slow.
+    """Leave `MAX_CASES` of a test with more cases in the fast run of the whole suite; mark the others slow.
 
     They are spread over all cases, the first and the last among them: 8 of 50 are 0, 7, 14, 21, 28, 35, 42 and 49. A
     choice of files or tests runs all of its cases.
@@ -65,9 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not (item.get_closest_marker("slow") or item.get_closest_marker("smoke")):
             cases.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
     for every in cases.values():
-        kept = {round(k * (len(every) - 1) / (MOST_CASES - 1)) for k in range(MOST_CASES)}
+        kept = {round(k * (len(every) - 1) / (MAX_CASES - 1)) for k in range(MAX_CASES)}
         for k, item in enumerate(every):
-            if len(every) > MOST_CASES and k not in kept:
+            if len(every) > MAX_CASES and k not in kept:
                 item.add_marker(pytest.mark.slow)
 
 

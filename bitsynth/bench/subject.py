@@ -1,4 +1,4 @@
-"""Subjects of a benchmark of layers: whom times belong to, and what is timed layer by layer."""
+"""Subjects of a benchmark of layers: implementations that are compared, and how each is timed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Kind = Literal["fp32", "int8", "bitsynth", "packing"]
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A subject: whom times belong to."""
+    """An implementation that is compared: its name and its kind."""
 
     name: str
     kind: Kind
 
 
 class TimedSubject(Subject, ABC):
-    """A way to compute every layer, by the layer's name."""
+    """A subject that computes every layer, by the layer's name."""
 
     @abstractmethod
     def time(self, layer: str, repeats: int) -> list[int]:
@@ -30,9 +30,9 @@ class TimedSubject(Subject, ABC):
 
 @dataclass(frozen=True, eq=False)
 class LocalSubject(TimedSubject):
-    """A subject of this process: a call a layer, on `threads` threads that must not spin between calls.
+    """A subject in this process: one function for each layer, on `threads` threads that must not spin between calls.
 
-    A call that does its work `each` times counts as `each` calls, so that Python's overhead is not measured.
+    A function that does its work `each` times counts as `each` calls, so that Python's overhead is not measured.
     """
 
     calls: Mapping[str, Callable[[], object]]

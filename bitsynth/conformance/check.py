@@ -1,4 +1,4 @@
-"""The differential test: is every declared meaning the machine's? And the record of it."""
+"""The differential test: compares every declared instruction with the machine's, and records the result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FormResult:
-    """One form: the immediates and inputs it was tried on, their coverage at least, and the first failure."""
+    """The result of one form: its immediates and inputs, the least coverage of them, and the first failure."""
 
     form: str
     digest: str
@@ -60,7 +60,7 @@ def check_isa(
 ) -> CheckReport:
     """Compare every form of `isa`, or those named, with the instruction itself.
 
-    ToolError if no compiler or no machine for `isa` can be had.
+    ToolError if there is no compiler or no machine for `isa`.
     """
     from bitsynth.conformance.harness import captures
 
@@ -87,7 +87,7 @@ def _with_case(result: FormResult, instr: Instr, batches: Iterable[Capture]) -> 
 
 
 def bless(isa: Isa, *reports: CheckReport) -> Path:
-    """Record that every form of `isa` passed in each of `reports`; the path of the record."""
+    """Record that every form of `isa` passed in each of `reports`, and return the path of the record."""
     if not reports:
         raise SpecError(f"no report says that {isa.name} is as declared")
     for report in reports:

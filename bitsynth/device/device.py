@@ -21,7 +21,7 @@ from bitsynth.device.measured import LayerTimes, Measured
 from bitsynth.device.network import NetworkAnswer
 from bitsynth.device.program import Program, Target, compile_program
 from bitsynth.device.session import ANSWER_SECONDS, Session
-from bitsynth.device.ssh import MOST_BYTES, CommandResult, Ssh, TimedOut
+from bitsynth.device.ssh import MAX_BYTES, CommandResult, Ssh, TimedOut
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph.types import Tensor
 from bitsynth.host.facts import SCRIPT, Facts
@@ -32,7 +32,7 @@ from bitsynth.layers import Conv2d
 from bitsynth.layers.epilogues import gives_codes
 from bitsynth.layers.glue import Glue
 from bitsynth.network.run import Network
-from bitsynth.spec.options import MOST_THREADS
+from bitsynth.spec.options import MAX_THREADS
 
 NamedLayers = Sequence[tuple[str, Conv2d, NDArray[Any]]]
 _RUNNER, _JOB = "runner", "job"
@@ -200,7 +200,7 @@ class Device:
             self._session.put(_RUNNER, program.read_bytes(), self._left(end))
             self._put = program
         self._session.put(_JOB, given, self._left(end))
-        most = MOST_BYTES + _SAMPLE_BYTES * samples
+        most = MAX_BYTES + _SAMPLE_BYTES * samples
         done = self._session.run(f"{self.emulator} ./{_RUNNER} {_JOB} {arguments}", self._left(end), most)
         self._judge(done, target)
         return done.output
@@ -238,7 +238,7 @@ def _check(layers: NamedLayers, threads: int, repeats: int) -> None:
     given = [name for name, _, _ in layers]
     if not given or len(set(given)) < len(given):
         raise SpecError(f"want layers with names of their own, not {given}")
-    for what, value, most in (("threads", threads, MOST_THREADS), ("repeats", repeats, 10**6)):
+    for what, value, most in (("threads", threads, MAX_THREADS), ("repeats", repeats, 10**6)):
         if type(value) is not int or not 1 <= value <= most:
             raise SpecError(f"{what} must be a whole number from 1 to {most}, not {value!r}")
     for name, layer, _ in layers:

@@ -55,7 +55,7 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """A layer, the codes it is to be run on, and their right output, as this machine finds it; a residual, if any."""
+    """A layer, its input codes, a residual if any, and the expected output, which this machine computes."""
 
     name: str
     layer: Conv2d
@@ -74,7 +74,7 @@ class Work:
 
     @property
     def blobs(self) -> tuple[NDArray[Any], ...]:
-        """What the file has of it: constants, input, and a residual, which may be empty."""
+        """The arrays that the file holds for it: constants, input, and a residual, which may be empty."""
         none = np.zeros(0, np.uint8)
         return self.layer.described(self.codes)[1], self.codes, none if self.residual is None else self.residual
 

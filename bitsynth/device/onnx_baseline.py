@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bitsynth.device.measured import parse
 from bitsynth.device.session import Session
-from bitsynth.device.ssh import MOST_BYTES
+from bitsynth.device.ssh import MAX_BYTES
 from bitsynth.emit.runtime_abi import shape_of
 from bitsynth.errors import ToolError
 from bitsynth.layers import Conv2d
@@ -37,7 +37,7 @@ def measure(
     done = session.run(
         f"python3 {_SCRIPT.name} {threads} {repeats} {' '.join(files)}",
         seconds,
-        MOST_BYTES + _SAMPLE_BYTES * repeats * len(models),
+        MAX_BYTES + _SAMPLE_BYTES * repeats * len(models),
     )
     if done.code:
         raise ToolError(f"{host}: onnxruntime failed with exit code {done.code}: {done.errors}")

@@ -6,7 +6,7 @@ import shlex
 from contextlib import ExitStack
 from typing import Self
 
-from bitsynth.device.ssh import FAILED, MOST_BYTES, CommandResult, Ssh
+from bitsynth.device.ssh import FAILED, MAX_BYTES, CommandResult, Ssh
 from bitsynth.errors import ToolError
 from bitsynth.host.facts import SCRIPT
 from bitsynth.processes.child import Child
@@ -48,7 +48,7 @@ class Session:
     def _read(self, lease: Child) -> None:
         """Read facts, then the folder; ToolError if they do not come."""
         with lease.limited(ANSWER_SECONDS):
-            left = MOST_BYTES
+            left = MAX_BYTES
             lines: list[str] = []
             while line := lease.stdout.readline(left):
                 left -= len(line)
@@ -58,8 +58,8 @@ class Session:
                     return
                 lines.append(f"{text}\n")
             if not left:
-                raise self.ssh.babbled(MOST_BYTES)
-            raise self._failure(lease.wait(), lease.stderr.read(MOST_BYTES).decode(errors="replace"))
+                raise self.ssh.babbled(MAX_BYTES)
+            raise self._failure(lease.wait(), lease.stderr.read(MAX_BYTES).decode(errors="replace"))
 
     def _failure(self, code: int, errors: str) -> ToolError:
         if code == FAILED:
@@ -80,7 +80,7 @@ class Session:
         if done.code:
             raise ToolError(f"{self.ssh.host}: cannot write {self.folder}/{name}: {done.errors}")
 
-    def run(self, command: str, seconds: float, most: int = MOST_BYTES) -> CommandResult:
+    def run(self, command: str, seconds: float, most: int = MAX_BYTES) -> CommandResult:
         """Run a command in the folder, its temporary files included, that says no more than `most` bytes."""
         script = f"cd {shlex.quote(self.folder)} && export TMPDIR=$PWD && {command}; exit"
         return self.ssh.run(script, seconds, most=most)

@@ -19,7 +19,7 @@ from bitsynth.processes.group import ProcessGroup
 CONFIG = "BITSYNTH_SSH_CONFIG"
 """The variable of the environment that names another configuration than the user's own, for `ssh -F`."""
 FAILED = 255
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """The limit of what a board says."""
 _GRACE_SECONDS = 5
 _OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
@@ -71,7 +71,7 @@ class Ssh:
         options = [word for option in _OPTIONS for word in ("-o", option)]
         return ["ssh", "-T", *config, *options, "--", self.host, f"sh -c {shlex.quote(script)}"]
 
-    def run(self, script: str, seconds: float, *, data: bytes | None = None, most: int = MOST_BYTES) -> CommandResult:
+    def run(self, script: str, seconds: float, *, data: bytes | None = None, most: int = MAX_BYTES) -> CommandResult:
         """Run `script` with `data` as its input, or one that ends when we do.
 
         ToolError if ssh itself fails, or the board sends more than `most` bytes; TimedOut after `seconds`.
@@ -143,4 +143,4 @@ def _file(data: bytes | None) -> Iterator[IO[bytes] | None]:
 def _end(child: Child) -> None:
     """Let it end by itself for a while, as its input has ended, then kill it."""
     with suppress(TooLate, TooMuch):
-        child.output(_GRACE_SECONDS, MOST_BYTES)
+        child.output(_GRACE_SECONDS, MAX_BYTES)

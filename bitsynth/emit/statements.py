@@ -49,7 +49,7 @@ class Scope:
             raise SpecError(f"{self.isa.name} names no C type for {kind}") from None
 
     def declare(self, name: str, kind: VecType, value: str) -> str:
-        """Return `type name = value;`"""
+        """Return the declaration `type name = value;`."""
         self.types[name] = kind
         return f"{self.ctype(kind)} {name} = {value};"
 

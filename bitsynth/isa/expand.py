@@ -1,7 +1,7 @@
 """Expands an `[instr.NAME]` table into its forms, checked against the `[isa]` table.
 
-`forms` of the table lists the values of its type and number variables, so that one table
-covers every lane width it exists in; form `k` is named NAME.<first variable>.
+`forms` in the table lists the values of its type and number variables, so that one table
+covers all lane widths of an instruction; form `k` is named NAME.<first variable>.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lane expression: one line of text that says what output lane `i` is.
+"""Lane expressions: one line of text that defines output lane `i`.
 
 A whitelisted subset of Python's expression grammar over the operand names, the
 functions of `functions.FUNCTIONS`, integer literals, `i` and comprehension variables.
@@ -62,7 +62,7 @@ def _syntax(where: str, text: str) -> ast.Expression:
 def is_bitwise(tree: ast.Expression) -> bool:
     """Return whether lane `i` depends on the operands' lanes `i` by and, or, xor and not alone.
 
-    A bit of the immediate, as `-(n >> 3 & 1)`, is all bits or none.
+    A bit of the immediate, spread as `-(n >> 3 & 1)`, sets all bits of a lane or none.
     """
     nodes = list(_without_immediates(tree))
     subscripts = [n for n in nodes if isinstance(n, ast.Subscript)]

@@ -24,9 +24,9 @@ from bitsynth.kernel.straight_line import check_names, check_program, constant_l
 
 PREFIX = "bs_dw_"
 """How the names of depthwise kernels start."""
-MOST_PIXELS = 16
-MOST_TAPS = 4
-MOST_FLUSH = 1 << 24
+MAX_PIXELS = 16
+MAX_TAPS = 4
+MAX_FLUSH = 1 << 24
 _NAME = re.compile(r"bs_dw_a(\d)_w(\d)_s32_([a-z][a-z0-9_]*?)_(\d+)x(\d)", re.ASCII)
 
 
@@ -119,17 +119,17 @@ def needs(isa: Isa, program: DepthwiseProgram) -> Requirements:
 def check_shape(isa: Isa, program: DepthwiseProgram) -> None:
     """Raise SpecError unless sizes, names and inputs of the program are those of a depthwise kernel."""
     lanes = isa.word.lanes
-    if not (1 <= program.act_bits <= 8 and 1 <= program.w_bits <= 8 and 1 <= program.taps <= MOST_TAPS):
-        raise SpecError(f"malformed depthwise kernel: want 1 to 8 bits on both sides and 1 to {MOST_TAPS} taps")
+    if not (1 <= program.act_bits <= 8 and 1 <= program.w_bits <= 8 and 1 <= program.taps <= MAX_TAPS):
+        raise SpecError(f"malformed depthwise kernel: want 1 to 8 bits on both sides and 1 to {MAX_TAPS} taps")
     places = sorted(p for register in program.weights for p in register)
     facts = {
         "activations of so many bits": _spans(program.act, 1 << program.act_bits),
         "weights of a byte, of both signs": -128 <= program.wgt[0] < 0 < program.wgt[1] <= 127,
-        f"1 to {MOST_PIXELS} pixels": 1 <= program.pixels <= MOST_PIXELS,
+        f"1 to {MAX_PIXELS} pixels": 1 <= program.pixels <= MAX_PIXELS,
         "weights of a whole register": all(len(register) == lanes for register in program.weights),
         "each weight of a step once": places == list(range(program.taps * lanes)),
         "accumulators of whole registers": bool(program.accs) and all(_whole(isa, a) for a in program.accs),
-        "a bound on steps between flushes": 1 <= program.flush_every <= MOST_FLUSH,
+        "a bound on steps between flushes": 1 <= program.flush_every <= MAX_FLUSH,
         "flushes in different orders, the unit's own first": _orders(program.orders, lanes),
         "all sums of a unit": all(len(x.tile) * isa.tile.lanes == lanes for x in program.flushes),
         "constants of whole registers": all(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bitsynth.errors import SpecError
 from bitsynth.files import open_file
 
-MOST_BYTES = 1 << 32
+MAX_BYTES = 1 << 32
 """The limit of a file, and of its unpacked content: 2**29 doubles."""
 _DAMAGED = ValueError, EOFError, MemoryError, BadZipFile, zlib.error, RuntimeError, TokenError
 """Exceptions of numpy and zipfile for files that are truncated, encrypted, damaged or of another kind."""
@@ -28,12 +28,12 @@ def read_arrays(path: Path, alone: str) -> dict[str, NDArray[Any]]:
         OSError: It cannot be opened.
     """
     try:
-        with open_file(path, MOST_BYTES) as file:
+        with open_file(path, MAX_BYTES) as file:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return {alone: loaded}
-            if sum(member.file_size for member in loaded.zip.infolist()) > MOST_BYTES:
-                raise SpecError(f"{path} unpacks to more than the {MOST_BYTES:,} bytes that are read of such a file")
+            if sum(member.file_size for member in loaded.zip.infolist()) > MAX_BYTES:
+                raise SpecError(f"{path} unpacks to more than the {MAX_BYTES:,} bytes that are read of such a file")
             return {name: _array(name, loaded[name]) for name in loaded}
     except _DAMAGED as error:
         reason = "it has Python objects" if "pickle" in str(error) else error

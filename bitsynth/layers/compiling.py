@@ -13,7 +13,7 @@ from bitsynth.layers.epilogues.checks import require_whole
 from bitsynth.layers.library import library_key
 from bitsynth.processes.threads import several_at_once
 from bitsynth.progress import Progress, silent
-from bitsynth.spec.options import MOST_THREADS
+from bitsynth.spec.options import MAX_THREADS
 
 
 def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progress: Progress = silent) -> None:
@@ -30,7 +30,7 @@ def compile_all(layers: Iterable[Conv2d], *, workers: int | None = None, progres
     """
     every = _layers(layers)
     if workers is not None:
-        require_whole("workers", workers, 1, MOST_THREADS)
+        require_whole("workers", workers, 1, MAX_THREADS)
     first = list({library_key(layer.kernel, layer.packed.programs): layer for layer in every}.values())
     with several_at_once(min(workers or features.cores(), len(first))) as submit:
         started = [submit(layer.compile) for layer in first]

@@ -42,7 +42,7 @@ from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
 from bitsynth.store.depthwise import DEPTHWISE as KIND
 from bitsynth.store.depthwise import DepthwiseEntry
 
-MOST_GROUP_CHANNELS = 16
+MAX_GROUP_CHANNELS = 16
 """Input channels of a group beyond which kernels of tiles are always faster."""
 ROW_CYCLES = 150.0
 """Cycles of a call for a row of output; measured on Zen 5, as the other figures here."""
@@ -163,7 +163,7 @@ def weight_range(act: MatmulOperand, wgt: MatmulOperand) -> tuple[int, int]:
 
 
 def parts(least: int, most: int, program: DepthwiseProgram) -> int:
-    """Return weights of the kernel that one of [least, most] is the sum of."""
+    """Return how many of the kernel's weights add up to any weight from `least` to `most`."""
     return max(1, -(-most // program.wgt[1]), -(least // -program.wgt[0]) if least else 1)
 
 
@@ -200,7 +200,7 @@ class DepthwiseEstimate:
 def estimates(layer: LayerSpec, isa: str, cpu: str = "") -> list[DepthwiseEstimate]:
     """Return every way to run `layer` on a stored depthwise kernel that runs here."""
     g = layer.geometry
-    if g.groups == 1 or g.in_channels // g.groups > MOST_GROUP_CHANNELS:
+    if g.groups == 1 or g.in_channels // g.groups > MAX_GROUP_CHANNELS:
         return []
     every = []
     for name in _sets(isa):

@@ -68,7 +68,7 @@ class FlatImage:
         return self._without_idle_bits(images, act.bits) if self.idle else images
 
     def _without_idle_bits(self, words: NDArray[Any], bits: int) -> NDArray[Any]:
-        """Return flat words without bits that are no channel's; as they are if they are no such words."""
+        """Return flat words with bits outside all channels cleared; other arrays unchanged."""
         every = _channel_bits(self, bits)
         return words & every if words.dtype == every.dtype and words.shape[1:] == every.shape else words
 

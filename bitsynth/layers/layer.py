@@ -26,7 +26,7 @@ Results = Any
 Tensors = tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any], NDArray[Any] | None]
 """Codes, residual, results and kept sums of a call."""
 PARTS = ("run", "pack")
-MOST_FORMS = 64
+MAX_FORMS = 64
 """The limit of input shapes whose sizes a layer remembers."""
 
 
@@ -148,7 +148,7 @@ class Layer:
         """Return the sizes of calls for this input shape, from a memo; raise SpecError if the shape does not fit."""
         form = self._forms.get(codes.shape)
         if form is None:
-            if len(self._forms) >= MOST_FORMS:
+            if len(self._forms) >= MAX_FORMS:
                 self._forms.clear()
             batch, height, width = self.packed.plan.spec.shape(codes)
             out, tensor = (of(batch, height, width) for of in (self.packed.out_shape, self.packed.tensor_shape))

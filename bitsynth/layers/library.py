@@ -22,7 +22,7 @@ FLAGS = ("-O3",)
 Key = tuple[str, MatmulSpec, LayerPrograms]
 
 _runners: dict[Key, Runner] = {}
-_MOST_RUNNERS = 64
+_MAX_RUNNERS = 64
 """The limit of runners kept here; layers keep their own. An emulated one is a process with three pipes."""
 _forgetting = Lock()
 
@@ -41,7 +41,7 @@ def library(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Runne
         runner = runner_for(isa, compiled(kernel, programs), needs=needs)
         with _forgetting:
             _runners[key] = runner
-            if len(_runners) > _MOST_RUNNERS:
+            if len(_runners) > _MAX_RUNNERS:
                 del _runners[next(iter(_runners))]
     return runner
 

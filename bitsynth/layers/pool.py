@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.run.runner import Runner
-from bitsynth.spec.options import MOST_THREADS
+from bitsynth.spec.options import MAX_THREADS
 
 
 class Forked(Protocol):
@@ -151,8 +151,8 @@ def pool_of(threads: Any) -> Pool:
 
 def check_threads(threads: Any) -> int:
     """Return `threads`; raise SpecError unless a pool can have that number."""
-    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
-        raise SpecError(f"threads must be a whole number from 1 to {MOST_THREADS}, or a layer's Pool, not {threads!r}")
+    if type(threads) is not int or not 1 <= threads <= MAX_THREADS:
+        raise SpecError(f"threads must be a whole number from 1 to {MAX_THREADS}, or a layer's Pool, not {threads!r}")
     return threads
 
 

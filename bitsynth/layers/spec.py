@@ -17,15 +17,15 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec, is_one_of
 
 LAYOUTS = (Layout.NHWC, Layout.NCHW, Layout.PACKED)
 """The layouts of layers."""
-MOST_ZERO_POINT = (1 << 15) - 1
+MAX_ZERO_POINT = (1 << 15) - 1
 TYPICAL_IMAGE = (28, 28)
 """The image size that a schedule is chosen for by default: height and width."""
 
 
 def check_zero_point(value: Any) -> None:
     """Raise SpecError for what is no value that stands for 0."""
-    if type(value) is not int or abs(value) > MOST_ZERO_POINT:
-        raise SpecError(f"zero_point must be a whole number of at most {MOST_ZERO_POINT:,}, not {value!r}")
+    if type(value) is not int or abs(value) > MAX_ZERO_POINT:
+        raise SpecError(f"zero_point must be a whole number of at most {MAX_ZERO_POINT:,}, not {value!r}")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from bitsynth.layers.widening import widen_operands
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.store.entry import Entry
 
-_LEAST_NS, _MOST_NS = 1.0, 1e15
+_LEAST_NS, _MAX_NS = 1.0, 1e15
 
 
 class TuningTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,8 +90,8 @@ class TuningRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     def __post_init__(self) -> None:
         times = self.nanoseconds, self.default_nanoseconds
-        if not all(_LEAST_NS <= t <= _MOST_NS for t in times):
-            raise SpecError(f"times of a call in nanoseconds are {_LEAST_NS:g} to {_MOST_NS:g}, not {times}")
+        if not all(_LEAST_NS <= t <= _MAX_NS for t in times):
+            raise SpecError(f"times of a call in nanoseconds are {_LEAST_NS:g} to {_MAX_NS:g}, not {times}")
         words = self.task.isa, self.kernel, self.compiler, self.processor
         if unprintable := [word for word in words if not word.isprintable()]:
             raise SpecError(f"names are printable, not {unprintable[0]!r}")

@@ -13,7 +13,7 @@ from functools import cache
 from bitsynth.errors import SpecError
 from bitsynth.layers.constants import pad_code_of
 from bitsynth.layers.schedule import OPERANDS
-from bitsynth.layers.spec import MOST_ZERO_POINT, LayerSpec
+from bitsynth.layers.spec import MAX_ZERO_POINT, LayerSpec
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 
 OF_BYTES = ("multiply", "dot")
@@ -46,7 +46,7 @@ def find_problem(spec: LayerSpec, operands: str) -> str | None:
     if spec.act.bits > act.bits or (spec.act.bits, spec.wgt.bits) == (act.bits, wgt.bits):
         return "these are not wider"
     zero_point = _zero_point(spec, act)
-    if abs(zero_point) > MOST_ZERO_POINT or pad_code_of(spec.act, spec.zero_point) != pad_code_of(act, zero_point):
+    if abs(zero_point) > MAX_ZERO_POINT or pad_code_of(spec.act, spec.zero_point) != pad_code_of(act, zero_point):
         return "its activations have no code of the zero point"
     if spec.wgt.value(0) < wgt.value(0) or spec.wgt.value(spec.wgt.codes[-1]) > wgt.value(wgt.codes[-1]):
         return "they do not hold its weights"

@@ -16,7 +16,7 @@ from threading import Lock, Timer
 from typing import IO, Self
 
 DEVNULL, PIPE, STDOUT = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
-MOST_BYTES = 1 << 26
+MAX_BYTES = 1 << 26
 """The limit of what a child may say, unless its user says otherwise."""
 _SHELL = "/bin/sh"
 _WATCHED = '((read -r _; kill -KILL 0) <"/dev/fd/$1" >/dev/null 2>&1 &); shift; exec "$@"'
@@ -108,7 +108,7 @@ class Child:
         assert self._process.stderr
         return self._process.stderr
 
-    def output(self, seconds: float, most: int = MOST_BYTES) -> tuple[bytes, bytes]:
+    def output(self, seconds: float, most: int = MAX_BYTES) -> tuple[bytes, bytes]:
         """Return output and complaints until the process ends; TooLate after `seconds`, TooMuch after `most` bytes."""
         late, output = time.monotonic() + seconds, {"stdout": bytearray(), "stderr": bytearray()}
         with self._listening() as open_pipes:

@@ -14,7 +14,7 @@ Submit = Callable[..., "Future[Any]"]
 
 @contextmanager
 def several_at_once(most: int) -> Iterator[Submit]:
-    """Yield up to `most` threads for this block, which ends when what they have begun does.
+    """Yield up to `most` threads for this block; it ends after the work that they have begun.
 
     What none has begun by then is done too, unless the block fails or is interrupted.
     """

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from bitsynth.errors import ToolError
-from bitsynth.processes.child import MOST_BYTES, STDOUT, Child, TooLate, TooMuch
+from bitsynth.processes.child import MAX_BYTES, STDOUT, Child, TooLate, TooMuch
 
 _SECONDS = 600
 _DEADLINE = ContextVar("_DEADLINE", default=float("inf"))
@@ -37,7 +37,7 @@ def run(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
     except TooLate:
         raise ToolError(f"{shown} did not end within {seconds:.0f} s") from None
     except TooMuch:
-        raise ToolError(f"{shown} wrote more than {MOST_BYTES:,} bytes and was ended") from None
+        raise ToolError(f"{shown} wrote more than {MAX_BYTES:,} bytes and was ended") from None
     if child.returncode:
         raise ToolError(f"{shown} failed with exit code {child.returncode}:\n{output.strip()}")
     return output

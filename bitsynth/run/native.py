@@ -26,11 +26,11 @@ def _loader(result: str, name: str, parameters: str) -> Any:
     return _PROCESS.load_function(_FFI.typeof(f"{result} (*)({parameters})"), name)
 
 
-# The loader is asked itself: a declaration in cffi for each function takes longer, the more functions a library has.
+# Symbols are looked up by dlsym: a cffi declaration takes longer, the more functions a library has.
 _DLOPEN = _loader("void *", "dlopen", "const char *, int")
 _DLSYM = _loader("void *", "dlsym", "void *, const char *")
 _DLCLOSE = _loader("int", "dlclose", "void *")
-# Found beforehand: to look it up would clear the error that it reports.
+# Looked up in advance: a later dlsym would clear the error that dlerror reports.
 _DLERROR = _loader("char *", "dlerror", "void")
 
 
@@ -58,7 +58,7 @@ class NativeRunner:
         function, words = self._bound(symbol, args)
 
         def call(_open: object = self._library) -> int:
-            """Return the library stays open as long as its call is there."""
+            """Call the function; the default argument keeps the library open as long as this call exists."""
             return arguments.signed(int(function(*words)), 32)
 
         return call

@@ -9,7 +9,7 @@ import msgspec
 
 from bitsynth.errors import NoKernel, Refuted
 from bitsynth.isa.load import Isa
-from bitsynth.kernel.depthwise import MOST_FLUSH, DepthwiseFlush, DepthwiseMemory, DepthwiseProgram, forms_used
+from bitsynth.kernel.depthwise import MAX_FLUSH, DepthwiseFlush, DepthwiseMemory, DepthwiseProgram, forms_used
 from bitsynth.kernel.straight_line import constant_load
 from bitsynth.proof.depthwise import step_sums
 from bitsynth.schedule.memory import stores
@@ -51,7 +51,7 @@ def cheapest(isa: Isa, act_bits: int, w_bits: int, method: str = "multiply") -> 
 
 
 def _parts(wanted: int, program: DepthwiseProgram) -> int:
-    """Return taps that one of the widest weights takes."""
+    """Return how many taps of a program one weight of the `wanted` range takes."""
     return -(-wanted // (program.wgt[1] - program.wgt[0]))
 
 
@@ -112,7 +112,7 @@ def _bounded(isa: Isa, program: DepthwiseProgram) -> DepthwiseProgram | None:
     except Refuted:
         return None
     bits = {acc.name: int(acc.type[1 : acc.type.index("x")]) for acc in program.accs}
-    fits = MOST_FLUSH
+    fits = MAX_FLUSH
     for (name, _), (_, form) in added.items():
         half = 1 << (bits[name] - 1)
         fits = min(fits, *(n for n in (_times(half - 1, form.hi), _times(half, -form.lo)) if n is not None))

@@ -55,7 +55,7 @@ def _whole(register: str) -> str:
 
 
 def _memory(isa: Isa, cpu: str, op: str, operands: str, registers: list[str]) -> tuple[Issued, ...]:
-    """Return loads and stores, a pair as two, but one store of integers; with a base that is written back, an add."""
+    """Return what a load or store issues: two for a pair, one for a store of integers; an add for a new base."""
     rules, values, address = isa.rules(cpu), *operands.split("[", 1)
     count = len(_REGISTER.findall(values))
     moved, base = registers[:count], registers[count:]

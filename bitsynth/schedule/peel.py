@@ -21,13 +21,13 @@ from bitsynth.isa.step import Step
 from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.program import Loop, Pass
 
-MOST_STEPS = 256
+MAX_STEPS = 256
 """A longer step, all rows counted, is not written twice: it would crowd the instruction cache."""
 
 
 def peel_first_run(isa: Isa, loop: Pass, rows: int) -> Pass:
     """Return the pass with a first run of its own, if one is found and short enough."""
-    if len(loop.step.steps) * rows > MOST_STEPS or (inner := _derive_first_run(isa, loop.step)) is None:
+    if len(loop.step.steps) * rows > MAX_STEPS or (inner := _derive_first_run(isa, loop.step)) is None:
         return loop
     return msgspec.structs.replace(loop, loops=(inner, *loop.loops[1:]))
 
@@ -61,7 +61,7 @@ def _derive_first_run(isa: Isa, loop: Loop) -> Loop | None:
 
 @lru_cache
 def _on_zeros(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | None:
-    """Return the result of `op` with zero operands: the number of an operand of the rest, or a form on these."""
+    """Return what replaces `op` if some operands are 0: the index of a remaining operand, or a form on the others."""
     instr = isa[op]
     lanes: list[list[Payload]] = [
         [0 if z else _unknown(k, i, o.type.bits, imm) for i in range(o.type.lanes)]
@@ -78,7 +78,7 @@ def _on_zeros(isa: Isa, op: str, imm: int, zero: Sequence[bool]) -> int | str | 
 
 
 def _unknown(operand: int, lane: int, bits: int, imm: int) -> Payload:
-    """Return an operand's lane: two numbers side by side where an immediate may part them."""
+    """Return an unknown lane of an operand: two numbers side by side if an immediate may split the lane."""
     if not 0 < imm < bits:
         return variable((operand, lane), 0, 1)
     return Concat(tuple((variable((operand, lane, part), 0, 1), b) for part, b in enumerate((imm, bits - imm))))
@@ -92,9 +92,9 @@ def _evaluate(instr: Instr, lanes: Sequence[Sequence[Payload]], imm: int) -> lis
 
 
 def _with_these_types(isa: Isa, instr: Instr, zero: Sequence[bool], imm: int) -> Iterator[Instr]:
-    """Yield forms on the operands that are left, with the same result.
+    """Yield forms on the remaining operands with the same result type.
 
-    Of those with an immediate, that take the same.
+    A form with an immediate must accept the same one.
     """
     types = [o.type for o, z in zip(instr.operands, zero, strict=True) if not z]
     for other in isa.instrs.values():

@@ -28,22 +28,22 @@ def ite(cond: str, a: str, b: str) -> str:
 
 
 def both(*xs: str) -> str:
-    """Return all of `xs`."""
+    """Return the condition that all of `xs` hold."""
     return f"(and {' '.join(xs)})" if len(xs) > 1 else xs[0]
 
 
 def either(*xs: str) -> str:
-    """Return at least one of `xs`."""
+    """Return the condition that at least one of `xs` holds."""
     return f"(or {' '.join(xs)})" if len(xs) > 1 else xs[0]
 
 
 def no(x: str) -> str:
-    """Return not `x`."""
+    """Return the condition that `x` does not hold."""
     return f"(not {x})"
 
 
 def exactly_one(xs: Sequence[str]) -> str:
-    """Return exactly one of `xs`."""
+    """Return the condition that exactly one of `xs` holds."""
     return f"((_ pbeq 1{' 1' * len(xs)}) {' '.join(xs)})"
 
 

@@ -10,7 +10,7 @@ from bitsynth.spec.rescaling import SMALL_ZERO, is_number
 _FIRST, _SECOND = ElementInput("a", "u8"), ElementInput("b", "u8")
 _LAST, _ZERO = ElementInput("h", "u8", "all"), ElementInput("z", "s16", "all")
 _REAL, _SCALE = ElementInput("x", "u32"), ElementInput("m", "u32", "channel")
-MOST_SUMS = 1 << 20
+MAX_SUMS = 1 << 20
 """Entries of a table of sums."""
 _GREAT = 0x4B00_0000
 """float32: 2**23."""
@@ -45,7 +45,7 @@ def lookup_channels(*, floats: bool = False) -> ElementwiseSpec:
     return _lookup_spec(name, inputs, "lookup(t, x)", kind)
 
 
-def lookup_sums(entries: int = MOST_SUMS) -> ElementwiseSpec:
+def lookup_sums(entries: int = MAX_SUMS) -> ElementwiseSpec:
     """Return the entry of a table of bytes for each sum below `entries`."""
     inputs = ElementInput("s", "u32"), ElementInput("t", "u8", "table", entries)
     below = f"bit(ult(s, {entries}))"

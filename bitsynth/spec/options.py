@@ -17,7 +17,7 @@ Such a kernel is taken if every other takes more than this many times its cycles
 """
 SKETCHES = ("exact", "paper")
 _OWN_MODEL = {"exact": "ops", "paper": "length"}
-MOST_THREADS = 256
+MAX_THREADS = 256
 """Threads that a layer, or a pool of layers, may have."""
 INDEX_BITS = (6, 4)
 """Positions of K a table lookup takes in at once, the most first."""

@@ -117,7 +117,7 @@ def _baseline(isa: Isa, cpu: str, function: str) -> PeakBaseline | None:
 
 
 def _cells(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[Cell, ...]:
-    """Return plans by widths, in the order of these; of one pair of widths `by_scoreboard` or by bounds."""
+    """Return plans by widths, in order; plans of one pair of widths are ranked `by_scoreboard` or by bounds."""
 
     def widths(p: PlannedKernel) -> tuple[int, int]:
         return p.act_bits, p.w_bits
@@ -127,7 +127,7 @@ def _cells(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[Cell, .
 
 
 def _rank(plans: Sequence[PlannedKernel], by_scoreboard: bool) -> tuple[PlannedKernel, ...]:
-    """Return plans of one pair of widths: that one first which synthesis takes, and those without a kernel last."""
+    """Return plans of one pair of widths: first the one that synthesis takes, last those without a kernel."""
     predicted = [p for p in plans if p.cycles is not None]
     predicted.sort(key=lambda p: (p.scoreboard if by_scoreboard else p.cycles, p.method))
     lacking = sorted((p for p in plans if p.cycles is None), key=lambda p: p.method)

@@ -1,8 +1,8 @@
 """The folder of compiled code, and who may have written it.
 
-Code is loaded into this process from there, as whoever runs it. So every folder on the way belongs to the user
-or to root, and nobody else may write in it, but for those above, like /tmp, where each may only remove their own.
-Nobody else can then put code there or swap it between a check and its use.
+Code in this folder is loaded into our process, so nobody else may write it. Every folder on its path belongs to the
+user or to root, and nobody else may write in it. Folders above it, such as /tmp, may let users
+remove their own files alone. So nobody else can add code, or replace it between a check and its use.
 """
 
 from __future__ import annotations

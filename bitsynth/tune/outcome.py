@@ -69,5 +69,5 @@ def best_record(
 
 
 def store_record(tuned: TuningRecord, folder: Path | None) -> Path:
-    """Store it in `folder`, the user's by default."""
+    """Store a record in `folder`, the user's by default."""
     return store(tuned, folder or paths.user_schedules())

@@ -22,7 +22,7 @@ BANDS = (0, 1, 2, 4, 7, 14, 28)
 UNROLLS = (0, 2, 4, 8)
 """Times a kernel's loop is unrolled; compilers left to themselves do not unroll it."""
 FLUSHES = (2, 4)
-"""Parts of the steps there may be between flushes: inputs that passes share are still near after fewer."""
+"""Divisors of the longest flush interval: after fewer steps, inputs that passes share are still in the cache."""
 _PRIORS = 8
 
 
@@ -50,7 +50,7 @@ class Space:
     """The kernels' digests and the default: times of others are not comparable."""
 
     def suggest(self, trial: OptunaTrial) -> LayerSchedule:
-        """Return the schedule of a trial: what makes no difference is not asked for."""
+        """Return the schedule of a trial; parameters without an effect are not drawn."""
         name = _choose(trial, "kernel", tuple(self.kernels))
         candidate = self.kernels[name]
         most, together = candidate.entry.kernel.rows, candidate.entry.kernel.together
@@ -164,13 +164,13 @@ def _gather_name(pairs: bool) -> str:
 
 
 def _unrolls(candidate: Candidate) -> tuple[int, ...]:
-    """Return the times that its innermost loop can be unrolled: it may be short."""
+    """Return how many times the kernel's innermost loop may be unrolled: at most its trip count."""
     most = max(p.step.trip_count for p in candidate.entry.kernel.passes)
     return tuple(n for n in UNROLLS if n <= most)
 
 
 def _priors(estimates: list[Estimate]) -> tuple[LayerSchedule, ...]:
-    """Return the first of each kernel and algorithm, then what comes next by the model."""
+    """Return the first schedule of each kernel and algorithm, then the model's next best ones."""
     first = {(_name(p.candidate), p.conv_algorithm): p for p in reversed(estimates)}
     heads = sorted(first.values(), key=lambda p: p.cycles)
     return tuple(dict.fromkeys(p.schedule for p in (*heads, *estimates)))[:_PRIORS]

@@ -19,7 +19,7 @@ from bitsynth.layers import Conv2d, Dense, Requantize, Scale, Thresholds, pack_w
 from bitsynth.layers import layer as layer_module
 from bitsynth.layers.library import library as compile_library
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.spec.options import MOST_THREADS
+from bitsynth.spec.options import MAX_THREADS
 
 M = machine("avx2", "lookup", 2, 2, "ternary", "signed")
 ISA = {"isa": "avx2", "act_encoding": "ternary", "weight_encoding": "signed"}
@@ -105,7 +105,7 @@ REFUSED = {
     "act encoding": (lambda: conv(act_encoding="float"), "unknown encoding 'float'"),
     "bits": (lambda: conv(w_bits=9), "bits must be"),
     "threads": (lambda: conv(threads=0), "threads must be"),
-    "many threads": (lambda: conv(threads=MOST_THREADS + 1), "threads must be"),
+    "many threads": (lambda: conv(threads=MAX_THREADS + 1), "threads must be"),
     "half threads": (lambda: conv(threads=1.5), "threads must be"),
     "solve": (lambda: conv(solve="please"), "solve is True, False or a function"),
     "image": (lambda: conv(image=(2, 2), schedule=None), "no room for a window"),

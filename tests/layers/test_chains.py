@@ -23,7 +23,7 @@ def test_chains_of_layers_are_exact():
 @pytest.mark.timeout(600 + ASKED)
 @pytest.mark.parametrize("isa", COUNT)
 def test_many_chains_of_layers_are_exact(isa, skip_isa, monkeypatch):
-    monkeypatch.setattr(library, "_MOST_RUNNERS", 256)  # as many as a deck has
+    monkeypatch.setattr(library, "_MAX_RUNNERS", 256)  # as many as a deck has
     try:
         Chain(isa, FIRST).run()
     except ToolError as why:

@@ -17,7 +17,7 @@ from support.layer_cases import QUIET, Case, check, few_cases, machine, usable
 
 from bitsynth import Pool
 from bitsynth.errors import SpecError
-from bitsynth.spec.options import MOST_THREADS
+from bitsynth.spec.options import MAX_THREADS
 
 KERNELS = [machine("avx2", "lookup", 2, 1), machine("avx2", "popcount", 1, 1, "bipolar", "bipolar")]
 SMALL = Case(KERNELS[0], 1, (6, 7), (8, 70), (3, 3))
@@ -213,7 +213,7 @@ def ran_before(threads):
 
 REFUSED = {
     "none": (lambda: Pool(0), "threads must be a whole number from 1 to"),
-    "many": (lambda: Pool(MOST_THREADS + 1), "threads must be"),
+    "many": (lambda: Pool(MAX_THREADS + 1), "threads must be"),
     "true": (lambda: Pool(True), "threads must be"),
     "words": (lambda: Pool("2"), "threads must be"),  # type: ignore[arg-type]
     "a pool": (lambda: Pool(Pool(2)), "threads must be"),  # type: ignore[arg-type]

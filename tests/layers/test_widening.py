@@ -11,7 +11,7 @@ from bitsynth.layers import Conv2d, pack_words
 from bitsynth.layers.geometry import Geometry
 from bitsynth.layers.planning import default_schedule
 from bitsynth.layers.schedule import LayerSchedule
-from bitsynth.layers.spec import MOST_ZERO_POINT, LayerSpec
+from bitsynth.layers.spec import MAX_ZERO_POINT, LayerSpec
 from bitsynth.layers.widening import find_problem, list_widenings, widen_operands
 from bitsynth.spec.matmul import Encoding, MatmulOperand
 
@@ -88,7 +88,7 @@ REFUSED = {
     "weights of 4 bits": (layer(4, 4, wgt="unsigned"), "8x4", "do not hold its weights"),
     "a zero point beyond": (layer(4, 4, zero_point=200), "8x8", "no code of the zero point"),
     "an odd zero point beyond": (layer(4, 4, "bipolar", zero_point=17), "8x8", "no code of the zero point"),
-    "the last zero point": (layer(4, 4, "signed", zero_point=MOST_ZERO_POINT), "8x8", "no code of the zero point"),
+    "the last zero point": (layer(4, 4, "signed", zero_point=MAX_ZERO_POINT), "8x8", "no code of the zero point"),
     "long sums": (layer(4, 4, geometry=DEEP), "8x8", "may leave int32"),
 }
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 32, 33, 64, 65, 70)
-MOST_ELEMENTS = 12_000
+MAX_ELEMENTS = 12_000
 """Of one edge: more would be slow, and show no more."""
 
 

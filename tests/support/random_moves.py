@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from support.random_drawing import CHANNELS, MOST_ELEMENTS, Drawing, Step, Value, Window
+from support.random_drawing import CHANNELS, MAX_ELEMENTS, Drawing, Step, Value, Window
 
 
 def pad(d: Drawing, x: Value) -> Value | None:
@@ -60,7 +60,7 @@ def resize(d: Drawing, x: Value) -> Value | None:
     """Each element of an image two or three times."""
     by = [1, 1, *(int(d.rng.integers(1, 3)) for _ in x.shape[2:])]
     shape = tuple(n * b for n, b in zip(x.shape, by, strict=True))
-    if len(shape) < 3 or np.prod(shape) > MOST_ELEMENTS:
+    if len(shape) < 3 or np.prod(shape) > MAX_ELEMENTS:
         return None
     how: dict[str, Any] = (
         {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"} if d.chance(2) else {}

@@ -80,7 +80,7 @@ def test_a_kernels_file_is_read_again_if_it_was_changed(tmp_path, monkeypatch):
 
 def test_arrays_that_unpack_to_too_much(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "w.npz", weight=np.zeros(10_000))
-    monkeypatch.setattr(array_files, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(array_files, "MAX_BYTES", 20_000)
     with pytest.raises(SpecError, match=r"unpacks to more than the 20,000 bytes"):
         weights.read(tmp_path / "w.npz")
 

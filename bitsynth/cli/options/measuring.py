@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bitsynth.spec.options import MOST_THREADS
+from bitsynth.spec.options import MAX_THREADS
 
 Layers = Annotated[
     str | None,
@@ -27,7 +27,7 @@ Peers = Annotated[
 ]
 Threads = Annotated[
     int,
-    typer.Option("--threads", metavar="N", min=1, max=MOST_THREADS, help="Threads that a layer or network runs on."),
+    typer.Option("--threads", metavar="N", min=1, max=MAX_THREADS, help="Threads that a layer or network runs on."),
 ]
 Repeats = Annotated[int, typer.Option("--repeats", metavar="N", min=1, help="Samples of every kernel and baseline.")]
 Rounds = Annotated[

@@ -1,4 +1,4 @@
-"""Rows of products: convolution and matrix product, of integers wherever both factors carry integers."""
+"""The operators conv and matmul, computed on integers wherever both factors carry integers."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def drop_repeated_quantizers(graph: Graph) -> Graph:
 
 
 def _source(same: dict[str, str], edge: str) -> str:
-    """Return the first edge with the integers of an edge."""
+    """Return the earliest edge that holds the same integers as an edge."""
     while edge in same:
         edge = same[edge]
     return edge
@@ -110,7 +110,7 @@ def _is_repeated(graph: Graph, node: Node) -> bool:
 
 
 def keeps_integers(graph: Graph, quantizer: Node, edge: str) -> bool:
-    """Return whether a quantizer that reads an edge would give its integers, on the same grid."""
+    """Return whether a quantizer that reads an edge would return the edge's integers, on the same grid."""
     given, quantized = graph.edges[edge], graph.edges[quantizer.outputs[0]]
     before, after, at = given.type, quantized.type, quantizer.attributes
     if not (isinstance(before, Integers) and isinstance(after, Integers)) or given.dtype != quantized.dtype:

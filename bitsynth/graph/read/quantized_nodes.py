@@ -84,7 +84,7 @@ def read_dequantize_linear(node: FileNode) -> tuple[str, ...]:
 
 
 def subtract_zero_point(node: FileNode, index: int, zero_index: int, axis: int | None = None) -> str:
-    """Return the edge of an input's integers minus their zero point, as int32; several of these lie along `axis`."""
+    """Return the edge of an input's integers minus their zero point, as int32; several zero points lie along `axis`."""
     node.integers(index)
     if not node.has(zero_index):
         return _view_from_zero(node, index, np.zeros(()))
@@ -228,7 +228,7 @@ def _read_fake_quantize(node: FileNode) -> tuple[str, ...]:
     scales = [require_positive(node, (ends[k + 1] - ends[k]) / (levels - 1), names[k + 1]) for k in (0, 2)]
     zeros = [_round_zero_points(-ends[k] / scale, levels) for k, scale in zip((0, 2), scales, strict=True)]
     low = _least_code(zeros, levels)
-    rounding = "HALF_ODD" if low % 2 else "ROUND"  # of two levels the even one, counted from the lowest
+    rounding = "HALF_ODD" if low % 2 else "ROUND"  # ties go to the even level, counted from the lowest
     quantizer = Quantizer(rounding, (low, low + levels - 1), scales[0], zeros[0] + low, zero_first=True)
     return (quantizer.add(node, node.edge(0), grid=(scales[1], zeros[1] + low)),)
 
@@ -240,7 +240,7 @@ def _round_zero_points(zero: Tensor, levels: int) -> Tensor:
 
 
 def _least_code(zeros: list[Tensor], levels: int) -> int:
-    """Return the least code: below 0 if codes that stand for themselves fit a signed type of their bits, else 0."""
+    """Return the least code: minus the zero point if all `zeros` are equal and a signed type fits, else 0."""
     bits = (levels - 1).bit_length()
     first = zeros[0].reshape(-1)[0]
     alike = all((zero == first).all() for zero in zeros) and first == np.rint(first)

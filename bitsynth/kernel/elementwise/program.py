@@ -9,7 +9,7 @@ by input, number of the value, and number of the register: `s0_1` holds the seco
              v1 = cgt s0_0 t1_0
              v2 = add v0 v1          minus the result; then negated, narrowed to bytes, stored
 
-More than some thresholds are counted by a loop over the last input (`ElementLoop`).
+Many thresholds are counted by a loop over the last input (`ElementLoop`).
 """
 
 from __future__ import annotations
@@ -232,5 +232,5 @@ def _check_orders(program: ElementwiseProgram) -> None:
 
 
 def _own(program: ElementwiseProgram, input_: ElementInput, order: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the order that an input must have: that of elements; in a loop that of the counting bytes; else any."""
+    """Return the order that an input must have: the elements', or in a loop the counting bytes'; others are free."""
     return {"element": program.order, "iteration": tuple(range(program.unit))}.get(input_.per, order)

@@ -164,5 +164,5 @@ class _Product:
 
 
 def _zeros(x: int) -> int:
-    """Return zeros below the lowest set bit; many of 0."""
+    """Return the number of zeros below the lowest set bit; a large number for 0."""
     return (x & -x).bit_length() - 1 if x else 62

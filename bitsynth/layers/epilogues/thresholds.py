@@ -27,8 +27,8 @@ from bitsynth.spec.elementwise import MAX_UNROLLED_LEVELS, SHORT_SUM, ElementInp
 from bitsynth.spec.matmul import MAX_BITS, plain_array
 
 _BELOW, _ABOVE = int(INT32.min) - 1, int(INT32.max) + 1
-_MOST_LEVELS = (1 << MAX_BITS) - 1
-_WANTED = f"thresholds must be integers (channels, 1 to {_MOST_LEVELS})"
+_MAX_LEVELS = (1 << MAX_BITS) - 1
+_WANTED = f"thresholds must be integers (channels, 1 to {_MAX_LEVELS})"
 _MAX_NARROW_LEVEL = 32766
 """The greatest threshold of programs that compare in 16 bits."""
 _MAX_SHORT_SUM = 32767
@@ -191,7 +191,7 @@ def parse_levels(values: Any) -> NDArray[np.int64]:
     """
     rows = [_row(row) for row in (values if _is_ragged(values) else _table(values))]
     count = max((len(row) for row in rows), default=0)
-    if not 1 <= count <= _MOST_LEVELS:
+    if not 1 <= count <= _MAX_LEVELS:
         raise SpecError(f"{_WANTED}, not {len(rows)} channels of {count}")
     out = np.full((len(rows), count), INT32.max, np.int64)
     for channel, row in enumerate(rows):

@@ -32,13 +32,13 @@ from bitsynth.spec.matmul import Encoding, MatmulOperand, is_one_of
 T = TypeVar("T")
 LAYOUTS = (Layout.NHWC, Layout.PACKED)
 """The layouts of glue."""
-MOST_CHANNELS = 1 << 24
+MAX_CHANNELS = 1 << 24
 
 
 def require_channels(channels: Any) -> None:
     """Raise SpecError unless `channels` is a number of channels."""
-    if type(channels) is not int or not 1 <= channels <= MOST_CHANNELS:
-        raise SpecError(f"channels must be a whole number from 1 to {MOST_CHANNELS:,}, not {channels!r}")
+    if type(channels) is not int or not 1 <= channels <= MAX_CHANNELS:
+        raise SpecError(f"channels must be a whole number from 1 to {MAX_CHANNELS:,}, not {channels!r}")
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def first_given(given: T | None, usual: T) -> T:
 _RUN = "bs_glue_described_run"
 _CODES = -3
 """`BS_CODES`: an input has a code beyond its last."""
-_MOST_EXAMPLE = 1 << 22
+_MAX_EXAMPLE = 1 << 22
 """The limit of numbers in a self-test, each of which takes some bytes of text."""
 _MAX_COMMAND_LETTERS = 400
 """The longest arguments that a command on one line has."""
@@ -309,8 +309,8 @@ class Glue(ABC):
         height, width = self._example_size()
         out_height, out_width = self.out_size(height, width)
         inputs, outputs = sum(kind.channels for kind in self.inputs), self.output.channels
-        if (count := 2 * max(height * width * inputs, out_height * out_width * outputs)) > _MOST_EXAMPLE:
-            raise SpecError(f"{self!r}: its self-test would have {count:,} numbers; the most is {_MOST_EXAMPLE:,}")
+        if (count := 2 * max(height * width * inputs, out_height * out_width * outputs)) > _MAX_EXAMPLE:
+            raise SpecError(f"{self!r}: its self-test would have {count:,} numbers; the most is {_MAX_EXAMPLE:,}")
         rng, plain = np.random.default_rng(0), []
         for kind in self.inputs:
             shape = (2, height, width, kind.channels)

@@ -111,9 +111,9 @@ class MaxPool2d(WindowGlue):
 
 
 _INT64_MAX = 2**63 - 1
-_MOST_SUMS = 1 << 14
+_MAX_SUMS = 1 << 14
 """The limit of sums of a window whose codes are looked up in a table."""
-_MOST_PIXELS = INT32_MAX // 511
+_MAX_PIXELS = INT32_MAX // 511
 _SCALED = specs.scaled_mean().name
 
 
@@ -177,7 +177,7 @@ class AvgPool2d(WindowGlue):
     ) -> None:
         """Make the layer of these `numbers`; the codes of all sums of a whole window, if they are few, are a table."""
         pixels = int(numbers.get("kernel_h", 0)) * int(numbers.get("kernel_w", 0))
-        few = 0 < pixels * source.last < _MOST_SUMS and numbers.get("program") == _SCALED
+        few = 0 < pixels * source.last < _MAX_SUMS and numbers.get("program") == _SCALED
         sums = np.arange(pixels * source.last + 1).astype(object)
         arrays = {"tables": _codes(numbers, sums, pixels)} if few else {}
         super().__init__([source], output, numbers, arrays, **options)
@@ -262,7 +262,7 @@ def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, N
     if not is_one_of(rounding, ROUNDING.words):
         raise SpecError(f"unknown rounding {rounding!r}; known: {', '.join(ROUNDING.words)}")
     numbers: dict[str, Number] = {"op": "mean pool", "rounding": rounding, "program": specs.mean(even=False).name}
-    numbers["most_pixels"] = _MOST_PIXELS
+    numbers["most_pixels"] = _MAX_PIXELS
     if source == out and source.operand.scale != 1:
         return {**numbers, "factor": 1, "summand": 0, "divisor": 1, "zero_point": 0}
     require_whole_steps(out)
@@ -273,7 +273,7 @@ def _mean(source: Quantization, out: Quantization, rounding: str) -> dict[str, N
     most = _INT64_MAX // (_greatest(numbers) + _greatest_addend(numbers))
     if not most:
         raise SpecError(f"scales {source.scale!r} and {out.scale!r} are too far apart")
-    return numbers | {"program": _SCALED, "most_pixels": min(most, _MOST_PIXELS)}
+    return numbers | {"program": _SCALED, "most_pixels": min(most, _MAX_PIXELS)}
 
 
 def _sum_numbers(source: Quantization, out: str) -> dict[str, Number]:
@@ -281,7 +281,7 @@ def _sum_numbers(source: Quantization, out: str) -> dict[str, Number]:
     if out != "int32":
         raise SpecError(f"out must be a Quantization, a number of bits, a Requantize or 'int32', not {out!r}")
     numbers: dict[str, Number] = {"op": "mean pool", **_of_values(source, 1)}
-    return numbers | {"most_pixels": min(INT32_MAX // (_greatest(numbers) // 2), _MOST_PIXELS)}
+    return numbers | {"most_pixels": min(INT32_MAX // (_greatest(numbers) // 2), _MAX_PIXELS)}
 
 
 def _requantize_numbers(source: Quantization, out: Requantize) -> tuple[MatmulOperand, dict[str, Number]]:
@@ -297,7 +297,7 @@ def _requantize_numbers(source: Quantization, out: Requantize) -> tuple[MatmulOp
     most = (_INT64_MAX - _greatest_addend(numbers)) // max(1, _greatest(numbers))
     if most < 1:
         raise SpecError(f"a shift by {out.shift} leaves no room for sums: give a smaller one")
-    return operand, numbers | {"most_pixels": min(most, _MOST_PIXELS)}
+    return operand, numbers | {"most_pixels": min(most, _MAX_PIXELS)}
 
 
 def _of_values(source: Quantization, factor: int) -> dict[str, Number]:

@@ -24,7 +24,7 @@ from bitsynth.layers.glue.quantization import (
 )
 from bitsynth.layers.glue.weighted import Lowered, find_weighted_sums
 from bitsynth.spec import glue as specs
-from bitsynth.spec.glue import MOST_SUMS
+from bitsynth.spec.glue import MAX_SUMS
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MAX_BITS, plain_array
 
@@ -211,7 +211,7 @@ def per_channel(values: ArrayLike, name: str) -> NDArray[np.float32]:
     return floats
 
 
-_FEW_BITS, _MOST_BITS = 2, 4
+_FEW_BITS, _MAX_BITS = 2, 4
 """Of the codes of pairs that programs look up."""
 
 
@@ -284,13 +284,13 @@ def _lower_pairs(
     The table that the program computes is returned too: a sum may differ for codes that are not reachable.
     """
     bits = max(_FEW_BITS, first.bits, second.bits)
-    if bits <= _MOST_BITS and specs.pairs(bits) in (p.spec for p in programs(isa)):
+    if bits <= _MAX_BITS and specs.pairs(bits) in (p.spec for p in programs(isa)):
         return _pair_table_spec(pairs, bits), pairs
     some = pairs[: reachable[0], : reachable[1]] if reachable else pairs
     for wanted in [pairs] if some.shape == pairs.shape else [pairs, some]:
         if weighted := next(find_weighted_sums(first, second, out, wanted), None):
             return weighted
-    return (_pair_table_spec(pairs, bits) if bits <= _MOST_BITS else _of_all(pairs)), pairs
+    return (_pair_table_spec(pairs, bits) if bits <= _MAX_BITS else _of_all(pairs)), pairs
 
 
 def _pair_table_spec(pairs: NDArray[np.uint8], bits: int) -> Lowered:
@@ -347,8 +347,8 @@ class SumLookup(WindowGlue):
         output = Activations(channels, as_quantization(out, "out").operand, first_given(out_layout, layout))
         self.geometry = window_of(channels, window, stride, 0, dilation)
         pixels = self.geometry.kernel[0] * self.geometry.kernel[1]
-        if pixels * source.last >= MOST_SUMS:
-            raise SpecError(f"a window has {pixels * source.last + 1:,} sums; a table has at most {MOST_SUMS:,}")
+        if pixels * source.last >= MAX_SUMS:
+            raise SpecError(f"a window has {pixels * source.last + 1:,} sums; a table has at most {MAX_SUMS:,}")
         self.table = codes_table(table, [(pixels * source.last + 1,)], output.last)
         numbers: Numbers = {"op": "mean pool", "divisor": 1, "most_pixels": pixels, **self.geometry.window()}
         super().__init__([source], output, numbers, {"tables": self.table}, **options)

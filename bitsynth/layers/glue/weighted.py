@@ -21,8 +21,9 @@ from bitsynth.layers.glue.quantization import Quantization
 from bitsynth.spec import glue as specs
 
 _INT16, _INT32 = 2**15 - 1, 2**31
-_FEW_PAIRS = 1 << 12
-_MOST_SHIFT = 24
+_MAX_PAIRS_IN_DETAIL = 1 << 12
+"""More pairs are compared with neighbours of the factors at the greatest shifts alone, to save time."""
+_MAX_SHIFT = 24
 """The limit of the shift n; with more, products of codes hardly fit int32."""
 _NEIGHBOURS = sorted(product(range(-2, 3), repeat=2), key=lambda x: abs(x[0]) + abs(x[1]))
 """Corrections of both factors that are tried when the rounded ratios of scales are wrong for some pair."""
@@ -53,7 +54,7 @@ def find_weighted_sums(
 
 @dataclass(frozen=True)
 class _Sum:
-    """Codes ((a * f + b * g + k) >> n) + z, rounded half to `even`, or otherwise by k."""
+    """Codes ((a * f + b * g + k) >> n) + z; with `even`, halves are rounded to even, else k decides how."""
 
     f: int
     g: int
@@ -97,11 +98,15 @@ def _candidates(
 ) -> Iterator[_Sum]:
     """Yield factors and summand as multiples of 2**-n; with `near` also neighbours, which may round ties correctly."""
     codes = pairs.astype(np.int64) - zero
-    for n in range(_MOST_SHIFT, -1, -1):
+    for n in range(_MAX_SHIFT, -1, -1):
         f, g, k = (round(x * (1 << n)) for x in exact)
         most = max(abs(f), abs(g))
         fits = most < _INT16
-        if most >= _INT32 or fits == wide or (near and pairs.size > _FEW_PAIRS and n < _MOST_SHIFT - 4 and wide):
+        if (
+            most >= _INT32
+            or fits == wide
+            or (near and pairs.size > _MAX_PAIRS_IN_DETAIL and n < _MAX_SHIFT - 4 and wide)
+        ):
             continue
         if near:
             for i, j in _NEIGHBOURS:

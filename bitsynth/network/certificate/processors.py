@@ -46,10 +46,10 @@ def processors_certificate(
 
 
 def certificates_of(path: Path) -> list[Path]:
-    """Return the certificates of networks that the one at `path` stands for: those of its processors, or itself.
+    """Return the network certificates behind `path`: those of its processors, or `path` itself.
 
     Raises:
-        Refuted: A file is another than that of a library for several processors.
+        Refuted: A file differs from the one that the library for several processors has.
         SpecError: It is no certificate of this version, or was damaged.
         ToolError: It cannot be read.
     """

@@ -110,7 +110,7 @@ def certificate_files(
 
 
 def as_json(fields: Mapping[str, JsonValue]) -> str:
-    """Return JSON that we may replace, each step and buffer on a line."""
+    """Return JSON with our mark, so that the file may be replaced; each step and buffer is on a line."""
     return "{" + ",\n".join(f"{json.dumps(name)}: {_lines(value)}" for name, value in fields.items()) + "}\n"
 
 

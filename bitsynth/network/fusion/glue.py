@@ -31,7 +31,7 @@ from bitsynth.network.fusion.codes import (
 )
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.program import Buffer, Format, GlueStep
-from bitsynth.spec.glue import MOST_SUMS
+from bitsynth.spec.glue import MAX_SUMS
 from bitsynth.spec.layout import Layout
 
 Make = Callable[[Layout, Layout], Glue]
@@ -232,7 +232,7 @@ def _match_sum_pool(def_use: DefUse, node: Node) -> FusionGroup | None:
     pads = _pads(window, source.shape[2:])
     if pads is None or any(map(any, pads)) or source.integers.zero.size > 1:
         return None
-    if math.prod(window.kernel) * len(code_values(def_use.graph, source.name)) > MOST_SUMS:
+    if math.prod(window.kernel) * len(code_values(def_use.graph, source.name)) > MAX_SUMS:
         return None
     ends = (c for c in (*find_chains(def_use, node.outputs[0]), None) if operand_of(_last_edge(def_use, node, c)))
     groups = (_make_sum_pool(def_use, node, window, chain) for chain in ends)

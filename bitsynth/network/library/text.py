@@ -87,7 +87,7 @@ class NetworkText:
         return self._writer.weights if self.steps else Weights()
 
     def files(self) -> dict[str, str]:
-        """Return all texts to build it by itself, marked as ours, what other networks in a program have too renamed."""
+        """Return all files of the library, marked as ours; names shared with other networks get a prefix."""
         tested = render("network_selftest.c.j2", self.values | self._tested())
         return self._complete({f"{self.name}_selftest.c": tested})
 

@@ -161,7 +161,7 @@ def in_registers(step: DepthwiseStep, pixels: int) -> int:
 
 
 def _alive(program: Sequence[Step], taps: int) -> int:
-    """Return most values of one pixel at a time, its activations among them."""
+    """Return the greatest number of live values of one pixel, its activations included."""
     last = {name: k for k, s in enumerate(program) for name in s.args if name.role in (Role.ROW, Role.TEMPORARY)}
     alive, most = {Value.of(Role.ROW, j) for j in range(taps)}, taps
     for k, step in enumerate(program):

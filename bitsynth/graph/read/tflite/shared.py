@@ -176,7 +176,7 @@ def as_matrix(node: FileNode) -> tuple[str, Shape]:
 
 MULTIPLIER_BITS = 31
 _MAX_SHIFT = 31
-_MOST_EXPONENT = 14
+_MAX_EXPONENT = 14
 
 
 def quantize_multipliers(factors: Any) -> tuple[Tensor, Tensor]:
@@ -214,7 +214,7 @@ def multiply(
     within: tuple[int, int] | None = None,
 ) -> str:
     """Return the edge of integers times multiplier / 2^31 * 2^exponent, as `rescale`."""
-    if (exponent > _MOST_EXPONENT).any():
+    if (exponent > _MAX_EXPONENT).any():
         raise node.fail(f"a scale is 2^{exponent.max()} times that of its result, more than is compiled")
     low, high = within or (None, None)
     return node.add(
