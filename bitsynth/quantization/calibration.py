@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -13,7 +14,8 @@ from bitsynth.errors import SpecError
 from bitsynth.network.check.data import Feed
 from bitsynth.progress import Progress
 from bitsynth.quantization.float_model import FloatModel, FloatRunner, WeightedProduct
-from bitsynth.quantization.grids import QuantizerGrid, activation_grid, round_by_inputs, weight_grid
+from bitsynth.quantization.grids import SIGNIFICANT_BITS, QuantizerGrid, activation_grid, round_by_inputs, weight_grid
+from bitsynth.spec.matmul import MAX_BITS
 
 _KEPT_NUMBERS = 200_000
 """Numbers of an edge that are kept to choose its grid."""
@@ -22,6 +24,13 @@ _ROWS = 16_384
 _BIAS_SAMPLES = 64
 _MAX_DEPTH = 4608
 """The depth up to which second moments are kept: 512 channels of a 3 x 3 window."""
+_FEW_BITS = 5
+"""The most bits of codes whose scale is no power of two. Codes of more bits have so many breakpoints that a float32
+formula gives all of them only if it is exact."""
+_SIGNIFICANT_BITS = 4
+"""Significant bits of the scales of few bits."""
+_FRACTION_BITS = 15
+"""Bits below 1 that a code has before it is rounded, in float32 formulas that are exact: of 24, 8 are above 1."""
 
 
 FloatResults = tuple[NDArray[np.float32], ...]
@@ -95,14 +104,28 @@ class Calibration:
     def grid(self, edge: str, bits: int) -> QuantizerGrid:
         """Return the grid of an edge's quantizer; it is found once."""
         if (edge, bits) not in self._grids:
-            self._grids[edge, bits] = activation_grid(self.numbers[edge], bits)
+            is_long = bits > _FEW_BITS and edge in self.network.computed_edges
+            self._grids[edge, bits] = activation_grid(self.numbers[edge], bits, 1 if is_long else _SIGNIFICANT_BITS)
         return self._grids[edge, bits]
+
+    def _weight_grid(self, product: WeightedProduct, bits: int) -> QuantizerGrid:
+        """Return the grid of a product's weights, whose scales leave `_FRACTION_BITS` of codes of 8 bits."""
+        weights, target = self.network.constants[product.weights], self.network.quantized_after(product.output)
+        if target is None or product.edge not in self.network.quantized_edges:
+            return weight_grid(weights, bits, product.channel_axis)
+        ratio = float(self.grid(product.edge, MAX_BITS).scale) / float(self.grid(target, MAX_BITS).scale)
+
+        def significant(scale: NDArray[Any]) -> NDArray[np.int64]:
+            bits = np.floor(_FRACTION_BITS + np.log2(np.maximum(scale * ratio, np.finfo(np.float32).tiny)))
+            return np.asarray(bits.clip(1, SIGNIFICANT_BITS), np.int64)
+
+        return weight_grid(weights, bits, product.channel_axis, significant)
 
     def weights(self, product: WeightedProduct, bits: int) -> tuple[QuantizerGrid, NDArray[np.float32]]:
         """Return the grid of a product's weights, and the weights on it, rounded by the inputs seen; found once."""
         if (product.name, bits) not in self._weights:
             weights = self.network.constants[product.weights]
-            grid = weight_grid(weights, bits, product.channel_axis)
+            grid = self._weight_grid(product, bits)
             if product.name in self.moments and bits > 1:
                 rows = np.moveaxis(weights, product.channel_axis, 0)
                 rounded = round_by_inputs(rows.reshape(len(rows), -1), grid, self.moments[product.name])

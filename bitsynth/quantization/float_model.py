@@ -51,6 +51,8 @@ _MOVES = (
     "Pad",
 )
 """Operators that only select or move elements, so that codes stay codes."""
+_KEEP_SCALE = ("Relu", "Clip", "Add", "Sub", *_MOVES)
+"""Operators whose results have the scale of their inputs: a quantizer after them divides by its own."""
 
 
 def require_runtime() -> Any:
@@ -241,6 +243,49 @@ class FloatModel:
         wanted = {e: None for e in wanted if self._is_float(e)}
         others = (e for e in wanted if e not in quantized and not self._is_of_codes(e, {*quantized, *wanted}))
         return (*of_inputs, *others)
+
+    @cached_property
+    def quantized_edges(self) -> frozenset[str]:
+        """All edges that get a quantizer."""
+        return frozenset((*self.searched_edges, *self.other_edges))
+
+    @cached_property
+    def computed_edges(self) -> frozenset[str]:
+        """The quantized edges of codes that layers compute: from accumulators, or as the other operand of an Add."""
+        ends = {self.quantized_after(product.output) for product in self.products}
+        for node in self.model.graph.node:
+            if node.op_type in ("Add", "Sub"):
+                ends |= {self._quantized_before(name) for name in node.input}
+        return frozenset(edge for edge in ends if edge is not None)
+
+    def quantized_after(self, edge: str) -> str | None:
+        """Return the first quantized edge after an edge that has its scale; None if there is none."""
+        while edge not in self.quantized_edges:
+            readers = self.readers.get(edge, ())
+            if len(readers) != 1 or readers[0].op_type not in _KEEP_SCALE:
+                return None
+            edge = readers[0].output[0]
+        return edge
+
+    def _quantized_before(self, edge: str) -> str | None:
+        """Return the quantized edge whose codes an edge has; None if there is none."""
+        while edge not in self.quantized_edges:
+            node = self.makers.get(edge)
+            if node is None or node.op_type not in _MOVES:
+                return None
+            edge = node.input[0]
+        return edge
+
+    def is_added(self, edge: str) -> bool:
+        """Return whether a second operand that is computed is added between an edge and the next quantizer."""
+        while edge not in self.quantized_edges:
+            readers = self.readers.get(edge, ())
+            if len(readers) != 1 or readers[0].op_type not in _KEEP_SCALE:
+                return False
+            if readers[0].op_type in ("Add", "Sub") and all(n not in self.constants for n in readers[0].input):
+                return True
+            edge = readers[0].output[0]
+        return False
 
     def _is_accumulator(self, edge: str) -> bool:
         """Return whether an edge is a product's result, or one that elementwise operators made of it, read once."""

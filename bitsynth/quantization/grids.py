@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,12 @@ from numpy.typing import NDArray
 
 _NO_RANGE = 1e-30
 """A range below this is taken for 0: its scale would be no normal float32."""
-_SIGNIFICANT_BITS = 6
-"""Significant bits of scales. With few of them the products of scales, which accumulators are multiplied by, are short
-numbers, and float32 formulas of epilogues are exact where long ones would be a rounding off."""
-_FRACTIONS = np.linspace(0.15, 1.02, 59)
-"""Shares of the largest number that are tried as the end of the range."""
+SIGNIFICANT_BITS = 6
+"""The most significant bits of a scale. With few of them the products of scales, which accumulators are multiplied by,
+are short numbers, and float32 formulas of epilogues are exact where long ones would be a rounding off."""
+_FRACTIONS = np.append(np.linspace(0.15, 1.02, 59), 1 + np.ldexp(1.0, -np.arange(1, SIGNIFICANT_BITS)))
+"""Shares of the largest number that are tried as the end of the range. A scale that is rounded down to few bits no
+longer holds the largest number; the last shares are those at which it is rounded up."""
 
 
 @dataclass(frozen=True)
@@ -51,53 +53,66 @@ class QuantizerGrid:
         return numbers
 
 
-def shorten(scale: Any) -> NDArray[np.float32]:
+def shorten(scale: Any, significant: Any = SIGNIFICANT_BITS) -> NDArray[np.float32]:
     """Return the nearest scales with few significant bits."""
-    numbers: NDArray[np.float32] = np.asarray(scale, np.float32)
+    numbers = np.asarray(scale, np.float64)
     mantissa, exponent = np.frexp(numbers)
-    steps = np.float32(1 << _SIGNIFICANT_BITS)
+    steps = np.ldexp(1.0, significant)
     short: NDArray[np.float32] = np.asarray(np.ldexp(np.rint(mantissa * steps) / steps, exponent), np.float32)
     return short
 
 
-def activation_grid(values: NDArray[np.float32], bits: int) -> QuantizerGrid:
+def activation_grid(values: NDArray[np.float32], bits: int, significant: int = SIGNIFICANT_BITS) -> QuantizerGrid:
     """Return the grid of activations with the least mean squared error of numbers that were seen.
 
-    Codes have no sign. Where numbers below 0 occur, the zero point is a code above 0.
+    Codes have no sign. Where numbers below 0 occur, the zero point is a code above 0. The scale has `significant`
+    bits.
     """
     least, most = min(0.0, float(values.min())), max(0.0, float(values.max()))
     if most - least < _NO_RANGE:
         return QuantizerGrid(bits, np.ones((), np.float32))
     highest = (1 << bits) - 1
-    best, error = None, np.inf
+    grids = {}
     for low_share in (1.0,) if least == 0 else np.linspace(0.25, 1.0, 7):
-        for share in _FRACTIONS:
-            low, high = least * low_share, most * share
-            if high - low <= 0:
-                continue
-            scale = shorten((high - low) / highest)
-            if not scale > 0:
-                continue
-            grid = QuantizerGrid(bits, scale, int(np.clip(np.rint(-low / scale), 0, highest)))
-            off = float(np.square(values - grid.quantized(values), dtype=np.float64).mean())
-            if off < error:
-                best, error = grid, off
-    assert best is not None
-    return best
+        low, high = least * low_share, most * _FRACTIONS
+        for scale in np.unique(shorten((high - low)[high > low] / highest, significant)):
+            zero = int(np.clip(np.rint(-low / scale), 0, highest)) if scale > 0 else 0
+            grids[float(scale), zero] = QuantizerGrid(bits, scale, zero)
+
+    def lost(grid: QuantizerGrid) -> float:
+        return float(np.square(values - grid.quantized(values), dtype=np.float64).mean())
+
+    return min((grid for grid in grids.values() if grid.scale > 0), key=lost)
 
 
-def weight_grid(weights: NDArray[np.float32], bits: int, axis: int) -> QuantizerGrid:
-    """Return the grid of weights, with a scale of each channel along `axis`, with the least mean squared error."""
+def weight_grid(
+    weights: NDArray[np.float32],
+    bits: int,
+    axis: int,
+    significant: Callable[[NDArray[Any]], Any] = lambda scale: SIGNIFICANT_BITS,
+) -> QuantizerGrid:
+    """Return the grid of weights, with a scale of each channel along `axis`, with the least mean squared error.
+
+    Args:
+        weights: The weights.
+        bits: Bits of a code.
+        axis: The axis of channels.
+        significant: Returns the significant bits that scales of about this size may have.
+    """
+
+    def short(scale: NDArray[Any]) -> NDArray[np.float32]:
+        return shorten(scale, significant(scale))
+
     others = tuple(k for k in range(weights.ndim) if k != axis)
     if bits == 1:
-        scale = shorten(np.abs(weights).mean(others, keepdims=True))
+        scale = short(np.abs(weights).mean(others, keepdims=True))
         return QuantizerGrid(1, np.where(scale > 0, scale, np.float32(1)), bipolar=True)
     most = np.abs(weights).max(others, keepdims=True)
     most = np.where(most > 0, most, 1).astype(np.float32)
     highest = (1 << bits - 1) - 1
-    scale, error = shorten(most / highest), np.full(most.shape, np.inf)
+    scale, error = short(most / highest), np.full(most.shape, np.inf)
     for share in _FRACTIONS:
-        grid = QuantizerGrid(bits, shorten(most * np.float32(share) / highest), signed=True)
+        grid = QuantizerGrid(bits, short(most * np.float32(share) / highest), signed=True)
         off = np.square(weights - grid.quantized(weights), dtype=np.float64).mean(others, keepdims=True)
         scale, error = np.where(off < error, grid.scale, scale), np.minimum(off, error)
     return QuantizerGrid(bits, scale.astype(np.float32), signed=True)

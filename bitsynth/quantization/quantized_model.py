@@ -161,7 +161,11 @@ class _Writer:
             self.nodes.append(helper.make_node("Add", [node.output[0], name], [output]))
 
     def _whole(self, product: WeightedProduct, bias: NDArray[Any]) -> NDArray[Any]:
-        """Return a bias (channels,) rounded to multiples of what one accumulator stands for."""
+        """Return a bias (channels,) rounded to multiples of what one accumulator stands for.
+
+        Before a residual addition it is rounded to odd multiples of half an accumulator. Then no sum lies in the middle
+        between two codes, where an error of any size in a float32 formula would change the code.
+        """
         channels = self.calibration.network.constants[product.weights].shape[product.channel_axis]
         bias = np.broadcast_to(np.asarray(bias, np.float64).reshape(-1), (channels,))
         if product.edge not in self.widths.edges:
@@ -170,7 +174,8 @@ class _Writer:
         unit = grid.scale.reshape(-1).astype(np.float64) * float(
             self.calibration.grid(product.edge, self.widths.edges[product.edge]).scale
         )
-        return np.asarray(np.rint(bias / unit) * unit)
+        half = 0.5 * self.calibration.network.is_added(product.output)
+        return np.asarray((np.rint(bias / unit - half) + half) * unit)
 
 
 def write_model(

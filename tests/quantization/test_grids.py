@@ -51,6 +51,14 @@ def test_short_scales_are_near(scale):
     assert (np.frexp(short)[0] * 64).is_integer()
 
 
+@pytest.mark.parametrize("significant", [1, 3])
+def test_scales_have_as_many_significant_bits_as_asked(significant, rng):
+    values = np.abs(rng.normal(size=500)).astype(np.float32)
+    grids = activation_grid(values, 8, significant), weight_grid(values.reshape(10, 50), 8, 0, lambda s: significant)
+    for grid in grids:
+        assert (np.frexp(grid.scale)[0] * 2**significant % 1 == 0).all()
+
+
 @pytest.mark.parametrize("bits", [2, 3, 4])
 def test_rounding_by_inputs_loses_less_of_products(bits, rng):
     """Correlated inputs: errors of one weight are made good by others."""

@@ -87,6 +87,24 @@ def test_every_product_is_a_kernel_and_the_loss_holds(quantized, data):
     assert error == pytest.approx(report.loss, rel=1e-3)
 
 
+@pytest.mark.parametrize("act_bits", [4, 8])
+@pytest.mark.parametrize("w_bits", [3, 8])
+def test_residual_additions_are_in_layers(act_bits, w_bits, data):
+    """Scales and biases leave room for exact float32 formulas."""
+    result = quantize(
+        residual_network(np.random.default_rng(3)),
+        data,
+        labels=np.zeros(24, np.int64),
+        isa="avx2",
+        batch=1,
+        loss=0.9,
+        act_bits=(act_bits,),
+        w_bits=(w_bits,),
+    )
+    net = bitsynth.compile(result.model, isa="avx2")
+    assert [step.kind for step in net.report().steps if "s" in step.nodes] == ["layer"]
+
+
 def test_it_is_cheaper_than_the_most_bits(quantized):
     first, *others = quantized.report.trials
     assert min(trial.cycles for trial in others) < first.cycles

@@ -32,8 +32,8 @@ from bitsynth.network.formulas.step_functions import find_breakpoints, ranges
 from bitsynth.network.formulas.thresholds import fit_thresholds
 from bitsynth.spec.matmul import MatmulOperand
 
-_MAX_EVALUATIONS = 600_000
-"""Evaluations of the reference that a proof may take."""
+_MAX_EVALUATIONS = 10_000_000
+"""Evaluations of the reference that a proof may take: enough for 64 channels, and 8 bits of elements and of codes."""
 _MAX_REFITS = 6
 """Times that a formula is fitted; the points that it misses are added each time."""
 _FIRST_ELEMENTS = 5

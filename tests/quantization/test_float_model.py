@@ -1,0 +1,41 @@
+"""Places in a float network that decide how scales and biases are chosen."""
+
+import numpy as np
+import pytest
+from support.onnx_files import model, node
+
+from bitsynth.quantization.float_model import FloatModel
+
+
+@pytest.fixture
+def network():
+    """Two convolutions, the second with a residual; a pool of the sum, and a dense layer."""
+    rng = np.random.default_rng(5)
+    weights = {"w1": (4, 3, 3, 3), "w2": (4, 4, 3, 3), "w3": (4, 5)}
+    nodes = [
+        node("Conv", "x w1", "c1", pads=[1, 1, 1, 1]),
+        node("Relu", "c1", "a1"),
+        node("Conv", "a1 w2", "c2", pads=[1, 1, 1, 1]),
+        node("Add", "c2 a1", "s"),
+        node("Relu", "s", "a2"),
+        node("GlobalAveragePool", "a2", "p"),
+        node("Flatten", "p", "f"),
+        node("Gemm", "f w3", "y"),
+    ]
+    for k, each in enumerate(nodes):
+        each.name = f"n{k}"
+    values = {name: rng.normal(size=shape).astype(np.float32) for name, shape in weights.items()}
+    return FloatModel(model(nodes, {"x": (1, 3, 6, 6)}, values, opset=17))
+
+
+def test_the_quantizer_after_a_product_is_found_through_a_residual_addition(network):
+    assert [network.quantized_after(product.output) for product in network.products] == ["a1", "a2", None]
+
+
+def test_edges_of_codes_that_layers_compute(network):
+    """Neither inputs nor means of pools, whose scales no accumulators are divided by."""
+    assert network.computed_edges == {"a1", "a2"}
+
+
+def test_residual_additions_before_the_next_quantizer(network):
+    assert [network.is_added(product.output) for product in network.products] == [False, True, False]
