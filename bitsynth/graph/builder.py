@@ -13,8 +13,7 @@ from bitsynth.errors import SpecError
 from bitsynth.graph.arithmetic import Interval
 from bitsynth.graph.exact_numbers import ExactNumbers
 from bitsynth.graph.infer import infer_edges
-from bitsynth.graph.ir import EMPTY, Graph, Node
-from bitsynth.graph.names import Names
+from bitsynth.graph.ir import EMPTY, Graph, Names, Node
 from bitsynth.graph.reference import evaluate
 from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, cast, is_float, take_places
 

@@ -1,16 +1,53 @@
-"""The typed graph of a network. It is immutable, and its nodes are in an order in which they can run."""
+"""The typed graph of a network. It is immutable, and its nodes are in an order in which they can run.
+
+New names of edges and buffers are made here alone. The digest of a graph is a hash of its nodes, edges and constants,
+the same for every file that gives them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import hashlib
+from collections import Counter
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from bitsynth.errors import SpecError
 from bitsynth.graph.types import Edge, Integers, Tensor
 from bitsynth.printable import shown
+
+
+class Names:
+    """A source of names that nothing else has.
+
+    A file may call an edge anything: `input.1` (torch.onnx.export does), `x.codes`, `constant`. A name that the product
+    makes for an edge or a buffer must be none of the file's, not even that of an edge which a pass has removed: results
+    are compared with other runtimes by name.
+
+    Example: `Names({"x", "x.rows"}).make("x.rows")` is "x.rows_1", and "x.rows_2" when it is asked for again.
+
+    Args:
+        taken: Collections of names that are in use. They are looked up, not copied, so they may grow later.
+    """
+
+    def __init__(self, *taken: Container[str]) -> None:
+        self._taken = taken
+        self._made: set[str] = set()
+        self._suffixes: Counter[str] = Counter()
+
+    def make(self, stem: str) -> str:
+        """Return a new name: the stem, followed by a number if the stem is in use."""
+        name = stem
+        while name in self._made or any(name in names for names in self._taken):
+            self._suffixes[stem] += 1
+            name = f"{stem}_{self._suffixes[stem]}"
+        self._made.add(name)
+        return name
+
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -126,3 +163,31 @@ class Graph:
         kind = edge.type
         if isinstance(kind, Integers) and ((value < kind.low).any() or (value > kind.high).any()):
             raise SpecError(f"the constant {edge.name} leaves {kind.least} to {kind.most}")
+
+
+def digest(graph: Graph) -> str:
+    """Return the SHA-256 of a graph's nodes, edges and constants, in hexadecimal.
+
+    `file_names` is left out: it says nothing of the graph, and a set has another order in each process.
+    """
+    hasher = hashlib.sha256()
+    _feed(hasher, {f.name: getattr(graph, f.name) for f in fields(graph) if f.name != "file_names"})
+    return hasher.hexdigest()
+
+
+def _feed(hasher: Any, value: Any) -> None:
+    """Hash a value together with its type, so that different values are different bytes."""
+    if isinstance(value, np.ndarray | np.generic):
+        _feed(hasher, (value.dtype.name, value.shape))
+        hasher.update(np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<")).tobytes())
+    elif is_dataclass(value):
+        _feed(hasher, {f.name: getattr(value, f.name) for f in fields(value)})
+    elif isinstance(value, Mapping):
+        _feed(hasher, [(key, value[key]) for key in sorted(value)])
+    elif isinstance(value, list | tuple):
+        hasher.update(f"({len(value)}".encode())
+        for part in value:
+            _feed(hasher, part)
+    else:
+        text = repr(value).encode()
+        hasher.update(f"{type(value).__name__} {len(text)} ".encode() + text)

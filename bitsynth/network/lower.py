@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
 from bitsynth.errors import SpecError
-from bitsynth.graph.ir import Graph
-from bitsynth.graph.names import Names
+from bitsynth.graph.ir import Graph, Names
 from bitsynth.graph.operators import PRODUCTS
 from bitsynth.graph.passes import run_passes
 from bitsynth.graph.types import Edge

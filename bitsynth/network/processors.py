@@ -14,7 +14,7 @@ from bitsynth.layers.processors import best_sets
 from bitsynth.network.certificate.processors import processors_certificate
 from bitsynth.network.certificate.write import ENDS
 from bitsynth.network.compiling import compile
-from bitsynth.network.library.processors import processors_files
+from bitsynth.network.library.text import processors_files
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress, silent
 

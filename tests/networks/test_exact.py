@@ -14,8 +14,8 @@ from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
 from bitsynth.graph.arithmetic import Floats, Fractions, Interval, Intervals, directed
 from bitsynth.graph.arithmetic.floats import round_once
+from bitsynth.graph.arithmetic.fractions import FUNCTIONS
 from bitsynth.graph.arithmetic.intervals import interval
-from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Integers, Reals

@@ -14,7 +14,7 @@ from support.prequantized_networks import prequantized
 from bitsynth.cli import main
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
-from bitsynth.graph.names import Names
+from bitsynth.graph.ir import Names
 from bitsynth.network.check import drawn
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.patterns import exported

@@ -10,7 +10,7 @@ from support.onnx_files import QONNX, model, node
 
 from bitsynth.errors import SpecError
 from bitsynth.graph import InputCodes, Node, read, run
-from bitsynth.graph.digest import digest
+from bitsynth.graph.ir import digest
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.passes import IMPORT_PASSES
 from bitsynth.graph.types import Integers

@@ -12,7 +12,7 @@ from support.random_graphs import RandomGraph
 import bitsynth
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
-from bitsynth.graph.names import Names
+from bitsynth.graph.ir import Names
 from bitsynth.graph.read import InputCodes
 from bitsynth.network.patterns import exported
 

@@ -12,8 +12,8 @@ from bitsynth.graph.arithmetic import REFERENCES, Interval
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers
 from bitsynth.network.def_use import NetworkTarget
+from bitsynth.network.plain.group import GENERATORS
 from bitsynth.network.plain.loops import ConstantArrays, Loops
-from bitsynth.network.plain.table import GENERATORS
 from bitsynth.network.run import Network
 
 FAST = ("thresholds", "narrow floats", "fixed point", "lookup", "softmax of codes")

@@ -12,7 +12,7 @@ from support.onnx_files import QONNX, model, node
 from bitsynth import compile
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.graph import InputCodes
-from bitsynth.graph.digest import digest as graph_digest
+from bitsynth.graph.ir import digest as graph_digest
 from bitsynth.network import tied
 from bitsynth.network.certificate import digest
 from bitsynth.network.certificate.read import NetworkCertificate

@@ -1,10 +1,12 @@
-"""The interface of an arithmetic: the functions of its numbers other than `+ - * /`."""
+"""The interface of an arithmetic: the functions of its numbers other than `+ - * /`; and its base on numpy's arrays."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from bitsynth.graph.types import Edge, Shape, Tensor
 
@@ -84,3 +86,40 @@ class Arithmetic(ABC):
         """Return the numbers, none below `low`, then none above `high`."""
         a = a if low is None else self.maximum(a, low)
         return a if high is None else self.minimum(a, high)
+
+
+_MAX_ROUNDED = 2.0**62
+"""The largest result of a step function."""
+
+
+class ArrayArithmetic(Arithmetic):
+    """Base of the arithmetics whose numbers are elements of numpy's arrays."""
+
+    def move(self, apply: Callable[..., Tensor], *numbers: Quantity) -> Quantity:
+        """Return `apply` of the arrays."""
+        return apply(*numbers)
+
+    def steps(
+        self, function: Callable[[Tensor], Tensor], number: Quantity, *, exactly: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Return `function` of the numbers, which are exact themselves, clipped as in C, whose integers have limits.
+
+        NaN is treated as less than all numbers if the function has a least value, else its result is 0.
+        """
+        if number.dtype == object:
+            return function(number).astype(np.int64)
+        nan = np.isnan(number)
+        integers = function(np.where(nan, -np.inf, number))
+        return np.where(nan & np.isinf(integers), 0, integers).clip(-_MAX_ROUNDED, _MAX_ROUNDED).astype(np.int64)
+
+    def maximum(self, a: Quantity, b: Quantity) -> Quantity:
+        """Return the greater numbers of two arrays."""
+        return np.maximum(a, b)
+
+    def minimum(self, a: Quantity, b: Quantity) -> Quantity:
+        """Return the lesser numbers of two arrays."""
+        return np.minimum(a, b)
+
+    def max(self, a: Quantity, axes: tuple[int, ...]) -> Quantity:
+        """Return the greatest numbers along axes, which stay as 1."""
+        return a.max(axes, keepdims=True)

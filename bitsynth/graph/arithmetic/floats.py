@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.arithmetic.arrays import ArrayArithmetic
-from bitsynth.graph.arithmetic.base import Quantity
+from bitsynth.graph.arithmetic.base import ArrayArithmetic, Quantity
 from bitsynth.graph.arithmetic.fractions import Fractions
 from bitsynth.graph.arithmetic.intervals import Interval, Intervals
 from bitsynth.graph.types import Edge, Integers, Tensor, cast, numpy_type

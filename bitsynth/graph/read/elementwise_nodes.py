@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.bounds import find_bounds
 from bitsynth.graph.builder import GraphBuilder
 from bitsynth.graph.operators.rounding import ROUNDINGS
 from bitsynth.graph.read.comparison_nodes import add_bipolar
@@ -26,6 +25,7 @@ from bitsynth.graph.read.quantizer_recovery import (
     MAX_LIMIT,
     add_quantizer_within,
     constant_number,
+    find_bounds,
     fold_constant_scale,
     match_cut_rounding,
     match_sum_idiom,

@@ -15,7 +15,7 @@ from bitsynth.isa.load import load
 from bitsynth.network.certificate.read import REMEDY, parse_certificate
 from bitsynth.network.certificate.write import ENDS, FORMAT, as_json, digest
 from bitsynth.network.library import NetworkText
-from bitsynth.network.library.processors import processors_files
+from bitsynth.network.library.text import processors_files
 
 
 class _Processors(msgspec.Struct, frozen=True):

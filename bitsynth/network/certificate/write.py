@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from bitsynth import __version__
 from bitsynth.files import MARK, as_bytes, marked
-from bitsynth.graph.digest import digest as graph_digest
+from bitsynth.graph.ir import digest as graph_digest
 from bitsynth.graph.types import Integers, numpy_type
 from bitsynth.layers.glue import Lookup, PairLookup, SumLookup
 from bitsynth.network.arena import ArenaPlan, uses

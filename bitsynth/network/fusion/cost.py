@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, singledispatch
 
-from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
+from bitsynth.graph.arithmetic.fractions import FUNCTIONS
 from bitsynth.graph.float_products import multiply_accumulates
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.operators import PRODUCTS, TABLE

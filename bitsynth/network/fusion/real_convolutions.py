@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bitsynth.graph.ir import Graph, Node
-from bitsynth.graph.names import Names
+from bitsynth.graph.ir import Graph, Names, Node
 from bitsynth.graph.types import Edge, Reals, Shape, Tensor
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import StepFunction

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bitsynth.graph.arithmetic.real_functions import FUNCTIONS
+from bitsynth.graph.arithmetic.fractions import FUNCTIONS
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Integers, Tensor

@@ -1,25 +1,77 @@
-"""A network as self-contained C files."""
+"""A network as self-contained C files, for one processor, or for several: then the library chooses where it runs.
+
+The header has the command that compiles the network to the same library again.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from bitsynth.emit.command import command
 from bitsynth.emit.layer import POOL, rename_symbols, require_name
+from bitsynth.emit.processors import choice
 from bitsynth.emit.render import render
 from bitsynth.files import marked
 from bitsynth.isa import architecture
 from bitsynth.isa.load import Requirements, load
 from bitsynth.network.arena import ArenaPlan
-from bitsynth.network.library import tensors
-from bitsynth.network.library.command import compile_command
+from bitsynth.network.library import steps
 from bitsynth.network.library.golden import Golden, digest
 from bitsynth.network.library.parts import Parts
 from bitsynth.network.library.steps import CStep, StepWriter
 from bitsynth.network.library.weights import Weights
 from bitsynth.network.program import NetworkProgram
+
+_SHELL_NAME = re.compile(r"[A-Za-z0-9_.:/-]+")
+"""Names that a shell takes as they are, and that end no comment of C."""
+
+
+def _is_array(value: Any) -> bool:
+    """Return whether the recorded value of a fixed input is more than a number."""
+    return value is None or isinstance(value, list)
+
+
+def _text_of_sizes(sizes: int | Sequence[int]) -> str:
+    """Return sizes as the option --shape has them."""
+    return str(sizes) if isinstance(sizes, int) else "x".join(map(str, sizes))
+
+
+def compile_command(
+    name: str,
+    program: NetworkProgram,
+    reading: Mapping[str, Any],
+    *,
+    cpus: Sequence[str] = (),
+    has_weights_file: bool = False,
+) -> str:
+    """Return the command that writes the library `name` of a program, for its processor or for several `cpus`.
+
+    `reading` says how the ONNX file was read, as the certificate has it. The command is empty if inputs were fixed to
+    arrays, which only Python can do, or if a name would have to be quoted.
+    """
+    codes, fixed, shapes = reading.get("codes") or {}, reading.get("fixed") or {}, reading.get("shapes") or {}
+    if any(not _SHELL_NAME.fullmatch(name) for name in (*fixed, *shapes)) or any(map(_is_array, fixed.values())):
+        return ""
+    options = {
+        "isa": program.isa,
+        "cpu": cpus or program.cpu,
+        "threads": program.threads if program.threads > 1 else None,
+        "batch": reading.get("batch"),
+        "reference": program.graph.reference,
+        "input-bits": codes.get("bits"),
+        "input-scale": codes.get("scale") if codes.get("scale") != 1 else None,
+        "input-encoding": codes.get("encoding"),
+        "weights-file": has_weights_file,
+        "name": name,
+    }
+    inputs = [f" --shape {each}={_text_of_sizes(sizes)}" for each, sizes in shapes.items()]
+    inputs += [f" --fix {each}={value}" for each, value in fixed.items()]
+    return f"{command('compile', 'MODEL.onnx', options)}{''.join(inputs)} -o {name}"
+
 
 STATUSES = {"OK": 0, "ARENA": -2, "CODES": -3, "NULL": -5}
 """The statuses that a call returns, from `bs_layer.h`."""
@@ -111,13 +163,13 @@ class NetworkText:
     def values(self) -> dict[str, Any]:
         """The values of the templates."""
         isa, shared = load(self.program.isa), self.parts.files(threads=True)
-        inputs, outputs = tensors.inputs(self.program), tensors.outputs(self.program)
+        inputs, outputs = steps.inputs(self.program), steps.outputs(self.program)
         kernels, epilogues = list(self.parts.kernels), list(self.parts.epilogues)
         sources = sorted(n for n in (f"{self.name}.c", *shared) if n.endswith(".c") and n != POOL)
         return {
             "name": self.name,
             "command": compile_command(self.name, self.program, self.reading, has_weights_file=self.has_weights_file),
-            "about": tensors.spoken(self.program.graph.name),
+            "about": steps.spoken(self.program.graph.name),
             "isa": isa.name,
             "cpu": self.program.cpu,
             "reference": self.program.graph.reference,
@@ -145,11 +197,11 @@ class NetworkText:
         """Return the values that the self-test's template needs in addition."""
         golden = self.golden or Golden(self.program)
         digests = [
-            (step, tensors.spoken(buffer.edge.name), self.plan.offsets[buffer.name], buffer.bytes, f"0x{want:016x}")
+            (step, steps.spoken(buffer.edge.name), self.plan.offsets[buffer.name], buffer.bytes, f"0x{want:016x}")
             for step, buffer, want in golden.digests()
         ]
-        tables = [(t, tensors.literals(x)) for t, x in zip(self.values["inputs"], golden.numbers, strict=True)]
-        wanted = [(t, tensors.literals(x)) for t, x in zip(self.values["outputs"], golden.outputs(), strict=True)]
+        tables = [(t, steps.literals(x)) for t, x in zip(self.values["inputs"], golden.numbers, strict=True)]
+        wanted = [(t, steps.literals(x)) for t, x in zip(self.values["outputs"], golden.outputs(), strict=True)]
         constants = [(k, at, x.size // 8, f"0x{digest(x):016x}") for k, at, x in self._weights.of_steps()]
         return {"digests": digests, "constants": constants, "tables": tables, "wanted": wanted}
 
@@ -164,7 +216,39 @@ class NetworkText:
         return [*sorted(runtime), *(f"{k}_layer.h" for k in kernels), *(f"{p}.h" for p in epilogues)]
 
 
-def _parameters(read: Sequence[tensors.CTensor], written: Sequence[tensors.CTensor]) -> str:
+def _parameters(read: Sequence[steps.CTensor], written: Sequence[steps.CTensor]) -> str:
     """Return the parameters of a call."""
     parameters = [f"const {t.ctype} *{t.parameter}" for t in read] + [f"{t.ctype} *{t.parameter}" for t in written]
     return ", ".join([*parameters, "void *arena", "size_t arena_bytes", "struct bs_pool *pool"])
+
+
+_SHARED_TEMPLATES = {
+    "{}.h": "network.h.j2",
+    "{}.c": "network_processors.c.j2",
+    "{}_selftest.c": "network_processors_selftest.c.j2",
+    "main.c": "network_main.c.j2",
+    "CMakeLists.txt": "network_cmake.j2",
+}
+
+
+def processors_files(name: str, arch: str, texts: Mapping[str, NetworkText]) -> dict[str, str]:
+    """Return the files around the libraries of each processor, `texts`, which lie in folders of their names.
+
+    SpecError if no network can be called so.
+    """
+    require_name(name)
+    every, first = [text.values for text in texts.values()], next(iter(texts.values()))
+    command = compile_command(
+        name, first.program, first.reading, cpus=[*texts], has_weights_file=first.has_weights_file
+    )
+    parts = [part for values in every for part in values["parts"]]
+    plain = [f"{values['name']}/{file}" for values in every for file in values["plain"] if file != POOL]
+    values: dict[str, Any] = {
+        **every[0],
+        "name": name,
+        "command": command,
+        **choice(arch, {cpu: text.name for cpu, text in texts.items()}),
+        "plain": [f"{name}.c", *plain, f"{every[0]['name']}/{POOL}"],
+        "parts": [{**part, "of": f"_{part['name']}", "folder": f"{part['name']}/"} for part in parts],
+    }
+    return marked({file.format(name): render(template, values) for file, template in _SHARED_TEMPLATES.items()})

@@ -14,8 +14,7 @@ import numpy as np
 from onnx import ModelProto
 
 from bitsynth.errors import SpecError
-from bitsynth.graph.ir import Graph, Node
-from bitsynth.graph.names import Names
+from bitsynth.graph.ir import Graph, Names, Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import INT32, Edge, Tensor
 from bitsynth.isa.load import names
@@ -33,8 +32,8 @@ from bitsynth.network.formulas.rescaling import find_integer_rescaling, find_res
 from bitsynth.network.fusion.affine import residual_operand
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.fusion.layer_maker import Product, find_product
-from bitsynth.network.patterns import floats, layers, others
-from bitsynth.network.patterns.layers import PatternForm
+from bitsynth.network.patterns import nodes
+from bitsynth.network.patterns.nodes import PatternForm
 from bitsynth.network.patterns.writer import PatternWriter, refusal
 
 
@@ -56,7 +55,7 @@ def exported(graph: Graph, *, shifts: bool = False) -> ModelProto:
     def_use = DefUse(graph, _any_target())
     writer = PatternWriter(Names(graph.edges, graph.file_names), shifts=shifts)
     given = [_given(def_use, name) for name in graph.inputs]
-    constants = floats.made_of_constants(graph)
+    constants = nodes.made_of_constants(graph)
     taken = {node.name for node in constants} | {node.name for _, nodes in given for node in nodes}
     parts: list[_Part] = []
     for node in graph.nodes:
@@ -107,10 +106,10 @@ def _part(def_use: DefUse, node: Node, taken: set[str]) -> _Part:
         return _codes(def_use, product, taken) or _sums(def_use, product)
     (first, *_) = (*(e for e in node.inputs if not def_use.is_constant(e)), "")
     chain = find_chain(def_use, first) if first and def_use.carries_integers(first) else None
-    stays = chain is not None and all(others.keeps(def_use, n) for n in chain.nodes)
+    stays = chain is not None and all(nodes.keeps(def_use, n) for n in chain.nodes)
     if chain and not stays and chain.nodes[0] is node and (form := _form(def_use, chain)):
         return _rescaled(def_use, chain, form)
-    write = others.writer_of(def_use, node)
+    write = nodes.writer_of(def_use, node)
     if write is None:
         raise refusal(node, f"{node.op} is none of its operators, or not on these operands")
     return _Part((node,), node.inputs, node.outputs[0], write)
@@ -161,9 +160,9 @@ def _codes(def_use: DefUse, product: Product, taken: set[str]) -> _Part | None:
     end, held = edges[chain.end], form
 
     def write(writer: PatternWriter) -> None:
-        sums = layers.write_sums(writer, def_use, product, held)
+        sums = nodes.write_sums(writer, def_use, product, held)
         ends, residual = (edges[product.end], end), edges[second] if second else None
-        layers.write_codes(writer, sums, ends, held, product.axis, residual)
+        nodes.write_codes(writer, sums, ends, held, product.axis, residual)
 
     inputs = (product.start, *([second] if second else []))
     return _Part((*product.nodes, *chain.second_path, *chain.nodes), inputs, end.name, write)
@@ -173,7 +172,7 @@ def _sums(def_use: DefUse, product: Product) -> _Part:
     """Return the part of a product whose accumulators other nodes read."""
 
     def write(writer: PatternWriter) -> None:
-        layers.write_sums(writer, def_use, product, None)
+        nodes.write_sums(writer, def_use, product, None)
         writer.held[product.end] = None
 
     return _Part(product.nodes, (product.start,), product.end, write)
@@ -186,8 +185,8 @@ def _rescaled(def_use: DefUse, chain: Chain, form: PatternForm) -> _Part:
     def write(writer: PatternWriter) -> None:
         axis, sums = chain.axes[0], writer.integers(start)
         if form.bias.any():
-            bias = layers.along(form.bias, axis, len(start.shape))
+            bias = nodes.along(form.bias, axis, len(start.shape))
             sums = writer.node("Add", [sums, writer.constant(bias, "int32")])
-        layers.write_codes(writer, sums, (start, end), form, axis, None)
+        nodes.write_codes(writer, sums, (start, end), form, axis, None)
 
     return _Part(chain.nodes, (start.name,), end.name, write)

@@ -9,8 +9,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 
 from bitsynth.errors import SpecError
-from bitsynth.graph.ir import Node
-from bitsynth.graph.names import Names
+from bitsynth.graph.ir import Names, Node
 from bitsynth.graph.types import Edge, Integers, Tensor
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.spec.matmul import MatmulOperand

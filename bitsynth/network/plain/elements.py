@@ -11,8 +11,7 @@ from bitsynth.graph.operators import TABLE, Site
 from bitsynth.graph.types import Integers, Tensor
 from bitsynth.network.plain.body import NodeBody
 from bitsynth.network.plain.maths import InC, within
-from bitsynth.network.plain.pairs import compare
-from bitsynth.network.plain.terms import LoopTerm
+from bitsynth.network.plain.terms import LoopTerm, compare
 from bitsynth.network.plain.writer import REAL, WHOLE, Writer
 
 

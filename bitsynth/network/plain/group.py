@@ -1,19 +1,47 @@
-"""The group of a node in plain C, of any operator, with elementwise nodes after it."""
+"""The group of a node in plain C, of any operator, with elementwise nodes after it.
+
+A table has the generator of plain C for each operator of the graph's table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from bitsynth.graph.ir import Node
+from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import Edge, Integers
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.fusion.group import FusionGroup
 from bitsynth.network.plain.body import NodeBody
+from bitsynth.network.plain.elements import elements
 from bitsynth.network.plain.memory import BufferAccess
-from bitsynth.network.plain.table import GENERATORS
+from bitsynth.network.plain.moves import move
+from bitsynth.network.plain.pools import MAX, MIN, SUM, pool, rank, reduction, softmax, softmax_codes
+from bitsynth.network.plain.products import conv, matmul
 from bitsynth.network.program import Buffer, Format, PlainStep, caller_format, plain_format
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MAX_BITS, MatmulOperand
+
+Generator = Callable[[NodeBody], None]
+
+_BY_KIND: Mapping[str, Generator] = {"elementwise": elements, "step": elements, "move": move}
+_BY_NAME: Mapping[str, Generator] = {
+    "conv": conv,
+    "matmul": matmul,
+    "max_pool": pool(MAX),
+    "sum_pool": pool(SUM),
+    "reduce_sum": reduction(SUM),
+    "reduce_max": reduction(MAX),
+    "reduce_min": reduction(MIN),
+    "softmax": softmax,
+    "softmax_codes": softmax_codes,
+    "rank": rank,
+}
+GENERATORS: Mapping[str, Generator] = {
+    name: _BY_NAME[name] if name in _BY_NAME else _BY_KIND[row.kind] for name, row in TABLE.items()
+}
+"""Adds the C of a node to a body."""
+
 
 _ALIASES = ("reshape", "view")
 

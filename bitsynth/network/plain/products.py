@@ -1,4 +1,8 @@
-"""Sums of products: integers in 32 bits, real numbers in float64, each sum in a fixed order."""
+"""Plain C of matrix products and convolutions: integers in 32 bits, real numbers in float64, each sum in a fixed order.
+
+Of matrix products of any number of axes, the longer side of a result is vectorized. Convolutions multiply rows of
+weights with vectors of pixels; for few pixels, rows of pixels with channels.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,13 @@ from functools import partial
 
 import numpy as np
 
-from bitsynth.graph.types import Edge, Tensor
+from bitsynth.graph.types import Edge, Shape, Tensor
 from bitsynth.network.plain.body import NodeBody, ScratchArray
 from bitsynth.network.plain.coded import CodedTiles, code_tiles, constant_factor
 from bitsynth.network.plain.elements import deliver, result_writer
-from bitsynth.network.plain.loops import AxisStep
+from bitsynth.network.plain.loops import AxisStep, dense_steps
 from bitsynth.network.plain.maths import within
+from bitsynth.network.plain.planes import ImagePlanes
 
 LANES = 64
 """The most elements that are computed at once, and so behind the last."""
@@ -209,3 +214,194 @@ def deliver_sums(body: NodeBody, sums: ScratchArray, steps: Sequence[AxisStep]) 
     writer = result_writer(body)
     term = sums.at(writer, steps)
     deliver(body, writer, within(term, out) if body.gives_integers else term)
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A factor with axes (..., rows or columns, depth), whatever their order in memory.
+
+    Args:
+        edge: It.
+        side: Its axis of rows or columns; None if it has one axis.
+        depth: Its axis along which sums are.
+    """
+
+    edge: Edge
+    side: int | None
+    depth: int
+
+    @property
+    def count(self) -> int:
+        """The number of rows or columns."""
+        return 1 if self.side is None else self.edge.shape[self.side]
+
+    @property
+    def outer(self) -> Shape:
+        """The axes of separate matrices."""
+        return self.edge.shape[:-2]
+
+    @property
+    def size(self) -> int:
+        """The elements of a matrix."""
+        return self.count * self.edge.shape[self.depth]
+
+    def arrange(self, array: Tensor) -> Tensor:
+        """Return an array that broadcasts to the factor, as (..., count, depth)."""
+        whole = np.broadcast_to(array, self.edge.shape)
+        if self.side is None:
+            return whole[None]
+        return whole if self.side < self.depth else whole.swapaxes(-1, -2)
+
+
+def matmul(body: NodeBody) -> None:
+    """Write a product of matrices."""
+    a, b = body.edges
+    first = _Factor(a, len(a.shape) - 2 if len(a.shape) > 1 else None, len(a.shape) - 1)
+    second = _Factor(b, *((len(b.shape) - 1, len(b.shape) - 2) if len(b.shape) > 1 else (None, 0)))
+    turned = second.count < MIN_ROW_PIXELS and second.count < first.count
+    rows, columns = (second, first) if turned else (first, second)
+    depth = a.shape[-1]
+    sums = ProductSums(body, rows.count, depth, columns.count, [0], columns.count)
+    outer = np.broadcast_shapes(first.outer, second.outer)
+    products = math.prod(outer)
+    weights, planes, totals = _rows(body, rows), _columns(body, columns), sums.array(products)
+    code = sums.code(
+        weights.of_matrix(_matrix(body, rows, outer), rows.size),
+        planes.of_matrix(_matrix(body, columns, outer), columns.size),
+        totals.from_place(f"g * {sums.rows * sums.apart}"),
+    )
+    body.do(f"for (size_t g = 0; g < {products}; ++g) {{\n{code}\n}}")
+    sides = (1, sums.apart) if turned else (sums.apart, 1)
+    inner = [step for step, factor in zip(sides, (first, second), strict=True) if factor.side is not None]
+    deliver_sums(body, totals, [*(s * sums.rows * sums.apart for s in dense_steps(outer)), *inner])
+
+
+def _matrix(body: NodeBody, factor: _Factor, outer: Shape) -> str:
+    """Return C for the number of a factor's matrix in product g."""
+    count = math.prod(factor.outer)
+    if count == 1:
+        return "0"
+    if factor.outer == outer:
+        return "g"
+    places = np.broadcast_to(np.arange(count).reshape(factor.outer), outer)
+    return f"{body.constants.add(places.astype(np.uint32))}[g]"
+
+
+def _rows(body: NodeBody, factor: _Factor) -> FactorRows:
+    """Return a factor as blocks of rows, matrix by matrix."""
+    edge = factor.edge
+    if edge.name in body.graph.constants:
+        return constant_rows(body, edge, factor.arrange)
+    array = body.array(sums_type(body), math.prod(edge.shape))
+    steps = [s * factor.size for s in dense_steps(factor.outer)] + [1] * min(2, len(edge.shape))
+    stage_blocked(body, edge, array, factor.side, steps, [factor.depth])
+    return array
+
+
+def _columns(body: NodeBody, factor: _Factor) -> FactorPlanes:
+    """Return a factor with its columns contiguous, matrix by matrix."""
+    edge = factor.edge
+    if edge.name in body.graph.constants:
+        return constant_columns(body, edge, lambda x: factor.arrange(x).swapaxes(-1, -2))
+    array = body.array(sums_type(body), math.prod(edge.shape))
+    steps = [s * factor.size for s in dense_steps(factor.outer)] + [1] * min(2, len(edge.shape))
+    steps[factor.depth] = factor.count
+    body.staged(edge, array, steps, centred=True)
+    return array
+
+
+def conv(body: NodeBody) -> None:
+    """Write a convolution."""
+    x, w = body.edges
+    groups, planes = body.node.attributes["groups"], ImagePlanes(body.node.attributes["window"], x.shape[2:])
+    image = body.array(sums_type(body), math.prod(x.shape[:2]) * planes.size)
+    planes.fill(body, x, image, "0", centred=True)
+    if math.prod(planes.out) < MIN_ROW_PIXELS <= w.shape[0] // groups:
+        _few_pixels(body, image, planes, groups)
+    else:
+        _many_pixels(body, image, planes, groups)
+
+
+def _many_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, groups: int) -> None:
+    x, w = body.edges
+    channels, rows = w.shape[1], w.shape[0] // groups
+    sums = ProductSums(body, rows, channels, planes.size, planes.taps, planes.pixels)
+    weights, totals = _weights(body, w, groups), sums.array(x.shape[0] * groups)
+    code = sums.code(
+        weights.of_matrix(f"g % {groups}", rows * sums.depth),
+        image.from_place(f"g * {channels * planes.size}"),
+        totals.from_place(f"g * {rows * sums.apart}"),
+    )
+    body.do(f"for (size_t g = 0; g < {x.shape[0] * groups}; ++g) {{\n{code}\n}}")
+    deliver_sums(body, totals, [groups * rows * sums.apart, sums.apart, *planes.steps])
+
+
+def _weights(body: NodeBody, edge: Edge, groups: int) -> FactorRows:
+    """Return weights as blocks of rows, group by group."""
+    rows, depth = edge.shape[0] // groups, math.prod(edge.shape[1:])
+    if edge.name in body.graph.constants:
+        return constant_rows(body, edge, lambda x: np.broadcast_to(x, edge.shape).reshape(groups, rows, depth))
+    array = body.array(sums_type(body), groups * rows * depth)
+    if groups == 1 or rows == 1:
+        whole = [depth, *dense_steps(edge.shape[1:])] if rows == 1 else [0, *dense_steps(edge.shape[1:])]
+        stage_blocked(body, edge, array, None if rows == 1 else 0, whole, range(1, len(edge.shape)))
+        return array
+    plain = body.array(sums_type(body), groups * rows * depth)
+    body.staged(edge, plain, dense_steps(edge.shape), centred=True)
+    for block, first, count in blocks(rows):
+        shape = (groups, count // block, block, depth)
+        writer = body.writer(shape)
+        term = plain.at(writer, (rows * depth, block * depth, depth, 1), first * depth)
+        array.keep(writer, term, (rows * depth, block * depth, 1, block), first * depth)
+        body.close(writer)
+    return array
+
+
+def _few_pixels(body: NodeBody, image: ScratchArray, planes: ImagePlanes, groups: int) -> None:
+    x, w = body.edges
+    channels, columns, pairs = w.shape[1], w.shape[0] // groups, x.shape[0] * groups
+    pixels = [int(np.dot(at, planes.steps)) for at in np.ndindex(*planes.out)]
+    depth = channels * len(planes.taps)
+    sums = ProductSums(body, len(pixels), depth, columns, [0], columns)
+    rows = _pixel_rows(body, image, planes, (pairs, channels), pixels)
+    weights, totals = _pixel_columns(body, w, groups), sums.array(pairs)
+    code = sums.code(
+        rows.from_place(f"g * {len(pixels) * depth}"),
+        weights.of_matrix(f"g % {groups}", columns * depth),
+        totals.from_place(f"g * {len(pixels) * sums.apart}"),
+    )
+    body.do(f"for (size_t g = 0; g < {pairs}; ++g) {{\n{code}\n}}")
+    group = len(pixels) * sums.apart
+    across = 1 if groups == 1 else f"{{i}} / {columns} * {group} + {{i}} % {columns}"
+    deliver_sums(body, totals, [groups * group, across, *(s * sums.apart for s in dense_steps(planes.out))])
+
+
+def _pixel_rows(
+    body: NodeBody, image: ScratchArray, planes: ImagePlanes, images: tuple[int, int], pixels: Sequence[int]
+) -> ScratchArray:
+    """Return the window of each pixel, as blocks of rows."""
+    (groups, channels), taps = images, planes.taps
+    depth = channels * len(taps)
+    rows = body.array(image.dtype, groups * len(pixels) * depth)
+    table = body.constants.add(np.asarray(taps, np.uint32))
+    for block, first, count in blocks(len(pixels)):
+        places = body.constants.add(np.asarray(pixels[first : first + count], np.uint32))
+        writer = body.writer((groups, count, channels, len(taps)))
+        from_steps = (channels * planes.size, f"{places}[{{i}}]", planes.size, f"{table}[{{i}}]")
+        row = depth if block == 1 else f"{{i}} / {block} * {block * depth} + {{i}} % {block}"
+        to_steps = (len(pixels) * depth, row, len(taps) * block, block)
+        rows.keep(writer, image.at(writer, from_steps), to_steps, first * depth)
+        body.close(writer)
+    return rows
+
+
+def _pixel_columns(body: NodeBody, edge: Edge, groups: int) -> FactorPlanes:
+    """Return weights with output channels last, group by group."""
+    columns, depth = edge.shape[0] // groups, math.prod(edge.shape[1:])
+    if edge.name in body.graph.constants:
+        whole = groups, columns, depth
+        return constant_columns(body, edge, lambda x: np.broadcast_to(x, edge.shape).reshape(whole).swapaxes(1, 2))
+    array = body.array(sums_type(body), groups * columns * depth)
+    across = 1 if groups == 1 else f"{{i}} / {columns} * {columns * depth} + {{i}} % {columns}"
+    body.staged(edge, array, [across, *(s * columns for s in dense_steps(edge.shape[1:]))], centred=True)
+    return array

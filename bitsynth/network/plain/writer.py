@@ -13,9 +13,7 @@ from bitsynth.graph.arithmetic import Floats, Fractions
 from bitsynth.graph.operators.rounding import half_even
 from bitsynth.graph.types import Tensor
 from bitsynth.network.plain.loops import Loops, aligned_steps, dense_steps
-from bitsynth.network.plain.operations import BOUNDS, COMPARISONS, OF_FLOATS, OF_INTEGERS
-from bitsynth.network.plain.pairs import OF_PAIRS, REST
-from bitsynth.network.plain.terms import Bounds, LoopTerm
+from bitsynth.network.plain.terms import BOUNDS, COMPARISONS, OF_FLOATS, OF_INTEGERS, OF_PAIRS, REST, Bounds, LoopTerm
 
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _INT64 = (-(1 << 63), (1 << 63) - 1)
