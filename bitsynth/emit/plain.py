@@ -31,14 +31,15 @@ class InputValues:
     Each element has its own, value k a `unit` behind value k - 1; or all have the same, if the unit is 0.
     """
 
-    def __init__(self, domain: CDomain, w: int, count: int, array: str, unit: int) -> None:
-        self.domain, self.w, self.count, self.array, self.unit = domain, w, count, array, unit
+    def __init__(self, domain: CDomain, w: int, count: int, array: str, unit: int, kind: str = "") -> None:
+        self.domain, self.w, self.count, self.array, self.unit, self.kind = domain, w, count, array, unit, kind
 
     def __getitem__(self, k: int | Term) -> Bits:
         if isinstance(k, int) and k >= self.count:
             raise IndexError(k)
         text, args = (str(k * max(1, self.unit)), ()) if isinstance(k, int) else (self._at(k.text), k.args)
-        return Bits(self.domain, self.w, Term(f"{self.array}[{text}{' + j' if self.unit else ''}]", self.w, args))
+        place = f"{self.array}[{text}{' + j' if self.unit else ''}]"
+        return Bits(self.domain, self.w, Term(place, self.w, args, self.kind))
 
     def _at(self, number: str) -> str:
         return f"({number}) * {self.unit}" if self.unit else number
@@ -144,7 +145,7 @@ class _Text:
         result, arrays, lines = self._meaning(domain), dict[Term, str](), list[str]()
         for number, term in enumerate(domain.kept):
             lines += self._kept(term, arrays, f"a{number}")
-            arrays[term] = f"a{number}"
+            arrays[term] = f"a{number}[j]"
         to = "codes" if self.spec.planes else "to"
         body = Body(arrays)
         body.store(f"{to}[j]", result.v)
@@ -155,11 +156,8 @@ class _Text:
         return indented([*lines, *loop])
 
     def _meaning(self, domain: CDomain) -> Bits:
-        names = [x.name for x in self.spec.inputs]
-        tree = SumsOverRanges().visit(lane.parse(self.spec.name, self.spec.meaning, names))
-        evaluate = lane.compile_lane(tree, names, functions(domain))
-        value: Bits = evaluate(*(self._input(domain, x) for x in self.spec.inputs), 0)
-        return trunc(value, self.spec.out_bits)
+        given = {x.name: self._input(domain, x) for x in self.spec.inputs}
+        return trunc(evaluate(domain, self.spec.meaning, given, self.spec.name), self.spec.out_bits)
 
     def _input(self, domain: CDomain, input_: ElementInput) -> Bits | InputValues:
         """Return an input as the meaning reads it."""
@@ -173,8 +171,8 @@ class _Text:
 
     def _kept(self, term: Term, arrays: Mapping[Term, str], name: str) -> list[str]:
         """Return the loop that leaves a term of the unit's elements in an array."""
-        body, kind = Body(arrays), ctype(term.w)
-        if term.kind == "product":
+        body, kind = Body(arrays), term.ctype
+        if term.is_product:
             body.store(f"{name}[j]", term)
             return [f"{kind} {name}[{self.program.unit}];", *self._loop(body), f"BS_ROUNDED_ARRAY({name});"]
         value = body.name(term.args[0])
@@ -224,7 +222,11 @@ class _Text:
 
 
 class Body:
-    """The statements of a loop over j, in which each expression is computed once."""
+    """The statements of a loop's body, in which each expression is computed once.
+
+    Attributes:
+        arrays: The terms that loops before it have computed, and where they are.
+    """
 
     def __init__(self, arrays: Mapping[Term, str]) -> None:
         self.arrays, self.lines, self.names = arrays, list[str](), dict[str, str]()
@@ -233,18 +235,24 @@ class Body:
         """Return the variable that has the term's value, or the number that it is."""
         if term.number is not None:
             return term.text
-        kept = self.arrays.get(term)
-        text = f"{kept}[j]" if kept else term.text.format(*map(self.name, term.args))
+        text = self.arrays.get(term) or term.text.format(*map(self.name, term.args))
         if text.isidentifier():
             return text
         if text not in self.names:
             self.names[text] = f"v{len(self.names)}"
-            self.lines.append(f"const {ctype(term.w)} {self.names[text]} = {text};")
+            self.lines.append(f"const {term.ctype} {self.names[text]} = {text};")
         return self.names[text]
 
-    def store(self, place: str, term: Term) -> None:
+    def store(self, place: str, term: Term, operator: str = "=") -> None:
         """Write the term's value to an element of an array."""
-        self.lines.append(f"{place} = {self.name(term)};")
+        self.lines.append(f"{place} {operator} {self.name(term)};")
+
+
+def evaluate(domain: CDomain, text: str, given: Mapping[str, Bits | InputValues], where: str = "loops") -> Bits:
+    """Return the value in C of a lane expression of the names that are `given`."""
+    tree = SumsOverRanges().visit(lane.parse(where, text, given))
+    value: Bits = lane.compile_lane(tree, [*given], functions(domain))(*given.values(), 0)
+    return value
 
 
 _WORDS_PARAMETERS = "size_t rows, size_t count, const uint8_t *from, size_t from_apart, uint8_t *to, size_t to_apart"

@@ -1,16 +1,20 @@
 """The lane language in C: a domain whose payloads are C expressions, so that C is of the text that numpy and Z3 read.
 
-Numbers of w bits are unsigned, in the narrowest type that holds them, and below 2**w. No expression is undefined.
+Numbers of w bits are unsigned, in the narrowest type that holds them, and below 2**w. float64 numbers are doubles. No
+expression is undefined, but for conversions to integers of a double that int32 does not hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bitsynth.errors import SpecError
+from bitsynth.isa.doubles import number_of
 
 CARRIERS = (8, 16, 32, 64)
+_MAX_MINIMA = 32
+"""The greatest number of bits of which most vector registers have an instruction for the minimum."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,8 @@ class Term:
     """A C expression of `args`, which stand in `text` as {0}, {1}: a number of `w` bits, a truth value if that is 0.
 
     A "flipped" one has its sign flipped, a "widened" one is a signed number in twice the bits, or more. A "product" is
-    of floats. A "sum" adds up its argument in a loop of `iterations`.
+    of float32. A "double" and a "double product" are doubles in C, a "signed" number has the signed type of `w` bits. A
+    "signed" condition compares signed numbers. A "sum" adds up its argument in a loop of `iterations`.
     """
 
     text: str
@@ -27,6 +32,23 @@ class Term:
     kind: str = ""
     number: int | None = None
     iterations: int = 0
+
+    @property
+    def ctype(self) -> str:
+        """The type in C."""
+        if self.kind == "signed" and self.w:
+            return f"int{self.w}_t"
+        return "double" if self.is_double else ctype(self.w)
+
+    @property
+    def is_double(self) -> bool:
+        """Whether it is a double in C."""
+        return self.kind in ("double", "double product")
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is a product of floats."""
+        return self.kind in ("product", "double product")
 
 
 def carrier(w: int) -> int:
@@ -51,6 +73,11 @@ def _signed_literal(number: int, w: int) -> str:
     return f"INT64_C({value})" if w == 64 else str(value)
 
 
+def _signed(x: Term, place: int, w: int) -> str:
+    """Return the argument of a term at a `place` as a signed number."""
+    return f"(int{w}_t){{{place}}}" if x.number is None else _signed_literal(x.number, w)
+
+
 def _sum(text: str, w: int, *args: Term, kind: str = "") -> Term:
     """Return an unsigned number that may have more than `w` bits, cut to them."""
     cut = text if w in CARRIERS else f"({text}) & {_literal((1 << w) - 1, w)}"
@@ -62,14 +89,30 @@ def _wide(w: int) -> str:
     return "(uint32_t)" if w <= 16 else ""
 
 
+def _double(text: str, *args: Term) -> Term:
+    return Term(text, 64, _as_doubles(*args), "double")
+
+
+def _as_doubles(*args: Term) -> tuple[Term, ...]:
+    """Return terms with the constants among them, which are bits of float64 numbers, as doubles."""
+    return tuple(x if x.number is None else Term(_double_literal(x.number), 64, (), "double", x.number) for x in args)
+
+
+def _double_literal(bits: int) -> str:
+    number = number_of(bits)
+    return repr(number) if number.is_integer() and abs(number) < 1 << 16 else number.hex()
+
+
 class CDomain:
     """Payloads are `Term`s. `kept` has those that loops of their own compute, in their order.
 
-    Float products are: what is added to one behind them in the same expression might be fused with it.
+    Float products are if the compiler `fuses`: it may compute a product and what is added to it in one operation, which
+    rounds once. Where the file forbids that, none is kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, fuses: bool = True) -> None:
         self.kept: dict[Term, None] = {}
+        self.fuses = fuses
 
     def const(self, value: int, w: int) -> Term:
         number = value & ((1 << w) - 1)
@@ -126,11 +169,18 @@ class CDomain:
                 args.append(x.args[0])
             else:
                 texts.append(_signed_literal(x.number ^ 1 << (w - 1), w))
-        return Term(" < ".join(texts), 0, tuple(args))
+        return Term(" < ".join(texts), 0, tuple(args), "signed")
 
     def ite(self, cond: Term, a: Term, b: Term, w: int) -> Term:
+        if a.is_double or b.is_double:
+            return _double("{0} ? {1} : {2}", cond, a, b)
         if (a.number, b.number) == (1, 0):
             return Term(f"({ctype(w)})({{0}})", w, (cond,))
+        if cond.kind == "signed" and w <= _MAX_MINIMA and all(x in cond.args for x in (a, b) if x.number is None):
+            # Compilers see a minimum or a maximum in one expression of signed numbers.
+            first, second = (_signed(x, n, w) for n, x in enumerate((a, b), len(cond.args)))
+            chosen = Term(f"{cond.text} ? {first} : {second}", w, (*cond.args, a, b), "signed")
+            return Term(f"({ctype(w)}){{0}}", w, (chosen,))
         return Term(f"({ctype(w)})({{0}} ? {{1}} : {{2}})", w, (cond, a, b))
 
     def zext(self, a: Term, w: int, to: int) -> Term:
@@ -191,9 +241,29 @@ class CDomain:
     def flt(self, a: Term, b: Term) -> Term:
         return Term("bs_flt({0}, {1})", 0, (a, b))
 
+    def double_of(self, a: Term) -> Term:
+        return _double("(double)(int32_t){0}", a)
+
+    def int_of(self, a: Term) -> Term:
+        return Term("(uint32_t)(int32_t){0}", 32, (a,))
+
+    def dmul(self, a: Term, b: Term) -> Term:
+        return replace(_double("{0} * {1}", a, b), kind="double product")
+
+    def dadd(self, a: Term, b: Term) -> Term:
+        self._keep_products(a, b)
+        return _double("{0} + {1}", a, b)
+
+    def dsub(self, a: Term, b: Term) -> Term:
+        self._keep_products(a, b)
+        return _double("{0} - {1}", a, b)
+
+    def dlt(self, a: Term, b: Term) -> Term:
+        return Term("{0} < {1}", 0, _as_doubles(a, b))
+
     def _keep_products(self, *terms: Term) -> None:
-        for term in terms:
-            if term.kind == "product":
+        for term in terms if self.fuses else ():
+            if term.is_product:
                 self.kept[term] = None
             elif term not in self.kept:
                 self._keep_products(*term.args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bitsynth.isa import bits, floats
+from bitsynth.isa import bits, doubles, floats
 from bitsynth.isa.bits import Bits, eq, ite, ult
 
 
@@ -51,4 +51,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fdiv": floats.fdiv,
     "flt": floats.flt, "fmin": floats.fmin, "fmax": floats.fmax, "flushed": floats.flushed,
     "fmul_flushed": floats.fmul_flushed,
+    "double_of": doubles.double_of, "int_of": doubles.int_of, "dnearest": doubles.dnearest,
+    "dmul": doubles.dmul, "dadd": doubles.dadd, "dsub": doubles.dsub, "dlt": doubles.dlt,
+    "dmin": doubles.dmin, "dmax": doubles.dmax, "dabs": doubles.dabs,
 }  # fmt: skip

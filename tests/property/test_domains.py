@@ -5,14 +5,14 @@ import random
 import numpy as np
 import pytest
 import z3
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.bit_operations import BINARY, CONDITIONS, UNARY, WIDTHS, words
 from support.case_selection import quick
 
 from bitsynth.conformance import inputs, lanes
 from bitsynth.conformance.values import float_landmarks
-from bitsynth.isa import bits, functions, load
+from bitsynth.isa import bits, doubles, functions, load
 from bitsynth.isa.bits import Bits
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.domains.forms import (
@@ -145,6 +145,43 @@ def test_float_results_are_as_given(name, given, want):
 )
 def test_nearest_whole_number(number, want):
     assert int(FUNCTIONS["nearest"](concrete(bits_of(number)[0], 32)).v[0]) == want % (1 << 32)
+
+
+DOUBLES = [doubles.bits_of(x) for x in (0.0, -0.0, 0.5, 1.5, -2.5, 1e300, 5e-324, 2.0**52, np.inf, 1 / 3, -255.0)]
+
+
+def is_number(value):
+    return not np.isnan(doubles.number_of(value))
+
+
+@pytest.mark.parametrize("name", ["dmul", "dadd", "dsub", "dmin", "dmax"])
+@given(values=st.tuples(*[st.one_of(st.sampled_from(DOUBLES), words(64))] * 2))
+def test_double_operations_agree_in_all_domains(name, values):
+    """But for the bits of what is not a number, which are unspecified."""
+    assume(is_number(int(FUNCTIONS[name](*(concrete(v, 64) for v in values)).v[0])))
+    both(FUNCTIONS[name], values, 64)
+
+
+@given(value=words(32))
+def test_conversions_to_doubles_agree_in_all_domains(value):
+    both(FUNCTIONS["double_of"], [value], 32)
+
+
+@pytest.mark.parametrize("name", ["int_of", "dnearest"])
+@given(number=st.floats(-(2.0**31), 2.0**31 - 1))
+def test_conversions_of_doubles_agree_in_all_domains(name, number):
+    both(FUNCTIONS[name], [doubles.bits_of(number)], 64)
+    want = int(number) if name == "int_of" else round(number)
+    assert int(FUNCTIONS[name](concrete(doubles.bits_of(number), 64)).v[0]) == want % (1 << 32)
+
+
+def test_doubles_have_64_bits_and_are_no_linear_form():
+    with pytest.raises(TypeError, match="float64 has 64 bits, not 32"):
+        FUNCTIONS["dabs"](concrete(1, 32))
+    with pytest.raises(TypeError, match="numbers of 32 bits become float64, not of 64"):
+        FUNCTIONS["double_of"](concrete(1, 64))
+    with pytest.raises(Inexact, match="float64"):
+        FUNCTIONS["dadd"](Bits(LinearDomain(4), 64, variable("x", 0, 1)), Bits(LinearDomain(4), 64, 1))
 
 
 def test_floats_have_32_bits_and_are_no_linear_form():

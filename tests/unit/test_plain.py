@@ -63,6 +63,11 @@ FUNCTIONS = {
         "u32",
     ),
     "quotients": ("udiv(x, y) ^ zext(udiv(trunc(y, 9), trunc(x, 9)), 32)", "u32"),
+    "doubles": ("dnearest(dmin(dmax(dmul(double_of(x), double_of(y)), 0), 0x41d0000000000000))", "u32"),
+    "less": (
+        "dnearest(dmul(dabs(dsub(double_of(x), double_of(y))), 0x3fc0000000000000)) + int_of(double_of(y))",
+        "u32",
+    ),
     "many": ("sum(zext(bit(ult(x, y + 9)), 32) for k in range(40))", "u32"),
 }
 MORE = [odd(name, *rest) for name, rest in FUNCTIONS.items()]
@@ -272,7 +277,7 @@ NAMED = {spec.name: spec for spec in MORE}
 MUTANTS = [
     ("between", " == ", " != "),
     ("between", "& 511", "& 255"),
-    ("clamps", "? UINT32_C(2047)", "? UINT32_C(2046)"),
+    ("clamps", "? 2047", "? 2046"),
     ("counts", "bs_popcount", "bs_nearest"),
     ("shifts", ": 31)", ": 30)"),
     ("shifts", "<< (v", ">> (v"),
@@ -288,6 +293,9 @@ MUTANTS = [
     ("halves", "bs_nearest", "bs_rounded_up"),
     ("extremes", "bs_float_of", "(uint32_t)"),
     ("fused", "bs_fadd", "bs_fmul"),
+    ("doubles", " * ", " + "),
+    ("doubles", "? 0.0", "? 1.0"),
+    ("less", " - ", " + "),
 ]
 ROUNDED_UP = "static inline uint32_t bs_rounded_up(uint32_t x) { return bs_nearest(bs_fadd(x, 0x3a000000)); }\n"
 

@@ -121,6 +121,28 @@ class ConcreteDomain:
     def flt(self, a: U64, b: U64) -> Any:
         return np.less(_float(a), _float(b))
 
+    def double_of(self, a: U64) -> Any:
+        return _bits(a.astype(np.uint32).view(np.int32).astype(np.float64))
+
+    def int_of(self, a: U64) -> Any:
+        with np.errstate(invalid="ignore"):
+            return _double(a).astype(np.int64).astype(np.uint64) & _mask(32)
+
+    def dmul(self, a: U64, b: U64) -> Any:
+        with np.errstate(all="ignore"):
+            return _bits(np.multiply(_double(a), _double(b)))
+
+    def dadd(self, a: U64, b: U64) -> Any:
+        with np.errstate(all="ignore"):
+            return _bits(np.add(_double(a), _double(b)))
+
+    def dsub(self, a: U64, b: U64) -> Any:
+        with np.errstate(all="ignore"):
+            return _bits(np.subtract(_double(a), _double(b)))
+
+    def dlt(self, a: U64, b: U64) -> Any:
+        return np.less(_double(a), _double(b))
+
 
 def _float(a: U64) -> Any:
     return np.asarray(a).astype(np.uint32).view(np.float32)
@@ -128,3 +150,11 @@ def _float(a: U64) -> Any:
 
 def _payload(x: Any) -> Any:
     return np.where(np.isnan(x), np.uint64(NAN), np.asarray(x, np.float32).view(np.uint32).astype(np.uint64))
+
+
+def _double(a: U64) -> Any:
+    return np.asarray(a).view(np.float64)
+
+
+def _bits(x: Any) -> Any:
+    return np.asarray(x).view(np.uint64)

@@ -239,6 +239,11 @@ class LinearDomain:
 
     nearest = fmul = fadd = fdiv = flt = float_of
 
+    def double_of(self, *_: object) -> Payload:
+        raise Inexact("a float64 number is no sum of bits")
+
+    int_of = dmul = dadd = dsub = dlt = double_of
+
 
 def _trailing_zeros(x: LinearForm) -> int:
     values = [c for by in x.atoms.values() for c in by] + [x.const]

@@ -102,9 +102,31 @@ class SymbolicDomain:
     def flt(self, a: Any, b: Any) -> Any:
         return z3.fpLT(_float(a), _float(b))
 
+    def double_of(self, a: Any) -> Any:
+        return z3.fpToIEEEBV(z3.fpSignedToFP(z3.RNE(), a, z3.Float64()))
+
+    def int_of(self, a: Any) -> Any:
+        return z3.fpToSBV(z3.RTZ(), _double(a), z3.BitVecSort(32))
+
+    def dmul(self, a: Any, b: Any) -> Any:
+        return z3.fpToIEEEBV(z3.fpMul(z3.RNE(), _double(a), _double(b)))
+
+    def dadd(self, a: Any, b: Any) -> Any:
+        return z3.fpToIEEEBV(z3.fpAdd(z3.RNE(), _double(a), _double(b)))
+
+    def dsub(self, a: Any, b: Any) -> Any:
+        return z3.fpToIEEEBV(z3.fpSub(z3.RNE(), _double(a), _double(b)))
+
+    def dlt(self, a: Any, b: Any) -> Any:
+        return z3.fpLT(_double(a), _double(b))
+
 
 def _float(a: Any) -> Any:
     return z3.fpBVToFP(a, z3.Float32())
+
+
+def _double(a: Any) -> Any:
+    return z3.fpBVToFP(a, z3.Float64())
 
 
 def _payload(x: Any) -> Any:

@@ -25,6 +25,7 @@ from bitsynth.graph.arithmetic.intervals import Intervals, interval
 from bitsynth.graph.ir import Graph, Node
 from bitsynth.graph.reference import Evaluation
 from bitsynth.graph.types import INT32, Integers, Shape, Tensor
+from bitsynth.isa.doubles import ONE, ZERO, bits_of
 from bitsynth.layers.epilogues import Rescale
 from bitsynth.layers.epilogues.base import ClaimedFormula
 from bitsynth.layers.epilogues.floats import GateLine, apply_gate, gate_bounds, gate_formula
@@ -58,7 +59,7 @@ class AffineFormula:
     gate: GateLine | None = None
 
     def codes(self, sums: Tensor, elements: Tensor | None = None) -> Tensor:
-        """Return the codes of integers (points, channels), as C computes them."""
+        """Return the codes of integers (points, channels) that `text` gives."""
         value = sums * self.factor + self.summand
         if elements is not None and self.ratio is not None:
             value = value + elements * self.ratio
@@ -73,6 +74,44 @@ class AffineFormula:
     def _rounded(self, values: Tensor) -> Tensor:
         low, high = (float(end - self.zero) for end in self.limits)
         return np.asarray(np.rint(values.clip(low, high)).astype(np.int64) + self.zero)
+
+    @property
+    def text(self) -> str:
+        """The code in the lane language: the value clipped, then rounded.
+
+        Of an accumulator s with factor f and summand b, and an element e of a second edge with ratio r.
+        """
+        return f"{self._whole} + {self.zero}"
+
+    @property
+    def texts_of_rows(self) -> tuple[str, str]:
+        """The rounded value, and the code that is clipped later: the same codes, if int32 holds all values."""
+        whole = f"dnearest({self._value})"
+        return whole, f"smin(smax({whole} + {self.zero}, {self.limits[0]}), {self.limits[1]})"
+
+    @property
+    def near_half_text(self) -> str:
+        """The bit that says that a clipped value is within `GUARD` of a half."""
+        return f"~bit(dlt(dabs(dsub({self._clipped}, double_of({self._whole}))), {bits_of(0.5 - GUARD)}))"
+
+    @property
+    def _whole(self) -> str:
+        return f"dnearest({self._clipped})"
+
+    @property
+    def _clipped(self) -> str:
+        low, high = (bits_of(float(end - self.zero)) for end in self.limits)
+        return f"dmin(dmax({self._value}, {low}), {high})"
+
+    @property
+    def _value(self) -> str:
+        value = "dadd(dmul(double_of(s), f), b)"
+        if self.ratio is not None:
+            value = f"dadd({value}, dmul(double_of(e), r))"
+        if self.gate is not None:
+            factor, summand = map(bits_of, self.gate)
+            value = f"dmul({value}, dmin(dmax(dadd(dmul({value}, {factor}), {summand}), {ZERO}), {ONE}))"
+        return value
 
     def formula(self) -> ClaimedFormula:
         """Return the formula as a certificate claims it."""

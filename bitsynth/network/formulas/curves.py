@@ -19,6 +19,7 @@ from bitsynth.graph.arithmetic import arithmetic_of
 from bitsynth.graph.arithmetic.intervals import interval
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.types import INT32, Integers, Tensor
+from bitsynth.isa.doubles import ZERO, bits_of
 from bitsynth.layers.epilogues.base import ClaimedFormula
 from bitsynth.network.formulas.chain import Chain
 from bitsynth.network.formulas.oracle import Oracle
@@ -136,10 +137,23 @@ class Curve:
     table: Tensor
 
     def codes(self, sums: Tensor) -> Tensor:
-        """Return the codes of accumulators (points, channels), as C computes them."""
+        """Return the codes of accumulators (points, channels) that `text` gives."""
         place = (sums * self.factor + self.summand).clip(0.0, len(self.breakpoints) - 1.0)
         cell = place.astype(np.int64)
         return np.asarray(self.table[cell, (place >= self.breakpoints[cell]).astype(np.int64)].astype(np.int64))
+
+    @property
+    def place_text(self) -> str:
+        """The place in the lane language: of an accumulator s with factor f and summand b."""
+        last = bits_of(len(self.breakpoints) - 1.0)
+        return f"dmin(dmax(dadd(dmul(double_of(s), f), b), {ZERO}), {last})"
+
+    @property
+    def text(self) -> str:
+        """The code in the lane language, with w the breakpoints and t the table, row by row."""
+        place = self.place_text
+        cell = f"int_of({place})"
+        return f"lookup(t, ({cell} << 1) + zext(~bit(dlt({place}, lookup(w, {cell}))), 32))"
 
     def formula(self) -> ClaimedFormula:
         """Return the formula as a certificate claims it."""

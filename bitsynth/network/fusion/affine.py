@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from bitsynth.emit.element_loops import CInput, ElementLoops, double
 from bitsynth.graph.ir import Node
 from bitsynth.graph.operators import TABLE
 from bitsynth.graph.types import INT32
@@ -15,7 +16,6 @@ from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse
 from bitsynth.network.formulas import Chain, Paired, find_chain, find_joined_chain, step_function_of
 from bitsynth.network.formulas.affine import (
-    GUARD,
     AffineFormula,
     find_affine,
     find_gated_affine,
@@ -31,6 +31,7 @@ from bitsynth.spec.matmul import MatmulOperand
 
 _MAX_UNCLIPPED = 2.0**30
 """Values below it can be rounded before they are clipped."""
+_INT32_BYTES = 4
 
 
 def match_affine(def_use: DefUse, node: Node) -> FusionGroup | None:
@@ -138,11 +139,12 @@ class AffineGroup(AccumulatorGroup):
         affine, pixels = self.repeated
         numbers = [affine.factor, affine.summand, *([] if affine.ratio is None else [affine.ratio])]
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
-        fits = self.is_vectorized
-        body = _body_of_rows(affine, pixels) if fits else _body(affine, pixels, AffineNames())
+        fits, given, channels = self.is_vectorized, _inputs(), len(affine.factor)
+        row, code = affine.texts_of_rows if fits else ("", affine.text)
+        body = ElementLoops(pixels, channels, given, code, row=row).text()
         constants = tuple(np.ascontiguousarray(k) for k in numbers)
         formula = self.affine.of(self.def_use.graph.edges[self.chain.start].shape[1])
-        room = 4 * len(affine.factor) if fits else 0
+        room = _INT32_BYTES * channels if fits else 0
         return PlainStep(self.names, inputs, outputs, body, constants, room, formula=formula)
 
     @property
@@ -175,84 +177,14 @@ class GuardedAffineGroup(AffineGroup):
         plain, (affine, pixels) = self.plain.step(buffers), self.repeated
         assert affine.ratio is not None
         sums, second = (self.inputs.index(e) for e in (self.chain.start, self.chain.second))
-        names = AffineNames(sums, second, len(plain.constants), GUARD)
-        body = _body(affine, pixels, names)
+        given = _inputs(sums, second, len(plain.constants))
+        body = ElementLoops(pixels, len(affine.factor), given, affine.text, flag=affine.near_half_text).text()
+        body += "if (!flag)\nreturn BS_OK;\n"
         added = (np.ascontiguousarray(k) for k in (affine.factor, affine.summand, affine.ratio))
         return replace(plain, body=f"{body}{plain.body}", constants=(*plain.constants, *added), reason="")
 
 
-@dataclass(frozen=True)
-class AffineNames:
-    """Numbers of the inputs of accumulators and of the second edge, of the first constant, and the guard (0: none)."""
-
-    sums: int = 0
-    second: int = 1
-    constant: int = 0
-    guard: float = 0.0
-
-
-def _body(affine: AffineFormula, pixels: int, names: AffineNames) -> str:
-    """Return the loops; with a guard they are followed by a return if no element was too near a half."""
-    lines = (
-        *(["int32_t open_ones = 0;"] if names.guard else []),
-        f"for (size_t i = 0; i < {pixels}; ++i)",
-        f"for (size_t c = 0; c < {len(affine.factor)}; ++c)",
-        "{",
-        f"const size_t at = i * {len(affine.factor)} + c;",
-        *_element(affine, names),
-        "}",
-        *(["if (!open_ones)", "return BS_OK;"] if names.guard else []),
-    )
-    return "\n".join(lines) + "\n"
-
-
-def _body_of_rows(affine: AffineFormula, pixels: int) -> str:
-    """Return the loops for values that int32 holds: a row is kept in int32, as compilers vectorize its packing best."""
-    each = f"for (size_t c = 0; c < {len(affine.factor)}; ++c)"
-    low, high = affine.limits
-    lines = (
-        "int32_t *restrict const row = scratch;",
-        f"for (size_t i = 0; i < {pixels}; ++i) {{",
-        f"{each} {{",
-        f"const size_t at = i * {len(affine.factor)} + c;",
-        *_value(affine, AffineNames()),
-        "row[c] = (int32_t)whole;",
-        "}",
-        f"{each} {{",
-        f"int32_t code = row[c] + {affine.zero};",
-        f"code = code < {low} ? {low} : code;",
-        f"code = code > {high} ? {high} : code;",
-        f"out0[i * {len(affine.factor)} + c] = (uint8_t)code;",
-        "}",
-        "}",
-    )
-    return "\n".join(lines) + "\n"
-
-
-def _element(affine: AffineFormula, names: AffineNames) -> Iterator[str]:
-    """Yield C for one element, its value clipped before it is rounded."""
-    low, high = (end - affine.zero for end in affine.limits)
-    yield from _value(affine, names, f"v = v < {low}.0 ? {low}.0 : v;", f"v = v > {high}.0 ? {high}.0 : v;")
-    if names.guard:
-        yield "const double off = v - whole;"
-        yield f"open_ones |= !((off < 0 ? -off : off) <= {0.5 - names.guard!r});"
-    yield f"out0[at] = (uint8_t)((int32_t)whole + {affine.zero});"
-
-
-def _value(affine: AffineFormula, names: AffineNames, *cut: str) -> Iterator[str]:
-    """Yield C for a value. Each operation rounds by itself; adding 0x1.8p52 rounds to an integer."""
-    factor, summand, ratio = (f"k{names.constant + i}[c]" for i in range(3))
-    yield f"double v = (double)in{names.sums}[at] * {factor};"
-    yield f"v += {summand};"
-    if affine.ratio is not None:
-        yield f"const double e = (double)in{names.second}[at] * {ratio};"
-        yield "v += e;"
-    if affine.gate is not None:
-        yield f"double gate = v * {affine.gate[0].hex()};"
-        yield f"gate += {affine.gate[1].hex()};"
-        yield "gate = gate < 0 ? 0 : gate;"
-        yield "gate = gate > 1 ? 1 : gate;"
-        yield "v *= gate;"
-    yield from cut
-    yield "double whole = v + 0x1.8p52;"
-    yield "whole -= 0x1.8p52;"
+def _inputs(sums: int = 0, second: int = 1, constant: int = 0) -> dict[str, CInput]:
+    """Return what the formula's texts read: inputs `sums` and `second` of the step, and constants from one on."""
+    elements = {"s": CInput(f"(uint32_t)in{sums}[at]", 32), "e": CInput(f"(uint32_t)in{second}[at]", 32)}
+    return {**elements, **{name: double(f"k{constant + n}[c]") for n, name in enumerate("fbr")}}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from bitsynth.emit.element_loops import CInput, ElementLoops, double
 from bitsynth.graph.ir import Node
 from bitsynth.network.declines import Stage
 from bitsynth.network.def_use import DefUse
@@ -16,6 +17,8 @@ from bitsynth.network.fusion.group import AccumulatorGroup, FusionGroup, has_cha
 from bitsynth.network.fusion.lookup import find_forks
 from bitsynth.network.program import Buffer, NetworkStep, PlainStep
 from bitsynth.spec.matmul import MatmulOperand
+
+_DOUBLE_BYTES = 8
 
 
 def match_curve(def_use: DefUse, node: Node) -> FusionGroup | None:
@@ -62,24 +65,15 @@ class CurveGroup(AccumulatorGroup):
         inputs, outputs = (tuple(buffers[e].name for e in edges) for edges in (self.inputs, self.outputs))
         arrays = curve.factor, curve.summand, curve.breakpoints, curve.table
         constants = tuple(np.ascontiguousarray(x) for x in arrays)
-        channels = len(curve.factor)
-        body = _body(channels, times, len(curve.breakpoints))
-        return PlainStep(self.names, inputs, outputs, body, constants, 8 * channels, formula=self.curve)
-
-
-def _body(channels: int, times: int, cells: int) -> str:
-    """Return the loops. Each operation rounds by itself."""
-    return f"""double *restrict const row = scratch;
-for (size_t i = 0; i < {times}; ++i) {{
-    for (size_t c = 0; c < {channels}; ++c) {{
-        double place = (double)in0[i * {channels} + c] * k0[c];
-        place += k1[c];
-        place = place < 0.0 ? 0.0 : place;
-        row[c] = place > {cells - 1}.0 ? {cells - 1}.0 : place;
-    }}
-    for (size_t c = 0; c < {channels}; ++c) {{
-        const int32_t cell = (int32_t)row[c];
-        out0[i * {channels} + c] = k3[2 * cell + (row[c] >= k2[cell])];
-    }}
-}}
-"""
+        channels, cells = len(curve.factor), len(curve.breakpoints)
+        given = {
+            "s": CInput("(uint32_t)in0[at]", 32),
+            "f": double("k0[c]"),
+            "b": double("k1[c]"),
+            "w": double("k2", cells),
+            "t": CInput("k3", 8, 2 * cells),
+        }
+        loops = ElementLoops(times, channels, given, curve.text, row=curve.place_text)
+        return PlainStep(
+            self.names, inputs, outputs, loops.text(), constants, _DOUBLE_BYTES * channels, formula=self.curve
+        )

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from support.fusion_cases import Small, values_of
+from support.lane_texts import evaluated
 
 from bitsynth.graph import run
 from bitsynth.network.def_use import DefUse, NetworkTarget
 from bitsynth.network.formulas import find_chain, find_step_function
-from bitsynth.network.formulas.affine import find_affine
+from bitsynth.network.formulas.affine import GUARD, AffineFormula, find_affine
 from bitsynth.network.fusion.affine import AffineGroup
 from bitsynth.network.fusion.codes import operand_of
 from bitsynth.network.program import Buffer, NetworkProgram
@@ -49,3 +50,35 @@ def test_codes_are_the_references_wherever_values_are_cut(rng, most, bits, whole
     assert len(np.unique(want)) > 1
     got = net({given: source.format.write(x).reshape(shape)})
     np.testing.assert_array_equal(out.read(np.asarray(got).reshape(-1)), want)
+
+
+FACTORS = np.array([1e-3, -0.02, 0.5, 3.0])
+SUMMANDS = np.array([0.5, -20.0, 1 / 3, 0.0])
+RATIOS = np.array([0.5, 0.25, -1.0, 1e-9])
+FORMULAS = [
+    AffineFormula(FACTORS, SUMMANDS, 0, (0, 255)),
+    AffineFormula(FACTORS, SUMMANDS, 128, (3, 200), ratio=RATIOS),
+    AffineFormula(FACTORS, SUMMANDS, 7, (0, 255), gate=(1 / 6, 0.5)),
+]
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_texts_give_the_codes_of_the_reference(rng, formula):
+    """At ties too: elements of 0.5 and whole factors of them."""
+    sums, elements = rng.integers(-1000, 1000, (999, 4)), rng.integers(-40, 300, (999, 4))
+    given = {"s": (sums, 32), "e": (elements, 32), "f": formula.factor, "b": formula.summand, "r": RATIOS}
+    row, code = formula.texts_of_rows
+    want = formula.codes(sums, elements)
+    assert len(np.unique(want)) > 99
+    for text in (formula.text, code):
+        np.testing.assert_array_equal(evaluated(text, given), want)
+    assert row in code
+
+
+def test_the_guard_is_open_near_halves():
+    """Within 1e-8 of one, on both sides of it, and not where a value is clipped to a limit."""
+    values = np.array([[0.5, 1.5 + GUARD / 2, 2.5 - GUARD / 2, 1.5 + 2 * GUARD, 4.5 - 2 * GUARD, 3.0, 300.5, -0.5]])
+    formula = AffineFormula(np.zeros(8), values[0], 0, (0, 255), ratio=np.zeros(8))
+    zeros = np.zeros(values.shape, np.int64)
+    given = {"s": (zeros, 32), "e": (zeros, 32), "f": formula.factor, "b": formula.summand, "r": formula.factor}
+    np.testing.assert_array_equal(evaluated(formula.near_half_text, given)[0], [1, 1, 1, 0, 0, 0, 0, 0])

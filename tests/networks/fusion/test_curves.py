@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fusion_cases import Small
+from support.lane_texts import evaluated
 from support.onnx_files import model, node
 
 import bitsynth
@@ -134,3 +135,16 @@ def test_networks_of_float_biases_and_silu(rng, isa, skip_isa):
             np.testing.assert_array_equal(net(given), run(net.graph, given).outputs()[0])
     except ToolError as why:
         skip_isa(isa, str(why))
+
+
+def test_the_text_gives_the_codes_of_the_reference(rng):
+    """Where places are breakpoints too, and beyond both ends of the axis."""
+    cells = 16
+    breakpoints = np.where(rng.random(cells) < 0.8, np.arange(cells) + rng.integers(0, 4, cells) / 4, np.inf)
+    table = rng.integers(0, 256, (cells, 2)).astype(np.uint8)
+    curve = Curve(np.array([0.25, -0.5, 0.3]), np.array([0.0, 8.0, 1.1]), breakpoints, table)
+    sums = rng.integers(-70, 70, (999, 3))
+    tables = {"w": list(breakpoints), "t": [(entry, 8) for entry in table.reshape(-1)]}
+    given = {"s": (sums, 32), "f": curve.factor, "b": curve.summand, **tables}
+    np.testing.assert_array_equal(evaluated(curve.text, given), curve.codes(sums))
+    assert curve.place_text in curve.text

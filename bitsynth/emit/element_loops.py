@@ -1,0 +1,94 @@
+"""Loops in plain C that compute a lane expression for every element of a tensor: parts of a larger function.
+
+The file of that function has to forbid that compilers fuse products with sums, as that of a network's steps does.
+
+Given:   a row of 64 elements, `code` trunc(smin(smax(row, 0), 255), 8), `row` dnearest(dmul(double_of(s), f))
+Result:  for each row: a loop that leaves `row` of 64 elements in scratch memory, and a loop that makes codes of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bitsynth.emit.lines import block
+from bitsynth.emit.plain import Body, InputValues, evaluate
+from bitsynth.emit.plain_terms import CDomain, Term
+from bitsynth.errors import SpecError
+from bitsynth.isa.bits import Bits, trunc
+
+_DOUBLE = 64
+
+
+@dataclass(frozen=True)
+class CInput:
+    """An input of lane expressions as C has it.
+
+    Args:
+        text: An element; of a table the array.
+        bits: Bits of an element, or of an entry.
+        entries: The number of entries of a table; 0 for an element.
+        is_double: Whether C has it as a double.
+    """
+
+    text: str
+    bits: int
+    entries: int = 0
+    is_double: bool = False
+
+    def value(self, domain: CDomain) -> Bits | InputValues:
+        """Return the input as lane expressions read it."""
+        kind = "double" if self.is_double else ""
+        if self.entries:
+            return InputValues(domain, self.bits, self.entries, self.text, 0, kind)
+        return Bits(domain, self.bits, Term(self.text, self.bits, kind=kind))
+
+
+def double(text: str, entries: int = 0) -> CInput:
+    """Return an input of doubles, a table if it has `entries`."""
+    return CInput(text, _DOUBLE, entries, is_double=True)
+
+
+@dataclass(frozen=True)
+class ElementLoops:
+    """Loops over `rows` rows of `columns` elements, whose codes go to out0.
+
+    Args:
+        rows: The number of rows.
+        columns: The number of elements of a row.
+        inputs: The inputs of expressions by name. C of an element has its place in all rows, `at`, and its column `c`.
+        code: A code, of which the low 8 bits are stored.
+        row: A part of `code` that a loop of its own computes for a whole row, in scratch memory; "" if there is none.
+            Compilers vectorize two loops where they do not vectorize one that also narrows lanes or looks up.
+        flag: One bit. The C variable `flag` is 1 in the end if it is for any element; "" if there is none.
+    """
+
+    rows: int
+    columns: int
+    inputs: Mapping[str, CInput]
+    code: str
+    row: str = ""
+    flag: str = ""
+
+    def text(self) -> str:
+        """Return the statements."""
+        domain, lines = CDomain(fuses=False), ["uint32_t flag = 0;"] if self.flag else []
+        given = {name: one.value(domain) for name, one in self.inputs.items()}
+        first, arrays = Body({}), dict[Term, str]()
+        if self.row:
+            term = evaluate(domain, self.row, given).v
+            first.store("row[c]", term)
+            arrays[term] = "row[c]"
+            lines.append(f"{term.ctype} *restrict const row = scratch;")
+        body = Body(arrays)
+        body.store("out0[at]", trunc(evaluate(domain, self.code, given), 8).v)
+        if self.flag:
+            body.store("flag", evaluate(domain, self.flag, given).v, "|=")
+        if domain.kept:
+            raise SpecError("no arrays are kept here for sums of many terms")
+        loops = [*(self._loop(first) if self.row else []), *self._loop(body)]
+        return "\n".join([*lines, *block(f"for (size_t i = 0; i < {self.rows}; ++i)", loops), ""])
+
+    def _loop(self, body: Body) -> list[str]:
+        place = f"const size_t at = i * {self.columns} + c;"
+        return block(f"for (size_t c = 0; c < {self.columns}; ++c)", [place, *body.lines])

@@ -1,0 +1,95 @@
+"""float64 numbers in lanes of 64 bits: every operation rounds once, to nearest, ties to even.
+
+The bits of a result that is not a number are unspecified.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from bitsynth.isa.bits import Bits, Cond, ite
+
+WIDTH = 64
+ZERO, ONE = 0, 0x3FF0_0000_0000_0000
+_ROUND_TO_UNITS = 0x4338_0000_0000_0000
+"""1.5 * 2**52: its unit in the last place is 1, so adding it rounds to whole numbers."""
+
+
+def bits_of(number: float) -> int:
+    """Return the bits of a float64, as texts of the lane language write constants."""
+    bits: int
+    (bits,) = struct.unpack("<Q", struct.pack("<d", number))
+    return bits
+
+
+def number_of(bits: int) -> float:
+    """Return the float64 that has these bits."""
+    number: float
+    (number,) = struct.unpack("<d", struct.pack("<Q", bits))
+    return number
+
+
+def _doubles(*xs: Bits) -> None:
+    if any(x.w != WIDTH for x in xs):
+        raise TypeError(f"float64 has {WIDTH} bits, not {', '.join(str(x.w) for x in xs)}")
+
+
+def double_of(x: Bits) -> Bits:
+    """Return the float64 that is the signed 32-bit `x`."""
+    if x.w != 32:
+        raise TypeError(f"numbers of 32 bits become float64, not of {x.w}")
+    return Bits(x.d, WIDTH, x.d.double_of(x.v))
+
+
+def int_of(x: Bits) -> Bits:
+    """Return the signed 32-bit number of the float64 `x` without its fraction; unspecified beyond int32."""
+    _doubles(x)
+    return Bits(x.d, 32, x.d.int_of(x.v))
+
+
+def dmul(a: Bits, b: Bits | int) -> Bits:
+    """a * b."""
+    b = a.lift(b)
+    _doubles(a, b)
+    return Bits(a.d, WIDTH, a.d.dmul(a.v, b.v))
+
+
+def dadd(a: Bits, b: Bits | int) -> Bits:
+    """a + b."""
+    b = a.lift(b)
+    _doubles(a, b)
+    return Bits(a.d, WIDTH, a.d.dadd(a.v, b.v))
+
+
+def dsub(a: Bits, b: Bits | int) -> Bits:
+    """a - b."""
+    b = a.lift(b)
+    _doubles(a, b)
+    return Bits(a.d, WIDTH, a.d.dsub(a.v, b.v))
+
+
+def dlt(a: Bits, b: Bits | int) -> Cond:
+    """a < b; false if one is not a number."""
+    b = a.lift(b)
+    _doubles(a, b)
+    return Cond(a.d, a.d.dlt(a.v, b.v))
+
+
+def dmin(a: Bits, b: Bits | int) -> Bits:
+    """Return `b` if it is below `a`, else `a`."""
+    return ite(dlt(a.lift(b), a), b, a)
+
+
+def dmax(a: Bits, b: Bits | int) -> Bits:
+    """Return `b` if `a` is below it, else `a`."""
+    return ite(dlt(a, b), b, a)
+
+
+def dabs(x: Bits) -> Bits:
+    """Return the absolute value."""
+    return ite(dlt(x, ZERO), dsub(x.lift(ZERO), x), x)
+
+
+def dnearest(x: Bits) -> Bits:
+    """Return the signed 32-bit number nearest to the float64 `x`, ties to even; unspecified beyond int32."""
+    return int_of(dsub(dadd(x, _ROUND_TO_UNITS), _ROUND_TO_UNITS))
