@@ -35,7 +35,7 @@ class CodeForm:
 
     @property
     def name(self) -> str:
-        """What specs are called by."""
+        """The part of a spec's name that says which terms there are."""
         return f"words{self.planes}" if self.planes else f"{self.out}{'_moved' if self.moved else ''}"
 
     @property
@@ -72,25 +72,25 @@ class CodeForm:
 
 
 @dataclass(frozen=True)
-class Sum:
-    """What is added to a sum: a value of its `row`, one of its `column`."""
+class ValueTerms:
+    """The terms of a value: an accumulator, plus a number of its `row`, plus one of its `column`."""
 
     row: bool = False
     column: bool = False
 
     @property
     def name(self) -> str:
-        """What specs are called by."""
+        """The part of a spec's name that says which terms there are."""
         return ("_row" if self.row else "") + ("_column" if self.column else "")
 
     @property
     def inputs(self) -> tuple[ElementInput, ...]:
-        """The sum and what is added."""
+        """The inputs of a spec: the accumulator and the numbers that are added."""
         return SUM, *([_ROW] if self.row else []), *([_COLUMN] if self.column else [])
 
     @property
     def text(self) -> str:
-        """The value."""
+        """The value, as text of the lane language."""
         return "(" + " + ".join(x.name for x in self.inputs) + ")"
 
 

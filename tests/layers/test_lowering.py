@@ -8,7 +8,7 @@ import pytest
 from bitsynth.errors import SpecError
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.layers.epilogues import FixedLine, FixedPoint, Requantize, Rescale, Residual, Scale, Thresholds
-from bitsynth.layers.epilogues.accumulators import Sums
+from bitsynth.layers.epilogues.accumulators import Accumulators
 
 INT32 = np.iinfo(np.int32)
 CHANNELS = 5
@@ -59,7 +59,7 @@ def test_specs_give_the_results_of_values(name, fold):
     addend = 2 * int(rng.integers(-9, 9)) if row else 0
     sums = sums - addend if shift == 0 else sums // 2 * 2
     value = (factor * (sums + addend) + columns) >> shift
-    found = list(epilogue.lower(Sums(factor, columns, shift, row, bound + 20), 0))
+    found = list(epilogue.lower(Accumulators(factor, columns, shift, row, bound + 20), 0))
     assert found or (factor == 2 and not shift and not isinstance(epilogue, Requantize))
     want = epilogue.reference(value.astype(np.int32))
     bits = want.view(np.uint32) if want.dtype == np.float32 else want
@@ -92,8 +92,8 @@ def test_the_reference_is_the_text_of_every_spec(name):
         assert np.array_equal(got, unsigned(bits, spec.out_bits)), spec.name
 
 
-def values(bound: int) -> Sums:
-    return Sums(1, np.zeros(CHANNELS, np.int64), 0, False, bound)
+def values(bound: int) -> Accumulators:
+    return Accumulators(1, np.zeros(CHANNELS, np.int64), 0, False, bound)
 
 
 FIRST: dict[type, Any] = {Scale: [SCALES], Rescale: [SCALES], Requantize: [3, 2, 8], Thresholds: [[1, 5]]}
@@ -123,7 +123,7 @@ ANY = "requantize_any_u8"
 
 def test_products_are_narrow_where_sums_are_small():
     epilogue = Requantize(1000, 16, 8)
-    small, great = (Sums(1, np.zeros(2, np.int64), 0, False, bound) for bound in (2000, 30000000))
+    small, great = (Accumulators(1, np.zeros(2, np.int64), 0, False, bound) for bound in (2000, 30000000))
     assert [spec.name for spec, _ in epilogue.lower(small, 0)] == ["requantize32_u8", "requantize64_u8", ANY]
     assert [spec.name for spec, _ in epilogue.lower(great, 0)] == ["requantize64_u8", ANY]
     words = [spec.name for spec, _ in epilogue.lower(small, 8)]
@@ -139,4 +139,4 @@ def test_products_are_narrow_where_sums_are_small():
     ],
 )
 def test_what_does_not_fit_has_no_spec(epilogue):
-    assert not list(epilogue.lower(Sums(1, np.full(3, 1 << 40), 1, False, INT32.max), 0))
+    assert not list(epilogue.lower(Accumulators(1, np.full(3, 1 << 40), 1, False, INT32.max), 0))

@@ -9,7 +9,7 @@ import pytest
 from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.layers import Conv2d
 from bitsynth.layers.epilogues import CodesEpilogue
-from bitsynth.layers.epilogues.accumulators import AskedProgram, Sums
+from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.network.certificate.recipe import CLASSES
 from bitsynth.spec.elementwise import ElementwiseSpec
@@ -34,7 +34,7 @@ class Halves(CodesEpilogue):
     def _results(self, values: np.ndarray) -> np.ndarray:
         return (np.abs(values.astype(np.int64)) >> 1).clip(0, 255).astype(np.uint8)
 
-    def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
+    def lower(self, sums: Accumulators, planes: int) -> Iterator[AskedProgram]:
         if sums.are_values and not planes:
             yield ElementwiseSpec("halves_u8", (SUM,), "uclamp(lsr(smax(s, ~s + 1), 1), 8)", "u8"), {}
 

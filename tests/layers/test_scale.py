@@ -13,7 +13,7 @@ from bitsynth.isa.load import load
 from bitsynth.layers import Conv2d, Scale
 from bitsynth.layers.epilogues.floats import scale_spec
 from bitsynth.run.runner import runner_for
-from bitsynth.spec.rescaling import Sum
+from bitsynth.spec.rescaling import ValueTerms
 from bitsynth.store.elementwise import ELEMENTWISE
 
 pytestmark = pytest.mark.toolchains
@@ -22,7 +22,7 @@ FUSING = ("-O3", "-std=gnu11", "-ffp-contract=fast")
 SETS = {"avx2": ("-mfma",), "avx512": ("-mfma",), "neon": ()}
 """Instruction sets with a program of floats, and what gives them fused instructions."""
 COMPILERS = [(isa, c) for isa in SETS for c in toolchain.compilers(load(isa))]
-SPEC = scale_spec(Sum(), bias=True)
+SPEC = scale_spec(ValueTerms(), bias=True)
 CALL = """#include <stddef.h>
 void scaled(size_t columns, const void *constants, const void *sums, void *to);
 void scaled(size_t columns, const void *constants, const void *sums, void *to)

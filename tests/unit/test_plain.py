@@ -20,13 +20,13 @@ from bitsynth.layers.epilogues.thresholds import thresholds_spec
 from bitsynth.run.runner import runner_for
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
 from bitsynth.spec.glue import greatest, lookup, lookup_channels, lookup_sums, pairs, scaled_mean
-from bitsynth.spec.rescaling import CodeForm, Sum
+from bitsynth.spec.rescaling import CodeForm, ValueTerms
 from bitsynth.spec.residual import added, rounded, scaled
 
 pytestmark = pytest.mark.toolchains
 
 CODES = (CodeForm("u8"), CodeForm("s8"), CodeForm("s16"), CodeForm("s16", moved=True), CodeForm("u8", planes=3))
-SUMS = (Sum(), Sum(row=True, column=True))
+SUMS = (ValueTerms(), ValueTerms(row=True, column=True))
 TYPES = ("u8", "s8", "s16", "s32", "u32")
 INSTRUCTION_SETS = ("avx2", "avx512", "neon", "armv7_neon")
 COMPILERS = [

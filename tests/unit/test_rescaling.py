@@ -18,7 +18,7 @@ from bitsynth.layers.epilogues.requantize import requantize_spec
 from bitsynth.proof.elementwise.discharge import discharge
 from bitsynth.run.runner import runner_for
 from bitsynth.solver.budget import Budget
-from bitsynth.spec.rescaling import CodeForm, Sum
+from bitsynth.spec.rescaling import CodeForm, ValueTerms
 from bitsynth.store.elementwise import ELEMENTWISE
 from bitsynth.synth import elementwise as synth
 from bitsynth.toolchain.library import compile_for
@@ -46,13 +46,13 @@ def stored(isa, spec):
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512", "neon"])
 def test_sums_at_the_ends_saturate(isa):
-    program = stored(isa, rescale_spec(Sum(), CodeForm("u8"), bias=False))
+    program = stored(isa, rescale_spec(ValueTerms(), CodeForm("u8"), bias=False))
     got = run(program, given(program, s=EXTREMES, m=int(ONE), z=0, l=0, h=255))
     assert (got == np.clip(EXTREMES, 0, 255)).all()
 
 
 def test_ties_go_to_even_before_the_zero_point():
-    program = stored("avx2", rescale_spec(Sum(), CodeForm("u8"), bias=False))
+    program = stored("avx2", rescale_spec(ValueTerms(), CodeForm("u8"), bias=False))
     halves = np.array([-7, -1, 1, 3, 5, 509, 511])
     got = run(program, given(program, s=halves, m=int(np.float32(0.5).view(np.uint32)), z=1, l=2, h=254))
     assert (got == np.clip(np.rint(halves / 2) + 1, 2, 254)).all()
@@ -73,7 +73,7 @@ def test_products_round_half_up_or_to_even(wide, even):
 @pytest.mark.parametrize("isa", ["avx2", "avx512", "neon"])
 def test_a_gate_is_kept_between_0_and_1(isa):
     """Hard swish of whole numbers: halves go to even, below -32 all is 0, above 32 nothing is lost."""
-    program = stored(isa, gated_spec(Sum(), CodeForm("u8")))
+    program = stored(isa, gated_spec(ValueTerms(), CodeForm("u8")))
     floats = {"m": 1.0, "b": 0.0, "g": 1 / 64, "a": 0.5}
     sums = np.arange(-300, 300)
     payloads = {name: int(np.float32(x).view(np.uint32)) for name, x in floats.items()}
@@ -95,7 +95,7 @@ def test_a_mutant_is_refused_by_z3():
 @pytest.mark.parametrize("bound", [100.0, 2.0**31])
 def test_a_bound_below_codes_or_beyond_int32_is_refused_by_z3(bound):
     """What keeps numbers in the range that is converted: above every code, and below 2**31."""
-    program = stored("avx2", rescale_spec(Sum(), CodeForm("u8"), bias=False))
+    program = stored("avx2", rescale_spec(ValueTerms(), CodeForm("u8"), bias=False))
     (great,) = program.constants
     wrong = msgspec.structs.replace(great, lanes=(int(np.float32(bound).view(np.uint32)),) * len(great.lanes))
     with pytest.raises(Refuted):
@@ -104,7 +104,7 @@ def test_a_bound_below_codes_or_beyond_int32_is_refused_by_z3(bound):
 
 def test_rounding_then_clamping_is_clamping_then_rounding():
     """The spec's order against ONNX's, on numbers around ties and ends."""
-    spec = rescale_spec(Sum(), CodeForm("u8"), bias=False)
+    spec = rescale_spec(ValueTerms(), CodeForm("u8"), bias=False)
     rng = np.random.default_rng(3)
     scale = (2.0 ** rng.uniform(-30, 20, 4000) * rng.choice([-1, 1], 4000)).astype(np.float32)
     sums = np.concatenate([rng.integers(-600, 600, 2000), rng.integers(INT32.min, INT32.max, 2000)]).astype(np.int32)
@@ -127,8 +127,8 @@ STORED = [
     spec
     for row in (False, True)
     for spec in (
-        rescale_spec(Sum(row, row), CodeForm("u8"), bias=False),
-        gated_spec(Sum(row, row), CodeForm("u8")),
+        rescale_spec(ValueTerms(row, row), CodeForm("u8"), bias=False),
+        gated_spec(ValueTerms(row, row), CodeForm("u8")),
         requantize_spec(CodeForm("s8"), row=row, wide=False),
         requantize_spec(CodeForm("u8"), row=row, wide=True),
         requantize_spec(CodeForm("u8"), row=row, wide=True, even=True),
@@ -188,5 +188,5 @@ def in_c(runner, program, rng):
 
 @pytest.mark.parametrize("isa", ["avx2", "neon"])
 def test_stored_programs_are_what_the_sketch_makes(isa):
-    spec = rescale_spec(Sum(), CodeForm("u8"), bias=False)
+    spec = rescale_spec(ValueTerms(), CodeForm("u8"), bias=False)
     assert stored(isa, spec) == next(synth.alternatives(isa, spec))

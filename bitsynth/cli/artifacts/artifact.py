@@ -79,7 +79,7 @@ class NamedArtifact(ABC, Generic[R, P]):
         kind: Where artifacts of this kind are stored.
         table: Where `bitsynth list` lists them.
         note: A further line below that table.
-        lemmas: The count of statements that Z3 proves.
+        statement_count: How many statements Z3 proves, in words.
         claims: The count of claims of cost.
         scope: What follows "for every input" in the verdict.
         discharged: What was done to the statements that Z3 proved again.
@@ -90,7 +90,7 @@ class NamedArtifact(ABC, Generic[R, P]):
     kind: ClassVar[ArtifactKind[Any, Any]]
     table: ClassVar[ListTable]
     note: ClassVar[str] = ""
-    lemmas: str
+    statement_count: str
     claims = "1 claim"
     scope = ""
     discharged = "discharged"

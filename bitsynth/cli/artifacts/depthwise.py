@@ -28,7 +28,7 @@ class DepthwiseArtifact(NamedArtifact[DepthwiseEntry, Proved[DepthwiseProgram]])
 
     def __init__(self, name: str, proved: Proved[DepthwiseProgram]) -> None:
         super().__init__(name, proved)
-        self.lemmas = output.count(len(proved.obligations), "instruction lemma")
+        self.statement_count = output.count(len(proved.obligations), "instruction lemma")
 
     @classmethod
     def row(cls, record: DepthwiseEntry) -> ListRow:

@@ -31,7 +31,7 @@ class ElementwiseArtifact(NamedArtifact[ProgramEntry, Proved[ElementwiseProgram]
 
     def __init__(self, name: str, proved: Proved[ElementwiseProgram]) -> None:
         super().__init__(name, proved)
-        self.lemmas = output.count(proved.artifact.unit, "result")
+        self.statement_count = output.count(proved.artifact.unit, "result")
 
     @classmethod
     def row(cls, record: ProgramEntry) -> ListRow:

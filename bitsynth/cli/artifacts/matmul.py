@@ -39,7 +39,7 @@ class MatmulArtifact(NamedArtifact[Entry, ProvedEntry]):
         self._parsed = KernelName.parse(name)
         self._claimed = (proved.base or proved).entry
         bound = f"bound {self._claimed.cost.lower_bound:g} ops"
-        self.lemmas = output.count(len(proved.proved.obligations), "instruction lemma")
+        self.statement_count = output.count(len(proved.proved.obligations), "instruction lemma")
         self.claims = f"{output.count(len(self._claimed.certificate.minimality), 'claim')}, {bound}"
         self.scope = f", K up to {self._parsed.spec.k_max:,}"
 

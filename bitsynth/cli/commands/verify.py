@@ -51,9 +51,8 @@ def verify(
         checked = artifact.check()
         spent = time.perf_counter() - start
         lines = [ReportLine(label, tuple(cells), None if n else spent) for n, (label, *cells) in enumerate(checked)]
-        lines.append(
-            _discharge(artifact, rlimit, say) if z3 else ReportLine("machine", (artifact.lemmas, artifact.undischarged))
-        )
+        on_record = ReportLine("machine", (artifact.statement_count, artifact.undischarged))
+        lines.append(_discharge(artifact, rlimit, say) if z3 else on_record)
         lines.append(_solve(artifact, rlimit, say) if solve else ReportLine("claims", (artifact.claims, _ON_RECORD)))
     if as_json:
         output.write_json(
@@ -70,10 +69,10 @@ def _discharge(artifact: NamedArtifact[Any, Any], rlimit: int | None, say: Progr
     start = time.perf_counter()
     from bitsynth.solver.budget import DEFAULT_RLIMIT, Budget
 
-    say(f"proving {artifact.lemmas}")
+    say(f"proving {artifact.statement_count}")
     queries = artifact.proof.discharge(Budget(rlimit or DEFAULT_RLIMIT))
     verdict = f"{artifact.discharged} by Z3, {output.count(queries, 'query')}"
-    return ReportLine("machine", (artifact.lemmas, verdict), time.perf_counter() - start)
+    return ReportLine("machine", (artifact.statement_count, verdict), time.perf_counter() - start)
 
 
 def _solve(artifact: NamedArtifact[Any, Any], rlimit: int | None, say: Progress) -> ReportLine:

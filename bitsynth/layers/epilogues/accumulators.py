@@ -30,7 +30,7 @@ AskedProgram = tuple[ElementwiseSpec, ProgramInputs]
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class Accumulators:
     """Accumulators, and the affine function that gives their values: (factor * s + row + columns) >> shift.
 
     `row` says whether rows have affines. `bound` limits the absolute value of an accumulator with its row's affine.
@@ -82,14 +82,16 @@ def greatest(spec: MatmulSpec | LayerSpec, weight: Codes, offset: Offset) -> int
     return int((weights * max(map(abs, ends)) + np.abs(offset.bias)).max(initial=0))
 
 
-def accumulators_of_kernel(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> Sums:
-    """Return how values follow from the sums of a layer that `can_fold`."""
+def accumulators_of_kernel(
+    kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset
+) -> Accumulators:
+    """Return a kernel's accumulators, and how a layer's values follow from them; the layer `can_fold`."""
     terms, row = remaining(kernel, spec), row_affines(kernel, spec) != 0
     columns = np.zeros(len(weight), np.int64) if terms.factor == 1 else column_terms(spec, weight, offset)
-    return Sums(terms.factor, columns, terms.shift, row, bound(kernel, spec, geometry, weight, offset))
+    return Accumulators(terms.factor, columns, terms.shift, row, bound(kernel, spec, geometry, weight, offset))
 
 
-def values_as_accumulators(spec: LayerSpec, weight: Codes, bias: NDArray[np.int64]) -> Sums:
+def values_as_accumulators(spec: LayerSpec, weight: Codes, bias: NDArray[np.int64]) -> Accumulators:
     """Return the values themselves as accumulators, bounded by the weights; for kernels with constants not folded."""
     most = min(greatest(spec, weight, Offset(bias, spec.zero_point)), int(INT32.max) - 1)
-    return Sums(1, np.zeros(len(bias), np.int64), 0, False, most)
+    return Accumulators(1, np.zeros(len(bias), np.int64), 0, False, most)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.errors import SpecError
-from bitsynth.layers.epilogues.accumulators import AskedProgram, ProgramInputs, Sums
+from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram, ProgramInputs
 from bitsynth.layers.epilogues.checks import (
     INT32,
     code_range,
@@ -93,14 +93,14 @@ class Epilogue(ABC):
         return np.dtype(np.float32 if self.adds_floats else np.int32)
 
     @abstractmethod
-    def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
+    def lower(self, sums: Accumulators, planes: int) -> Iterator[AskedProgram]:
         """Yield specs that compute results of `sums`, the best first, as packed words if `planes` is not 0.
 
         A spec is left out if a constant does not fit; if accumulators are the values, all fit. With a residual, specs
         read values with the residual in place of accumulators.
         """
 
-    def lower_residual(self, sums: Sums) -> tuple[ElementwiseSpec, ProgramInputs, Sums]:
+    def lower_residual(self, sums: Accumulators) -> tuple[ElementwiseSpec, ProgramInputs, Accumulators]:
         """Return the spec that adds the residual to values `sums`, its inputs, and the values after the addition."""
         residual, factor = self.added_residual, self.residual_factors(sums.channels).astype(np.int64)
         ends = np.iinfo(residual.type)

@@ -20,9 +20,9 @@ from bitsynth.kernel.packing import Codes
 from bitsynth.layers.constants import Offset
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogues.accumulators import (
+    Accumulators,
     AskedProgram,
     ProgramInputs,
-    Sums,
     accumulators_of_kernel,
     can_fold,
     values_as_accumulators,
@@ -232,7 +232,7 @@ def _starts_from_columns(kernel: LayerKernel) -> bool:
     return isinstance(kernel, MatmulKernel) and affine(kernel.spec).factor == 1
 
 
-def _with_residual(kernel: LayerKernel, spec: LayerSpec, sums: Sums, epilogue: Epilogue) -> Finishing:
+def _with_residual(kernel: LayerKernel, spec: LayerSpec, sums: Accumulators, epilogue: Epilogue) -> Finishing:
     """Return a program that adds the residual to values in place, and the program of the epilogue after it."""
     residual_spec, added, after = epilogue.lower_residual(sums)
     program = find_stored(kernel, residual_spec) or _plain(kernel, spec, residual_spec)
@@ -241,7 +241,7 @@ def _with_residual(kernel: LayerKernel, spec: LayerSpec, sums: Sums, epilogue: E
 
 
 def _finish_accumulators(
-    kernel: LayerKernel, spec: LayerSpec, sums: Sequence[tuple[bool, Sums]], epilogue: Epilogue
+    kernel: LayerKernel, spec: LayerSpec, sums: Sequence[tuple[bool, Accumulators]], epilogue: Epilogue
 ) -> Finishing:
     """Return the program for the first kind of `sums`, (whether it folds, accumulators), that has a stored one."""
     every = [(folds, x, n) for folds, x in sums for n in _planes(kernel, spec, epilogue)]

@@ -11,16 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.errors import SpecError
-from bitsynth.layers.epilogues.accumulators import AskedProgram, Sums
+from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram
 from bitsynth.layers.epilogues.base import ClaimedFormula, CodesEpilogue, store_read_only
 from bitsynth.layers.epilogues.checks import INT32, broadcast_to_channels, copy_read_only, require_whole
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.matmul import MAX_BITS
-from bitsynth.spec.rescaling import FIXED_SHIFT, Sum
+from bitsynth.spec.rescaling import FIXED_SHIFT, ValueTerms
 
 
-def fixed_point_spec(value: Sum, *, twice: bool = False) -> ElementwiseSpec:
+def fixed_point_spec(value: ValueTerms, *, twice: bool = False) -> ElementwiseSpec:
     """Return bytes of (x * m + k) >> FIXED_SHIFT, with x the value kept from a to b; products wrap.
 
     Done `twice`, the same is done again with u and v, which all channels share. The result is clamped to a byte.
@@ -135,7 +135,7 @@ class FixedPoint(CodesEpilogue):
         results = self.line.at(kept_sums)
         return self.then.at(results) if self.then else results
 
-    def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
+    def lower(self, sums: Accumulators, planes: int) -> Iterator[AskedProgram]:
         """Yield the spec for `sums` that are values except for their row's addend, as bytes; none for `planes`."""
         if planes or sums.factor != 1 or sums.shift or sums.columns.any():
             return
@@ -144,7 +144,7 @@ class FixedPoint(CodesEpilogue):
         inputs = {"m": m, "k": k, **{name: x.astype(np.int32) for name, x in zip("ab", ends, strict=True)}}
         if self.then:
             inputs |= {name: x.reshape(()) for name, x in zip("uv", _wrapped(self.then, 1), strict=True)}
-        yield fixed_point_spec(Sum(row=sums.row), twice=self.then is not None), inputs
+        yield fixed_point_spec(ValueTerms(row=sums.row), twice=self.then is not None), inputs
 
     def _self_test(self, channels: int) -> SelfTestEpilogue:
         least, most = self.window(channels)

@@ -12,13 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.errors import SpecError
 from bitsynth.isa.floats import ONE
-from bitsynth.layers.epilogues.accumulators import AskedProgram, ProgramInputs, Sums
+from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram, ProgramInputs
 from bitsynth.layers.epilogues.base import ClaimedFormula, ClampedCodes, Epilogue, store_read_only
 from bitsynth.layers.epilogues.checks import INT32, broadcast_to_channels, require_int32_sums
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.matmul import plain_array
-from bitsynth.spec.rescaling import CodeForm, Sum, is_number
+from bitsynth.spec.rescaling import CodeForm, ValueTerms, is_number
 from bitsynth.spec.residual import ELEMENTS, rounded, scaled
 
 _SCALE, _BIAS = ElementInput("m", "u32", "channel"), ElementInput("b", "u32", "channel")
@@ -29,12 +29,12 @@ _MAX_GATED = 2.0**60
 """Limit of scales, biases and gates: times an int32 it is far from the end of float32."""
 
 
-def _scaled_text(value: Sum, bias: bool) -> str:
+def _scaled_text(value: ValueTerms, bias: bool) -> str:
     product = f"fmul(float_of({value.text}), m)"
     return f"fadd({product}, b)" if bias else product
 
 
-def scale_spec(value: Sum, *, bias: bool) -> ElementwiseSpec:
+def scale_spec(value: ValueTerms, *, bias: bool) -> ElementwiseSpec:
     """Return the spec of float32 scaling: value * m, plus b if there is a `bias`; each step is rounded."""
     text = _scaled_text(value, bias)
     inputs = (*value.inputs, _SCALE, *([_BIAS] if bias else []))
@@ -48,7 +48,7 @@ def scale_spec(value: Sum, *, bias: bool) -> ElementwiseSpec:
     )
 
 
-def rescale_spec(value: Sum, codes: CodeForm, *, bias: bool) -> ElementwiseSpec:
+def rescale_spec(value: ValueTerms, codes: CodeForm, *, bias: bool) -> ElementwiseSpec:
     """Return codes of the float32 value * m, plus b if there is a `bias`: rounded half to even, plus z, clamped.
 
     m and b are finite. The same results from clamping the value to l - z .. h - z before it is rounded, as ONNX has it:
@@ -60,7 +60,7 @@ def rescale_spec(value: Sum, codes: CodeForm, *, bias: bool) -> ElementwiseSpec:
     return codes.spec(SpecKind.RESCALE, f"{'_bias' if bias else ''}{value.name}", inputs, code, [is_number(text)])
 
 
-def gated_spec(value: Sum, codes: CodeForm) -> ElementwiseSpec:
+def gated_spec(value: ValueTerms, codes: CodeForm) -> ElementwiseSpec:
     """Return the spec of codes of a gated value: v = value * m + b times v * g + a, clipped to 0 to 1.
 
     Float32 numbers that are not negative have the order of their bits as signed integers, so clips compare integers.
@@ -99,7 +99,7 @@ class FloatValues(Epilogue):
                 value = value + arrays["bias"]
         return value
 
-    def _lower_values(self, sums: Sums) -> tuple[Sum, dict[str, NDArray[Any]]] | None:
+    def _lower_values(self, sums: Accumulators) -> tuple[ValueTerms, dict[str, NDArray[Any]]] | None:
         """Return the sum that the text scales, and the inputs that scale it; None if a constant does not fit.
 
         Of (factor * s + column) >> shift: s, or s and half the column, times the scale or a half or a double of it.
@@ -117,14 +117,14 @@ class FloatValues(Epilogue):
         ).all():
             return None
         inputs = {"m": moved.view(np.uint32)}
-        value = Sum(row=sums.row, column=sums.row or bool(columns.any()))
+        value = ValueTerms(row=sums.row, column=sums.row or bool(columns.any()))
         if value.column:
             inputs["c"] = columns.astype(np.int32)
         if "bias" in given:
             inputs["b"] = given["bias"].view(np.uint32)
         return value, inputs
 
-    def lower_residual(self, sums: Sums) -> tuple[ElementwiseSpec, ProgramInputs, Sums]:
+    def lower_residual(self, sums: Accumulators) -> tuple[ElementwiseSpec, ProgramInputs, Accumulators]:
         """Return the spec that adds the residual to `sums`, its inputs, and the values after the addition.
 
         Without a bias, -0 is added, which changes nothing.
@@ -172,7 +172,7 @@ class Scale(FloatValues):
     def _results(self, values: NDArray[Any]) -> NDArray[Any]:
         return values
 
-    def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
+    def lower(self, sums: Accumulators, planes: int) -> Iterator[AskedProgram]:
         """Yield the spec of float32 results of `sums`; none after a residual, which is added last. `planes` is 0."""
         if self.residual is None and (lowered := self._lower_values(sums)):
             value, inputs = lowered
@@ -279,7 +279,7 @@ class Rescale(FloatValues, ClampedCodes):
         rounded = np.rint(values.clip(low, high)).astype(np.int32)
         return np.asarray(rounded + self.zero_point, self.out_type)
 
-    def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
+    def lower(self, sums: Accumulators, planes: int) -> Iterator[AskedProgram]:
         """Yield specs of codes of `sums`, in words of `planes` bit planes if not 0; after a residual, of values."""
         codes = self._code_form(planes)
         limits = self._code_inputs(codes)

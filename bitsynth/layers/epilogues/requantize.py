@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.errors import SpecError
-from bitsynth.layers.epilogues.accumulators import AskedProgram, ProgramInputs, Sums
+from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram, ProgramInputs
 from bitsynth.layers.epilogues.base import ClampedCodes, store_read_only
 from bitsynth.layers.epilogues.checks import INT32, broadcast_to_channels, require_whole
 from bitsynth.layers.epilogues.residual import Residual
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec, SpecKind
 from bitsynth.spec.matmul import is_one_of
-from bitsynth.spec.rescaling import SUM, CodeForm, Sum
+from bitsynth.spec.rescaling import SUM, CodeForm, ValueTerms
 
 _MULTIPLIER = ElementInput("m", "s32", "channel")
 
@@ -28,7 +28,7 @@ def requantize_spec(codes: CodeForm, *, row: bool, wide: bool, even: bool = Fals
     Products have 32 bits, and wrap; or 64 if they are `wide`, which are shifted by 32 more. Rounded half to `even`,
     g and bit n of p are added to p before it is shifted; else the rounding constant is part of k.
     """
-    value, size = Sum(row=row), 64 if wide else 32
+    value, size = ValueTerms(row=row), 64 if wide else 32
     product = f"(sext({value.text}, {size}) * sext(m, {size}) + k)"
     shift = "zext(n, 64) + 32" if wide else "n"
     rounded = f"{product} + g + (lsr({product}, {shift}) & 1)" if even else product
@@ -106,7 +106,7 @@ class Requantize(ClampedCodes):
         codes: NDArray[Any] = ((product >> self.shift) + self.zero_point).clip(*self.codes)
         return codes.astype(self.out_type)
 
-    def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
+    def lower(self, sums: Accumulators, planes: int) -> Iterator[AskedProgram]:
         """Yield specs of s * (factor * m) + column * m, shifted by the value's own shift too, in 32 or 64 bits.
 
         `sums` are the accumulators; codes go to words of `planes` bit planes, or to bytes if it is 0.

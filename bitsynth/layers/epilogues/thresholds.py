@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.errors import SpecError
-from bitsynth.layers.epilogues.accumulators import AskedProgram, Sums
+from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram
 from bitsynth.layers.epilogues.base import ClaimedFormula, CodesEpilogue, store_read_only
 from bitsynth.layers.epilogues.checks import INT32
 from bitsynth.layers.epilogues.residual import Residual
@@ -132,7 +132,7 @@ class Thresholds(CodesEpilogue):
         every, up = np.broadcast_to(given, (channels, given.shape[1])), np.broadcast_to(rising, (channels,))
         return np.where(np.ma.getmaskarray(np.ma.asarray(self.values)) & ~up[:, None], INT32.min, every), up
 
-    def lower(self, sums: Sums, planes: int) -> Iterator[AskedProgram]:
+    def lower(self, sums: Accumulators, planes: int) -> Iterator[AskedProgram]:
         """Yield specs that count the sorted levels below an accumulator of `sums`, in words of `planes` if not 0.
 
         Levels are padded to the number that a code can count, and clipped to what accumulators reach, plus 2.
@@ -163,7 +163,7 @@ class Thresholds(CodesEpilogue):
         return {"by": "thresholds", "values": values, "rising": rising.astype(np.int64)[:, None]}
 
 
-def fold_thresholds(sums: Sums, thresholds: NDArray[np.int64], rising: NDArray[np.bool_]) -> NDArray[np.int32]:
+def fold_thresholds(sums: Accumulators, thresholds: NDArray[np.int64], rising: NDArray[np.bool_]) -> NDArray[np.int32]:
     """Return (levels, OC) sorted thresholds of sums that say what `thresholds` say of values.
 
     Those of a channel that is not `rising` (OC) are thresholds of -1 - sum: a value is below T exactly if its sum, with

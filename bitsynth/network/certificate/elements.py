@@ -26,7 +26,7 @@ from bitsynth.network.certificate.claims import (
 )
 from bitsynth.network.certificate.edges import edge_record, range_of
 from bitsynth.network.certificate.rebuild import is_conversion
-from bitsynth.network.certificate.records import Claim, ElementSums, RegridRecord, StepClaim, plain
+from bitsynth.network.certificate.records import Claim, ElementSums, RegridRecord, StepClaim, to_dict
 from bitsynth.network.formulas.affine import AffineFormula
 from bitsynth.network.formulas.curves import Curve
 from bitsynth.network.formulas.step_functions import StepFunction
@@ -94,7 +94,7 @@ def number_claims(program: NetworkProgram, step: PlainStep) -> StepClaim:
 
 def _reach(proof: StepClaim, name: str, first: Edge) -> tuple[float, float, float]:
     """Return the checker's bound on float64's error, and the least and the greatest number."""
-    record, operations = edge_record(first, False), [plain(op) for op in proof.chain]
+    record, operations = edge_record(first, False), [to_dict(op) for op in proof.chain]
     numbers_of = {k: np.atleast_2d(checker.array(x).astype(np.float64)) for k, x in proof.constants.items()}
     grid = {"scale0": record.scale, "zero0": record.zero}
     numbers_of |= {k: checker.column(x).astype(np.float64) for k, x in grid.items()}
@@ -177,7 +177,7 @@ def regridded(program: NetworkProgram, buffer: Buffer) -> RegridRecord | None:
 
 def _is_on_grid_of(buffer: Buffer, root: Buffer) -> bool:
     """Return whether each element of memory stands for the same number by both of its names."""
-    own, its = (plain(edge_record(b.edge, False)) for b in (buffer, root))
+    own, its = (to_dict(edge_record(b.edge, False)) for b in (buffer, root))
     lie, lies = ({"layout": b.format.layout} for b in (buffer, root))
     if "scale" not in its:
         return True

@@ -45,8 +45,8 @@ from bitsynth.network.certificate.records import (
     PlainSource,
     StepRecord,
     WindowSums,
-    plain,
     record_of,
+    to_dict,
 )
 from bitsynth.network.formulas import Chain, StepFunction
 from bitsynth.network.fusion.inputs import input_step
@@ -75,22 +75,22 @@ def step_source(program: NetworkProgram, step: NetworkStep, claims: list[Claim])
             epilogue=recipe(step.layer.epilogue),
             image=list(step.image),
         )
-        return plain(source) if claims else {**plain(layer_facts(step)), **plain(source)}
+        return to_dict(source) if claims else {**to_dict(layer_facts(step)), **to_dict(source)}
     if isinstance(step, GlueStep):
-        return plain(GlueSource(glue=recipe(step.glue), image=list(step.image)))
+        return to_dict(GlueSource(glue=recipe(step.glue), image=list(step.image)))
     if is_conversion(program.graph, step, program.buffers):
-        return plain(PlainSource())
+        return to_dict(PlainSource())
     if isinstance(step.formula, StepFunction) and claims:
         to = program.buffers[step.outputs[0]]
         made_of = replace(to, edge=edge_of(to.edge.name, edge_record(to.edge, False)))
         for order in (Layout.PLAIN, Layout.NHWC):
             if _same_text(step, input_step(_step_function(claims[0], made_of), made_of.edge, order)):
-                return plain(PlainSource(order=order))
+                return to_dict(PlainSource(order=order))
     constants = [
         ConstantRecord(type=x.dtype.name, shape=list(x.shape), digest=_digest(np.ascontiguousarray(x).tobytes()))
         for x in step.constants
     ]
-    return plain(
+    return to_dict(
         PlainSource(body=step.body, constants=constants, scratch_bytes=step.scratch_bytes, headers=list(step.headers))
     )
 
@@ -299,7 +299,7 @@ def _require_claimed(what: str, step: NetworkStep, record: StepRecord, buffers: 
         if formulas:
             checker.require(formulas == layer_formulas(step.layer), f"{what} computes another formula than it claims")
             sums = {} if record.sums is UNSET else record.sums
-            checker.require({**sums, **plain(layer_facts(step))} == sums, f"{what} has other sums than it claims")
+            checker.require({**sums, **to_dict(layer_facts(step))} == sums, f"{what} has other sums than it claims")
     elif isinstance(step, GlueStep):
         _require_glue(what, step, given, written)
         if formulas:

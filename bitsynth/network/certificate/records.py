@@ -1,7 +1,7 @@
 """The records of a certificate: fields in the order of its JSON, which `write` makes and `rebuild` reads.
 
-The checker reads the same JSON as dictionaries, as it imports numpy alone: `plain` makes them of records. Fields that
-are unset are left out. No record has other fields than these.
+The checker imports numpy alone, so it reads the same JSON as dictionaries; `to_dict` converts records to them. Fields
+that are unset are left out. A record has no fields other than these.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class CertificateRecord(CertificatePart, frozen=True, kw_only=True):
     digest: str = ""
 
 
-def plain(record: CertificatePart) -> dict[str, JsonValue]:
+def to_dict(record: CertificatePart) -> dict[str, JsonValue]:
     """Return a record as the dictionary that its JSON is."""
     fields: dict[str, JsonValue] = msgspec.to_builtins(record)
     return fields

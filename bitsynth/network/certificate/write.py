@@ -39,7 +39,7 @@ from bitsynth.network.certificate.records import (
     JsonValue,
     StepClaim,
     StepRecord,
-    plain,
+    to_dict,
 )
 from bitsynth.network.program import Buffer, GlueStep, LayerStep, NetworkProgram, NetworkStep, alias_root
 
@@ -86,7 +86,7 @@ def certificate(
         kernels=list(dict.fromkeys(kernel for step in program.steps for kernel in records_of(step))),
         files={name: hashlib.sha256(as_bytes(content)).hexdigest() for name, content in sorted(files.items())},
     )
-    fields = plain(whole)
+    fields = to_dict(whole)
     return {**fields, "digest": digest(fields)}
 
 
@@ -146,7 +146,7 @@ def _settled(program: NetworkProgram, step: NetworkStep, edges: dict[str, EdgeRe
                 edge = buffer.edge.name
                 edges[edge] = msgspec.structs.replace(edges[edge], low=low, high=high)
     claimed = msgspec.structs.replace(
-        record, constants=claim.constants, chain=claim.chain, claims=claim.claims, sums=plain(claim.sums)
+        record, constants=claim.constants, chain=claim.chain, claims=claim.claims, sums=to_dict(claim.sums)
     )
     names = [program.buffers[name].edge.name for name in (*step.inputs, *step.outputs)]
     if any(edges[name].low is UNSET for name in names):
@@ -170,13 +170,13 @@ def undecided_less(
         return step
     assert isinstance(step.chain, list)
     names = [*step.inputs, *step.outputs]
-    used, given = [plain(buffers[name]) for name in names], [plain(edges[buffers[name].edge]) for name in names]
+    used, given = [to_dict(buffers[name]) for name in names], [to_dict(edges[buffers[name].edge]) for name in names]
     has_curves = not {op.op for op in step.chain}.isdisjoint(checker.CURVES)
     results = [edge for edge in given[len(step.inputs) :] if "scale" in edge]
     is_along = any(not np.array_equal(checker.ends_of(e), checker.ends_of(e, inner=True)) for e in results)
     look = checker.prove if has_curves or is_along else checker.make_task
     try:
-        look(plain(step), used, given, exact)
+        look(to_dict(step), used, given, exact)
     except AssertionError as why:
         return _unclaimed(step, f"proved where it is compiled, undecided by the checker: {why}")
     return step
