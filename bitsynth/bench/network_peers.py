@@ -107,7 +107,8 @@ def models(
 
     from bitsynth.bench import twins
 
-    loaded = fix_inputs(onnx.load(model), net.reading.get("fixed") or {})
+    reading = net.reading
+    loaded = fix_inputs(onnx.load(model), reading.get("fixed") or {}, reading.get("shapes") or {}, reading.get("batch"))
     file = with_shapes(loaded, {name: x.shape for name, x in inputs.items()})
     makers: dict[str, Callable[[], Any]] = {
         "same file": lambda: file,

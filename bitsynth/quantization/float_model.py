@@ -30,6 +30,7 @@ from onnx import numpy_helper
 
 from bitsynth.errors import SpecError, ToolError
 from bitsynth.graph.read.file import edge_names
+from bitsynth.graph.read.importer import inline_branches
 from bitsynth.graph.read.inputs import close_shapes, fix_inputs, with_shapes
 from bitsynth.network.check.data import Feed
 
@@ -69,7 +70,7 @@ def require_runtime() -> Any:
 def simplify(model: Any, shapes: Mapping[str, int | Sequence[int]], batch: int | None, fixed: Mapping[str, Any]) -> Any:
     """Return a model with fixed sizes, in which ONNX Runtime folded constants and batch norm; nodes have names."""
     runtime = require_runtime()
-    constant = fix_inputs(model, fixed)
+    constant = inline_branches(fix_inputs(model, fixed, shapes, batch), shapes, batch)
     initializers = {x.name for x in constant.graph.initializer}
     inputs = [x for x in constant.graph.input if x.name not in initializers]
     closed = with_shapes(constant, close_shapes(inputs, shapes, batch))

@@ -130,6 +130,7 @@ def test_products_of_integers_in_plain_c():
     assert (work.macs, work.float_macs, work.plain_macs) == (6, 0, 6)
     assert slow_products(work) == ["slow, of 6 MAC: 100.0 % in plain C of integers"]
     assert slow_products(ProductWork(10_000, 0, 9)) == []
+    assert slow_products(ProductWork()) == []
 
 
 def test_the_option_is_named_though_another_product_costs_more():

@@ -6,11 +6,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 from support.onnx_files import model, node, parsed
 
 import bitsynth
 from bitsynth.errors import SpecError
 from bitsynth.graph import read, run
+from bitsynth.graph.read.importer import inline_branches
+from bitsynth.graph.read.inputs import fix_inputs
 
 RELU = [node("Relu", "x")]
 
@@ -155,6 +158,48 @@ def test_one_number_fills_an_input():
     made = model([node("Add", "x s")], {"x": (1, 3), "s": (1, 3)})
     graph = read(made, fixed={"s": 2})
     assert (run(graph, {"x": np.zeros((1, 3), np.float32)})["y"] == 2).all()
+
+
+def test_one_number_fills_an_input_of_open_sizes():
+    made = model([node("Add", "x s")], {"x": ("N", 3), "s": ("N", "?")})
+    graph = read(made, fixed={"s": 2}, shapes={"s": (2, 3)})
+    assert graph.edges["x"].shape == (2, 3)
+    assert (run(graph, {"x": np.zeros((2, 3), np.float32)})["y"] == 2).all()
+    with pytest.raises(SpecError, match="input s: axis 1 is unknown; give --shape s=2xL with numbers"):
+        read(made, fixed={"s": 2}, batch=2)
+
+
+def test_a_fixed_array_settles_the_sizes_of_others():
+    made = model([node("Add", "x s")], {"x": ("N", 3), "s": ("N", 3)})
+    assert read(made, fixed={"s": np.ones((4, 3), np.float32)}).edges["x"].shape == (4, 3)
+
+
+def test_a_graph_may_make_a_name_that_a_branch_before_it_has():
+    made = branching(EQUAL)
+    made.graph.node.append(helper.make_node("Abs", [made.graph.node[-1].output[0]], ["inner"]))
+    made.graph.output[0].name = "inner"
+    assert [n.op for n in read(made, fixed={"n": 16}).nodes] == ["relu", "abs"]
+
+
+@pytest.mark.parametrize("number", [16, 8])
+@pytest.mark.parametrize("deep", [0, 3])
+def test_branches_are_inlined_for_other_runtimes(number, deep):
+    made = fix_inputs(branching(EQUAL, deep=deep), {"n": number}, {}, None)
+    inlined = inline_branches(made, {}, None)
+    assert not any(one.op_type == "If" for one in inlined.graph.node)
+    x = np.array([-1, 2, -3, 4], np.float32)
+    want = run(read(made), {"x": x})["y"]
+    (got,) = ReferenceEvaluator(inlined).run(None, {"x": x})
+    assert (got == want).all()
+
+
+def test_a_maximum_with_minus_infinity_is_the_number(rng):
+    nodes = [node("Max", "x low", "a"), node("Min", "high a", "y")]
+    made = model(nodes, {"x": (2, 3)}, {"low": np.float32(-np.inf), "high": np.full((2, 3), np.inf, np.float32)})
+    assert not read(made, reference="exact").nodes
+    made = model(nodes, {"x": (2, 3)}, {"low": np.float32(np.inf), "high": np.full((2, 3), np.inf, np.float32)})
+    with pytest.raises(SpecError, match="holds infinity"):
+        read(made, reference="exact")
 
 
 @pytest.mark.parametrize("op", ["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"])

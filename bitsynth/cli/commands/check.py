@@ -83,7 +83,7 @@ def check(
         inputs = checks.given(net.graph, data) if data else checks.drawn(net.graph, count)
         peers_model = load_for_peers(model)
         if not isinstance(peers_model, bytes):
-            peers_model = fix_inputs(peers_model, net.reading["fixed"])
+            peers_model = fix_inputs(peers_model, net.reading["fixed"], options["shapes"], batch)
         result = checks.checked(net, peers_model, inputs, say)
         answer = board.run_network(net) if board else None
     _show(result, as_json=as_json)

@@ -68,7 +68,7 @@ def share(part: int, whole: int) -> str:
 def slow_products(work: ProductWork) -> list[str]:
     """Return a line that says which part of the products is slow, and what helps; no line below 0.1 % of all."""
     slow = {"in floats": work.float_macs, "in plain C of integers": work.plain_macs}
-    if sum(slow.values()) < work.macs * MIN_SLOW_SHARE:
+    if sum(slow.values()) < max(1, work.macs * MIN_SLOW_SHARE):
         return []
     parts = ", ".join(f"{share(macs, work.macs)} {how}" for how, macs in slow.items() if macs)
     line = f"slow, of {work.macs:,} MAC: {parts}"

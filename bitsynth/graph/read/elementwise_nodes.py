@@ -180,8 +180,15 @@ def _extreme_reader(op: str) -> Reader:
 
 
 def _match_cut(node: FileNode, op: str, a: str, b: str) -> str | None:
-    """Return the edge of a quantizer, if one operand clips rounded numbers of the other at a constant; else None."""
+    """Return the edge of a quantizer, if one operand clips rounded numbers of the other at a constant; else None.
+
+    Return the other operand, if it is clipped at an infinity, which no number is beyond.
+    """
+    neutral = math.inf if op == "min" else -math.inf
     for edge, other in ((a, b), (b, a)):
+        value, shape = node.graph.value(other), node.graph.edges[edge].shape
+        if value is not None and (value == neutral).all() and np.broadcast_shapes(value.shape, shape) == shape:
+            return edge
         limit = constant_number(node.graph, other)
         if limit is not None and len(node.graph.edges[other].shape) <= len(node.graph.edges[edge].shape):
             return match_cut_rounding(node, edge, *((None, limit) if op == "min" else (limit, None)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +182,53 @@ def nodes_of(graph: Any) -> Iterator[Any]:
 def is_branching(node: Any) -> bool:
     """Return whether a node is an If of standard ONNX, one of whose branches is read."""
     return node.op_type == "If" and node.domain in ("", "ai.onnx")
+
+
+def names_made(graph: Any) -> frozenset[str]:
+    """Return the names of a graph's constants and of its nodes' outputs, without those in branches."""
+    outputs = {name for node in graph.node for name in node.output if name}
+    return frozenset(outputs | {x.name for x in graph.initializer})
+
+
+def inline_branches(model: Any, taken: Mapping[tuple[str, ...], Any]) -> Any:
+    """Return a copy of a model in which each If node is the nodes of one of its branches, with names of their own.
+
+    Args:
+        model: The model.
+        taken: The branch of each If node, by the outputs of it and of the If nodes around it; the outermost first.
+    """
+    onnx = require_onnx()
+    inlined = onnx.ModelProto()
+    inlined.CopyFrom(model)
+    used = set(edge_names(model.graph))
+    del inlined.graph.node[:]
+
+    def rename(name: str, around: str) -> str:
+        fresh = next(f for k in count() if (f := f"{around}/{name}{k or ''}") not in used)
+        used.add(fresh)
+        return fresh
+
+    def add(nodes: Iterable[Any], path: tuple[str, ...], names: Mapping[str, str]) -> None:
+        for node in nodes:
+            if is_branching(node):
+                inner = (*path, *node.output)
+                branch = taken[inner]
+                own = dict(names) | {name: rename(name, node.output[0]) for name in sorted(names_made(branch))}
+                for tensor in branch.initializer:
+                    inlined.graph.initializer.add().CopyFrom(tensor)
+                    inlined.graph.initializer[-1].name = own[tensor.name]
+                add(branch.node, inner, own)
+                for given, output in zip(branch.output, node.output, strict=True):
+                    source, target = own.get(given.name, given.name), names.get(output, output)
+                    inlined.graph.node.append(onnx.helper.make_node("Identity", [source], [target]))
+                continue
+            copy = inlined.graph.node.add()
+            copy.CopyFrom(node)
+            for edges in (copy.input, copy.output):
+                edges[:] = [names.get(name, name) for name in edges]
+
+    add(model.graph.node, (), {})
+    return inlined
 
 
 def _require_no_control_flow(graph: Any) -> None:

@@ -87,6 +87,10 @@ class _Import:
     """The versions of operators by domain."""
     branch_names: dict[str, str] = field(default_factory=dict)
     """Names in the file of edges that branches of If nodes make."""
+    path: tuple[str, ...] = ()
+    """The outputs of the If nodes around the graph that is read, the outermost first."""
+    taken: dict[tuple[str, ...], Any] = field(default_factory=dict)
+    """The branch of each If node, by the outputs of it and of the If nodes around it."""
 
     def run(self) -> Graph:
         """Read the inputs, the constants and all nodes; return the graph."""
@@ -95,13 +99,13 @@ class _Import:
         read |= {given.name for graph in file.graphs_of(self.model.graph) for given in graph.output}
         require_inputs(self.fixed, self.model.graph)
         inputs = [given for given in self.model.graph.input if given.name in read and given.name not in initializers]
+        closed = close_shapes(inputs, self.shapes, self.batch, self.fixed)
         for given in inputs:
             if given.name in self.fixed:
-                self.edges[given.name] = self.graph.constant(fixed_value(given, self.fixed[given.name]))
-        inputs = [given for given in inputs if given.name not in self.fixed]
-        closed = close_shapes(inputs, self.shapes, self.batch)
-        for given in inputs:
-            self._input(given, closed[given.name])
+                value = fixed_value(given, self.fixed[given.name], closed.get(given.name, ()))
+                self.edges[given.name] = self.graph.constant(value)
+            else:
+                self._input(given, closed[given.name])
         kind = self.codes.type if self.codes else None
         if kind is not None and not self.has_open:
             raise SpecError("no float input is without a quantizer; leave out the codes of inputs")
@@ -140,10 +144,15 @@ class _Import:
         branch = branches["then_branch" if value.reshape(-1)[0] else "else_branch"]
         if len(branch.output) != len(node.output):
             raise SpecError(f"{where}: {len(branch.output)} outputs of a branch, {len(node.output)} of the node")
-        own = {x.name for x in branch.initializer} | {name for inner in branch.node for name in inner.output if name}
+        own = file.names_made(branch)
         if known := sorted(own & self.edges.keys()):
-            raise SpecError(f"{where}: a branch makes {known[0]}, which exists already")
+            raise SpecError(
+                f"{where}: a branch makes {known[0]}, which exists already in the graph around it; rename one"
+            )
+        around, self.path = self.path, (*self.path, *node.output)
+        self.taken[self.path] = branch
         self._read_graph(branch)
+        self.path = around
         if missing := [o.name for o in branch.output if o.name not in self.edges]:
             raise SpecError(f"{where}: nothing makes the output {missing[0]} of a branch")
         outputs = [self.edges[o.name] for o in branch.output]
@@ -290,8 +299,9 @@ def _names_read(node: Any) -> Iterator[str]:
     """Yield the names that a node reads, or that a branch of it may read of the graph around it."""
     yield from filter(None, node.input)
     for branch in file.branches_of(node):
-        yield from (name for inner in file.nodes_of(branch) for name in inner.input if name)
-        yield from (given.name for part in file.graphs_of(branch) for given in part.output)
+        inner = [name for part in branch.node for name in _names_read(part)]
+        own = file.names_made(branch)
+        yield from (name for name in (*inner, *(given.name for given in branch.output)) if name not in own)
 
 
 def _sort_nodes(graph: Any, known: set[str]) -> list[Any]:
@@ -352,6 +362,16 @@ def read(
     model = file.load(path)
     with file.named(path):
         return _import(model, batch, reference, codes, fixed or {}, shapes or {})
+
+
+def inline_branches(model: Any, shapes: Shapes, batch: int | None) -> Any:
+    """Return a model without If nodes, each replaced by the branch that is read; the model itself if it has none."""
+    if not any(file.is_branching(node) for node in file.nodes_of(model.graph)):
+        return model
+    builder = GraphBuilder("", default_reference(model), file.edge_names(model.graph))
+    reading = _Import(model, builder, batch, None, {}, shapes)
+    reading.run()
+    return file.inline_branches(model, reading.taken)
 
 
 def _import(

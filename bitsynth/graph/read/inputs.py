@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,16 @@ _NO_SYMBOLS = ("", "?", "None", "-1", "unknown")
 """Texts that exporters write for a size without a name: two of them need not be equal."""
 
 
-def close_shapes(inputs: Sequence[Any], shapes: Shapes, batch: int | None) -> dict[str, Shape]:
+def close_shapes(
+    inputs: Sequence[Any], shapes: Shapes, batch: int | None, fixed: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Shape]:
     """Return the shape of each input of a file, all its sizes known.
 
     Args:
         inputs: The inputs, as the file describes them.
         shapes: The shapes of some inputs and the sizes of some symbols. A symbol has one size in all inputs.
         batch: The size of each first axis that is open and not in `shapes`.
+        fixed: Values of some inputs. An array has its own shape, and settles the symbols that the input has.
 
     Raises:
         SpecError: A size is missing, or does not fit the file; the message says what to give.
@@ -41,6 +45,13 @@ def close_shapes(inputs: Sequence[Any], shapes: Shapes, batch: int | None) -> di
         sizes_of_one = shape if isinstance(shape, Sequence) else (shape,)
         if not all(type(size) is int and size > 0 for size in sizes_of_one):
             raise SpecError(f"--shape {name}: sizes are whole numbers above 0, not {_join(sizes_of_one)}")
+    arrays = {name: np.shape(value) for name, value in fixed.items() if np.size(value) and np.ndim(value)}
+    for given in inputs:
+        shape, axes = arrays.get(given.name, ()), len(given.type.tensor_type.shape.dim)
+        if shape and given.type.tensor_type.HasField("shape") and len(shape) != axes:
+            raise SpecError(f"input {given.name} has {axes} axes; its fixed value has {len(shape)}")
+    shapes = {**arrays, **shapes}
+    inputs = [given for given in inputs if given.name not in fixed or given.type.tensor_type.HasField("shape")]
     file_shapes = {given.name: _file_shape(given, shapes) for given in inputs}
     sizes = _symbol_sizes(file_shapes, shapes, batch)
     closed = {}
@@ -139,10 +150,10 @@ def _join(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
 
 
-def fixed_value(given: Any, value: Any) -> Tensor:
+def fixed_value(given: Any, value: Any, shape: Shape = ()) -> Tensor:
     """Return the value of a fixed input as an array, in the type of the file unless it is an array already.
 
-    A single number fills the shape that the input has in the file. SpecError if the numbers do not fit the input.
+    A single number fills the input's shape. SpecError if the numbers do not fit the input.
     """
     if isinstance(value, np.ndarray | np.generic):
         require_known_type(str(value.dtype))
@@ -155,12 +166,7 @@ def fixed_value(given: Any, value: Any) -> Tensor:
         raise SpecError(f"input {given.name}: {value!r} are not its numbers: {error}") from None
     if (array != numbers).any() and array.dtype.kind != "f":
         raise SpecError(f"input {given.name}: {value!r} are no {array.dtype}")
-    sizes = tuple(dim.dim_value for dim in tensor.shape.dim)
-    if array.ndim == 0 and 0 not in sizes:
-        return np.full(sizes, array)
-    if tensor.HasField("shape") and len(sizes) != array.ndim:
-        raise SpecError(f"input {given.name} has {len(sizes)} axes; its fixed value has {array.ndim}")
-    return array
+    return np.full(shape, array) if array.ndim == 0 else array
 
 
 def with_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
@@ -191,7 +197,7 @@ def require_inputs(fixed: Mapping[str, Any], graph: Any) -> None:
         raise SpecError(f"--fix {unknown[0]}: no input of the file; inputs: {', '.join(names)}")
 
 
-def fix_inputs(model: Any, fixed: Mapping[str, Any]) -> Any:
+def fix_inputs(model: Any, fixed: Mapping[str, Any], shapes: Shapes, batch: int | None) -> Any:
     """Return a model whose `fixed` inputs are constants, for other runtimes; the model itself if none is fixed."""
     if not fixed:
         return model
@@ -200,7 +206,9 @@ def fix_inputs(model: Any, fixed: Mapping[str, Any]) -> Any:
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     inputs = {given.name: given for given in changed.graph.input}
+    closed = close_shapes(list(inputs.values()), shapes, batch, fixed)
     for name in fixed.keys() & inputs.keys():
-        changed.graph.initializer.append(onnx.numpy_helper.from_array(fixed_value(inputs[name], fixed[name]), name))
+        array = fixed_value(inputs[name], fixed[name], closed.get(name, ()))
+        changed.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
         changed.graph.input.remove(inputs[name])
     return changed

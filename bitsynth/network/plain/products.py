@@ -36,7 +36,7 @@ def sums_type(body: NodeBody) -> str:
 
 @dataclass(frozen=True)
 class CodedRows:
-    """FactorRows of weights stored as codes: tiles of 4 rows, then of 1 row, by the number of rows."""
+    """Rows of weights stored as codes: tiles of 4 rows, then of 1 row, by the number of rows."""
 
     blocks: Mapping[int, CodedTiles]
 
@@ -46,9 +46,9 @@ class CodedRows:
 
 
 FactorRows = ScratchArray | CodedRows
-"""FactorRows of weights, as `block_rows` has them."""
+"""Rows of weights, as `block_rows` has them."""
 FactorPlanes = ScratchArray | CodedTiles
-"""FactorPlanes, or tiles of the columns of one matrix."""
+"""Planes, or tiles of the columns of one matrix."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class ProductSums:
 
     Args:
         body: Where it is done.
-        rows: FactorRows of weights.
-        channels: FactorPlanes.
+        rows: Rows of weights.
+        channels: Planes.
         plane: Elements from one to the next.
         taps: Where the elements lie that a sum has of each.
         pixels: Sums of a row.
