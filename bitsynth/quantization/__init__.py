@@ -1,8 +1,8 @@
 """Quantizers for float networks: calibration, rounding of weights, and a search for the cheapest widths.
 
-Data go one way: `float_model` (where quantizers go), `calibration` (what inputs say), `grids` (scales and rounding),
-`search` (widths that meet a `goal`, by an `integer_program`; `search_state` keeps what was measured), `quantized_model`
-(the file), `report`, `entry` (all of it).
+Data go one way: `float_model` (where quantizers go), `calibration` (what inputs say), `grids` (scales), `rounding` (of
+weights), `search` (widths that meet a `goal`, by an `integer_program`; `search_state` keeps what was measured),
+`quantized_model` (the file), `report`, `entry` (all of it).
 """
 
 from bitsynth.quantization.entry import FrontModel, Quantized, quantize

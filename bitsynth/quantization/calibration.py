@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,8 @@ from bitsynth.errors import SpecError
 from bitsynth.network.check.data import Feed
 from bitsynth.progress import Progress
 from bitsynth.quantization.float_model import FloatModel, FloatRunner, WeightedProduct
-from bitsynth.quantization.grids import SIGNIFICANT_BITS, QuantizerGrid, activation_grid, round_by_inputs, weight_grid
+from bitsynth.quantization.grids import SIGNIFICANT_BITS, QuantizerGrid, activation_grid, shorten, weight_grid
+from bitsynth.quantization.rounding import learn_rounding
 from bitsynth.spec.matmul import MAX_BITS
 
 _KEPT_NUMBERS = 200_000
@@ -108,27 +109,28 @@ class Calibration:
             self._grids[edge, bits] = activation_grid(self.numbers[edge], bits, 1 if is_long else _SIGNIFICANT_BITS)
         return self._grids[edge, bits]
 
-    def _weight_grid(self, product: WeightedProduct, bits: int) -> QuantizerGrid:
-        """Return the grid of a product's weights, whose scales leave `_FRACTION_BITS` of codes of 8 bits."""
-        weights, target = self.network.constants[product.weights], self.network.quantized_after(product.output)
+    def _shorten(self, product: WeightedProduct) -> Callable[[NDArray[Any]], NDArray[np.float32]]:
+        """Return what shortens scales of a product's weights: they leave `_FRACTION_BITS` of codes of 8 bits."""
+        target = self.network.quantized_after(product.output)
         if target is None or product.edge not in self.network.quantized_edges:
-            return weight_grid(weights, bits, product.channel_axis)
+            return shorten
         ratio = float(self.grid(product.edge, MAX_BITS).scale) / float(self.grid(target, MAX_BITS).scale)
 
-        def significant(scale: NDArray[Any]) -> NDArray[np.int64]:
+        def shorten_for_target(scale: NDArray[Any]) -> NDArray[np.float32]:
             bits = np.floor(_FRACTION_BITS + np.log2(np.maximum(scale * ratio, np.finfo(np.float32).tiny)))
-            return np.asarray(bits.clip(1, SIGNIFICANT_BITS), np.int64)
+            return shorten(scale, bits.clip(1, SIGNIFICANT_BITS).astype(np.int64))
 
-        return weight_grid(weights, bits, product.channel_axis, significant)
+        return shorten_for_target
 
     def weights(self, product: WeightedProduct, bits: int) -> tuple[QuantizerGrid, NDArray[np.float32]]:
         """Return the grid of a product's weights, and the weights on it, rounded by the inputs seen; found once."""
         if (product.name, bits) not in self._weights:
-            weights = self.network.constants[product.weights]
-            grid = self._weight_grid(product, bits)
-            if product.name in self.moments and bits > 1:
+            weights, shorten = self.network.constants[product.weights], self._shorten(product)
+            grid = weight_grid(weights, bits, product.channel_axis, shorten)
+            if product.name in self.moments:
                 rows = np.moveaxis(weights, product.channel_axis, 0)
-                rounded = round_by_inputs(rows.reshape(len(rows), -1), grid, self.moments[product.name])
+                flat = rows.reshape(len(rows), -1)
+                grid, rounded = learn_rounding(flat, grid, self.moments[product.name], shorten)
                 on_grid = np.moveaxis(rounded.reshape(rows.shape), 0, product.channel_axis)
             else:
                 on_grid = grid.quantized(weights)

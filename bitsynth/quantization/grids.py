@@ -86,10 +86,7 @@ def activation_grid(values: NDArray[np.float32], bits: int, significant: int = S
 
 
 def weight_grid(
-    weights: NDArray[np.float32],
-    bits: int,
-    axis: int,
-    significant: Callable[[NDArray[Any]], Any] = lambda scale: SIGNIFICANT_BITS,
+    weights: NDArray[np.float32], bits: int, axis: int, shorten: Callable[[NDArray[Any]], NDArray[np.float32]] = shorten
 ) -> QuantizerGrid:
     """Return the grid of weights, with a scale of each channel along `axis`, with the least mean squared error.
 
@@ -97,50 +94,18 @@ def weight_grid(
         weights: The weights.
         bits: Bits of a code.
         axis: The axis of channels.
-        significant: Returns the significant bits that scales of about this size may have.
+        shorten: Returns scales near these that the product may have.
     """
-
-    def short(scale: NDArray[Any]) -> NDArray[np.float32]:
-        return shorten(scale, significant(scale))
-
     others = tuple(k for k in range(weights.ndim) if k != axis)
     if bits == 1:
-        scale = short(np.abs(weights).mean(others, keepdims=True))
+        scale = shorten(np.abs(weights).mean(others, keepdims=True))
         return QuantizerGrid(1, np.where(scale > 0, scale, np.float32(1)), bipolar=True)
     most = np.abs(weights).max(others, keepdims=True)
     most = np.where(most > 0, most, 1).astype(np.float32)
     highest = (1 << bits - 1) - 1
-    scale, error = short(most / highest), np.full(most.shape, np.inf)
+    scale, error = shorten(most / highest), np.full(most.shape, np.inf)
     for share in _FRACTIONS:
-        grid = QuantizerGrid(bits, short(most * np.float32(share) / highest), signed=True)
+        grid = QuantizerGrid(bits, shorten(most * np.float32(share) / highest), signed=True)
         off = np.square(weights - grid.quantized(weights), dtype=np.float64).mean(others, keepdims=True)
         scale, error = np.where(off < error, grid.scale, scale), np.minimum(off, error)
     return QuantizerGrid(bits, scale.astype(np.float32), signed=True)
-
-
-def round_by_inputs(
-    weights: NDArray[np.float32], grid: QuantizerGrid, second_moments: NDArray[np.float64]
-) -> NDArray[np.float32]:
-    """Return weights (channels, depth) on the grid, rounded so that products of the inputs seen lose least.
-
-    The method is GPTQ (Frantar et al., 2022, section 3): columns are rounded one by one, and the error of each is
-    spread over the columns that follow, by the inverse of the inputs' second moments (depth, depth).
-    """
-    depth = weights.shape[1]
-    moments = second_moments + np.eye(depth) * (0.01 * np.trace(second_moments) / depth + 1e-12)
-    order = np.argsort(-np.diag(moments))
-    inverse = np.linalg.inv(moments[np.ix_(order, order)])
-    upper = np.linalg.cholesky((inverse + inverse.T) / 2 + np.eye(depth) * 1e-12 * np.trace(inverse) / depth).T
-    rest, rounded = weights[:, order].astype(np.float64), np.empty_like(weights)
-    scale = QuantizerGrid(grid.bits, grid.scale.reshape(-1, 1), grid.zero, grid.signed, grid.bipolar)
-    block = 64
-    for begin in range(0, depth, block):
-        end = min(begin + block, depth)
-        errors = np.zeros((len(weights), end - begin))
-        for k in range(begin, end):
-            column = scale.quantized(rest[:, k : k + 1])
-            rounded[:, order[k]] = column[:, 0]
-            errors[:, k - begin] = (rest[:, k] - column[:, 0]) / upper[k, k]
-            rest[:, k + 1 : end] -= errors[:, k - begin, None] * upper[k, k + 1 : end]
-        rest[:, end:] -= errors @ upper[begin:end, end:]
-    return rounded
