@@ -55,6 +55,7 @@ def layers(isa):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", quick(["auto"], of=["auto", "neon", "armv7_neon"]))
 def test_layers_are_checked_under_an_emulator_and_not_timed(server, isa, skip_isa):
     """Of this processor's code `env` is the emulator: other tests have compiled that."""
@@ -174,6 +175,7 @@ def test_kernels_of_one_name_take_turns(server, skip_isa):
     assert all(len(x.ns) == 3 and not x.fp32_ns for x in got)
 
 
+@pytest.mark.slow
 def test_a_copy_that_ends_there_but_not_here(server):
     """The board then has another program than the last that it ran."""
     works = [job.Work.of(*x) for x in layers("auto")[:2]]
@@ -240,6 +242,7 @@ kill -9 $p
 """
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_lost(server):
     server.tool("cut-off", CUT_OFF)
     with Device("board", emulator="cut-off") as board, pytest.raises(ToolError, match="board: the connection was lost"):
@@ -279,6 +282,7 @@ def test_a_board_that_sends_without_end(server, what):
         pass
 
 
+@pytest.mark.slow
 def test_what_a_board_says_is_shown_and_not_obeyed(server, capsys):
     server.tool("uname", r"printf '\033]0;owned\007\033[2J\n'")
     argv = ["bench", "resnet18", "--layers", "C12", "--act-bits", "1", "--w-bits", "1", "--device", "board"]
@@ -322,6 +326,7 @@ def test_a_runner_that_does_not_end(server):
         board.measure(layers("auto")[:1])
 
 
+@pytest.mark.slow
 def test_copies_and_run_share_the_time(server):
     server.tool("mv", f'{shutil.which("mv")} "$@"; exec sleep 0.6')
     with (
@@ -336,6 +341,7 @@ def elsewhere():
     return "avx2" if features.arch() == "aarch64" else "neon"
 
 
+@pytest.mark.slow
 def test_a_board_of_another_architecture(server):
     with Device("board") as board, pytest.raises(ToolError) as caught:
         board.measure(layers(elsewhere())[:1])

@@ -27,6 +27,7 @@ def small(isa):
     return Network(lower(made.build((made.add("neg", made.codes("x", (1, 64), -1, 1, 0.5)),)), NetworkTarget(isa)))
 
 
+@pytest.mark.slow
 def test_a_network_is_checked_under_an_emulator_and_not_timed(server, skip_isa):
     server.tool("board-emulator", ssh_server.tool_of(ssh_server.emulator("neon", skip_isa)))
     with Device("board", emulator="board-emulator") as board:

@@ -198,6 +198,7 @@ def test_a_board_that_dies_with_its_runner_fails_no_schedule(server, before_run,
     assert (again["failures"], again["boards"][0]["trials"]) == ([], 2)
 
 
+@pytest.mark.slow
 def test_a_runner_that_is_killed_with_the_default_schedule(before_run, command, study, fails):
     before_run(1, "kill -9 $$")
     said = fails(4, *command, *on("board"))
