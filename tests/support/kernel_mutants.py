@@ -27,7 +27,7 @@ Mutants = Iterator[tuple[str, Kernel]]
 
 def mutants(kernel: Kernel) -> list[tuple[str, Kernel]]:
     """Every mutation of every kind, without the kernel itself and without repeats."""
-    found: dict[bytes, tuple[str, Kernel]] = {}
+    found: dict[Kernel, tuple[str, Kernel]] = {}
     for label, mutant in [
         *_of_sizes(kernel),
         *_of_layout(kernel),
@@ -39,7 +39,7 @@ def mutants(kernel: Kernel) -> list[tuple[str, Kernel]]:
         *of_last_row(kernel),
     ]:
         if mutant != kernel:
-            found.setdefault(to_json(mutant), (label, mutant))
+            found.setdefault(mutant, (label, mutant))
     return list(found.values())
 
 
@@ -304,12 +304,12 @@ class Place:
             return change(kernel, build=build)
         loop = kernel.passes[self.index]
         if self.name == "flush":
-            return replaced(kernel, self.index, flush=steps, tile=tuple(map(name, loop.tile)))
+            return replaced(kernel, self.index, flush=steps, tile=tuple(map(name, loop.tile)) if renamed else loop.tile)
         nested = loop.loops[self.level]
         if self.name == "first":
-            accs = tuple(change(acc, start=name(acc.start)) for acc in nested.accs)
+            accs = tuple(change(acc, start=name(acc.start)) for acc in nested.accs) if renamed else nested.accs
             return _with_loop(kernel, self.index, self.level, first=steps, accs=accs)
-        accs = tuple(change(acc, next=name(acc.next)) for acc in nested.accs)
+        accs = tuple(change(acc, next=name(acc.next)) for acc in nested.accs) if renamed else nested.accs
         return _with_loop(kernel, self.index, self.level, steps=steps, accs=accs)
 
 

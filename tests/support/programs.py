@@ -21,6 +21,8 @@ def lines(program: Iterable[Step]) -> tuple[str, ...]:
 
 def steps(program: Iterable[Step | str]) -> tuple[Step, ...]:
     """The program of these lines, which may be steps already."""
+    if isinstance(program, tuple) and {*map(type, program)} == {Step}:
+        return program  # As most are: mutants of kernels are made by the ten thousand.
     return tuple(x if isinstance(x, Step) else Step.parse(x) for x in program)
 
 
