@@ -1,4 +1,9 @@
-"""Scales a kernel by a power of two: the values of some encodings are multiples of those of its codes."""
+"""Scales a kernel by a power of two: in some encodings values are multiples of the values of the kernel's codes.
+
+Given (a flush)                 Result for 2 doublings
+    t = shl acc 16                  t = shl acc 18
+    tile = add tile t               tile = add tile t
+"""
 
 from __future__ import annotations
 
@@ -26,8 +31,8 @@ _PRODUCTS = {"mla", "mls", "umlal", "umlal2", "umlsl", "umlsl2", "dpwssd"}
 def scaled(isa: Isa, kernel: Kernel, doublings: int) -> Kernel:
     """Return the kernel whose flushes add 2^doublings times what those of `kernel` add, to the same row terms.
 
-    Modulo 2^32, for whatever accumulators hold. What flushes add is doubled where that costs least: in a shift's
-    immediate, in a constant, else by adding it more than once.
+    That holds modulo 2^32 for all accumulators. The summands of flushes are doubled where that costs least: in the
+    immediate of a shift, in a constant, or else by additions.
     """
     if not doublings:
         return kernel

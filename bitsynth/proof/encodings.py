@@ -1,4 +1,13 @@
-"""Shows that the corrections from the core product to other encodings are exact, on all pairs of codes."""
+"""Shows that the corrections from the core product to other encodings are exact, on all pairs of codes.
+
+A kernel multiplies codes of the core's encodings. Terms of a row, of a column, a factor and a shift give the product in
+the encodings of the spec. For each pair of an activation code a and a weight code w must hold
+
+    value(a) * value(w) << shift == factor * core(a) * core(w) + act_terms[a] + wgt_terms[w]
+
+For example 2-bit unsigned activations times signed weights: the core has bipolar weights -3, -1, 1, 3 for the values
+-2, -1, 0, 1. With the shift 1 and act_terms[a] = -a: 2 * a * v == a * (2 * v + 1) - a.
+"""
 
 from __future__ import annotations
 

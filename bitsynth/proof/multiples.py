@@ -1,4 +1,11 @@
-"""Proves scaled kernels: each flush adds 2^n times what that of the original adds."""
+"""Proves scaled kernels: each flush adds 2^n times what the flush of the original kernel adds.
+
+In some encodings values are multiples of those of the kernel's codes; so `kernel/scaled.py` changes constants and
+shifts of its flushes. Here the flushes of both kernels run on the same linear forms:
+
+    original   tile column 0 gets s0 + s1       (sums of two lanes)
+    n = 2      tile column 0 gets 4 * s0 + 4 * s1
+"""
 
 from __future__ import annotations
 
@@ -17,7 +24,7 @@ from bitsynth.proof.orders import check_folds
 def proved_multiple(kernel: Kernel, doublings: int) -> Kernel:
     """Return the kernel that `scaled` makes of a proved one; Refuted unless its flushes add 2^doublings times as much.
 
-    Also if the order of an in-order processor changes what they store.
+    Refuted too if the instruction order for an in-order processor changes what the flushes store.
     """
     if not doublings:
         return kernel
@@ -30,7 +37,7 @@ def proved_multiple(kernel: Kernel, doublings: int) -> Kernel:
 
 
 def _check(isa: Isa, kernel: Kernel, multiplied: Kernel, doublings: int) -> None:
-    """Raise Refuted unless the flushes of `made` add 2^doublings times what those of `kernel` do."""
+    """Raise Refuted unless the flushes of `multiplied` add 2^doublings times what the flushes of `kernel` add."""
     carried: LoopSummary | None = None
     for index, (loop, other) in enumerate(zip(kernel.passes, multiplied.passes, strict=True)):
         sums, _ = separate_rows(kernel, step_summary(isa, kernel, loop), index)

@@ -36,7 +36,7 @@ class KernelCost(msgspec.Struct, frozen=True):
 
 
 def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[Value]) -> int:
-    """Return the register copies: an instruction overwrites an operand although every candidate is still wanted."""
+    """Return the number of register copies: for instructions that overwrite an operand, all of which are read later."""
     wanted = set(kept)
     copies = 0
     for step in reversed(program):
@@ -51,7 +51,7 @@ def moves_needed(isa: Isa, program: Sequence[Step], kept: Iterable[Value]) -> in
 def runs_per_row(isa: Isa, kernel: Kernel, depth: int = AMORTISED_K) -> dict[str, float]:
     """Return the runs of each instruction form by one row of the tile over `depth` positions of K, loads apart.
 
-    What all rows share counts as a row's share of it.
+    Instructions that all rows share count in equal parts for each row.
     """
     total: defaultdict[str, float] = defaultdict(float)
     steps = -(-depth // kernel.k_step)
@@ -85,13 +85,13 @@ def shared_program(loop: Pass) -> tuple[Step, ...]:
 
 
 def kept_in_step(kernel: Kernel, loop: Pass) -> set[Value]:
-    """Return values a row must leave alone: constants, new accumulators, what a further row reads."""
+    """Return the values that a row must not overwrite: constants, new accumulators, and inputs of further rows."""
     values = {c.name for c in kernel.constants} | {acc.next for acc in loop.step.accs}
     return values | held_for_rows(loop) if kernel.groups > 1 else values
 
 
 def units(kernel: Kernel, depth: int = AMORTISED_K) -> float:
-    """Return the times 128 multiply-accumulates that a row of the tile is, over `depth` positions of K."""
+    """Return the multiply-accumulates of a row of the tile over `depth` positions of K, divided by 128."""
     return kernel.columns * depth / 128
 
 
@@ -128,9 +128,8 @@ def broadcast_slots(isa: Isa, kernel: Kernel, cpu: str) -> float:
 def stall_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
     """Estimate the cycles that loads and stores take in addition to vector instructions.
 
-    Steps load inputs, flushes load and store the tile; outer loops load and store as many of
-    their accumulators as the register file does not hold, half of it beside the next steps.
-    No more than `SUSTAINED` of the peak rate of loads is counted on.
+    Steps load inputs; flushes load and store the tile; outer loops load and store the accumulators that registers do
+    not hold, half of them while the next steps run. Loads reach `SUSTAINED` of their peak rate.
     """
     load, store = (isa[op].cost[cpu].per_cycle for op in (kernel.memory.load, kernel.memory.store_tile))
     at_once = isa.table.cpu[cpu].vector_per_cycle
@@ -165,7 +164,7 @@ def spilled(isa: Isa, kernel: Kernel, loop: Pass, level: int) -> int:
 
 
 def bytes_per_128_mac(kernel: Kernel) -> float:
-    """Return bytes of inputs that a tile reads; passes share what is the same."""
+    """Return the bytes of inputs that a tile reads; an input that several passes read counts once."""
     row_bytes = kernel.row_bytes / kernel.together
     return round(128 * (row_bytes / kernel.columns + kernel.column_bytes / kernel.rows) / kernel.k_step, 6)
 
@@ -180,7 +179,7 @@ def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISE
 def sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORTISED_K) -> float:
     """Return the expected cycles of a tile with inputs in L1: the bound, and those of loads and stores beyond it.
 
-    If port classes overlap in part, it is the busiest class plus what of the others does not overlap, or all loads.
+    Port classes may overlap in part: then it is the busiest class plus the part of the others that does not overlap.
     """
     everything, busy = _busy(isa, kernel, cpu, depth)
     stall, most = stall_per_128_mac(isa, kernel, cpu, depth), max(busy.values())
@@ -190,7 +189,7 @@ def sustained_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = AMORT
 
 
 def crowding_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
-    """Return cycles of the busiest port class if instructions that any port takes fall on all alike.
+    """Return cycles of the busiest port class if instructions for any port are spread evenly over all ports.
 
     Measured on Zen 5: together with an add that any port takes, lookups lose a seventh of their rate.
     """
@@ -225,7 +224,7 @@ def figure(isa: Isa, kernel: Kernel, model: str) -> float:
 def _typical(isa: Isa, kernel: Kernel) -> str:
     """Return the first processor of the set.
 
-    For products of sums, which read more, the first whose loads hold up nothing.
+    For products of sums, which read more, it is the first one whose loads do not block.
     """
     every = isa.table.cpu
     return next((name for name, cpu in every.items() if kernel.cross_terms and not cpu.loads_block), next(iter(every)))
@@ -234,11 +233,10 @@ def _typical(isa: Isa, kernel: Kernel) -> str:
 def price(isa: Isa, kernel: Kernel, model: str, *, in_layer: bool = False) -> tuple[float, ...]:
     """Return the sort key: the figure of `model` to a hundredth; cycles that memory adds; loads; input bytes.
 
-    If loads block, what they hold up is part of the figure, and so are slots that broadcasts take.
-    Of two tiles that hold nothing up the one of fewer loads was the faster on Zen 5 and Emerald Rapids.
-    A layer's K may not stay in the nearest cache, and the fewer bytes the more of it does: there they
-    come first, but behind rows that are not cut: a call cuts activations, where weights are cut once and
-    for all. The last word have more rows, and ports less crowded.
+    If loads block, their stalls are part of the figure, and so are the slots that broadcasts take. Of two tiles without
+    stalls, the one with fewer loads was the faster on Zen 5 and Emerald Rapids. A layer's K may exceed the nearest
+    cache, so in layers (`in_layer`) bytes count before loads. Before bytes counts whether rows need no splitting into
+    digits, because activations are split in each call, weights only once. Last come more rows, and less crowded ports.
     """
     loads = round(loads_per_128_mac(isa, kernel), 6)
     if model == "length":

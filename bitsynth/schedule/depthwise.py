@@ -18,7 +18,7 @@ from bitsynth.sketches.depthwise.steps import DepthwiseStep, in_registers, requi
 from bitsynth.spec.options import DOT_POSITIONS
 
 WIDTHS = (2, 4, 8)
-"""Widths at most of the operands of kernels that ship: others take the next."""
+"""Widths of the operands of kernels that ship; other widths take the next greater one."""
 METHODS = ("multiply", "dot")
 """How kernels multiply. Dot products are of bytes in lanes of 32 bits, whatever the widths: those of 8 bits ship."""
 TYPICAL_TAPS = 9
@@ -27,7 +27,7 @@ PIXELS = (4, 2, 1)
 
 
 class DepthwiseCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a 3 x 3 window costs: vector instructions without loads and stores, and cycles of processors, a product."""
+    """The cost per product of a 3 x 3 window: vector instructions without loads and stores, and cycles by processor."""
 
     ops_per_128_mac: float
     cycles: dict[str, float]
@@ -41,7 +41,7 @@ def method_of(program: DepthwiseProgram) -> str:
 def cheapest(isa: Isa, act_bits: int, w_bits: int, method: str = "multiply") -> DepthwiseProgram:
     """Return the program by `method` of fewest instructions for a 3 x 3 window.
 
-    NoKernel if none of the sketch is right.
+    NoKernel if no program of the sketch is right.
     """
     programs = list(_programs(isa, act_bits, w_bits, method))
     if not programs:
@@ -106,7 +106,7 @@ def _program(
 
 
 def _bounded(isa: Isa, program: DepthwiseProgram) -> DepthwiseProgram | None:
-    """Return the program with as many steps between flushes as its lanes hold; None if they hold not one."""
+    """Return the program with as many steps between flushes as its lanes hold; None if they overflow in one."""
     try:
         added = step_sums(isa, program)
     except Refuted:

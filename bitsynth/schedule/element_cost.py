@@ -9,7 +9,7 @@ from bitsynth.isa.step import Step
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 
 _ROW_REGISTERS = 6
-"""Registers that the values of one row want."""
+"""Registers that are left for the values of one row."""
 
 
 def cycles(program: ElementwiseProgram, cpu: str) -> float:

@@ -1,4 +1,4 @@
-"""Instructions of AArch64 as disassemblers spell them, for the scoreboard: what each reads, writes and takes."""
+"""Reads AArch64 disassembly for the scoreboard: the registers that an instruction reads and writes, and its pipes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _VECTOR = re.compile(r"\bv\d+\.|\b[qdshb]\d+\b")
 _BRANCH = re.compile(r"(b|b\.\w+|bl|br|ret|cbn?z|tbn?z)")
 _SHIFT = re.compile(r"\b(ls[lr]|asr|ror|[su]xt[bhw]) #")
 _FIELDS = {"extr", "bfi", "bfxil", "ubfx", "sbfx", "ubfiz", "sbfiz"}
-"""What shifts an operand of an integer instruction."""
+"""Integer instructions that shift an operand."""
 _COMPARES = {"cmp", "cmn", "tst", "ccmp"}
 _SETS = _COMPARES | {"subs", "adds", "ands", "bics", "negs"}
-"""What writes the flags, and `_READS` what reads them."""
+"""Instructions that write the flags; `_READS` matches those that read them."""
 _READS = re.compile(r"b\.\w+|csel|cset\w*|csinc|cinc|csinv|csneg|ccmp")
 
 

@@ -1,4 +1,4 @@
-"""Assembles popcount kernels of solved pieces: blocks of planes become passes, and passes a microkernel."""
+"""Assembles popcount kernels from solved blocks: blocks of planes become passes, and passes a microkernel."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ Result: zero acc | load w, broadcast a, multiply-add, count, branch | the same a
         (blocks; the scoreboard adds up their cycles, and it skips blocks that repeat)
 
 `tests/unit/test_predicted_text.py` compares the instructions with the emitted C, `benchmarks/arm_predictions.py` with
-those that compilers write. Who changes the loops in `emit/` changes them here too.
+instructions of compilers. A change of the loops in `emit/` needs the same change here.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str, depth: int = cost.AMO
 
 
 def tile_cycles_per_128_mac(isa: Isa, kernel: Kernel, cpu: str) -> float:
-    """Return the cycles of `cpu` for 128 multiply-accumulates in one tile by itself, by which tiles are chosen.
+    """Return the cycles of `cpu` for 128 multiply-accumulates in a single tile, by which tile shapes are chosen.
 
-    How much the tiles of a call overlap is less certain. Chosen by calls, A1W1 on the A72 has 12 rows by 8 columns,
-    with 1.70 cycles predicted and 1.71 compiled; chosen by tiles 8 by 16, with 1.71 and 1.66.
+    The overlap of successive tiles is less certain. For A1W1 on the A72 the cycles of calls choose 12 rows by 8 columns
+    (1.70 cycles predicted, 1.71 compiled), the cycles of single tiles 8 by 16 (1.71 predicted, 1.66 compiled).
     """
     return _per_128_mac(isa, kernel, cpu, cost.AMORTISED_K, 1)
 

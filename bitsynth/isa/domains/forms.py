@@ -1,13 +1,16 @@
 """Payloads of the linear domain: integer combinations of one-bit atoms.
 
-A payload is one of
+An atom is one unknown bit, such as a bit of a code, or an opaque integer. A payload is one of
 - an int: a constant;
-- a `BitField`: some bits are one boolean function `tt` of the planes at consecutive
-  positions, the others are constants. Gates act on it, counting turns it into
-- a `LinearForm`: const + sum of coefficient * atom, equal to the lane modulo 2**w, with an
-  interval [lo, hi] that holds for the integer value of the combination;
-- a `Concat`: narrower payloads side by side, lowest first, as in a lane seen wider than made;
-- a `TableEntry`: the sum of those of a table's parts that its index selects.
+- a `BitField`: some bits are one boolean function `tt` of the codes' planes at consecutive positions, the others are
+  constants. Gates act on bit fields;
+- a `LinearForm`: const + sum of coefficient * atom, equal to the lane modulo 2**w, with an interval [lo, hi] that holds
+  for the integer value of the combination. Counting the bits of a bit field gives one;
+- a `Concat`: narrower payloads side by side, lowest first. A lane becomes one when it is read as part of a wider lane;
+- a `TableEntry`: the sum of the table's parts that its index selects.
+
+For example a byte of 8 weight bits xor 8 activation bits is a `BitField`; its popcount is a `LinearForm` of 8 atoms
+with the interval [0, 8].
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ class Inexact(Exception):
 
 
 class WideTable(int):
-    """A truth table of many rows, hashed once: in keys of atoms it is looked up all the time."""
+    """A truth table of many rows, whose hash is computed once, because keys of atoms are looked up often."""
 
     _hash: int
 
@@ -51,7 +54,7 @@ class BitField:
     ones: int = 0
 
     def at(self, bits: int) -> int:
-        """Return the positions, as a bit mask, of these of its bits."""
+        """Return the positions of K that the set bits of `bits` belong to, as a bit mask."""
         return bits << self.position if self.position >= 0 else bits >> -self.position
 
 
@@ -59,7 +62,7 @@ class BitField:
 class LinearForm:
     """const + sum(coef * atom); `atoms[key][coef]` is a bit mask of positions, each under one coefficient.
 
-    Not frozen, as `Bits`: sums make one for every term.
+    It is not frozen, because sums create one for every term, and frozen instances take longer to create.
     """
 
     const: int
@@ -102,7 +105,7 @@ def variable(key: Hashable, lo: int, hi: int) -> LinearForm:
 
 
 def _merge(a: Mapping[int, int], b: Mapping[int, int]) -> dict[int, int]:
-    """Add two coefficient -> positions maps; positions in both get the sum of coefficients."""
+    """Return the sum of two maps from coefficients to positions; positions in both get the sum of coefficients."""
     out = dict(a)
     for coef, mask in b.items():
         alone = mask
@@ -135,7 +138,7 @@ def add_atoms(atoms: dict[Hashable, Mapping[int, int]], more: Atoms) -> None:
 
 
 def as_form(x: Payload) -> LinearForm:
-    """Return any payload as a combination; Inexact if a piece may leave its place."""
+    """Return any payload as a linear form; Inexact if a piece of a `Concat` may exceed its bits."""
     if isinstance(x, LinearForm):
         return x
     if isinstance(x, int):
@@ -170,7 +173,7 @@ def total(forms: Iterable[LinearForm]) -> LinearForm:
 
 
 def side_by_side(pieces: Iterable[tuple[Payload, int]]) -> Payload:
-    """Return the lane of these pieces in its plainest form: planes of consecutive positions are one."""
+    """Return the lane of these pieces, simplified: planes of consecutive positions become one bit field."""
     merged: list[tuple[Payload, int]] = []
     for piece, bits in _flat(pieces):
         last = _join_pieces(*merged[-1], piece, bits) if merged else None

@@ -1,13 +1,14 @@
 """Affine formulas in float64, for codes of many bits, found by fitting and proved with the reference.
 
-Of accumulators s, and elements e of a second edge, the code is rint(a * s + b + r * e), clipped, plus a zero. Three
-searches find one:
+The code of an accumulator s, and an element e of a second edge if there is one, is rint(a * s + b + r * e), clipped,
+plus a zero point. For example a = 0.2, b = 0 gives the codes 0, 1, 1 of accumulators 2, 3, 4. Three searches find such
+formulas:
 
 * `find_affine`: for a step function, equal at its deciding points (Lemma 3).
 * `find_gated_affine`, `find_gated_rescale`: for a chain through hard swish, proved by intervals on the whole range.
 * `find_paired_affine`, `find_guarded_affine`: for a chain of two operands with too many pairs to ask the reference
-  about each. Before its quantizer the chain is affine in real arithmetic, and float64 is off by 1e-13. So codes can
-  differ only where a value lies that near to a half, which integers rarely hit: the reference is asked about those.
+  about each. Before its quantizer the chain is affine in real arithmetic, and float64 has an error of 1e-13. So codes
+  can differ only where a value lies within that error of a half; integers rarely do, and the reference is asked there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Step functions as epilogues of a layer: few thresholds first, then a float32 formula, then many thresholds."""
+"""Step functions as epilogues of a layer: few thresholds first, then a float32 formula, then many thresholds.
+
+Given:  breakpoints of codes 0 .. 2     Result:  two thresholds, which are as fast as a float32 formula
+Given:  breakpoints of codes 0 .. 15    Result:  a float32 formula if one gives all codes, else 15 thresholds
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,10 @@ from bitsynth.network.formulas.thresholds import make_thresholds
 from bitsynth.spec.matmul import MatmulOperand
 
 MAX_CHEAP_THRESHOLDS = 3
-"""The number of thresholds up to which they are as fast as a float32 rescale. 7 are, too, if all channels rise; if not
-they take twice the time."""
+"""Up to this number, thresholds are as fast as a float32 formula. 7 thresholds are, too, if all channels are rising;
+with falling channels they take twice the time."""
 _MAX_SHORT_THRESHOLDS = 15
-"""The number of thresholds up to which they are as fast as an affine step in float64 after the layer."""
+"""Up to this number, thresholds are as fast as an affine formula in float64 after the layer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,5 +44,5 @@ def find_cheapest_form(step_function: StepFunction, operand: MatmulOperand, kind
 
 
 def is_long(form: EpilogueForm) -> bool:
-    """Return whether the form has more thresholds than are as fast as an affine step in float64 after the layer."""
+    """Return whether the form has so many thresholds that an affine formula in float64 may be faster."""
     return isinstance(form.epilogue, Thresholds) and form.epilogue.codes[1] > _MAX_SHORT_THRESHOLDS

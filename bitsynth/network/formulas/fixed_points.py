@@ -1,8 +1,10 @@
 """Step functions as one or two fixed-point formulas, found in integers and proved at their deciding points.
 
 A formula is (element * multiplier + summand) >> shift. Integerized networks compute codes of accumulators by
-multipliers and shifts, and codes of those codes again before they add them: that takes two formulas, one after the
+multipliers and shifts. Before an addition they compute codes of these codes once more: then two formulas follow each
 other. A formula that rounds down is monotone: if it agrees at the breakpoints of a step function, it agrees everywhere.
+
+Example: code 1 from accumulator 3 on and code 2 from 8 on, as floor((s * 13 + 25) / 64) has for s from 0 to 12.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ U64 = NDArray[np.uint64]
 Elements = dict[str, U64]
 """Payloads (values, columns, variants) by name of input; a shared input has one variant."""
 Watched = Callable[[Elements], U64]
-"""The result of elements whose changes are searched for."""
+"""A function of elements; the search looks for changes of its result."""
 
 _TRIED_VALUES = 6
 _INTERVALS = np.uint64(16)

@@ -1,9 +1,12 @@
 """Instructions that multiply in lanes: table lookups, products and dot products.
 
-A column has `slot_bytes` bytes of a register, a row's input is repeated over it, or fills it and
-an immediate says which slot of it is meant. A term is an instruction, or one for each half, that
-adds some positions of K of every column: found by what it does to unknowns in the linear domain,
-never by name.
+Each column has a slot of `slot_bytes` bytes in a register. A row's input is repeated in all slots; or it fills the
+register once, and an immediate selects the slot that an instruction takes. A term is an instruction, or one instruction
+for each half of the columns, that adds the products of some positions of K to every column. Terms are found by what
+instructions compute on unknowns in the linear domain, never by name. For example:
+
+    tbl.u8x16     slot 1 byte, 1 position: looks up the product of a row's code and a column's code
+    udot          slot 4 bytes, 4 positions: adds four products of bytes to a 32-bit lane
 """
 
 from __future__ import annotations
@@ -36,16 +39,21 @@ from bitsynth.spec.options import DOT_POSITIONS, INDEX_BITS
 
 _SLOT_BYTES = (1, 2, 4)
 WIDE = 2
-"""Bytes of a code that is multiplied as a number twice as wide."""
+"""Bytes of a code that is widened to 16 bits before it is multiplied."""
 
 
 @dataclass(frozen=True)
 class ProductTerm:
-    """`op` on operands `row` and `column`, and `acc` if it accumulates, or else `add`.
+    """An instruction that adds products to every column.
 
-    It covers `positions` of K, of codes of `code_bytes` bytes; `high` does the upper half of the columns. The row's
-    operand has `slots` of those, of which the immediate takes one. If there is `add_codes` both operands are sums that
-    it makes, of a row's code and a column's, and each product is for two neighbours (`kernel.program`: `cross_terms`).
+    Attributes:
+        op: The instruction; `high` is the one for the upper half of the columns.
+        row: Its operand with the row's codes; `column` and `acc` are those of columns and of the accumulator.
+        acc: None if the instruction does not accumulate: then `add` adds its result.
+        positions: Positions of K that it covers, of `code_bytes` bytes each.
+        slots: Slots of the row's operand, of which the immediate selects one.
+        add_codes: The instruction that adds a row's code and a column's code before they are multiplied, if there is
+            one: each product is then for two neighbours (`kernel.program`: `cross_terms`).
     """
 
     method: str
@@ -64,12 +72,12 @@ class ProductTerm:
 
     @property
     def crosses(self) -> bool:
-        """Whether it multiplies sums of a row's code and a column's, crosswise for two positions."""
+        """Whether it multiplies sums of a row's code and a column's code, each product for two neighbours."""
         return bool(self.add_codes)
 
     @property
     def looks_up(self) -> bool:
-        """Whether it looks sums up in tables."""
+        """Whether it looks up sums in tables."""
         return self.method in ("lookup", "pairs")
 
     @property
@@ -95,9 +103,9 @@ class ProductTerm:
 def find(isa: Isa, method: str, wide: bool = False, lanes: bool = False) -> tuple[ProductTerm, ...]:
     """Return the terms of a method, in the order of the instruction tables; NoKernel says what `isa` lacks.
 
-    With `wide` those that sum products of 16-bit lanes come behind: bytes whose sum of two products does not fit
-    16 bits are multiplied so at once. With `lanes` those of 16-bit lanes with one lane of a row's register are among
-    them: nothing is widened or repeated, but codes take two bytes.
+    With `wide` the terms that sum products of 16-bit lanes follow: they take bytes whose sum of two products does not
+    fit 16 bits. With `lanes` there are also terms of 16-bit lanes with one lane of a row's register: nothing is widened
+    or repeated, but codes take two bytes.
     """
     if method == "pairs":
         pairs.find(isa)
