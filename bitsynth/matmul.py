@@ -21,7 +21,7 @@ from bitsynth.host.sets import widest
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
-from bitsynth.kernel.straight_line import forms_used, needs
+from bitsynth.kernel.straight_line import needs
 from bitsynth.kernel.wellformed import MAX_UNROLL
 from bitsynth.proof.encodings import require_exact
 from bitsynth.proof.proved import Proved
@@ -131,7 +131,7 @@ class MatmulKernel:
     @property
     def forms(self) -> set[str]:
         """The instruction forms of its C."""
-        return forms_used(load(self.spec.isa), self.entry.kernel)
+        return {*self.entry.kernel.forms}
 
     @property
     def k_max(self) -> int:
@@ -156,7 +156,7 @@ class MatmulKernel:
     @cached_property
     def needs(self) -> Requirements:
         """The requirements of the kernel's instructions on compiler and processor."""
-        return needs(load(self.spec.isa), self.entry.kernel)
+        return needs(self.entry.kernel)
 
     @property
     def files(self) -> Mapping[str, str]:

@@ -13,7 +13,8 @@ from bitsynth.isa import architecture
 from bitsynth.isa.load import Isa, load
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
-from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseMemory, DepthwiseProgram, needs
+from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseMemory, DepthwiseProgram
+from bitsynth.kernel.straight_line import needs
 from bitsynth.proof.proved import Proved
 
 
@@ -27,7 +28,7 @@ class DepthwiseSource:
         program = proved.artifact
         flush = program.flushes[program.orders.index(order) if order else 0]
         self.name, isa = program.name, load(program.isa)
-        self.needs = needs(isa, program)
+        self.needs = needs(program)
         self._values: dict[str, Any] = {
             "name": self.name,
             "guard": self.name.upper() + "_H",

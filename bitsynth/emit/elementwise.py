@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from bitsynth.emit.lines import array, block, indented, lay_out
 from bitsynth.emit.statements import Scope, constant_arrays, load_constants
 from bitsynth.isa import architecture
-from bitsynth.isa.load import Isa, Requirements, load
+from bitsynth.isa.load import Isa, load
 from bitsynth.isa.value import Value
 from bitsynth.kernel.elementwise.program import ElementLoop, ElementwiseProgram, names
 from bitsynth.spec.elementwise import ElementInput, ElementwiseSpec
@@ -35,11 +35,6 @@ def opening(spec: ElementwiseSpec) -> list[str]:
     read |= {"other": second, "other_apart": second}
     dropped = [f"(void){name};" for name, is_read in read.items() if not is_read]
     return [*dropped, *(["const uint8_t *constant = constants;"] if constants else [])]
-
-
-def needs(program: ElementwiseProgram) -> Requirements:
-    """Return the requirements of the program's C."""
-    return load(program.isa).requirements(program.forms)
 
 
 def source(programs: Sequence[ElementwiseProgram]) -> str:

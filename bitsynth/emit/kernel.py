@@ -114,7 +114,7 @@ class CSource:
         self._of = kernel, spec
         self.name = str(KernelName.of(kernel, spec))
         isa = load(kernel.isa)
-        self.needs = needs(isa, kernel)
+        self.needs = needs(kernel)
         self._values = {
             **_values(isa, kernel, spec, self.name),
             "needs": self.needs,

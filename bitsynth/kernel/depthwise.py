@@ -15,7 +15,7 @@ import re
 import msgspec
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.load import Isa, Requirements
+from bitsynth.isa.load import Isa, load
 from bitsynth.isa.step import Constant, Step, to_json
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
@@ -93,6 +93,15 @@ class DepthwiseProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The orders of channels that sums may have."""
         return tuple(flush.order for flush in self.flushes)
 
+    @property
+    def forms(self) -> list[str]:
+        """The instruction forms that the kernel's C contains, sorted."""
+        isa, memory = load(self.isa), self.memory
+        moving = {memory.load, memory.load_tile, memory.store_tile}
+        constants = {constant_load(isa, VecType.parse(c.type)).name for x in self.flushes for c in x.constants}
+        flushing = (step for x in self.flushes for step in x.steps)
+        return sorted(moving | constants | {s.op for s in (*self.steps, *flushing)})
+
 
 def isa_of(name: str) -> str:
     """Return the instruction set in the name of a depthwise kernel; SpecError for anything that is no such name."""
@@ -100,20 +109,6 @@ def isa_of(name: str) -> str:
     if not match:
         raise SpecError(f"{name[:80]!r} is no depthwise kernel's name; one looks like bs_dw_a4_w4_s32_SET_32x2")
     return match[3]
-
-
-def forms_used(isa: Isa, program: DepthwiseProgram) -> set[str]:
-    """Return every instruction form that the kernel's C text contains."""
-    memory = program.memory
-    moving = {memory.load, memory.load_tile, memory.store_tile}
-    constants = {constant_load(isa, VecType.parse(c.type)).name for x in program.flushes for c in x.constants}
-    flushing = (step for x in program.flushes for step in x.steps)
-    return moving | constants | {s.op for s in (*program.steps, *flushing)}
-
-
-def needs(isa: Isa, program: DepthwiseProgram) -> Requirements:
-    """Return the requirements of the kernel's forms on a processor and a compiler."""
-    return isa.requirements(sorted(forms_used(isa, program)))
 
 
 def check_shape(isa: Isa, program: DepthwiseProgram) -> None:

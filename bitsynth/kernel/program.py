@@ -28,9 +28,12 @@ from math import prod
 
 import msgspec
 
+from bitsynth.isa.load import load
 from bitsynth.isa.step import Constant, Step, to_json
+from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Value
 from bitsynth.kernel.inputs import Build, Input, Planes, Table
+from bitsynth.kernel.straight_line import constant_load
 from bitsynth.spec.matmul import MatmulSpec
 
 ORDERS = ("rows", "steps")
@@ -267,6 +270,18 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         """The passes between two flushes to the tile: the last of each goes there, all before it carry."""
         ends = [k + 1 for k, p in enumerate(self.passes) if not p.carries]
         return tuple(self.passes[start:end] for start, end in pairwise([0, *ends]))
+
+    @property
+    def forms(self) -> list[str]:
+        """The instruction forms that the kernel's C contains, sorted."""
+        isa, memory, build = load(self.isa), self.memory, self.build
+        moving = {memory.load, memory.broadcast, memory.load_tile, memory.store_tile}
+        row_terms = {memory.add_tile, memory.broadcast_tile} if self.has_row_terms else set()
+        programs = {s.op for p in self.every_pass for program in p.programs for s in program}
+        building = {build.load, build.store, *(s.op for s in build.steps)} if build else set()
+        constants = (*self.constants, *(build.constants if build else ()))
+        loads = {constant_load(isa, VecType.parse(c.type)).name for c in constants}
+        return sorted(moving | row_terms | programs | building | loads)
 
     @property
     def has_row_terms(self) -> bool:

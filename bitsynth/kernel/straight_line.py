@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Protocol
 
 from bitsynth.errors import SpecError
 from bitsynth.isa.domains.forms import variable
 from bitsynth.isa.domains.linear import LinearDomain
 from bitsynth.isa.instr import Instr
-from bitsynth.isa.load import Isa, Requirements
+from bitsynth.isa.load import Isa, Requirements, load
 from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
-from bitsynth.kernel.program import Kernel
 
 
 def constant_load(isa: Isa, kind: VecType) -> Instr:
@@ -33,21 +33,21 @@ def constant_load(isa: Isa, kind: VecType) -> Instr:
     raise SpecError(f"{isa.name} has no instruction that loads a {kind}")
 
 
-def forms_used(isa: Isa, kernel: Kernel) -> set[str]:
-    """Return every instruction form the kernel's C text will contain."""
-    memory, build = kernel.memory, kernel.build
-    moving = {memory.load, memory.broadcast, memory.load_tile, memory.store_tile}
-    row_terms = {memory.add_tile, memory.broadcast_tile} if kernel.has_row_terms else set()
-    programs = {s.op for p in kernel.every_pass for program in p.programs for s in program}
-    building = {build.load, build.store, *(s.op for s in build.steps)} if build else set()
-    constants = (*kernel.constants, *(build.constants if build else ()))
-    loads = {constant_load(isa, VecType.parse(c.type)).name for c in constants}
-    return moving | row_terms | programs | building | loads
+class Instructions(Protocol):
+    """An artifact, as far as instructions go: the set that it is for, and the forms in it that its C contains."""
+
+    @property
+    def isa(self) -> str:
+        """The name of the instruction set."""
+
+    @property
+    def forms(self) -> list[str]:
+        """The instruction forms that its C contains, sorted."""
 
 
-def needs(isa: Isa, *kernels: Kernel) -> Requirements:
-    """Return the requirements of the forms of all `kernels` on a processor and a compiler."""
-    return isa.requirements(sorted(set().union(*(forms_used(isa, k) for k in kernels))))
+def needs(artifact: Instructions) -> Requirements:
+    """Return the requirements of an artifact's C on a processor and a compiler."""
+    return load(artifact.isa).requirements(artifact.forms)
 
 
 def register_type(isa: Isa, text: str, *, general: bool = False) -> VecType:

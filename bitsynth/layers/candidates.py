@@ -134,5 +134,5 @@ def runs_here(entry: Entry) -> bool:
     if not runs_natively(isa.table):
         return True
     if entry.digest not in _host_needs:
-        _host_needs[entry.digest] = needs(isa, entry.kernel).host
+        _host_needs[entry.digest] = needs(entry.kernel).host
     return not features.lacking(_host_needs[entry.digest])

@@ -18,9 +18,10 @@ from bitsynth.errors import SpecError
 from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
-from bitsynth.kernel.depthwise import DepthwiseProgram, forms_used, needs
+from bitsynth.kernel.depthwise import DepthwiseProgram
 from bitsynth.kernel.elementwise.plain import EpilogueProgram
 from bitsynth.kernel.packing import Codes
+from bitsynth.kernel.straight_line import needs
 from bitsynth.layers.candidates import sets_for
 from bitsynth.layers.constants import (
     Constants,
@@ -37,7 +38,8 @@ from bitsynth.layers.constants import (
 from bitsynth.layers.schedule import DEPTHWISE, LayerSchedule
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.proof.proved import Proved
-from bitsynth.schedule.depthwise import METHODS, WIDTHS, able, unit_cycles
+from bitsynth.schedule.depthwise import METHODS, WIDTHS, unit_cycles
+from bitsynth.schedule.price import processors_of
 from bitsynth.spec.matmul import MatmulOperand, MatmulSpec
 from bitsynth.store.depthwise import DEPTHWISE as KIND
 from bitsynth.store.depthwise import DepthwiseEntry
@@ -92,7 +94,7 @@ class DepthwiseKernel:
     @property
     def forms(self) -> set[str]:
         """The instruction forms of its C."""
-        return forms_used(load(self.spec.isa), self.program)
+        return {*self.program.forms}
 
     def order(self, program: EpilogueProgram | None) -> tuple[int, ...] | None:
         """Return the order of a unit's sums that `program` reads; None if kernel and program have none in common."""
@@ -117,7 +119,7 @@ class DepthwiseKernel:
     @cached_property
     def needs(self) -> Requirements:
         """The requirements of the kernel's instructions on compiler and processor."""
-        return needs(load(self.spec.isa), self.program)
+        return needs(self.program)
 
 
 def _find_kernel(name: str, spec: MatmulSpec) -> DepthwiseKernel:
@@ -134,7 +136,7 @@ def kernel_for(isa: str, act: MatmulOperand, wgt: MatmulOperand, cpu: str = "") 
     processors = load(isa).table.cpu
     where = cpu if cpu in processors else next(iter(processors))
     stored = [
-        x for x in _stored_kernels(isa, act) if where in able(load(isa), x.artifact) and _runs_here(isa, x.artifact)
+        x for x in _stored_kernels(isa, act) if where in processors_of(x.artifact) and _runs_here(isa, x.artifact)
     ]
     if not stored:
         raise SpecError(f"no depthwise kernel of {act} x {wgt} on {isa}")
@@ -153,7 +155,7 @@ def _stored_kernels(isa: str, act: MatmulOperand) -> Iterator[Proved[DepthwisePr
 
 
 def _runs_here(isa: str, program: DepthwiseProgram) -> bool:
-    return not runs_natively(load(isa).table) or not features.lacking(needs(load(isa), program).host)
+    return not runs_natively(load(isa).table) or not features.lacking(needs(program).host)
 
 
 def weight_range(act: MatmulOperand, wgt: MatmulOperand) -> tuple[int, int]:

@@ -44,7 +44,6 @@ from bitsynth.isa.value import Role, Value
 from bitsynth.kernel.inputs import STAGE_BYTES, Build, Planes, Table
 from bitsynth.kernel.payloads import cross_terms
 from bitsynth.kernel.program import Kernel, Pass
-from bitsynth.kernel.straight_line import forms_used
 from bitsynth.kernel.wellformed import check_shape, check_used
 from bitsynth.proof.accumulation import (
     LaneForms,
@@ -83,7 +82,7 @@ def check(kernel: Kernel, new_trace: TraceFactory = Trace) -> Checked:
 def _lemmas(kernel: Kernel, new_trace: TraceFactory) -> list[str]:
     """Return the lemmas of a kernel all of whose rows have the same program."""
     isa = load(kernel.isa)
-    require_tested(isa[op] for op in sorted(forms_used(isa, kernel)))
+    require_tested(isa[op] for op in kernel.forms)
     lemmas = [_check_memory(isa, kernel, new_trace)]
     if kernel.build:
         lemmas.append(_check_build(isa, kernel, kernel.build, new_trace))

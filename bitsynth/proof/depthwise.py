@@ -23,7 +23,7 @@ from bitsynth.isa.tested import require_tested
 from bitsynth.isa.trace import Register, Trace
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Role, Value
-from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseProgram, check_shape, forms_used
+from bitsynth.kernel.depthwise import DepthwiseFlush, DepthwiseProgram, check_shape
 from bitsynth.proof.accumulation import any_value
 from bitsynth.proof.obligations import Obligation, ObligationRecorder
 from bitsynth.proof.proved import Lemmas, ProofRules
@@ -132,7 +132,7 @@ def examine(program: DepthwiseProgram) -> tuple[tuple[str, ...], frozenset[Oblig
     """Return the lemmas and the obligations that they rest on; Refuted or SpecError if a lemma does not hold."""
     isa, seen = load(program.isa), set[Obligation]()
     check_shape(isa, program)
-    require_tested(isa[op] for op in sorted(forms_used(isa, program)))
+    require_tested(isa[op] for op in program.forms)
     _check_memory(isa, program)
 
     def recorder() -> Trace:

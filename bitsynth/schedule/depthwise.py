@@ -9,7 +9,7 @@ import msgspec
 
 from bitsynth.errors import NoKernel, Refuted
 from bitsynth.isa.load import Isa
-from bitsynth.kernel.depthwise import MAX_FLUSH, DepthwiseFlush, DepthwiseMemory, DepthwiseProgram, forms_used
+from bitsynth.kernel.depthwise import MAX_FLUSH, DepthwiseFlush, DepthwiseMemory, DepthwiseProgram
 from bitsynth.kernel.straight_line import constant_load
 from bitsynth.proof.depthwise import step_sums
 from bitsynth.schedule.memory import stores
@@ -159,13 +159,6 @@ def unit_cycles(isa: Isa, program: DepthwiseProgram, cpu: str, taps: int) -> flo
     return max(every, *busy.values(), loads, stored)
 
 
-def able(isa: Isa, program: DepthwiseProgram) -> list[str]:
-    """Return the processors that have every instruction of the kernel."""
-    return [cpu for cpu in isa.table.cpu if forms_used(isa, program) <= isa.for_cpu(cpu).instrs.keys()]
-
-
-def cost_of(isa: Isa, program: DepthwiseProgram) -> DepthwiseCost:
-    """Return the cost of a 3 x 3 window."""
-    per = 128 / (TYPICAL_TAPS * program.unit)
-    cycles = {cpu: round(unit_cycles(isa, program, cpu, TYPICAL_TAPS) * per, 4) for cpu in able(isa, program)}
-    return DepthwiseCost(round(ops(isa, program), 4), cycles)
+def cycles_per_128_mac(isa: Isa, program: DepthwiseProgram, cpu: str) -> float:
+    """Return the cycles of `cpu` per 128 products of a 3 x 3 window."""
+    return unit_cycles(isa, program, cpu, TYPICAL_TAPS) * (128 / (TYPICAL_TAPS * program.unit))

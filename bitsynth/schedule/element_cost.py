@@ -45,22 +45,9 @@ def _held(program: ElementwiseProgram) -> bool:
     return held_registers + len(program.constants) + _ROW_REGISTERS <= isa.table.registers
 
 
-def able(program: ElementwiseProgram) -> list[str]:
-    """Return the processors that have every instruction of the program."""
-    isa = load(program.isa)
-    return [cpu for cpu in isa.table.cpu if {*program.forms} <= isa.for_cpu(cpu).instrs.keys()]
-
-
 def latency(program: ElementwiseProgram, cpu: str) -> float:
     """Return cycles from inputs to the last result."""
     isa, ready = load(program.isa), dict[str, float]()
     for step in program.steps:
         ready[step.dst] = max(ready.get(a, 0.0) for a in step.args) + isa[step.op].cost[cpu].latency
     return max(ready.get(name, 0.0) for name in program.results) + float(len(_all_iterations(program)))
-
-
-def price(program: ElementwiseProgram) -> tuple[float, ...]:
-    """Return the sort key: cycles per element on each of the set's processors, then latency, then instructions."""
-    cpus = able(program)
-    cost = (cycles(program, cpu) / program.unit for cpu in cpus)
-    return (*cost, latency(program, cpus[0]), len(program.steps) / program.unit)

@@ -8,7 +8,8 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import load
 from bitsynth.kernel.depthwise import PREFIX, DepthwiseProgram, isa_of
 from bitsynth.proof.proved import Proved
-from bitsynth.schedule.depthwise import DepthwiseCost, cost_of
+from bitsynth.schedule.depthwise import DepthwiseCost, ops
+from bitsynth.schedule.price import price
 from bitsynth.spec.options import DOT_POSITIONS
 from bitsynth.store import files
 from bitsynth.store.artifacts import ArtifactKind
@@ -47,7 +48,7 @@ class DepthwiseKind(ArtifactKind[DepthwiseEntry, Proved[DepthwiseProgram]]):
     def record_of(self, proved: Proved[DepthwiseProgram]) -> DepthwiseEntry:
         """Return the text of a proved kernel."""
         program = proved.artifact
-        cost = cost_of(load(program.isa), program)
+        cost = DepthwiseCost(round(ops(load(program.isa), program), 4), price(program))
         return DepthwiseEntry(
             self.format, program.name, program, cost, proved.lemmas, proved.statements, CLAIM, ""
         ).with_digest()

@@ -12,7 +12,7 @@ from bitsynth.errors import NoKernel
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.proof.proved import Proved
-from bitsynth.schedule import element_cost
+from bitsynth.schedule.price import price
 from bitsynth.sketches.elementwise import ordering
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.store import files
@@ -48,8 +48,7 @@ class ElementwiseKind(ArtifactKind[ProgramEntry, Proved[ElementwiseProgram]]):
     def record_of(self, proved: Proved[ElementwiseProgram]) -> ProgramEntry:
         """Return the text of a proved program."""
         program = proved.artifact
-        cycles = {cpu: element_cost.cycles(program, cpu) for cpu in element_cost.able(program)}
-        return ProgramEntry(self.format, program.name, program, cycles, proved.statements).with_digest()
+        return ProgramEntry(self.format, program.name, program, price(program), proved.statements).with_digest()
 
     def place_of(self, record: ProgramEntry) -> Path:
         """Return the place of a record's file in a folder of kernels."""

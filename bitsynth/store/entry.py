@@ -13,14 +13,14 @@ from typing import Any, NoReturn, final
 import msgspec
 
 from bitsynth.errors import SpecError
-from bitsynth.isa.load import Isa, load
+from bitsynth.isa.load import load
 from bitsynth.isa.step import from_json, to_json
 from bitsynth.kernel.names import KernelName
 from bitsynth.kernel.program import Kernel
-from bitsynth.kernel.straight_line import forms_used
 from bitsynth.proof.proved import Proved
 from bitsynth.schedule import cost
 from bitsynth.schedule.cost import KernelCost
+from bitsynth.schedule.price import price
 from bitsynth.spec.options import KernelOptions, scope
 from bitsynth.store.files import Record
 
@@ -131,7 +131,7 @@ class ProvedEntry:
             minimal=scope(isa, kernel.method, self.options) if minimal else "",
             loads_per_128_mac=round(cost.loads_per_128_mac(isa, kernel), 4),
             instructions=cost.instructions(kernel),
-            cycles={cpu: round(cost.cycles_per_128_mac(isa, kernel, cpu), 4) for cpu in _able(isa, kernel)},
+            cycles=price(kernel),
         )
 
     def form(self, kernel: Kernel) -> ProvedEntry:
@@ -164,9 +164,3 @@ def require_proved(entry: object) -> ProvedEntry:
     if not isinstance(entry, ProvedEntry):
         raise SpecError(f"a kernel is made of what is proved, as `get_kernel` gives, not of {type(entry).__name__}")
     return entry
-
-
-def _able(isa: Isa, kernel: Kernel) -> list[str]:
-    """Return the CPUs that have every instruction of the kernel."""
-    used = forms_used(isa, kernel)
-    return [cpu for cpu in isa.table.cpu if used <= isa.for_cpu(cpu).instrs.keys()]

@@ -8,7 +8,7 @@ from bitsynth.errors import NoKernel
 from bitsynth.isa.load import Isa, load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.proof.proved import Proved
-from bitsynth.schedule.element_cost import price
+from bitsynth.schedule.price import rank
 from bitsynth.sketches.elementwise import (
     direct,
     glue,
@@ -60,7 +60,7 @@ def solve(isa: str, spec: ElementwiseSpec) -> Proved[ElementwiseProgram]:
     """Return the cheapest program of the sketch, proved anew; NoKernel if there is none."""
     from bitsynth.solver.budget import Budget
 
-    cheapest = min(alternatives(isa, spec), key=price, default=None)
+    cheapest = min(alternatives(isa, spec), key=rank, default=None)
     if cheapest is None:
         raise NoKernel(f"{isa} has no program for {spec.name}: a form of instruction is missing")
     return Proved.by_solver(ordered(cheapest), Budget())

@@ -32,7 +32,7 @@ class Boards:
     def have(self, entry: Entry) -> bool:
         """Return whether all boards have the features that the kernel needs."""
         isa = load(entry.kernel.isa)
-        wanted = needs(isa, entry.kernel).host
+        wanted = needs(entry.kernel).host
         return not any(d.facts().lacking(isa.table.arch, wanted) for d in self.devices)
 
     def cpu(self, isa: str) -> str:

@@ -10,7 +10,6 @@ import pytest
 from bitsynth import matmul
 from bitsynth.host import features
 from bitsynth.isa.load import load
-from bitsynth.kernel.straight_line import forms_used
 from bitsynth.spec.matmul import Encoding, MatmulOperand, MatmulSpec
 from bitsynth.spec.options import KernelOptions
 from bitsynth.synth.synthesize import synthesize
@@ -42,7 +41,7 @@ def check(kernel):
 def run(isa, model, widths):
     kernel = solved(isa, model, *widths)
     assert kernel.cost.minimal
-    used = load(isa).requirements(forms_used(load(isa), kernel.entry.kernel))
+    used = load(isa).requirements(kernel.entry.kernel.forms)
     if model in load(isa).table.cpu:
         assert model in kernel.cost.cycles
     for flag in used.macros:
@@ -63,4 +62,4 @@ def test_a_cpu_without_the_feature_has_no_cycles():
     kernel = solved("avx512", "ops", 1, 1)
     assert "skylakex" not in kernel.cost.cycles
     assert "__AVX512VPOPCNTDQ__" in kernel.source
-    assert "vpopcntdq" in {load("avx512")[op].feature for op in forms_used(load("avx512"), kernel.entry.kernel)}
+    assert "vpopcntdq" in {load("avx512")[op].feature for op in kernel.entry.kernel.forms}

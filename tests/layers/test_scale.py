@@ -10,6 +10,7 @@ from bitsynth.emit import elementwise
 from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import ToolError
 from bitsynth.isa.load import load
+from bitsynth.kernel import straight_line
 from bitsynth.layers import Conv2d, Scale
 from bitsynth.layers.epilogues.floats import scale_spec
 from bitsynth.run.runner import runner_for
@@ -51,7 +52,7 @@ def unfenced(source):
 
 def wrong(isa, compiler, source):
     """How many channels' results are not numpy's, of the greatest sums and denormal products too."""
-    needs = elementwise.needs(program(isa))
+    needs = straight_line.needs(program(isa))
     flags = (*FUSING, *SETS[isa])
     library = toolchain.compile_for(load(isa), {"scale.c": source}, needs=needs, flags=flags, compiler=compiler)
     try:

@@ -12,7 +12,6 @@ from bitsynth import paths
 from bitsynth.errors import Refuted, SpecError
 from bitsynth.isa import load, tested
 from bitsynth.kernel.inputs import Build, Table
-from bitsynth.kernel.straight_line import forms_used
 from bitsynth.proof import checker, matmul
 from bitsynth.schedule.flush import max_trip_counts, with_trip_count
 from bitsynth.store.matmul import MATMUL
@@ -257,7 +256,7 @@ def test_an_instruction_set_that_does_not_exist():
 def test_forms_used_are_all_that_c_will_contain(config):
     found = kernel(*config)
     isa = load.load(found.isa)
-    used = forms_used(isa, found)
+    used = {*found.forms}
     assert {found.memory.load, found.memory.store_tile} <= used
     assert (found.memory.add_tile in used) >= found.has_row_terms
     assert all(op in isa.instrs for op in used)

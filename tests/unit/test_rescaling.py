@@ -12,6 +12,7 @@ from bitsynth.errors import Refuted
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.domains.concrete import ConcreteDomain
 from bitsynth.isa.load import load
+from bitsynth.kernel import straight_line
 from bitsynth.kernel.elementwise.run import run
 from bitsynth.layers.epilogues.floats import gated_spec, rescale_spec
 from bitsynth.layers.epilogues.requantize import requantize_spec
@@ -143,7 +144,7 @@ def test_c_gives_what_the_spec_says(isa):
     if not runs_natively(table.table):
         pytest.skip(f"no {isa} here")
     programs = [stored(isa, spec) for spec in STORED]
-    needs = elementwise.needs(programs[-1])
+    needs = straight_line.needs(programs[-1])
     text = elementwise.source(programs) + "".join(WRAPPER.format(name=p.name) for p in programs)
     runner = runner_for(table, compile_for(table, {"programs.c": text}, needs=needs), needs=needs)
     for program in programs:

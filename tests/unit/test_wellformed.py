@@ -22,7 +22,7 @@ from bitsynth.isa.types import VecType
 from bitsynth.kernel import interpreter
 from bitsynth.kernel.inputs import Table
 from bitsynth.kernel.program import Acc, Kernel
-from bitsynth.kernel.straight_line import constant_load, forms_used
+from bitsynth.kernel.straight_line import constant_load
 from bitsynth.proof import checker, matmul, obligations
 
 
@@ -575,7 +575,7 @@ def test_constants_are_loaded_as_they_lie(isa):
     found = kernel(isa, "lookup", 1, 2)
     for c in (*found.constants, *found.build.constants):
         form = constant_load(load.load(isa), VecType.parse(c.type))
-        assert form.name in forms_used(load.load(isa), found)
+        assert form.name in found.forms
 
 
 def test_products_of_accumulators_are_refused():

@@ -74,12 +74,12 @@ class ElementwiseArtifact(NamedArtifact[ProgramEntry, Proved[ElementwiseProgram]
 
     def solve(self, rlimit: int | None, say: Progress) -> tuple[str, str]:
         """Price the alternatives of the sketch again."""
-        from bitsynth.schedule.element_cost import price
+        from bitsynth.schedule.price import rank
         from bitsynth.synth.elementwise import alternatives
 
         program = self.proved.artifact
         programs = list(alternatives(program.isa, program.spec))
-        if any(price(other) < price(program) for other in programs):
+        if any(rank(other) < rank(program) for other in programs):
             raise Refuted(f"{program.name} is not the cheapest of its sketch; delete its file, and that one is found")
         return output.count(len(programs), "alternative"), "none is cheaper"
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit import elementwise
 from bitsynth.emit.layer_program import BLOCK, LayerPrograms
 from bitsynth.isa.load import load
 from bitsynth.kernel.elementwise.constants import shared_numbers
 from bitsynth.kernel.elementwise.plain import EpilogueProgram, PlainProgram
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.kernel.packing import Codes
+from bitsynth.kernel.straight_line import needs
 from bitsynth.layers.constants import Offset
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.epilogues.accumulators import (
@@ -33,7 +33,7 @@ from bitsynth.layers.scheduled import LayerKernel
 from bitsynth.layers.spec import LayerSpec
 from bitsynth.layers.words import WORD_CHANNELS
 from bitsynth.matmul import MatmulKernel
-from bitsynth.schedule.element_cost import price
+from bitsynth.schedule.price import rank
 from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import affine
@@ -46,7 +46,7 @@ _LARGEST_UNIT = 128
 
 def find_cheapest(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> _Found | None:
     """Return the stored program of fewest cycles among those wanted, with its inputs; None if none is stored."""
-    return min(_find_all(kernel, wanted), key=lambda candidate: price(candidate[0]), default=None)
+    return min(_find_all(kernel, wanted), key=lambda candidate: rank(candidate[0]), default=None)
 
 
 def _find_all(kernel: LayerKernel, wanted: Iterable[AskedProgram]) -> Iterator[_Found]:
@@ -62,7 +62,7 @@ def find_stored(kernel: LayerKernel, spec: ElementwiseSpec) -> ElementwiseProgra
     program = proved.artifact if proved else None
     if program and isinstance(kernel, DepthwiseKernel) and not kernel.order(program):
         return None
-    if program is None or program.unit > _LARGEST_UNIT or {*elementwise.needs(program).host} - {*kernel.needs.host}:
+    if program is None or program.unit > _LARGEST_UNIT or {*needs(program).host} - {*kernel.needs.host}:
         return None
     return program
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth import toolchain
-from bitsynth.emit.elementwise import needs
 from bitsynth.emit.glue import glue_program_source
 from bitsynth.emit.glue_abi import GlueConstants
 from bitsynth.emit.runtime_files import glue_call_source, glue_files
@@ -18,6 +17,7 @@ from bitsynth.host import features
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.kernel.straight_line import needs
 from bitsynth.layers.candidates import sets_for
 from bitsynth.layers.library import FLAGS
 from bitsynth.run.runner import Runner, runner_for

@@ -3,7 +3,7 @@
 Cycles are those of the target's processor, on one thread, for the batch of the graph. A group takes those of
 
 * the accumulators of a layer, by the model that chose its schedule (`layers/cost.py`),
-* each element: proved programs by `schedule/element_cost.py`, plain C by its counted operations (`Operations`),
+* each element: proved programs by `schedule/price.py`, plain C by its counted operations (`Operations`),
 * the bytes that it reads and writes, from the nearest cache if an edge fits there, else from the next,
 * the call of its step.
 
@@ -40,7 +40,7 @@ from bitsynth.network.fusion.layers import ProductGroup
 from bitsynth.network.fusion.real_convolutions import RealConvolution
 from bitsynth.network.fusion.real_levels import RealsGroup
 from bitsynth.network.plain.group import PlainGroup
-from bitsynth.schedule import element_cost
+from bitsynth.schedule.price import count_cycles
 
 CALL_CYCLES = 20.0
 """Cycles of the call of a step of plain C or glue; measured on Zen 4, as the other figures here."""
@@ -153,7 +153,7 @@ class Processor:
 def _proved_cycles(program: ElementwiseProgram, cpu: str) -> float:
     """Return the cycles of an element by a proved program, on a processor or the first that the program's set names."""
     processors = load_table(program.isa).cpu
-    return element_cost.cycles(program, cpu if cpu in processors else next(iter(processors))) / program.unit
+    return count_cycles(program, cpu if cpu in processors else next(iter(processors))) / program.unit
 
 
 def processor_of(target: NetworkTarget) -> Processor:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from weakref import WeakKeyDictionary
 
-from bitsynth.emit import elementwise
 from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.glue import VARIABLES, glue_program_source
 from bitsynth.emit.kernel import CSource
@@ -19,6 +18,7 @@ from bitsynth.errors import SpecError
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.elementwise.plain import EpilogueProgram
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
+from bitsynth.kernel.straight_line import needs
 from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.glue.programs import programs, requirements
 from bitsynth.layers.packed import PackedLayer
@@ -90,7 +90,7 @@ class Parts:
 
     def _epilogue(self, program: EpilogueProgram, *, orders: bool) -> str:
         if isinstance(program, ElementwiseProgram):
-            self.needs.append(elementwise.needs(program))
+            self.needs.append(needs(program))
         name = f"bs_{program.name}_{'ordered_' if orders else ''}epilogue"
         return _kept(self.epilogues, name, epilogue_source(name, program, orders=orders))
 
