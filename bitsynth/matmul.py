@@ -34,6 +34,7 @@ from bitsynth.store.entry import Certificate, Entry, ProvedEntry, require_proved
 from bitsynth.store.matmul import MATMUL
 
 if TYPE_CHECKING:
+    from bitsynth.kernel.elementwise.plain import EpilogueProgram
     from bitsynth.run.runner import Runner
 
 
@@ -48,10 +49,14 @@ class MatmulKernel:
         proved_entry: Program and proof.
         spec: Widths and encodings of the operands, and the instruction set.
         name: The name in C, `bs_mm_...`, which says the rest.
+        kind: Its kind in the store.
+        field: The field of `struct bs_layer` that points to it.
 
     Raises:
         SpecError: The entry is not a proved one, or proves other widths.
     """
+
+    kind, field = MATMUL, CSource.field
 
     def __init__(self, entry: ProvedEntry, spec: MatmulSpec) -> None:
         self.proved_entry = require_proved(entry)
@@ -142,6 +147,22 @@ class MatmulKernel:
     def c(self) -> CSource:
         """The C, each file rendered when first asked for: once, however many layers have the kernel."""
         return _source(self.proved_entry.proved, self.spec)
+
+    def source_for(self, program: EpilogueProgram | None) -> CSource:
+        """Return the C texts of the kernel in a layer whose sums `program` reads, which are those of any other."""
+        return self.c
+
+    def is_read_by(self, program: EpilogueProgram) -> bool:
+        """Return True: the weights of a layer are packed so that any program reads the kernel's sums."""
+        return True
+
+    @property
+    def stored(self) -> Entry:
+        """The record in the store: that of the kernel which this one is a form of."""
+        entry = self.proved_entry
+        while entry.base is not None:
+            entry = entry.base
+        return entry.entry
 
     @property
     def header(self) -> str:

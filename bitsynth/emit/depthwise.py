@@ -24,6 +24,8 @@ class DepthwiseSource:
     Accumulators are stored in the channel `order` of one of the kernel's flushes, by default the first.
     """
 
+    field = "depthwise"
+
     def __init__(self, proved: Proved[DepthwiseProgram], order: tuple[int, ...] | None = None) -> None:
         program = proved.artifact
         flush = program.flushes[program.orders.index(order) if order else 0]

@@ -109,6 +109,8 @@ _SHIFTED_BYTES = 16
 class CSource:
     """The C files of a proved kernel under the encodings of `spec`, each rendered when it is first read."""
 
+    field = "kernel"
+
     def __init__(self, proved: Proved[Kernel], spec: MatmulSpec) -> None:
         kernel = proved.artifact
         self._of = kernel, spec

@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.depthwise import DepthwiseSource
-from bitsynth.emit.kernel import CSource, value_text
+from bitsynth.emit.kernel import value_text
 from bitsynth.emit.layer_program import LayerPrograms, program_source
 from bitsynth.emit.lines import lay_out
 from bitsynth.emit.render import render
@@ -21,7 +20,7 @@ from bitsynth.emit.runtime_abi import ARRAYS, Number, c_value, with_defaults
 from bitsynth.emit.runtime_files import runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.files import marked
-from bitsynth.isa.load import load_table
+from bitsynth.isa.load import Requirements, load_table
 from bitsynth.isa.load import names as isa_names
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulSpec
@@ -77,6 +76,38 @@ class SelfTestLayer:
     epilogue: SelfTestEpilogue
 
 
+class KernelSource(Protocol):
+    """The C of a proved kernel that layers call, whatever its kind."""
+
+    @property
+    def name(self) -> str:
+        """The name in C."""
+
+    @property
+    def field(self) -> str:
+        """The field of `struct bs_layer` that points to the kernel."""
+
+    @property
+    def header(self) -> str:
+        """The C header."""
+
+    @property
+    def source(self) -> str:
+        """The C source."""
+
+    @property
+    def features(self) -> str:
+        """The C source that asks the processor for the features it needs."""
+
+    @property
+    def layer_header(self) -> dict[str, str]:
+        """The header with what layers need of the kernel, by file name."""
+
+    @property
+    def needs(self) -> Requirements:
+        """The requirements on compiler and processor."""
+
+
 @dataclass(frozen=True, eq=False)
 class LayerText:
     """The C of a layer called `name`: its kernel, numbers and arrays of `struct bs_layer`, and its self-test.
@@ -86,7 +117,7 @@ class LayerText:
     """
 
     name: str
-    kernel: CSource | DepthwiseSource
+    kernel: KernelSource
     spec: MatmulSpec
     numbers: Mapping[str, Number]
     arrays: Mapping[str, NDArray[Any]]
@@ -143,7 +174,7 @@ class LayerText:
             "name": self.name,
             "guard": f"{self.name.upper()}_H",
             "kernel_name": kernel.name,
-            "kernel_field": "depthwise" if isinstance(kernel, DepthwiseSource) else "kernel",
+            "kernel_field": kernel.field,
             "programs": list(self.programs.by_field),
             "spec": self.spec,
             "cpu": self.cpu,

@@ -32,6 +32,11 @@ class LayerPrograms:
         return {field: p for field, p in (("program", self.program), ("residual", self.residual)) if p}
 
     @property
+    def proved(self) -> list[ElementwiseProgram]:
+        """The programs that are proved; the others are plain C."""
+        return [p for p in self.by_field.values() if isinstance(p, ElementwiseProgram)]
+
+    @property
     def reader(self) -> EpilogueProgram | None:
         """The program that reads the accumulators of the kernel."""
         return self.residual or self.program

@@ -64,10 +64,19 @@ class DepthwiseKernel:
         proved: Program and proof.
         spec: Widths and encodings of the operands, and the instruction set.
         name: The name in C, `bs_dw_...`.
+        kind: Its kind in the store.
+        field: The field of `struct bs_layer` that points to it.
     """
+
+    kind, field = KIND, DepthwiseSource.field
 
     def __init__(self, proved: Proved[DepthwiseProgram], spec: MatmulSpec) -> None:
         self.proved, self.spec, self.name = proved, spec, proved.artifact.name
+
+    @property
+    def stored(self) -> DepthwiseEntry:
+        """The record in the store."""
+        return self.entry
 
     def __repr__(self) -> str:
         return f"<bitsynth kernel {self.name}>"
@@ -102,19 +111,23 @@ class DepthwiseKernel:
             return self.program.orders[0]
         return program.order if program.order in self.program.orders else None
 
-    def c(self, program: EpilogueProgram | None = None) -> DepthwiseSource:
+    def is_read_by(self, program: EpilogueProgram) -> bool:
+        """Return whether `program` reads sums in an order that the kernel has."""
+        return self.order(program) is not None
+
+    def source_for(self, program: EpilogueProgram | None) -> DepthwiseSource:
         """Return the C texts of a kernel whose sums `program` reads."""
         return DepthwiseSource(self.proved, self.order(program))
 
     @property
     def header(self) -> str:
         """The C header."""
-        return self.c().header
+        return self.source_for(None).header
 
     @property
     def source(self) -> str:
         """The C source: C11 with intrinsics."""
-        return self.c().source
+        return self.source_for(None).source
 
     @cached_property
     def needs(self) -> Requirements:

@@ -6,14 +6,11 @@ from pathlib import Path
 from threading import Lock
 
 from bitsynth import toolchain
-from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.layer_program import NO_PROGRAMS, LayerPrograms, program_source
-from bitsynth.emit.runtime_files import call_source, kernel_header, runtime_files
+from bitsynth.emit.runtime_files import call_source, runtime_files
 from bitsynth.host.placement import runs_natively
 from bitsynth.isa.load import load
-from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.scheduled import LayerKernel
-from bitsynth.matmul import MatmulKernel
 from bitsynth.run.runner import Runner, runner_for
 from bitsynth.spec.matmul import MatmulSpec
 
@@ -60,17 +57,12 @@ def shared_files(kernel: LayerKernel) -> set[str]:
 
 def files(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS, *, threads: bool) -> dict[str, str]:
     """Return the C text of layers around `kernel`, with the pool if there are `threads`."""
-    source: MatmulKernel | DepthwiseSource
-    if isinstance(kernel, DepthwiseKernel):
-        source = kernel.c(programs.reader)
-        around = {**source.layer_header, **call_source(kernel.name, programs.by_field, "depthwise")}
-    else:
-        source = kernel
-        around = {**kernel_header(kernel.entry.kernel, kernel.spec), **call_source(kernel.name, programs.by_field)}
+    source = kernel.source_for(programs.reader)
     return {
         f"{kernel.name}.h": source.header,
         f"{kernel.name}.c": source.source,
-        **around,
+        **source.layer_header,
+        **call_source(kernel.name, programs.by_field, kernel.field),
         **program_source(kernel.name, programs),
         **runtime_files(threads=threads),
     }

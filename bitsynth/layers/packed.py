@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitsynth.emit.command import command
-from bitsynth.emit.depthwise import DepthwiseSource
-from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import LayerText, SelfTestEpilogue, SelfTestLayer
 from bitsynth.emit.layer_program import LayerPrograms
 from bitsynth.emit.runtime_abi import SHAPE, Number
@@ -187,10 +185,7 @@ class PackedLayer:
         channels = self.plan.spec.geometry.out_channels
         epilogue = self.epilogue.self_test(channels) if self.epilogue else SelfTestEpilogue()
         tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, epilogue)
-        if isinstance(kernel, DepthwiseKernel):
-            c: CSource | DepthwiseSource = kernel.c(self.programs.reader)
-        else:
-            c = CSource(kernel.proved_entry.proved, kernel.spec)
+        c = kernel.source_for(self.programs.reader)
         operands = self.plan.spec.product(kernel.spec.isa)
         numbers, cpu = constants_of_c.numbers, self.plan.cpu
         return LayerText(

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from bitsynth import paths
 from bitsynth.errors import BitsynthError, SpecError
@@ -26,6 +26,8 @@ from bitsynth.isa.load import names as isa_names
 from bitsynth.store import files
 from bitsynth.store.files import StoredRecord
 
+KindName = Literal["product", "depthwise", "elementwise"]
+"""The names of kinds, as certificates of networks have them."""
 R = TypeVar("R", bound=StoredRecord)
 """The record of a kind: the text of an artifact, which anybody may have written."""
 P = TypeVar("P")
@@ -45,7 +47,7 @@ class ArtifactKind(ABC, Generic[R, P]):
         differs: The reason of refusal if an accepted record does not say the same again or lies elsewhere.
     """
 
-    name: str
+    name: KindName
     noun: str
     record: type[R]
     format: int

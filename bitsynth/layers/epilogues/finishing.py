@@ -60,7 +60,7 @@ def find_stored(kernel: LayerKernel, spec: ElementwiseSpec) -> ElementwiseProgra
     """Return the program of `spec` for the kernel's instruction set or one it extends; None if none can be used."""
     proved = ELEMENTWISE.find(kernel.spec.isa, spec)
     program = proved.artifact if proved else None
-    if program and isinstance(kernel, DepthwiseKernel) and not kernel.order(program):
+    if program and not kernel.is_read_by(program):
         return None
     if program is None or program.unit > _LARGEST_UNIT or {*needs(program).host} - {*kernel.needs.host}:
         return None

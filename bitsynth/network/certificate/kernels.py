@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from bitsynth.errors import SpecError
 from bitsynth.kernel.elementwise.program import ElementwiseProgram
-from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.glue.programs import list_called
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.program import GlueStep, LayerStep, NetworkStep
 from bitsynth.proof.proved import Proved
+from bitsynth.store.artifacts import KindName
 from bitsynth.store.elementwise import ELEMENTWISE
 from bitsynth.store.entry import ProvedEntry
 from bitsynth.store.kinds import KINDS
@@ -21,7 +21,7 @@ from bitsynth.store.kinds import KINDS
 class KernelRecord(msgspec.Struct, frozen=True):
     """A stored kernel or elementwise program, by its digest."""
 
-    kind: Literal["product", "depthwise", "elementwise"]
+    kind: KindName
     name: str
     isa: str
     digest: str
@@ -42,19 +42,13 @@ class KernelRecord(msgspec.Struct, frozen=True):
 def records_of(step: NetworkStep) -> list[KernelRecord]:
     """Return the kernel of a layer and the proved programs around it, or the programs that glue calls."""
     if isinstance(step, LayerStep):
-        programs = [p for p in step.layer.programs.by_field.values() if isinstance(p, ElementwiseProgram)]
-        return [_kernel(step.layer), *map(_record, programs)]
+        return [_kernel(step.layer), *map(_record, step.layer.programs.proved)]
     return [_record(p) for p in list_called(step.glue.isa, step.glue.constants)] if isinstance(step, GlueStep) else []
 
 
 def _kernel(layer: PackedLayer) -> KernelRecord:
     kernel = layer.plan.kernel
-    if isinstance(kernel, DepthwiseKernel):
-        return KernelRecord("depthwise", kernel.entry.name, kernel.program.isa, kernel.entry.digest)
-    entry = kernel.proved_entry
-    while entry.base is not None:
-        entry = entry.base
-    return KernelRecord("product", entry.entry.name, entry.entry.kernel.isa, entry.entry.digest)
+    return KernelRecord(kernel.kind.name, kernel.stored.name, kernel.spec.isa, kernel.stored.digest)
 
 
 def _record(program: ElementwiseProgram) -> KernelRecord:
@@ -62,4 +56,4 @@ def _record(program: ElementwiseProgram) -> KernelRecord:
     proved = ELEMENTWISE.find(program.isa, program.spec)
     assert proved is not None
     record = ELEMENTWISE.record_of(proved)
-    return KernelRecord("elementwise", record.name, program.isa, record.digest)
+    return KernelRecord(ELEMENTWISE.name, record.name, program.isa, record.digest)

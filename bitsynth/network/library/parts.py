@@ -8,18 +8,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from weakref import WeakKeyDictionary
 
-from bitsynth.emit.depthwise import DepthwiseSource
 from bitsynth.emit.glue import VARIABLES, glue_program_source
-from bitsynth.emit.kernel import CSource
 from bitsynth.emit.layer import list_functions
 from bitsynth.emit.layer_program import epilogue_source
 from bitsynth.emit.runtime_files import glue_files, network_files, runtime_files
 from bitsynth.errors import SpecError
 from bitsynth.isa.load import Requirements, load
 from bitsynth.kernel.elementwise.plain import EpilogueProgram
-from bitsynth.kernel.elementwise.program import ElementwiseProgram
 from bitsynth.kernel.straight_line import needs
-from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.layers.glue.programs import programs, requirements
 from bitsynth.layers.packed import PackedLayer
 from bitsynth.network.program import GlueStep, LayerStep, NetworkProgram, PlainStep
@@ -73,24 +69,18 @@ class Parts:
         return self.layers[id(layer)]
 
     def _named(self, layer: PackedLayer) -> tuple[str, dict[str, str]]:
-        self.needs.append(layer.plan.kernel.needs)
+        self.needs += [layer.plan.kernel.needs, *map(needs, layer.programs.proved)]
         self.sets.add(layer.plan.kernel.spec.isa)
         return self._kernel(layer), {
             f: self._epilogue(p, orders=layer.programs.orders(f)) for f, p in layer.programs.by_field.items()
         }
 
     def _kernel(self, layer: PackedLayer) -> str:
-        kernel = layer.plan.kernel
-        if isinstance(kernel, DepthwiseKernel):
-            source: CSource | DepthwiseSource = kernel.c(layer.programs.reader)
-        else:
-            source = kernel.c
+        source = layer.plan.kernel.source_for(layer.programs.reader)
         files = {f"{source.name}.h": source.header, f"{source.name}.c": source.source, **source.layer_header}
         return _kept(self.kernels, source.name, files)
 
     def _epilogue(self, program: EpilogueProgram, *, orders: bool) -> str:
-        if isinstance(program, ElementwiseProgram):
-            self.needs.append(needs(program))
         name = f"bs_{program.name}_{'ordered_' if orders else ''}epilogue"
         return _kept(self.epilogues, name, epilogue_source(name, program, orders=orders))
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from bitsynth.emit import glue_abi, runtime_abi
 from bitsynth.graph.types import Tensor
-from bitsynth.layers.depthwise import DepthwiseKernel
 from bitsynth.network.arena import ArenaPlan
 from bitsynth.network.c_types import c_type
 from bitsynth.network.library.parts import Parts
@@ -186,9 +185,11 @@ class StepWriter:
 
     def _layer(self, number: int, about: str, step: LayerStep) -> CStep:
         kernel, programs = self.parts.layer_names(step.layer)
-        named = "depthwise" if isinstance(step.layer.plan.kernel, DepthwiseKernel) else "kernel"
         numbers, arrays = runtime_abi.with_defaults(step.layer.constants.numbers), step.layer.constants.arrays
-        fields = [(named, f"&{kernel}_layer_kernel"), *((f, f"&{program}") for f, program in programs.items())]
+        fields = [
+            (step.layer.plan.kernel.field, f"&{kernel}_layer_kernel"),
+            *((f, f"&{program}") for f, program in programs.items()),
+        ]
         fields += [(f, runtime_abi.c_value(f, value)) for f, value in numbers.items()]
         fields += self._arrays(runtime_abi.ARRAYS, arrays)
         given, results = (tuple(self.pointer(n) for n in names) for names in (step.inputs, step.outputs))

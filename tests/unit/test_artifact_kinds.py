@@ -1,13 +1,16 @@
-"""One price, and one list of instruction forms, for artifacts of every kind."""
+"""One price, one list of forms and one way to C for artifacts of every kind."""
 
 from types import SimpleNamespace
 
 import pytest
 
+from bitsynth import get_kernel
 from bitsynth.isa.load import load
 from bitsynth.kernel.straight_line import needs
+from bitsynth.layers.depthwise import kernel_for
 from bitsynth.proof.proved import Proved
 from bitsynth.schedule.price import count_cycles, price, processors_of, rank
+from bitsynth.spec.matmul import Encoding, MatmulOperand
 from bitsynth.store.kinds import KINDS
 
 
@@ -53,3 +56,28 @@ def test_programs_are_ranked_by_cycles_of_an_element():
     program = artifact("elementwise")
     cycles = [x / program.unit for x in price(program).values()]
     assert list(rank(program)[:-2]) == cycles
+
+
+def layer_kernels():
+    """A kernel of each kind that layers have."""
+    act, wgt = MatmulOperand(2, Encoding.UNSIGNED), MatmulOperand(2, Encoding.SIGNED)
+    return [get_kernel("avx2", 2, 2).with_rows(1), kernel_for("avx2", act, wgt)]
+
+
+@pytest.mark.parametrize("kernel", layer_kernels(), ids=lambda x: x.kind.name)
+def test_layers_ask_kernels_of_each_kind_alike(kernel):
+    source = kernel.source_for(None)
+    assert (source.name, source.header, source.needs) == (kernel.name, kernel.header, kernel.needs)
+    assert f"struct bs_{kernel.field} {kernel.name}_layer_kernel" in "".join(source.layer_header.values())
+    assert kernel.field == source.field
+    path = kernel.kind.named(kernel.stored.name)
+    assert kernel.kind.read(path).digest == kernel.stored.digest
+
+
+def test_a_depthwise_kernel_is_read_in_its_own_orders_alone():
+    matmul, depthwise = layer_kernels()
+    other = SimpleNamespace(is_ordered=False, order=(1, 0))
+    own = SimpleNamespace(is_ordered=False, order=depthwise.program.orders[-1])
+    assert matmul.is_read_by(other)
+    assert not depthwise.is_read_by(other)
+    assert depthwise.is_read_by(own)
