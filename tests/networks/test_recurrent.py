@@ -115,6 +115,42 @@ def test_quantized_weights_stay_codes(rng):
     assert any(step.kind == "layer" for step in net.report().steps)
 
 
+def quantized_dynamically(tmp_path, made, **options):
+    """The model with an LSTM of codes, by ONNX Runtime's tools."""
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    onnx.save(made, tmp_path / "float.onnx")
+    quantization.quantize_dynamic(tmp_path / "float.onnx", tmp_path / "codes.onnx", **options)
+    codes = onnx.load(tmp_path / "codes.onnx")
+    assert [one.op_type for one in codes.graph.node] == ["DynamicQuantizeLSTM"]
+    return codes
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("parts", ["b", "bhp"])
+def test_an_lstm_of_codes_is_that_of_onnx_runtime(tmp_path, rng, direction, per_channel, parts):
+    """On one thread: on several it quantizes the states of parts of a batch apart from each other."""
+    made, x = recurrent("LSTM", rng, sizes=(6, 3, 5, 8), direction=direction, parts=parts)
+    codes = quantized_dynamically(tmp_path, made, per_channel=per_channel)
+    package = pytest.importorskip("onnxruntime")
+    options = package.SessionOptions()
+    options.intra_op_num_threads = 1
+    want = package.InferenceSession(codes.SerializeToString(), options).run(None, {"x": x})
+    for one, wanted in zip(run(read(codes), {"x": x}).outputs(), want, strict=True):
+        np.testing.assert_allclose(one, wanted, atol=1e-6)
+    net = bitsynth.compile(codes, isa="avx2")
+    for one, wanted in zip(net(x), want, strict=True):
+        np.testing.assert_allclose(one, wanted, atol=1e-6)
+
+
+def test_codes_of_an_lstm_that_do_not_fit_are_refused(tmp_path, rng):
+    codes = quantized_dynamically(tmp_path, recurrent("LSTM", rng)[0])
+    (scale,) = (one for one in codes.graph.initializer if one.name == "W_scale")
+    scale.CopyFrom(tensor(np.ones(3, np.float32), "W_scale"))
+    with pytest.raises(SpecError, match=r"scales and zero points of \[3, 1\] numbers do not fit 16 columns"):
+        read(codes)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

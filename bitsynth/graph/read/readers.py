@@ -37,11 +37,11 @@ _STANDARD = {
 }
 _BY_INTEGERS = {
     *({*quantized_nodes.READERS, *microsoft_nodes.QUANTIZED_READERS} - {"QuantizeLinear", "DequantizeLinear"}),
-    *("DynamicQuantizeMatMul", "MatMulIntegerToFloat"),
+    *("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"),
 }
 """Operators of integer networks of ONNX Runtime, whose formula differs from exact arithmetic."""
 _CUSTOM: dict[str, dict[str, Reader]] = {
-    "com.microsoft": microsoft_nodes.READERS,
+    "com.microsoft": {**microsoft_nodes.READERS, **recurrent_nodes.MICROSOFT_READERS},
     **dict.fromkeys(qonnx_nodes.DOMAINS, qonnx_nodes.READERS),
     qonnx_nodes.CHANNELS_LAST_DOMAIN: qonnx_nodes.CHANNELS_LAST_READERS,
     **quantized_nodes.VENDOR_READERS,

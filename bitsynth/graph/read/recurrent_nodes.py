@@ -1,4 +1,4 @@
-"""LSTM and GRU of standard ONNX, unrolled: a step of the sequence becomes nodes of its own.
+"""LSTM and GRU, and DynamicQuantizeLSTM of ONNX Runtime, unrolled: a step of the sequence becomes nodes of its own.
 
 The products of all inputs are one matrix product, whose rows are the steps; each step adds the product of the state
 before it.
@@ -19,7 +19,8 @@ from functools import cached_property
 import numpy as np
 
 from bitsynth.graph.read.constant_and_move_nodes import concatenate
-from bitsynth.graph.read.file_node import FileNode, Reader, transpose
+from bitsynth.graph.read.file_node import FileNode, Reader, cast_to, transpose
+from bitsynth.graph.read.quantized_nodes import read_dynamic_quantize_linear, scale_of, zero_point_of
 from bitsynth.graph.types import Tensor, cast
 
 _MAX_STEPS = 4096
@@ -90,6 +91,20 @@ class _Direction:
         return self.node.add("matmul", edge, transpose(self.node, weights, (1, 0)))
 
     @cached_property
+    def factors(self) -> tuple[str, str]:
+        """The weights of inputs (features, gates * hidden) and of the state (hidden, gates * hidden)."""
+        of_inputs, of_state = (transpose(self.node, self.pick(k, "weights"), (1, 0)) for k in (1, 2))
+        return of_inputs, of_state
+
+    def of_inputs(self, edge: str) -> str:
+        """Return the edge of a product by the weights of inputs."""
+        return self.node.add("matmul", edge, self.factors[0])
+
+    def of_state(self, edge: str) -> str:
+        """Return the edge of a product by the weights of the state."""
+        return self.node.add("matmul", edge, self.factors[1])
+
+    @cached_property
     def bias(self) -> tuple[str, str] | None:
         """The biases (gates * hidden,) of inputs and of the state; None if the node has none."""
         if not self.node.has(3):
@@ -101,7 +116,7 @@ class _Direction:
         """Return the products of the inputs and the weights of each step, (batch, gates * hidden), with a bias."""
         node = self.node
         steps, batch, features = node.graph.edges[self.sequence].shape
-        rows = self.times(node.reshape(self.sequence, (steps * batch, features)), self.pick(1, "weights"))
+        rows = self.of_inputs(node.reshape(self.sequence, (steps * batch, features)))
         rows = node.add("add", rows, added) if added else rows
         return [self.rows(rows, k * batch, batch) for k in range(steps)]
 
@@ -123,6 +138,30 @@ class _Direction:
         return self.node.constant(zeros)
 
 
+class _CodedDirection(_Direction):
+    """A direction of DynamicQuantizeLSTM: codes of inputs and of each state, by their own ranges, times codes."""
+
+    def of_inputs(self, edge: str) -> str:
+        return self._times_codes(edge, self.factors[0], 8)
+
+    def of_state(self, edge: str) -> str:
+        return self._times_codes(edge, self.factors[1], 10)
+
+    def _times_codes(self, edge: str, weights: str, index: int) -> str:
+        """Return the edge of a product by codes whose scales and zero points are inputs `index` and the next."""
+        node, columns = self.node, self.gates * self.hidden
+        codes, scale, zero = read_dynamic_quantize_linear(replace(node, inputs=(edge,)))
+        grid = [scale_of(node, index), zero_point_of(node, index + 1)]
+        count = len(_DIRECTIONS[node.get("direction", "forward")])
+        if any(part.size not in (count, count * columns) for part in grid):
+            raise node.fail(f"scales and zero points of {[p.size for p in grid]} numbers do not fit {columns} columns")
+        own_scale, own_zero = (part.reshape(count, -1)[self.index].reshape(1, -1) for part in grid)
+        whole = node.add("sub", cast_to(node, codes, "int32"), cast_to(node, zero, "int32"))
+        weights = node.add("view", weights, scale=1.0, zero=own_zero.astype(np.float64), dtype="int32")
+        sums = cast_to(node, node.add("matmul", whole, weights, dtype="int32"), "float32")
+        return node.add("mul", sums, node.add("mul", scale, node.constant(own_scale)))
+
+
 _Steps = Callable[[_Direction], tuple[list[str], list[str]]]
 """Adds the steps of one direction; returns the states of each step, and the last of each kind of state."""
 
@@ -132,7 +171,6 @@ def _lstm_steps(direction: _Direction) -> tuple[list[str], list[str]]:
     node, hidden, bias = direction.node, direction.hidden, direction.bias
     of_gates, of_cell, of_output = direction.activations
     products = direction.products(node.add("add", *bias) if bias else None)
-    recurrent = direction.pick(2, "weights")
     peepholes = direction.pick(7, "peepholes") if node.has(7) else None
     looks = [direction.rows(peepholes, k * hidden, hidden) for k in range(3)] if peepholes else []
     h, c, states = direction.initial(5), direction.initial(6), list[str]()
@@ -144,7 +182,7 @@ def _lstm_steps(direction: _Direction) -> tuple[list[str], list[str]]:
         return node.add(of_gates, value)
 
     for step in direction.step_order:
-        values = products[step] if h is None else node.add("add", products[step], direction.times(h, recurrent))
+        values = products[step] if h is None else node.add("add", products[step], direction.of_state(h))
         new = node.add("mul", gate(values, 0, c, 0), node.add(of_cell, direction.columns(values, 3)))
         c = new if c is None else node.add("add", node.add("mul", gate(values, 2, c, 2), c), new)
         h = node.add("mul", gate(values, 1, c, 1), node.add(of_output, c))
@@ -185,13 +223,16 @@ def _gru_steps(direction: _Direction) -> tuple[list[str], list[str]]:
     return states, [states[-1]]
 
 
-def _recurrent_reader(gates: int, defaults: tuple[str, ...], add_steps: _Steps) -> Reader:
+def _recurrent_reader(
+    gates: int, defaults: tuple[str, ...], add_steps: _Steps, direction_type: type[_Direction] = _Direction
+) -> Reader:
     """Return the reader of a recurrent operator.
 
     Args:
         gates: The gates of its cell.
         defaults: The activations of one direction, if the node names none.
         add_steps: Adds the steps of one direction.
+        direction_type: How its products are computed.
     """
 
     def read(node: FileNode) -> tuple[str, ...]:
@@ -209,7 +250,7 @@ def _recurrent_reader(gates: int, defaults: tuple[str, ...], add_steps: _Steps) 
         all_states, last = [], []
         for k, reverse in enumerate(backward):
             own = tuple(rows[k * len(defaults) : (k + 1) * len(defaults)])
-            direction = _Direction(node, k, reverse, gates, own, sequence)
+            direction = direction_type(node, k, reverse, gates, own, sequence)
             states, ends = add_steps(direction)
             all_states.append(direction.stack(states))
             last.append([node.reshape(end, (1, direction.batch, direction.hidden)) for end in ends])
@@ -229,6 +270,19 @@ def _states_first(node: FileNode, index: int) -> str | None:
     if index not in (5, 6) or not node.has(index):
         return node.inputs[index]
     return transpose(node, node.edge(index), (1, 0, 2))
+
+
+_read_coded_lstm = _recurrent_reader(4, ("Sigmoid", "Tanh", "Tanh"), _lstm_steps, _CodedDirection)
+
+
+def _read_dynamic_quantize_lstm(node: FileNode) -> tuple[str, ...]:
+    """Read DynamicQuantizeLSTM, whose weights (directions, features, gates * hidden) are codes."""
+    for k in (1, 2):
+        node.integers(k)
+        if len(node.shape(k)) != 3:
+            raise node.fail(f"weights {node.shape(k)} must have 3 axes")
+    turned = [transpose(node, node.edge(k), (0, 2, 1)) for k in (1, 2)]
+    return _read_coded_lstm(replace(node, inputs=(node.inputs[0], *turned, *node.inputs[3:])))
 
 
 def _require_supported(node: FileNode, gates: int) -> None:
@@ -262,3 +316,5 @@ READERS: dict[str, Reader] = {
     "GRU": _recurrent_reader(3, ("Sigmoid", "Tanh"), _gru_steps),
     "LSTM": _recurrent_reader(4, ("Sigmoid", "Tanh", "Tanh"), _lstm_steps),
 }
+MICROSOFT_READERS: dict[str, Reader] = {"DynamicQuantizeLSTM": _read_dynamic_quantize_lstm}
+"""Readers of com.microsoft."""
