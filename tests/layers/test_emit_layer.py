@@ -151,9 +151,9 @@ def test_cmake_builds_and_tests_it_with_every_compiler(isa, tmp_path, skip_isa):
     found = [x for x in commands(isa) if x[2] != [None]]
     if not found or (load.load(isa).table.arch == arch() and not placement.runs_natively(load.load(isa).table)):
         skip_isa(isa, f"no compiler and emulator for {isa}")
-    for case in ("int32", "packed", "dense", "depthwise"):
+    for k, case in enumerate(("int32", "packed", "dense", "depthwise")):
         layers(isa)[case].emit(tmp_path / case, "layer")
-        for compiler, command, emulator in found:
+        for compiler, command, emulator in (found[0], *found[1 + k % 2 :: 2]):  # all with the first, half with others
             folder = tmp_path / f"{case}-{compiler.name}"
             with_cmake(folder, tmp_path / case, compiler, command, emulator)
             ctest = ["ctest", "--test-dir", folder, "--output-on-failure"]

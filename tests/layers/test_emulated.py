@@ -51,14 +51,14 @@ def run(m, count, **sizes):
 @pytest.mark.parametrize("m", [ONE, OTHER], ids=str)
 def test_some_layers_are_exact_in_emulators(m, skip_isa):
     usable(m, skip_isa)
-    run(m, 10, epilogues=("none", "requantize", "thresholds") if m is ONE else ("none", "scale"), levels=(3,))
+    run(m, 5, epilogues=("none", "requantize", "thresholds") if m is ONE else ("none", "scale"), levels=(3,))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("m", [ONE, *MORE], ids=str)
 def test_many_layers_are_exact_in_emulators(m, skip_isa):
     usable(m, skip_isa)
-    run(m, 60, most=6, deep=70)
+    run(m, 30, most=6, deep=70)
     check(Case(m, 1, (3, 3), (520, 2), (3, 3), patterns=("max", "min")))
 
 

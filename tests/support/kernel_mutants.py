@@ -14,7 +14,7 @@ import msgspec
 
 from bitsynth.isa import load
 from bitsynth.isa.instr import Instr
-from bitsynth.isa.step import Constant, Step, to_json
+from bitsynth.isa.step import Constant, Step
 from bitsynth.isa.types import VecType
 from bitsynth.isa.value import Value
 from bitsynth.kernel.inputs import Build, Planes, Table

@@ -15,7 +15,6 @@ from support.layer_cases import machine, usable
 from bitsynth.bench.forms import FORMS, LayerForm
 from bitsynth.bench.layers import SUM, LayersReport, measure, rows
 from bitsynth.bench.low_bit import in_form
-from bitsynth.bench.plots import layers
 from bitsynth.bench.resnet18 import LAYERS, ResNetLayer
 from bitsynth.bench.sampling import sample_calls
 from bitsynth.bench.statistics import Summary
@@ -166,6 +165,8 @@ def test_csv():
 
 @pytest.mark.parametrize("subjects", quick([SUBJECTS], of=[SUBJECTS, SUBJECTS[-1:]]), ids=["baselines", "alone"])
 def test_plots(tmp_path, subjects):
+    from bitsynth.bench.plots import layers
+
     layers.draw([report(subjects), report()], tmp_path / "layers")
     assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
     drawn = (tmp_path / "layers.svg").read_text()
@@ -175,6 +176,8 @@ def test_plots(tmp_path, subjects):
 
 
 def test_a_plot_shows_five_series_at_most_and_says_what_to_see(tmp_path):
+    from bitsynth.bench.plots import layers
+
     names = ["A1W1", "A1W1 signed", "A1W2", "A2W1", "A2W1 signed", "A2W2", "A2W2 ternary"]
     subjects = [*SUBJECTS[:3], *(LocalSubject(name, "bitsynth", {}, 1) for name in names)]
     times = np.array([[[t, t, 2 * t] for t in TIMES.get(c.name, TIMES["A1W1"])] for c in subjects], float)
