@@ -1,4 +1,4 @@
-"""Places of data: what ships, inside the wheel or beside the package in a checkout, and the user's cache."""
+"""Places of data: what ships, inside the wheel or next to the package in a checkout, and the user's cache."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def architectures() -> Path:
 
 
 def user_architectures() -> tuple[Path, ...]:
-    """Return the files `architectures.toml` beside the user's instruction sets."""
+    """Return the files `architectures.toml` next to the user's instruction sets."""
     files = (folder / "architectures.toml" for folder in user_isa_specs())
     return tuple(file for file in files if file.is_file())
 
 
 def runtime() -> Path:
-    """Return the folder of C files that are copied beside emitted layers as they are."""
+    """Return the folder of C files that are copied unchanged next to emitted layers."""
     return _PACKAGE / "runtime"
 
 

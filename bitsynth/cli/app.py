@@ -38,11 +38,11 @@ class CommandEntry:
 
 
 _BENCH = (
-    CommandEntry("network", "Measure a network, and each of its steps, beside ONNX Runtime.", "bench_network:network"),
+    CommandEntry("network", "Measure a network and each of its steps, and ONNX Runtime.", "bench_network:network"),
     CommandEntry(
-        "resnet18", "Measure the convolutions of ResNet-18 beside fp32 and int8 of other packages.", "bench:resnet18"
+        "resnet18", "Measure the convolutions of ResNet-18, and fp32 and int8 of other packages.", "bench:resnet18"
     ),
-    CommandEntry("kernels", "Measure every cached kernel beside hand-written fp32 and int8 loops.", "bench:kernels"),
+    CommandEntry("kernels", "Measure every cached kernel, and hand-written fp32 and int8 loops.", "bench:kernels"),
 )
 _ISA = (
     CommandEntry("list", "List the instruction sets.", "isa:list_sets"),

@@ -33,7 +33,7 @@ def _epilogue(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Epilogue | None
         return None
     if set(arrays) - set(_RESIDUAL) not in _EPILOGUES:
         known = "scale and bias; thresholds; or multiplier, shift and bits; and residual_scale with its type"
-        raise SpecError(f"{path} has {', '.join(sorted(arrays))} beside the weight; an epilogue is {known}")
+        raise SpecError(f"{path} has {', '.join(sorted(arrays))} besides the weight; an epilogue is {known}")
     residual = _residual(path, arrays)
     if "thresholds" in arrays:
         return Thresholds(arrays["thresholds"], residual=residual)

@@ -100,8 +100,8 @@ class Device:
     ) -> Measured:
         """Check and time (name, layer, codes for `Conv2d.run`) on the board.
 
-        `repeats` calls of each are timed on `threads` threads, beside ONNX Runtime's with `onnxruntime`. Refuted if a
-        result is wrong, ToolError if the board cannot be reached or run on.
+        `repeats` calls of each are timed on `threads` threads; with `onnxruntime` they alternate with ONNX Runtime's.
+        Refuted if a result is wrong, ToolError if the board cannot be reached or run on.
         """
         _check(layers, threads, repeats)
         groups = _group_by_target(layers)

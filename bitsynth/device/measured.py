@@ -76,5 +76,5 @@ def _layer(name: str, line: Mapping[str, Any], host: str) -> LayerTimes:
     if not line["right"]:
         raise Refuted(f"{name} gives other results on {host} than here")
     if not line.get("fp32_right", True):
-        raise Refuted(f"the float convolution beside {name} is wrong on {host}")
+        raise Refuted(f"the float convolution of {name} is wrong on {host}")
     return LayerTimes(name, tuple(line.get("ns", ())), tuple(line.get("fp32_ns", ())))

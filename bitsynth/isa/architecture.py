@@ -77,8 +77,9 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is how zig spells what follows `-march=`. `feature_names` are other names of features
     of Linux's /proc/cpuinfo, `darwin_features` those no macOS machine lists, `hwcap` the bits of AT_HWCAP that tell
     them too. `processors` maps implementer and part of Arm's MIDR, or x86's vendor, family and model (`Facts.kind`), to
-    the processor of an `isa.toml`; `midr_probe` is the C file beside this one that reads a MIDR, "" if programs cannot.
-    `probe` is the one that the `probes` of an `isa.toml` rest on.
+    the processor of an `isa.toml`. `midr_probe` is the C file next to this one that reads a
+    MIDR, "" if programs cannot.
+    `probe` is the C file on which the `probes` of an `isa.toml` rest.
     """
 
     bits: int
@@ -152,7 +153,7 @@ def read(path: Path) -> dict[str, Architecture]:
         _check(f"{path}: {name}", table)
         for key, file in {"probe": table.probe, "midr_probe": table.midr_probe or table.probe}.items():
             if not (path.parent / file).is_file():
-                raise SpecError(f"{path}: {name}: {key} is {file!r}; want a file beside this one")
+                raise SpecError(f"{path}: {name}: {key} is {file!r}; want a file next to this one")
     return tables
 
 

@@ -36,7 +36,9 @@ def check_isa(path: Path, table: IsaTable) -> None:
     if not rates or not all(0 < rate < math.inf for rate in rates):
         raise SpecError(f"{path}: want one cpu or more, each with vector_per_cycle and half_width_speedup above 0")
     if not all(0 <= c.overlap <= 1 and (c.slower is None or 0 < c.slower < math.inf) for c in table.cpu.values()):
-        raise SpecError(f"{path}: want overlap of 0 to 1, the share of cycles beside others, and slower above 0")
+        raise SpecError(
+            f"{path}: want overlap of 0 to 1, the share of cycles that overlap with others, and slower above 0"
+        )
     asking = [name for name, c in table.cpu.items() if c.prefetch_turns]
     if wrong := [name for name in asking if table.prefetch is None or name not in table.in_order]:
         raise SpecError(f"{path}: cpu.{wrong[0]}: prefetch_turns want [isa.prefetch] and rules that are in order")

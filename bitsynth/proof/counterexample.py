@@ -66,7 +66,7 @@ class Counterexample:
 
     @property
     def _other_row_text(self) -> str:
-        return "" if self.other_row is None else f"{_text(self.other_row)} in the row beside it, "
+        return "" if self.other_row is None else f"{_text(self.other_row)} in the row next to it, "
 
 
 def _text(codes: Codes) -> str:

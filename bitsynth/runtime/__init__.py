@@ -1,1 +1,1 @@
-"""The C runtime of layers: plain C11, the same text in every build and beside every emitted layer."""
+"""The C runtime of layers: plain C11, the same text in every build and next to every emitted layer."""

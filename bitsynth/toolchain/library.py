@@ -61,7 +61,7 @@ def compile_for(
     go to the compiler and to the linker, those that begin with -Wl to the linker alone, those that make arithmetic
     unsafe to the compiler alone. Objects of the files `cached` stay in the cache, for other libraries with these files.
     The same sources, flags and compiler give the same path at once; a build that was interrupted leaves nothing, and
-    what is damaged since, by the digest beside it, is compiled again. Nobody but the user and root can have written
+    what is damaged since, by the digest next to it, is compiled again. Nobody but the user and root can have written
     what the path names, nor can write it until it is loaded (`cache.trusted`); if that
     does not hold, or the cache cannot be written, ToolError says why.
     """

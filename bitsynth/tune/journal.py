@@ -38,7 +38,7 @@ def opened(path: Path) -> Iterator[JournalStorage]:
     if the file cannot be written.
     """
     try:
-        _whole_bytes(path)  # Before a lock is made beside it.
+        _whole_bytes(path)  # Before a lock is created next to it.
         with locked(Path(f"{path}.lock"), lambda error: unwritable(path, error, ADVICE)) as lock:
             whole = _whole_bytes(path)
             with _refuse_foreign_objects(path):

@@ -258,8 +258,8 @@ def test_a_dense_layer_from_a_npy_file(tmp_path, capsys):
     ("arrays", "more", "said"),
     [
         ({"w": WEIGHT}, [], "has no array 'weight', but w"),
-        ({"weight": WEIGHT, "gain": np.ones(4)}, [], "has gain beside the weight; an epilogue is scale and bias"),
-        ({"weight": WEIGHT, "bias": np.ones(4)}, [], "has bias beside the weight"),
+        ({"weight": WEIGHT, "gain": np.ones(4)}, [], "has gain besides the weight; an epilogue is scale and bias"),
+        ({"weight": WEIGHT, "bias": np.ones(4)}, [], "has bias besides the weight"),
         ({"weight": WEIGHT, "scale": np.ones(3)}, [], "scale must be one number or 4 of them"),
         ({"weight": WEIGHT, "thresholds": np.ones((3, 1), int)}, [], "3 channels of thresholds for 4"),
         (
@@ -267,7 +267,7 @@ def test_a_dense_layer_from_a_npy_file(tmp_path, capsys):
             [],
             "shift must be one whole number, not int64 (2,)",
         ),
-        ({"weight": WEIGHT, "residual_scale": 1}, [], "has residual_scale beside the weight"),
+        ({"weight": WEIGHT, "residual_scale": 1}, [], "has residual_scale besides the weight"),
         ({"weight": WEIGHT, "scale": 1.0, "residual_type": "int8"}, [], "has residual_type, but no residual_scale"),
         ({"weight": WEIGHT, "scale": 1.0, "residual_scale": 1, "residual_type": 8}, [], "must be one name of a type"),
         ({"weight": WEIGHT, "scale": 1.0, "residual_scale": 1, "residual_type": "i"}, [], "is one of uint8, int8"),

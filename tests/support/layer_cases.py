@@ -286,7 +286,7 @@ def finished(case: Case, sums: Values) -> tuple[Any, Values]:
 
 
 def thresholds(rng: Generator, sums: Values, count: int) -> Values:
-    """Levels on sums that occur, beside them, and at the ends of int32."""
+    """Levels on sums that occur, next to them, and at the ends of int32."""
     channels = sums.shape[-1]
     some = rng.choice(sums.reshape(-1), (channels, count)) + rng.integers(-1, 2, (channels, count))
     ends = rng.choice([INT32.min, INT32.max, -1, 0], (channels, count))

@@ -50,7 +50,7 @@ def _compile(isa: str, machines: Sequence[NetworkMachine], shared: dict[str, str
 
 
 def _in_one_file(machine: NetworkMachine) -> dict[str, str]:
-    """The C of a network's own in one file beside its headers: to start a compiler takes longer than most files do."""
+    """The C of a network's own in one file next to its headers: to start a compiler takes longer than most files do."""
     own = machine.own_sources
     headers = {name: text for name, text in own.items() if name.endswith(".h")}
     return {**headers, f"{machine.name}.c": "\n".join(text for name, text in own.items() if name not in headers)}

@@ -70,7 +70,7 @@ def resize(d: Drawing, x: Value) -> Value | None:
 
 
 def depth_to_space(d: Drawing, x: Value) -> Value | None:
-    """Channels beside each other, or pixels on each other."""
+    """Channels side by side, or pixels one above the other."""
     if len(x.shape) != 4:
         return None
     n, c, h, w = x.shape

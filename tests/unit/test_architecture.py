@@ -146,7 +146,7 @@ BROKEN = {
     ("region = 0x1000_0000", "region = 0"): "arm: emulator: region is 0x0",
     ('programs = ["qemu-arm", "qemu-arm-static"]', "programs = []"): "want one or more of qemu.programs",
     ('"" = "UC_CPU_ARM_MAX"', '"-x" = "y"'): 'want an entry "" in qemu.cpu and unicorn.cpu',
-    ('probe = "cpuid.c"', 'probe = "none.c"'): "x86_64: probe is 'none.c'; want a file beside this one",
+    ('probe = "cpuid.c"', 'probe = "none.c"'): "x86_64: probe is 'none.c'; want a file next to this one",
     ('probe = "cpuid.c"\n', ""): "missing required field `probe`",
     ("[arm]", "[arm"): "",
 }

@@ -172,7 +172,9 @@ def test_missing_peers_are_named_once_and_first(numbered, capsys, monkeypatch):
     assert main(["bench", "network", str(numbered), "--rounds", "1"]) == 0
     err = capsys.readouterr().err
     assert err.count("onnxruntime") == 1
-    assert "onnxruntime and emx-onnx-cgen are not installed, so nothing is measured beside them: pip install" in err
+    assert (
+        "onnxruntime and emx-onnx-cgen are not installed, so the network is not compared with them: pip install" in err
+    )
 
 
 def test_a_processor_without_a_cost_model_is_told_of(capsys, monkeypatch):

@@ -80,7 +80,7 @@ def _curves(axes: Any, width_map: Map) -> None:
     if width_map.int8:
         axes.axhline(1, color="black", linewidth=1)
         axes.set_title(
-            f"best kernel beside int8: {width_map.int8.name}, {width_map.int8.peak:g} MAC a cycle", loc="left"
+            f"best kernel compared with int8: {width_map.int8.name}, {width_map.int8.peak:g} MAC a cycle", loc="left"
         )
         axes.set_ylabel("times faster than int8 at its peak")
     else:

@@ -44,12 +44,12 @@ def kernels(
     plot: Plot = None,
     repeats: Repeats = 31,
 ) -> None:
-    """Measure every cached kernel beside hand-written fp32 and int8 loops.
+    """Measure every cached kernel, and hand-written fp32 and int8 loops.
 
     A kernel computes one tile whose operands stay in L1, on one core, without packing, with K = 576 if that fits. All
-    are measured by turns in one process: medians of CPU time; IQR is the interquartile range. If this processor cannot
-    run a set, the set is emulated and its instructions are counted, which tells no time. Cycles and instructions are
-    per 128 multiply-accumulates, beside those of the cost model and, on Arm, the cycles that a scoreboard model
+    are measured alternately in one process: medians of CPU time; IQR is the interquartile range. If this processor
+    cannot run a set, the set is emulated and its instructions are counted; that is no time. Cycles and instructions are
+    per 128 multiply-accumulates. The cost model's are printed too, and on Arm the cycles that a scoreboard model
     predicts for each processor.
 
     Without --isa every set that runs here is measured. Exit code 2 if a cached file is broken, 4 if a kernel
@@ -96,17 +96,17 @@ def resnet18(
     device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Measure the convolutions of ResNet-18 beside fp32 and int8 of other packages.
+    """Measure the convolutions of ResNet-18, and fp32 and int8 of other packages.
 
     The packages are PyTorch, ONNX Runtime, OpenVINO and ncnn. The layers are the eleven of CGO 2020's Table 1, at
     batch 1 with seeded random weights; times include packing of activations, which also has a line of its own. All
-    are measured by turns, layer by layer and round by round, with the same number of threads. A ratio is the median of
-    the rounds' ratios. int8 baselines read and write requantized codes; bitsynth does so in the form `packed`, with
+    are measured alternately, layer by layer and round by round, with the same number of threads. A ratio is the median
+    of the rounds' ratios. int8 baselines read and write requantized codes; bitsynth does so in the form `packed`, with
     codes in words from layer to layer. Pairs of bits and encodings that do not exist are left out. On avx2 the
     baselines are kept from wider instructions, or left out if that is not possible.
 
     Without --isa every set that runs here is measured, or a board's best. With --device the layers are compiled here,
-    and checked and timed there beside bitsynth's own float convolution and ONNX Runtime, if it is installed. On Arm
+    and checked and timed there, with bitsynth's own float convolution and, if it is installed, ONNX Runtime. On Arm
     that float convolution is measured here too.
     """
     from bitsynth.bench.resnet18 import LAYERS, named
@@ -157,7 +157,7 @@ class _Wanted:
 
 
 def _measure_here(wanted: _Wanted) -> tuple[list[LayersReport], Basis]:
-    """Measure beside baselines on this machine, and show each report as soon as it is measured."""
+    """Measure kernels or layers and their baselines on this machine, and show each report as soon as it is measured."""
     from bitsynth.cli.reports import layer_times
     from bitsynth.host.placement import require_native
 

@@ -68,14 +68,14 @@ def network(
     device: DeviceOption = None,
     device_runner: DeviceRunner = "",
 ) -> None:
-    """Measure a network, and each of its steps, beside ONNX Runtime.
+    """Measure a network and each of its steps, and ONNX Runtime.
 
     ONNX Runtime runs the same file, if it can; its twin in floats, without quantizers; and that twin quantized to int8
     by ONNX Runtime itself. On one thread, C that emx-onnx-cgen makes of these files is measured too. A .tflite file is
-    run by LiteRT instead, with its default kernels (XNNPACK) and with its own. All are measured
-    by turns, round by round, on random inputs and with the same number of threads. A ratio is the median of the
-    rounds' ratios. A contender that takes more than a second a call is measured once. Steps are measured one by one.
-    An emulated instruction set is refused, because an emulator tells no time.
+    run by LiteRT instead, with its default kernels (XNNPACK) and with its own. All are measured alternately, round by
+    round, on random inputs and with the same number of threads. A ratio is the median of the rounds' ratios. A
+    contender that takes more than a second a call is measured once. Steps are measured one by one.
+    An emulated instruction set is refused, because an emulator's times mean nothing.
 
     With --device the network is compiled here, and its self-test and times are a board's, as are those of ONNX Runtime
     if it is installed there.
@@ -124,7 +124,9 @@ def _warn_of_missing(packages: Collection[str]) -> None:
     """Say once, before measuring, which peers are not installed."""
     if packages:
         are, them = ("is", "it") if len(packages) == 1 else ("are", "them")
-        output.warning(f"{' and '.join(packages)} {are} not installed, so nothing is measured beside {them}: {INSTALL}")
+        output.warning(
+            f"{' and '.join(packages)} {are} not installed, so the network is not compared with {them}: {INSTALL}"
+        )
 
 
 def _measure_on_board(

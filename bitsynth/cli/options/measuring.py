@@ -1,4 +1,4 @@
-"""Options of measurements: how often, on which host, beside which packages."""
+"""Options of measurements: how often, on which host, compared with which packages."""
 
 from __future__ import annotations
 

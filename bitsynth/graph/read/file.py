@@ -281,7 +281,7 @@ def _load_external(model: Any, folder: Path | None) -> None:
 def _external_path(folder: Path | None, location: str, name: str) -> Path:
     """Return the path of external data; SpecError unless it is a plain file below the model's folder."""
     if folder is None:
-        raise SpecError(f"{name}: external data can only be read beside a model file; save the model in one file")
+        raise SpecError(f"{name}: external data can only be read next to a model file; save the model in one file")
     root = folder.resolve()
     path = Path(os.path.normpath(root / location))
     inside = location and "\0" not in location and path.is_relative_to(root)

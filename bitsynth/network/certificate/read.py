@@ -93,7 +93,7 @@ def check_certificate(path: Path) -> NetworkCertificate:
     except AssertionError as why:
         raise Refuted(f"{path}: {why}; {REMEDY}") from None
     except OSError as error:
-        raise ToolError(f"cannot read a file beside {path}: {error.strerror or error}") from None
+        raise ToolError(f"cannot read a file next to {path}: {error.strerror or error}") from None
     except Exception as error:
         raise _unread(path, error) from None
     return certificate
@@ -135,7 +135,7 @@ def render_library(certificate: NetworkCertificate, path: Path) -> Library:
         )
         raise Refuted(f"{path}: {why}; {REMEDY}{by}") from None
     except OSError as error:
-        raise ToolError(f"cannot read a file beside {path}: {error.strerror or error}") from None
+        raise ToolError(f"cannot read a file next to {path}: {error.strerror or error}") from None
     except BitsynthError:
         raise
     except Exception as error:

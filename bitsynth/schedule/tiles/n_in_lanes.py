@@ -1,4 +1,4 @@
-"""Kernels with output channels in lanes: the columns of the tile lie in the lanes of a register, one beside another.
+"""Kernels with output channels in lanes: the columns of the tile lie side by side in the lanes of a register.
 
 For the methods lookup, pairs, multiply, fip and dot. A row's input, a code or a table, is repeated over a register, and
 one instruction (a "term") multiplies it with every column of a column register:
