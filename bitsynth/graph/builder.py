@@ -14,6 +14,7 @@ from bitsynth.graph.arithmetic import Interval
 from bitsynth.graph.exact_numbers import ExactNumbers
 from bitsynth.graph.infer import infer_edges
 from bitsynth.graph.ir import EMPTY, Graph, Names, Node
+from bitsynth.graph.quantizer_claims import QuantizerClaims
 from bitsynth.graph.reference import evaluate
 from bitsynth.graph.types import Edge, EdgeType, Integers, Reals, Shape, Tensor, cast, is_float, take_places
 
@@ -35,6 +36,7 @@ class GraphBuilder:
 
     def __init__(self, name: str, reference: str, file_names: frozenset[str] = frozenset()) -> None:
         self.name, self.reference, self.file_names = name, reference, file_names
+        self.quantizer: QuantizerClaims | None = None
         self.nodes: list[Node] = []
         self._makers: dict[str, Node] = {}
         self.edges: dict[str, Edge] = {}
@@ -143,6 +145,7 @@ class GraphBuilder:
         """Begin a rewritten form of a graph, with its inputs and constants and none of its nodes."""
         builder = cls(graph.name, graph.reference, graph.file_names)
         builder._names = Names(builder.edges, graph.edges, graph.file_names)
+        builder.quantizer = graph.quantizer
         builder.inputs = list(graph.inputs)
         builder.constants = dict(graph.constants)
         builder.edges.update({name: graph.edges[name] for name in (*graph.inputs, *graph.constants)})
@@ -204,7 +207,9 @@ class GraphBuilder:
             edges = MappingProxyType({n: e for n, e in self.edges.items() if n in names})
             constants = MappingProxyType({n: v for n, v in self.constants.items() if n in names})
         inputs = tuple(self.inputs)
-        return Graph(self.name, self.reference, nodes, edges, constants, inputs, outputs, self.file_names)
+        return Graph(
+            self.name, self.reference, nodes, edges, constants, inputs, outputs, self.file_names, self.quantizer
+        )
 
 
 def rename_edges(graph: Graph, names: Mapping[str, str]) -> Graph:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from bitsynth.errors import SpecError
+from bitsynth.graph.quantizer_claims import QuantizerClaims
 from bitsynth.graph.types import Edge, Integers, Tensor
 from bitsynth.printable import shown
 
@@ -91,6 +92,7 @@ class Graph:
         inputs: The edges that the caller gives.
         outputs: The edges that the caller gets.
         file_names: Every name that the file uses for an edge, also for edges that no longer exist.
+        quantizer: What the file's quantizer says of its error; None if it says nothing.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     file_names: frozenset[str] = frozenset()
+    quantizer: QuantizerClaims | None = None
 
     @cached_property
     def output_set(self) -> frozenset[str]:
@@ -168,10 +171,11 @@ class Graph:
 def digest(graph: Graph) -> str:
     """Return the SHA-256 of a graph's nodes, edges and constants, in hexadecimal.
 
-    `file_names` is left out: it says nothing of the graph, and a set has another order in each process.
+    `file_names` and `quantizer` are left out: they say nothing of the graph, and a set has another order in each
+    process.
     """
     hasher = hashlib.sha256()
-    _feed(hasher, {f.name: getattr(graph, f.name) for f in fields(graph) if f.name != "file_names"})
+    _feed(hasher, {f.name: getattr(graph, f.name) for f in fields(graph) if f.name not in ("file_names", "quantizer")})
     return hasher.hexdigest()
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitsynth.errors import BitsynthWarning, SpecError
+from bitsynth.graph.quantizer_claims import MeasuredErrors, ProvedErrors, QuantizerClaims, add_claims
 from bitsynth.graph.read import file, read
 from bitsynth.host.placement import runs_natively
 from bitsynth.host.sets import widest
@@ -23,10 +24,18 @@ from bitsynth.network.def_use import NetworkTarget
 from bitsynth.network.run import Network
 from bitsynth.progress import Progress, silent
 from bitsynth.quantization.calibration import Calibration, FloatResults
+from bitsynth.quantization.error_bound import bound_error
 from bitsynth.quantization.float_model import FloatModel, simplify
 from bitsynth.quantization.goal import CostName, SearchGoal, goal_of
 from bitsynth.quantization.integer_program import require_scipy
-from bitsynth.quantization.report import QuantizationReport, TrialPoint, layer_choices, pareto_front, trial_points
+from bitsynth.quantization.report import (
+    OutputError,
+    QuantizationReport,
+    TrialPoint,
+    layer_choices,
+    pareto_front,
+    trial_points,
+)
 from bitsynth.quantization.search import Search, accuracy, find_steps
 from bitsynth.quantization.search_state import Trial, restored, state_path
 from bitsynth.spec.matmul import MAX_BITS
@@ -142,6 +151,7 @@ def quantize(
     report = _report(search, best, quantized, goal, points, by)
     on_front = pareto_front(state.trials, by) if front else []
     models = [FrontModel(search.model(trial.widths), points[state.trials.index(trial)]) for trial in on_front]
+    add_claims(quantized, _claims(report, _box(calibration)))
     return Quantized(quantized, report, tuple(models))
 
 
@@ -215,7 +225,8 @@ def _report(
     loss, native = best.loss, runs_natively(load(target.isa).table)
     if native:
         search.progress("running the compiled network")
-        loss = search.loss([_float_outputs(net, network, sample) for sample in calibration.samples])
+        outputs = [_float_outputs(net, network, sample) for sample in calibration.samples]
+        loss = search.loss(outputs)
         if goal.loss is not None and not loss.fits(goal.loss):
             warnings.warn(
                 f"the compiled network loses {loss.mean:.2%} (standard error {loss.error:.2%}), above the bound of "
@@ -223,6 +234,9 @@ def _report(
                 BitsynthWarning,
                 stacklevel=3,
             )
+    else:
+        outputs = search.outputs(best.widths)
+    errors, no_bound = _errors(calibration, quantized, outputs, search.progress)
     steps = find_steps(network.products, net.graph, report)
     return QuantizationReport(
         isa=target.isa,
@@ -244,4 +258,48 @@ def _report(
         trials=points,
         front_by=by,
         in_kernels=len(steps),
+        errors=errors,
+        no_error_bound=no_bound,
+    )
+
+
+def _box(calibration: Calibration) -> dict[str, tuple[float, float]]:
+    """Return the least and the greatest number of each input of the samples."""
+    return {
+        name: (
+            min(float(sample[name].min()) for sample in calibration.samples),
+            max(float(sample[name].max()) for sample in calibration.samples),
+        )
+        for name in calibration.network.inputs
+    }
+
+
+def _errors(
+    calibration: Calibration, quantized: Any, outputs: Sequence[FloatResults], progress: Progress
+) -> tuple[tuple[OutputError, ...], str]:
+    """Return the greatest errors of each output, measured and proved, and why no bound is proved."""
+    progress("bounding the error")
+    network = calibration.network
+    seen = {edge: (float(some.min()), float(some.max())) for edge, some in calibration.numbers.items()}
+    box = _box(calibration)
+    bound, in_ranges = (bound_error(network, quantized, box, ranges) for ranges in ({}, seen))
+    errors = []
+    for k, name in enumerate(network.float_outputs):
+        pairs = zip(outputs, calibration.outputs, strict=True)
+        worst = max(float(np.abs(ours[k].astype(np.float64) - theirs[k]).max()) for ours, theirs in pairs)
+        errors.append(OutputError(name, worst, bound.outputs.get(name), in_ranges.outputs.get(name)))
+    return tuple(errors), bound.no_bound
+
+
+def _claims(report: QuantizationReport, box: dict[str, tuple[float, float]]) -> QuantizerClaims:
+    """Return what the file and the certificates of its compiled networks say of the error."""
+    measured = {error.output: error.measured for error in report.errors}
+    proved = {error.output: error.bound for error in report.errors if error.bound is not None}
+    in_ranges = {e.output: e.bound_in_ranges for e in report.errors if e.bound_in_ranges is not None}
+    return QuantizerClaims(
+        "the error of the quantized network against the float network, by its quantizer; not checked by readers",
+        MeasuredErrors(
+            *(report.measured_by, report.samples, report.loss_is, report.loss, report.standard_error, measured)
+        ),
+        ProvedErrors("interval arithmetic in float64, rounded outward", box, proved, in_ranges, report.no_error_bound),
     )

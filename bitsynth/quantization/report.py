@@ -62,6 +62,25 @@ class TrialPoint:
 
 
 @dataclass(frozen=True)
+class OutputError:
+    """How far an output of the quantized network is from the float network's.
+
+    Args:
+        output: The output.
+        measured: The greatest absolute error of an element, on the calibration inputs.
+        bound: The greatest one that is possible for inputs within the range of the calibration inputs, proved by
+            interval arithmetic (`error_bound`); None if there is no bound.
+        bound_in_ranges: The same for inputs with which each quantized edge of the float network also stays within the
+            numbers that were seen.
+    """
+
+    output: str
+    measured: float
+    bound: float | None
+    bound_in_ranges: float | None
+
+
+@dataclass(frozen=True)
 class QuantizationReport:
     """The result of a quantization.
 
@@ -86,6 +105,8 @@ class QuantizationReport:
         trials: Each choice that was run, in order.
         front_by: The cost of the front: cycles or bytes.
         in_kernels: Products that layers compute.
+        errors: The greatest errors of each output, measured and proved.
+        no_error_bound: Why no bound of the errors is proved; empty if one is.
     """
 
     isa: str
@@ -107,6 +128,8 @@ class QuantizationReport:
     trials: tuple[TrialPoint, ...]
     front_by: CostName
     in_kernels: int
+    errors: tuple[OutputError, ...]
+    no_error_bound: str
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values for JSON."""

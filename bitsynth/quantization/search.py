@@ -173,12 +173,16 @@ class Search:
         key = _key(widths)
         if known := next((trial for trial in self.state.trials if _key(trial.widths) == key), None):
             return known
-        outputs = self._run(widths, range(len(self.calibration.samples)), self.bias(widths))
+        outputs = self.outputs(widths)
         _, report = self._compile(self.model(widths))
         trial = Trial(widths, self.loss(outputs), _whole_cost(report))
         self.state.trials.append(trial)
         self.state.save()
         return trial
+
+    def outputs(self, widths: Widths) -> list[FloatResults]:
+        """Return the float outputs for all samples with some widths, biases corrected."""
+        return self._run(widths, range(len(self.calibration.samples)), self.bias(widths))
 
     def product_cost(self, product: WeightedProduct, widths: Widths) -> Cost:
         """Return the cost of a product with some widths, by the table."""

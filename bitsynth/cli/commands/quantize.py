@@ -273,6 +273,15 @@ def _ends(report: QuantizationReport) -> list[str]:
         f"weights {report.weight_bytes:,} bytes, {report.float_bytes:,} in float32",
         f"loss     {report.loss:.2%} {what}{error} on these data, {allowed}; by {report.measured_by}",
     ]
+    for output_error in report.errors:
+        name = shown(output_error.output)
+        lines.append(f"errors   of {name}: at most {output_error.measured:.4g} measured on these data")
+        if output_error.bound is not None:
+            lines[-1] += f"; at most {output_error.bound:.4g} proved for all inputs in their range"
+        if output_error.bound_in_ranges is not None:
+            lines[-1] += f", {output_error.bound_in_ranges:.4g} if no edge leaves the range that was seen"
+    if report.no_error_bound:
+        lines.append(f"no bound of the error is proved: {report.no_error_bound}")
     if report.float_accuracy is not None:
         lines.append(f"accuracy {report.float_accuracy - report.loss:.2%}, {report.float_accuracy:.2%} in floats")
     return lines

@@ -177,6 +177,25 @@ def _claim_lines(certificate: NetworkCertificate, spent: float) -> list[ReportLi
         ),
         *(ReportLine("others", (_step_name(step), f"nothing claimed: {step.unclaimed}")) for step in left),
         *(ReportLine("others", (name, f"nothing claimed: {why}")) for name, why in certificate.unproved_aliases),
+        *_quantizer_lines(certificate),
+    ]
+
+
+def _quantizer_lines(certificate: NetworkCertificate) -> list[ReportLine]:
+    """Return lines on the error against the float network, which the file's quantizer claims."""
+    claims = certificate.quantizer
+    if claims is None:
+        return []
+    bounds = claims.proved.errors
+    return [
+        ReportLine(
+            "quantizer",
+            (
+                f"error of {name} at most {bounds[name]:.4g}" if name in bounds else f"no bound of the error of {name}",
+                f"claimed by the file, not checked here; {worst:.4g} was measured",
+            ),
+        )
+        for name, worst in claims.measured.errors.items()
     ]
 
 

@@ -23,6 +23,7 @@ from bitsynth.graph.infer import MAX_AXES, MAX_ELEMENTS
 from bitsynth.graph.ir import Graph
 from bitsynth.graph.overflow import find_overflows
 from bitsynth.graph.passes import IMPORT_PASSES, run_passes
+from bitsynth.graph.quantizer_claims import claims_of
 from bitsynth.graph.read import file
 from bitsynth.graph.read.file import array_of, dtype_of
 from bitsynth.graph.read.file_node import FileNode
@@ -396,6 +397,7 @@ def _import(
     def import_with(batch: int | None) -> Graph:
         name = model.graph.name or "network"
         builder = GraphBuilder(name, reference or default_reference(model), file.edge_names(model.graph))
+        builder.quantizer = claims_of(model)
         return _Import(model, builder, batch, codes, fixed, shapes).run()
 
     try:

@@ -14,6 +14,7 @@ from bitsynth import __version__
 from bitsynth.emit.layer import can_name
 from bitsynth.errors import BitsynthError, Refuted, SpecError, ToolError
 from bitsynth.files import read_file
+from bitsynth.graph.quantizer_claims import QuantizerClaims
 from bitsynth.graph.read import InputCodes
 from bitsynth.network.certificate import checker
 from bitsynth.network.certificate.kernels import KernelRecord
@@ -64,6 +65,7 @@ class NetworkCertificate(msgspec.Struct, frozen=True):
     files: dict[str, str]
     steps: list[StepClaims]
     kernels: list[KernelRecord]
+    quantizer: QuantizerClaims | None = None
 
     @property
     def unproved_aliases(self) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from bitsynth.errors import SpecError
+from bitsynth.graph.quantizer_claims import QuantizerClaims
 from bitsynth.network.certificate.kernels import KernelRecord
 from bitsynth.spec.layout import Layout
 
@@ -218,7 +219,10 @@ class ArenaRecord(CertificatePart, frozen=True, kw_only=True):
 
 
 class CertificateRecord(CertificatePart, frozen=True, kw_only=True):
-    """The certificate of a network; `digest` is that of everything else."""
+    """The certificate of a network; `digest` is that of everything else.
+
+    `quantizer` repeats what the file says of its error against a float network: claims that the checker cannot check.
+    """
 
     about: str
     format: int
@@ -237,6 +241,7 @@ class CertificateRecord(CertificatePart, frozen=True, kw_only=True):
     buffers: dict[str, BufferRecord]
     steps: list[StepRecord]
     kernels: list[KernelRecord]
+    quantizer: QuantizerClaims | UnsetType = UNSET
     files: dict[str, str]
     digest: str = ""
 

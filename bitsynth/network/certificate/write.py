@@ -84,6 +84,7 @@ def certificate(
         buffers=buffers,
         steps=steps,
         kernels=list(dict.fromkeys(kernel for step in program.steps for kernel in records_of(step))),
+        quantizer=program.graph.quantizer or UNSET,
         files={name: hashlib.sha256(as_bytes(content)).hexdigest() for name, content in sorted(files.items())},
     )
     fields = to_dict(whole)

@@ -1,0 +1,201 @@
+"""No error of a quantized network is above its bound, whatever the network and the inputs."""
+
+import json
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.onnx_files import model, node
+
+from bitsynth.graph.quantizer_claims import KEY, claims_of
+from bitsynth.graph.read import read
+from bitsynth.network.check.data import Feed
+from bitsynth.progress import silent
+from bitsynth.quantization import quantize
+from bitsynth.quantization.calibration import Calibration
+from bitsynth.quantization.error_bound import Enclosure, Spread, bound_error, convolve, quantize_spread
+from bitsynth.quantization.float_model import FloatModel, FloatRunner, simplify
+from bitsynth.quantization.grids import QuantizerGrid
+from bitsynth.quantization.quantized_model import Widths, correct_bias, write_model
+
+pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.slow
+
+MIDDLES: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "relu": [("Relu", {})],
+    "leaky": [("LeakyRelu", {"alpha": 0.1})],
+    "sigmoid": [("Sigmoid", {})],
+    "tanh": [("Tanh", {})],
+    "hard": [("HardSigmoid", {"alpha": 0.2})],
+    "max": [("Relu", {}), ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]})],
+    "average": [("AveragePool", {"kernel_shape": [2, 2], "strides": [1, 1], "pads": [1, 0, 0, 1]})],
+    "transposed": [("Relu", {}), ("Transpose", {"perm": [0, 1, 3, 2]})],
+    "nothing": [],
+}
+ENDS: dict[str, list[tuple[str, dict[str, Any]]]] = {"scores": [], "softmax": [("Softmax", {"axis": 1})]}
+
+
+def network(rng, middle, end, *, groups, residual):
+    """Two convolutions, or a residual block, and a dense layer."""
+    values = {
+        "w1": rng.normal(size=(4, 4 // groups, 3, 3)) * rng.uniform(0.1, 2),
+        "b1": rng.normal(size=4),
+        "w2": rng.normal(size=(4, 4, 1, 1)),
+        "w3": rng.normal(size=(4, 3)),
+        "b3": rng.normal(size=3),
+    }
+    nodes = [node("Conv", "x w1 b1", "a0", pads=[1, 1, 1, 1], strides=[int(rng.choice([1, 2]))] * 2, group=groups)]
+    for k, (op, attributes) in enumerate(MIDDLES[middle]):
+        nodes.append(node(op, f"a{k}", f"a{k + 1}", **attributes))
+    edge = f"a{len(MIDDLES[middle])}"
+    nodes.append(node("Conv", f"{edge} w2", "c"))
+    nodes.append(node("Add", f"c {edge}", "s") if residual else node("Identity", "c", "s"))
+    nodes += [node("Relu", "s", "r"), node("GlobalAveragePool", "r", "p"), node("Flatten", "p", "f")]
+    nodes.append(node("Gemm", "f w3 b3", "y0"))
+    for k, (op, attributes) in enumerate(ENDS[end]):
+        nodes.append(node(op, f"y{k}", f"y{k + 1}", **attributes))
+    for k, item in enumerate(nodes):
+        item.name = f"n{k}"
+    return model(
+        nodes,
+        {"x": (1, 4, 6, 6)},
+        {name: value.astype(np.float32) for name, value in values.items()},
+        outputs=f"y{len(ENDS[end])}",
+        opset=17,
+    )
+
+
+def inputs_in(rng, low, high, count) -> list[Feed]:
+    """Inputs in a box: some all over it, others at its corners."""
+    inner = rng.uniform(low, high, (count, 1, 4, 6, 6))
+    corners = np.where(rng.random((count, 1, 4, 6, 6)) < 0.5, low, high)
+    return [{"x": x.astype(np.float32)} for x in (*inner, *corners)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 1 << 30),
+    st.sampled_from([*MIDDLES]),
+    st.sampled_from([*ENDS]),
+    st.sampled_from([1, 2, 4]),
+    st.booleans(),
+    st.tuples(st.sampled_from([2, 3, 8]), st.sampled_from([1, 2, 4, 8])),
+)
+def test_no_error_is_above_the_bound(seed, middle, end, groups, residual, bits):
+    rng = np.random.default_rng(seed)
+    floats = FloatModel(simplify(network(rng, middle, end, groups=groups, residual=residual), {}, 1, {}))
+    low, high = -rng.uniform(0, 2), rng.uniform(0.1, 3)
+    calibration = Calibration(floats, inputs_in(rng, low, high, 4))
+    calibration.collect(silent)
+    edges = {**dict.fromkeys(floats.searched_edges, bits[0]), **dict.fromkeys(floats.other_edges, 8)}
+    widths = Widths(edges, {p.name: bits[1] for p in floats.products})
+    bias = correct_bias(calibration, widths)
+    quantized = write_model(calibration, widths, bias)
+    box = {"x": (low, high)}
+    seen = {edge: (float(some.min()), float(some.max())) for edge, some in calibration.numbers.items()}
+    bound = bound_error(floats, quantized, box, {})
+    in_ranges = bound_error(floats, quantized, box, seen)
+    assert not bound.no_bound
+    (name,) = floats.outputs
+    assert in_ranges.outputs[name] <= bound.outputs[name] * (1 + 1e-9)
+    run_float = FloatRunner(floats.model, [name, *seen])
+    run_quantized = FloatRunner(write_model(calibration, widths, bias, runnable=True), [name])
+    for sample in (*calibration.samples, *inputs_in(rng, low, high, 8)):
+        values = {**sample, **run_float(sample)}
+        error = np.abs(values[name].astype(np.float64) - run_quantized(sample)[name]).max()
+        assert error <= bound.outputs[name]
+        if all(values[edge].min() >= ends[0] and values[edge].max() <= ends[1] for edge, ends in seen.items()):
+            assert error <= in_ranges.outputs[name]
+
+
+@given(st.integers(2, 8), st.integers(0, 1 << 30))
+def test_a_quantizer_moves_a_number_by_half_a_step_or_to_its_ends(bits, seed):
+    rng = np.random.default_rng(seed)
+    grid = QuantizerGrid(bits, np.asarray(2.0 ** rng.integers(-6, 3), np.float32), int(rng.integers(0, 1 << bits)))
+    low, high = np.sort(rng.normal(size=(2, 5)) * 30, 0)
+    known = Enclosure(low, high)
+    spread = quantize_spread(Spread(known, known, Enclosure(np.zeros(5), np.zeros(5))), grid)
+    for x in rng.uniform(low, high, (50, 5)):
+        code = grid.quantized(x.astype(np.float32)).astype(np.float64)
+        assert (spread.quantized.low <= code).all()
+        assert (code <= spread.quantized.high).all()
+        assert (spread.error.low <= code - x).all()
+        assert (code - x <= spread.error.high).all()
+
+
+def test_the_example_of_the_module():
+    known = Enclosure(np.array([0.0]), np.array([3.0]))
+    spread = quantize_spread(
+        Spread(known, known, Enclosure(np.zeros(1), np.zeros(1))), QuantizerGrid(5, np.asarray(0.0625, np.float32))
+    )
+    assert spread.quantized.high[0] == pytest.approx(31 / 16)
+    assert spread.error.low[0] == pytest.approx(31 / 16 - 3)
+    assert spread.error.high[0] == pytest.approx(1 / 32, rel=1e-2)
+
+
+def test_a_bound_is_tight_where_nothing_depends_on_anything():
+    """One dense layer: the worst input of the box nearly has the error."""
+    rng = np.random.default_rng(4)
+    w = rng.normal(size=(6, 2)).astype(np.float32)
+    floats = FloatModel(simplify(model([node("MatMul", "x w", "y", name="n")], {"x": (1, 6)}, {"w": w}), {}, 1, {}))
+    calibration = Calibration(floats, [{"x": rng.uniform(-1, 1, (1, 6)).astype(np.float32)} for _ in range(50)])
+    calibration.collect(silent)
+    product = floats.products[0]
+    quantized = write_model(calibration, Widths({"x": 8}, {product.name: 2}))
+    bound = bound_error(floats, quantized, {"x": (-1, 1)}, {}).outputs["y"]
+    _, rounded = calibration.weights(product, 2)
+    grid = calibration.grid("x", 8)
+    reach = max(1 - min(abs(grid.limits[k] - grid.zero) * float(grid.scale), 1) for k in range(2))
+    off = np.abs(rounded - w).sum(0) + np.abs(rounded).sum(0) * max(reach, float(grid.scale) / 2)
+    assert np.abs(rounded - w).sum(0).max() * 0.9 <= bound <= off.max() * 1.01
+
+
+def test_convolutions_are_those_of_onnxruntime():
+    rng = np.random.default_rng(8)
+    x, w = rng.normal(size=(2, 6, 9, 7)), rng.normal(size=(4, 3, 3, 2))
+    attributes: dict[str, Any] = {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2], "group": 2}
+    nodes = [node("Conv", "x w", "y", **attributes, name="n")]
+    run = FloatRunner(model(nodes, {"x": x.shape}, {"w": w.astype(np.float32)}), ["y"])
+    wanted = run({"x": x.astype(np.float32)})["y"]
+    assert np.allclose(convolve(x, w, [(1, 2), (0, 1)], [2, 1], [1, 2], 2), wanted, atol=1e-4)
+
+
+def test_operators_without_a_rule_give_no_bound():
+    nodes = [node("MatMul", "x w", "a", name="n0"), node("Erf", "a", "y", name="n1")]
+    floats = FloatModel(simplify(model(nodes, {"x": (1, 4)}, {"w": np.eye(4, dtype=np.float32)}), {}, 1, {}))
+    calibration = Calibration(floats, [{"x": np.ones((1, 4), np.float32)}])
+    calibration.collect(silent)
+    quantized = write_model(calibration, Widths({"x": 8}, {floats.products[0].name: 8}))
+    assert "Erf" in bound_error(floats, quantized, {"x": (0, 1)}, {}).no_bound
+
+
+def test_the_file_and_its_certificate_say_what_is_measured_and_what_proved(ended, tmp_path):
+    rng = np.random.default_rng(1)
+    floats = network(rng, "relu", "scores", groups=1, residual=True)
+    data = rng.uniform(-1, 1, (20, 4, 6, 6)).astype(np.float32)
+    result = quantize(floats, data, loss=0.5, isa="neon", act_bits=(8,), w_bits=(4, 8))
+    (error,) = result.report.errors
+    assert 0 < error.measured <= error.bound_in_ranges <= error.bound
+    claims = claims_of(result.model)
+    assert claims.proved.errors == {"y0": error.bound}
+    assert claims.measured.errors == {"y0": error.measured}
+    path, folder = tmp_path / "q.onnx", tmp_path / "c"
+    onnx.save(result.model, path)
+    ended(0, "compile", str(path), "--isa", "neon", "-o", str(folder))
+    (certificate,) = folder.glob("*.certificate.json")
+    quantizer = json.loads(certificate.read_text())["quantizer"]
+    assert quantizer["proved"]["errors"] == {"y0": error.bound}
+    assert "not checked" in quantizer["about"]
+    shown, _ = ended(0, "verify", str(folder))
+    assert "claimed by the file, not checked here" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"about": 3}', "x" * 100_000])
+def test_other_metadata_are_no_claims(text):
+    plain = model([node("Relu", "x", "y", name="n")], {"x": (1, 4)}, {})
+    entry = plain.metadata_props.add()
+    entry.key, entry.value = KEY, text
+    assert read(plain).quantizer is None
