@@ -109,7 +109,7 @@ def _is_ours(file: IO[bytes]) -> bool:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the files that killed writers left: those that nobody holds locked."""
+    """Remove the files that killed writers left, which no process has locked."""
     for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         with suppress(OSError, SpecError), open_file(path, sys.maxsize) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -67,7 +67,7 @@ class MatmulKernel:
         self.name = str(KernelName.of(self.entry.kernel, spec))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the entry, which is checked again where it is read, and not what was compiled of it."""
+        """Pickle the entry alone, not the compiled library; it is checked again when it is unpickled."""
         return MatmulKernel, (self.proved_entry, self.spec)
 
     def __repr__(self) -> str:

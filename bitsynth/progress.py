@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """A function that shows what is being done, and how much is done of how much if that is known."""
+    """A function that shows the current activity, and if known how many of how many parts are done."""
 
     def __call__(self, message: str, done: float = 0, total: float | None = None) -> object:
         """Show `message`, and that `done` of `total` is done."""

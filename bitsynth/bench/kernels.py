@@ -151,7 +151,7 @@ def _baselines(isa: Isa, count: bool) -> tuple[list[_Job], dict[str, str]]:
 
 
 def _kernels(cached: CachedKernels, count: bool, progress: Progress) -> tuple[list[_Job], list[BitsynthError]]:
-    """Return the kernels that run, and what is wrong with the others."""
+    """Return the kernels that run, and the errors of the others."""
     jobs: list[_Job] = []
     problems: list[BitsynthError] = []
     for n, (kernel, variant) in enumerate(cached.kernels):

@@ -128,7 +128,7 @@ def note(message: str, label: str = "", style: str = "") -> None:
 
 
 def close_quietly() -> None:
-    """Drop what is still buffered: its reader is gone, or its disk is full."""
+    """Drop buffered output whose reader is gone or whose disk is full."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

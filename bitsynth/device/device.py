@@ -92,7 +92,7 @@ class Device:
         return [t.name for t in tables if facts.runs(t.arch) and not facts.lacking(t.arch, t.host_features)]
 
     def cpu(self, isa: str) -> str:
-        """Return the board's processor among those that the instruction set names; "" if it is none of them."""
+        """Return the name of the board's processor in the instruction set; "" if the set does not name it."""
         return self._facts.cpu(load(isa).table)
 
     def measure(

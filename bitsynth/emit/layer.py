@@ -77,7 +77,7 @@ class SelfTestLayer:
 
 
 class KernelSource(Protocol):
-    """The C of a proved kernel that layers call, whatever its kind."""
+    """The C of a proved kernel of any kind, as layers call it."""
 
     @property
     def name(self) -> str:

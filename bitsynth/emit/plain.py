@@ -49,7 +49,7 @@ class InputValues:
 
 
 def functions(domain: CDomain) -> dict[str, Any]:
-    """Return the functions of lane expressions in `domain`: those that C has in other words, or in a loop, in those.
+    """Return the functions of lane expressions in `domain`; some have a form of their own in C, such as a loop.
 
     Expressions call `sum_over` where the lane language has a sum over a range, see `SumsOverRanges`.
     """

@@ -99,7 +99,7 @@ class Integers:
         return np.rint(numbers / self.scale + self.zero)
 
     def stands_for(self, integers: Any, numbers: Any, dtype: str) -> Any:
-        """Return whether numbers are those that integers stand for, up to roundings in a float type."""
+        """Return whether numbers equal the real numbers of their integers, up to roundings in a float type."""
         exact = (integers - self.zero) * self.scale
         return np.abs(numbers - exact) <= np.abs(exact) * (2 * EPSILON[dtype])
 

@@ -93,7 +93,7 @@ class Instr:
 
     @property
     def is_load(self) -> bool:
-        """Whether it makes a register of what one pointer points at, and of nothing else."""
+        """Whether it fills a register from the memory at one pointer, and has no other operand."""
         return len(self.operands) == 1 and self.reads_memory and not self.imm and not self.store
 
     @property

@@ -156,7 +156,7 @@ class InOrder:
                 self.early.pop(r, None)
 
     def settle(self) -> tuple[int, Hashable]:
-        """Count cycles from this one on, and forget what is over; how many were before it, and the state that is left.
+        """Count cycles from this one on, and drop what is finished; return the cycles before it and the state.
 
         Two processors of one state take as long for whatever comes.
         """
@@ -169,7 +169,7 @@ class InOrder:
 
 
 class OutOfOrder:
-    """An out-of-order processor at work: what is in flight, and when registers and pipes are there."""
+    """The state of an out-of-order processor: instructions in flight, and when registers and pipes are free."""
 
     def __init__(self, rules: IssueTable) -> None:
         self.rules = rules

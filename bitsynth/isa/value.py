@@ -27,7 +27,7 @@ from bitsynth.errors import SpecError
 
 
 class Role(Enum):
-    """What a value is for; its text begins with the role's."""
+    """The role of a value; the text of a value begins with that of its role."""
 
     ROW = "a"
     """An input of the row."""

@@ -39,7 +39,7 @@ class DepthwiseMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DepthwiseFlush(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What adds accumulators to int32 sums, the channels of whose lanes are `order`; `tile` has them after it."""
+    """A program that adds accumulators to int32 sums with channels in `order`; `tile` names the new sums."""
 
     order: tuple[int, ...]
     constants: tuple[Constant, ...]

@@ -173,7 +173,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
 
     @property
     def digest(self) -> str:
-        """Half of the SHA-256 of the kernel as it is stored: what was measured with one is not true of another."""
+        """Half of the SHA-256 of the kernel as it is stored, by which measurements name the kernel."""
         return hashlib.sha256(to_json(self)).hexdigest()[:32]
 
     @property
@@ -307,7 +307,7 @@ class Kernel(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields
         return of_row.entries if isinstance(of_row, Table) else self.slot_bytes * of_row.slots
 
     def _side_bytes(self, sides: Iterable[tuple[Input, ...]]) -> int:
-        """Return bytes of inputs in a step; passes share what is the same."""
+        """Return the bytes of inputs in a step; an input that several passes read counts once."""
         return sum(self.input_bytes(x) for inputs in dict.fromkeys(sides) for x in inputs)
 
     @property

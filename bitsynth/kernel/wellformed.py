@@ -211,7 +211,7 @@ def _check_build(isa: Isa, kernel: Kernel, build: Build) -> None:
 
 
 def _check_pass(isa: Isa, kernel: Kernel, loop: Pass, *, general: bool = False) -> None:
-    """Raise SpecError for what a pass may not have, such as scalar instructions unless it is `general`."""
+    """Raise SpecError for a malformed pass, such as one with scalar instructions that is not `general`."""
     forms = [isa[s.op] for program in loop.programs for s in program]
     of_words = [i.name for i in forms if any(t.in_general for t in (i.out, *(o.type for o in i.operands)))]
     if of_words and not general:

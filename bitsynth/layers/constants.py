@@ -42,7 +42,7 @@ class Constants:
 
 @dataclass(frozen=True, eq=False)
 class Offset:
-    """What is added to products: `bias`, one int64 a channel, and the activations' value that stands for 0."""
+    """Numbers that are added to products: `bias`, an int64 for each channel, and the zero point of activations."""
 
     bias: NDArray[np.int64]
     zero_point: int = 0
@@ -50,7 +50,7 @@ class Offset:
 
 @dataclass(frozen=True)
 class Form:
-    """What constants depend on: a convolution algorithm, and results computed for `unit` columns at once.
+    """The properties that constants depend on: the convolution algorithm, and `unit`, the columns computed at once.
 
     If the epilogue `folds` the encodings' correction, it is not among the constants.
     """
@@ -118,7 +118,7 @@ def _width(kernel: Kernel, g: Geometry, unit: int) -> int:
 
 
 def added_terms(spec: MatmulSpec, weight: Codes, offset: Offset) -> NDArray[np.int64]:
-    """Return what is added to each column's products (columns,); `weight` is (columns, IC / groups, KH, KW)."""
+    """Return the number (columns,) to add to each column's products; `weight` is (columns, IC / groups, KH, KW)."""
     of_weights: NDArray[np.int64] = values_of(spec.wgt)[weight].sum(axis=(1, 2, 3))
     return offset.bias - offset.zero_point * of_weights
 

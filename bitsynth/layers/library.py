@@ -51,7 +51,7 @@ def compiled(kernel: LayerKernel, programs: LayerPrograms = NO_PROGRAMS) -> Path
 
 
 def shared_files(kernel: LayerKernel) -> set[str]:
-    """Return the files of C that are the same whatever programs an epilogue has, most of them for all kernels."""
+    """Return the C files that do not depend on the epilogue's programs; most of them serve all kernels."""
     return {f"{kernel.name}.c", *runtime_files(threads=True)}
 
 

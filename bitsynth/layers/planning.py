@@ -171,7 +171,7 @@ class LayerPlan:
 
     @property
     def processor(self) -> str:
-        """The processor whose cycles were counted: `cpu`, or the first that the set names and has what is needed."""
+        """The processor whose cycles were counted: `cpu`, or the first one of the set that has the needed features."""
         processors = self.kernel.cost.cycles
         return self.cpu if self.cpu in processors else next(iter(processors))
 

@@ -23,7 +23,7 @@ TYPICAL_IMAGE = (28, 28)
 
 
 def check_zero_point(value: Any) -> None:
-    """Raise SpecError for what is no value that stands for 0."""
+    """Raise SpecError unless a number can be a zero point."""
     if type(value) is not int or abs(value) > MAX_ZERO_POINT:
         raise SpecError(f"zero_point must be a whole number of at most {MAX_ZERO_POINT:,}, not {value!r}")
 
@@ -89,7 +89,7 @@ class LayerSpec:
         return packed_words(self.act.bits, channels) if self.layout == Layout.PACKED else channels
 
     def check_codes(self, codes: NDArray[Any]) -> None:
-        """Raise SpecError for what is not an array of the activations' codes, or words of others."""
+        """Raise SpecError unless an array holds codes of the activations, or words of such codes."""
         if isinstance(codes, Packed):
             self.check_packed(codes)
         if not isinstance(codes, np.ndarray):

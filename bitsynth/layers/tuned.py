@@ -83,7 +83,7 @@ class TuningRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @property
     def cpu(self) -> str:
-        """The processor among those that the instruction set names; "" if it is none of them."""
+        """The processor's name in the instruction set; "" if the set does not name it."""
         table = load(self.task.isa).table
         known_name = architecture.named(table.arch).processors.get(self.processor)
         return next((name for name in table.cpu if name == known_name or name in self.processor.lower()), "")

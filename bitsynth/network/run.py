@@ -110,7 +110,7 @@ class Network:
 
     @cached_property
     def _tracing(self) -> NetworkMachine:
-        """The network with every buffer in a place of its own, as nothing may overwrite what is asked for."""
+        """The network with every buffer in a place of its own, so that no step overwrites another's result."""
         return NetworkMachine(self.program, plan_arena(self.program, apart=True), self.pool)
 
     def inspect(self) -> NetworkFacts:

@@ -107,7 +107,7 @@ def _filled(key: Hashable, form: LinearForm, period: int) -> LinearForm:
 
 @dataclass(frozen=True)
 class LoopSummary:
-    """What a loop adds to each lane of its accumulators, as forms of the sums in innermost lanes.
+    """The sums that a loop adds to each lane of its accumulators, as forms over the sums of the innermost lanes.
 
     `ranges` are the ranges of these sums in a whole run. A lane of w bits may wrap: it then differs from its sum by a
     multiple of 2**w, and a difference of lanes may fit again.

@@ -60,7 +60,7 @@ def _believed(isa: Isa, obligation: Obligation) -> list[Payload]:
 
 
 class _Given:
-    """The operands of an obligation as bit-vectors, and those that stand for the unknowns of `obligations.payloads`."""
+    """The operands of an obligation as bit-vectors, and the bit-vectors of the unknowns in `obligations.payloads`."""
 
     def __init__(self, operands: LaneShapes) -> None:
         self.operands = operands
@@ -96,7 +96,7 @@ class _Given:
         return self._parts[k, number]
 
     def _bound(self, x: Any, place: tuple[Hashable, ...], lane: Lane) -> None:
-        """Keep what is known of `x`, the value of `lane` at `place`."""
+        """Record the facts known about `x`, the value of `lane` at `place`."""
         if lane.kind == "pieces":
             start = 0
             for i, piece in enumerate(lane.pieces):

@@ -28,7 +28,7 @@ from bitsynth.isa.value import Value
 
 
 class Lane(NamedTuple):
-    """What is known of a lane: for "bits", `low` are always set and no others than `high`; a "sum" is in [low, high].
+    """The facts known about a lane: "bits" has all bits of `low`, and none outside `high`; a "sum" is in [low, high].
 
     "pieces" are narrower lanes side by side, lowest first. An "entry" of table number `high` is the sum of the table's
     `pieces` that the set bits of `low` select.
@@ -77,7 +77,7 @@ def _summary(lanes: tuple[Lane, ...]) -> str:
 
 
 def shape(x: Payload, bits: int, rows: int) -> Lane:
-    """Return what is known of a lane `bits` wide; a sum that may wrap can be any value."""
+    """Return the facts known about a lane `bits` wide; a sum that may wrap can be any value."""
     match x:
         case BitField():
             return Lane("bits", x.ones, x.mask | x.ones, bits)

@@ -45,7 +45,7 @@ class Machine(Protocol):
         """Unmap `size` bytes at `address`."""
 
     def call(self, function: int, words: Sequence[int], places: Sequence[Extent] = ()) -> tuple[int, list[bytes]]:
-        """Call `function` with `words`; the return register, and what is in `places` then. Fault if it goes wrong."""
+        """Call `function` with `words`; return its result register and the contents of `places`. Fault if it fails."""
 
     def close(self) -> None:
         """Free the machine."""

@@ -76,7 +76,7 @@ class QemuMachine:
         self._ask(_UNMAP, address, size)
 
     def call(self, function: int, words: Sequence[int], places: Sequence[Extent] = ()) -> tuple[int, list[bytes]]:
-        """Call `function` with `words`; the return register, and what is in `places` then. Fault if a signal ends it.
+        """Call `function` with `words`; return its result register and the contents of `places`. Fault on a signal.
 
         All that was asked before goes with it: where many processes want a processor, each answer is waited for long.
         """

@@ -58,7 +58,7 @@ class UnicornMachine:
         self._uc.mem_unmap(address, size)
 
     def call(self, function: int, words: Sequence[int], places: Sequence[Extent] = ()) -> tuple[int, list[bytes]]:
-        """Call `function` with `words`; the return register, and what is in `places` then. Fault if it goes wrong."""
+        """Call `function` with `words`; return its result register and the contents of `places`. Fault if it fails."""
         self._pass(words)
         self._set(self._table.link, self._return)
         self._executed, self._fault = 0, None

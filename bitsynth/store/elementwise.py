@@ -21,7 +21,7 @@ from bitsynth.store.files import Record
 
 
 class ProgramEntry(Record, frozen=True, forbid_unknown_fields=True):
-    """A stored program, the cycles of a unit by processor, and what was proved. `digest` covers everything else."""
+    """A stored program, its cycles for a unit by processor, and its proof. `digest` covers all other fields."""
 
     format: int
     name: str

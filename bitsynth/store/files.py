@@ -25,7 +25,7 @@ _SETTLED_NS = 1_000_000_000
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file holds, of some format. Its `digest`, a field of every kind, covers everything else."""
+    """The content of a stored file, in a numbered format. Its field `digest` covers all other fields."""
 
     @property
     def expected_digest(self) -> str:
@@ -38,11 +38,11 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoredRecord(Protocol):
-    """What every kind of `Record` has."""
+    """The fields and properties that every kind of `Record` has."""
 
     @property
     def name(self) -> str:
-        """The name of what is stored, and of its file."""
+        """The name of the stored artifact, and of its file."""
 
     @property
     def format(self) -> int:

@@ -29,7 +29,7 @@ ANY = KernelOptions()
 
 @dataclass(frozen=True)
 class SynthesisStage:
-    """One line of the report: what was done, what came out, and how long it took."""
+    """One line of the report: the stage, its result, and the seconds it took."""
 
     name: str
     found: str

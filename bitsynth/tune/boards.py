@@ -36,7 +36,7 @@ class Boards:
         return not any(d.facts().lacking(isa.table.arch, wanted) for d in self.devices)
 
     def cpu(self, isa: str) -> str:
-        """Return the processor of all among those that the instruction set names; "" if it is none of them."""
+        """Return the common processor's name in the instruction set; "" if the set does not name it."""
         return self.devices[0].facts().cpu(load(isa).table)
 
     def each(self, work: Callable[[Device], object]) -> None:

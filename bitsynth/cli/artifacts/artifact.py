@@ -129,7 +129,7 @@ class NamedArtifact(ABC, Generic[R, P]):
 
     @abstractmethod
     def solve(self, rlimit: int | None, say: Progress) -> tuple[str, str]:
-        """Search again for something cheaper; return what was compared and the verdict. Refuted if it is found."""
+        """Search again for a cheaper artifact; return what was compared, and the verdict. Refuted if one is cheaper."""
 
     @abstractmethod
     def statements(self) -> dict[str, Any]:

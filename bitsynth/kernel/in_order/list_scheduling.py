@@ -114,7 +114,7 @@ def _spare_vectors(isa: Isa, kernel: Kernel, flat: Loop) -> int:
 
 
 class _RegisterUse(Enum):
-    """What a register is used for.
+    """The use of a register.
 
     Vector registers hold VECTOR, a whole value, or LOW_HALF, the half of a load that waits to be joined.
     General-purpose registers hold HIGH_HALF, the other half of such a load; WORD, a half that a scalar pass loads; or
@@ -293,7 +293,7 @@ class ListScheduler:
 
     @property
     def _free_registers(self) -> dict[_RegisterUse, bool]:
-        """Whether one more register is free, for each use. A WORD leaves one register for what is computed of it."""
+        """Whether one more register is free, for each use. A WORD leaves one register for its result."""
         use, used = _RegisterUse, self.used
         vector = used[use.VECTOR] + used[use.LOW_HALF] < self.max_vectors
         free = self.max_general - used[use.HIGH_HALF] - used[use.WORD] - used[use.SCALAR]

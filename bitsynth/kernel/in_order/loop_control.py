@@ -38,7 +38,7 @@ _MIN_PREFETCHED_BYTES = 16
 
 @dataclass(frozen=True)
 class CounterPlaces:
-    """Where the body advances pointers and counts: the indices of the instructions behind which it does.
+    """The indices of instructions after which the body advances pointers and counts.
 
     Attributes:
         pointers: For each pointer, by name; `steps_here`, the counter of a segment's steps, is among them.

@@ -54,7 +54,7 @@ class Accumulators:
 
 
 def can_fold(kernel: Kernel, spec: MatmulSpec, geometry: Geometry, weight: Codes, offset: Offset) -> bool:
-    """Return whether thresholds of values can be thresholds of sums: whatever rows add, and at borders.
+    """Return whether thresholds of values can be thresholds of sums, for all rows and also at borders.
 
     `weight` (OC, IC / groups, KH, KW) holds codes.
     """

@@ -140,7 +140,7 @@ def carried_claims(program: NetworkProgram, step: NetworkStep) -> StepClaim:
 
 
 def _kept(buffer: Buffer) -> Claim:
-    """Return the formula of elements that are those that are read: codes by a table, integers themselves."""
+    """Return the formula of elements that equal the elements read: a table for codes, the identity for integers."""
     if operand := buffer.format.operand:
         table = encode_array(np.arange(len(operand.codes))[None])
         return {"by": "table", "table": table, "first": operand.offset, "apart": operand.scale, "width": 1}

@@ -74,7 +74,7 @@ class LayerFacts(CertificatePart, frozen=True, kw_only=True):
 
 
 class LayerSums(LayerFacts, frozen=True, kw_only=True):
-    """The sums of a layer: their scale without that of what is read, and their range."""
+    """The sums of a layer: their scale relative to the scale of its input, and their range."""
 
     scale: EncodedNumbers
     low: EncodedArray
@@ -156,7 +156,7 @@ class BufferRecord(CertificatePart, frozen=True, kw_only=True):
 
 
 class LayerSource(CertificatePart, frozen=True, kw_only=True):
-    """What the C of a layer is rendered from: recipes; without a claim also the `LayerFacts`, which claims have."""
+    """The recipes from which the C of a layer is rendered; without a claim also its `LayerFacts`."""
 
     weights: EncodedArray | UnsetType = UNSET
     padded: bool | UnsetType = UNSET
@@ -171,7 +171,7 @@ class LayerSource(CertificatePart, frozen=True, kw_only=True):
 
 
 class GlueSource(CertificatePart, frozen=True, kw_only=True):
-    """What the C of glue is rendered from: its recipe, and batch, height and width."""
+    """The recipe from which the C of glue is rendered, and batch, height and width."""
 
     glue: JsonValue
     image: list[int]
@@ -196,7 +196,7 @@ class PlainSource(CertificatePart, frozen=True, kw_only=True):
 
 
 class StepRecord(CertificatePart, frozen=True, kw_only=True):
-    """A step: what is claimed of it, or why nothing is, and what its C is rendered from (`c`, by `kind`)."""
+    """A step: its claim, or the reason why it has none, and the source `c` of its C, which depends on `kind`."""
 
     kind: str
     nodes: list[list[str]]

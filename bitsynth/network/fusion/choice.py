@@ -76,7 +76,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """What is known of a pattern's groups before they are searched.
+    """The bounds on a pattern's groups that are known before they are searched.
 
     Args:
         cycles: The fewest cycles of a whole with a group of the pattern.

@@ -94,7 +94,7 @@ TABLE_LOAD = Operations(scalars=4)
 
 @dataclass(frozen=True)
 class Processor:
-    """What a processor takes for work and for bytes.
+    """The cycles that a processor takes for work and for bytes.
 
     Args:
         isa: The instruction set.

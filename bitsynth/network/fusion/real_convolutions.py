@@ -58,7 +58,7 @@ class RealBody:
 
     @property
     def room(self) -> int:
-        """Places for channels, with those that no channel has."""
+        """Places for channels, padded with places that no channel uses."""
         return -(-self.channels // _CHANNELS_AT_ONCE) * _CHANNELS_AT_ONCE
 
     @property

@@ -86,7 +86,7 @@ class Golden:
 
 
 def choices(count: int, sequence: int) -> NDArray[np.uint8]:
-    """Return pseudorandom indices below `NUMBERS`, those that the C computes for the elements of a `sequence`."""
+    """Return pseudorandom indices below `NUMBERS`, the same as the C draws for the elements of a `sequence`."""
     drawn = np.empty(count, np.uint8)
     for first in range(0, count, _BLOCK):
         part = drawn[first : first + _BLOCK]

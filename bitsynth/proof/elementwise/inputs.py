@@ -172,7 +172,7 @@ def _drawn(spec: ElementwiseSpec, columns: int, rng: Generator) -> Elements:
 
 
 def _make_fit(drawn: Elements, names: Set[str], fits: NDArray[np.bool_], rng: Generator) -> None:
-    """Put values of other elements in the place of those that do not fit."""
+    """Replace values that the spec does not assume by values of other elements."""
     places = np.arange(fits.size)
     if fits.any():
         places[~fits] = rng.choice(np.flatnonzero(fits), int((~fits).sum()))

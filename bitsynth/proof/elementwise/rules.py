@@ -119,7 +119,7 @@ class ElementwiseRules(ProofRules[ElementwiseProgram]):
 
 
 def statements(program: ElementwiseProgram) -> tuple[str, ...]:
-    """Return the result of each channel of a unit, what is assumed, and the meaning of each instruction form used."""
+    """Return the statements of a proof: each channel's result, the assumptions, and the meanings of instructions."""
     spec, isa = program.spec, load(program.isa)
     names = ", ".join(f"{x.name}: {x.type}{f'[{x.count}]' if x.count else ''}" for x in spec.inputs)
     given = "".join(f" with {text}" for text in spec.assumes)

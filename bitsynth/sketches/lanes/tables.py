@@ -66,7 +66,7 @@ def _in_order(codes: int) -> tuple[int, ...]:
 
 
 def _index_of_zero(isa: Isa, term: ProductTerm) -> int | None:
-    """Return the greatest index, if a lookup gives 0 for it whatever the table holds; else None."""
+    """Return the greatest index if a lookup gives 0 for it with any table; else None."""
     greatest = (1 << isa.word.bits) - 1
     args: dict[int, list[Payload]] = {
         term.row: [variable(n, 0, greatest) for n in range(isa.word.lanes)],

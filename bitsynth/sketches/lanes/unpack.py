@@ -53,7 +53,7 @@ def find(isa: Isa, bits: int, per_byte: int, metric: Metric) -> tuple[Unpack, ..
 
 
 def _cheapest(isa: Isa, unpacks: Sequence[Unpack], per_byte: int, number: int, metric: Metric) -> Unpack:
-    """Return the cheapest of those that give code `number` of every byte."""
+    """Return the cheapest program that unpacks code `number` of every byte."""
     right = [unpack for unpack in unpacks if _gives(isa, unpack, per_byte, number)]
     if not right:
         raise NoKernel(f"{isa.name} has no instructions that take code {number} of {per_byte} from a byte")

@@ -33,7 +33,7 @@ ACTIVATION_LIMITS: dict[str, tuple[float | None, float | None]] = {
 
 @dataclass(frozen=True)
 class CodeGrid:
-    """What the integers of a tensor stand for: scale * (n - zero), along `axis` if there are several scales."""
+    """The real numbers of a tensor's integers n: scale * (n - zero), along `axis` if there are several scales."""
 
     scale: Tensor
     zero: Tensor
