@@ -12,9 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bitsynth.emit import plain
 from bitsynth.emit.kernel import value_text
 from bitsynth.emit.layer_program import LayerPrograms, program_source
-from bitsynth.emit.lines import lay_out
+from bitsynth.emit.lines import array, lay_out
 from bitsynth.emit.render import render
 from bitsynth.emit.runtime_abi import ARRAYS, Number, c_value, with_defaults
 from bitsynth.emit.runtime_files import runtime_files
@@ -22,6 +23,9 @@ from bitsynth.errors import SpecError
 from bitsynth.files import marked
 from bitsynth.isa.load import Requirements, load_table
 from bitsynth.isa.load import names as isa_names
+from bitsynth.kernel.elementwise.constants import shared_numbers
+from bitsynth.kernel.elementwise.plain import LEAST_UNIT, PlainProgram
+from bitsynth.spec.elementwise import ElementwiseSpec
 from bitsynth.spec.layout import Layout
 from bitsynth.spec.matmul import MatmulSpec
 
@@ -52,18 +56,47 @@ _TARGETS = [
 
 
 @dataclass(frozen=True, eq=False)
-class SelfTestEpilogue:
-    """The epilogue as the self-test computes it, results of type `out`: "int32", or a kind such as "scale".
+class SelfTestProgram:
+    """A spec as plain C, with the constants of all channels and the numbers that all elements share, as bytes."""
 
-    `numbers`, and `arrays` (..., OC), or (2,) of a gate, have the names of the self-test's template. `residual` is the
-    type of the residual's elements, None without one.
+    program: PlainProgram
+    constants: NDArray[np.uint8]
+    shared: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, spec: ElementwiseSpec, inputs: Mapping[str, NDArray[Any]], channels: int) -> SelfTestProgram:
+        """Return the program of a spec for `channels` channels, with its `inputs` by name."""
+        program = PlainProgram(spec, LEAST_UNIT)
+        own = {x.name: inputs[x.name] for x in spec.inputs if x.per == "channel"}
+        return cls(program, program.pack(channels, own), shared_numbers(spec, inputs))
+
+    def text(self, name: str) -> str:
+        """Return its function `name`, and its arrays."""
+        arrays = [
+            array(f"static const uint64_t {name}_{kind}[{len(words)}]", words)
+            for kind, data in (("constants", self.constants), ("shared", self.shared))
+            for words in [elements(data, "uint64_t")]
+        ]
+        return "\n".join([*arrays, "", plain.function(self.program, name)])
+
+
+@dataclass(frozen=True, eq=False)
+class SelfTestEpilogue:
+    """The epilogue as the self-test computes it.
+
+    Attributes:
+        out: The type of results.
+        program: The program of results of values; None if values are the results.
+        residual: The type of the residual's elements; None without a residual.
+        added: The program that adds the residual to accumulators; None without one.
+        kept: The type of values.
     """
 
-    kind: str = "int32"
     out: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.int32))
-    numbers: Mapping[str, int] = field(default_factory=dict)
-    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    program: SelfTestProgram | None = None
     residual: np.dtype[Any] | None = None
+    added: SelfTestProgram | None = None
+    kept: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.int32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,11 +220,10 @@ class LayerText:
             "n": numbers,
             "result_ctype": _ctype(self.tested.epilogue.out),
             "residual": _ctype(self.tested.epilogue.residual) if self.tested.epilogue.residual else "",
-            "kept": "float" if self.tested.epilogue.kind in ("scale", "rescale") else "int32_t",
-            "e": self.tested.epilogue,
+            "kept": _ctype(self.tested.epilogue.kept),
+            "self_test": self._self_test,
             "fields": [(field, c_value(field, value)) for field, value in numbers.items()],
             "arrays": _initializers(self.arrays),
-            "wanted": [(n, c := _ctype(x.dtype), c, elements(x, c)) for n, x in self.tested.epilogue.arrays.items()],
             "codes": [_hex(x) for x in codes],
             "codes_per_word": per_word,
             "plain": [f"{self.name}.c", f"{kernel.name}_features.c", POOL],
@@ -201,6 +233,15 @@ class LayerText:
             "example": True,
             "image": [self._test_size(way) for way in ("h", "w")],
         }
+
+    @property
+    def _self_test(self) -> dict[str, Any]:
+        """The functions of the self-test, and the columns of their units."""
+        epilogue = self.tested.epilogue
+        named = {"with_residual": epilogue.added, "wanted": epilogue.program}
+        functions = {name: program.text(name) for name, program in named.items() if program}
+        columns = -(-len(self.tested.bias) // LEAST_UNIT) * LEAST_UNIT
+        return {"functions": functions, "columns": columns, "header": plain.HEADER}
 
     def _sources(self, runtime: Iterable[str]) -> list[str]:
         """Return the files that are compiled with the flags of the kernel's instruction set."""

@@ -25,6 +25,7 @@ from bitsynth.layers.epilogues import (
     check_encoding,
     check_epilogue,
 )
+from bitsynth.layers.epilogues.accumulators import values_as_accumulators
 from bitsynth.layers.epilogues.checks import broadcast_to_channels
 from bitsynth.layers.epilogues.finishing import Finishing, choose_finishing
 from bitsynth.layers.epilogues.residual import residual_operand
@@ -182,9 +183,10 @@ class PackedLayer:
     def text(self, name: str) -> LayerText:
         """Return the C of the layer under `name`, as a value of `emit`."""
         kernel, constants_of_c = self.plan.kernel, self.constants
-        channels = self.plan.spec.geometry.out_channels
-        epilogue = self.epilogue.self_test(channels) if self.epilogue else SelfTestEpilogue()
-        tested = SelfTestLayer(self.codes, np.asarray(self.bias), self.plan.spec.zero_point, epilogue)
+        bias = np.asarray(self.bias)
+        values = values_as_accumulators(self.plan.spec, self.codes, bias)
+        epilogue = self.epilogue.self_test(values) if self.epilogue else SelfTestEpilogue()
+        tested = SelfTestLayer(self.codes, bias, self.plan.spec.zero_point, epilogue)
         c = kernel.source_for(self.programs.reader)
         operands = self.plan.spec.product(kernel.spec.isa)
         numbers, cpu = constants_of_c.numbers, self.plan.cpu

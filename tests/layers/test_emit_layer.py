@@ -31,7 +31,7 @@ pytestmark = pytest.mark.toolchains
 RNG = np.random.default_rng(4)
 CODES = Residual("uint8", RNG.integers(-3, 4, 70), zero_point=9)
 FLOATS = Residual("float32", RNG.normal(size=10).astype(np.float32))
-CASES = ("int32", "first", "floats", "packed", "mixed", "dense", "depthwise", "block", "sums")
+CASES = ("int32", "first", "floats", "packed", "mixed", "dense", "depthwise", "block", "sums", "gated", "biased")
 
 
 def levels(channels, count=3):
@@ -56,6 +56,8 @@ def layers(isa):
         "depthwise": Conv2d(own, 4, 2, groups=70, epilogue=Requantize(RNG.integers(1, 99, 70), 7, 8), **plain),
         "block": Conv2d(wide, 2, 1, out_layout="packed", epilogue=Thresholds(levels(70), residual=CODES), **plain),
         "sums": Conv2d(binary, 2, 1, epilogue=Scale(RNG.normal(size=10), residual=FLOATS), **plain),
+        "gated": Conv2d(binary, 2, 1, epilogue=Rescale(0.3, 8, 7, bias=0.25, gate=(0.1, 0.5)), bias=3, **plain),
+        "biased": Conv2d(binary, 2, 1, epilogue=Rescale(0.3, 8, 100, residual=FLOATS), bias=-2, **plain),
     }
 
 
@@ -111,6 +113,14 @@ def test_the_selftest_sees_wrong_thresholds(here):
     text = files["layer.c"]
     start = text.index("0x", text.index("unit_constants["))
     assert selftest(here["packed"], {**files, "layer.c": f"{text[:start]}0x7fff7fff7fff7fff{text[start + 18 :]}"}) == 1
+
+
+@pytest.mark.parametrize(("case", "array"), [("gated", "unit_constants["), ("biased", "residual_constants[")])
+def test_the_selftest_sees_wrong_scales(here, case, array):
+    files = here[case].files("layer")
+    text = files["layer.c"]
+    start = text.index("0x", text.index(array))
+    assert selftest(here[case], {**files, "layer.c": f"{text[:start]}0x4100000041000000{text[start + 18 :]}"}) == 1
 
 
 BOTH = """#include "left.h"

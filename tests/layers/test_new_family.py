@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.layers import Conv2d
 from bitsynth.layers.epilogues import CodesEpilogue
 from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram
@@ -37,9 +36,6 @@ class Halves(CodesEpilogue):
     def lower(self, sums: Accumulators, planes: int) -> Iterator[AskedProgram]:
         if sums.are_values and not planes:
             yield ElementwiseSpec("halves_u8", (SUM,), "uclamp(lsr(smax(s, ~s + 1), 1), 8)", "u8"), {}
-
-    def _self_test(self, channels: int) -> SelfTestEpilogue:
-        return SelfTestEpilogue("halves", self.out_type)
 
 
 @pytest.mark.parametrize("isa", ["avx2", "neon"])

@@ -1,7 +1,7 @@
 """The base classes of epilogues: what a family of functions of int32 accumulators has to give.
 
 A family is one file with one class: its parameters, its numpy reference, its text in the lane language with the inputs
-of the text (`lower`), the values of its self-test, and its claim in certificates (`formula`).
+of the text (`lower`), and its claim in certificates (`formula`). The self-test of emitted C is made of the text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from bitsynth.emit.layer import SelfTestEpilogue
+from bitsynth.emit.layer import SelfTestEpilogue, SelfTestProgram
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram, ProgramInputs
 from bitsynth.layers.epilogues.checks import (
@@ -37,7 +37,7 @@ ClaimedFormula = Mapping[str, ClaimedValue]
 
 
 class Epilogue(ABC):
-    """The base class of all epilogues: parameters, reference, programs, self-test and claim of a function.
+    """The base class of all epilogues: parameters, reference, programs and claim of a function.
 
     Attributes:
         adds_floats: Whether values are float32 where a residual is added; int32 otherwise.
@@ -122,18 +122,16 @@ class Epilogue(ABC):
         """Return the scale of the residual, an int32 or float32 for each of `channels` channels."""
         return factors(self.added_residual, channels, integers=not self.adds_floats)
 
-    def self_test(self, channels: int) -> SelfTestEpilogue:
-        """Return the epilogue of `channels` output channels as the self-test of emitted C computes it."""
-        own = self._self_test(channels)
-        if self.residual is None:
-            return own
-        numbers = {**own.numbers, "residual_zero": self.residual.zero_point}
-        arrays = {**own.arrays, "residual_scale": self.residual_factors(channels)}
-        return replace(own, numbers=numbers, arrays=arrays, residual=np.dtype(self.residual.type))
-
-    @abstractmethod
-    def _self_test(self, channels: int) -> SelfTestEpilogue:
-        """Return the self-test's epilogue without a residual."""
+    def self_test(self, sums: Accumulators) -> SelfTestEpilogue:
+        """Return the epilogue of values `sums` as the self-test of emitted C computes it: plain C of the same texts."""
+        added, residual, after = None, None, sums
+        if self.residual is not None:
+            spec, inputs, after = self.lower_residual(sums)
+            added, residual = SelfTestProgram.of(spec, inputs, sums.channels), np.dtype(self.residual.type)
+        lowered = next(self.lower(after, 0), None)
+        program = SelfTestProgram.of(*lowered, sums.channels) if lowered else None
+        kept = np.dtype(np.float32 if self.adds_floats else np.int32)
+        return SelfTestEpilogue(self.out_type, program, residual, added, kept)
 
     def formula(self, channels: int) -> ClaimedFormula | None:
         """Return the formula of `channels` channels as a certificate claims it, without the residual.
@@ -189,12 +187,6 @@ class ClampedCodes(CodesEpilogue):
     def out_type(self) -> np.dtype[Any]:
         """The type of results."""
         return code_type(self.bits, self.signed)
-
-    @property
-    def code_numbers(self) -> dict[str, int]:
-        """The zero point, and the least and the greatest code, by name."""
-        low, high = self.codes
-        return {"zero_point": self.zero_point, "low": low, "high": high}
 
     def _code_form(self, planes: int) -> CodeForm:
         """Return the destination of codes: bytes, or words of `planes` bit planes."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram
 from bitsynth.layers.epilogues.base import ClaimedFormula, CodesEpilogue, store_read_only
@@ -145,17 +144,6 @@ class FixedPoint(CodesEpilogue):
         if self.then:
             inputs |= {name: x.reshape(()) for name, x in zip("uv", _wrapped(self.then, 1), strict=True)}
         yield fixed_point_spec(ValueTerms(row=sums.row), twice=self.then is not None), inputs
-
-    def _self_test(self, channels: int) -> SelfTestEpilogue:
-        least, most = self.window(channels)
-        multiplier, summand = self.line.of(channels)
-        numbers = {"shift": FIXED_SHIFT}
-        if self.then:
-            factor, more = self.then.of(1)
-            numbers |= {"then_multiplier": int(factor[0]), "then_summand": int(more[0])}
-        named = {"least": least, "most": most, "multiplier": multiplier, "summand": summand}
-        arrays = {name: x.astype(np.int32) for name, x in named.items()}
-        return SelfTestEpilogue("fixed_point", self.out_type, numbers, arrays)
 
     def formula(self, channels: int) -> ClaimedFormula:
         """Return the range of inputs, multiplier and summand of each affine function, for `channels` channels."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.errors import SpecError
 from bitsynth.isa.floats import ONE
 from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram, ProgramInputs
@@ -178,9 +177,6 @@ class Scale(FloatValues):
             value, inputs = lowered
             yield scale_spec(value, bias=True), inputs
 
-    def _self_test(self, channels: int) -> SelfTestEpilogue:
-        return SelfTestEpilogue("scale", self.out_type, {}, self.floats(channels))
-
 
 GateLine = tuple[float, float]
 """Factor and summand of the gate: a value v is multiplied by clip(v * factor + summand, 0, 1)."""
@@ -293,12 +289,6 @@ class Rescale(FloatValues, ClampedCodes):
                 g, a = np.array(self.gate, np.float32).view(np.uint32)
                 shared = {"g": np.asarray(g), "a": np.asarray(a)}
                 yield gated_spec(value, codes), {**inputs, **limits, **shared}
-
-    def _self_test(self, channels: int) -> SelfTestEpilogue:
-        arrays = self.floats(channels)
-        if self.gate is not None:
-            arrays["gate"] = np.asarray(self.gate, np.float32)
-        return SelfTestEpilogue("rescale", self.out_type, self.code_numbers, arrays)
 
     def formula(self, channels: int) -> ClaimedFormula:
         """Return scale, bias, codes and gate of `channels` channels."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram, ProgramInputs
 from bitsynth.layers.epilogues.base import ClampedCodes, store_read_only
@@ -125,11 +124,6 @@ class Requantize(ClampedCodes):
         if sums.are_values:
             rounds: ProgramInputs = {"g": np.array(half - even, np.int64), "n": np.array(shift, np.int32)}
             yield requantize_any_spec(codes, even=even), {"m": multiplier, **rounds, **limits}
-
-    def _self_test(self, channels: int) -> SelfTestEpilogue:
-        numbers = {"shift": self.shift, "even": int(self.rounding == "even"), **self.code_numbers}
-        multiplier = broadcast_to_channels("multiplier", self.multiplier, channels, np.int32)
-        return SelfTestEpilogue("requantize", self.out_type, numbers, {"multiplier": multiplier})
 
 
 @dataclass(frozen=True)

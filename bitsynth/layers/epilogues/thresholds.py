@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitsynth.emit.layer import SelfTestEpilogue
 from bitsynth.errors import SpecError
 from bitsynth.layers.epilogues.accumulators import Accumulators, AskedProgram
 from bitsynth.layers.epilogues.base import ClaimedFormula, CodesEpilogue, store_read_only
@@ -148,14 +147,6 @@ class Thresholds(CodesEpilogue):
             yield thresholds_spec(len(every), words=words, narrow=True, row=sums.row), inputs
             if sums.bound <= _MAX_SHORT_SUM and not sums.row:
                 yield thresholds_spec(len(every), words=words, narrow=True, short=True), inputs
-
-    def _self_test(self, channels: int) -> SelfTestEpilogue:
-        given, rising = self.levels(channels)
-        levels = np.ascontiguousarray(given.T.clip(INT32.min, INT32.max), np.int32)
-        arrays: dict[str, NDArray[Any]] = {"thresholds": levels}
-        if not rising.all():
-            arrays["rising"] = rising.astype(np.int32)
-        return SelfTestEpilogue("thresholds", self.out_type, {"levels": given.shape[1]}, arrays)
 
     def formula(self, channels: int) -> ClaimedFormula:
         """Return the thresholds of `channels` channels, and whether each channel is rising."""

@@ -5,6 +5,7 @@
  * with one thread and with three. Exit status 0 when every result is right, 1 when one is not or
  * memory is short, 77 if the processor lacks a feature. */
 #include "layer.h"
+#include "bs_plain.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ enum {
     KW = 3,
     IN = GROUPS * IC,
     OUT = GROUPS * OC,
+    COLUMNS = 16,
     WGT_BITS = 1,
     CODES = 64,
     PATTERNS = 4
@@ -33,8 +35,6 @@ static const uint64_t weights[5] = {
     0x00000000b972e5cb,
 };
 /* clang-format on */
-
-static const int32_t thresholds[12] = {-20, -20, -20, -20, 0, 0, 0, 0, 20, 20, 20, 20};
 
 static const struct bs_shape shape = {BATCH, HEIGHT, WIDTH};
 
@@ -91,23 +91,77 @@ static void lay_out(const uint8_t *codes, void *input)
     memcpy(input, codes, (size_t)BATCH * HEIGHT * WIDTH * IN);
 }
 
-/* Returns the code of an accumulator: the number of thresholds below it. */
-static int64_t wanted(int32_t sum, size_t channel)
+/* Computes results: portable C of the function that the layer's programs are proved to compute. */
+/* clang-format off */
+static const uint64_t wanted_constants[24] = {
+    0xffffffecffffffec, 0xffffffecffffffec, 0xffffffecffffffec, 0xffffffecffffffec,
+    0xffffffecffffffec, 0xffffffecffffffec, 0xffffffecffffffec, 0xffffffecffffffec,
+    0x0000000000000000, 0x0000000000000000, 0x0000000000000000, 0x0000000000000000,
+    0x0000000000000000, 0x0000000000000000, 0x0000000000000000, 0x0000000000000000,
+    0x0000001400000014, 0x0000001400000014, 0x0000001400000014, 0x0000001400000014,
+    0x0000001400000014, 0x0000001400000014, 0x0000001400000014, 0x0000001400000014,
+};
+/* clang-format on */
+static const uint64_t wanted_shared[1] = {0x0000000000000000};
+
+static inline void wanted_unit(
+    const bs_u32 *restrict x_s, const bs_u32 *restrict x_t, bs_u8 *restrict to)
 {
-    int64_t count = 0;
-    for (size_t t = 0; t < 3; ++t) {
-        const int32_t level = thresholds[t * OUT + channel];
-        count += sum > level;
+    for (size_t j = 0; j < 16; ++j) {
+        const uint32_t v0 = x_t[0 + j];
+        const uint32_t v1 = x_s[j];
+        const int v2 = (int32_t)v0 < (int32_t)v1;
+        const uint8_t v3 = (uint8_t)(v2);
+        const uint32_t v4 = x_t[16 + j];
+        const int v5 = (int32_t)v4 < (int32_t)v1;
+        const uint8_t v6 = (uint8_t)(v5);
+        const uint8_t v7 = (uint8_t)(v3 + v6);
+        const uint32_t v8 = x_t[32 + j];
+        const int v9 = (int32_t)v8 < (int32_t)v1;
+        const uint8_t v10 = (uint8_t)(v9);
+        const uint8_t v11 = (uint8_t)(v7 + v10);
+        to[j] = v11;
     }
-    return count;
 }
 
-/* Returns whether the result at a place of the output is that of `sum`. */
-static int is_right(const void *output, size_t pixel, size_t pixels, size_t channel, int32_t sum)
+static void wanted(
+    const void *constants,
+    const void *numbers,
+    size_t rows,
+    size_t columns,
+    const void *from,
+    size_t from_apart,
+    const int32_t *row,
+    const void *other,
+    size_t other_apart,
+    void *to,
+    size_t to_apart)
+{
+    (void)numbers;
+    (void)row;
+    (void)other;
+    (void)other_apart;
+    const uint8_t *constant = constants;
+    for (size_t column = 0; column < columns; column += 16) {
+        const uint8_t *in = (const uint8_t *)from + column * 4;
+        uint8_t *out = (uint8_t *)to + column * 1;
+        for (size_t i = 0; i < rows; ++i) {
+            wanted_unit(
+                (const bs_u32 *)(const void *)in,
+                (const bs_u32 *)(const void *)(constant + 0),
+                (bs_u8 *)(void *)out);
+            in += from_apart;
+            out += to_apart;
+        }
+        constant += 192;
+    }
+}
+
+/* Returns whether the result at a place of the output is that which is wanted. */
+static int is_right(const void *output, size_t pixel, size_t pixels, size_t channel, uint8_t want)
 {
     const size_t at = pixel * OUT + channel;
     (void)pixels;
-    const int64_t want = wanted(sum, channel);
     return ((const uint8_t *)output)[at] == want;
 }
 
@@ -119,15 +173,19 @@ struct buffers {
 
 static int all_right(const struct buffers *b)
 {
+    static int32_t sums[COLUMNS];
+    static uint8_t results[COLUMNS];
     const struct bs_shape out = layer_output(shape);
     const size_t pixels = out.height * out.width;
-    for (size_t pixel = 0; pixel < BATCH * pixels; ++pixel)
-        for (size_t c = 0; c < OUT; ++c) {
-            const size_t image = pixel / pixels, y = pixel % pixels / out.width;
-            const int32_t sum = sum_at(b->codes, image, y, pixel % out.width, c);
-            if (!is_right(b->output, pixel, pixels, c, sum))
+    for (size_t pixel = 0; pixel < BATCH * pixels; ++pixel) {
+        const size_t image = pixel / pixels, y = pixel % pixels / out.width;
+        for (size_t c = 0; c < OUT; ++c)
+            sums[c] = sum_at(b->codes, image, y, pixel % out.width, c);
+        wanted(wanted_constants, wanted_shared, 1, COLUMNS, sums, 0, NULL, NULL, 0, results, 0);
+        for (size_t c = 0; c < OUT; ++c)
+            if (!is_right(b->output, pixel, pixels, c, results[c]))
                 return 0;
-        }
+    }
     return 1;
 }
 
