@@ -119,7 +119,8 @@ def test_both_emulators_agree(name, kind, monkeypatch):
 
 @pytest.mark.slow
 def test_every_compiler_gives_the_same(isa):
-    for compiler in compilers.compilers(isa):
+    """The preferred one compiles all forms in `test_every_form_is_what_the_machine_does`."""
+    for compiler in compilers.compilers(isa)[1:]:
         report = check.check_isa(isa, forms=one_of_each_table(isa.name), compiler=compiler)
         assert report.failures == (), compiler.name
 
