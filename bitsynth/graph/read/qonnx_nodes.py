@@ -7,15 +7,18 @@ from dataclasses import replace
 import numpy as np
 
 from bitsynth.graph.operators.rounding import QONNX_ROUNDINGS
+from bitsynth.graph.read.constant_and_move_nodes import concatenate
 from bitsynth.graph.read.file_node import (
     FileNode,
     Quantizer,
     Reader,
     align_parameter,
     require_positive,
+    transpose,
     with_channels_last,
 )
 from bitsynth.graph.read.product_and_pool_nodes import add_patches, add_window_sums, read_conv, read_max_pool, window_of
+from bitsynth.graph.read.recurrent_nodes import MAX_STEPS
 from bitsynth.graph.read.reduction_and_norm_nodes import read_batch_norm
 from bitsynth.graph.types import Integers, Tensor, cast
 
@@ -75,6 +78,66 @@ def _read_quant(node: FileNode) -> tuple[str, ...]:
 def _read_bipolar_quant(node: FileNode) -> tuple[str, ...]:
     scale = align_parameter(node, node.value(1, "scale"), "scale")
     return (_add_quantizer(node, scale, np.zeros(()), "BIPOLAR", (-1, 1), first=True),)
+
+
+_LSTM_QUANTIZERS = (
+    *("output", "cell_state", "input_acc", "forget_acc", "cell_acc", "output_acc"),
+    *("input_sigmoid", "forget_sigmoid", "cell_tanh", "output_sigmoid", "hidden_state_tanh"),
+)
+"""The quantizers of QuantLSTMCell in the order of their inputs: scale, zero point and bit width of each."""
+_LSTM_GATES = {"input": "sigmoid", "forget": "sigmoid", "cell": "tanh", "output": "sigmoid"}
+"""The gates of QuantLSTMCell in the order of their weights, and their activations."""
+_LSTM_CONSTANTS = 15
+"""Inputs of QuantLSTMCell before its quantizers: the sequence, two states, 8 weights and 4 biases."""
+
+
+def _quantize_in_lstm(node: FileNode, edge: str, name: str) -> str:
+    """Return the edge of a number after one of the quantizers of QuantLSTMCell."""
+    first = _LSTM_CONSTANTS + 3 * _LSTM_QUANTIZERS.index(name)
+    narrow = node.get(f"{name}_narrow", node.get(f"{name}_narrow_range"))
+    settings = {"signed": node.get(f"{name}_signed"), "narrow": narrow}
+    if None in settings.values():
+        raise node.fail(f"its quantizer {name} has no {name}_signed and {name}_narrow; write both attributes")
+    settings["rounding_mode"] = node.get(f"{name}_rounding_mode", "ROUND")
+    inputs = (edge, *(node.edge(first + k) for k in range(3)))
+    return _read_quant(replace(node, inputs=inputs, attributes=settings))[0]
+
+
+def _read_quant_lstm_cell(node: FileNode) -> tuple[str, ...]:
+    """Read QuantLSTMCell of Brevitas: an LSTM over a sequence, each of whose results is quantized; it is unrolled.
+
+    Outputs are the states of all steps (steps, batch, elements), and the last hidden and the last cell state.
+    """
+    if node.get("cifg"):
+        raise node.fail("cifg, an input gate that is also the forget gate, is not compiled; export it without")
+    sequence = transpose(node, node.edge(0), (1, 0, 2)) if node.get("batch_first") else node.edge(0)
+    steps, batch, features = node.graph.edges[sequence].shape
+    if steps > MAX_STEPS:
+        raise node.fail(f"{steps:,} steps, more than the {MAX_STEPS:,} that are unrolled; split the sequence")
+    rows = node.reshape(sequence, (steps * batch, features))
+    of_inputs, of_state = ([transpose(node, node.edge(first + k), (1, 0)) for k in range(4)] for first in (3, 7))
+    products = [node.add("matmul", rows, weights) for weights in of_inputs]
+    hidden, cell, states = node.edge(1), node.edge(2), list[str]()
+    elements = node.graph.edges[of_state[0]].shape[0]
+    for step in reversed(range(steps)) if node.get("reverse_input") else range(steps):
+        gates = []
+        for k, (name, activation) in enumerate(_LSTM_GATES.items()):
+            part = node.add("slice", products[k], slices=((step * batch, (step + 1) * batch, 1), (None, None, 1)))
+            total = node.add("add", part, node.add("matmul", hidden, of_state[k]))
+            total = node.add("add", total, node.edge(11 + k)) if node.has(11 + k) else total
+            total = _quantize_in_lstm(node, total, f"{name}_acc")
+            gates.append(_quantize_in_lstm(node, node.add(activation, total), f"{name}_{activation}"))
+        taken, kept, new, shown = gates
+        parts = [node.add("mul", kept, cell), node.add("mul", taken, new)]
+        cell = node.add("add", *(_quantize_in_lstm(node, part, "cell_state") for part in parts))
+        cell = _quantize_in_lstm(node, cell, "cell_state")
+        look = _quantize_in_lstm(node, node.add("tanh", cell), "hidden_state_tanh")
+        hidden = _quantize_in_lstm(node, node.add("mul", shown, look), "output")
+        states.append(hidden)
+    in_order = states[::-1] if node.get("reverse_input") else states
+    axis = 1 if node.get("batch_first") else 0
+    shape = (batch, 1, elements) if axis else (1, batch, elements)
+    return concatenate(node, [node.reshape(state, shape) for state in in_order], axis), hidden, cell
 
 
 def _read_trunc(node: FileNode) -> tuple[str, ...]:
@@ -192,6 +255,7 @@ READERS: dict[str, Reader] = {
     "MaxPoolNHWC": with_channels_last(read_max_pool),
     "MultiThreshold": _read_multi_threshold,
     "Quant": _read_quant,
+    "QuantLSTMCell": _read_quant_lstm_cell,
     "QuantAvgPool2d": _read_quant_avg_pool_by_layout,
     "Trunc": _read_trunc,
     "XnorPopcountMatMul": _read_xnor_popcount_matmul,

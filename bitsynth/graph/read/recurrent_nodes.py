@@ -23,7 +23,7 @@ from bitsynth.graph.read.file_node import FileNode, Reader, cast_to, transpose
 from bitsynth.graph.read.quantized_nodes import read_dynamic_quantize_linear, scale_of, zero_point_of
 from bitsynth.graph.types import Tensor, cast
 
-_MAX_STEPS = 4096
+MAX_STEPS = 4096
 """The most steps of a sequence, over all directions: each becomes about a dozen nodes."""
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """For each direction whether it goes through the sequence from its end."""
@@ -308,8 +308,8 @@ def _require_supported(node: FileNode, gates: int) -> None:
         raise node.fail(f"peepholes {node.shape(7)} do not fit; wanted {(count, 3 * hidden)}")
     if node.has(4) and (node.value(4, "the lengths of sequences") != steps).any():
         raise node.fail(f"lengths of sequences below {steps} are not compiled; leave them out")
-    if count * steps > _MAX_STEPS:
-        raise node.fail(f"{count * steps:,} steps, more than the {_MAX_STEPS:,} that are unrolled; split the sequence")
+    if count * steps > MAX_STEPS:
+        raise node.fail(f"{count * steps:,} steps, more than the {MAX_STEPS:,} that are unrolled; split the sequence")
 
 
 READERS: dict[str, Reader] = {
